@@ -1,0 +1,77 @@
+//! What a committed transaction did: the one thing shards are told. Whole new znode states, children added or removed,
+//! sessions begun, moved or ended, and the outcome for the connection that asked.
+
+use crate::command::Origin;
+use crate::ids::{SessionId, Zxid};
+use crate::shared::{HashedPath, Text};
+use crate::znode::Znode;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use corral_wire::error::ErrorCode;
+use corral_wire::records::Stat;
+
+/// One step of a transaction, in the order in which watches fire.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A znode appeared below `parent`, whose new state is given too.
+    Created { at: HashedPath, node: Arc<Znode>, parent: Arc<Znode> },
+    /// A znode without children went away.
+    Deleted { at: HashedPath, parent: Arc<Znode> },
+    /// New data.
+    DataSet { at: HashedPath, node: Arc<Znode> },
+    /// New ACL; fires no watch.
+    AclSet { at: HashedPath, node: Arc<Znode> },
+}
+
+/// What happened to a session, for the shards' tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionChange {
+    /// Begun, owned by the origin of the transaction.
+    Created(SessionId),
+    /// The origin of the transaction owns it from now on; any other connection of the session is closed.
+    Attached(SessionId),
+    /// Ended by its client or by expiry; its connections are closed.
+    Closed(SessionId),
+}
+
+/// The result of one operation, as values; the origin's shard turns it into bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpResult {
+    Created { path: Text },
+    CreatedStat { path: Text, stat: Stat },
+    Stat(Stat),
+    /// delete, check.
+    Empty,
+    Error(ErrorCode),
+}
+
+/// The answer for the connection that proposed the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Op(OpResult),
+    /// One result for each operation, in order. When one failed: code 0 before it, its code, then -2.
+    Multi(Vec<OpResult>),
+    SessionCreated { session: SessionId, timeout_ms: i32, password: [u8; 16] },
+    SessionAttached { session: SessionId, timeout_ms: i32, password: [u8; 16] },
+    /// Unknown session, wrong password or table full: the client is told that its session is expired.
+    SessionRefused,
+    SessionClosed,
+}
+
+/// One transaction as applied: shards replay it in this order, see `Shard`.
+#[derive(Clone, Debug)]
+pub struct AppliedTxn {
+    /// The zxid this transaction took; one that takes none (attach) carries the last one before it.
+    pub zxid: Zxid,
+    pub changes: Vec<Change>,
+    pub session: Option<SessionChange>,
+    /// Where the command came from; `None` for the server's own (expiry).
+    pub origin: Option<Origin>,
+    pub outcome: Outcome,
+}
+
+/// All transactions of one committed log entry, shared unchanged by every shard.
+#[derive(Clone, Debug, Default)]
+pub struct AppliedBatch {
+    pub txns: Vec<AppliedTxn>,
+}

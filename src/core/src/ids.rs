@@ -1,0 +1,77 @@
+//! The numbers of the domain, each a type of its own, so that two of them never swap places in a call.
+
+use core::fmt;
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// A transaction id: `epoch << 32 | counter`. Only ever grows; clients rely on that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Zxid(pub u64);
+
+impl Zxid {
+    /// The first zxid of an epoch is `of(epoch, 1)`; counter 0 stands for "nothing yet in this epoch".
+    pub const fn of(epoch: u32, counter: u32) -> Self {
+        Self(((epoch as u64) << 32) | counter as u64)
+    }
+
+    pub const fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    pub const fn counter(self) -> u32 {
+        (self.0 & 0xffff_ffff) as u32
+    }
+
+    /// As the signed number that travels on the wire.
+    pub const fn wire(self) -> i64 {
+        self.0.cast_signed()
+    }
+
+    pub const fn from_wire(value: i64) -> Self {
+        Self(value.cast_unsigned())
+    }
+}
+
+impl fmt::Display for Zxid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:x}", self.0)
+    }
+}
+
+/// A client session's id, never 0. Issued by the state machine, unique for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
+pub struct SessionId(pub i64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:x}", self.0)
+    }
+}
+
+/// A shard of this server: one core's share of connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
+pub struct ShardId(pub u16);
+
+/// A connection of one shard. The generation tells a slot's present tenant from its former ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
+pub struct ConnId {
+    pub slot: u32,
+    pub generation: u32,
+}
+
+/// Milliseconds on a monotonic clock that starts with the process. Deadlines and latencies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    pub const fn plus(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Milliseconds since 1970 on the wall clock. Only ever stored in `ctime` and `mtime`; nothing is decided by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
+pub struct WallMillis(pub i64);

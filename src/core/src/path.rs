@@ -1,0 +1,67 @@
+//! Paths: what is a legal one, and how to take one apart (protocol chapter 8).
+
+/// Paths that can never be deleted.
+pub const UNDELETABLE: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+
+/// ZooKeeper's `PathUtils.validatePath`: the full rules, for create (after the sequence suffix), setData, setACL, check.
+pub fn is_valid(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix('/') else { return false };
+    if rest.is_empty() {
+        return true;
+    }
+    if is_plain_ascii(rest) {
+        return rest.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+    }
+    rest.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && part.chars().all(is_legal_char))
+}
+
+fn is_plain_ascii(text: &str) -> bool {
+    text.bytes().all(|b| (0x20..0x7f).contains(&b))
+}
+
+const fn is_legal_char(c: char) -> bool {
+    !matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}' | '\u{10000}'..)
+}
+
+/// The weaker rule of create's first check, delete and deleteContainer: a slash somewhere, no NUL.
+pub fn has_parent(path: &str) -> bool {
+    path.contains('/') && !path.contains('\0')
+}
+
+/// The text before the last slash; the root for its children and for itself. Needs no valid path.
+pub fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        None | Some(0) => "/",
+        Some(at) => &path[..at],
+    }
+}
+
+/// The text after the last slash.
+pub fn name(path: &str) -> &str {
+    path.rfind('/').map_or(path, |at| &path[at + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validity() {
+        for good in ["/", "/a", "/a/b", "/...", "/.a", "/a..b", "/a b", "/\u{e4}", "/\u{d7ff}", "/\u{fdd0}"] {
+            assert!(is_valid(good), "{good:?}");
+        }
+        for bad in [
+            "", "a", "/a/", "//", "/a//b", "/.", "/..", "/a/./b", "/a/..", "/\0", "/\u{1}", "/\u{1f}", "/\u{7f}", "/\u{9f}",
+            "/\u{e000}", "/\u{f8ff}", "/\u{fff0}", "/\u{ffff}", "/\u{10000}",
+        ] {
+            assert!(!is_valid(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn taking_apart() {
+        for (path, up, last) in [("/", "/", ""), ("/a", "/", "a"), ("/a/b", "/a", "b"), ("/a/", "/a", ""), ("/a//b", "/a/", "b")] {
+            assert_eq!((parent(path), name(path)), (up, last), "{path:?}");
+        }
+    }
+}

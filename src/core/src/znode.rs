@@ -1,0 +1,123 @@
+//! A znode's state as one immutable value. A write replaces the whole value; readers on other cores keep the old one
+//! for as long as they need it. Children are not in here: a view keeps them, sorted, beside the node (`view`).
+
+use crate::ids::{SessionId, Zxid};
+use crate::shared::{Data, Text};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use corral_wire::records::Stat;
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// The stored owner of a container node.
+pub const OWNER_CONTAINER: i64 = i64::MIN;
+const OWNER_TTL_TOP: u8 = 0xff;
+const TTL_MASK: i64 = 0xff_ffff_ffff;
+
+/// What kind of life a znode leads, read from the stored `ephemeralOwner` bits (ZooKeeper's `EphemeralType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Persistent,
+    Session(SessionId),
+    Container,
+    /// Time to live in milliseconds.
+    Ttl(i64),
+}
+
+impl Owner {
+    pub const fn from_bits(bits: i64) -> Self {
+        if bits == 0 {
+            Self::Persistent
+        } else if bits == OWNER_CONTAINER {
+            Self::Container
+        } else if bits.to_be_bytes()[0] == OWNER_TTL_TOP {
+            Self::Ttl(bits & TTL_MASK)
+        } else {
+            Self::Session(SessionId(bits))
+        }
+    }
+
+    pub const fn bits(self) -> i64 {
+        match self {
+            Self::Persistent => 0,
+            Self::Session(id) => id.0,
+            Self::Container => OWNER_CONTAINER,
+            Self::Ttl(ms) => i64::from_be_bytes([OWNER_TTL_TOP, 0, 0, 0, 0, 0, 0, 0]) | (ms & TTL_MASK),
+        }
+    }
+
+    pub const fn is_ephemeral(self) -> bool {
+        matches!(self, Self::Session(_))
+    }
+}
+
+/// The stored part of a Stat. `cversion` counts child creations (not what clients see, protocol chapter 10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStat {
+    pub czxid: Zxid,
+    pub mzxid: Zxid,
+    pub pzxid: Zxid,
+    /// Wall clock, milliseconds since 1970.
+    pub ctime: i64,
+    pub mtime: i64,
+    pub version: i32,
+    pub cversion: i32,
+    pub aversion: i32,
+    /// Raw owner bits, see [`Owner`].
+    pub owner: i64,
+    pub num_children: u32,
+}
+
+impl NodeStat {
+    /// The Stat a client sees.
+    pub fn wire(&self, data_length: usize) -> Stat {
+        let children = i32::try_from(self.num_children).unwrap_or(i32::MAX);
+        Stat {
+            czxid: self.czxid.wire(),
+            mzxid: self.mzxid.wire(),
+            ctime: self.ctime,
+            mtime: self.mtime,
+            version: self.version,
+            cversion: self.cversion.wrapping_mul(2).wrapping_sub(children),
+            aversion: self.aversion,
+            ephemeral_owner: if Owner::from_bits(self.owner).is_ephemeral() { self.owner } else { 0 },
+            data_length: i32::try_from(data_length).unwrap_or(i32::MAX),
+            num_children: children,
+            pzxid: self.pzxid.wire(),
+        }
+    }
+}
+
+/// One entry of an ACL list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Archive, Serialize, Deserialize)]
+pub struct AclEntry {
+    pub perms: i32,
+    pub scheme: Text,
+    pub id: Text,
+}
+
+/// A znode's ACL. Nearly all nodes are open to everybody, so that case costs nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acl {
+    /// Exactly `world:anyone` with all permissions (31).
+    Open,
+    List(Arc<Vec<AclEntry>>),
+}
+
+/// The state of one znode at one zxid, immutable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Znode {
+    pub stat: NodeStat,
+    pub acl: Acl,
+    /// `None` is null data, which is not the same as empty data.
+    pub data: Option<Data>,
+}
+
+impl Znode {
+    pub fn data_len(&self) -> usize {
+        self.data.as_ref().map_or(0, |data| data.len())
+    }
+
+    pub fn wire_stat(&self) -> Stat {
+        self.stat.wire(self.data_len())
+    }
+}
