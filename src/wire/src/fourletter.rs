@@ -1,0 +1,101 @@
+//! The four-letter words: text commands sent as the very first four bytes of a connection.
+//!
+//! As a length word each of them is far above any legal frame, so there is no ambiguity; they are recognised only
+//! before the session exists. Runs on the connection's core. Knows the words, not the answers and not the whitelist.
+
+/// The int a telnet client sends when it leaves; ends the connection silently.
+pub const TELNET_CLOSE: [u8; 4] = [0xff, 0xf4, 0xff, 0xfd];
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal;)*) => {
+        /// A known four-letter word.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum FourLetter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl FourLetter {
+            /// Every word.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The word itself, lower case.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// The word with this name, lower case.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|word| word.name() == name)
+            }
+
+            /// The word these bytes are; `None` means they are a length word.
+            #[must_use]
+            pub fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
+                Self::ALL.iter().copied().find(|word| word.name().as_bytes() == bytes)
+            }
+        }
+    };
+}
+
+words! {
+    /// Configuration.
+    Conf = "conf";
+    /// Connections, one full line each.
+    Cons = "cons";
+    /// Resets connection statistics.
+    Crst = "crst";
+    /// Sizes of the data directories.
+    Dirs = "dirs";
+    /// Sessions, ephemerals and connections.
+    Dump = "dump";
+    /// Environment.
+    Envi = "envi";
+    /// The trace mask.
+    Gtmk = "gtmk";
+    /// Digest log.
+    Hash = "hash";
+    /// Read-write, read-only or not serving.
+    Isro = "isro";
+    /// Metrics.
+    Mntr = "mntr";
+    /// Am I alive.
+    Ruok = "ruok";
+    /// Resets server statistics.
+    Srst = "srst";
+    /// Server block.
+    Srvr = "srvr";
+    /// Server block with clients.
+    Stat = "stat";
+    /// Sets the trace mask; eight bytes follow.
+    Stmk = "stmk";
+    /// Watches by session.
+    Wchc = "wchc";
+    /// Watches by path.
+    Wchp = "wchp";
+    /// Watch totals.
+    Wchs = "wchs";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{FRAME_MAX_DEFAULT, next_frame};
+
+    #[test]
+    fn words_are_no_lengths() {
+        for word in FourLetter::ALL {
+            let bytes: [u8; 4] = word.name().as_bytes().try_into().expect("four letters");
+            assert_eq!(FourLetter::from_bytes(bytes), Some(*word));
+            assert_eq!(FourLetter::from_name(word.name()), Some(*word));
+            assert!(next_frame(&bytes, FRAME_MAX_DEFAULT).is_err());
+        }
+        for bytes in [*b"RUOK", *b"orst", *b"\0\0\0\x2d", TELNET_CLOSE] {
+            assert_eq!(FourLetter::from_bytes(bytes), None);
+        }
+        assert_eq!(FourLetter::from_name("srv"), None);
+    }
+}

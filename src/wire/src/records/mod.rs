@@ -1,0 +1,94 @@
+//! Every record of the client protocol, by the field order of the wire.
+//!
+//! A record is a `Copy` struct of public fields that borrows strings, buffers and vectors from its frame. Strings and
+//! buffers are `Option` because jute has null; whether null is acceptable is the server's decision. Integers that
+//! name something (modes, event types) stay integers; `consts` names them. Bytes behind a record are left unread.
+//! Stateless, any core. Knows layouts only.
+
+/// Defines a record: the struct, its `decode` and `encode`, all from one list of fields in wire order.
+macro_rules! record {
+    ($(#[$meta:meta])* pub struct $name:ident<$lt:lifetime> {
+        $($(#[$fmeta:meta])* pub $field:ident: $ty:ty,)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name<$lt> {
+            $($(#[$fmeta])* pub $field: $ty,)+
+        }
+
+        impl<$lt> $name<$lt> {
+            /// Takes one record off the front of `reader`.
+            ///
+            /// # Errors
+            /// [`DecodeError`](crate::DecodeError) if the bytes are not such a record.
+            pub fn decode(reader: &mut $crate::Reader<$lt>) -> Result<Self, $crate::DecodeError> {
+                <Self as $crate::Wire<$lt>>::decode(reader)
+            }
+
+            /// Appends the record.
+            pub fn encode(&self, writer: &mut $crate::Writer<'_>) {
+                $($crate::Wire::encode(&self.$field, writer);)+
+            }
+        }
+
+        impl<$lt> $crate::Wire<$lt> for $name<$lt> {
+            const SIZE_MIN: usize = 0 $(+ <$ty as $crate::Wire<$lt>>::SIZE_MIN)+;
+
+            fn decode(reader: &mut $crate::Reader<$lt>) -> Result<Self, $crate::DecodeError> {
+                Ok(Self { $($field: $crate::Wire::decode(reader)?,)+ })
+            }
+
+            fn encode(&self, writer: &mut $crate::Writer<'_>) {
+                $name::encode(self, writer);
+            }
+        }
+    };
+    ($(#[$meta:meta])* pub struct $name:ident {
+        $($(#[$fmeta:meta])* pub $field:ident: $ty:ty,)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$fmeta])* pub $field: $ty,)+
+        }
+
+        impl $name {
+            /// Takes one record off the front of `reader`.
+            ///
+            /// # Errors
+            /// [`DecodeError`](crate::DecodeError) if the bytes are not such a record.
+            pub fn decode(reader: &mut $crate::Reader<'_>) -> Result<Self, $crate::DecodeError> {
+                <Self as $crate::Wire<'_>>::decode(reader)
+            }
+
+            /// Appends the record.
+            pub fn encode(&self, writer: &mut $crate::Writer<'_>) {
+                $($crate::Wire::encode(&self.$field, writer);)+
+            }
+        }
+
+        impl<'r> $crate::Wire<'r> for $name {
+            const SIZE_MIN: usize = 0 $(+ <$ty as $crate::Wire<'r>>::SIZE_MIN)+;
+
+            fn decode(reader: &mut $crate::Reader<'r>) -> Result<Self, $crate::DecodeError> {
+                Ok(Self { $($field: $crate::Wire::decode(reader)?,)+ })
+            }
+
+            fn encode(&self, writer: &mut $crate::Writer<'_>) {
+                $name::encode(self, writer);
+            }
+        }
+    };
+}
+mod connect;
+mod extension;
+mod request;
+mod response;
+mod shared;
+
+pub use crate::vector::{ChildrenEncoder, Strings};
+pub use connect::*;
+pub use extension::*;
+pub use request::*;
+pub use response::*;
+pub use shared::*;
