@@ -9,8 +9,11 @@
 extern crate alloc;
 
 pub mod command;
+pub mod delta;
 pub mod change;
 pub mod ids;
+pub mod image;
 pub mod path;
 pub mod shared;
+pub mod view;
 pub mod znode;

@@ -1,0 +1,309 @@
+//! The changes of one span of zxids, as an index by path over shared immutable znodes.
+//!
+//! A delta lives on the core of its view while it grows; frozen (behind an `Arc`) every core and the image writer read
+//! it. What it holds is relative to the layers below it, which it does not know: `view` and `image` combine them.
+//!
+//! The index is cut into 256 tables by the top byte of the path hash, so that growing never rehashes more than one
+//! table's entries at once, and so that the image writer finds the entries of one section without a full pass.
+
+use crate::ids::Zxid;
+use crate::path;
+use crate::shared::Text;
+use crate::znode::{Acl, Znode};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::borrow::Borrow;
+use core::cmp::Ordering;
+use core::mem::size_of;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Slot;
+
+/// Power of two by which the index is cut.
+const TABLE_BITS: u32 = 8;
+const TABLES: usize = 1 << TABLE_BITS;
+
+/// Estimated heap bytes of one entry without its znode: its slot at the usual load, and the path's allocation header.
+const ENTRY_BYTES: usize = size_of::<Entry>() * 3 / 2 + 16;
+/// Estimated heap bytes of one znode without its data: the value and the headers of two allocations.
+const ZNODE_BYTES: usize = size_of::<Znode>() + 32;
+/// Estimated heap bytes of one child mark: its place in a tree node at the usual fill.
+const KID_BYTES: usize = (size_of::<Kid>() + 1) * 3 / 2;
+
+/// What a delta says about one znode.
+#[derive(Clone, Debug)]
+pub(crate) enum NodeState {
+    /// This is its state; children come from this layer's marks over the layers below.
+    Present(Arc<Znode>),
+    /// Deleted in this layer and created anew: nothing of the layers below shines through.
+    Recreated(Arc<Znode>),
+    /// Deleted in this layer; it exists below.
+    Deleted,
+}
+
+impl NodeState {
+    pub(crate) const fn node(&self) -> Option<&Arc<Znode>> {
+        match self {
+            Self::Present(node) | Self::Recreated(node) => Some(node),
+            Self::Deleted => None,
+        }
+    }
+
+    /// Whether children known to the layers below still count.
+    pub(crate) const fn shows_below(&self) -> bool {
+        matches!(self, Self::Present(_))
+    }
+}
+
+/// Whether a child is there, whatever the layers below say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Added,
+    Removed,
+}
+
+/// A child's name, as the tail of its path's shared allocation.
+#[derive(Clone, Debug)]
+pub(crate) struct Kid {
+    path: Text,
+    start: u32,
+}
+
+impl Kid {
+    fn of(child: &Text) -> Self {
+        let start = child.len() - path::name(child).len();
+        Self { path: child.clone(), start: u32::try_from(start).expect("a path is far below 4 GiB") }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.path[self.start as usize..]
+    }
+}
+
+impl Borrow<str> for Kid {
+    fn borrow(&self) -> &str {
+        self.name()
+    }
+}
+
+impl PartialEq for Kid {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Kid {}
+
+impl PartialOrd for Kid {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Kid {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name().cmp(other.name())
+    }
+}
+
+/// A layer's child marks of one znode, sorted by name.
+pub(crate) type Kids = BTreeMap<Kid, Mark>;
+
+/// What a delta knows of one path.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) path: Text,
+    pub(crate) hash: u64,
+    pub(crate) state: NodeState,
+    pub(crate) kids: Option<Box<Kids>>,
+}
+
+/// What to note about a child in its parent's entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KidNote<'a> {
+    Keep,
+    Set(&'a Text, Mark),
+    /// Neither this layer nor those below know the name any more.
+    Forget(&'a str),
+}
+
+/// Changes relative to a lower layer, see the module's header.
+#[derive(Clone)]
+pub struct Delta {
+    tables: Box<[HashTable<Entry>]>,
+    len: usize,
+    bytes: usize,
+    /// The last zxid inside; set when frozen.
+    zxid: Zxid,
+}
+
+impl Default for Delta {
+    fn default() -> Self {
+        Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), len: 0, bytes: 0, zxid: Zxid::default() }
+    }
+}
+
+impl Delta {
+    /// Paths with an entry, deleted ones included.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Estimated heap bytes, shared znodes and paths counted in full.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The last zxid a frozen delta contains; 0 while it is live.
+    pub const fn zxid(&self) -> Zxid {
+        self.zxid
+    }
+
+    pub(crate) const fn seal(&mut self, zxid: Zxid) {
+        self.zxid = zxid;
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, path: &str, hash: u64) -> Option<&Entry> {
+        self.tables[table_of(hash)].find(spread(hash), |entry| is_at(entry, path, hash))
+    }
+
+    /// Gives a znode its new state, noting a created or deleted child. `key` yields the path's allocation if the entry
+    /// is new.
+    pub(crate) fn set(
+        &mut self,
+        path: &str,
+        hash: u64,
+        node: &Arc<Znode>,
+        note: KidNote<'_>,
+        key: impl FnOnce() -> Text,
+    ) {
+        let slot = self.tables[table_of(hash)].entry(
+            spread(hash),
+            |entry| is_at(entry, path, hash),
+            |entry| spread(entry.hash),
+        );
+        let (entry, before) = match slot {
+            Slot::Occupied(found) => {
+                let entry = found.into_mut();
+                let before = cost(entry);
+                entry.state = match entry.state {
+                    NodeState::Present(_) => NodeState::Present(Arc::clone(node)),
+                    NodeState::Recreated(_) | NodeState::Deleted => NodeState::Recreated(Arc::clone(node)),
+                };
+                (entry, before)
+            }
+            Slot::Vacant(free) => {
+                self.len += 1;
+                let state = NodeState::Present(Arc::clone(node));
+                (free.insert(Entry { path: key(), hash, state, kids: None }).into_mut(), 0)
+            }
+        };
+        note_kid(entry, note);
+        self.bytes = self.bytes + cost(entry) - before;
+    }
+
+    /// Marks a znode as deleted; where the layers below do not have it, no trace is left.
+    pub(crate) fn delete(&mut self, path: &Text, hash: u64, exists_below: bool) {
+        let slot = self.tables[table_of(hash)].entry(
+            spread(hash),
+            |entry| is_at(entry, path, hash),
+            |entry| spread(entry.hash),
+        );
+        match slot {
+            Slot::Occupied(found) if !exists_below => {
+                let (entry, _) = found.remove();
+                self.len -= 1;
+                self.bytes -= cost(&entry);
+            }
+            Slot::Occupied(found) => {
+                let entry = found.into_mut();
+                let before = cost(entry);
+                entry.state = NodeState::Deleted;
+                entry.kids = None;
+                self.bytes = self.bytes + cost(entry) - before;
+            }
+            Slot::Vacant(free) if exists_below => {
+                let entry = Entry { path: path.clone(), hash, state: NodeState::Deleted, kids: None };
+                self.len += 1;
+                self.bytes += cost(&entry);
+                free.insert(entry);
+            }
+            Slot::Vacant(_) => {}
+        }
+    }
+
+    /// The entries whose hash falls into section `index` of `1 << bits`, in the order of sections (see `image`).
+    pub(crate) fn section(&self, index: usize, bits: u32) -> Vec<&Entry> {
+        let tables = if bits <= TABLE_BITS {
+            let width = TABLES >> bits;
+            index * width..(index + 1) * width
+        } else {
+            let table = index >> (bits - TABLE_BITS);
+            table..table + 1
+        };
+        let all = self.tables[tables].iter().flat_map(HashTable::iter);
+        all.filter(|entry| crate::image::section_of(entry.hash, bits) == index).collect()
+    }
+}
+
+impl core::fmt::Debug for Delta {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Delta").field("len", &self.len).field("bytes", &self.bytes).field("zxid", &self.zxid).finish()
+    }
+}
+
+fn note_kid(entry: &mut Entry, note: KidNote<'_>) {
+    match note {
+        KidNote::Keep => {}
+        KidNote::Set(child, mark) => {
+            let kids = entry.kids.get_or_insert_default();
+            // An equal key keeps its old allocation, which may belong to a path that is gone: replace it.
+            kids.remove(path::name(child));
+            kids.insert(Kid::of(child), mark);
+        }
+        KidNote::Forget(name) => {
+            if let Some(kids) = &mut entry.kids {
+                kids.remove(name);
+                if kids.is_empty() {
+                    entry.kids = None;
+                }
+            }
+        }
+    }
+}
+
+fn cost(entry: &Entry) -> usize {
+    let node = entry.state.node().map_or(0, |node| ZNODE_BYTES + node.data_len() + acl_cost(&node.acl));
+    ENTRY_BYTES + entry.path.len() + node + entry.kids.as_ref().map_or(0, |kids| kids.len() * KID_BYTES)
+}
+
+/// A list is usually shared by many znodes; a pointer's worth for each.
+const fn acl_cost(acl: &Acl) -> usize {
+    match acl {
+        Acl::Open => 0,
+        Acl::List(_) => size_of::<usize>(),
+    }
+}
+
+#[inline]
+fn is_at(entry: &Entry, path: &str, hash: u64) -> bool {
+    entry.hash == hash && *entry.path == *path
+}
+
+#[inline]
+const fn table_of(hash: u64) -> usize {
+    (hash >> (u64::BITS - TABLE_BITS)) as usize
+}
+
+/// The hash inside a table. The table took the top byte, which hashbrown uses to tell neighbours apart: put another
+/// byte there, one that does not choose the bucket either.
+#[inline]
+const fn spread(hash: u64) -> u64 {
+    (hash << TABLE_BITS >> TABLE_BITS) | ((hash >> 32) << (u64::BITS - TABLE_BITS))
+}

@@ -1,0 +1,110 @@
+//! The image: the whole state at one zxid, immutable, read in place from bytes that somebody else holds (a mapping).
+//!
+//! Cut by the top bits of the path hash into sections, each an archive of its own, plus a meta section: counts, distinct
+//! ACL lists, sessions. Every core and the image writer share one image. Knows no files and no checksums: bytes in,
+//! bytes out. Whatever the bytes hold, reading stays inside them and never panics; what makes no sense reads as absent.
+
+mod format;
+mod read;
+mod write;
+
+pub use format::ImageSession;
+pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageNode, Names};
+pub use write::{ImageMerger, initial_image, merge_in_memory, section_bits_for};
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+use rkyv::rancor;
+
+/// Alignment, in bytes, that every section needs within the image's bytes.
+pub const SECTION_ALIGN: usize = 16;
+/// Most bytes of one section: archives address themselves with signed 32-bit offsets.
+pub const SECTION_BYTES_MAX: usize = 0x7fff_0000;
+/// A merge doubles the number of sections until they are expected to stay below this.
+pub const SECTION_BYTES_TARGET: usize = 24 << 20;
+/// Most doublings: 65,536 sections.
+pub const SECTION_BITS_MAX: u32 = 16;
+
+/// Where the parts of an image lie within its bytes, as its holder recorded it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageLayout {
+    /// Seed of the path hash; the same for a data directory for ever.
+    pub seed: u64,
+    /// The last zxid contained.
+    pub zxid: u64,
+    /// Sections in order; their count is a power of two. Each starts at a multiple of [`SECTION_ALIGN`].
+    pub sections: Vec<Range<usize>>,
+    pub meta: Range<usize>,
+}
+
+/// Sums over the tree of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageStats {
+    pub nodes: u64,
+    /// Bytes of all paths and all data.
+    pub data_bytes: u64,
+    pub ephemerals: u64,
+}
+
+impl ImageStats {
+    pub(crate) const fn add(&mut self, path: usize, data: usize, ephemeral: bool) {
+        self.nodes += 1;
+        self.data_bytes += path as u64 + data as u64;
+        self.ephemerals += ephemeral as u64;
+    }
+}
+
+/// Why bytes are no image, or why one cannot be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImageFault {
+    /// The layout contradicts the bytes or itself.
+    Layout(&'static str),
+    /// A section's archive does not check.
+    Section { index: usize, reason: String },
+    /// The meta section's archive does not check.
+    Meta { reason: String },
+    /// A section would pass [`SECTION_BYTES_MAX`].
+    SectionTooLarge { index: usize, bytes: usize },
+    /// A znode's number of children is not that of its names: a damaged image below, or a bug.
+    ChildCount { path: String, stat: u32, names: u32 },
+    /// The archive could not be written.
+    Encode { reason: String },
+}
+
+impl fmt::Display for ImageFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Layout(reason) => write!(f, "image layout: {reason}"),
+            Self::Section { index, reason } => write!(f, "image section {index}: {reason}"),
+            Self::Meta { reason } => write!(f, "image meta section: {reason}"),
+            Self::SectionTooLarge { index, bytes } => write!(f, "image section {index} would need {bytes} bytes"),
+            Self::ChildCount { path, stat, names } => write!(f, "{path:?} counts {stat} children but names {names}"),
+            Self::Encode { reason } => write!(f, "image encoding: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for ImageFault {}
+
+impl ImageFault {
+    fn section(index: usize, reason: &rancor::Error) -> Self {
+        Self::Section { index, reason: reason.to_string() }
+    }
+
+    fn meta(reason: &rancor::Error) -> Self {
+        Self::Meta { reason: reason.to_string() }
+    }
+
+    fn encode(reason: &rancor::Error) -> Self {
+        Self::Encode { reason: reason.to_string() }
+    }
+}
+
+/// The section, of `1 << bits`, in which a path is found.
+#[inline]
+pub(crate) const fn section_of(hash: u64, bits: u32) -> usize {
+    debug_assert!(bits <= SECTION_BITS_MAX);
+    if bits == 0 { 0 } else { (hash >> (u64::BITS - bits)) as usize }
+}

@@ -1,0 +1,386 @@
+//! Reading an image in place, on any core, without a lock.
+//!
+//! Sections are checked once, from as many threads as one likes, then served through remembered pointers. This is the
+//! one module of the crate with `unsafe`: the pointers into the bytes, which the image itself keeps alive.
+#![allow(unsafe_code, reason = "an image refers to the bytes it owns; each block says why it may")]
+
+use super::format::{
+    ACL_OPEN, ArchivedMeta, ArchivedNode, FORMAT, Probing, first_slot, section_root, slot_tag, take_name,
+};
+use super::{ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_BITS_MAX, SECTION_BYTES_MAX, section_of};
+use crate::ids::Zxid;
+use crate::shared::Data;
+use crate::znode::{Acl, AclEntry, NodeStat, Znode};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::ptr::NonNull;
+use corral_wire::records::Stat;
+use rkyv::rancor;
+use rkyv::rend::u32_le;
+use rkyv::util::AlignedVec;
+
+/// Bytes that hold an image, such as a read-only mapping of its file.
+///
+/// # Safety
+/// For as long as the value lives, `as_ref` must give the same slice each time and its bytes must not change. A file
+/// behind a mapping must therefore be written by nobody, which its holder has to see to (images are never rewritten).
+pub unsafe trait ImageBytes: AsRef<[u8]> + Send + Sync {}
+
+/// An image's bytes on the heap.
+pub struct AlignedBytes(AlignedVec);
+
+impl AlignedBytes {
+    pub const fn new(bytes: AlignedVec) -> Self {
+        Self(bytes)
+    }
+}
+
+impl AsRef<[u8]> for AlignedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+// SAFETY: the vector is private and never touched again, so its buffer neither moves nor changes.
+unsafe impl ImageBytes for AlignedBytes {}
+
+type Record = ArchivedNode<'static>;
+
+/// Proof that a section's bytes are a valid archive, and the way into it.
+pub struct CheckedSection {
+    bytes: Arc<dyn ImageBytes>,
+    index: usize,
+    bits: u32,
+    length: usize,
+    probing: Probing,
+    slots: NonNull<[u32_le]>,
+    nodes: NonNull<[Record]>,
+}
+
+// SAFETY: the pointers lead into `bytes`, which is `Send + Sync`, immutable, and kept alive by this very value.
+unsafe impl Send for CheckedSection {}
+// SAFETY: as for `Send`; nothing is ever written through the pointers.
+unsafe impl Sync for CheckedSection {}
+
+impl CheckedSection {
+    /// Checks one section: that it is an archive all of whose references stay inside it and whose text is UTF-8.
+    ///
+    /// # Errors
+    /// When the layout names no such section, or its bytes are not one.
+    pub fn check(bytes: &Arc<dyn ImageBytes>, layout: &ImageLayout, index: usize) -> Result<Self, ImageFault> {
+        let bits = section_bits(layout)?;
+        let range = layout.sections.get(index).ok_or(ImageFault::Layout("no such section"))?;
+        let part = slice((**bytes).as_ref(), range)?;
+        let root = section_root(part).map_err(|reason| ImageFault::section(index, &reason))?;
+        let probing =
+            Probing { index_bits: root.probing.index_bits.to_native(), probe_max: root.probing.probe_max.to_native() };
+        let place = (root.index.to_native() as usize, root.bits.to_native());
+        if place != (index, bits) || probing.index_bits >= u32::BITS {
+            return Err(ImageFault::Section { index, reason: String::from("belongs to another place") });
+        }
+        let (slots, nodes) = (root.slots.as_slice(), root.nodes.as_slice());
+        Ok(Self {
+            bytes: Arc::clone(bytes),
+            index,
+            bits,
+            length: part.len(),
+            probing,
+            slots: NonNull::from(slots),
+            nodes: NonNull::from(nodes),
+        })
+    }
+
+    #[inline]
+    fn slots(&self) -> &[u32_le] {
+        // SAFETY: taken from a checked archive inside `self.bytes`, which by the contract of `ImageBytes` neither moves
+        // nor changes while this value holds it.
+        unsafe { self.slots.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn nodes(&self) -> &[Record] {
+        // SAFETY: as in `slots`.
+        unsafe { self.nodes.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, path: &str, hash: u64) -> Option<&Record> {
+        let slots = self.slots();
+        let nodes = self.nodes();
+        let tag = slot_tag(hash, self.probing.index_bits);
+        let index_mask = (1_u32 << self.probing.index_bits) - 1;
+        let mut at = first_slot(hash, slots.len());
+        for _ in 0..(self.probing.probe_max as usize).min(slots.len()) {
+            let slot = slots.get(at)?.to_native();
+            if slot == 0 {
+                return None;
+            }
+            if slot & !index_mask == tag
+                && let Some(node) = nodes.get(((slot & index_mask) as usize).wrapping_sub(1))
+                && *node.path == *path
+            {
+                return Some(node);
+            }
+            at += 1;
+            if at == slots.len() {
+                at = 0;
+            }
+        }
+        None
+    }
+}
+
+/// Proof that the meta section's bytes are a valid archive, and what of it is kept at hand.
+pub struct CheckedMeta {
+    bytes: Arc<dyn ImageBytes>,
+    root: NonNull<ArchivedMeta>,
+    acls: Vec<Arc<Vec<AclEntry>>>,
+    length: usize,
+}
+
+// SAFETY: `root` leads into `bytes`, which is `Send + Sync`, immutable, and kept alive by this very value.
+unsafe impl Send for CheckedMeta {}
+// SAFETY: as for `Send`; nothing is ever written through the pointer.
+unsafe impl Sync for CheckedMeta {}
+
+impl CheckedMeta {
+    /// Checks the meta section and that it fits the layout.
+    ///
+    /// # Errors
+    /// When the bytes are no meta section, or one of another format, seed, zxid or number of sections.
+    pub fn check(bytes: &Arc<dyn ImageBytes>, layout: &ImageLayout) -> Result<Self, ImageFault> {
+        let part = slice((**bytes).as_ref(), &layout.meta)?;
+        let root = rkyv::access::<ArchivedMeta, rancor::Error>(part).map_err(|reason| ImageFault::meta(&reason))?;
+        if root.format.to_native() != FORMAT {
+            return Err(ImageFault::Layout("unknown image format"));
+        }
+        if root.seed.to_native() != layout.seed || root.zxid.to_native() != layout.zxid {
+            return Err(ImageFault::Layout("seed or zxid is not that of the meta section"));
+        }
+        if root.section_bits.to_native() != section_bits(layout)? {
+            return Err(ImageFault::Layout("number of sections is not that of the meta section"));
+        }
+        let mut acls = Vec::with_capacity(root.acls.len());
+        for list in root.acls.iter() {
+            let list: Vec<AclEntry> =
+                rkyv::deserialize::<_, rancor::Error>(list).map_err(|reason| ImageFault::meta(&reason))?;
+            acls.push(Arc::new(list));
+        }
+        Ok(Self { bytes: Arc::clone(bytes), root: NonNull::from(root), acls, length: part.len() })
+    }
+
+    fn root(&self) -> &ArchivedMeta {
+        // SAFETY: taken from a checked archive inside `self.bytes`, which by the contract of `ImageBytes` neither moves
+        // nor changes while this value holds it.
+        unsafe { self.root.as_ref() }
+    }
+}
+
+/// The whole state at one zxid, immutable, shared by all cores.
+pub struct Image {
+    sections: Vec<CheckedSection>,
+    bits: u32,
+    meta: CheckedMeta,
+}
+
+impl Image {
+    /// Checks everything in turn. Use [`CheckedSection::check`] and [`Image::assemble`] to do so in parallel.
+    ///
+    /// # Errors
+    /// When a section does not check, or the layout does not fit the bytes.
+    pub fn open(bytes: Arc<dyn ImageBytes>, layout: &ImageLayout) -> Result<Self, ImageFault> {
+        let meta = CheckedMeta::check(&bytes, layout)?;
+        let check = |index| CheckedSection::check(&bytes, layout, index);
+        let sections = (0..layout.sections.len()).map(check).collect::<Result<Vec<_>, _>>()?;
+        Self::assemble(meta, sections)
+    }
+
+    /// An image of sections already checked, given in order.
+    ///
+    /// # Errors
+    /// When they are not all the sections, in order, of the same bytes as the meta section.
+    pub fn assemble(meta: CheckedMeta, sections: Vec<CheckedSection>) -> Result<Self, ImageFault> {
+        let bits = meta.root().section_bits.to_native();
+        if bits > SECTION_BITS_MAX || sections.len() != 1 << bits {
+            return Err(ImageFault::Layout("sections are missing"));
+        }
+        for (index, section) in sections.iter().enumerate() {
+            if section.index != index || section.bits != bits || !Arc::ptr_eq(&section.bytes, &meta.bytes) {
+                return Err(ImageFault::Layout("a section is out of place"));
+            }
+        }
+        Ok(Self { sections, bits, meta })
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.meta.root().seed.to_native()
+    }
+
+    /// The last zxid contained.
+    pub fn zxid(&self) -> Zxid {
+        Zxid(self.meta.root().zxid.to_native())
+    }
+
+    pub fn stats(&self) -> ImageStats {
+        let root = self.meta.root();
+        ImageStats {
+            nodes: root.nodes.to_native(),
+            data_bytes: root.data_bytes.to_native(),
+            ephemerals: root.ephemerals.to_native(),
+        }
+    }
+
+    /// Bytes of all sections.
+    pub fn bytes(&self) -> usize {
+        self.sections.iter().map(|section| section.length).sum::<usize>() + self.meta.length
+    }
+
+    /// There are `1 << section_bits` sections.
+    pub const fn section_bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// The sessions, each copied out of the image when asked for.
+    pub fn sessions(&self) -> impl Iterator<Item = ImageSession> + '_ {
+        self.meta.root().sessions.iter().map(|session| ImageSession {
+            id: crate::ids::SessionId(session.id.0.to_native()),
+            timeout_ms: session.timeout_ms.to_native(),
+            password: session.password,
+            ephemerals: session.ephemerals.iter().map(|path| path.as_str().into()).collect(),
+        })
+    }
+
+    /// What the writer of the image added for its own use.
+    pub fn extra(&self) -> &[u8] {
+        &self.meta.root().extra
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, path: &str, hash: u64) -> Option<ImageNode<'_>> {
+        let section = &self.sections[section_of(hash, self.bits)];
+        section.find(path, hash).map(|record| ImageNode { record, image: self })
+    }
+
+    pub(crate) fn section(&self, index: usize) -> &CheckedSection {
+        &self.sections[index]
+    }
+
+    /// The ACL list of an index. One that is out of range gives an empty list, which lets nobody in.
+    #[inline]
+    pub(crate) fn acl(&self, index: u32) -> Option<&Arc<Vec<AclEntry>>> {
+        self.meta.acls.get((index as usize).checked_sub(1)?)
+    }
+}
+
+impl core::fmt::Debug for Image {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Image").field("zxid", &self.zxid()).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// A znode in an image.
+#[derive(Clone, Copy)]
+pub struct ImageNode<'a> {
+    record: &'a Record,
+    image: &'a Image,
+}
+
+impl<'a> ImageNode<'a> {
+    #[inline]
+    pub fn path(&self) -> &'a str {
+        &self.record.path
+    }
+
+    #[inline]
+    pub fn stat(&self) -> NodeStat {
+        self.record.stat()
+    }
+
+    /// The Stat a client sees.
+    #[inline]
+    pub fn wire_stat(&self) -> Stat {
+        self.record.stat().wire(self.data().map_or(0, <[u8]>::len))
+    }
+
+    #[inline]
+    pub fn data(&self) -> Option<&'a [u8]> {
+        self.record.data.as_deref()
+    }
+
+    /// Whether the ACL is `world:anyone` with all permissions.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.record.acl.to_native() == ACL_OPEN
+    }
+
+    /// The ACL's entries; `None` is open to everybody. An index the image does not know gives an empty list, which
+    /// lets nobody in.
+    #[inline]
+    pub fn acl_list(&self) -> Option<&'a [AclEntry]> {
+        if self.is_open() {
+            return None;
+        }
+        Some(self.image.acl(self.record.acl.to_native()).map_or(&[], |list| list.as_slice()))
+    }
+
+    /// The children's names, sorted.
+    #[inline]
+    pub fn names(&self) -> Names<'a> {
+        Names { rest: self.record.names() }
+    }
+
+    /// A copy on the heap.
+    pub fn to_znode(&self) -> Znode {
+        let index = self.record.acl.to_native();
+        let acl =
+            if self.is_open() { Acl::Open } else { Acl::List(self.image.acl(index).cloned().unwrap_or_default()) };
+        Znode { stat: self.stat(), acl, data: self.data().map(Data::from) }
+    }
+
+    pub(crate) fn names_blob(&self) -> &'a [u8] {
+        self.record.names()
+    }
+}
+
+/// Children's names in an image, sorted.
+#[derive(Clone, Debug, Default)]
+pub struct Names<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Names<'a> {
+    pub(crate) const fn of(blob: &'a [u8]) -> Self {
+        Self { rest: blob }
+    }
+}
+
+impl<'a> Iterator for Names<'a> {
+    type Item = &'a str;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a str> {
+        let name = take_name(&mut self.rest);
+        if name.is_none() {
+            self.rest = &[];
+        }
+        name
+    }
+}
+
+fn section_bits(layout: &ImageLayout) -> Result<u32, ImageFault> {
+    let count = layout.sections.len();
+    if !count.is_power_of_two() || count.trailing_zeros() > SECTION_BITS_MAX {
+        return Err(ImageFault::Layout("the number of sections is no power of two within the limit"));
+    }
+    Ok(count.trailing_zeros())
+}
+
+fn slice<'a>(bytes: &'a [u8], range: &Range<usize>) -> Result<&'a [u8], ImageFault> {
+    let part = bytes.get(range.clone()).ok_or(ImageFault::Layout("a section lies outside the bytes"))?;
+    if part.len() > SECTION_BYTES_MAX {
+        return Err(ImageFault::Layout("a section is too long"));
+    }
+    Ok(part)
+}

@@ -1,0 +1,477 @@
+//! The tree as one actor sees it, always at exactly one zxid: a live delta, over perhaps a frozen one, over the image.
+//!
+//! Each shard and the state machine own a view; it lives on its owner's core and moves only by [`View::apply`]. Reads
+//! take no lock and no atomic: image, frozen delta and znodes are shared but immutable. A view knows no sessions, no
+//! watches and no rules; what may change and how is decided before (`evaluate`).
+
+use crate::change::Change;
+use crate::delta::{Delta, Entry, KidNote, Kids, Mark, NodeState};
+use crate::ids::Zxid;
+use crate::image::{Image, ImageNode, Names, initial_image};
+use crate::path;
+use crate::shared::{HashedPath, Text};
+use crate::znode::{Acl, AclEntry, NodeStat, Owner, Znode};
+use alloc::collections::btree_map;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::mem;
+use corral_wire::records::Stat;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+/// The hash of paths. Its seed is chosen once for a data directory and stored with every image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathHasher {
+    seed: u64,
+}
+
+impl PathHasher {
+    pub const fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    #[inline]
+    pub fn hash(&self, path: &str) -> u64 {
+        xxh3_64_with_seed(path.as_bytes(), self.seed)
+    }
+}
+
+/// The tree at one zxid.
+#[derive(Clone, Debug)]
+pub struct View {
+    live: Delta,
+    frozen: Option<Arc<Delta>>,
+    image: Arc<Image>,
+    hasher: PathHasher,
+    zxid: Zxid,
+    nodes: u64,
+    data_bytes: u64,
+    ephemerals: u64,
+}
+
+impl View {
+    /// The tree of an image.
+    pub fn new(image: Arc<Image>) -> Self {
+        let stats = image.stats();
+        Self {
+            live: Delta::default(),
+            frozen: None,
+            hasher: PathHasher::new(image.seed()),
+            zxid: image.zxid(),
+            nodes: stats.nodes,
+            data_bytes: stats.data_bytes,
+            ephemerals: stats.ephemerals,
+            image,
+        }
+    }
+
+    /// The tree of a new data directory: `/`, `/zookeeper`, `/zookeeper/quota`, `/zookeeper/config`.
+    pub fn empty(seed: u64) -> Self {
+        Self::new(Arc::new(initial_image(seed)))
+    }
+
+    pub const fn hasher(&self) -> PathHasher {
+        self.hasher
+    }
+
+    /// A path with its hashes, ready for a [`Change`].
+    pub fn hashed(&self, path: Text) -> HashedPath {
+        let hash = self.hasher.hash(&path);
+        let parent_hash = self.hasher.hash(path::parent(&path));
+        HashedPath { path, hash, parent_hash }
+    }
+
+    #[inline]
+    pub fn get(&self, path: &str) -> Option<NodeRef<'_>> {
+        self.get_hashed(path, self.hasher.hash(path))
+    }
+
+    /// As [`View::get`], with the hash of the path by this view's hasher.
+    #[inline]
+    pub fn get_hashed(&self, path: &str, hash: u64) -> Option<NodeRef<'_>> {
+        match self.live.entry(path, hash) {
+            Some(entry) => entry.state.node().map(NodeRef::Live),
+            None => self.get_below(path, hash),
+        }
+    }
+
+    fn get_below(&self, path: &str, hash: u64) -> Option<NodeRef<'_>> {
+        if let Some(entry) = self.frozen.as_ref().and_then(|frozen| frozen.entry(path, hash)) {
+            return entry.state.node().map(NodeRef::Live);
+        }
+        self.image.find(path, hash).map(NodeRef::Image)
+    }
+
+    /// The path's shared allocation, if a delta holds one: saves a new one for a change of an existing znode.
+    pub fn key(&self, path: &str, hash: u64) -> Option<Text> {
+        let entry = self.live.entry(path, hash).or_else(|| self.frozen.as_ref()?.entry(path, hash));
+        entry.map(|entry| entry.path.clone())
+    }
+
+    /// Moves the tree by one change. The zxid is set apart, once for a whole transaction.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Created { at, node, parent } => {
+                debug_assert!(self.get_hashed(&at.path, at.hash).is_none(), "{:?} exists", at.path);
+                self.nodes += 1;
+                self.data_bytes += size(&at.path, node.data_len());
+                self.ephemerals += u64::from(is_ephemeral(&node.stat));
+                self.live.set(&at.path, at.hash, node, KidNote::Keep, || at.path.clone());
+                self.set_parent(at, parent, KidNote::Set(&at.path, Mark::Added));
+            }
+            Change::Deleted { at, parent } => self.delete(at, parent),
+            Change::DataSet { at, node } | Change::AclSet { at, node } => {
+                let old = self.get_hashed(&at.path, at.hash);
+                debug_assert!(old.is_some(), "{:?} does not exist", at.path);
+                let old = old.map_or(0, |old| old.data().map_or(0, <[u8]>::len) as u64);
+                self.data_bytes = self.data_bytes + node.data_len() as u64 - old;
+                self.live.set(&at.path, at.hash, node, KidNote::Keep, || at.path.clone());
+            }
+        }
+    }
+
+    fn delete(&mut self, at: &HashedPath, parent: &Arc<Znode>) {
+        let Some(old) = self.get_hashed(&at.path, at.hash) else {
+            debug_assert!(false, "{:?} does not exist", at.path);
+            return;
+        };
+        let (data, stat) = (old.data().map_or(0, <[u8]>::len), old.stat());
+        debug_assert!(stat.num_children == 0, "{:?} has children", at.path);
+        self.nodes -= 1;
+        self.data_bytes -= size(&at.path, data);
+        self.ephemerals -= u64::from(is_ephemeral(&stat));
+        let exists_below = self.get_below(&at.path, at.hash).is_some();
+        self.live.delete(&at.path, at.hash, exists_below);
+        let note = if exists_below { KidNote::Set(&at.path, Mark::Removed) } else { KidNote::Forget(at.name()) };
+        self.set_parent(at, parent, note);
+    }
+
+    fn set_parent(&mut self, at: &HashedPath, parent: &Arc<Znode>, note: KidNote<'_>) {
+        let (path, hash) = (at.parent(), at.parent_hash);
+        debug_assert!(self.get_hashed(path, hash).is_some(), "{path:?} does not exist");
+        let frozen = self.frozen.as_ref();
+        let key = || match frozen.and_then(|frozen| frozen.entry(path, hash)) {
+            Some(entry) => entry.path.clone(),
+            None => Text::from(path),
+        };
+        self.live.set(path, hash, parent, note, key);
+    }
+
+    /// The names of a znode's children, sorted by their bytes; `None` if there is no such znode. Their number is the
+    /// znode's `num_children`.
+    pub fn children(&self, path: &str) -> Option<Children<'_>> {
+        self.children_hashed(path, self.hasher.hash(path))
+    }
+
+    /// As [`View::children`], with the hash of the path.
+    pub fn children_hashed(&self, path: &str, hash: u64) -> Option<Children<'_>> {
+        let live = self.live.entry(path, hash);
+        let frozen = self.frozen.as_ref().and_then(|frozen| frozen.entry(path, hash));
+        // From the top down to the first layer that hides all below it.
+        let top = live.or(frozen);
+        if let Some(entry) = top {
+            entry.state.node()?;
+        }
+        let hidden = |entry: Option<&Entry>| entry.is_some_and(|entry| !entry.state.shows_below());
+        let frozen_kids = if hidden(live) { None } else { frozen.and_then(present_kids) };
+        let image = if hidden(live) || hidden(frozen) { None } else { self.image.find(path, hash) };
+        if top.is_none() && image.is_none() {
+            return None;
+        }
+        let names = image.map_or_else(Names::default, |node| node.names());
+        Some(overlay(overlay(names, frozen_kids), live.and_then(present_kids)))
+    }
+
+    /// Visits a znode and all below it, parents before children and siblings in order, until `visit` gives `false`.
+    pub fn walk<'v>(&'v self, path: &str, mut visit: impl FnMut(&str, NodeRef<'v>) -> bool) {
+        let mut pending: Vec<String> = Vec::from([String::from(path)]);
+        while let Some(path) = pending.pop() {
+            let hash = self.hasher.hash(&path);
+            let Some(node) = self.get_hashed(&path, hash) else { continue };
+            if !visit(&path, node) {
+                return;
+            }
+            let first = pending.len();
+            let up = if path == "/" { "" } else { path.as_str() };
+            let children = self.children_hashed(&path, hash).into_iter().flatten();
+            pending.extend(children.map(|name| [up, "/", name].concat()));
+            pending[first..].reverse();
+        }
+    }
+
+    /// A hash over every znode: path, stat, ACL and data. The same for the same tree, however it is layered. Takes time
+    /// and memory in proportion to the tree: for tests and comparisons.
+    pub fn digest(&self) -> u64 {
+        let mut digest = Xxh3::new();
+        self.walk("/", |path, node| {
+            digest_node(&mut digest, path, &node);
+            true
+        });
+        digest.digest()
+    }
+
+    /// The last zxid applied.
+    pub const fn zxid(&self) -> Zxid {
+        self.zxid
+    }
+
+    pub fn set_zxid(&mut self, zxid: Zxid) {
+        debug_assert!(zxid >= self.zxid, "zxids only grow");
+        self.zxid = zxid;
+    }
+
+    pub const fn node_count(&self) -> u64 {
+        self.nodes
+    }
+
+    /// Bytes of all paths and all data. ZooKeeper's `approximateDataSize` is the same with paths in UTF-16 units.
+    pub const fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    pub const fn ephemerals_count(&self) -> u64 {
+        self.ephemerals
+    }
+
+    /// Estimated heap bytes of the live delta.
+    pub const fn delta_bytes(&self) -> usize {
+        self.live.bytes()
+    }
+
+    /// Paths in the live delta.
+    pub const fn delta_len(&self) -> usize {
+        self.live.len()
+    }
+
+    pub const fn image(&self) -> &Arc<Image> {
+        &self.image
+    }
+
+    pub const fn frozen(&self) -> Option<&Arc<Delta>> {
+        self.frozen.as_ref()
+    }
+
+    /// Starts a new live delta; the former one, up to the present zxid, is frozen and given to the image writer and to
+    /// the shards (see [`View::adopt_frozen`]).
+    ///
+    /// # Panics
+    /// When one is frozen already.
+    pub fn freeze(&mut self) -> Arc<Delta> {
+        assert!(self.frozen.is_none(), "one delta is frozen at a time");
+        let mut delta = mem::take(&mut self.live);
+        delta.seal(self.zxid);
+        let frozen = Arc::new(delta);
+        self.frozen = Some(Arc::clone(&frozen));
+        frozen
+    }
+
+    /// Replaces the live delta by the equal one that another view froze at the same zxid, and starts a new one. The
+    /// former is given back, to be dropped where a long drop does no harm.
+    ///
+    /// # Panics
+    /// When a delta is frozen already, or the zxids differ.
+    pub fn adopt_frozen(&mut self, frozen: Arc<Delta>) -> Delta {
+        assert!(self.frozen.is_none(), "one delta is frozen at a time");
+        assert!(frozen.zxid() == self.zxid, "a delta is adopted at the zxid at which it was frozen");
+        self.frozen = Some(frozen);
+        mem::take(&mut self.live)
+    }
+
+    /// Takes the image that contains the frozen delta into use. The former image and the frozen delta are given back,
+    /// to be dropped where a long drop does no harm.
+    ///
+    /// # Panics
+    /// When the image is not at the zxid of the frozen delta, or has another seed.
+    pub fn swap_image(&mut self, image: Arc<Image>) -> (Arc<Image>, Option<Arc<Delta>>) {
+        let frozen = self.frozen.take();
+        let expected = frozen.as_ref().map_or(self.image.zxid(), |frozen| frozen.zxid());
+        assert!(image.zxid() == expected, "the new image contains the frozen delta and no more");
+        assert!(image.seed() == self.hasher.seed(), "the seed stays for ever");
+        (mem::replace(&mut self.image, image), frozen)
+    }
+}
+
+/// A znode as a view finds it.
+#[derive(Clone, Copy)]
+pub enum NodeRef<'a> {
+    Live(&'a Arc<Znode>),
+    Image(ImageNode<'a>),
+}
+
+impl<'a> NodeRef<'a> {
+    #[inline]
+    pub fn stat(&self) -> NodeStat {
+        match self {
+            Self::Live(node) => node.stat,
+            Self::Image(node) => node.stat(),
+        }
+    }
+
+    /// The Stat a client sees.
+    #[inline]
+    pub fn wire_stat(&self) -> Stat {
+        match self {
+            Self::Live(node) => node.wire_stat(),
+            Self::Image(node) => node.wire_stat(),
+        }
+    }
+
+    /// `None` is null data.
+    #[inline]
+    pub fn data(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Live(node) => node.data.as_deref(),
+            Self::Image(node) => node.data(),
+        }
+    }
+
+    #[inline]
+    pub fn acl(&self) -> AclRef<'a> {
+        let list = match self {
+            Self::Live(node) => match &node.acl {
+                Acl::Open => None,
+                Acl::List(list) => Some(list.as_slice()),
+            },
+            Self::Image(node) => node.acl_list(),
+        };
+        list.map_or(AclRef::Open, AclRef::List)
+    }
+
+    /// Whether the ACL is `world:anyone` with all permissions.
+    #[inline]
+    pub fn is_open_acl(&self) -> bool {
+        match self {
+            Self::Live(node) => matches!(node.acl, Acl::Open),
+            Self::Image(node) => node.is_open(),
+        }
+    }
+
+    /// The znode as a value, to make its next state from.
+    pub fn to_znode(&self) -> Arc<Znode> {
+        match self {
+            Self::Live(node) => Arc::clone(node),
+            Self::Image(node) => Arc::new(node.to_znode()),
+        }
+    }
+}
+
+/// A znode's ACL in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclRef<'a> {
+    /// Exactly `world:anyone` with all permissions (31).
+    Open,
+    /// An empty list lets nobody in.
+    List(&'a [AclEntry]),
+}
+
+impl<'a> AclRef<'a> {
+    /// Permissions, scheme and id of each entry.
+    pub fn iter(self) -> impl Iterator<Item = (i32, &'a str, &'a str)> {
+        let (open, list) = match self {
+            Self::Open => (Some((31, "world", "anyone")), &[][..]),
+            Self::List(list) => (None, list),
+        };
+        open.into_iter().chain(list.iter().map(|entry| (entry.perms, &*entry.scheme, &*entry.id)))
+    }
+}
+
+/// Sorted names with a layer's marks laid over them.
+#[derive(Clone, Debug)]
+pub struct Overlay<'v, I: Iterator<Item = &'v str>> {
+    below: I,
+    below_next: Option<&'v str>,
+    marks: btree_map::Iter<'v, crate::delta::Kid, Mark>,
+    mark_next: Option<(&'v str, Mark)>,
+}
+
+/// The children of a znode: live marks over frozen ones over the image.
+pub type Children<'v> = Overlay<'v, Overlay<'v, Names<'v>>>;
+
+pub(crate) fn overlay<'v, I: Iterator<Item = &'v str>>(below: I, marks: Option<&'v Kids>) -> Overlay<'v, I> {
+    static NONE: Kids = Kids::new();
+    let mut over = Overlay { below, below_next: None, marks: marks.unwrap_or(&NONE).iter(), mark_next: None };
+    over.below_next = over.below.next();
+    over.advance_mark();
+    over
+}
+
+impl<'v, I: Iterator<Item = &'v str>> Overlay<'v, I> {
+    #[inline]
+    fn advance_mark(&mut self) {
+        self.mark_next = self.marks.next().map(|(kid, mark)| (kid.name(), *mark));
+    }
+}
+
+impl<'v, I: Iterator<Item = &'v str>> Iterator for Overlay<'v, I> {
+    type Item = &'v str;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'v str> {
+        loop {
+            let Some((name, mark)) = self.mark_next else {
+                let name = self.below_next?;
+                self.below_next = self.below.next();
+                return Some(name);
+            };
+            match self.below_next.map_or(Ordering::Greater, |below| below.cmp(name)) {
+                Ordering::Less => return mem::replace(&mut self.below_next, self.below.next()),
+                Ordering::Equal => self.below_next = self.below.next(),
+                Ordering::Greater => {}
+            }
+            self.advance_mark();
+            if mark == Mark::Added {
+                return Some(name);
+            }
+        }
+    }
+}
+
+fn present_kids(entry: &Entry) -> Option<&Kids> {
+    match entry.state {
+        NodeState::Present(_) | NodeState::Recreated(_) => entry.kids.as_deref(),
+        NodeState::Deleted => None,
+    }
+}
+
+fn is_ephemeral(stat: &NodeStat) -> bool {
+    Owner::from_bits(stat.owner).is_ephemeral()
+}
+
+const fn size(path: &str, data: usize) -> u64 {
+    path.len() as u64 + data as u64
+}
+
+fn digest_node(digest: &mut Xxh3, path: &str, node: &NodeRef<'_>) {
+    let stat = node.stat();
+    for number in [
+        stat.czxid.wire(),
+        stat.mzxid.wire(),
+        stat.pzxid.wire(),
+        stat.ctime,
+        stat.mtime,
+        stat.version.into(),
+        stat.cversion.into(),
+        stat.aversion.into(),
+        stat.owner,
+        stat.num_children.into(),
+        if node.data().is_some() { 1 } else { 0 },
+    ] {
+        digest.update(&number.to_le_bytes());
+    }
+    let mut text = |text: &[u8]| {
+        digest.update(&(text.len() as u64).to_le_bytes());
+        digest.update(text);
+    };
+    text(path.as_bytes());
+    text(node.data().unwrap_or_default());
+    for (perms, scheme, id) in node.acl().iter() {
+        text(&perms.to_le_bytes());
+        text(scheme.as_bytes());
+        text(id.as_bytes());
+    }
+}
