@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
-use corral_wire::limits::REPLY_HEADER_BYTES;
+use corral_wire::limits::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
 use corral_wire::multi::{MultiKind, MultiRequest, MultiResponse};
 use corral_wire::op::Kind;
 use corral_wire::records::*;
@@ -209,6 +209,40 @@ fn every_cut_of_a_recorded_record_is_refused() {
             assert!(result.is_err() || old || error, "{place} cut to {length}");
         }
     });
+}
+
+/// One byte of a recorded frame is changed: it is refused, or it is another record that encodes to what was read. No
+/// change makes a decoder panic.
+#[test]
+fn changed_bytes_are_refused_or_other_records() {
+    let (mut refused, mut other) = (0_u32, 0_u32);
+    for_each_line(|mark, name, frame, place| {
+        // The header stays: it says which record to expect.
+        let header = match (mark, name) {
+            (_, "connect") => 0,
+            ("<", _) => REPLY_HEADER_BYTES,
+            _ => REQUEST_HEADER_BYTES,
+        };
+        let mut body = frame[4..].to_vec();
+        for at in header..body.len() {
+            let was = body[at];
+            for change in [0x01, 0x80, 0xff, was] {
+                body[at] = was ^ change;
+                let mut reader = Reader::new(&body);
+                let mut out = Vec::new();
+                if reencode(mark, name, &mut reader, &mut Writer::new(&mut out)).is_err() {
+                    refused += 1;
+                    continue;
+                }
+                other += 1;
+                let mut again = Vec::new();
+                reencode(mark, name, &mut Reader::new(&out), &mut Writer::new(&mut again)).expect(place);
+                assert_eq!(out, again, "{place}");
+            }
+            body[at] = was;
+        }
+    });
+    assert!(refused > 1000 && other > 1000, "{refused} {other}");
 }
 
 #[test]
