@@ -1,1 +1,30 @@
+//! Raft for corral, without IO: no clock, no operating system randomness, no socket, no file.
+//!
+//! [`RaftNode`] is a plain struct that lives on the consensus actor's core. Inputs are ticks, proposals, peer
+//! messages and "this is durable / this is applied" reports; everything it wants done comes out of
+//! [`RaftNode::ready`] as [`Outputs`]. The same struct is driven by the server and by the deterministic simulator:
+//! equal inputs with an equal [`Config::seed`] give equal outputs.
+//!
+//! The algorithm is the `raft` crate's, wrapped wholly: none of its types appears here, and whatever would make it
+//! panic is refused before it gets there. It knows nothing of znodes, sessions, log segments or links.
 
+mod check;
+mod conf_change;
+mod convert;
+mod error;
+pub mod limits;
+mod log;
+mod logger;
+mod message;
+mod node;
+mod outputs;
+mod reads;
+mod rng;
+mod types;
+
+pub use conf_change::{ConfChange, MemberChange, Transition};
+pub use error::{ConfChangeError, ConsensusError, PeerError, ProposeError, TransferError};
+pub use message::{AppendReply, PeerBody, PeerMessage, ReadContext};
+pub use node::RaftNode;
+pub use outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
+pub use types::{Config, Entry, EntryKind, HardState, Index, Membership, NodeId, Restored, Role, Term};

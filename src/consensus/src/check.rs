@@ -1,0 +1,146 @@
+//! What a peer's message must satisfy, given this node's state, before the library sees it.
+//!
+//! The library trusts its peers and panics on what they must never send. Each check names the panic or the wrong
+//! turn it prevents; what a message must satisfy by itself is checked in `message.rs`.
+
+use raft::StateRole;
+
+use crate::error::PeerError;
+use crate::limits;
+use crate::message::{AppendReply, PeerBody, PeerMessage};
+use crate::node::RaftNode;
+use crate::types::{Entry, Index, Membership, NodeId, Term};
+
+impl RaftNode {
+    pub(crate) fn check_message(&self, message: &PeerMessage) -> Result<(), PeerError> {
+        message.check()?;
+        if message.to != self.id() {
+            return Err(PeerError::WrongTarget(message.to));
+        }
+        match &message.body {
+            PeerBody::Append { prev_index, entries, .. } => {
+                self.check_leader(message)?;
+                self.check_append(message, *prev_index, entries)
+            }
+            PeerBody::Heartbeat { commit, .. } => {
+                self.check_leader(message)?;
+                self.check_heartbeat(message, *commit)
+            }
+            PeerBody::Snapshot { membership, .. } => {
+                self.check_leader(message)?;
+                self.check_snapshot(membership)
+            }
+            PeerBody::AppendReply(reply) => {
+                self.check_member(message.from)?;
+                self.check_append_reply(message, reply)
+            }
+            PeerBody::HeartbeatReply { .. } => self.check_member(message.from),
+            PeerBody::VoteReply { pre, granted, .. } => {
+                self.check_member(message.from)?;
+                // A pre-vote granted in an earlier round says nothing about this one.
+                if *pre && *granted && message.term.0 != self.raft().term + 1 {
+                    return Err(PeerError::Stale("pre-vote of another round"));
+                }
+                Ok(())
+            }
+            PeerBody::Vote { .. } => Ok(()),
+            PeerBody::TimeoutNow if self.can_campaign() => Ok(()),
+            PeerBody::TimeoutNow => Err(PeerError::Busy("cannot stand for election now")),
+            PeerBody::ReadIndex { .. } => self.check_read_request(message),
+            PeerBody::ReadIndexReply { .. } => self.check_read_reply(message),
+        }
+    }
+
+    fn check_member(&self, id: NodeId) -> Result<(), PeerError> {
+        if self.raft().prs().get(id.0).is_none() { Err(PeerError::Sender(id)) } else { Ok(()) }
+    }
+
+    /// One leader a term: the library would just follow the other one.
+    fn check_leader(&self, message: &PeerMessage) -> Result<(), PeerError> {
+        let raft = self.raft();
+        if message.term.0 == raft.term && raft.leader_id != 0 && raft.leader_id != message.from.0 {
+            let known = NodeId(raft.leader_id);
+            return Err(PeerError::SecondLeader { claims: message.from, known, term: message.term });
+        }
+        Ok(())
+    }
+
+    /// The library panics if an entry conflicts with a committed one. It looks only at messages that begin at or
+    /// after the commit index, so what is left to check is that those that begin before agree with it.
+    fn check_append(&self, message: &PeerMessage, prev_index: Index, entries: &[Entry]) -> Result<(), PeerError> {
+        let raft = self.raft();
+        if message.term.0 < raft.term || prev_index.0 >= raft.raft_log.committed {
+            return Ok(());
+        }
+        let store = raft.store();
+        let conflicts = |entry: &&Entry| {
+            let held = (entry.index.0 <= raft.raft_log.committed).then(|| store.term_at(entry.index.0)).flatten();
+            held.is_some_and(|term| Term(term) != entry.term)
+        };
+        match entries.iter().find(conflicts) {
+            Some(_) => Err(PeerError::Entries("conflict with a committed entry")),
+            None => Ok(()),
+        }
+    }
+
+    /// The library panics on a commit index beyond its last entry.
+    fn check_heartbeat(&self, message: &PeerMessage, commit: Index) -> Result<(), PeerError> {
+        let last = self.last_index();
+        if message.term.0 >= self.raft().term && commit > last {
+            return Err(PeerError::CommitBeyondLog { commit, last });
+        }
+        Ok(())
+    }
+
+    fn check_snapshot(&self, membership: &Membership) -> Result<(), PeerError> {
+        // The library assumes itself in the membership after a restore.
+        if !membership.contains(self.id()) {
+            return Err(PeerError::Membership("the receiver is no member"));
+        }
+        Ok(())
+    }
+
+    fn check_append_reply(&self, message: &PeerMessage, reply: &AppendReply) -> Result<(), PeerError> {
+        let raft = self.raft();
+        if raft.state != StateRole::Leader || message.term.0 != raft.term {
+            return Ok(());
+        }
+        let last = self.last_index();
+        match reply {
+            // The library would send from beyond its log.
+            AppendReply::Accepted { index, .. } if *index > last => {
+                Err(PeerError::AckBeyondLog { index: *index, last })
+            }
+            // A late rejection would move the follower's progress below what it acknowledged.
+            AppendReply::Rejected { index, .. }
+                if raft.prs().get(message.from.0).is_some_and(|p| index.0 <= p.matched) =>
+            {
+                Err(PeerError::Stale("rejection of what was acknowledged since"))
+            }
+            AppendReply::Rejected { index, .. } if *index > last => {
+                Err(PeerError::AckBeyondLog { index: *index, last })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Only the leader answers; a follower would forward, and requests could go round in circles.
+    fn check_read_request(&self, message: &PeerMessage) -> Result<(), PeerError> {
+        self.check_member(message.from)?;
+        if self.raft().state != StateRole::Leader {
+            return Err(PeerError::Stale("read request to a node that does not lead"));
+        }
+        if self.raft().pending_read_count() >= limits::READS_PENDING_MAX {
+            return Err(PeerError::Busy("too many reads are waiting"));
+        }
+        Ok(())
+    }
+
+    fn check_read_reply(&self, message: &PeerMessage) -> Result<(), PeerError> {
+        let raft = self.raft();
+        if raft.state != StateRole::Follower || raft.term != message.term.0 || raft.leader_id != message.from.0 {
+            return Err(PeerError::Stale("read answer of another leader"));
+        }
+        Ok(())
+    }
+}

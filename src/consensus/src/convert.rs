@@ -1,0 +1,253 @@
+//! Between our types and the library's. The only place, with `log.rs` and `node.rs`, that names the library's.
+//!
+//! Payloads of membership changes stay in our own encoding inside the library too: it looks at an entry's kind only,
+//! since `node.rs` appends these entries itself. No protobuf is ever written or read.
+
+// Field by field is how one fills generated types that also carry hidden fields.
+#![allow(clippy::field_reassign_with_default)]
+
+use bytes::Bytes;
+use raft::eraftpb;
+use raft::eraftpb::MessageType as Kind;
+
+use crate::conf_change::{ConfChange, MemberChange, Transition};
+use crate::message::{AppendReply, PeerBody, PeerMessage, ReadContext};
+use crate::types::{Entry, EntryKind, HardState, Index, Membership, NodeId, Term};
+
+pub(crate) fn node_id(raw: u64) -> Option<NodeId> {
+    (raw != 0).then_some(NodeId(raw))
+}
+
+pub(crate) fn hard_state_out(from: &eraftpb::HardState) -> HardState {
+    HardState { term: Term(from.term), vote: node_id(from.vote), commit: Index(from.commit) }
+}
+
+pub(crate) fn hard_state_in(from: &HardState) -> eraftpb::HardState {
+    let mut to = eraftpb::HardState::default();
+    to.term = from.term.0;
+    to.vote = from.vote.map_or(0, |id| id.0);
+    to.commit = from.commit.0;
+    to
+}
+
+pub(crate) fn membership_in(from: &Membership) -> eraftpb::ConfState {
+    let raw = |list: &[NodeId]| list.iter().map(|id| id.0).collect::<Vec<u64>>();
+    let mut to = eraftpb::ConfState::default();
+    to.voters = raw(&from.voters);
+    to.learners = raw(&from.learners);
+    to.voters_outgoing = raw(&from.voters_outgoing);
+    to.learners_next = raw(&from.learners_next);
+    to.auto_leave = from.auto_leave;
+    to
+}
+
+pub(crate) fn membership_out(from: &eraftpb::ConfState) -> Membership {
+    let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<NodeId>>();
+    let mut to = Membership {
+        voters: ids(&from.voters),
+        learners: ids(&from.learners),
+        voters_outgoing: ids(&from.voters_outgoing),
+        learners_next: ids(&from.learners_next),
+        auto_leave: from.auto_leave,
+    };
+    to.sort();
+    to
+}
+
+pub(crate) fn entry_out(from: &eraftpb::Entry) -> Entry {
+    let (kind, payload) = match from.entry_type {
+        eraftpb::EntryType::EntryNormal => (EntryKind::Normal, from.data.clone()),
+        // The library itself appends an empty change to end a joint one.
+        _ if from.data.is_empty() => (EntryKind::ConfChange, ConfChange::leave_joint().encode()),
+        _ => (EntryKind::ConfChange, from.data.clone()),
+    };
+    Entry { term: Term(from.term), index: Index(from.index), kind, payload }
+}
+
+/// # Errors
+/// What is wrong with the payload of a membership change.
+pub(crate) fn entry_in(from: &Entry) -> Result<eraftpb::Entry, &'static str> {
+    let mut to = eraftpb::Entry::default();
+    to.term = from.term.0;
+    to.index = from.index.0;
+    to.data = from.payload.clone();
+    if from.kind == EntryKind::ConfChange {
+        ConfChange::decode(&from.payload)?;
+        to.entry_type = eraftpb::EntryType::EntryConfChangeV2;
+    }
+    Ok(to)
+}
+
+/// The entry a leader appends for a membership change.
+pub(crate) fn conf_change_entry(change: &ConfChange) -> eraftpb::Entry {
+    let mut to = eraftpb::Entry::default();
+    to.entry_type = eraftpb::EntryType::EntryConfChangeV2;
+    to.data = change.encode();
+    to
+}
+
+pub(crate) fn conf_change_in(from: &ConfChange) -> eraftpb::ConfChangeV2 {
+    let mut to = eraftpb::ConfChangeV2::default();
+    to.set_transition(match from.transition {
+        Transition::Auto => eraftpb::ConfChangeTransition::Auto,
+        Transition::JointImplicit => eraftpb::ConfChangeTransition::Implicit,
+        Transition::JointExplicit => eraftpb::ConfChangeTransition::Explicit,
+    });
+    let single = |change: &MemberChange| {
+        let (kind, id) = match change {
+            MemberChange::AddVoter(id) => (eraftpb::ConfChangeType::AddNode, id),
+            MemberChange::AddLearner(id) => (eraftpb::ConfChangeType::AddLearnerNode, id),
+            MemberChange::Remove(id) => (eraftpb::ConfChangeType::RemoveNode, id),
+        };
+        let mut single = eraftpb::ConfChangeSingle::default();
+        single.set_change_type(kind);
+        single.node_id = id.0;
+        single
+    };
+    to.set_changes(from.changes.iter().map(single).collect::<Vec<_>>().into());
+    to
+}
+
+pub(crate) fn snapshot_in(index: Index, term: Term, membership: &Membership) -> eraftpb::Snapshot {
+    let mut meta = eraftpb::SnapshotMetadata::default();
+    meta.index = index.0;
+    meta.term = term.0;
+    meta.set_conf_state(membership_in(membership));
+    let mut to = eraftpb::Snapshot::default();
+    to.set_metadata(meta);
+    to
+}
+
+/// # Errors
+/// What is wrong with the payload of a membership change among the entries.
+pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'static str> {
+    let mut to = eraftpb::Message::default();
+    to.from = from.from.0;
+    to.to = from.to.0;
+    to.term = from.term.0;
+    match &from.body {
+        PeerBody::Append { prev_index, prev_term, commit, entries } => {
+            to.msg_type = Kind::MsgAppend;
+            (to.index, to.log_term, to.commit) = (prev_index.0, prev_term.0, commit.0);
+            to.set_entries(entries.iter().map(entry_in).collect::<Result<Vec<_>, _>>()?.into());
+        }
+        PeerBody::AppendReply(AppendReply::Accepted { index, commit }) => {
+            to.msg_type = Kind::MsgAppendResponse;
+            (to.index, to.commit) = (index.0, commit.0);
+        }
+        PeerBody::AppendReply(AppendReply::Rejected { index, hint, hint_term, commit }) => {
+            to.msg_type = Kind::MsgAppendResponse;
+            to.reject = true;
+            (to.index, to.reject_hint, to.log_term, to.commit) = (index.0, hint.0, hint_term.0, commit.0);
+        }
+        PeerBody::Vote { pre, transfer, last_index, last_term, commit, commit_term } => {
+            to.msg_type = if *pre { Kind::MsgRequestPreVote } else { Kind::MsgRequestVote };
+            (to.index, to.log_term) = (last_index.0, last_term.0);
+            (to.commit, to.commit_term) = (commit.0, commit_term.0);
+            if *transfer {
+                to.context = Bytes::from_static(raft::CAMPAIGN_TRANSFER);
+            }
+        }
+        PeerBody::VoteReply { pre, granted, commit, commit_term } => {
+            to.msg_type = if *pre { Kind::MsgRequestPreVoteResponse } else { Kind::MsgRequestVoteResponse };
+            to.reject = !granted;
+            (to.commit, to.commit_term) = (commit.0, commit_term.0);
+        }
+        PeerBody::Heartbeat { commit, context } => {
+            to.msg_type = Kind::MsgHeartbeat;
+            to.commit = commit.0;
+            to.context = context_in(*context);
+        }
+        PeerBody::HeartbeatReply { commit, context } => {
+            to.msg_type = Kind::MsgHeartbeatResponse;
+            to.commit = commit.0;
+            to.context = context_in(*context);
+        }
+        PeerBody::Snapshot { index, term, membership } => {
+            to.msg_type = Kind::MsgSnapshot;
+            to.set_snapshot(snapshot_in(*index, *term, membership));
+        }
+        PeerBody::TimeoutNow => to.msg_type = Kind::MsgTimeoutNow,
+        PeerBody::ReadIndex { context } => {
+            to = read_request(*context);
+            to.from = from.from.0;
+            to.to = from.to.0;
+        }
+        PeerBody::ReadIndexReply { index, context } => {
+            to.msg_type = Kind::MsgReadIndexResp;
+            to.index = index.0;
+            to.set_entries(context_entries(*context).into());
+        }
+    }
+    Ok(to)
+}
+
+/// A read-index request of this node. It carries no term: the library takes that for a local message.
+pub(crate) fn read_request(context: ReadContext) -> eraftpb::Message {
+    let mut to = eraftpb::Message::default();
+    to.msg_type = Kind::MsgReadIndex;
+    to.set_entries(context_entries(context).into());
+    to
+}
+
+fn context_in(context: Option<ReadContext>) -> Bytes {
+    context.map_or_else(Bytes::new, |context| Bytes::copy_from_slice(&context.0))
+}
+
+fn context_entries(context: ReadContext) -> Vec<eraftpb::Entry> {
+    let mut entry = eraftpb::Entry::default();
+    entry.data = context_in(Some(context));
+    vec![entry]
+}
+
+pub(crate) fn context_out(bytes: &[u8]) -> Option<ReadContext> {
+    bytes.try_into().ok().map(ReadContext)
+}
+
+/// `None` for kinds that never leave a node here: proposals are not forwarded, nor are leadership transfers.
+/// `term` is the node's own, for the kinds the library sends without one.
+pub(crate) fn message_out(from: &eraftpb::Message, term: u64) -> Option<PeerMessage> {
+    let (index, commit) = (Index(from.index), Index(from.commit));
+    let pre = matches!(from.msg_type, Kind::MsgRequestPreVote | Kind::MsgRequestPreVoteResponse);
+    let body = match from.msg_type {
+        Kind::MsgAppend => PeerBody::Append {
+            prev_index: index,
+            prev_term: Term(from.log_term),
+            commit,
+            entries: from.entries.iter().map(entry_out).collect(),
+        },
+        Kind::MsgAppendResponse if from.reject => PeerBody::AppendReply(AppendReply::Rejected {
+            index,
+            hint: Index(from.reject_hint),
+            hint_term: Term(from.log_term),
+            commit,
+        }),
+        Kind::MsgAppendResponse => PeerBody::AppendReply(AppendReply::Accepted { index, commit }),
+        Kind::MsgRequestVote | Kind::MsgRequestPreVote => PeerBody::Vote {
+            pre,
+            transfer: from.context == raft::CAMPAIGN_TRANSFER,
+            last_index: index,
+            last_term: Term(from.log_term),
+            commit,
+            commit_term: Term(from.commit_term),
+        },
+        Kind::MsgRequestVoteResponse | Kind::MsgRequestPreVoteResponse => {
+            PeerBody::VoteReply { pre, granted: !from.reject, commit, commit_term: Term(from.commit_term) }
+        }
+        Kind::MsgHeartbeat => PeerBody::Heartbeat { commit, context: context_out(&from.context) },
+        Kind::MsgHeartbeatResponse => PeerBody::HeartbeatReply { commit, context: context_out(&from.context) },
+        Kind::MsgSnapshot => {
+            let meta = from.get_snapshot().get_metadata();
+            let membership = membership_out(meta.get_conf_state());
+            PeerBody::Snapshot { index: Index(meta.index), term: Term(meta.term), membership }
+        }
+        Kind::MsgTimeoutNow => PeerBody::TimeoutNow,
+        Kind::MsgReadIndex => PeerBody::ReadIndex { context: context_out(&from.entries.first()?.data)? },
+        Kind::MsgReadIndexResp => {
+            PeerBody::ReadIndexReply { index, context: context_out(&from.entries.first()?.data)? }
+        }
+        _ => return None,
+    };
+    let term = Term(if from.term == 0 { term } else { from.term });
+    Some(PeerMessage { from: NodeId(from.from), to: NodeId(from.to), term, body })
+}

@@ -1,0 +1,58 @@
+//! Every bound of the crate, by name.
+//!
+//! A value beyond a bound is refused with a typed error; nothing grows past it and nothing is cut silently.
+
+/// Largest number of members (voters, learners, outgoing voters) of one configuration.
+pub const MEMBERS_MAX: usize = 64;
+
+/// Largest term. The term becomes the upper half of a zxid, which clients read as a signed 64-bit number.
+pub const TERM_MAX: u64 = (1 << 31) - 1;
+
+/// Largest log index. Far beyond any real log; keeps index arithmetic from overflowing on a peer's nonsense.
+pub const INDEX_MAX: u64 = 1 << 62;
+
+/// Largest number of ticks accepted for a timeout.
+pub const TICKS_MAX: u32 = 100_000;
+
+/// Largest value accepted for `Config::max_entry_bytes`.
+pub const ENTRY_BYTES_MAX: u32 = 64 << 20;
+
+/// Largest value accepted for `Config::max_inflight_entries`.
+pub const INFLIGHT_ENTRIES_MAX: u32 = 1 << 20;
+
+/// Payload bytes proposed but not applied yet; more is refused as full. At least one entry always fits.
+pub const UNAPPLIED_BYTES_MAX: u64 = 128 << 20;
+
+/// Payload bytes of applied entries kept in memory for followers that lag a little. A group of one keeps none.
+pub const LOG_CACHE_BYTES_MAX: u64 = 32 << 20;
+
+/// What one entry costs in memory beside its payload; counted in every byte budget.
+pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
+
+/// Size of one page of committed entries handed out by one `ready`; a page holds at least one entry.
+pub const COMMITTED_PAGE_BYTES: u64 = 1 << 20;
+
+/// Size of the entries in one append message; a message holds at least one entry.
+pub const APPEND_BYTES_MAX: u64 = 1 << 20;
+
+/// Most entries accepted in one append message.
+pub const APPEND_ENTRIES_MAX: usize = 1 << 18;
+
+/// Most append messages in flight to one follower.
+pub const INFLIGHT_MESSAGES_MAX: usize = 256;
+
+/// Most messages held back until an append is durable; later ones are dropped, which Raft takes as message loss.
+pub const HELD_MESSAGES_MAX: usize = 4096;
+
+/// Most read-index requests waiting at one time, own and forwarded ones each.
+pub const READS_PENDING_MAX: usize = 1 << 16;
+
+/// A read-index request unanswered for this many election timeouts is refused.
+pub const READ_TIMEOUT_ELECTIONS: u32 = 4;
+
+/// Largest context of a membership change.
+pub const CONF_CONTEXT_BYTES_MAX: usize = 64 << 10;
+
+const _: () = assert!(COMMITTED_PAGE_BYTES <= UNAPPLIED_BYTES_MAX);
+const _: () = assert!(ENTRY_BYTES_MAX as u64 <= UNAPPLIED_BYTES_MAX);
+const _: () = assert!(APPEND_BYTES_MAX <= UNAPPLIED_BYTES_MAX);

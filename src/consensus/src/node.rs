@@ -1,0 +1,622 @@
+//! The Raft node: inputs in, `Outputs` out.
+//!
+//! Lives on the consensus actor's core and is driven by it turn by turn. It drives the library with asynchronous
+//! appends: entries are handed out to be written, and count for a commit only when reported durable. It keeps back
+//! messages that must not be said before, and applies membership changes when the entry is reported applied. It
+//! knows neither how anything is stored nor how messages travel.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use raft::eraftpb::{self, Message, MessageType};
+use raft::{Raft, RawNode, ReadOnlyOption, StateRole};
+
+use crate::conf_change::ConfChange;
+use crate::convert;
+use crate::error::{ConfChangeError, ConsensusError, PeerError, ProposeError, TransferError};
+use crate::limits;
+use crate::log::MemLog;
+use crate::logger;
+use crate::message::PeerMessage;
+use crate::outputs::{Append, InstallSnapshot, Outputs, RoleChange};
+use crate::reads::Reads;
+use crate::rng::Rng;
+use crate::types::{Config, Entry, EntryKind, Index, Membership, NodeId, Restored, Role, Term};
+
+/// One member's Raft.
+pub struct RaftNode {
+    raw: RawNode<MemLog>,
+    id: NodeId,
+    max_entry_bytes: u32,
+    max_inflight_entries: u64,
+    rng: Rng,
+    /// Ticks without a leader until the next election.
+    timeout: usize,
+    /// Term, role and leader at the last input.
+    seen: (u64, StateRole, u64),
+    /// What was told last as a role change.
+    told: RoleChange,
+    /// Term and vote handed out last.
+    hard_told: (Term, Option<NodeId>),
+    /// Appends handed out and not reported durable, oldest first.
+    awaiting: VecDeque<Awaiting>,
+    last_number: u64,
+    /// Messages that may go out when the append of that number is durable, by number.
+    held: VecDeque<(u64, PeerMessage)>,
+    /// Highest index handed out as committed, or installed.
+    delivered: u64,
+    /// Membership changes handed out and not applied yet.
+    conf_pending: VecDeque<(u64, ConfChange)>,
+    /// Membership by the index from which it is in force; the first is the one of the image.
+    conf_history: VecDeque<(u64, Membership)>,
+    /// Bytes proposed since the last `ready`.
+    unready_bytes: u64,
+    reads: Reads,
+}
+
+/// An append that must become durable.
+struct Awaiting {
+    number: u64,
+    /// Holds entries or an image.
+    log: bool,
+    /// Changes term or vote.
+    vote: bool,
+}
+
+impl RaftNode {
+    /// Starts a node from what storage brought back. It is a follower; a group of one calls `campaign` next.
+    ///
+    /// # Errors
+    /// Whatever does not hold together in `config` or `restored`, see `ConsensusError`.
+    pub fn new(config: Config, restored: Restored) -> Result<RaftNode, ConsensusError> {
+        let membership = Membership::simple(&config.voters, &config.learners);
+        RaftNode::with_membership(config, membership, restored)
+    }
+
+    /// Like `new` for a restart in the middle of a joint change: `membership` is the one in force at
+    /// `restored.applied` and replaces `config.voters` and `config.learners`.
+    ///
+    /// # Errors
+    /// As for `new`.
+    pub fn with_membership(
+        config: Config,
+        membership: Membership,
+        mut restored: Restored,
+    ) -> Result<RaftNode, ConsensusError> {
+        config.check()?;
+        membership.check().map_err(|reason| ConsensusError::Membership { reason })?;
+        restored.check()?;
+        let entry_in = |entry: &Entry| {
+            convert::entry_in(entry).map_err(|reason| ConsensusError::ConfChange { index: entry.index, reason })
+        };
+        let entries = restored.entries.iter().map(entry_in).collect::<Result<Vec<_>, _>>()?;
+        let (hard, applied) = (restored.hard_state, restored.applied.0);
+        let cut = (restored.snapshot_index, restored.snapshot_term);
+        let mut store = MemLog::new(convert::hard_state_in(&hard), convert::membership_in(&membership), cut);
+        store.append(entries);
+        let raw = RawNode::new(&library_config(&config, applied), store, &logger::logger())
+            .map_err(|error| ConsensusError::Library(error.to_string()))?;
+        let mut rng = Rng::new(config.seed);
+        let nonce = rng.next();
+        let mut node = RaftNode {
+            id: config.id,
+            max_entry_bytes: config.max_entry_bytes,
+            max_inflight_entries: u64::from(config.max_inflight_entries),
+            rng,
+            timeout: 0,
+            seen: (0, StateRole::Follower, 0),
+            told: RoleChange { role: Role::Follower, term: hard.term, leader: None },
+            hard_told: (hard.term, hard.vote),
+            awaiting: VecDeque::new(),
+            last_number: 0,
+            held: VecDeque::new(),
+            delivered: applied,
+            conf_pending: VecDeque::new(),
+            conf_history: VecDeque::from([(applied, membership.clone())]),
+            unready_bytes: 0,
+            reads: Reads::new(config.id, nonce, config.election_ticks),
+            raw,
+        };
+        node.told.role = node.role();
+        if restored.snapshot_index.0 == applied && applied > 0 {
+            node.raw.mut_store().set_image(restored.snapshot_index, restored.snapshot_term, membership);
+        }
+        node.fit_budget();
+        node.raw.mut_store().set_applied(applied);
+        node.draw_timeout();
+        node.seen = node.now_seen();
+        node.raw.raft.set_randomized_election_timeout(node.timeout);
+        Ok(node)
+    }
+
+    /// Stands for election at once, if nothing forbids it (see `role` afterwards). A group of one leads on return.
+    pub fn campaign(&mut self) {
+        if self.can_campaign() && self.raw.raft.promotable() {
+            // Fails for nobody: it is a message to this node itself.
+            let _ = self.raw.campaign();
+        }
+        self.settle();
+    }
+
+    /// One tick of time passed: heartbeats, elections, checks that a quorum is still there.
+    pub fn tick(&mut self) {
+        let raft = &self.raw.raft;
+        let would_campaign = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.timeout;
+        if !would_campaign || self.can_campaign() {
+            self.raw.tick();
+        }
+        self.leave_joint_if_due();
+        self.reads.tick();
+        self.settle();
+    }
+
+    /// Appends `payload` to the log; it comes back in `Outputs::committed` if all goes well. The payload is shared,
+    /// never copied. One payload should hold a whole batch of commands.
+    ///
+    /// # Errors
+    /// See `ProposeError`; the payload will then never be committed.
+    pub fn propose(&mut self, payload: Bytes) -> Result<(), ProposeError> {
+        if payload.is_empty() {
+            return Err(ProposeError::Empty);
+        }
+        if payload.len() > self.max_entry_bytes as usize {
+            return Err(ProposeError::TooLarge { bytes: payload.len(), max: self.max_entry_bytes });
+        }
+        let bytes = payload.len() as u64 + limits::ENTRY_OVERHEAD_BYTES;
+        self.check_proposal(bytes)?;
+        let entry = eraftpb::Entry { data: payload, ..eraftpb::Entry::default() };
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.id.0;
+        message.set_entries(vec![entry].into());
+        self.raw.raft.step(message).map_err(|_| ProposeError::Full)?;
+        self.unready_bytes += bytes;
+        Ok(())
+    }
+
+    fn check_proposal(&self, bytes: u64) -> Result<(), ProposeError> {
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader {
+            return Err(ProposeError::NotLeader { leader: self.leader() });
+        }
+        if let Some(to) = raft.lead_transferee {
+            return Err(ProposeError::Transferring { to: NodeId(to) });
+        }
+        let log = &raft.raft_log;
+        let waiting = log.last_index() - log.applied;
+        let held = self.unready_bytes + log.store.unapplied_bytes();
+        if waiting >= self.max_inflight_entries || held > 0 && held + bytes > limits::UNAPPLIED_BYTES_MAX {
+            return Err(ProposeError::Full);
+        }
+        Ok(())
+    }
+
+    /// Asks up to which index a read that begins now must wait. The answer comes in `Outputs::reads`, or the token
+    /// in `Outputs::reads_refused` when no leader confirms it for too long.
+    pub fn read_index(&mut self, token: u64) {
+        self.reads.add(token);
+    }
+
+    /// Takes a message from another member.
+    ///
+    /// # Errors
+    /// The message is dropped and the node unchanged; see `PeerError`.
+    pub fn step(&mut self, message: PeerMessage) -> Result<(), PeerError> {
+        self.check_message(&message)?;
+        let from = message.from.0;
+        let inner = convert::message_in(&message).map_err(PeerError::Entries)?;
+        // Errors are answers to a peer just removed and the like: nothing happened.
+        let stepped = self.raw.step(inner).map_err(|_| PeerError::Stale("not for the present state"));
+        // The library can set this below what the follower acknowledged, and would never get on from there.
+        if let Some(progress) = self.raw.raft.mut_prs().get_mut(from) {
+            progress.next_idx = progress.next_idx.max(progress.matched + 1);
+        }
+        self.settle();
+        stepped
+    }
+
+    /// Hands leadership to the voter `to` once it has the whole log. Proposals are refused meanwhile, for at most an
+    /// election timeout.
+    ///
+    /// # Errors
+    /// See `TransferError`.
+    pub fn transfer_leader(&mut self, to: NodeId) -> Result<(), TransferError> {
+        if self.raw.raft.state != StateRole::Leader {
+            return Err(TransferError::NotLeader { leader: self.leader() });
+        }
+        if to == self.id || !self.raw.raft.prs().conf().voters().contains(to.0) {
+            return Err(TransferError::NotEligible { to });
+        }
+        self.raw.transfer_leader(to.0);
+        self.settle();
+        Ok(())
+    }
+
+    /// Appends a membership change. It takes effect on each member when that member reports its entry applied.
+    ///
+    /// # Errors
+    /// See `ConfChangeError`.
+    pub fn propose_conf_change(&mut self, change: ConfChange) -> Result<(), ConfChangeError> {
+        change.check().map_err(|reason| ConfChangeError::Invalid { reason })?;
+        self.check_proposal(limits::ENTRY_OVERHEAD_BYTES + change.context.len() as u64)?;
+        let raft = &mut self.raw.raft;
+        if raft.has_pending_conf() {
+            return Err(ConfChangeError::Pending);
+        }
+        dry_run(raft, &change)?;
+        raft.pending_conf_index = raft.raft_log.last_index() + 1;
+        let mut entry = [convert::conf_change_entry(&change)];
+        if !raft.append_entry(&mut entry) {
+            raft.pending_conf_index = 0;
+            return Err(ConfChangeError::Propose(ProposeError::Full));
+        }
+        raft.bcast_append();
+        self.settle();
+        Ok(())
+    }
+
+    /// Collects what is to be done into `out`, which is cleared first. False: nothing. Call again until false.
+    pub fn ready(&mut self, out: &mut Outputs) -> bool {
+        out.clear();
+        self.ask_reads();
+        self.release_held(out);
+        if self.raw.has_ready() {
+            self.take_ready(out);
+        }
+        self.reads.drain(&mut out.reads, &mut out.reads_refused);
+        out.image_wanted = self.raw.store().take_image_wanted();
+        let now = RoleChange { role: self.role(), term: self.term(), leader: self.leader() };
+        if now != self.told {
+            self.told = now;
+            out.role_change = Some(now);
+        }
+        !out.is_empty()
+    }
+
+    /// The append of this number, and all before it, are durable. Entries count for commits from here on.
+    ///
+    /// # Panics
+    /// If no append of this number was handed out: acknowledging what was never written must not go on.
+    pub fn persisted(&mut self, number: u64) {
+        assert!(number <= self.last_number, "append {number} reported durable, {} is the last", self.last_number);
+        while self.awaiting.front().is_some_and(|append| append.number <= number) {
+            self.awaiting.pop_front();
+        }
+        self.raw.on_persist_ready(self.durable_number());
+        self.settle();
+    }
+
+    /// Everything up to `index` is applied to the state machine.
+    ///
+    /// # Panics
+    /// If that was not handed out as committed, was not reported durable, or goes back.
+    pub fn applied(&mut self, index: Index) {
+        let log = &self.raw.raft.raft_log;
+        let (before, persisted) = (log.applied, log.persisted);
+        assert!(index.0 <= self.delivered, "applied {index}, but only {} was handed out", self.delivered);
+        assert!(index.0 <= persisted, "applied {index}, but only {persisted} is durable");
+        assert!(index.0 >= before, "applied {index} after {before}");
+        if index.0 == before {
+            return;
+        }
+        while self.conf_pending.front().is_some_and(|(at, _)| *at <= index.0) {
+            let (at, change) = self.conf_pending.pop_front().expect("just seen");
+            self.apply_conf_change(at, &change);
+        }
+        self.raw.advance_apply_to(index.0);
+        self.raw.mut_store().set_applied(index.0);
+        self.settle();
+    }
+
+    /// A durable image holds everything up to `upto`, whose entry has `term`: it can be given to followers that lag
+    /// behind what is kept in memory.
+    ///
+    /// # Panics
+    /// If `upto` is not applied, or the term is another one where it is known.
+    pub fn compact(&mut self, upto: Index, term: Term) {
+        let applied = self.raw.raft.raft_log.applied;
+        assert!(upto.0 <= applied, "image at {upto}, but only {applied} is applied");
+        let known = self.raw.store().term_at(upto.0);
+        assert!(known.is_none_or(|known| Term(known) == term), "image at {upto} has term {term}, the log {known:?}");
+        while self.conf_history.get(1).is_some_and(|(from, _)| *from <= upto.0) {
+            self.conf_history.pop_front();
+        }
+        let (from, membership) = self.conf_history.front().expect("never emptied");
+        if *from <= upto.0 && upto.0 > 0 {
+            let membership = membership.clone();
+            self.raw.mut_store().set_image(upto, term, membership);
+        }
+    }
+
+    /// The transport gave up on a message to `to`: probe before sending more.
+    pub fn report_unreachable(&mut self, to: NodeId) {
+        self.raw.report_unreachable(to.0);
+        self.settle();
+    }
+
+    /// How the transfer of an image to `to` ended. Without this report a leader sends that follower nothing more.
+    pub fn report_snapshot(&mut self, to: NodeId, delivered: bool) {
+        let status = if delivered { raft::SnapshotStatus::Finish } else { raft::SnapshotStatus::Failure };
+        self.raw.report_snapshot(to.0, status);
+        self.settle();
+    }
+
+    /// This server.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// What this node is at the moment.
+    pub fn role(&self) -> Role {
+        match self.raw.raft.state {
+            StateRole::Leader => Role::Leader,
+            StateRole::Candidate => Role::Candidate,
+            StateRole::PreCandidate => Role::PreCandidate,
+            StateRole::Follower if self.raw.raft.promotable() => Role::Follower,
+            StateRole::Follower => Role::Learner,
+        }
+    }
+
+    /// Current term.
+    pub fn term(&self) -> Term {
+        Term(self.raw.raft.term)
+    }
+
+    /// Who leads, as far as known here.
+    pub fn leader(&self) -> Option<NodeId> {
+        convert::node_id(self.raw.raft.leader_id)
+    }
+
+    /// Highest index known committed.
+    pub fn commit(&self) -> Index {
+        Index(self.raw.raft.raft_log.committed)
+    }
+
+    /// Highest index reported applied.
+    pub fn applied_index(&self) -> Index {
+        Index(self.raw.raft.raft_log.applied)
+    }
+
+    /// Index of the last entry, durable or not.
+    pub fn last_index(&self) -> Index {
+        Index(self.raw.raft.raft_log.last_index())
+    }
+
+    /// The membership in force here, that is as of the applied index.
+    pub fn membership(&self) -> Membership {
+        convert::membership_out(&self.raw.raft.prs().conf().to_conf_state())
+    }
+
+    /// Bytes of log entries held in memory, overhead included.
+    pub fn held_bytes(&self) -> u64 {
+        self.unready_bytes + self.raw.store().held_bytes()
+    }
+
+    pub(crate) fn raft(&self) -> &Raft<MemLog> {
+        &self.raw.raft
+    }
+
+    /// Whether an election may begin. The library panics if a node wins one whose log is not durable to the end, or
+    /// stands for one with an image not applied yet.
+    pub(crate) fn can_campaign(&self) -> bool {
+        let raft = &self.raw.raft;
+        let log = &raft.raft_log;
+        raft.term < limits::TERM_MAX
+            && self.awaiting.iter().all(|append| !append.log)
+            && log.unstable_snapshot().is_none()
+            && log.persisted == log.last_index()
+            && log.applied >= log.store.cut_index()
+    }
+
+    /// All appends up to this one are durable.
+    fn durable_number(&self) -> u64 {
+        self.awaiting.front().map_or(self.last_number, |append| append.number - 1)
+    }
+
+    fn now_seen(&self) -> (u64, StateRole, u64) {
+        let raft = &self.raw.raft;
+        (raft.term, raft.state, raft.leader_id)
+    }
+
+    /// To be called after every input: the library draws election timeouts from the thread's own randomness, which
+    /// must not show. A new one is drawn here whenever term, role or leader changed.
+    fn settle(&mut self) {
+        let now = self.now_seen();
+        if now != self.seen {
+            self.seen = now;
+            self.draw_timeout();
+            self.reads.ask_again();
+        }
+        self.raw.raft.set_randomized_election_timeout(self.timeout);
+    }
+
+    fn draw_timeout(&mut self) {
+        let shortest = self.raw.raft.election_timeout();
+        let extra = self.rng.below(shortest as u64);
+        self.timeout = shortest + usize::try_from(extra).expect("below TICKS_MAX");
+    }
+
+    /// A joint change whose leader stepped down before ending it is ended by the next one.
+    fn leave_joint_if_due(&mut self) {
+        let raft = &self.raw.raft;
+        if raft.state == StateRole::Leader && raft.prs().conf().to_conf_state().auto_leave && !raft.has_pending_conf() {
+            // Refused while full or transferring: the next tick tries again.
+            let _ = self.propose_conf_change(ConfChange::leave_joint());
+        }
+    }
+
+    fn ask_reads(&mut self) {
+        let raft = &mut self.raw.raft;
+        let can_answer = match raft.state {
+            StateRole::Leader => raft.commit_to_current_term(),
+            _ => raft.leader_id != 0,
+        };
+        if !can_answer || !self.reads.has_something_take_requests() {
+            return;
+        }
+        for context in self.reads.take_requests() {
+            // Dropped requests are asked again.
+            let _ = raft.step(convert::read_request(context));
+        }
+    }
+
+    fn release_held(&mut self, out: &mut Outputs) {
+        let durable = self.durable_number();
+        while self.held.front().is_some_and(|(number, _)| *number <= durable) {
+            let (_, message) = self.held.pop_front().expect("just seen");
+            out.messages.push(message);
+        }
+    }
+
+    fn take_ready(&mut self, out: &mut Outputs) {
+        let mut ready = self.raw.ready();
+        let number = ready.number();
+        self.last_number = number;
+        self.unready_bytes = 0;
+        if !ready.snapshot().is_empty() {
+            out.install = Some(self.install(ready.snapshot().get_metadata()));
+        }
+        let entries = ready.take_entries();
+        let hard_state = ready.hs().map(convert::hard_state_out);
+        let append = Append {
+            number,
+            entries: entries.iter().map(convert::entry_out).collect(),
+            hard_state,
+            must_sync: ready.must_sync(),
+        };
+        self.raw.mut_store().append(entries);
+        if append.must_sync {
+            let vote = hard_state.is_some_and(|hard| (hard.term, hard.vote) != self.hard_told);
+            let log = !append.entries.is_empty() || out.install.is_some();
+            self.awaiting.push_back(Awaiting { number, log, vote });
+        }
+        if let Some(hard) = hard_state {
+            self.hard_told = (hard.term, hard.vote);
+        }
+        if append.must_sync || hard_state.is_some() {
+            out.append = Some(append);
+        }
+        let (free, after) = (ready.take_messages(), ready.take_persisted_messages());
+        self.sort_messages(free, after, out);
+        for state in ready.take_read_states() {
+            if let Some(context) = convert::context_out(&state.request_ctx) {
+                self.reads.answer(context, Index(state.index));
+            }
+        }
+        self.take_committed(ready.take_committed_entries(), out);
+        self.raw.advance_append_async(ready);
+        if self.awaiting.is_empty() {
+            self.raw.on_persist_ready(number);
+        }
+    }
+
+    fn install(&mut self, meta: &eraftpb::SnapshotMetadata) -> InstallSnapshot {
+        let (index, term) = (Index(meta.index), Term(meta.term));
+        let membership = convert::membership_out(meta.get_conf_state());
+        self.raw.mut_store().install(index, term);
+        self.delivered = index.0;
+        self.conf_pending.clear();
+        self.conf_history.clear();
+        self.conf_history.push_back((index.0, membership.clone()));
+        self.fit_budget();
+        InstallSnapshot { index, term, membership, from: self.leader() }
+    }
+
+    /// A leader's messages may go at once, but for those of a term that is not durable here: after a crash the same
+    /// term could be led again with other entries. Only a voter without other voters gets to lead so early. All
+    /// others wait for every append handed out so far.
+    fn sort_messages(&mut self, free: Vec<Message>, after: Vec<Message>, out: &mut Outputs) {
+        let vote_pending = self.awaiting.iter().rev().find(|append| append.vote).map(|append| append.number);
+        let any_pending = self.awaiting.back().map(|append| append.number);
+        let term = self.raw.raft.term;
+        for (messages, wait) in [(free, vote_pending), (after, any_pending)] {
+            for message in messages {
+                let Some(message) = convert::message_out(&message, term) else { continue };
+                match wait {
+                    None => out.messages.push(message),
+                    Some(_) if self.held.len() >= limits::HELD_MESSAGES_MAX => {
+                        tracing::debug!("message to node {} dropped: too many wait for an append", message.to);
+                    }
+                    Some(number) => {
+                        let number = self.held.back().map_or(number, |(last, _)| number.max(*last));
+                        self.held.push_back((number, message));
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_committed(&mut self, entries: Vec<eraftpb::Entry>, out: &mut Outputs) {
+        for entry in &entries {
+            let entry = convert::entry_out(entry);
+            assert!(entry.index.0 == self.delivered + 1, "entry {} follows {}", entry.index, self.delivered);
+            self.delivered = entry.index.0;
+            if entry.kind == EntryKind::ConfChange {
+                let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
+                self.conf_pending.push_back((entry.index.0, change));
+            }
+            out.committed.push(entry);
+        }
+    }
+
+    /// Each member does the same with the same change on the same membership, also when it does not fit.
+    fn apply_conf_change(&mut self, at: u64, change: &ConfChange) {
+        match self.raw.apply_conf_change(&convert::conf_change_in(change)) {
+            Ok(conf) => self.conf_history.push_back((at, convert::membership_out(&conf))),
+            Err(error) => tracing::warn!("membership change at index {at} has no effect: {error}"),
+        }
+        let raft = &mut self.raw.raft;
+        // The library panics on a leader that is no member, and cannot count a leader without a vote.
+        if raft.state == StateRole::Leader && !raft.promotable() {
+            let term = raft.term;
+            raft.become_follower(term, 0);
+        }
+        self.fit_budget();
+    }
+
+    /// Applied entries are kept for followers only.
+    fn fit_budget(&mut self) {
+        let alone = self.raw.raft.prs().iter().all(|(id, _)| *id == self.id.0);
+        self.raw.mut_store().set_budget(if alone { 0 } else { limits::LOG_CACHE_BYTES_MAX });
+    }
+}
+
+fn library_config(config: &Config, applied: u64) -> raft::Config {
+    raft::Config {
+        id: config.id.0,
+        election_tick: config.election_ticks as usize,
+        heartbeat_tick: config.heartbeat_ticks as usize,
+        applied,
+        max_size_per_msg: limits::APPEND_BYTES_MAX,
+        max_inflight_msgs: limits::INFLIGHT_MESSAGES_MAX,
+        check_quorum: true,
+        pre_vote: true,
+        read_only_option: ReadOnlyOption::Safe,
+        max_committed_size_per_ready: limits::COMMITTED_PAGE_BYTES,
+        ..raft::Config::default()
+    }
+}
+
+/// Whether the change fits the membership in force, which is the applied one.
+fn dry_run(raft: &Raft<MemLog>, change: &ConfChange) -> Result<(), ConfChangeError> {
+    let invalid = |reason| Err(ConfChangeError::Invalid { reason });
+    let joint = !raft.prs().conf().to_conf_state().voters_outgoing.is_empty();
+    match (joint, change.changes.is_empty()) {
+        (true, false) => return invalid("a joint change must end first"),
+        (false, true) => return invalid("no joint change to end"),
+        _ => {}
+    }
+    if raft.prs().iter().len() + change.changes.len() > limits::MEMBERS_MAX {
+        return invalid("too many members");
+    }
+    let inner = convert::conf_change_in(change);
+    let mut changer = raft::Changer::new(raft.prs());
+    let outcome = if inner.leave_joint() {
+        changer.leave_joint()
+    } else if let Some(auto_leave) = inner.enter_joint() {
+        changer.enter_joint(auto_leave, &inner.changes)
+    } else {
+        changer.simple(&inner.changes)
+    };
+    if outcome.is_err() { invalid("it does not fit the membership in force") } else { Ok(()) }
+}
