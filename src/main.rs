@@ -1,1 +1,25 @@
-fn main() {}
+//! The `corral` binary: reads the command line, runs one sub-command, and leaves with a documented exit code.
+//!
+//! The main thread only. It knows sub-commands and faults, nothing of the server.
+
+mod cli;
+mod config;
+mod exit;
+mod node;
+mod preflight;
+
+use std::process::ExitCode;
+
+/// Fast for many small blocks from many threads; glibc's allocator costs memory and tail latency there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            cli::print_fault(&fault);
+            ExitCode::from(fault.code.number())
+        }
+    }
+}

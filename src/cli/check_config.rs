@@ -1,0 +1,64 @@
+//! `corral check-config`: what `serve` would run with, without running it. The main thread only; changes nothing.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+
+use crate::cli::serve::ConfigArguments;
+use crate::config::cores::{CorePlan, cpu_list};
+use crate::config::{self, Config};
+use crate::exit::Fault;
+use crate::preflight;
+
+/// Arguments of `corral check-config`; the configuration flags are those of `serve`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// Print the reference of all keys in Markdown instead
+    #[arg(long)]
+    reference: bool,
+}
+
+/// Prints the effective configuration or the reference.
+///
+/// # Errors
+/// A `Config` fault when `serve` would refuse the configuration.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
+    if arguments.reference {
+        return super::print(&config::reference());
+    }
+    let loaded = arguments.config.load()?;
+    let cpus = preflight::usable_cpus()?;
+    let plan = loaded.config.core_plan(&cpus)?;
+    let mut text = config::effective(&loaded);
+    describe_plan(&mut text, &loaded.config, &plan, &cpus);
+    for warning in loaded.warnings.iter().chain(&plan.warnings) {
+        writeln!(text, "# warning: {warning}").expect("a String takes every write");
+    }
+    super::print(&text)
+}
+
+/// The plan as TOML comments, so that the whole output is a configuration file.
+fn describe_plan(text: &mut String, config: &Config, plan: &CorePlan, cpus: &[u32]) {
+    let place = |cpu: Option<u32>| cpu.map_or("not pinned".to_owned(), |cpu| format!("CPU {cpu}"));
+    let mut line = |content: String| writeln!(text, "# {content}").expect("a String takes every write");
+    line(format!("plan of cores, of the usable CPUs {}:", cpu_list(cpus)));
+    for executor in &plan.executors {
+        let connections = match (executor.shard, executor.connections_max) {
+            (None, _) => String::new(),
+            (Some(_), Some(count)) => format!(", {count} connections"),
+            (Some(_), None) if config.limits.connections_max == 0 => ", connections as the open files allow".to_owned(),
+            (Some(_), None) => format!(", its share of {} connections", config.limits.connections_max),
+        };
+        line(format!(
+            "  {:<15} {:<10} ring of {}, turns of {} us{connections}",
+            executor.name(),
+            place(executor.cpu),
+            executor.ring_depth,
+            executor.turn_budget_us
+        ));
+    }
+    line(format!("  {:<15} {}", "log sync", place(plan.log_cpu)));
+    line(format!("  {:<15} {}", "control", place(plan.control_cpu)));
+}

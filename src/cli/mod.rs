@@ -1,0 +1,113 @@
+//! The command line: one file per sub-command, help that teaches, and plain output to the standard streams.
+//!
+//! The main thread only. It turns arguments into calls and faults into one message; it does not know how the server works.
+
+mod check_config;
+mod log;
+mod logging;
+mod serve;
+mod snapshot;
+mod version;
+
+use std::io::{self, Write as _};
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::exit::{self, ExitCode, Fault};
+
+const ABOUT: &str = "A coordination service that speaks the ZooKeeper 3.9 protocol";
+
+const EXAMPLES: &str = "\
+First steps:
+  corral serve                          serve on 127.0.0.1:2181, data in ./data
+  zkCli.sh -server 127.0.0.1:2181       connect with any ZooKeeper client
+  corral check-config --config zoo.cfg  see what becomes of a ZooKeeper configuration
+
+Data:
+  Everything is kept in the data directory (--data-dir): images (snapshots) and the log. An acknowledged write is on
+  disk. Stop the server with SIGTERM; start it again with the same directory and it continues where it was.
+";
+
+/// The command line of `corral`.
+#[derive(Parser)]
+#[command(name = "corral", version, about = ABOUT, arg_required_else_help = true, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the server in the foreground until SIGTERM or SIGINT
+    Serve(serve::Arguments),
+    /// Print the effective configuration, where each value came from, and the plan of cores; change nothing
+    CheckConfig(check_config::Arguments),
+    /// Look into images (snapshots)
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Look into the log
+    #[command(subcommand)]
+    Log(LogCommand),
+    /// Print the version
+    Version,
+}
+
+#[derive(Subcommand)]
+enum SnapshotCommand {
+    /// Check an image file, or all of a data directory, and print header, sections and checksums
+    Inspect(snapshot::Arguments),
+}
+
+#[derive(Subcommand)]
+enum LogCommand {
+    /// Print every record of a log directory, one a line, and where the log ends
+    Dump(log::Arguments),
+}
+
+/// Reads the process's arguments and runs what they ask for.
+///
+/// # Errors
+/// The fault of the sub-command. A command line that is not understood leaves the process with the code for usage, and
+/// `--help` or `--version` with success, both from here.
+pub(crate) fn run() -> Result<(), Fault> {
+    let command = Arguments::command().after_help(format!("{EXAMPLES}\n{}", exit::help_text()));
+    let matches = command.try_get_matches().unwrap_or_else(|error| error.exit());
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match arguments.command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::CheckConfig(arguments) => check_config::run(&arguments),
+        Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
+        Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
+        Command::Version => version::run(),
+    }
+}
+
+/// Writes a fault to standard error, each of its lines with the program's name in front.
+pub(crate) fn print_fault(fault: &Fault) {
+    let mut stderr = io::stderr().lock();
+    for line in fault.sentence.lines() {
+        // Without a standard error there is nobody to tell; the exit code remains.
+        let _ = writeln!(stderr, "corral: {line}");
+    }
+}
+
+/// Writes text to standard output. A reader that went away, as in `corral ... | head`, is no fault.
+fn print(text: &str) -> Result<(), Fault> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Fault::new(ExitCode::Internal, format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,87 @@
+//! `corral serve`: configuration, checks of the host, then the node until it stops.
+//!
+//! The main thread only. The flags defined here are shared with `check-config`, so that it shows what `serve` would do.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::logging;
+use crate::config::{self, Loaded, Override};
+use crate::exit::Fault;
+use crate::{node, preflight};
+
+/// Flags that name the configuration file and override its values.
+#[derive(Args)]
+pub(crate) struct ConfigArguments {
+    /// Configuration file: corral's TOML or an unchanged ZooKeeper zoo.cfg
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where images and log are kept; created if missing [default: ./data]
+    #[arg(long, short, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Where the log is kept, if not in the data directory
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<String>,
+    /// Address for clients [default: 127.0.0.1:2181]
+    #[arg(long, short = 'a', value_name = "ADDR:PORT")]
+    client_addr: Option<String>,
+    /// Number of shards; 0 chooses by the CPUs [default: 0]
+    #[arg(long, short, value_name = "N")]
+    shards: Option<u16>,
+    /// How much is logged: error, warn, info, debug or trace [default: info]
+    #[arg(long, short, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Set any other key, for example --set limits.connections_max=1000; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse)]
+    set: Vec<Override>,
+}
+
+impl ConfigArguments {
+    /// The effective configuration.
+    ///
+    /// # Errors
+    /// As `config::load`.
+    pub(crate) fn load(&self) -> Result<Loaded, Fault> {
+        let texts = [
+            ("--data-dir", "server.data_dir", &self.data_dir),
+            ("--log-dir", "server.log_dir", &self.log_dir),
+            ("--client-addr", "server.client_addr", &self.client_addr),
+            ("--log-level", "server.log_level", &self.log_level),
+        ];
+        let mut overrides = self.set.clone();
+        overrides.extend(
+            texts.into_iter().filter_map(|(flag, path, value)| Some(Override::text(flag, path, value.as_ref()?))),
+        );
+        overrides.extend(self.shards.map(|shards| Override::number("--shards", "runtime.shards", shards.into())));
+        config::load(self.config.as_deref(), &overrides)
+    }
+}
+
+/// Arguments of `corral serve`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+}
+
+/// Runs the server until it is told to stop.
+///
+/// # Errors
+/// Whatever keeps it from starting or ends it early.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
+    let Loaded { mut config, warnings, file, .. } = arguments.config.load()?;
+    let _logging = logging::start(config.server.log_level);
+    if let Some(file) = file {
+        tracing::info!(file = %file.display(), "configuration read");
+    }
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    let host = preflight::check(&config)?;
+    for warning in &host.warnings {
+        tracing::warn!("{warning}");
+    }
+    config.limits.connections_max = host.connections_max;
+    node::run(config)
+}

@@ -1,0 +1,260 @@
+//! The one table of configuration keys: name, type, default, limits, unit and meaning.
+//!
+//! The `sections!` table below makes the plain `Config` structs, their defaults and the `KEYS` list from which files, flags,
+//! `check-config` and docs/configuration.md are served. It does not know file formats. A new key is one entry here.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::config::cores::CoreRow;
+use crate::config::value::{ConsensusPlacement, Field, Limits, LogLevel, Raw, Rejection, Secret};
+use crate::config::words::FourLetterWords;
+
+/// One configuration key.
+pub(crate) struct Key {
+    /// The TOML section, such as `server`.
+    pub(crate) section: &'static str,
+    /// Section and name, such as `server.data_dir`; unique.
+    pub(crate) path: &'static str,
+    /// What the key does, one paragraph of Markdown.
+    pub(crate) doc: &'static str,
+    /// The type's name.
+    pub(crate) kind: &'static str,
+    /// Unit of a number, empty if it has none.
+    pub(crate) unit: &'static str,
+    /// Bounds of a number.
+    pub(crate) limits: Limits,
+    /// Reads a value into the configuration.
+    pub(crate) set: fn(&mut Config, &Raw, Limits) -> Result<(), Rejection>,
+    /// The value as TOML.
+    pub(crate) show: fn(&Config) -> String,
+}
+
+impl Key {
+    /// The name within its section, such as `data_dir`.
+    pub(crate) fn name(&self) -> &'static str {
+        self.path.split_once('.').map_or(self.path, |(_, name)| name)
+    }
+}
+
+/// The key of a path such as `server.data_dir`.
+pub(crate) fn key(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+macro_rules! sections {
+    ($(
+        $(#[doc = $sdoc:literal])+
+        $section:ident: $Section:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $field:ident: $ty:ty = $default:expr, $limits:expr, $unit:literal;
+            )+
+        }
+    )+) => {
+        /// The effective configuration: plain data, every value within its limits.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) struct Config {
+            $( $(#[doc = $sdoc])+ pub(crate) $section: $Section, )+
+            /// The per-core table; empty = the plan is derived from the CPUs. See `Config::core_plan`.
+            pub(crate) cores: Vec<CoreRow>,
+        }
+
+        impl Default for Config {
+            fn default() -> Config {
+                Config { $( $section: $Section { $( $field: $default, )+ }, )+ cores: Vec::new() }
+            }
+        }
+
+        $(
+            $(#[doc = $sdoc])+
+            #[derive(Clone, Debug, PartialEq)]
+            pub(crate) struct $Section { $( $(#[doc = $doc])+ pub(crate) $field: $ty, )+ }
+        )+
+
+        /// Every section with its meaning, in the order of the reference.
+        pub(crate) const SECTIONS: &[(&str, &str)] = &[$( (stringify!($section), concat!($($sdoc),+)), )+];
+
+        /// Every key, in the order of the reference.
+        pub(crate) const KEYS: &[Key] = &[$($(
+            Key {
+                section: stringify!($section),
+                path: concat!(stringify!($section), ".", stringify!($field)),
+                doc: concat!($($doc),+),
+                kind: <$ty as Field>::KIND,
+                unit: $unit,
+                limits: $limits,
+                set: |config, raw, limits| {
+                    config.$section.$field = <$ty as Field>::parse(raw, limits)?;
+                    Ok(())
+                },
+                show: |config| config.$section.$field.show(),
+            },
+        )+)+];
+    };
+}
+
+const NONE: Limits = Limits::NONE;
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+/// Largest value of a ZooKeeper `int`.
+const INT_MAX: u64 = 0x7fff_ffff;
+/// Largest number of milliseconds for intervals: thirty days.
+const INTERVAL_MS_MAX: u64 = 30 * 24 * 3_600_000;
+
+const fn range(min: u64, max: u64) -> Limits {
+    Limits::range(min, max)
+}
+
+sections! {
+    /// Where the server keeps its data and where it listens.
+    server: Server {
+        /// Directory of the images (snapshots) and, unless `server.log_dir` says otherwise, of the log. Created if missing.
+        data_dir: PathBuf = PathBuf::from("./data"), NONE, "";
+        /// Directory of the log; a disk of its own lowers write latency. Empty = `server.data_dir`.
+        log_dir: PathBuf = PathBuf::new(), NONE, "";
+        /// Address and port for clients. The default serves this host only; `0.0.0.0:2181` serves every IPv4 network.
+        /// Port 0 lets the kernel choose; the log tells which.
+        client_addr: SocketAddr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 2181), NONE, "";
+        /// ZooKeeper's basic time unit: sessions are expired on its multiples, and the session timeout bounds derive from it.
+        tick_time_ms: u32 = 2000, range(10, 600_000), "ms";
+        /// Number of this server, the highest byte of the session ids it issues.
+        server_id: u8 = 1, range(1, 254), "";
+        /// How much is logged to standard error.
+        log_level: LogLevel = LogLevel::Info, NONE, "";
+    }
+    /// Bounds of what clients may ask for when they open a session.
+    sessions: Sessions {
+        /// Shortest session timeout granted. 0 = 2 x `server.tick_time_ms`.
+        timeout_min_ms: u32 = 0, range(0, INT_MAX), "ms";
+        /// Longest session timeout granted. 0 = 20 x `server.tick_time_ms`.
+        timeout_max_ms: u32 = 0, range(0, INT_MAX), "ms";
+        /// A connection that has not opened a session within this time is closed.
+        sessionless_timeout_ms: u32 = 10_000, range(100, 3_600_000), "ms";
+    }
+    /// What one client, or all together, may take. A full limit closes or stops reading the connection; nothing grows without bound.
+    limits: LimitsSection {
+        /// Longest request frame, without its length word; a longer one closes the connection (ZooKeeper's `jute.maxbuffer`).
+        frame_bytes_max: u32 = 1_048_575, range(1024, 64 * MIB), "bytes";
+        /// Connections of the whole server; more are closed on accept. 0 = as many as RLIMIT_NOFILE allows.
+        connections_max: u32 = 0, range(0, 10_000_000), "";
+        /// Connections from one IP address; more are closed on accept. 0 = no such limit.
+        connections_per_ip_max: u32 = 60, range(0, 10_000_000), "";
+        /// Requests of one connection that wait for their reply; at the limit the connection is not read until one is answered.
+        requests_in_flight_per_connection_max: u32 = 1000, range(1, 1_000_000), "";
+        /// Bytes of replies queued on one connection above which its requests are not read.
+        reply_buffer_bytes_soft_max: u32 = 1_048_576, range(4 * KIB, GIB), "bytes";
+        /// Bytes of replies and watch events queued on one connection above which it is closed: a client that does not read.
+        reply_buffer_bytes_hard_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
+        /// Watches of one connection; a request that would add more closes the connection.
+        watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";
+        /// Sessions of the whole service; a connect beyond them is closed without an answer.
+        sessions_max: u32 = 1_000_000, range(1, 100_000_000), "";
+        /// Bytes of writes that one shard has handed to consensus and that are not committed; at the limit the shard stops reading.
+        inflight_bytes_per_shard_max: u64 = 64 * MIB, range(MIB, 16 * GIB), "bytes";
+    }
+    /// The log: fully allocated segment files that every acknowledged write is synced to.
+    log: Log {
+        /// Size of a log segment, allocated as a whole. At least four times `limits.frame_bytes_max`.
+        segment_bytes: u64 = 64 * MIB, range(4 * MIB, GIB), "bytes";
+        /// Segments no image needs any more that are kept, newest first, for inspection; older ones are recycled.
+        segments_retained: u32 = 0, range(0, 100_000), "";
+        /// A sync that takes longer than this is logged as a warning.
+        sync_warning_ms: u32 = 1000, range(1, 600_000), "ms";
+    }
+    /// When a new image (snapshot) is written, and how many are kept. Images are written in the background; nobody waits for them.
+    snapshot: Snapshot {
+        /// No image is written because of its share while the changes since the last one are fewer bytes than this.
+        floor_bytes: u64 = 64 * MIB, range(MIB, 1024 * GIB), "bytes";
+        /// An image is written when the changes since the last one reach this share of its size.
+        share_of_image_percent: u32 = 50, range(1, 1000), "percent";
+        /// An image is written after this many transactions. 0 = not because of their number.
+        txns_max: u64 = 0, range(0, 1 << 48), "transactions";
+        /// An image is written when the log since the last one reaches this size, which bounds the replay at a restart. 0 = never
+        /// because of the log.
+        log_bytes_max: u64 = GIB, range(0, 1024 * GIB), "bytes";
+        /// Two images are never begun closer together than this, except on request and at shutdown.
+        interval_min_ms: u64 = 10_000, range(0, INTERVAL_MS_MAX), "ms";
+        /// An image is written at least this often if anything changed. 0 = not because of time.
+        interval_max_ms: u64 = 3_600_000, range(0, INTERVAL_MS_MAX), "ms";
+        /// Images kept; older ones and the log before them are removed.
+        images_retained: u32 = 3, range(1, 10_000), "";
+        /// Whether old images and log segments are removed at all; false keeps everything for ever.
+        purge: bool = true, NONE, "";
+    }
+    /// ZooKeeper's four-letter commands on the client port.
+    commands: Commands {
+        /// Commands that are executed; `"*"` stands for all. `srvr` always is. ZooKeeper's own default is kept: monitors that
+        /// use `ruok`, `stat` or `mntr` need them listed.
+        four_letter_whitelist: FourLetterWords = FourLetterWords::zookeeper_default(), NONE, "";
+    }
+    /// Optional behaviour of ZooKeeper.
+    features: Features {
+        /// Container and TTL znodes. ZooKeeper's own default is off, and off it is with a zoo.cfg that does not name it.
+        extended_types: bool = true, NONE, "";
+        /// Quotas are enforced; otherwise exceeding one is only logged.
+        enforce_quota: bool = false, NONE, "";
+        /// The membership may be changed by clients with `reconfig`.
+        reconfig: bool = false, NONE, "";
+    }
+    /// Who may do what.
+    security: Security {
+        /// No ACL is ever checked.
+        skip_acl: bool = false, NONE, "";
+        /// The superuser's digest, `super:` and the base64 SHA-1 as ZooKeeper's DigestAuthenticationProvider prints it. Empty = none.
+        super_digest: Secret = Secret::default(), NONE, "";
+    }
+    /// Threads and their timing. The defaults are measured; change them only with a measurement.
+    runtime: Runtime {
+        /// Shard executors, each with its share of the connections. 0 = derived from the CPUs. More shards than CPUs are allowed.
+        shards: u16 = 0, range(0, 1024), "";
+        /// Where the consensus actor runs.
+        consensus_placement: ConsensusPlacement = ConsensusPlacement::Auto, NONE, "";
+        /// Entries of each executor's io_uring; below 1024 the runtime can stall.
+        ring_depth: u32 = 1024, range(1024, 32_768), "entries";
+        /// Bytes of registered I/O memory per executor; counts against RLIMIT_MEMLOCK.
+        io_memory_bytes: u32 = 1_048_576, range(64 * KIB, GIB), "bytes";
+        /// How long one turn may work before it must look at the sockets again.
+        turn_budget_us: u32 = 250, range(10, 100_000), "us";
+        /// First rung of the heartbeat timers while there is work.
+        heartbeat_busy_ms: u32 = 5, range(1, 1000), "ms";
+        /// First rung of the heartbeat timers while idle. Not below `runtime.heartbeat_busy_ms`.
+        heartbeat_idle_ms: u32 = 50, range(1, 10_000), "ms";
+        /// The watchdog logs and kicks a core that made no progress for this long.
+        watchdog_frozen_ms: u32 = 1000, range(100, 600_000), "ms";
+        /// The watchdog ends the process when a core made no progress for this long. Above `runtime.watchdog_frozen_ms`.
+        watchdog_exit_ms: u32 = 10_000, range(200, 3_600_000), "ms";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn paths_are_unique_and_documented() {
+        let paths: BTreeSet<&str> = KEYS.iter().map(|key| key.path).collect();
+        assert_eq!(paths.len(), KEYS.len(), "two keys share a path");
+        for key in KEYS {
+            assert!(key.doc.trim().ends_with('.'), "{} is not documented", key.path);
+            assert!(SECTIONS.iter().any(|(section, _)| *section == key.section), "{} is in no section", key.path);
+        }
+    }
+
+    #[test]
+    fn defaults_are_within_their_limits_and_units_are_in_names() {
+        let mut config = Config::default();
+        for key in KEYS {
+            if let Ok(number) = (key.show)(&config).parse::<i128>() {
+                (key.set)(&mut config, &Raw::Integer(number), key.limits).unwrap_or_else(|_| panic!("{}", key.path));
+                assert!(key.limits != Limits::NONE, "{} is a number without limits", key.path);
+            }
+            if matches!(key.unit, "ms" | "us" | "bytes" | "percent") {
+                assert!(key.path.contains(key.unit), "{} does not tell its unit {}", key.path, key.unit);
+            }
+        }
+        assert_eq!(config, Config::default());
+    }
+}

@@ -1,0 +1,256 @@
+//! The server's configuration: defaults, then a file, then command-line flags, each value with its source.
+//!
+//! Start-up only, on the main thread; the rest of the server sees the plain `Config`. It knows the two file formats and the
+//! checks across keys. It does not look at the machine, except to read files and resolve host names, and starts nothing.
+
+pub(crate) mod cores;
+mod keys;
+mod problem;
+mod properties;
+mod reference;
+mod toml_file;
+pub(crate) mod value;
+pub(crate) mod words;
+mod zoo;
+mod zoo_keys;
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+pub(crate) use keys::Config;
+pub(crate) use problem::Source;
+pub(crate) use reference::{effective, reference};
+
+use crate::exit::{ExitCode, Fault};
+use problem::Draft;
+use value::{Raw, Rejection};
+
+/// Largest configuration file that is read, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How much larger than a request a log segment must be.
+const FRAMES_PER_SEGMENT_MIN: u64 = 4;
+
+/// What the command line sets, by key; applied after the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Override {
+    /// The key, such as `server.data_dir`.
+    pub(crate) path: String,
+    pub(crate) value: Raw,
+    /// The flag's name for messages.
+    pub(crate) flag: &'static str,
+}
+
+impl Override {
+    /// A text value given by a flag of its own.
+    pub(crate) fn text(flag: &'static str, path: &str, value: impl Into<String>) -> Override {
+        Override { path: path.to_owned(), value: Raw::Text(value.into()), flag }
+    }
+
+    /// A number given by a flag of its own.
+    pub(crate) fn number(flag: &'static str, path: &str, value: u64) -> Override {
+        Override { path: path.to_owned(), value: Raw::Integer(value.into()), flag }
+    }
+
+    /// `KEY=VALUE` as `--set` takes it; the value as in TOML, quotes may be left out.
+    ///
+    /// # Errors
+    /// A sentence when there is no `=`.
+    pub(crate) fn parse(text: &str) -> Result<Override, String> {
+        let (path, value) = text.split_once('=').ok_or("give KEY=VALUE, for example limits.connections_max=1000")?;
+        Ok(Override { path: path.trim().to_owned(), value: toml_file::read_value(value.trim()), flag: "--set" })
+    }
+}
+
+/// The effective configuration with its origin.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    /// The source of every key that is not at its built-in default, by key.
+    pub(crate) sources: BTreeMap<&'static str, Source>,
+    /// The file that was read.
+    pub(crate) file: Option<PathBuf>,
+    /// What an operator should know; the server runs nevertheless.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The format of a configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Toml,
+    ZooCfg,
+}
+
+/// Puts the configuration together: built-in defaults, then the file if one is named, then the overrides.
+///
+/// # Errors
+/// A `Config` fault that lists every problem, one a line: place, key, reason, what to do.
+pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Fault> {
+    let mut draft = Draft::new(file);
+    let mut format = Format::Toml;
+    if let Some(path) = file {
+        let text = read_text(path)
+            .map_err(|reason| Fault::new(ExitCode::Config, format!("{reason}; name a readable file")))?;
+        format = detect(path, &text);
+        match format {
+            Format::Toml => toml_file::read(&text, &mut draft),
+            Format::ZooCfg => zoo::read(&text, &mut draft, &read_text),
+        }
+    }
+    for item in overrides {
+        draft.assign(&item.path, &item.value, Source::Flag(item.flag), &problem::shortened(&item.path));
+    }
+    if format == Format::ZooCfg {
+        require(&mut draft, "server.data_dir", "dataDir", "--data-dir");
+        require(&mut draft, "server.client_addr", "clientPort", "--client-addr");
+    }
+    if draft.problems.is_empty() {
+        derive(&mut draft);
+        check(&mut draft);
+    }
+    finish(draft)
+}
+
+/// The text of a file, read to a limit. Bytes that are no UTF-8 are taken as Latin-1, as Java does.
+fn read_text(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let unreadable = |error: std::io::Error| format!("{shown} cannot be read: {error}");
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("{shown} is larger than {FILE_BYTES_MAX} bytes, so it is no configuration"));
+    }
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect()))
+}
+
+/// The format by the file's extension (`.toml`; `.cfg`, `.conf`, `.properties`), else by its first line that says something: TOML of this
+/// server always begins with a `[section]`.
+fn detect(path: &Path, text: &str) -> Format {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => return Format::Toml,
+        Some("cfg" | "properties") => return Format::ZooCfg,
+        _ => {}
+    }
+    let mut lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with(['#', '!']));
+    match lines.next() {
+        Some(line) if !line.starts_with('[') => Format::ZooCfg,
+        _ => Format::Toml,
+    }
+}
+
+/// A key without which a `zoo.cfg` is not complete, unless a flag gives the value.
+fn require(draft: &mut Draft, path: &str, zoo_key: &str, flag: &str) {
+    let failed_already = draft.problems.iter().any(|problem| problem.key.starts_with(zoo_key));
+    if draft.source(path) == Source::ZooKeeperDefault && !failed_already {
+        let place = draft.file.as_deref().unwrap_or(Path::new("")).display().to_string();
+        let rejection = Rejection::new("the key is missing", format!("add the line, or give {flag}"));
+        draft.problems.push(problem::Problem { place, key: zoo_key.to_owned(), rejection });
+    }
+}
+
+/// Replaces the values that stand for "derive it" by what they derive to.
+fn derive(draft: &mut Draft) {
+    let tick_ms = draft.config.server.tick_time_ms;
+    let sessions = &mut draft.config.sessions;
+    if sessions.timeout_min_ms == 0 {
+        sessions.timeout_min_ms = tick_ms.saturating_mul(2);
+        draft.sources.insert("sessions.timeout_min_ms", Source::Derived("2 x server.tick_time_ms"));
+    }
+    if sessions.timeout_max_ms == 0 {
+        sessions.timeout_max_ms = tick_ms.saturating_mul(20);
+        draft.sources.insert("sessions.timeout_max_ms", Source::Derived("20 x server.tick_time_ms"));
+    }
+    if draft.config.server.log_dir.as_os_str().is_empty() {
+        draft.config.server.log_dir = draft.config.server.data_dir.clone();
+        draft.sources.insert("server.log_dir", Source::Derived("server.data_dir"));
+    }
+}
+
+/// Checks relations between keys; the problem is noted at the key that names the bound.
+fn check(draft: &mut Draft) {
+    let config = draft.config.clone();
+    let (limits, runtime) = (&config.limits, &config.runtime);
+    if config.server.data_dir.as_os_str().is_empty() {
+        contradiction(draft, "server.data_dir", "the path is empty".to_owned(), "name a directory");
+    }
+    if config.sessions.timeout_min_ms > config.sessions.timeout_max_ms {
+        let reason = format!(
+            "{} is above sessions.timeout_max_ms = {}",
+            config.sessions.timeout_min_ms, config.sessions.timeout_max_ms
+        );
+        contradiction(
+            draft,
+            "sessions.timeout_min_ms",
+            reason,
+            "lower it, or raise sessions.timeout_max_ms (maxSessionTimeout)",
+        );
+    }
+    if limits.reply_buffer_bytes_soft_max > limits.reply_buffer_bytes_hard_max {
+        let reason = format!(
+            "{} is above the hard limit {}",
+            limits.reply_buffer_bytes_soft_max, limits.reply_buffer_bytes_hard_max
+        );
+        contradiction(
+            draft,
+            "limits.reply_buffer_bytes_soft_max",
+            reason,
+            "lower it, or raise limits.reply_buffer_bytes_hard_max",
+        );
+    }
+    if limits.inflight_bytes_per_shard_max < u64::from(limits.frame_bytes_max) {
+        let reason =
+            format!("{} is less than one frame of {}", limits.inflight_bytes_per_shard_max, limits.frame_bytes_max);
+        contradiction(
+            draft,
+            "limits.inflight_bytes_per_shard_max",
+            reason,
+            "raise it, or lower limits.frame_bytes_max",
+        );
+    }
+    if config.log.segment_bytes / FRAMES_PER_SEGMENT_MIN < u64::from(limits.frame_bytes_max) {
+        let reason = format!("{} is less than four frames of {}", config.log.segment_bytes, limits.frame_bytes_max);
+        let remedy = "raise log.segment_bytes (preAllocSize), or lower limits.frame_bytes_max (jute.maxbuffer)";
+        contradiction(draft, "log.segment_bytes", reason, remedy);
+    }
+    if runtime.heartbeat_idle_ms < runtime.heartbeat_busy_ms {
+        let reason =
+            format!("{} is below runtime.heartbeat_busy_ms = {}", runtime.heartbeat_idle_ms, runtime.heartbeat_busy_ms);
+        contradiction(draft, "runtime.heartbeat_idle_ms", reason, "raise it, or lower the other");
+    }
+    if runtime.watchdog_exit_ms <= runtime.watchdog_frozen_ms {
+        let reason = format!(
+            "{} is not above runtime.watchdog_frozen_ms = {}",
+            runtime.watchdog_exit_ms, runtime.watchdog_frozen_ms
+        );
+        contradiction(draft, "runtime.watchdog_exit_ms", reason, "raise it, or lower the other");
+    }
+}
+
+fn contradiction(draft: &mut Draft, path: &'static str, reason: String, remedy: &str) {
+    let source = draft.source(path);
+    draft.problem(&source, path, Rejection::new(reason, remedy));
+}
+
+fn finish(mut draft: Draft) -> Result<Loaded, Fault> {
+    const SHOWN_MAX: usize = 50;
+    if draft.problems.is_empty() {
+        let Draft { config, sources, warnings, file, .. } = draft;
+        return Ok(Loaded { config, sources, file, warnings });
+    }
+    draft.problems.sort_by_key(|problem| line_of(&problem.place));
+    let mut lines: Vec<String> = draft.problems.iter().take(SHOWN_MAX).map(ToString::to_string).collect();
+    if draft.problems.len() > SHOWN_MAX {
+        lines.push(format!("and {} more", draft.problems.len() - SHOWN_MAX));
+    }
+    Err(Fault::new(ExitCode::Config, lines.join("\n")))
+}
+
+/// The line of a place such as `corral.toml:12`, for sorting.
+fn line_of(place: &str) -> Option<u32> {
+    place.rsplit_once(':').and_then(|(_, line)| line.parse().ok())
+}
+
+#[cfg(test)]
+mod tests;

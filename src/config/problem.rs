@@ -1,0 +1,180 @@
+//! What is wrong with a configuration, where a value came from, and the collector both formats and the flags write into.
+//!
+//! Start-up only, on the main thread. It does not know file formats; it does know that later sources override earlier ones
+//! and that every problem is reported, not only the first.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::config::keys::{self, Config, KEYS};
+use crate::config::value::{Raw, Rejection};
+
+/// Where an effective value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Built into the server.
+    Default,
+    /// ZooKeeper's own default, taken because the file is a zoo.cfg.
+    ZooKeeperDefault,
+    /// Computed; the text says from what.
+    Derived(&'static str),
+    /// A line of the configuration file, counted from 1.
+    Line(u32),
+    /// The command-line flag of this name.
+    Flag(&'static str),
+}
+
+/// One thing that is wrong: the place, the key, why, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// `file:line`, a flag's name, or the file's name alone.
+    pub(crate) place: String,
+    /// The key, or empty when no key is concerned.
+    pub(crate) key: String,
+    pub(crate) rejection: Rejection,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{}; {}", self.rejection.reason, self.rejection.remedy)
+    }
+}
+
+/// A configuration being put together, and everything noticed on the way.
+pub(crate) struct Draft {
+    pub(crate) config: Config,
+    /// The source of every key that is not at its built-in default.
+    pub(crate) sources: BTreeMap<&'static str, Source>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Draft {
+    /// Built-in defaults only.
+    pub(crate) fn new(file: Option<&Path>) -> Draft {
+        Draft {
+            config: Config::default(),
+            sources: BTreeMap::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            file: file.map(Path::to_owned),
+        }
+    }
+
+    /// Sets a known key; a refused value becomes a problem at `source`, named `shown_key` as the user wrote it.
+    pub(crate) fn assign(&mut self, path: &str, raw: &Raw, source: Source, shown_key: &str) {
+        let Some(key) = keys::key(path) else {
+            self.problem(&source, shown_key, unknown_key(path));
+            return;
+        };
+        match (key.set)(&mut self.config, raw, key.limits) {
+            Ok(()) => {
+                self.sources.insert(key.path, source);
+            }
+            Err(rejection) => self.problem(&source, shown_key, rejection),
+        }
+    }
+
+    pub(crate) fn problem(&mut self, source: &Source, key: &str, rejection: Rejection) {
+        self.problems.push(Problem { place: self.place(source), key: key.to_owned(), rejection });
+    }
+
+    /// Where the value of a key came from.
+    pub(crate) fn source(&self, path: &str) -> Source {
+        self.sources.get(path).cloned().unwrap_or(Source::Default)
+    }
+
+    /// The source as a message names it.
+    pub(crate) fn place(&self, source: &Source) -> String {
+        place(self.file.as_deref(), source)
+    }
+}
+
+/// The source as a message names it, such as `corral.toml:12` or `--shards`.
+pub(crate) fn place(file: Option<&Path>, source: &Source) -> String {
+    match source {
+        Source::Default => "default".to_owned(),
+        Source::ZooKeeperDefault => "ZooKeeper's default".to_owned(),
+        Source::Derived(from) => format!("derived: {from}"),
+        Source::Line(line) => format!("{}:{line}", file.unwrap_or(Path::new("configuration")).display()),
+        Source::Flag(name) => (*name).to_owned(),
+    }
+}
+
+/// The rejection of a key that does not exist, with the nearest one that does.
+pub(crate) fn unknown_key(path: &str) -> Rejection {
+    let remedy = match nearest(path, KEYS.iter().map(|key| key.path)) {
+        Some(near) => format!("did you mean `{near}`? `corral check-config --reference` lists all keys"),
+        None => "`corral check-config --reference` lists all keys".to_owned(),
+    };
+    Rejection::new(format!("the key `{}` is not known", shortened(path)), remedy)
+}
+
+/// A user's text cut to what fits a message.
+pub(crate) fn shortened(text: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    let mut short: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
+    if text.chars().nth(CHARS_MAX).is_some() {
+        short.push_str("...");
+    }
+    short
+}
+
+/// The candidate that differs from `word` by at most three edits, the closest first.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const EDITS_MAX: usize = 3;
+    const WORD_BYTES_MAX: usize = 100;
+    if word.len() > WORD_BYTES_MAX {
+        return None;
+    }
+    let scored = candidates.into_iter().map(|candidate| (edits(word, candidate), candidate));
+    scored.min_by_key(|(edits, _)| *edits).filter(|(edits, _)| *edits <= EDITS_MAX).map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein's distance in bytes.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_key() {
+        let check = |word: &str, expect: Option<&str>| {
+            assert_eq!(nearest(word, KEYS.iter().map(|key| key.path)), expect, "{word}");
+        };
+        check("server.datadir", Some("server.data_dir"));
+        check("limits.frame_byte_max", Some("limits.frame_bytes_max"));
+        check("server.client_address", Some("server.client_addr"));
+        check("nonsense", None);
+        check(&"x".repeat(100_000), None);
+    }
+
+    #[test]
+    fn messages_name_place_key_reason_and_remedy() {
+        let mut draft = Draft::new(Some(Path::new("a.toml")));
+        draft.assign("server.tick_time_ms", &Raw::Integer(5), Source::Line(7), "server.tick_time_ms");
+        draft.assign("server.tick", &Raw::Integer(5), Source::Flag("--set"), "server.tick");
+        let shown: Vec<String> = draft.problems.iter().map(Problem::to_string).collect();
+        assert_eq!(shown[0], "a.toml:7: server.tick_time_ms: 5 is too small; give a whole number from 10 to 600000");
+        assert!(shown[1].starts_with("--set: server.tick: the key `server.tick` is not known; "), "{}", shown[1]);
+    }
+}

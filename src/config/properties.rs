@@ -1,0 +1,153 @@
+//! Java's properties format, which `zoo.cfg` is written in: text to keys and values, each with its line.
+//!
+//! Pure, start-up only. It does not know any key. It follows `java.util.Properties.load`: comments with `#` or `!`, lines
+//! continued by a backslash, `=`, `:` or white space between key and value, and the escapes `\t \n \r \f \uXXXX`.
+
+/// One key and value. The value has no white space at its ends, as ZooKeeper trims it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Property {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    /// The first line of the entry, counted from 1.
+    pub(crate) line: u32,
+}
+
+/// An escape that is none: the line and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadEscape {
+    pub(crate) line: u32,
+    pub(crate) reason: String,
+}
+
+/// All entries in file order, doubles included.
+///
+/// # Errors
+/// A `\u` that four hexadecimal digits do not follow; Java refuses the file too.
+pub(crate) fn parse(text: &str) -> Result<Vec<Property>, BadEscape> {
+    let mut properties = Vec::new();
+    let mut lines = natural_lines(text).zip(1_u32..);
+    while let Some((first, line)) = lines.next() {
+        let first = first.trim_start_matches(is_space);
+        if first.is_empty() || first.starts_with(['#', '!']) {
+            continue;
+        }
+        let mut logical = first.to_owned();
+        while ends_in_continuation(&logical) {
+            logical.pop();
+            match lines.next() {
+                Some((next, _)) => logical.push_str(next.trim_start_matches(is_space)),
+                None => break,
+            }
+        }
+        let (key, value) = split(&logical);
+        let unescape = |part: &str| unescaped(part).map_err(|reason| BadEscape { line, reason });
+        properties.push(Property { key: unescape(key)?, value: unescape(value)?.trim().to_owned(), line });
+    }
+    Ok(properties)
+}
+
+/// White space of the format; other Unicode spaces are text.
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\x0c')
+}
+
+/// Lines that end in `\n`, `\r` or `\r\n`.
+fn natural_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = text.find(['\n', '\r']) else {
+            rest = None;
+            return Some(text);
+        };
+        let (line, after) = text.split_at(end);
+        rest = Some(after.strip_prefix("\r\n").unwrap_or_else(|| &after[1..]));
+        Some(line)
+    })
+}
+
+/// Whether an odd number of backslashes ends the line.
+fn ends_in_continuation(line: &str) -> bool {
+    line.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1
+}
+
+/// Key and value of a logical line, both still escaped.
+fn split(line: &str) -> (&str, &str) {
+    let mut escaped = false;
+    let end = line.find(|c: char| {
+        let ends = !escaped && (c == '=' || c == ':' || is_space(c));
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    let (key, rest) = line.split_at(end.unwrap_or(line.len()));
+    let rest = rest.trim_start_matches(is_space);
+    let rest = rest.strip_prefix(['=', ':']).unwrap_or(rest);
+    (key, rest.trim_start_matches(is_space))
+}
+
+fn unescaped(text: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('t') => out.push('\t'),
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some('f') => out.push('\x0c'),
+            Some('u') => {
+                let digits: String = chars.by_ref().take(4).collect();
+                let code = u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 4 && !digits.contains('+'));
+                let code = code.ok_or_else(|| "a \\u is not followed by four hexadecimal digits".to_owned())?;
+                out.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            Some(other) => out.push(other),
+            None => {}
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &[(&str, &str, u32)]) {
+        let properties = parse(text).expect("the text has no bad escape");
+        let shown: Vec<_> = properties.iter().map(|p| (p.key.as_str(), p.value.as_str(), p.line)).collect();
+        assert_eq!(shown, expect);
+    }
+
+    #[test]
+    fn lines_comments_and_separators() {
+        check("", &[]);
+        check("a=1\nb:2\nc 3\nd\te\n", &[("a", "1", 1), ("b", "2", 2), ("c", "3", 3), ("d", "e", 4)]);
+        check("  a =  1  \n\n# x=1\n\t! y=2 \\\nb = c = d", &[("a", "1", 1), ("b", "c = d", 5)]);
+        check("a\nb=\n=c\n", &[("a", "", 1), ("b", "", 2), ("", "c", 3)]);
+        check("a=1\r\nb=2\rc=3", &[("a", "1", 1), ("b", "2", 2), ("c", "3", 3)]);
+        check("a==1\na : = 1", &[("a", "=1", 1), ("a", "= 1", 2)]);
+        check("pfad=/ä/ö\u{a0}", &[("pfad", "/ä/ö", 1)]);
+    }
+
+    #[test]
+    fn continuations() {
+        check("a=1,\\\n   2,\\\r\n3\nb=4", &[("a", "1,2,3", 1), ("b", "4", 4)]);
+        check("a=1\\\\\nb=2", &[("a", "1\\", 1), ("b", "2", 2)]);
+        check("a=1\\", &[("a", "1", 1)]);
+        check("a=1\\\n# no comment", &[("a", "1# no comment", 1)]);
+    }
+
+    #[test]
+    fn escapes() {
+        check("a\\=b\\:c\\ d=\\u0041\\t\\q\\\\", &[("a=b:c d", "A\tq\\", 1)]);
+        check("a=\\ud800", &[("a", "\u{fffd}", 1)]);
+        for bad in ["\\u12", "\\u00g0", "\\u+123", "\\u"] {
+            let error = parse(&format!("x=1\na={bad}")).expect_err(bad);
+            assert_eq!(error.line, 2);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Reads an unchanged ZooKeeper `zoo.cfg` into a draft configuration.
+//!
+//! Start-up only, on the main thread. It knows the format's entries and the rule of each key, not the TOML format. What has a
+//! meaning here is mapped, wrong values are problems with their line, and everything else is named in one warning each for
+//! keys without meaning, keys of features not offered, and keys nobody knows.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use crate::config::keys;
+use crate::config::problem::{Draft, Source, shortened};
+use crate::config::properties::{self, Property};
+use crate::config::value::{Raw, Rejection, resolve};
+use crate::config::words;
+use crate::config::zoo_keys::{self, Rule};
+
+/// What gathers over the whole file before it can be judged.
+#[derive(Default)]
+struct Gathered {
+    client_port: Option<(u16, u32)>,
+    client_address: Option<(String, u32)>,
+    servers: BTreeMap<String, String>,
+    meaningless: Vec<String>,
+    not_offered: Vec<String>,
+    unknown: Vec<String>,
+}
+
+/// Reads the whole file. `read_file` gives the text of a further file, `dynamicConfigFile`.
+pub(crate) fn read(text: &str, draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>) {
+    zookeeper_defaults(draft);
+    let Some(entries) = entries(text, draft) else {
+        return;
+    };
+    let mut gathered = Gathered::default();
+    for property in &entries {
+        if !is_membership(&property.key) {
+            read_property(property, draft, &mut gathered, read_file);
+        } else if property.key.starts_with("server.") {
+            gathered.servers.insert(property.key.clone(), draft.place(&Source::Line(property.line)));
+        }
+    }
+    client_addr(draft, &gathered);
+    if draft.source("server.data_dir") == Source::Default {
+        draft.sources.insert("server.data_dir", Source::ZooKeeperDefault);
+    }
+    servers(draft, &gathered);
+    warn(draft, "zoo.cfg keys without a meaning in this server are ignored", &gathered.meaningless);
+    warn(draft, "zoo.cfg keys of features that this version does not offer are ignored", &gathered.not_offered);
+    warn(draft, "zoo.cfg keys that neither ZooKeeper 3.9 nor this server knows are ignored", &gathered.unknown);
+}
+
+/// The defaults in which ZooKeeper differs from this server in what clients see.
+fn zookeeper_defaults(draft: &mut Draft) {
+    draft.config.server.tick_time_ms = 3000;
+    draft.config.features.extended_types = false;
+    for path in ["server.tick_time_ms", "features.extended_types"] {
+        let key = keys::key(path).expect("the key is in the table");
+        draft.sources.insert(key.path, Source::ZooKeeperDefault);
+    }
+}
+
+/// The entries of the file, of doubles the last one, in the order of their lines.
+fn entries(text: &str, draft: &mut Draft) -> Option<Vec<Property>> {
+    let all = match properties::parse(text) {
+        Ok(all) => all,
+        Err(bad) => {
+            let rejection = Rejection::new(bad.reason, "write \\\\ for a backslash");
+            draft.problem(&Source::Line(bad.line), "", rejection);
+            return None;
+        }
+    };
+    let mut last: BTreeMap<&str, &Property> = BTreeMap::new();
+    for property in &all {
+        if let Some(earlier) = last.insert(&property.key, property) {
+            draft.warnings.push(format!(
+                "{}: {} is given again; the value of line {} is not used",
+                draft.place(&Source::Line(property.line)),
+                shortened(&property.key),
+                earlier.line
+            ));
+        }
+    }
+    let mut kept: Vec<Property> = last.into_values().cloned().collect();
+    kept.sort_by_key(|property| property.line);
+    Some(kept)
+}
+
+fn is_membership(key: &str) -> bool {
+    key == "version" || ["server.", "group.", "weight."].iter().any(|prefix| key.starts_with(prefix))
+}
+
+fn read_property(
+    property: &Property,
+    draft: &mut Draft,
+    gathered: &mut Gathered,
+    read_file: &dyn Fn(&Path) -> Result<String, String>,
+) {
+    let Property { key, value, line } = property;
+    let source = Source::Line(*line);
+    let outcome = match zoo_keys::rule(key) {
+        None => return gathered.unknown.push(shortened(key)),
+        Some(Rule::Meaningless) => return gathered.meaningless.push(shortened(key)),
+        Some(Rule::NotOffered) => return gathered.not_offered.push(shortened(key)),
+        Some(Rule::Number { to, scale, clamp }) => scaled(value, scale).map(|number| {
+            let number = if clamp { clamped(draft, key, to, number, &source) } else { number };
+            draft.assign(to, &Raw::Integer(number), source.clone(), key);
+        }),
+        Some(Rule::Positive { to }) => {
+            whole(value).map(|number| draft.assign(to, &Raw::Boolean(number > 0), source.clone(), key))
+        }
+        Some(Rule::Flag { to }) => flag(value).map(|flag| draft.assign(to, &Raw::Boolean(flag), source.clone(), key)),
+        Some(Rule::Text { .. }) if value.is_empty() => {
+            Err(Rejection::new("the value is empty", "give a value, or drop the line"))
+        }
+        Some(Rule::Text { to }) => {
+            draft.assign(to, &Raw::Text(value.clone()), source.clone(), key);
+            Ok(())
+        }
+        Some(Rule::Words { to }) => {
+            let list = four_letter_words(value, draft, &source);
+            draft.assign(to, &Raw::List(list), source.clone(), key);
+            Ok(())
+        }
+        Some(Rule::ClientPort) => port(value).map(|port| gathered.client_port = Some((port, *line))),
+        Some(Rule::ClientAddress) => {
+            gathered.client_address = Some((value.clone(), *line));
+            Ok(())
+        }
+        Some(Rule::DynamicFile) => dynamic_file(value, gathered, read_file),
+        Some(Rule::Only { value: only, reason }) if !value.eq_ignore_ascii_case(only) => Err(Rejection::new(
+            format!("{:?} is refused: {reason}", shortened(value)),
+            format!("give {only}, or drop the line"),
+        )),
+        Some(Rule::Only { .. }) => Ok(()),
+    };
+    if let Err(rejection) = outcome {
+        draft.problem(&source, key, rejection);
+    }
+}
+
+/// A whole number as Java's `Integer.decode` and `Long.decode` read one.
+fn whole(value: &str) -> Result<i64, Rejection> {
+    let refused = || Rejection::new(format!("{:?} is no whole number", shortened(value)), "give a whole number");
+    let (negative, digits) = match value.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, value.strip_prefix('+').unwrap_or(value)),
+    };
+    let (digits, radix) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (digits, 10),
+    };
+    if digits.starts_with(['+', '-']) {
+        return Err(refused());
+    }
+    let number = i64::from_str_radix(digits, radix).map_err(|_| refused())?;
+    Ok(if negative { -number } else { number })
+}
+
+fn scaled(value: &str, scale: u32) -> Result<i128, Rejection> {
+    let number = whole(value)?;
+    Ok(if number == -1 { 0 } else { i128::from(number) * i128::from(scale) })
+}
+
+/// The number moved into the limits of its key, with a warning if it had to be.
+fn clamped(draft: &mut Draft, zoo_key: &str, to: &str, number: i128, source: &Source) -> i128 {
+    let limits = keys::key(to).expect("targets exist, a test checks it").limits;
+    let moved = number.clamp(i128::from(limits.min), i128::from(limits.max));
+    if moved != number {
+        draft
+            .warnings
+            .push(format!("{}: {zoo_key}: {to} = {number} is out of range; {moved} is used", draft.place(source)));
+    }
+    moved
+}
+
+fn flag(value: &str) -> Result<bool, Rejection> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "yes" => Ok(true),
+        "false" | "no" => Ok(false),
+        _ => Err(Rejection::new(format!("{:?} is neither true nor false", shortened(value)), "give true or false")),
+    }
+}
+
+fn port(value: &str) -> Result<u16, Rejection> {
+    let number = whole(value)?;
+    u16::try_from(number).map_err(|_| Rejection::new(format!("{number} is no port"), "give a port from 1 to 65535"))
+}
+
+/// The words of the list that exist; the others are named in a warning, because ZooKeeper ignores them.
+fn four_letter_words(value: &str, draft: &mut Draft, source: &Source) -> Vec<String> {
+    let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let (known, unknown): (Vec<&str>, Vec<&str>) = names.partition(|name| *name == "*" || words::is_known(name));
+    if !unknown.is_empty() {
+        let shown: Vec<String> = unknown.iter().map(|name| shortened(name)).collect();
+        draft.warnings.push(format!("{}: no four-letter words, ignored: {}", draft.place(source), shown.join(", ")));
+    }
+    known.into_iter().map(str::to_owned).collect()
+}
+
+/// The servers that the dynamic configuration file lists.
+fn dynamic_file(
+    value: &str,
+    gathered: &mut Gathered,
+    read_file: &dyn Fn(&Path) -> Result<String, String>,
+) -> Result<(), Rejection> {
+    let remedy = "correct the file, or drop the line";
+    let text = read_file(Path::new(value)).map_err(|reason| Rejection::new(reason, remedy))?;
+    let entries = properties::parse(&text)
+        .map_err(|bad| Rejection::new(format!("{}:{}: {}", shortened(value), bad.line, bad.reason), remedy))?;
+    for property in entries.into_iter().filter(|property| property.key.starts_with("server.")) {
+        gathered.servers.insert(property.key, format!("{}:{}", shortened(value), property.line));
+    }
+    Ok(())
+}
+
+/// Joins port and address; without an address every IPv4 network is served, as ZooKeeper does.
+fn client_addr(draft: &mut Draft, gathered: &Gathered) {
+    let (port, line) = match (&gathered.client_port, &gathered.client_address) {
+        (Some(port), _) => *port,
+        (None, Some((_, line))) => {
+            let rejection = Rejection::new("there is no clientPort", "add a line such as clientPort=2181");
+            return draft.problem(&Source::Line(*line), "clientPortAddress", rejection);
+        }
+        (None, None) => {
+            draft.sources.insert("server.client_addr", Source::ZooKeeperDefault);
+            return;
+        }
+    };
+    let address = match &gathered.client_address {
+        None => Ok((SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), line)),
+        Some((host, line)) => resolve(host.trim_matches(['[', ']']), port)
+            .map(|address| (address, *line))
+            .map_err(|rejection| (rejection, Source::Line(*line))),
+    };
+    match address {
+        Ok((address, line)) => {
+            draft.assign("server.client_addr", &Raw::Text(address.to_string()), Source::Line(line), "clientPort");
+        }
+        Err((rejection, source)) => draft.problem(&source, "clientPortAddress", rejection),
+    }
+}
+
+/// ZooKeeper runs standalone with no or one server line; more make an ensemble.
+fn servers(draft: &mut Draft, gathered: &Gathered) {
+    if gathered.servers.len() > 1 {
+        let lines: Vec<String> =
+            gathered.servers.iter().map(|(key, place)| format!("{} ({place})", shortened(key))).collect();
+        let reason =
+            format!("{} servers make an ensemble, which this version cannot be part of", gathered.servers.len());
+        let remedy = format!("keep at most one of {}", shortened(&lines.join(", ")));
+        let file = draft.file.clone().unwrap_or_default();
+        draft.problems.push(crate::config::problem::Problem {
+            place: file.display().to_string(),
+            key: "server.N".to_owned(),
+            rejection: Rejection::new(reason, remedy),
+        });
+    } else if let Some((key, place)) = gathered.servers.first_key_value() {
+        draft
+            .warnings
+            .push(format!("{place}: only one server is listed, so it runs alone and {} is ignored", shortened(key)));
+    }
+}
+
+/// One warning that names all keys of a kind, the first hundred if there are more.
+fn warn(draft: &mut Draft, what: &str, keys: &[String]) {
+    const NAMED_MAX: usize = 100;
+    if keys.is_empty() {
+        return;
+    }
+    let named = keys.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if keys.len() > NAMED_MAX { format!(", and {} more", keys.len() - NAMED_MAX) } else { String::new() };
+    draft.warnings.push(format!("{what}: {named}{more}"));
+}

@@ -1,0 +1,216 @@
+//! What each key of a ZooKeeper `zoo.cfg` means to this server: the table for the importer and for the reference.
+//!
+//! Pure data. It does not know how values are parsed. Keys ending in `*` stand for every key with that beginning.
+
+/// How a key of `zoo.cfg` is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// A whole number times `scale` becomes the value of the key `to`; -1, ZooKeeper's "not set", becomes 0.
+    Number {
+        to: &'static str,
+        scale: u32,
+        /// A tuning value outside the limits of `to` is moved to the nearest limit, with a warning; others are refused.
+        clamp: bool,
+    },
+    /// A whole number; `to` becomes true when it is above 0.
+    Positive { to: &'static str },
+    /// `true` or `false`, or `yes` or `no`.
+    Flag { to: &'static str },
+    /// Taken as it is.
+    Text { to: &'static str },
+    /// Comma-separated four-letter words.
+    Words { to: &'static str },
+    /// Port part of `server.client_addr`.
+    ClientPort,
+    /// Host part of `server.client_addr`.
+    ClientAddress,
+    /// A file with more lines of this kind.
+    DynamicFile,
+    /// Only this value, in any case, is possible; others are refused with the reason.
+    Only { value: &'static str, reason: &'static str },
+    /// Has no meaning in this server.
+    Meaningless,
+    /// Asks for what this version does not offer.
+    NotOffered,
+}
+
+const fn number(to: &'static str) -> Rule {
+    Rule::Number { to, scale: 1, clamp: false }
+}
+
+/// A tuning number: what is out of range is moved into it.
+const fn tuning(to: &'static str, scale: u32) -> Rule {
+    Rule::Number { to, scale, clamp: true }
+}
+
+const DURABILITY: &str = "every acknowledged write is on disk; that is not optional";
+const AUTHENTICATION: &str = "this version cannot demand authentication and must not pretend to";
+
+/// The rule of a key; `None` when ZooKeeper does not know the key either.
+pub(crate) fn rule(key: &str) -> Option<Rule> {
+    let exact = ZOO_KEYS.iter().find(|(name, _)| *name == key);
+    let by_prefix =
+        || ZOO_KEYS.iter().find(|(name, _)| name.strip_suffix('*').is_some_and(|prefix| key.starts_with(prefix)));
+    exact.or_else(by_prefix).map(|(_, rule)| *rule)
+}
+
+/// Every key that ZooKeeper 3.9 knows, except `server.N`, `group.N`, `weight.N` and `version`, which the importer reads itself.
+pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
+    ("dataDir", Rule::Text { to: "server.data_dir" }),
+    ("dataLogDir", Rule::Text { to: "server.log_dir" }),
+    ("clientPort", Rule::ClientPort),
+    ("clientPortAddress", Rule::ClientAddress),
+    ("tickTime", number("server.tick_time_ms")),
+    ("minSessionTimeout", number("sessions.timeout_min_ms")),
+    ("maxSessionTimeout", number("sessions.timeout_max_ms")),
+    ("nio.sessionlessCnxnTimeout", number("sessions.sessionless_timeout_ms")),
+    ("maxClientCnxns", number("limits.connections_per_ip_max")),
+    ("maxCnxns", number("limits.connections_max")),
+    ("jute.maxbuffer", number("limits.frame_bytes_max")),
+    ("globalOutstandingLimit", tuning("limits.requests_in_flight_per_connection_max", 1)),
+    ("preAllocSize", tuning("log.segment_bytes", 1024)),
+    ("fsync.warningthresholdms", tuning("log.sync_warning_ms", 1)),
+    ("snapCount", tuning("snapshot.txns_max", 1)),
+    ("snapSizeLimitInKb", tuning("snapshot.log_bytes_max", 1024)),
+    ("autopurge.snapRetainCount", tuning("snapshot.images_retained", 1)),
+    ("autopurge.purgeInterval", Rule::Positive { to: "snapshot.purge" }),
+    ("4lw.commands.whitelist", Rule::Words { to: "commands.four_letter_whitelist" }),
+    ("extendedTypesEnabled", Rule::Flag { to: "features.extended_types" }),
+    ("enforceQuota", Rule::Flag { to: "features.enforce_quota" }),
+    ("reconfigEnabled", Rule::Flag { to: "features.reconfig" }),
+    ("skipACL", Rule::Flag { to: "security.skip_acl" }),
+    ("DigestAuthenticationProvider.superDigest", Rule::Text { to: "security.super_digest" }),
+    (
+        "DigestAuthenticationProvider.digestAlg",
+        Rule::Only { value: "SHA1", reason: "digests are made with SHA-1 here" },
+    ),
+    ("DigestAuthenticationProvider.enabled", Rule::Only { value: "true", reason: "the digest scheme is always there" }),
+    ("dynamicConfigFile", Rule::DynamicFile),
+    ("forceSync", Rule::Only { value: "yes", reason: DURABILITY }),
+    ("enforce.auth.enabled", Rule::Only { value: "false", reason: AUTHENTICATION }),
+    ("sessionRequireClientSASLAuth", Rule::Only { value: "false", reason: AUTHENTICATION }),
+    ("secureClientPort", Rule::NotOffered),
+    ("secureClientPortAddress", Rule::NotOffered),
+    ("localSessionsEnabled", Rule::NotOffered),
+    ("localSessionsUpgradingEnabled", Rule::NotOffered),
+    ("readonlymode.enabled", Rule::NotOffered),
+    ("audit.enable", Rule::NotOffered),
+    ("emulate353TTLNodes", Rule::NotOffered),
+    ("enableEagerACLCheck", Rule::NotOffered),
+    ("admin.*", Rule::NotOffered),
+    ("metricsProvider.*", Rule::NotOffered),
+    ("superUser", Rule::NotOffered),
+    ("X509AuthenticationProvider.superUser", Rule::NotOffered),
+    ("ensembleAuthName", Rule::NotOffered),
+    ("authProvider.*", Rule::NotOffered),
+    ("enforce.auth.schemes", Rule::NotOffered),
+    ("allowSaslFailedClients", Rule::NotOffered),
+    ("client.portUnification", Rule::NotOffered),
+    ("ssl.*", Rule::NotOffered),
+    ("request_throttle_*", Rule::NotOffered),
+    ("request_stale_*", Rule::NotOffered),
+    ("throttled_op_wait_time", Rule::NotOffered),
+    ("largeRequest*", Rule::NotOffered),
+    ("connection_throttle_*", Rule::NotOffered),
+    ("clientTcpKeepAlive", Rule::NotOffered),
+    ("observerMasterPort", Rule::Meaningless),
+    ("clientPortListenBacklog", Rule::Meaningless),
+    ("initLimit", Rule::Meaningless),
+    ("syncLimit", Rule::Meaningless),
+    ("connectToLearnerMasterLimit", Rule::Meaningless),
+    ("electionAlg", Rule::Meaningless),
+    ("quorumListenOnAllIPs", Rule::Meaningless),
+    ("peerType", Rule::Meaningless),
+    ("syncEnabled", Rule::Meaningless),
+    ("standaloneEnabled", Rule::Meaningless),
+    ("sslQuorum", Rule::Meaningless),
+    ("sslQuorumReloadCertFiles", Rule::Meaningless),
+    ("portUnification", Rule::Meaningless),
+    ("quorum.auth.*", Rule::Meaningless),
+    ("quorum.cnxn.threads.size", Rule::Meaningless),
+    ("jvm.pause.*", Rule::Meaningless),
+    ("multiAddress.*", Rule::Meaningless),
+    ("oraclePath", Rule::Meaningless),
+    ("txnLogSizeLimitInKb", Rule::Meaningless),
+    ("commitLogCount", Rule::Meaningless),
+    ("snapshotSizeFactor", Rule::Meaningless),
+    ("flushDelay", Rule::Meaningless),
+    ("maxWriteQueuePollTime", Rule::Meaningless),
+    ("maxBatchSize", Rule::Meaningless),
+    ("snapshot.compression.method", Rule::Meaningless),
+    ("snapshot.trust.empty", Rule::Meaningless),
+    ("db.autocreate", Rule::Meaningless),
+    ("datadir.autocreate", Rule::Meaningless),
+    ("serializeLastProcessedZxid.enabled", Rule::Meaningless),
+    ("closeSessionTxn.enabled", Rule::Meaningless),
+    ("digest.enabled", Rule::Meaningless),
+    ("leaderServes", Rule::Meaningless),
+    ("cnxTimeout", Rule::Meaningless),
+    ("quorumCnxnTimeoutMs", Rule::Meaningless),
+    ("electionPortBindRetry", Rule::Meaningless),
+    ("tcpKeepAlive", Rule::Meaningless),
+    ("fastleader.*", Rule::Meaningless),
+    ("leader.*", Rule::Meaningless),
+    ("follower.*", Rule::Meaningless),
+    ("observer.*", Rule::Meaningless),
+    ("observerMaster.*", Rule::Meaningless),
+    ("learner.*", Rule::Meaningless),
+    ("nio.*", Rule::Meaningless),
+    ("netty.*", Rule::Meaningless),
+    ("commitProcessor.*", Rule::Meaningless),
+    ("forward_learner_requests_to_commit_processor_disabled", Rule::Meaningless),
+    ("serverCnxnFactory", Rule::Meaningless),
+    ("client.certReload", Rule::Meaningless),
+    ("watchManagerName", Rule::Meaningless),
+    ("watcherCleanThreadsNum", Rule::Meaningless),
+    ("watcherCleanThreshold", Rule::Meaningless),
+    ("watcherCleanIntervalInSeconds", Rule::Meaningless),
+    ("maxInProcessingDeadWatchers", Rule::Meaningless),
+    ("kerberos.*", Rule::Meaningless),
+    ("fips-mode", Rule::Meaningless),
+    ("messageTracker.*", Rule::Meaningless),
+    ("pathStats.*", Rule::Meaningless),
+    ("bitHashCacheSize", Rule::Meaningless),
+    ("znode.container.*", Rule::Meaningless),
+];
+
+impl Rule {
+    /// The key of this server that the rule sets, if it sets exactly one.
+    pub(crate) fn target(self) -> Option<&'static str> {
+        match self {
+            Rule::Number { to, .. }
+            | Rule::Positive { to }
+            | Rule::Flag { to }
+            | Rule::Text { to }
+            | Rule::Words { to } => Some(to),
+            Rule::ClientPort | Rule::ClientAddress => Some("server.client_addr"),
+            Rule::DynamicFile | Rule::Only { .. } | Rule::Meaningless | Rule::NotOffered => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::keys;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_targets_exist() {
+        let names: BTreeSet<&str> = ZOO_KEYS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names.len(), ZOO_KEYS.len(), "two rules for one key");
+        for (name, rule) in ZOO_KEYS {
+            assert!(rule.target().is_none_or(|to| keys::key(to).is_some()), "{name} sets a key that does not exist");
+        }
+    }
+
+    #[test]
+    fn exact_names_win_over_prefixes() {
+        assert_eq!(rule("nio.sessionlessCnxnTimeout"), Some(number("sessions.sessionless_timeout_ms")));
+        assert_eq!(rule("nio.numWorkerThreads"), Some(Rule::Meaningless));
+        assert_eq!(rule("ssl.quorum.keyStore.location"), Some(Rule::NotOffered));
+        assert_eq!(rule("nio"), None);
+        assert_eq!(rule("datadir"), None);
+        assert_eq!(rule(""), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! How the process ends: the one list of exit codes, and `Fault`, the reason that travels with a code.
+//!
+//! Lives on whatever thread calls it; holds plain data only. It does not know who detects a fault nor how it is shown:
+//! `main` prints the sentence once and leaves with the code. A panic is no fault of this list: the process aborts and the
+//! supervisor sees SIGABRT.
+
+use std::fmt::Write as _;
+
+/// Declares the exit codes together with their documentation, so that code, `--help` and the reference cannot differ.
+macro_rules! exit_codes {
+    ($( $(#[doc = $doc:literal])+ $name:ident = $code:literal, )+) => {
+        /// Every way the process may end on purpose. The numbers are part of the interface: supervisors act on them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum ExitCode { $( $(#[doc = $doc])+ $name = $code, )+ }
+
+        impl ExitCode {
+            /// All codes in ascending order.
+            pub(crate) const ALL: &[ExitCode] = &[$( ExitCode::$name, )+];
+
+            /// What the code means and what to do, one paragraph.
+            pub(crate) fn doc(self) -> &'static str {
+                match self { $( ExitCode::$name => concat!($( $doc ),+).trim_ascii(), )+ }
+            }
+        }
+    };
+}
+
+exit_codes! {
+    /// Done, or stopped in good order by SIGTERM or SIGINT.
+    Ok = 0,
+    /// Something failed that has no code of its own; the sentence on standard error says what.
+    Internal = 1,
+    /// The command line is not understood; nothing was started.
+    Usage = 2,
+    /// The configuration is wrong: unknown key, wrong type, out of range, or contradictory. Correct the named line.
+    Config = 3,
+    /// The data directory is in use by another running server.
+    DataDirLocked = 4,
+    /// The data directory belongs to another program, another server id or a newer version. Choose another directory.
+    DataDirForeign = 5,
+    /// Stored data is damaged; the sentence names file and offset. Nothing was changed on disk.
+    DataDamaged = 6,
+    /// The disk refused a file operation other than a sync: missing permission, no space, read-only file system.
+    StorageUnavailable = 7,
+    /// A sync to disk failed; the server stopped at once because nothing written since then can be trusted. Restart replays
+    /// what is truly on disk; look at the disk first.
+    SyncFailed = 8,
+    /// The client address cannot be listened on: port in use, address not on this host, or no permission.
+    ListenFailed = 9,
+    /// The kernel does not offer io_uring to this process.
+    IoUringMissing = 10,
+    /// RLIMIT_MEMLOCK is too low to start.
+    MemlockTooLow = 11,
+    /// RLIMIT_NOFILE is too low to start.
+    NofileTooLow = 12,
+    /// The watchdog found a core that made no progress for `runtime.watchdog_exit_ms`; restart the server.
+    WatchdogFrozen = 13,
+}
+
+impl ExitCode {
+    /// The number the process leaves with.
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Why a command ended early: the exit code and one clear sentence that says what happened and what to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{sentence}")]
+pub(crate) struct Fault {
+    /// The code the process leaves with; never `Ok`.
+    pub(crate) code: ExitCode,
+    /// What happened and what to do; may span lines when several things are wrong at once.
+    pub(crate) sentence: String,
+}
+
+impl Fault {
+    /// A fault with its code and sentence.
+    ///
+    /// # Panics
+    /// When `code` is `Ok`: a fault is never a success.
+    pub(crate) fn new(code: ExitCode, sentence: impl Into<String>) -> Fault {
+        assert!(code != ExitCode::Ok, "a fault never carries the exit code of success");
+        Fault { code, sentence: sentence.into() }
+    }
+}
+
+/// The list for `--help`: one code per paragraph, as plain text.
+pub(crate) fn help_text() -> String {
+    let mut text = String::from("Exit codes:\n");
+    for code in ExitCode::ALL {
+        let first_sentence = code.doc().split_inclusive(". ").next().unwrap_or_default();
+        writeln!(text, "  {:>2}  {}", code.number(), first_sentence.trim_end()).expect("a String takes every write");
+    }
+    text
+}
+
+/// The same list as a Markdown table for the configuration reference.
+pub(crate) fn markdown_table() -> String {
+    let mut text = String::from("| code | name | meaning |\n|---|---|---|\n");
+    for code in ExitCode::ALL {
+        writeln!(text, "| {} | {code:?} | {} |", code.number(), code.doc()).expect("a String takes every write");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn codes_are_unique_small_and_documented() {
+        let numbers: BTreeSet<u8> = ExitCode::ALL.iter().map(|code| code.number()).collect();
+        assert_eq!(numbers.len(), ExitCode::ALL.len(), "two exit codes share a number");
+        for code in ExitCode::ALL {
+            assert!(code.number() < 64, "{code:?}: 64 and above belong to sysexits and to signals");
+            assert!(code.doc().ends_with('.') && code.doc().len() > 20, "{code:?} is not documented");
+        }
+    }
+
+    #[test]
+    fn every_code_is_in_help_and_in_the_reference() {
+        for code in ExitCode::ALL {
+            assert!(help_text().contains(&format!("  {:>2}  ", code.number())), "{code:?} is not in --help");
+            assert!(
+                markdown_table().contains(&format!("| {} | {code:?} |", code.number())),
+                "{code:?} not in the table"
+            );
+        }
+    }
+
+    #[test]
+    fn a_fault_shows_its_sentence() {
+        let fault = Fault::new(ExitCode::ListenFailed, "port 2181 is in use");
+        assert_eq!((fault.to_string().as_str(), fault.code.number()), ("port 2181 is in use", 9));
+    }
+}

@@ -1,0 +1,292 @@
+//! Checks of the host before anything starts: locked memory, open files, io_uring, CPUs, the data directory.
+//!
+//! The main thread, before any other. Each refusal is one sentence that says what to change, with numbers, and has its own exit code:
+//! the runtime itself would panic or give an error nobody understands. It does not open the data directory nor listen.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use io_uring::{IoUring, Probe, opcode};
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::unistd::Pid;
+
+use crate::config::Config;
+use crate::exit::{ExitCode, Fault};
+
+/// Locked memory without which the runtime refuses to start, bytes.
+const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
+/// Open files the server needs besides connections: per executor, rings and eventfds; and in all, log, images, standard streams.
+const NOFILE_PER_EXECUTOR: u64 = 16;
+const NOFILE_RESERVE: u64 = 64;
+/// Connections below which a start makes no sense.
+const CONNECTIONS_MIN: u64 = 16;
+/// Connections when the limit of open files is no limit.
+const CONNECTIONS_MAX: u64 = 1_000_000;
+/// Oldest kernel that the runtime supports.
+const KERNEL_MIN: &str = "5.8";
+
+/// What the checks found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    /// Connections that can be served: the configured number, or as many as open files allow; never 0.
+    pub(crate) connections_max: u32,
+    /// What an operator should know.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Checks this host for the configuration; raises soft limits to what is needed.
+///
+/// # Errors
+/// The first thing that would keep the server from running.
+pub(crate) fn check(config: &Config) -> Result<Host, Fault> {
+    let plan = config.core_plan(&usable_cpus()?)?;
+    let executors = plan.executors.len() as u64;
+    let mut warnings = plan.warnings;
+    data_dir(&config.server.data_dir)?;
+    warnings.extend(memlock(raise(Resource::RLIMIT_MEMLOCK), executors, config.runtime.io_memory_bytes.into())?);
+    let (connections_max, warning) =
+        nofile(raise(Resource::RLIMIT_NOFILE), executors, config.limits.connections_max.into())?;
+    warnings.extend(warning);
+    io_uring()?;
+    Ok(Host { connections_max, warnings })
+}
+
+/// The CPUs this process may run on, ascending.
+///
+/// # Errors
+/// An `Internal` fault if the kernel does not tell.
+pub(crate) fn usable_cpus() -> Result<Vec<u32>, Fault> {
+    let set = sched_getaffinity(Pid::from_raw(0)).map_err(|errno| {
+        Fault::new(ExitCode::Internal, format!("the kernel does not tell the usable CPUs: {errno}"))
+    })?;
+    let cpus = (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false));
+    Ok(cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect())
+}
+
+/// Raises a soft limit to the hard one and returns what then holds.
+fn raise(resource: Resource) -> rlim_t {
+    let Ok((soft, hard)) = getrlimit(resource) else {
+        return 0;
+    };
+    match setrlimit(resource, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// Whether so many bytes of locked memory suffice; a warning when they hardly do.
+fn memlock(limit: u64, executors: u64, io_memory_bytes: u64) -> Result<Option<String>, Fault> {
+    let wanted = executors.saturating_mul(MEMLOCK_BYTES_MIN.saturating_add(io_memory_bytes));
+    let remedy = format!(
+        "allow {} KiB: LimitMEMLOCK={wanted} in a systemd unit, `ulimit -l {}` in a shell, or --ulimit memlock={wanted} for a container",
+        wanted / 1024,
+        wanted / 1024
+    );
+    if limit < MEMLOCK_BYTES_MIN {
+        let sentence = format!(
+            "locked memory (RLIMIT_MEMLOCK) is limited to {} KiB, but io_uring needs at least {} KiB; {remedy}",
+            limit / 1024,
+            MEMLOCK_BYTES_MIN / 1024
+        );
+        return Err(Fault::new(ExitCode::MemlockTooLow, sentence));
+    }
+    Ok((limit < wanted).then(|| {
+        format!("locked memory (RLIMIT_MEMLOCK) of {} KiB is tight for {executors} executors; {remedy}", limit / 1024)
+    }))
+}
+
+/// The connections that so many open files allow, and a warning if fewer than configured. 0 configured = all that fit.
+fn nofile(limit: u64, executors: u64, configured: u64) -> Result<(u32, Option<String>), Fault> {
+    let reserve = NOFILE_RESERVE + executors.saturating_mul(NOFILE_PER_EXECUTOR);
+    let possible = limit.saturating_sub(reserve);
+    if possible < CONNECTIONS_MIN {
+        let sentence = format!(
+            "open files (RLIMIT_NOFILE) are limited to {limit}, but {executors} executors and {CONNECTIONS_MIN} connections need {}; raise \
+             LimitNOFILE= in the systemd unit, or `ulimit -n` in a shell",
+            reserve + CONNECTIONS_MIN
+        );
+        return Err(Fault::new(ExitCode::NofileTooLow, sentence));
+    }
+    let wanted = if configured == 0 { possible.min(CONNECTIONS_MAX) } else { configured };
+    let warning = (wanted > possible).then(|| {
+        format!(
+            "limits.connections_max is {configured}, but open files (RLIMIT_NOFILE) are limited to {limit}, so {possible} connections are \
+             served; raise LimitNOFILE= or `ulimit -n` to {}",
+            configured.saturating_add(reserve)
+        )
+    });
+    let connections = u32::try_from(wanted.min(possible)).expect("both numbers of connections are limited to 32 bits");
+    Ok((connections, warning))
+}
+
+/// Sets up a small io_uring and asks for the operations the runtime needs, because it panics without them.
+fn io_uring() -> Result<(), Fault> {
+    let ring = IoUring::new(4).map_err(|error| io_uring_fault(&error, &read_sysctl("io_uring_disabled")))?;
+    let mut probe = Probe::new();
+    let needed =
+        [opcode::Read::CODE, opcode::Write::CODE, opcode::PollAdd::CODE, opcode::Timeout::CODE, opcode::Accept::CODE];
+    let complete =
+        ring.submitter().register_probe(&mut probe).is_ok() && needed.iter().all(|&code| probe.is_supported(code));
+    if !complete {
+        let sentence =
+            format!("the kernel's io_uring lacks operations that the server needs; run Linux {KERNEL_MIN} or newer");
+        return Err(Fault::new(ExitCode::IoUringMissing, sentence));
+    }
+    Ok(())
+}
+
+/// A value below /proc/sys/kernel, empty if there is none.
+fn read_sysctl(name: &str) -> String {
+    let path = Path::new("/proc/sys/kernel").join(name);
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// Why `io_uring_setup` failed and what to change. `disabled` is the value of `kernel.io_uring_disabled`.
+fn io_uring_fault(error: &io::Error, disabled: &str) -> Fault {
+    let (code, sentence) = match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOSYS) => {
+            (ExitCode::IoUringMissing, format!("this kernel has no io_uring; run Linux {KERNEL_MIN} or newer with CONFIG_IO_URING"))
+        }
+        Some(Errno::EPERM | Errno::EACCES) if matches!(disabled, "1" | "2") => (
+            ExitCode::IoUringMissing,
+            format!("io_uring is switched off on this host (kernel.io_uring_disabled = {disabled}); run `sysctl -w kernel.io_uring_disabled=0`"),
+        ),
+        Some(Errno::EPERM | Errno::EACCES) => (
+            ExitCode::IoUringMissing,
+            "io_uring is forbidden to this process, most likely by a container's seccomp profile; allow io_uring_setup, io_uring_enter and \
+             io_uring_register there, or run with --security-opt seccomp=unconfined"
+                .to_owned(),
+        ),
+        Some(Errno::ENOMEM) => (
+            ExitCode::MemlockTooLow,
+            "the kernel has no locked memory left for io_uring (ENOMEM); raise RLIMIT_MEMLOCK (`ulimit -l`, LimitMEMLOCK=), or stop other \
+             users of io_uring of the same account"
+                .to_owned(),
+        ),
+        Some(Errno::EMFILE | Errno::ENFILE) => {
+            (ExitCode::NofileTooLow, "no more files can be opened (RLIMIT_NOFILE); raise `ulimit -n` or LimitNOFILE=".to_owned())
+        }
+        _ => (ExitCode::IoUringMissing, format!("io_uring cannot be set up: {error}; run Linux {KERNEL_MIN} or newer")),
+    };
+    Fault::new(code, sentence)
+}
+
+/// Refuses a directory that ZooKeeper has used: starting empty beside its data would look like data loss.
+fn data_dir(path: &Path) -> Result<(), Fault> {
+    let theirs = path.join("version-2");
+    if !theirs.is_dir() {
+        return Ok(());
+    }
+    let sentence = format!(
+        "the data directory {} holds data of ZooKeeper ({}), which this version does not import; give an empty directory with --data-dir",
+        path.display(),
+        theirs.display()
+    );
+    Err(Fault::new(ExitCode::DataDirForeign, sentence))
+}
+
+/// The fault of a client address that cannot be listened on.
+pub(crate) fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
+    let sentence = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!(
+                "{address} is in use by another program; stop it (`ss -ltnp` shows it), or choose another with --client-addr"
+            )
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            format!(
+                "{address} is no address of this host; give one that `ip addr` shows, or 0.0.0.0, with --client-addr"
+            )
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "{address} needs a privilege; choose a port above 1023 with --client-addr, or grant CAP_NET_BIND_SERVICE"
+            )
+        }
+        _ => format!("{address} cannot be listened on: {error}; choose another with --client-addr"),
+    };
+    Fault::new(ExitCode::ListenFailed, sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locked_memory() {
+        let check = |limit: u64, executors: u64| {
+            memlock(limit, executors, 1 << 20).map_err(|fault| (fault.code, fault.sentence))
+        };
+        assert_eq!(check(u64::MAX, 4), Ok(None));
+        assert_eq!(check(8 << 20, 2), Ok(None));
+        let warning = check(1 << 20, 2).expect("1 MiB starts").expect("1 MiB is tight for two executors");
+        assert!(
+            warning.contains("of 1024 KiB is tight for 2 executors; allow 3072 KiB: LimitMEMLOCK=3145728"),
+            "{warning}"
+        );
+        let (code, sentence) = check(64 << 10, 1).expect_err("64 KiB is too low");
+        assert_eq!(code, ExitCode::MemlockTooLow);
+        assert!(sentence.contains("is limited to 64 KiB") && sentence.contains("`ulimit -l 1536`"), "{sentence}");
+    }
+
+    #[test]
+    fn open_files() {
+        let check = |limit: u64, configured: u64| nofile(limit, 2, configured).map_err(|fault| fault.code);
+        assert_eq!(check(20_000, 0), Ok((19_904, None)));
+        assert_eq!(check(u64::MAX, 0), Ok((1_000_000, None)));
+        assert_eq!(check(20_000, 1000), Ok((1000, None)));
+        assert_eq!(check(64, 0), Err(ExitCode::NofileTooLow));
+        let (connections, warning) = check(1024, 5000).expect("928 connections are served");
+        assert_eq!(connections, 928);
+        let warning = warning.expect("928 is less than 5000");
+        assert!(
+            warning.contains("so 928 connections are served; raise LimitNOFILE= or `ulimit -n` to 5096"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn io_uring_sentences() {
+        let check = |errno: Errno, disabled: &str, code: ExitCode, part: &str| {
+            let fault = io_uring_fault(&io::Error::from(errno), disabled);
+            assert_eq!(fault.code, code);
+            assert!(fault.sentence.contains(part), "{fault}");
+        };
+        check(Errno::ENOSYS, "", ExitCode::IoUringMissing, "has no io_uring; run Linux 5.8");
+        check(Errno::EPERM, "2", ExitCode::IoUringMissing, "kernel.io_uring_disabled = 2");
+        check(Errno::EPERM, "0", ExitCode::IoUringMissing, "seccomp");
+        check(Errno::ENOMEM, "0", ExitCode::MemlockTooLow, "RLIMIT_MEMLOCK");
+        check(Errno::EMFILE, "0", ExitCode::NofileTooLow, "ulimit -n");
+        check(Errno::EINVAL, "0", ExitCode::IoUringMissing, "cannot be set up");
+    }
+
+    #[test]
+    fn listen_sentences() {
+        let address: SocketAddr = ([127, 0, 0, 1], 2181).into();
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let error =
+            std::net::TcpListener::bind(taken.local_addr().expect("it is bound")).expect_err("the port is taken");
+        assert!(listen_fault(address, &error).sentence.starts_with("127.0.0.1:2181 is in use by another program"));
+        let error = io::Error::from(Errno::EADDRNOTAVAIL);
+        assert!(listen_fault(address, &error).sentence.contains("is no address of this host"));
+        assert_eq!(listen_fault(address, &io::Error::from(Errno::EACCES)).code, ExitCode::ListenFailed);
+    }
+
+    #[test]
+    fn zookeepers_data_is_foreign() {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        assert_eq!(data_dir(dir.path()), Ok(()));
+        assert_eq!(data_dir(&dir.path().join("missing")), Ok(()));
+        std::fs::create_dir(dir.path().join("version-2")).expect("the directory is writable");
+        let fault = data_dir(dir.path()).expect_err("version-2 is ZooKeeper's");
+        assert_eq!(fault.code, ExitCode::DataDirForeign);
+    }
+
+    #[test]
+    fn this_host_has_cpus() {
+        assert!(!usable_cpus().expect("the kernel tells").is_empty());
+    }
+}
