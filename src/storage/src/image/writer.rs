@@ -1,0 +1,102 @@
+//! Writes an image file, section after section, in bounded pieces, under a temporary name until it is whole.
+//!
+//! Runs on the image writer thread. The file is synced every few megabytes, so that the log's syncs on the same file
+//! system never wait behind a large backlog, and the caller's pace hook may sleep between pieces.
+
+use std::io;
+
+use super::{ImageError, ImageHead, ImageName, Layout, Row, encode_head, encode_row, image_name};
+use crate::disk::{Disk, NewFile};
+use crate::field::{align_up, narrow, wide};
+use crate::limits::{IMAGE_ALIGN_BYTES, IMAGE_CHUNK_BYTES, IMAGE_SECTIONS_MAX, IMAGE_SYNC_BYTES, PAGE_BYTES};
+
+/// Called between two pieces with the bytes just written; may block to slow the writer down.
+pub type Pace = Box<dyn FnMut(usize) + Send>;
+
+/// An image being written. Dropped before [`ImageWriter::finish`] it leaves nothing behind.
+pub struct ImageWriter<D: Disk> {
+    file: D::NewFile,
+    name: String,
+    head: ImageHead,
+    rows: Vec<Row>,
+    offset: u64,
+    unsynced: u64,
+    pace: Option<Pace>,
+}
+
+impl<D: Disk> ImageWriter<D> {
+    pub fn begin(disk: &D, head: ImageHead, pace: Option<Pace>) -> Result<ImageWriter<D>, ImageError> {
+        let name = image_name(head.zxid);
+        let file = disk.create_file(&name).map_err(fault(&name, "cannot make the file"))?;
+        Ok(ImageWriter { file, name, head, rows: Vec::new(), offset: wide(PAGE_BYTES), unsynced: 0, pace })
+    }
+
+    /// Appends a section; it will begin at a multiple of 64 bytes. `kind` is the caller's.
+    pub fn section(&mut self, kind: u32, content: &[u8]) -> Result<(), ImageError> {
+        if self.rows.len() >= IMAGE_SECTIONS_MAX {
+            let found = self.rows.len().saturating_add(1);
+            return Err(ImageError::TooManySections { file: self.name.clone(), found, max: IMAGE_SECTIONS_MAX });
+        }
+        self.align()?;
+        let offset = self.offset;
+        let mut crc = 0;
+        for piece in content.chunks(IMAGE_CHUNK_BYTES) {
+            crc = crc32c::crc32c_append(crc, piece);
+            self.write(piece)?;
+        }
+        self.rows.push(Row { offset, bytes: wide(content.len()), kind, crc });
+        Ok(())
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.offset
+    }
+
+    /// Writes table and header, syncs, and gives the file its name. After this the image is durable.
+    pub fn finish(mut self) -> Result<ImageName, ImageError> {
+        self.align()?;
+        let table_offset = self.offset;
+        let table: Vec<u8> = self.rows.iter().flat_map(encode_row).collect();
+        self.write(&table)?;
+        let layout = Layout {
+            sections: u32::try_from(self.rows.len()).expect("the number of sections is limited"),
+            file_bytes: self.offset,
+            table_offset,
+            table_crc: crc32c::crc32c(&table),
+        };
+        let page = encode_head(&self.head, &layout);
+        self.file.write_at(0, &page).map_err(fault(&self.name, "cannot write the header"))?;
+        self.file.commit().map_err(fault(&self.name, "cannot make the image durable"))?;
+        Ok(ImageName { zxid: self.head.zxid, file: self.name })
+    }
+
+    fn align(&mut self) -> Result<(), ImageError> {
+        let at = narrow(self.offset);
+        let gap = align_up(at, IMAGE_ALIGN_BYTES).saturating_sub(at);
+        let zeros = [0; IMAGE_ALIGN_BYTES];
+        self.write(zeros.get(..gap).unwrap_or(&zeros))
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<(), ImageError> {
+        self.file.write_at(self.offset, piece).map_err(fault(&self.name, "cannot write"))?;
+        self.offset = self.offset.saturating_add(wide(piece.len()));
+        self.unsynced = self.unsynced.saturating_add(wide(piece.len()));
+        if self.unsynced >= IMAGE_SYNC_BYTES {
+            self.file.sync().map_err(fault(&self.name, "cannot sync"))?;
+            self.unsynced = 0;
+        }
+        if let Some(pace) = &mut self.pace {
+            pace(piece.len());
+        }
+        Ok(())
+    }
+}
+
+fn fault(file: &str, what: &'static str) -> impl FnOnce(io::Error) -> ImageError {
+    let file = file.to_owned();
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ImageError::NoSpace { file, source },
+        _ => ImageError::Io { file, what, source },
+    }
+}

@@ -1,0 +1,40 @@
+//! Every size and count this crate holds itself to, in bytes unless the name says otherwise.
+//!
+//! Sizes that are part of a file format (page, header, alignment) may not change without a new format version.
+
+/// The unit in which damage and write-back are thought of; headers own whole pages.
+pub const PAGE_BYTES: usize = 4096;
+/// The unit a disk is assumed to write or lose as one; the simulated disk tears even that.
+pub const SECTOR_BYTES: usize = 512;
+
+/// Smallest segment the code accepts. Only tests use it.
+pub const SEGMENT_BYTES_MIN: usize = 4 * PAGE_BYTES;
+/// Smallest segment a server's configuration should allow.
+pub const SEGMENT_BYTES_MIN_PRODUCTION: usize = 4 << 20;
+/// Segment size when nothing is configured.
+pub const SEGMENT_BYTES_DEFAULT: usize = 64 << 20;
+/// Largest segment: offsets in the entry index are 32 bits wide.
+pub const SEGMENT_BYTES_MAX: usize = 1 << 30;
+/// Most segments one directory may hold before the open is refused.
+pub const SEGMENTS_MAX: usize = 65_536;
+/// Spare segments kept for recycling when nothing is configured.
+pub const SPARES_MAX_DEFAULT: usize = 2;
+
+/// Largest payload of one log record, whatever the segment size.
+pub const RECORD_PAYLOAD_BYTES_MAX: usize = 256 << 20;
+
+/// Alignment of every section in an image file; a multiple of what archives need (16).
+pub const IMAGE_ALIGN_BYTES: usize = 64;
+/// Most sections of one image.
+pub const IMAGE_SECTIONS_MAX: usize = 4096;
+/// An image is written in pieces of at most this size, with the pace hook called between two pieces.
+pub const IMAGE_CHUNK_BYTES: usize = 1 << 20;
+/// An image being written is synced at least this often, so that the log's own sync never waits behind a flood.
+pub const IMAGE_SYNC_BYTES: u64 = 8 << 20;
+/// Largest image file that is opened.
+pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
+
+const _: () = assert!(SEGMENT_BYTES_MIN.is_multiple_of(PAGE_BYTES));
+const _: () = assert!(PAGE_BYTES.is_multiple_of(SECTOR_BYTES));
+const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(IMAGE_ALIGN_BYTES >= 16 && PAGE_BYTES.is_multiple_of(IMAGE_ALIGN_BYTES));

@@ -1,0 +1,156 @@
+//! Looks at a log without opening it: for `corral log dump`, also on a damaged directory. Changes nothing, takes no lock.
+//!
+//! It reports every record it finds, also behind damage, and never fails on what a file says: the only errors are those
+//! of reading files.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::record::{RecordHead, RecordKind, Stamp, find_record};
+use super::segment::{DATA_START, SegmentHead, number_in, read_slot};
+use crate::disk::{Bytes, Disk};
+use crate::field::{Take, is_zero, narrow, wide};
+
+/// One line of a dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DumpItem {
+    /// A segment file; its records follow.
+    Segment {
+        file: String,
+        bytes: u64,
+        generation: u64,
+        /// Log position of the first byte, if the header checks.
+        base: Option<u64>,
+        /// What is wrong with the header.
+        fault: Option<&'static str>,
+        /// Highest watermark in the file's slots.
+        watermark: Option<u64>,
+    },
+    Record(DumpRecord),
+    /// Bytes that hold no valid record: free space (`zero`), an earlier life of the file, or damage.
+    Gap {
+        file: String,
+        offset: u64,
+        bytes: u64,
+        zero: bool,
+    },
+    /// A file that could not be read.
+    Unreadable {
+        file: String,
+        error: String,
+    },
+}
+
+/// One record, as its header has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpRecord {
+    pub file: String,
+    pub offset: u64,
+    pub kind: RecordKind,
+    pub term: u64,
+    pub index: u64,
+    pub first_zxid: u64,
+    pub watermark: u64,
+    pub payload_bytes: u64,
+    /// The header checks (or it would not be here); whether the payload does.
+    pub payload_checks: bool,
+}
+
+/// Walks through all segments of a directory, oldest first.
+pub struct Dump<D: Disk> {
+    disk: D,
+    files: VecDeque<String>,
+    current: Option<Current>,
+}
+
+struct Current {
+    file: String,
+    bytes: Arc<dyn Bytes>,
+    stamp: Stamp,
+    offset: usize,
+    sealed: bool,
+}
+
+impl<D: Disk> Dump<D> {
+    pub fn new(disk: D) -> std::io::Result<Dump<D>> {
+        let mut files: Vec<_> = disk.list()?.into_iter().filter(|name| number_in(name, "log-").is_some()).collect();
+        files.sort_unstable();
+        Ok(Dump { disk, files: files.into(), current: None })
+    }
+
+    fn begin(&mut self, file: String) -> DumpItem {
+        let bytes = match self.disk.map(&file) {
+            Ok(bytes) => bytes,
+            Err(error) => return DumpItem::Unreadable { file, error: error.to_string() },
+        };
+        let all = bytes.as_slice();
+        let generation = number_in(&file, "log-").unwrap_or(0);
+        let head = SegmentHead::read(all);
+        let guess = Stamp { generation, salt: salt_of_first_record(all) };
+        let stamp = head.map_or(guess, |head| head.stamp);
+        let item = DumpItem::Segment {
+            file: file.clone(),
+            bytes: wide(all.len()),
+            generation,
+            base: head.ok().map(|head| head.base),
+            fault: head.err().map(super::segment::HeadFault::text),
+            watermark: [0, 1].into_iter().filter_map(|slot| read_slot(all, stamp, slot)).max(),
+        };
+        self.current = Some(Current { file, bytes, stamp, offset: DATA_START, sealed: false });
+        item
+    }
+}
+
+impl Current {
+    fn next(&mut self) -> Option<DumpItem> {
+        let all = self.bytes.as_slice();
+        if self.sealed || self.offset >= all.len() {
+            return None;
+        }
+        if let Some(head) = RecordHead::decode(all, self.offset, self.stamp) {
+            let offset = self.offset;
+            let payload_checks = head.payload(all, offset).is_some();
+            // A record whose payload is damaged still has a length to trust.
+            self.offset = offset.saturating_add(head.record_bytes());
+            self.sealed = head.kind == RecordKind::Seal;
+            return Some(DumpItem::Record(DumpRecord {
+                file: self.file.clone(),
+                offset: wide(offset),
+                kind: head.kind,
+                term: head.term,
+                index: head.index,
+                first_zxid: head.first_zxid,
+                watermark: head.watermark,
+                payload_bytes: u64::from(head.payload_bytes),
+                payload_checks,
+            }));
+        }
+        let from = self.offset;
+        self.offset = find_record(all, from, self.stamp).map_or(all.len(), |(at, _)| at);
+        let gap = all.get(from..self.offset).unwrap_or_default();
+        Some(DumpItem::Gap { file: self.file.clone(), offset: wide(from), bytes: wide(gap.len()), zero: is_zero(gap) })
+    }
+}
+
+impl<D: Disk> Iterator for Dump<D> {
+    type Item = DumpItem;
+
+    fn next(&mut self) -> Option<DumpItem> {
+        if let Some(current) = &mut self.current {
+            if let Some(item) = current.next() {
+                return Some(item);
+            }
+            self.current = None;
+        }
+        let file = self.files.pop_front()?;
+        Some(self.begin(file))
+    }
+}
+
+/// The salt as the first record has it, for a segment whose header is damaged.
+fn salt_of_first_record(segment: &[u8]) -> u32 {
+    const SALT_AT: u64 = 12;
+    let at = DATA_START.saturating_add(narrow(SALT_AT));
+    segment.get(at..).and_then(|rest| Take(rest).u32()).unwrap_or(0)
+}

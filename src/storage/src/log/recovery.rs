@@ -1,0 +1,380 @@
+//! Opening a log: check what is there, take what checks, cut a torn tail, refuse damage. Runs once, on the log thread.
+//!
+//! The rule: reading stops at the first record that does not check. Nothing acknowledged lies at or beyond it unless a
+//! watermark found anywhere later says that the log was durable beyond that place. Without such a watermark it is a torn
+//! tail of a group that was never acknowledged: it is cut and zeroed. With one the open is refused and nothing changed.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+
+use super::index::{EntryIndex, EntryPlace};
+use super::record::{RecordHead, RecordKind, Stamp, find_record};
+use super::roll::{Spare, name_segment, take_spare};
+use super::segment::{
+    DATA_START, FORMAT_VERSION, HeadFault, SegmentHead, Start, is_whole_pages, number_in, read_slot, salt, segment_name,
+};
+use super::{HardState, Live, Log, LogConfig, LogError, write_start};
+use crate::disk::{Disk, Segment, TEMPORARY_SUFFIX};
+use crate::field::{is_zero, narrow, wide};
+use crate::limits::{PAGE_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MAX};
+
+/// Told after each segment, for the start-up log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    pub segments_done: usize,
+    pub segments: usize,
+    pub bytes_done: u64,
+    pub entries: u64,
+}
+
+/// What was found. The entries themselves are read with [`Log::read`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    pub hard_state: Option<HardState>,
+    /// First entry held, or the one to come if none is held.
+    pub first_index: u64,
+    /// Last entry held; one less than `first_index` if none is.
+    pub last_index: u64,
+    pub last_term: Option<u64>,
+    /// A torn tail that was cut: never acknowledged, but worth a line in the log.
+    pub tail_cut: Option<CutInfo>,
+}
+
+/// Where a torn tail was cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutInfo {
+    pub file: String,
+    pub offset: u64,
+    /// Bytes that were zeroed.
+    pub bytes: u64,
+}
+
+impl<D: Disk> Log<D> {
+    /// Opens the log in `disk`, or begins one. The result is durable up to its end. Errors leave damaged files as they
+    /// are. Memory: the mappings and 16 bytes an entry.
+    pub fn open(
+        disk: D,
+        config: LogConfig,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Log<D>, Recovered), LogError> {
+        check_config(&config)?;
+        let Found { generations, mut spares, mut spare_number_next } = survey(&disk)?;
+        let mut segments = VecDeque::new();
+        if generations.is_empty() {
+            if !config.create_if_missing {
+                return Err(LogError::NoLog);
+            }
+            segments.push_back(begin(&disk, &config, &mut spares, &mut spare_number_next)?);
+        }
+        for generation in generations {
+            let after = segments.back().map(|live: &Live<D::Segment>| live.head);
+            segments.push_back(open_one(&disk, generation, after)?);
+        }
+        let replay = Replay::run(&segments, progress)?;
+        let ahead = segments.split_off(replay.active.saturating_add(1));
+        let mut log = Log {
+            generation_base: segments.front().map_or(0, |live| live.head.stamp.generation),
+            tail: replay.tail,
+            synced: replay.tail,
+            index: replay.index,
+            hard_state: replay.hard_state,
+            disk,
+            config,
+            segments,
+            ahead,
+            spares,
+            spare_number_next,
+            durable: 0,
+            covered: 0,
+            slot_next: 0,
+            failed: false,
+        };
+        let tail_cut = log.cut(replay.cut_to)?;
+        log.drop_misfits_ahead()?;
+        log.settle(replay.watermark)?;
+        let recovered = Recovered {
+            hard_state: log.hard_state,
+            first_index: log.index.first(),
+            last_index: log.index.last(),
+            last_term: log.index.last_term(),
+            tail_cut,
+        };
+        Ok((log, recovered))
+    }
+
+    /// Zeroes what lies between the tail and `cut_to` in the active segment, durably, so that no record of the torn
+    /// tail can ever follow a new one.
+    fn cut(&mut self, cut_to: usize) -> Result<Option<CutInfo>, LogError> {
+        let from = self.tail;
+        if cut_to <= from {
+            return Ok(None);
+        }
+        let active = self.active_mut();
+        if let Some(torn) = active.file.bytes_mut().get_mut(from..cut_to) {
+            torn.fill(0);
+        }
+        let file = active.name.clone();
+        self.sync_active(from, cut_to)?;
+        Ok(Some(CutInfo { file, offset: wide(from), bytes: wide(cut_to.saturating_sub(from)) }))
+    }
+
+    /// Removes empty segments ahead that have another size than configured now, newest first.
+    fn drop_misfits_ahead(&mut self) -> Result<(), LogError> {
+        let size = wide(self.config.segment_bytes);
+        while self.ahead.iter().any(|live| live.head.bytes != size) {
+            let Some(live) = self.ahead.pop_back() else { break };
+            let done = self.disk.remove(&live.name).and_then(|()| self.disk.sync_dir());
+            done.map_err(LogError::io(&live.name, "cannot remove an unused segment"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes what was found durable. Records beyond the highest watermark may never have reached the disk: an earlier
+    /// process may have died of a failed sync, after which the kernel holds those pages to be clean. So they are stored
+    /// once more, which makes the pages dirty, and then synced.
+    fn settle(&mut self, watermark: u64) -> Result<(), LogError> {
+        let last = self.segments.len().saturating_sub(1);
+        let tail = self.tail;
+        for (nth, live) in self.segments.iter_mut().enumerate() {
+            let to = if nth == last { tail } else { narrow(live.head.bytes) };
+            let from = narrow(watermark.saturating_sub(live.head.base)).max(DATA_START);
+            if from >= to {
+                continue;
+            }
+            store_again(live.file.bytes_mut(), from, to);
+            let done = live.file.sync(from, to);
+            done.map_err(|source| LogError::SyncFailed { file: live.name.clone(), source })?;
+        }
+        self.durable = self.active().head.position(tail);
+        let active = self.active();
+        let slots = [0, 1].map(|slot| read_slot(active.file.bytes(), active.head.stamp, slot).unwrap_or(0));
+        self.slot_next = usize::from(slots[0] > slots[1]);
+        if tail == DATA_START {
+            // The crash came between the seal of the last segment and the start of this one.
+            let start = Start { hard_state: self.hard_state, reset: false };
+            let (next_index, durable) = (self.index.next(), self.durable);
+            self.tail = write_start(self.active_mut(), start, next_index, durable);
+            self.sync()?;
+        }
+        Ok(())
+    }
+}
+
+struct Found<D: Disk> {
+    generations: Vec<u64>,
+    spares: Vec<Spare<D>>,
+    spare_number_next: u64,
+}
+
+/// Sorts the directory's files; removes what a crash left under construction. Other files are not the log's.
+fn survey<D: Disk>(disk: &D) -> Result<Found<D>, LogError> {
+    let mut found = Found { generations: Vec::new(), spares: Vec::new(), spare_number_next: 0 };
+    for name in disk.list().map_err(LogError::io("data directory", "cannot list it"))? {
+        let ours = name.starts_with("log-") || name.starts_with("spare-");
+        if !ours {
+            continue;
+        }
+        if name.ends_with(TEMPORARY_SUFFIX) {
+            disk.remove(&name).map_err(LogError::io(&name, "cannot remove an unfinished file"))?;
+        } else if let Some(generation) = number_in(&name, "log-") {
+            found.generations.push(generation);
+        } else if let Some(number) = number_in(&name, "spare-") {
+            found.spare_number_next = found.spare_number_next.max(number.saturating_add(1));
+            found.spares.push(Spare { name, file: None });
+        } else if name.ends_with(".seg") {
+            return Err(LogError::StrayFile { file: name });
+        }
+    }
+    found.generations.sort_unstable();
+    if found.generations.len() > SEGMENTS_MAX {
+        return Err(LogError::TooManySegments { found: found.generations.len(), max: SEGMENTS_MAX });
+    }
+    Ok(found)
+}
+
+fn begin<D: Disk>(
+    disk: &D,
+    config: &LogConfig,
+    spares: &mut Vec<Spare<D>>,
+    spare_number_next: &mut u64,
+) -> Result<Live<D::Segment>, LogError> {
+    let spare = take_spare(disk, spares, spare_number_next, config.segment_bytes)?;
+    let stamp = Stamp { generation: 1, salt: salt(config.seed, 1) };
+    let head = SegmentHead { stamp, base: 0, bytes: wide(config.segment_bytes) };
+    name_segment(disk, spare, head, Some(config.first_index))
+}
+
+/// Opens and checks one segment; `after` is the head of the one before it.
+fn open_one<D: Disk>(disk: &D, generation: u64, after: Option<SegmentHead>) -> Result<Live<D::Segment>, LogError> {
+    let name = segment_name(generation);
+    if let Some(before) = after {
+        let expected = before.stamp.generation.saturating_add(1);
+        if generation != expected {
+            return Err(LogError::MissingSegment { file: segment_name(expected) });
+        }
+    }
+    let file = disk.open_segment(&name).map_err(LogError::io(&name, "cannot open the segment"))?;
+    let head = SegmentHead::read(file.bytes()).map_err(|fault| match fault {
+        HeadFault::WrongVersion(found) => {
+            LogError::WrongVersion { file: name.clone(), found, expected: FORMAT_VERSION }
+        }
+        HeadFault::WrongMagic => LogError::NotASegment { file: name.clone(), what: fault.text() },
+        _ => LogError::Damaged { file: name.clone(), offset: 0, what: fault.text().to_owned() },
+    })?;
+    if head.stamp.generation != generation {
+        let what = "its header belongs to another segment".to_owned();
+        return Err(LogError::Damaged { file: name, offset: 0, what });
+    }
+    if after.is_some_and(|before| before.end() != head.base) {
+        let what = "it does not begin where the segment before it ends".to_owned();
+        return Err(LogError::Damaged { file: name, offset: 0, what });
+    }
+    Ok(Live { name, head, file })
+}
+
+fn check_config(config: &LogConfig) -> Result<(), LogError> {
+    if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&config.segment_bytes) || !is_whole_pages(config.segment_bytes)
+    {
+        return Err(LogError::Config { what: "the segment size must be whole pages between 16 KiB and 1 GiB" });
+    }
+    Ok(())
+}
+
+/// What reading all segments gives.
+struct Replay {
+    index: EntryIndex,
+    hard_state: Option<HardState>,
+    /// Highest watermark seen in what checks.
+    watermark: u64,
+    /// Which segment the log goes on in, and where.
+    active: usize,
+    tail: usize,
+    /// End of the torn tail in the active segment; at or before `tail` if there is none.
+    cut_to: usize,
+}
+
+impl Replay {
+    fn run<S: Segment>(segments: &VecDeque<Live<S>>, progress: &mut dyn FnMut(Progress)) -> Result<Replay, LogError> {
+        let mut replay =
+            Replay { index: EntryIndex::new(0), hard_state: None, watermark: 0, active: 0, tail: 0, cut_to: 0 };
+        let mut bytes_done = 0_u64;
+        for (nth, live) in segments.iter().enumerate() {
+            let sealed = replay.segment(nth, live)?;
+            bytes_done = bytes_done.saturating_add(live.head.bytes);
+            let entries = replay.index.next().saturating_sub(replay.index.first());
+            progress(Progress { segments_done: nth.saturating_add(1), segments: segments.len(), bytes_done, entries });
+            if !sealed {
+                replay.stop(segments)?;
+                return Ok(replay);
+            }
+        }
+        // The next segment is there before a seal is written.
+        let after = segments.back().map_or(0, |live| live.head.stamp.generation).saturating_add(1);
+        Err(LogError::MissingSegment { file: segment_name(after) })
+    }
+
+    /// Takes the records of one segment; `true` if it is sealed. Leaves `active` and `tail` at the stop.
+    fn segment<S: Segment>(&mut self, nth: usize, live: &Live<S>) -> Result<bool, LogError> {
+        let bytes = live.file.bytes();
+        self.active = nth;
+        self.tail = DATA_START;
+        for slot in [0, 1] {
+            self.watermark = self.watermark.max(read_slot(bytes, live.head.stamp, slot).unwrap_or(0));
+        }
+        while let Some((head, payload)) = RecordHead::decode(bytes, self.tail, live.head.stamp)
+            .and_then(|head| head.payload(bytes, self.tail).map(|payload| (head, payload)))
+        {
+            let first = self.tail == DATA_START;
+            let position = live.head.position(self.tail);
+            let fits = (head.kind == RecordKind::Start) == first && head.watermark <= position;
+            let taken = if fits { self.take(nth, &head, payload) } else { None };
+            taken.ok_or_else(|| LogError::Damaged {
+                file: live.name.clone(),
+                offset: wide(self.tail),
+                what: "a record that checks contradicts the ones before it".to_owned(),
+            })?;
+            self.watermark = self.watermark.max(head.watermark);
+            self.tail = self.tail.saturating_add(head.record_bytes());
+            if head.kind == RecordKind::Seal {
+                return Ok(true);
+            }
+        }
+        if nth == 0 && self.tail == DATA_START {
+            let what = "the oldest segment has no valid first record".to_owned();
+            return Err(LogError::Damaged { file: live.name.clone(), offset: wide(DATA_START), what });
+        }
+        Ok(false)
+    }
+
+    fn take(&mut self, nth: usize, head: &RecordHead, payload: &[u8]) -> Option<()> {
+        match head.kind {
+            RecordKind::Entry => {
+                if head.index > self.index.next() || head.index == u64::MAX {
+                    return None;
+                }
+                let segment = u32::try_from(nth).ok()?;
+                let offset = u32::try_from(self.tail).ok()?;
+                self.index.put(head.index, EntryPlace { term: head.term, segment, offset });
+            }
+            RecordKind::HardState => self.hard_state = Some(HardState::decode(payload)?),
+            RecordKind::Start => {
+                let start = Start::decode(payload)?;
+                if nth == 0 || start.reset {
+                    self.index = EntryIndex::new(head.index);
+                } else if head.index != self.index.next() {
+                    return None;
+                }
+                self.hard_state = start.hard_state;
+            }
+            RecordKind::Seal => {}
+        }
+        Some(())
+    }
+
+    /// Decides what the first record that does not check is: the end, a torn tail, or damage.
+    fn stop<S: Segment>(&mut self, segments: &VecDeque<Live<S>>) -> Result<(), LogError> {
+        let Some(live) = segments.get(self.active) else { return Ok(()) };
+        let position = live.head.position(self.tail);
+        let damaged = |what: String| LogError::Damaged { file: live.name.clone(), offset: wide(self.tail), what };
+        if self.watermark > position {
+            let what = format!("no valid record here, but the log was durable up to position {}", self.watermark);
+            return Err(damaged(what));
+        }
+        let mut cut_to = self.tail;
+        for (nth, later) in segments.iter().enumerate().skip(self.active) {
+            let (bytes, stamp) = (later.file.bytes(), later.head.stamp);
+            let mut from = if nth == self.active { self.tail } else { DATA_START };
+            while let Some((at, head)) = find_record(bytes, from, stamp) {
+                if head.watermark > position || nth != self.active {
+                    let what = format!(
+                        "no valid record here, but {} has one at offset {at} from when the log was durable up to \
+                         position {}",
+                        later.name, head.watermark
+                    );
+                    return Err(damaged(what));
+                }
+                cut_to = at.saturating_add(head.record_bytes()).min(bytes.len());
+                from = at.saturating_add(8);
+            }
+            let slot = [0, 1].into_iter().filter_map(|slot| read_slot(bytes, stamp, slot)).max();
+            if let Some(watermark) = slot.filter(|&watermark| watermark > position) {
+                let what = format!("no valid record here, but the log was durable up to position {watermark}");
+                return Err(damaged(what));
+            }
+        }
+        self.cut_to = cut_to;
+        Ok(())
+    }
+}
+
+/// Stores a range over itself, page by page, so that the kernel takes its pages for dirty.
+fn store_again(bytes: &mut [u8], from: usize, to: usize) {
+    let Some(range) = bytes.get_mut(from..to) else { return };
+    for piece in range.chunks_mut(PAGE_BYTES) {
+        if is_zero(piece) {
+            continue;
+        }
+        let copy = black_box(piece.to_vec());
+        black_box(&mut *piece).copy_from_slice(&copy);
+    }
+}

@@ -1,0 +1,39 @@
+//! The only place of this crate with `unsafe`: memory mappings of files in the data directory.
+//!
+//! Everything above sees plain slices. The files are protected by the directory's lock, are never truncated or removed
+//! while mapped by code of this crate, and are fully allocated before they are mapped for writing.
+
+#![allow(unsafe_code, reason = "mapping a file is unsafe by nature; nothing else in this crate is")]
+
+use std::fs::File;
+use std::io;
+
+use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
+
+/// Maps the first `bytes` bytes of `file` for shared writing and brings the pages into memory.
+pub(crate) fn map_for_writing(file: &File, bytes: usize) -> io::Result<MmapMut> {
+    // SAFETY: a mapping is undefined behaviour if the file changes under a live reference. The data directory is held
+    // by an exclusive lock, a segment is mapped by one `Log` only, and no code of ours shortens a file. `bytes` is the
+    // length the file has, all of it allocated, so that no store can raise SIGBUS for want of space.
+    let mapping = unsafe { MmapOptions::new().len(bytes).map_mut(file)? };
+    populate(|advice| mapping.advise(advice))?;
+    Ok(mapping)
+}
+
+/// Maps the first `bytes` bytes of `file` for reading and brings the pages into memory.
+pub(crate) fn map_for_reading(file: &File, bytes: usize) -> io::Result<Mmap> {
+    // SAFETY: as above: only files that are complete (image files, committed by rename) are mapped for reading; they
+    // are never written again, and removing one leaves its mapping intact.
+    let mapping = unsafe { MmapOptions::new().len(bytes).map(file)? };
+    populate(|advice| mapping.advise(advice))?;
+    Ok(mapping)
+}
+
+/// Faults all pages in. A kernel before 5.14 does not know the advice: then pages fault in on first use. A page that
+/// cannot be read is an error here instead of a SIGBUS later.
+fn populate(advise: impl Fn(Advice) -> io::Result<()>) -> io::Result<()> {
+    match advise(Advice::PopulateRead) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        done => done,
+    }
+}

@@ -1,0 +1,342 @@
+//! The real disk: a data directory on a local file system, its lock, its format marker, its mapped segments.
+//!
+//! Used by the log thread, the image writer thread and, at start, the main thread. It knows files, not what is in them.
+//! `LOCK` keeps a second server out (flock, released by the kernel however the process ends). `FORMAT` says that the
+//! directory is ours; a directory with other content and without it is refused and left untouched.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memmap2::{Mmap, MmapMut};
+
+use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Segment, TEMPORARY_SUFFIX};
+use crate::field::wide;
+use crate::limits::PAGE_BYTES;
+use crate::mapping;
+
+/// First line of the `FORMAT` file.
+const FORMAT_TEXT: &str = "corral data directory, format 1\n";
+const FORMAT_NAME: &str = "FORMAT";
+const LOCK_NAME: &str = "LOCK";
+/// Names an otherwise empty directory may hold and still count as empty.
+const HARMLESS_NAMES: [&str; 3] = [LOCK_NAME, "lost+found", "FORMAT.tmp"];
+
+/// Why a data directory was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    #[error("{}: {what}: {source}", path.display())]
+    Io { path: PathBuf, what: &'static str, source: io::Error },
+    #[error("{}: in use by another server (process {holder}); stop it or configure another data directory", path.display())]
+    InUse { path: PathBuf, holder: String },
+    #[error("{}: not a corral data directory: holds {found:?} but no FORMAT file; configure an empty directory", path.display())]
+    Foreign { path: PathBuf, found: String },
+    #[error("{}: FORMAT says {found:?}, this program reads {expected:?}; use the version that wrote it", path.display())]
+    WrongFormat { path: PathBuf, found: String, expected: &'static str },
+}
+
+/// How a segment's mapped bytes are made durable. The default was chosen by `examples/sync_recipes.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncRecipe {
+    /// `msync` of the pages written.
+    Msync,
+    /// `fdatasync` of the file.
+    #[default]
+    Fdatasync,
+}
+
+/// A data directory, held by this process. Clones are handles on the same directory and keep the lock.
+#[derive(Debug, Clone)]
+pub struct MmapDisk {
+    directory: Arc<Directory>,
+    recipe: SyncRecipe,
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    handle: File,
+    /// `None` when opened for reading only. Held for the lock alone.
+    lock: Option<File>,
+}
+
+impl MmapDisk {
+    /// Opens `path` for a server: makes it if it is not there, takes its lock, checks or writes `FORMAT`, removes files
+    /// left under construction. Errors leave a foreign directory untouched.
+    pub fn open(path: &Path, recipe: SyncRecipe) -> Result<MmapDisk, DiskError> {
+        let fault = |what| move |source| DiskError::Io { path: path.to_owned(), what, source };
+        fs::create_dir_all(path).map_err(fault("cannot make the data directory"))?;
+        check_format(path, true)?;
+        let lock = take_lock(path)?;
+        let handle = File::open(path).map_err(fault("cannot open the data directory"))?;
+        let disk =
+            MmapDisk { directory: Arc::new(Directory { path: path.to_owned(), handle, lock: Some(lock) }), recipe };
+        if !check_format(path, true)? {
+            disk.write_file(FORMAT_NAME, FORMAT_TEXT.as_bytes()).map_err(fault("cannot write FORMAT"))?;
+        }
+        for name in disk.list().map_err(fault("cannot list the data directory"))? {
+            if name.ends_with(TEMPORARY_SUFFIX) {
+                disk.remove(&name).map_err(fault("cannot remove an unfinished file"))?;
+            }
+        }
+        disk.sync_dir().map_err(fault("cannot sync the data directory"))?;
+        Ok(disk)
+    }
+
+    /// Opens `path` for looking only: takes no lock, changes nothing, refuses every write. Files are copied into memory
+    /// instead of mapped, because a running server may be writing them.
+    pub fn open_read_only(path: &Path) -> Result<MmapDisk, DiskError> {
+        check_format(path, false)?;
+        let handle = File::open(path).map_err(|source| DiskError::Io {
+            path: path.to_owned(),
+            what: "cannot open the data directory",
+            source,
+        })?;
+        let directory = Arc::new(Directory { path: path.to_owned(), handle, lock: None });
+        Ok(MmapDisk { directory, recipe: SyncRecipe::default() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.directory.path
+    }
+
+    fn full(&self, name: &str) -> PathBuf {
+        self.directory.path.join(name)
+    }
+
+    fn temporary(&self, name: &str) -> PathBuf {
+        self.full(&format!("{name}{TEMPORARY_SUFFIX}"))
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.directory.lock.is_some() { Ok(()) } else { Err(io::ErrorKind::ReadOnlyFilesystem.into()) }
+    }
+}
+
+impl Disk for MmapDisk {
+    type Segment = MmapSegment;
+    type NewFile = TemporaryFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.directory.path)? {
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_segment(&self, name: &str, bytes: usize) -> io::Result<MmapSegment> {
+        self.check_writable()?;
+        let target = self.full(name);
+        if target.try_exists()? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let temporary = self.temporary(name);
+        let filled = fill_with_zeros(&temporary, bytes);
+        if filled.is_err() {
+            // The first error is the one to report; what stays behind is removed at the next open.
+            let _ = fs::remove_file(&temporary);
+        }
+        let file = filled?;
+        fs::rename(&temporary, &target)?;
+        self.sync_dir()?;
+        let mapping = mapping::map_for_writing(&file, bytes)?;
+        Ok(MmapSegment { file, mapping, recipe: self.recipe })
+    }
+
+    fn open_segment(&self, name: &str) -> io::Result<MmapSegment> {
+        self.check_writable()?;
+        let file = OpenOptions::new().read(true).write(true).open(self.full(name))?;
+        let bytes = file_bytes(&file)?;
+        let mapping = mapping::map_for_writing(&file, bytes)?;
+        Ok(MmapSegment { file, mapping, recipe: self.recipe })
+    }
+
+    fn create_file(&self, name: &str) -> io::Result<TemporaryFile> {
+        self.check_writable()?;
+        let path = self.temporary(name);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+        Ok(TemporaryFile { disk: self.clone(), file, path, target: self.full(name), committed: false })
+    }
+
+    fn map(&self, name: &str) -> io::Result<Arc<dyn Bytes>> {
+        let mut file = File::open(self.full(name))?;
+        if self.directory.lock.is_none() {
+            let mut copy = Vec::new();
+            file.read_to_end(&mut copy)?;
+            return Ok(Arc::new(AlignedBytes::copy_of(&copy)));
+        }
+        let bytes = file_bytes(&file)?;
+        Ok(Arc::new(ReadMapping(mapping::map_for_reading(&file, bytes)?)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check_writable()?;
+        fs::rename(self.full(from), self.full(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.check_writable()?;
+        fs::remove_file(self.full(name))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.directory.handle.sync_all()
+    }
+}
+
+/// A segment file mapped shared and writable.
+#[derive(Debug)]
+pub struct MmapSegment {
+    file: File,
+    mapping: MmapMut,
+    recipe: SyncRecipe,
+}
+
+impl Segment for MmapSegment {
+    fn bytes(&self) -> &[u8] {
+        &self.mapping
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.mapping
+    }
+
+    fn sync(&mut self, from: usize, to: usize) -> io::Result<()> {
+        match self.recipe {
+            SyncRecipe::Msync => self.mapping.flush_range(from, to.saturating_sub(from)),
+            SyncRecipe::Fdatasync => self.file.sync_data(),
+        }
+    }
+}
+
+struct ReadMapping(Mmap);
+
+impl Bytes for ReadMapping {
+    fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A file under its temporary name.
+#[derive(Debug)]
+pub struct TemporaryFile {
+    disk: MmapDisk,
+    file: File,
+    path: PathBuf,
+    target: PathBuf,
+    committed: bool,
+}
+
+impl NewFile for TemporaryFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn commit(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::rename(&self.path, &self.target)?;
+        self.committed = true;
+        self.disk.sync_dir()
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Nothing can be done about an error here; the next open removes what stays.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether the directory carries our marker; `Ok(false)` for an empty one if `may_be_empty`.
+fn check_format(path: &Path, may_be_empty: bool) -> Result<bool, DiskError> {
+    let fault = |what| move |source| DiskError::Io { path: path.to_owned(), what, source };
+    let mut text = String::new();
+    match File::open(path.join(FORMAT_NAME)) {
+        Ok(file) => {
+            // The marker is one short line; whatever else lies there is cut off here.
+            let limit = wide(FORMAT_TEXT.len()).saturating_add(64);
+            file.take(limit).read_to_string(&mut text).map_err(fault("cannot read FORMAT"))?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            for entry in fs::read_dir(path).map_err(fault("cannot list the data directory"))? {
+                let name = entry.map_err(fault("cannot list the data directory"))?.file_name();
+                if !may_be_empty || !HARMLESS_NAMES.iter().any(|harmless| name == *harmless) {
+                    let found = name.to_string_lossy().into_owned();
+                    return Err(DiskError::Foreign { path: path.to_owned(), found });
+                }
+            }
+            if may_be_empty {
+                return Ok(false);
+            }
+            return Err(DiskError::Foreign { path: path.to_owned(), found: "nothing".to_owned() });
+        }
+        Err(error) => return Err(fault("cannot read FORMAT")(error)),
+    }
+    if text == FORMAT_TEXT {
+        return Ok(true);
+    }
+    Err(DiskError::WrongFormat { path: path.to_owned(), found: text, expected: FORMAT_TEXT })
+}
+
+fn take_lock(path: &Path) -> Result<File, DiskError> {
+    let fault = |source| DiskError::Io { path: path.to_owned(), what: "cannot lock the data directory", source };
+    let mut lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path.join(LOCK_NAME))
+        .map_err(fault)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // The holder's number only helps the reader of the message; without it the message is still right.
+            let _ = (&lock).take(32).read_to_string(&mut holder);
+            return Err(DiskError::InUse { path: path.to_owned(), holder: holder.trim().to_owned() });
+        }
+        Err(fs::TryLockError::Error(source)) => return Err(fault(source)),
+    }
+    lock.set_len(0).map_err(fault)?;
+    writeln!(lock, "{}", std::process::id()).map_err(fault)?;
+    Ok(lock)
+}
+
+/// Makes a file of zeros. Written in 4 KiB pieces: larger writes make large folios in the page cache, and then one small
+/// mapped store writes back a megabyte. Reserving first gives a clean `StorageFull` and few extents.
+fn fill_with_zeros(path: &Path, bytes: usize) -> io::Result<File> {
+    const ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    let length = i64::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    match nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::empty(), 0, length) {
+        // A file system without reservation: writing the zeros allocates as well.
+        Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let mut left = bytes;
+    while left > 0 {
+        let piece = ZEROS.get(..left.min(PAGE_BYTES)).unwrap_or(&ZEROS);
+        file.write_all(piece)?;
+        left = left.saturating_sub(piece.len());
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+fn file_bytes(file: &File) -> io::Result<usize> {
+    usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge.into())
+}
