@@ -20,10 +20,11 @@ pub enum DecodeError {
         /// The most elements the remaining bytes can hold.
         possible: u32,
     },
-    /// A string is not valid UTF-8. (ZooKeeper's Java server would replace the bad bytes by U+FFFD instead and carry
-    /// on with a name nobody asked for; so would two different bad names become one. We refuse.)
+    /// A string is not valid UTF-8. ZooKeeper's Java server replaces the bad bytes by U+FFFD instead and carries on;
+    /// since no path may hold U+FFFD it then answers BADARGUMENTS to a create and NONODE to a read, so such a request
+    /// never succeeds in either (but for sync, which echoes any text).
     BadUtf8,
-    /// A create inside a multi carries a create mode flag that does not exist.
+    /// A create, create2 or createContainer inside a multi carries a flag that is no create mode or needs a TTL.
     BadFlag(i32),
     /// An operation type that is not allowed at this place of a multi.
     BadOp(i32),
@@ -38,7 +39,7 @@ impl fmt::Display for DecodeError {
                 write!(f, "a vector of {claimed} elements cannot fit, at most {possible} can")
             }
             Self::BadUtf8 => f.write_str("a string is not valid UTF-8"),
-            Self::BadFlag(flag) => write!(f, "unknown create mode flag {flag}"),
+            Self::BadFlag(flag) => write!(f, "create mode flag {flag} is not allowed in this multi"),
             Self::BadOp(op) => write!(f, "operation type {op} is not allowed in this multi"),
         }
     }

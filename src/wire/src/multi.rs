@@ -41,7 +41,8 @@ impl MultiKind {
 /// One operation of a multi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiOp<'a> {
-    /// create, create2, createContainer or createTTL; the flag of `request` is a known create mode.
+    /// create, create2, createContainer or createTTL. The flag of `request` is a create mode without TTL, but any number
+    /// in a createTTL: ZooKeeper refuses the whole list for a bad flag in the first three only.
     Create {
         /// Which of the four.
         op: OpCode,
@@ -76,6 +77,20 @@ impl<'a> MultiOp<'a> {
         }
     }
 
+    /// The operation ZooKeeper carries out: inside a multi, unlike outside, a create or create2 whose flag says container
+    /// is a createContainer, its result has type 15.
+    #[must_use]
+    pub const fn effective_op(&self) -> OpCode {
+        match self {
+            Self::Create { op: OpCode::Create | OpCode::Create2, request, .. }
+                if matches!(CreateMode::from_flag(request.flags), Some(CreateMode::Container)) =>
+            {
+                OpCode::CreateContainer
+            }
+            _ => self.op(),
+        }
+    }
+
     /// Header and record of the next operation, `None` at the end of the list.
     fn decode(kind: MultiKind, reader: &mut Reader<'a>) -> Result<Option<Self>, DecodeError> {
         let header = MultiHeader::decode(reader)?;
@@ -99,9 +114,10 @@ impl<'a> MultiOp<'a> {
             _ => return Err(DecodeError::BadOp(header.op)),
         };
         match operation {
-            Self::Create { request: CreateRequest { flags, .. }, .. } if CreateMode::from_flag(flags).is_none() => {
-                Err(DecodeError::BadFlag(flags))
-            }
+            Self::Create { request, ttl: None, .. } => match CreateMode::from_flag(request.flags) {
+                Some(mode) if !mode.is_ttl() => Ok(Some(operation)),
+                _ => Err(DecodeError::BadFlag(request.flags)),
+            },
             _ => Ok(Some(operation)),
         }
     }
@@ -138,7 +154,7 @@ impl<'a> MultiRequest<'a> {
     ///
     /// # Errors
     /// [`DecodeError::BadOp`] for a type that `kind` does not allow (ZooKeeper too answers MARSHALLINGERROR for the
-    /// whole request), [`DecodeError::BadFlag`] for an unknown create mode, else as the records.
+    /// whole request), [`DecodeError::BadFlag`] as [`MultiOp::Create`] says, else as the records.
     pub fn decode(kind: MultiKind, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes = reader.rest();
         let mut count = 0_usize;
@@ -521,6 +537,31 @@ mod tests {
         for op in OpCode::ALL.iter().map(|op| op.number()).chain([10, 23, 999, i32::MIN]) {
             check(MultiKind::Write, op, matches!(op, 1 | 2 | 5 | 13 | 15 | 19 | 21));
             check(MultiKind::Read, op, matches!(op, 4 | 8));
+        }
+    }
+
+    #[test]
+    fn flags_stand_only_where_they_may() {
+        fn check(op: OpCode, flags: i32, expect: Result<OpCode, DecodeError>) {
+            let request = CreateRequest { path: Some("/a"), data: None, acl: None, flags };
+            let ttl = (op == OpCode::CreateTtl).then_some(1);
+            let mut bytes = Vec::new();
+            encode_request(&mut Writer::new(&mut bytes), [MultiOp::Create { op, request, ttl }]);
+            let decoded = MultiRequest::decode(MultiKind::Write, &mut Reader::new(&bytes));
+            let op = decoded.map(|multi| multi.iter().next().expect("one operation").effective_op());
+            assert_eq!(op, expect, "{op:?} {flags}");
+        }
+        for op in [OpCode::Create, OpCode::Create2, OpCode::CreateContainer] {
+            for flags in 0..4 {
+                check(op, flags, Ok(op));
+            }
+            check(op, 4, Ok(OpCode::CreateContainer));
+            for flags in [-1, 5, 6, 7, i32::MIN] {
+                check(op, flags, Err(DecodeError::BadFlag(flags)));
+            }
+        }
+        for flags in -1..8 {
+            check(OpCode::CreateTtl, flags, Ok(OpCode::CreateTtl));
         }
     }
 

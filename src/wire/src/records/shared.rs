@@ -96,7 +96,7 @@ record! {
         pub cversion: i32,
         /// Number of changes of the ACL.
         pub aversion: i32,
-        /// The session of an ephemeral; bit patterns for containers and TTL znodes; else 0.
+        /// The session of an ephemeral; 0 for every other znode, containers and TTL znodes too.
         pub ephemeral_owner: i64,
         /// Bytes of data.
         pub data_length: i32,

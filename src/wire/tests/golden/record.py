@@ -281,6 +281,11 @@ def multis(address, log):
     alien = entry("setACL", text("/golden") + acl(OPEN) + i32(-1))
     c.call("a type that cannot be here", "multi", alien + END, MARSHALLINGERROR)
     c.call("unknown flag", "multi", entry("create", create("/golden/m/x", b"", 7)) + END, MARSHALLINGERROR)
+    ttl = entry("create2", create("/golden/m/x", b"", 5))
+    c.call("a TTL flag without a TTL", "multi", ttl + END, MARSHALLINGERROR)
+    unknown = entry("createTTL", create("/golden/m/x", b"", 7) + i64(1))
+    c.call("unknown flag with a TTL fails by itself", "multi", unknown + END)
+    c.call("create as container", "multi", entry("create", create("/golden/m/as", b"", 4)) + END)
     c.call("no end", "multi", failing[0], MARSHALLINGERROR)
     c.close()
 
