@@ -40,8 +40,8 @@ pub enum OpResult {
     Created { path: Text },
     CreatedStat { path: Text, stat: Stat },
     Stat(Stat),
-    /// delete, check.
-    Empty,
+    Deleted,
+    Checked,
     Error(ErrorCode),
 }
 
@@ -51,8 +51,16 @@ pub enum Outcome {
     Op(OpResult),
     /// One result for each operation, in order. When one failed: code 0 before it, its code, then -2.
     Multi(Vec<OpResult>),
-    SessionCreated { session: SessionId, timeout_ms: i32, password: [u8; 16] },
-    SessionAttached { session: SessionId, timeout_ms: i32, password: [u8; 16] },
+    SessionCreated {
+        session: SessionId,
+        timeout_ms: i32,
+        password: [u8; 16],
+    },
+    SessionAttached {
+        session: SessionId,
+        timeout_ms: i32,
+        password: [u8; 16],
+    },
     /// Unknown session, wrong password or table full: the client is told that its session is expired.
     SessionRefused,
     SessionClosed,

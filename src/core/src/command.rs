@@ -55,11 +55,32 @@ pub enum CreateOp {
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub enum WriteOp {
     /// `flags` as sent, checked by evaluation; `ttl_ms` is -1 unless `op` is [`CreateOp::Ttl`].
-    Create { op: CreateOp, path: Text, data: Option<Data>, acl: AclSpec, flags: i32, ttl_ms: i64 },
-    Delete { path: Text, version: i32 },
-    SetData { path: Text, data: Option<Data>, version: i32 },
-    SetAcl { path: Text, acl: AclSpec, version: i32 },
-    Check { path: Text, version: i32 },
+    Create {
+        op: CreateOp,
+        path: Text,
+        data: Option<Data>,
+        acl: AclSpec,
+        flags: i32,
+        ttl_ms: i64,
+    },
+    Delete {
+        path: Text,
+        version: i32,
+    },
+    SetData {
+        path: Text,
+        data: Option<Data>,
+        version: i32,
+    },
+    SetAcl {
+        path: Text,
+        acl: AclSpec,
+        version: i32,
+    },
+    Check {
+        path: Text,
+        version: i32,
+    },
 }
 
 /// What a command asks for.
@@ -68,8 +89,15 @@ pub enum CommandKind {
     Op(WriteOp),
     Multi(Vec<WriteOp>),
     /// `timeout_ms` is negotiated already; the password is fresh entropy.
-    CreateSession { timeout_ms: i32, password: [u8; 16] },
-    AttachSession { session: SessionId, timeout_ms: i32, password: [u8; 16] },
+    CreateSession {
+        timeout_ms: i32,
+        password: [u8; 16],
+    },
+    AttachSession {
+        session: SessionId,
+        timeout_ms: i32,
+        password: [u8; 16],
+    },
     CloseSession,
 }
 
@@ -105,6 +133,8 @@ pub struct Batch {
     pub time: WallMillis,
     /// Zxid of the first command that takes one; the others follow by one each.
     pub first_zxid: u64,
+    /// Bits of `evaluate::features` in force when the batch was proposed.
+    pub features: u32,
     #[rkyv(with = rkyv::with::Map<rkyv::with::Unshare>)]
     pub identities: Vec<Arc<Vec<Identity>>>,
     pub commands: Vec<Command>,

@@ -8,12 +8,26 @@
 
 extern crate alloc;
 
-pub mod command;
-pub mod delta;
+pub mod acl;
 pub mod change;
+pub mod command;
+pub mod conn;
+pub mod delta;
+mod draft;
+pub mod evaluate;
 pub mod ids;
 pub mod image;
+pub mod limits;
+mod notify;
 pub mod path;
+mod read;
+mod reply;
+pub mod report;
+mod request;
+pub mod sequencer;
+pub mod session;
+pub mod shard;
 pub mod shared;
 pub mod view;
+pub mod watch;
 pub mod znode;

@@ -51,8 +51,25 @@ mod tests {
             assert!(is_valid(good), "{good:?}");
         }
         for bad in [
-            "", "a", "/a/", "//", "/a//b", "/.", "/..", "/a/./b", "/a/..", "/\0", "/\u{1}", "/\u{1f}", "/\u{7f}", "/\u{9f}",
-            "/\u{e000}", "/\u{f8ff}", "/\u{fff0}", "/\u{ffff}", "/\u{10000}",
+            "",
+            "a",
+            "/a/",
+            "//",
+            "/a//b",
+            "/.",
+            "/..",
+            "/a/./b",
+            "/a/..",
+            "/\0",
+            "/\u{1}",
+            "/\u{1f}",
+            "/\u{7f}",
+            "/\u{9f}",
+            "/\u{e000}",
+            "/\u{f8ff}",
+            "/\u{fff0}",
+            "/\u{ffff}",
+            "/\u{10000}",
         ] {
             assert!(!is_valid(bad), "{bad:?}");
         }
@@ -60,7 +77,9 @@ mod tests {
 
     #[test]
     fn taking_apart() {
-        for (path, up, last) in [("/", "/", ""), ("/a", "/", "a"), ("/a/b", "/a", "b"), ("/a/", "/a", ""), ("/a//b", "/a/", "b")] {
+        for (path, up, last) in
+            [("/", "/", ""), ("/a", "/", "a"), ("/a/b", "/a", "b"), ("/a/", "/a", ""), ("/a//b", "/a/", "b")]
+        {
             assert_eq!((parent(path), name(path)), (up, last), "{path:?}");
         }
     }

@@ -3,7 +3,6 @@
 
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ops::Deref;
 use rkyv::rancor::{Fallible, Source};
 use rkyv::ser::{Allocator, Writer};
@@ -30,6 +29,12 @@ impl From<String> for Text {
 impl Deref for Text {
     type Target = str;
     fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl core::borrow::Borrow<str> for Text {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -112,6 +117,3 @@ impl HashedPath {
         crate::path::name(&self.path)
     }
 }
-
-/// Keeps the order of `Vec<u8>` in signatures readable where raw bytes are meant.
-pub type ByteVec = Vec<u8>;

@@ -49,6 +49,7 @@ pub struct View {
     image: Arc<Image>,
     hasher: PathHasher,
     zxid: Zxid,
+    // Sums start from what an image says, so they saturate: nonsense in its bytes must not stop the process.
     nodes: u64,
     data_bytes: u64,
     ephemerals: u64,
@@ -118,9 +119,9 @@ impl View {
         match change {
             Change::Created { at, node, parent } => {
                 debug_assert!(self.get_hashed(&at.path, at.hash).is_none(), "{:?} exists", at.path);
-                self.nodes += 1;
-                self.data_bytes += size(&at.path, node.data_len());
-                self.ephemerals += u64::from(is_ephemeral(&node.stat));
+                self.nodes = self.nodes.saturating_add(1);
+                self.data_bytes = self.data_bytes.saturating_add(size(&at.path, node.data_len()));
+                self.ephemerals = self.ephemerals.saturating_add(is_ephemeral(&node.stat).into());
                 self.live.set(&at.path, at.hash, node, KidNote::Keep, || at.path.clone());
                 self.set_parent(at, parent, KidNote::Set(&at.path, Mark::Added));
             }
@@ -129,7 +130,7 @@ impl View {
                 let old = self.get_hashed(&at.path, at.hash);
                 debug_assert!(old.is_some(), "{:?} does not exist", at.path);
                 let old = old.map_or(0, |old| old.data().map_or(0, <[u8]>::len) as u64);
-                self.data_bytes = self.data_bytes + node.data_len() as u64 - old;
+                self.data_bytes = self.data_bytes.saturating_add(node.data_len() as u64).saturating_sub(old);
                 self.live.set(&at.path, at.hash, node, KidNote::Keep, || at.path.clone());
             }
         }
@@ -142,9 +143,9 @@ impl View {
         };
         let (data, stat) = (old.data().map_or(0, <[u8]>::len), old.stat());
         debug_assert!(stat.num_children == 0, "{:?} has children", at.path);
-        self.nodes -= 1;
-        self.data_bytes -= size(&at.path, data);
-        self.ephemerals -= u64::from(is_ephemeral(&stat));
+        self.nodes = self.nodes.saturating_sub(1);
+        self.data_bytes = self.data_bytes.saturating_sub(size(&at.path, data));
+        self.ephemerals = self.ephemerals.saturating_sub(is_ephemeral(&stat).into());
         let exists_below = self.get_below(&at.path, at.hash).is_some();
         self.live.delete(&at.path, at.hash, exists_below);
         let note = if exists_below { KidNote::Set(&at.path, Mark::Removed) } else { KidNote::Forget(at.name()) };
@@ -188,14 +189,17 @@ impl View {
     }
 
     /// Visits a znode and all below it, parents before children and siblings in order, until `visit` gives `false`.
+    /// Never more visits than there are znodes, even in an image whose names make no sense.
     pub fn walk<'v>(&'v self, path: &str, mut visit: impl FnMut(&str, NodeRef<'v>) -> bool) {
         let mut pending: Vec<String> = Vec::from([String::from(path)]);
+        let mut left = self.nodes;
         while let Some(path) = pending.pop() {
             let hash = self.hasher.hash(&path);
             let Some(node) = self.get_hashed(&path, hash) else { continue };
-            if !visit(&path, node) {
+            if left == 0 || !visit(&path, node) {
                 return;
             }
+            left -= 1;
             let first = pending.len();
             let up = if path == "/" { "" } else { path.as_str() };
             let children = self.children_hashed(&path, hash).into_iter().flatten();
@@ -340,6 +344,14 @@ impl<'a> NodeRef<'a> {
             Self::Image(node) => node.acl_list(),
         };
         list.map_or(AclRef::Open, AclRef::List)
+    }
+
+    /// The ACL as a value that outlives the view's next change.
+    pub fn to_acl(&self) -> Acl {
+        match self {
+            Self::Live(node) => node.acl.clone(),
+            Self::Image(node) => node.to_acl(),
+        }
     }
 
     /// Whether the ACL is `world:anyone` with all permissions.

@@ -229,7 +229,7 @@ pub(crate) fn push_name(blob: &mut Vec<u8>, name: &str) {
     blob.extend_from_slice(name.as_bytes());
 }
 
-/// Takes the first name off a blob; `None` at its end and where it makes no sense.
+/// Takes the first name off a blob; `None` at its end and where it makes no sense, which an empty name does not either.
 #[inline]
 pub(crate) fn take_name<'a>(blob: &mut &'a [u8]) -> Option<&'a str> {
     let mut length = 0_usize;
@@ -240,7 +240,7 @@ pub(crate) fn take_name<'a>(blob: &mut &'a [u8]) -> Option<&'a str> {
         if byte < 0x80 {
             let (name, rest) = blob.split_at_checked(length)?;
             *blob = rest;
-            return core::str::from_utf8(name).ok();
+            return core::str::from_utf8(name).ok().filter(|name| !name.is_empty());
         }
     }
     None
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        let names: Vec<String> = [0, 1, 127, 128, 300, 16_383, 16_384].map(|length| "n".repeat(length)).to_vec();
+        let names: Vec<String> = [1, 2, 127, 128, 300, 16_383, 16_384].map(|length| "n".repeat(length)).to_vec();
         let mut blob = Vec::new();
         for name in &names {
             push_name(&mut blob, name);
@@ -267,7 +267,9 @@ mod tests {
 
     #[test]
     fn senseless_names_end() {
-        for mut blob in [&[5, b'a'][..], &[0x80], &[0xff; 9], &[2, 0xc3, 0x28], &[0xff, 0xff, 0xff, 0xff, 0x7f, 1]] {
+        for mut blob in
+            [&[5, b'a'][..], &[0], &[0x80], &[0xff; 9], &[2, 0xc3, 0x28], &[0xff, 0xff, 0xff, 0xff, 0x7f, 1]]
+        {
             assert_eq!(take_name(&mut blob), None);
         }
     }

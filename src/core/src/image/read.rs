@@ -331,12 +331,15 @@ impl<'a> ImageNode<'a> {
         Names { rest: self.record.names() }
     }
 
+    /// The ACL as a value.
+    pub fn to_acl(&self) -> Acl {
+        let index = self.record.acl.to_native();
+        if self.is_open() { Acl::Open } else { Acl::List(self.image.acl(index).cloned().unwrap_or_default()) }
+    }
+
     /// A copy on the heap.
     pub fn to_znode(&self) -> Znode {
-        let index = self.record.acl.to_native();
-        let acl =
-            if self.is_open() { Acl::Open } else { Acl::List(self.image.acl(index).cloned().unwrap_or_default()) };
-        Znode { stat: self.stat(), acl, data: self.data().map(Data::from) }
+        Znode { stat: self.stat(), acl: self.to_acl(), data: self.data().map(Data::from) }
     }
 
     pub(crate) fn names_blob(&self) -> &'a [u8] {

@@ -1,0 +1,168 @@
+//! Measures the view: the cost of a lookup in each layer, the worst pause of a growing delta, the size of an image and
+//! the speed of writing and checking one. Run with `cargo run --release -p corral-core --example lookup [znodes]`.
+#![allow(clippy::print_stdout, reason = "it prints its figures")]
+
+use corral_core::change::Change;
+use corral_core::delta::Delta;
+use corral_core::image::{AlignedBytes, Image, ImageBytes, ImageLayout, ImageMerger, SECTION_ALIGN, section_bits_for};
+use corral_core::shared::{Data, Text};
+use corral_core::view::View;
+use corral_core::znode::{Acl, NodeStat, Znode};
+use rkyv::util::AlignedVec;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LOOKUPS: usize = 2_000_000;
+
+fn main() {
+    let znodes: u32 = std::env::args().nth(1).map_or(1_000_000, |text| text.parse().expect("a number of znodes"));
+    let mut view = View::empty(42);
+    grow(&mut view, 0..znodes, "filling");
+    let present = paths(znodes, 0);
+    let absent = paths(znodes, u32::MAX / 2);
+    lookups(&view, &present, "live hit");
+
+    let frozen = view.freeze();
+    lookups(&view, &present, "live empty, frozen hit");
+    let image = Arc::new(merge(view.image(), &frozen, &view, "whole tree"));
+    view.swap_image(image);
+    drop(frozen);
+    lookups(&view, &present, "live empty, image hit");
+    lookups(&view, &absent, "live empty, image miss");
+
+    grow(&mut view, znodes..znodes + znodes / 10, "a tenth more");
+    lookups(&view, &present, "live miss, image hit");
+    lookups(&view, &absent, "live miss, image miss");
+    set_data(&mut view, &present[..present.len() / 20]);
+    let frozen = view.freeze();
+    lookups(&view, &present, "live and frozen miss, image hit (1 of 20: frozen hit)");
+    let image = Arc::new(merge(view.image(), &frozen, &view, "a tenth new, a twentieth written"));
+    view.swap_image(image);
+    lookups(&view, &present, "live empty, image hit, 1 of 20 written");
+    list(&view);
+
+    let mut view = View::empty(42);
+    grow(&mut view, 0..2_000_000, "growing a delta to 2 million");
+}
+
+fn path(i: u32) -> String {
+    format!("/bench/n-{i:08}")
+}
+
+/// Paths in random order.
+fn paths(znodes: u32, offset: u32) -> Vec<String> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        u32::try_from(state % u64::from(znodes)).expect("below a u32")
+    };
+    (0..LOOKUPS).map(|_| path(offset + next())).collect()
+}
+
+fn grow(view: &mut View, range: std::ops::Range<u32>, what: &str) {
+    let data = [7_u8; 100];
+    let node = |i: u32| {
+        let zxid = corral_core::ids::Zxid(u64::from(i) + 1);
+        let stat = NodeStat { czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: 9, mtime: 9, ..NodeStat::default() };
+        Znode { stat, acl: Acl::Open, data: Some(Data::from(&data[..])) }
+    };
+    if view.get("/bench").is_none() {
+        let mut root = (*view.get("/").expect("root").to_znode()).clone();
+        root.stat.num_children += 1;
+        let at = view.hashed(Text::from("/bench"));
+        view.apply(&Change::Created { at, node: Arc::new(node(0)), parent: Arc::new(root) });
+    }
+    let mut parent = (*view.get("/bench").expect("just made").to_znode()).clone();
+    let mut times: Vec<Duration> = Vec::with_capacity(range.len());
+    for i in range {
+        parent.stat.num_children += 1;
+        let at = view.hashed(Text::from(path(i)));
+        let change = Change::Created { at, node: Arc::new(node(i)), parent: Arc::new(parent.clone()) };
+        let start = Instant::now();
+        view.apply(&change);
+        times.push(start.elapsed());
+    }
+    view.set_zxid(corral_core::ids::Zxid(view.zxid().0 + times.len() as u64));
+    let total: Duration = times.iter().sum();
+    times.sort_unstable();
+    println!(
+        "{what}: {} creates, {} ns each, p99.9 {:?}, p99.999 {:?}, worst {:?}, {} delta bytes each (estimate)",
+        times.len(),
+        total.as_nanos() / times.len() as u128,
+        times[times.len() / 1000 * 999],
+        times[times.len() / 100_000 * 99_999],
+        times[times.len() - 1],
+        view.delta_bytes() / view.delta_len(),
+    );
+}
+
+fn set_data(view: &mut View, paths: &[String]) {
+    let start = Instant::now();
+    for path in paths {
+        let mut node = (*view.get(path).expect("is there").to_znode()).clone();
+        node.stat.version += 1;
+        let at = view.hashed(Text::from(path.as_str()));
+        view.apply(&Change::DataSet { at, node: Arc::new(node) });
+    }
+    println!("setData on image znodes: {} ns each, copy included", start.elapsed().as_nanos() / paths.len() as u128);
+}
+
+fn lookups(view: &View, paths: &[String], what: &str) {
+    let mut best = u128::MAX;
+    for _ in 0..3 {
+        let start = Instant::now();
+        for path in paths {
+            if let Some(node) = view.get(path) {
+                black_box(node.data().map_or(0, |data| data[data.len() / 2]));
+                black_box(node.wire_stat().mzxid);
+            }
+        }
+        best = best.min(start.elapsed().as_nanos() / paths.len() as u128);
+    }
+    println!("get, {what}: {best} ns (best of 3, stat and data touched)");
+}
+
+fn list(view: &View) {
+    let start = Instant::now();
+    let count = view.children("/bench").expect("is there").map(black_box).count();
+    println!("listing {count} children: {:?}", start.elapsed());
+}
+
+fn merge(below: &Image, frozen: &Delta, view: &View, what: &str) -> Image {
+    let bits = section_bits_for(below, frozen);
+    let start = Instant::now();
+    let mut merger = ImageMerger::new(below, frozen, bits);
+    let (mut parts, mut worst) = (Vec::new(), Duration::ZERO);
+    loop {
+        let start = Instant::now();
+        let Some(section) = merger.next_section().expect("merges") else { break };
+        worst = worst.max(start.elapsed());
+        parts.push(section);
+    }
+    let meta = merger.finish(view.zxid(), Vec::new(), Vec::new()).expect("merges");
+    let merging = start.elapsed();
+    let mut bytes = AlignedVec::new();
+    let mut place = |part: &AlignedVec| {
+        bytes.resize(bytes.len().next_multiple_of(SECTION_ALIGN), 0);
+        bytes.extend_from_slice(part);
+        bytes.len() - part.len()..bytes.len()
+    };
+    let sections = parts.iter().map(&mut place).collect();
+    let meta = place(&meta);
+    let layout = ImageLayout { seed: view.hasher().seed(), zxid: view.zxid().0, sections, meta };
+    let (length, nodes) = (bytes.len(), view.node_count());
+    let bytes: Arc<dyn ImageBytes> = Arc::new(AlignedBytes::new(bytes));
+    let start = Instant::now();
+    let image = Image::open(bytes, &layout).expect("opens");
+    println!(
+        "merge, {what}: {merging:?} for {nodes} znodes in {} sections (worst {worst:?}), {:.1} bytes each, {:.3} x payload; checked in {:?}",
+        1 << bits,
+        length as f64 / nodes as f64,
+        length as f64 / view.data_bytes() as f64,
+        start.elapsed(),
+    );
+    image
+}

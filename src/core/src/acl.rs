@@ -1,0 +1,223 @@
+//! Access control: who a connection is, what an ACL list may hold, and whether it grants (protocol chapter 17).
+
+use crate::command::{AclSpec, Identity};
+use crate::shared::Text;
+use crate::znode::{Acl, AclEntry};
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use core::net::IpAddr;
+use corral_wire::error::ErrorCode;
+use sha1::{Digest, Sha1};
+
+pub const READ: i32 = 1;
+pub const WRITE: i32 = 2;
+pub const CREATE: i32 = 4;
+pub const DELETE: i32 = 8;
+pub const ADMIN: i32 = 16;
+pub const ALL: i32 = 31;
+
+/// `user:` and the base64 of the SHA-1 of the whole `user:password`: the id that a digest auth packet proves.
+///
+/// Bytes that are not UTF-8 are replaced in the user part, as the Java server does; the hash covers the original bytes.
+pub fn digest_id(credentials: &[u8]) -> String {
+    let user = credentials.split(|b| *b == b':').next().unwrap_or_default();
+    let hash = STANDARD.encode(Sha1::digest(credentials));
+    format!("{}:{hash}", String::from_utf8_lossy(user))
+}
+
+/// Turns what a client sent into what is stored: duplicates dropped, `auth` expanded, every id checked.
+///
+/// # Errors
+/// `InvalidAcl`, as `PrepRequestProcessor.fixupACL` decides.
+pub fn fix_up(spec: &AclSpec, identities: &[Identity]) -> Result<Acl, ErrorCode> {
+    let sent = match spec {
+        AclSpec::Open => return Ok(Acl::Open),
+        AclSpec::Missing | AclSpec::Malformed => return Err(ErrorCode::InvalidAcl),
+        AclSpec::List(list) => list,
+    };
+    let mut fixed: Vec<AclEntry> = Vec::with_capacity(sent.len());
+    for (at, entry) in sent.iter().enumerate() {
+        if sent.iter().take(at).any(|earlier| earlier == entry) {
+            continue;
+        }
+        match &*entry.scheme {
+            "world" if &*entry.id == "anyone" => fixed.push(entry.clone()),
+            "auth" => expand_auth(entry.perms, identities, &mut fixed)?,
+            "ip" if ip_pattern(&entry.id).is_some() => fixed.push(entry.clone()),
+            "digest" if is_digest_id(&entry.id) => fixed.push(entry.clone()),
+            _ => return Err(ErrorCode::InvalidAcl),
+        }
+    }
+    if fixed.is_empty() {
+        return Err(ErrorCode::InvalidAcl);
+    }
+    Ok(Acl::List(Arc::new(fixed)))
+}
+
+fn expand_auth(perms: i32, identities: &[Identity], fixed: &mut Vec<AclEntry>) -> Result<(), ErrorCode> {
+    let before = fixed.len();
+    for identity in identities.iter().filter(|id| is_authenticated(&id.scheme)) {
+        fixed.push(AclEntry { perms, scheme: identity.scheme.clone(), id: identity.id.clone() });
+    }
+    if fixed.len() == before { Err(ErrorCode::InvalidAcl) } else { Ok(()) }
+}
+
+/// Whether an identity of this scheme proves who somebody is: an address does not.
+fn is_authenticated(scheme: &str) -> bool {
+    matches!(scheme, "digest" | "sasl" | "x509")
+}
+
+/// Java's `split(":")` gives two parts: trailing empty parts do not count, the left part may be empty.
+fn is_digest_id(id: &str) -> bool {
+    let trimmed = id.trim_end_matches(':');
+    trimmed.matches(':').count() == 1
+}
+
+/// An address with the number of leading bits that count.
+fn ip_pattern(id: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = match id.split_once('/') {
+        Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
+        None => (id, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    let bits = bits.unwrap_or(width);
+    (bits <= width).then_some((address, bits))
+}
+
+fn ip_matches(address: &str, pattern: &str) -> bool {
+    let Some((network, bits)) = ip_pattern(pattern) else { return false };
+    match (network, address.parse::<IpAddr>()) {
+        (IpAddr::V4(network), Ok(IpAddr::V4(address))) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V6(network), Ok(IpAddr::V6(address))) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        _ => false,
+    }
+}
+
+/// Whether a list of (perms, scheme, id) grants any of the `wanted` permissions to a connection with these identities.
+pub fn grants<'a>(
+    entries: impl Iterator<Item = (i32, &'a str, &'a str)>,
+    wanted: i32,
+    identities: &[Identity],
+) -> bool {
+    if identities.iter().any(|identity| &*identity.scheme == "super") {
+        return true;
+    }
+    let mut empty = true;
+    for (perms, scheme, id) in entries {
+        empty = false;
+        if perms & wanted == 0 {
+            continue;
+        }
+        let granted = match scheme {
+            "world" => id == "anyone",
+            "ip" => identities.iter().any(|who| &*who.scheme == "ip" && ip_matches(&who.id, id)),
+            _ => identities.iter().any(|who| *who.scheme == *scheme && *who.id == *id),
+        };
+        if granted {
+            return true;
+        }
+    }
+    empty
+}
+
+/// The user name that whoAmI shows for an identity.
+pub fn user_name(identity: &Identity) -> &str {
+    match &*identity.scheme {
+        "digest" => identity.id.split(':').next().unwrap_or_default(),
+        _ => &identity.id,
+    }
+}
+
+/// What getACL shows of a digest id to somebody without the ADMIN permission: `user:x`.
+pub fn redact<'a>(scheme: &str, id: &'a str) -> (&'a str, &'static str) {
+    match id.split_once(':') {
+        Some((user, _)) if scheme == "digest" => (user, ":x"),
+        _ => (id, ""),
+    }
+}
+
+/// Builds an identity.
+pub fn identity(scheme: &str, id: &str) -> Identity {
+    Identity { scheme: Text::from(scheme), id: Text::from(id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn entry(perms: i32, scheme: &str, id: &str) -> AclEntry {
+        AclEntry { perms, scheme: Text::from(scheme), id: Text::from(id) }
+    }
+
+    #[test]
+    fn digests_as_zookeeper_computes_them() {
+        assert_eq!(digest_id(b"super:superpw"), "super:g9oN2HttPfn8MMWJZ2r45Np/LIA=");
+        assert_eq!(digest_id(b"user1:pass1"), "user1:+7K83PhyQ3ijGj0ADmljf0quVwQ=");
+    }
+
+    #[test]
+    fn fix_up_by_data() {
+        let me = [
+            identity("ip", "127.0.0.1"),
+            identity("digest", "a:h1"),
+            identity("digest", "b:h2"),
+            identity("super", ""),
+        ];
+        let check = |sent: Vec<AclEntry>, want: Option<Vec<AclEntry>>| {
+            let got = fix_up(&AclSpec::List(sent.clone()), &me).ok();
+            assert_eq!(got, want.map(|list| Acl::List(Arc::new(list))), "{sent:?}");
+        };
+        let world = entry(31, "world", "anyone");
+        check(vec![world.clone(), world.clone()], Some(vec![world.clone()]));
+        check(vec![entry(1, "world", "someone")], None);
+        check(vec![entry(63, "digest", "u:h")], Some(vec![entry(63, "digest", "u:h")]));
+        check(vec![entry(1, "digest", ":h")], Some(vec![entry(1, "digest", ":h")]));
+        check(vec![entry(1, "digest", "a:b:")], Some(vec![entry(1, "digest", "a:b:")]));
+        for bad in ["u", "u:", "a:b:c", ""] {
+            check(vec![entry(1, "digest", bad)], None);
+        }
+        for (good, id) in [
+            (true, "10.0.0.0/8"),
+            (true, "::1/128"),
+            (false, "10.0.0.0/33"),
+            (false, "x"),
+            (true, "1.2.3.4"),
+            (false, "1.2.3.4/"),
+        ] {
+            check(vec![entry(1, "ip", id)], good.then(|| vec![entry(1, "ip", id)]));
+        }
+        check(vec![entry(5, "auth", "")], Some(vec![entry(5, "digest", "a:h1"), entry(5, "digest", "b:h2")]));
+        check(vec![entry(5, "super", "")], None);
+        assert_eq!(fix_up(&AclSpec::List(vec![entry(5, "auth", "")]), &me[..1]), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn granting_by_data() {
+        let me = [identity("ip", "10.1.2.3"), identity("digest", "a:h1")];
+        let check = |perms, scheme, id, wanted, want| {
+            assert_eq!(grants([(perms, scheme, id)].into_iter(), wanted, &me), want, "{scheme}:{id}");
+        };
+        check(1, "world", "anyone", READ, true);
+        check(1, "world", "anyone", WRITE, false);
+        check(31, "ip", "10.0.0.0/8", ADMIN, true);
+        check(31, "ip", "11.0.0.0/8", ADMIN, false);
+        check(31, "ip", "0.0.0.0/0", ADMIN, true);
+        check(31, "ip", "::/0", ADMIN, false);
+        check(2, "digest", "a:h1", WRITE | READ, true);
+        check(2, "digest", "a:h2", WRITE, false);
+        assert!(grants([(0, "world", "anyone")].into_iter(), READ, &[identity("super", "")]));
+        assert!(grants(core::iter::empty(), READ, &me));
+    }
+}

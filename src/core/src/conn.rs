@@ -1,0 +1,255 @@
+//! A connection as its shard sees it: bytes not yet a whole frame, requests not yet answered, bytes not yet sent.
+//!
+//! Lives on one shard for its whole life. An idle connection owns no buffer.
+
+use crate::command::Identity;
+use crate::ids::{ConnId, Millis, SessionId};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use corral_wire::fourletter::FourLetter;
+use corral_wire::op::OpCode;
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing understood yet: a connect request or a four-letter word may come.
+    Greeting,
+    /// The session command is on its way; later bytes wait.
+    Connecting,
+    Live,
+    /// What is queued is still sent, then the connection ends. Input is ignored.
+    Closing {
+        since: Millis,
+        why: Close,
+    },
+}
+
+/// Why the server ends a connection. Each reason is logged and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Close {
+    /// The client asked (closeSession), or a four-letter word was answered.
+    Done,
+    /// The client closed its end or the socket failed.
+    HungUp,
+    /// A length word outside `0..=frame_bytes_max`; the value.
+    BadLength(i32),
+    /// The first bytes were a web browser's or a TLS client's.
+    ForeignProtocol(&'static str),
+    /// A request header or connect request that cannot be decoded.
+    Malformed,
+    /// An operation this server does not know; its number.
+    UnknownOp(i32),
+    AuthFailed,
+    /// The session was ended by expiry.
+    SessionExpired,
+    /// The session is unknown, or its password wrong.
+    SessionRefused,
+    /// The session was attached to another connection.
+    SessionMoved,
+    /// The client has seen a later state than this server has.
+    ClientAhead,
+    /// No connect request within `sessionless_timeout_ms`.
+    NeverConnected,
+    /// Nothing heard for the session's timeout.
+    Silent,
+    /// The client does not read: `reply_bytes_hard` are waiting for it.
+    SlowReader,
+    /// Too many sessions in all.
+    SessionLimit,
+    /// The server is shutting down.
+    Shutdown,
+}
+
+/// A request that was taken but not answered.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// Proposed; the outcome comes with a committed batch.
+    Write { xid: i32, op: OpCode, at: Millis },
+    /// The session command of a connect request.
+    Connect { at: Millis },
+    /// Waits for the requests before it; the whole frame.
+    Parked { frame: Box<[u8]>, at: Millis },
+    /// A sync on its way to the leader and back; `path` is echoed.
+    Sync { xid: i32, path: Box<[u8]>, done: bool, at: Millis },
+}
+
+/// Operations as counted for the `stat` family of four-letter words.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnCounters {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) id: ConnId,
+    pub(crate) peer: SocketAddr,
+    pub(crate) phase: Phase,
+    pub(crate) session: SessionId,
+    pub(crate) timeout_ms: i32,
+    /// Fresh random bytes; the password, should this connection begin a session.
+    pub(crate) entropy: [u8; 16],
+    /// Whether the connect request had the trailing byte: then the response has it too.
+    pub(crate) knows_read_only: bool,
+    pub(crate) opened: Millis,
+    pub(crate) heard: Millis,
+    /// Already on the list of those heard from since the last report.
+    pub(crate) heard_noted: bool,
+    pub(crate) identities: Arc<Vec<Identity>>,
+    /// The turn, and the place in its table of identities, of this connection's latest proposal.
+    pub(crate) identity_slot: (u64, u32),
+    pub(crate) input: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+    /// How much of `output` the socket has taken.
+    pub(crate) sent: usize,
+    pub(crate) pending: VecDeque<Pending>,
+    pub(crate) parked_bytes: usize,
+    /// Nothing more is taken before the answer to a sync, or ever after a closeSession.
+    pub(crate) barred: bool,
+    /// Not to be read from until what holds it back has gone.
+    pub(crate) stalled: bool,
+    /// The driver knows that there is something to send.
+    pub(crate) announced: bool,
+    /// The four-letter word this connection waits for an answer to.
+    pub(crate) word: Option<FourLetter>,
+    pub(crate) counters: ConnCounters,
+}
+
+impl Conn {
+    pub(crate) fn new(
+        id: ConnId,
+        peer: SocketAddr,
+        entropy: [u8; 16],
+        now: Millis,
+        identities: Arc<Vec<Identity>>,
+    ) -> Self {
+        Self {
+            id,
+            peer,
+            phase: Phase::Greeting,
+            session: SessionId(0),
+            timeout_ms: 0,
+            entropy,
+            knows_read_only: true,
+            opened: now,
+            heard: now,
+            heard_noted: false,
+            identities,
+            identity_slot: (0, 0),
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            pending: VecDeque::new(),
+            parked_bytes: 0,
+            barred: false,
+            stalled: false,
+            announced: false,
+            word: None,
+            counters: ConnCounters::default(),
+        }
+    }
+
+    pub(crate) fn unsent(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    pub(crate) fn close_after_flush(&mut self, now: Millis, why: Close) {
+        if !matches!(self.phase, Phase::Closing { .. }) {
+            self.phase = Phase::Closing { since: now, why };
+        }
+    }
+}
+
+/// The connections of a shard by slot. A slot's generation grows with each tenant, so a late message for a former
+/// tenant finds nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Conns {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    conn: Option<Box<Conn>>,
+}
+
+impl Conns {
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn insert(&mut self, build: impl FnOnce(ConnId) -> Conn) -> ConnId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, conn: None });
+            u32::try_from(self.slots.len() - 1).expect("fewer connections than 2^32")
+        });
+        let place = &mut self.slots[slot as usize];
+        place.generation = place.generation.wrapping_add(1);
+        let id = ConnId { slot, generation: place.generation };
+        place.conn = Some(Box::new(build(id)));
+        self.count += 1;
+        id
+    }
+
+    pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
+        self.slots.get(id.slot as usize).filter(|slot| slot.generation == id.generation)?.conn.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?.conn.as_deref_mut()
+    }
+
+    /// Takes a connection out while a request of its is served; `put_back` must follow, or `forget`.
+    pub(crate) fn take(&mut self, id: ConnId) -> Option<Box<Conn>> {
+        self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?.conn.take()
+    }
+
+    pub(crate) fn put_back(&mut self, conn: Box<Conn>) {
+        let slot = &mut self.slots[conn.id.slot as usize];
+        debug_assert!(slot.conn.is_none() && slot.generation == conn.id.generation);
+        slot.conn = Some(conn);
+    }
+
+    /// Ends the life of a connection that was taken out; its slot is free again.
+    pub(crate) fn forget(&mut self, conn: &Conn) {
+        self.free.push(conn.id.slot);
+        self.count -= 1;
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Conn> {
+        self.slots.iter().filter_map(|slot| slot.conn.as_deref())
+    }
+}
+
+/// Output buffers that went empty, for the next connection that has something to say.
+#[derive(Debug, Default)]
+pub(crate) struct BufferPool {
+    free: Vec<Vec<u8>>,
+}
+
+impl BufferPool {
+    const KEPT_MAX: usize = 64;
+    const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+    pub(crate) fn lend(&mut self, buffer: &mut Vec<u8>) {
+        if buffer.capacity() == 0
+            && let Some(spare) = self.free.pop()
+        {
+            *buffer = spare;
+        }
+    }
+
+    /// Takes an empty buffer away from a connection that goes idle.
+    pub(crate) fn take_back(&mut self, buffer: &mut Vec<u8>) {
+        let mut spare = core::mem::take(buffer);
+        spare.clear();
+        if self.free.len() < Self::KEPT_MAX && (1..=Self::KEPT_BYTES_MAX).contains(&spare.capacity()) {
+            self.free.push(spare);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Every bound of a shard by name. Reaching one stops the reading of a socket, or ends the connection with a reason;
+//! nothing grows past it and nothing is dropped in silence.
+
+/// Limits of one shard and of each of its connections.
+#[derive(Clone, Debug)]
+pub struct ShardLimits {
+    /// Largest request frame, bytes after the length word (`jute.maxbuffer`).
+    pub frame_bytes_max: usize,
+    /// Requests of one connection that may be unanswered before it is read no further.
+    pub requests_per_conn_max: usize,
+    /// Bytes of parked requests of one connection before it is read no further.
+    pub parked_bytes_max: usize,
+    /// Unsent bytes of replies before a connection's requests are read no further.
+    pub reply_bytes_soft: usize,
+    /// Unsent bytes at which a connection that does not read is ended.
+    pub reply_bytes_hard: usize,
+    /// Bytes of commands that a shard may have on their way before its connections are read no further.
+    pub in_flight_bytes_max: usize,
+    /// Paths one connection may watch.
+    pub watches_per_conn_max: usize,
+    /// Identities one connection may prove.
+    pub identities_per_conn_max: usize,
+    /// Living sessions of the whole server.
+    pub sessions_max: u64,
+}
+
+impl Default for ShardLimits {
+    fn default() -> Self {
+        Self {
+            frame_bytes_max: corral_wire::limits::FRAME_MAX_DEFAULT,
+            requests_per_conn_max: 1000,
+            parked_bytes_max: 4 << 20,
+            reply_bytes_soft: 1 << 20,
+            reply_bytes_hard: 64 << 20,
+            in_flight_bytes_max: 64 << 20,
+            watches_per_conn_max: 1_000_000,
+            identities_per_conn_max: 64,
+            sessions_max: 1_000_000,
+        }
+    }
+}
+
+const _: () = assert!(corral_wire::limits::FRAME_MAX_DEFAULT < 4 << 20, "a frame fits what may be parked");

@@ -1,0 +1,126 @@
+//! From a request's bytes to the command that is proposed. The only place where a client's bytes are copied.
+
+use crate::command::{AclSpec, CommandKind, CreateOp, WriteOp};
+use crate::shared::{Data, Text};
+use crate::znode::AclEntry;
+use alloc::vec::Vec;
+use corral_wire::consts::perms;
+use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
+use corral_wire::records::{Acl, CreateRequest, CreateTtlRequest, DeleteRequest, SetAclRequest, SetDataRequest};
+use corral_wire::{DecodeError, OpCode, Reader, Vector};
+
+/// Why a request never becomes a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The record cannot be decoded, or its path is null: MARSHALLINGERROR.
+    Undecodable,
+    /// Known to the protocol, not served here: UNIMPLEMENTED, and the connection ends.
+    NotServed,
+}
+
+impl From<DecodeError> for Refused {
+    fn from(_: DecodeError) -> Self {
+        Self::Undecodable
+    }
+}
+
+/// Decodes the record of a write.
+pub(crate) fn command(op: OpCode, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
+    Ok(CommandKind::Op(match op {
+        OpCode::Create => create(CreateOp::Create, &CreateRequest::decode(reader)?, None)?,
+        OpCode::Create2 => create(CreateOp::Create2, &CreateRequest::decode(reader)?, None)?,
+        OpCode::CreateContainer => create(CreateOp::Container, &CreateRequest::decode(reader)?, None)?,
+        OpCode::CreateTtl => {
+            let CreateTtlRequest { path, data, acl, flags, ttl } = CreateTtlRequest::decode(reader)?;
+            create(CreateOp::Ttl, &CreateRequest { path, data, acl, flags }, Some(ttl))?
+        }
+        OpCode::Delete => delete(DeleteRequest::decode(reader)?)?,
+        OpCode::SetData => set_data(SetDataRequest::decode(reader)?)?,
+        OpCode::SetAcl => {
+            let request = SetAclRequest::decode(reader)?;
+            WriteOp::SetAcl { path: text(request.path)?, acl: acl_spec(request.acl), version: request.version }
+        }
+        OpCode::CloseSession => return Ok(CommandKind::CloseSession),
+        OpCode::Multi => return multi(reader),
+        _ => return Err(Refused::NotServed),
+    }))
+}
+
+fn multi(reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
+    let request = MultiRequest::decode(MultiKind::Write, reader)?;
+    let mut ops = Vec::with_capacity(request.len());
+    for op in request.iter() {
+        ops.push(match op {
+            MultiOp::Create { op, request, ttl } => create(create_op(op)?, &request, ttl)?,
+            MultiOp::Delete(request) => delete(request)?,
+            MultiOp::SetData(request) => set_data(request)?,
+            MultiOp::Check(request) => WriteOp::Check { path: text(request.path)?, version: request.version },
+            MultiOp::GetData(_) | MultiOp::GetChildren(_) => return Err(Refused::Undecodable),
+        });
+    }
+    Ok(CommandKind::Multi(ops))
+}
+
+fn create_op(op: OpCode) -> Result<CreateOp, Refused> {
+    match op {
+        OpCode::Create => Ok(CreateOp::Create),
+        OpCode::Create2 => Ok(CreateOp::Create2),
+        OpCode::CreateContainer => Ok(CreateOp::Container),
+        OpCode::CreateTtl => Ok(CreateOp::Ttl),
+        _ => Err(Refused::Undecodable),
+    }
+}
+
+fn create(op: CreateOp, request: &CreateRequest<'_>, ttl: Option<i64>) -> Result<WriteOp, Refused> {
+    Ok(WriteOp::Create {
+        op,
+        path: text(request.path)?,
+        data: request.data.map(Data::from),
+        acl: acl_spec(request.acl),
+        flags: request.flags,
+        ttl_ms: ttl.unwrap_or(-1),
+    })
+}
+
+fn delete(request: DeleteRequest<'_>) -> Result<WriteOp, Refused> {
+    Ok(WriteOp::Delete { path: text(request.path)?, version: request.version })
+}
+
+fn set_data(request: SetDataRequest<'_>) -> Result<WriteOp, Refused> {
+    Ok(WriteOp::SetData { path: text(request.path)?, data: request.data.map(Data::from), version: request.version })
+}
+
+fn text(path: Option<&str>) -> Result<Text, Refused> {
+    path.map(Text::from).ok_or(Refused::Undecodable)
+}
+
+fn acl_spec(sent: Option<Vector<'_, Acl<'_>>>) -> AclSpec {
+    let Some(sent) = sent.filter(|list| !list.is_empty()) else { return AclSpec::Missing };
+    let mut list = Vec::with_capacity(sent.len());
+    for acl in sent.iter() {
+        let (Some(scheme), Some(id)) = (acl.scheme, acl.id) else { return AclSpec::Malformed };
+        if sent.len() == 1 && acl.perms == perms::ALL && scheme == "world" && id == "anyone" {
+            return AclSpec::Open;
+        }
+        list.push(AclEntry { perms: acl.perms, scheme: Text::from(scheme), id: Text::from(id) });
+    }
+    AclSpec::List(list)
+}
+
+/// Bytes of client text and data a command holds, for the limits on what is in flight.
+pub(crate) fn weight(kind: &CommandKind) -> usize {
+    const FIXED: usize = 128;
+    match kind {
+        CommandKind::Op(op) => FIXED + op_weight(op),
+        CommandKind::Multi(ops) => FIXED + ops.iter().map(|op| FIXED + op_weight(op)).sum::<usize>(),
+        CommandKind::CreateSession { .. } | CommandKind::AttachSession { .. } | CommandKind::CloseSession => FIXED,
+    }
+}
+
+fn op_weight(op: &WriteOp) -> usize {
+    let bytes = |data: &Option<Data>| data.as_ref().map_or(0, |data| data.len());
+    match op {
+        WriteOp::Create { path, data, .. } | WriteOp::SetData { path, data, .. } => path.len() + bytes(data),
+        WriteOp::Delete { path, .. } | WriteOp::SetAcl { path, .. } | WriteOp::Check { path, .. } => path.len(),
+    }
+}

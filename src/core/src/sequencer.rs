@@ -1,0 +1,309 @@
+//! The sequencer: gives each command its place, applies what the log has committed, and decides when to snapshot.
+//!
+//! One per server, beside the Raft node; it alone gives out zxids while this server leads. Knows neither Raft nor the
+//! log: the driver hands it committed payloads in log order and takes batches to propose from it.
+
+use crate::change::{AppliedBatch, SessionChange};
+use crate::command::{Batch, Command, CommandKind, Identity, Origin, Proposals};
+use crate::delta::Delta;
+use crate::evaluate::StateMachine;
+use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
+use crate::image::{Image, ImageSession};
+use crate::session::Expiry;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// When the next image is written: once the changes since the last one outweigh a share of it, or are many.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotPolicy {
+    /// Changes smaller than this, in bytes, are never worth an image.
+    pub floor_bytes: usize,
+    /// Per cent of the image's size.
+    pub share_percent: usize,
+    /// Transactions since the last image.
+    pub txns_max: u64,
+}
+
+/// What the sequencer is told at its start.
+#[derive(Clone, Copy, Debug)]
+pub struct SequencerConfig {
+    /// Server id, 1..=255.
+    pub server: u8,
+    /// Unique to this start of the process.
+    pub incarnation: u64,
+    /// Width of the expiry buckets.
+    pub tick_ms: u64,
+    /// Bits of `evaluate::features`.
+    pub features: u32,
+    /// Bytes of commands in one log entry, exceeded by at most one command.
+    pub batch_bytes_max: usize,
+    pub snapshot: SnapshotPolicy,
+}
+
+/// A log entry that is no batch, although its checksum is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotABatch;
+
+/// All that an image writer needs: one zxid's state, immutable.
+#[derive(Debug)]
+pub struct FrozenState {
+    pub image: Arc<Image>,
+    pub delta: Arc<Delta>,
+    pub sessions: Vec<ImageSession>,
+    pub zxid: Zxid,
+    /// Place in the log of the last entry that is part of the state.
+    pub index: u64,
+    pub term: u64,
+    pub nodes: u64,
+}
+
+/// See the module.
+pub struct Sequencer {
+    config: SequencerConfig,
+    machine: StateMachine,
+    expiry: Expiry,
+    /// Set while this server leads: the zxid that the next command takes.
+    next_zxid: Option<u64>,
+    queue: VecDeque<Proposals>,
+    queued_bytes: usize,
+    /// Batches proposed by this server and not yet committed, in log order.
+    proposed: VecDeque<Batch>,
+    index: u64,
+    term: u64,
+    snapshot_running: bool,
+    txns_since_snapshot: u64,
+}
+
+impl Sequencer {
+    /// `index` and `term` name the last log entry that `machine` contains.
+    pub fn new(config: SequencerConfig, machine: StateMachine, index: u64, term: u64) -> Self {
+        Self {
+            config,
+            machine,
+            expiry: Expiry::new(config.tick_ms),
+            next_zxid: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            proposed: VecDeque::new(),
+            index,
+            term,
+            snapshot_running: false,
+            txns_since_snapshot: 0,
+        }
+    }
+
+    pub const fn machine(&self) -> &StateMachine {
+        &self.machine
+    }
+
+    /// Index of the last log entry applied.
+    pub const fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Living sessions.
+    pub fn sessions_alive(&self) -> u64 {
+        self.machine.sessions().len() as u64
+    }
+
+    /// This server leads from now on, and everything committed before its term is applied. Every session gets a full
+    /// timeout. The epoch is the term, or one more than the last epoch used, whichever is larger: zxids only grow.
+    ///
+    /// # Panics
+    /// When the term does not fit an epoch, after 2^32 elections.
+    pub fn lead(&mut self, now: Millis, term: u64) {
+        let term = u32::try_from(term).expect("fewer than 2^32 elections");
+        let last = self.machine.view().zxid();
+        let epoch = term.max(last.epoch() + 1);
+        self.next_zxid = Some(Zxid::of(epoch, 1).0);
+        for (id, session) in self.machine.sessions() {
+            let owner = self.local_shard(session.owner);
+            self.expiry.start(now, *id, session.timeout_ms, owner);
+        }
+    }
+
+    pub const fn is_leading(&self) -> bool {
+        self.next_zxid.is_some()
+    }
+
+    fn local_shard(&self, owner: Option<Origin>) -> Option<ShardId> {
+        owner
+            .filter(|at| at.server == self.config.server && at.incarnation == self.config.incarnation)
+            .map(|at| at.shard)
+    }
+
+    /// Takes a shard's proposals of one turn.
+    pub fn enqueue(&mut self, now: Millis, proposals: Proposals) {
+        for command in &proposals.commands {
+            if let CommandKind::AttachSession { session, .. } = command.kind {
+                self.expiry.heard_directly(now, session);
+            }
+        }
+        self.queued_bytes += proposals.bytes;
+        self.queue.push_back(proposals);
+    }
+
+    /// A shard's report of the sessions it heard from, complete up to `upto`.
+    pub fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
+        self.expiry.heard(shard, upto, sessions);
+    }
+
+    /// Time passes: ends the sessions whose time is over. Gives their ids, for the log.
+    pub fn tick(&mut self, now: Millis) -> Vec<SessionId> {
+        if !self.is_leading() {
+            return Vec::new();
+        }
+        let over = self.expiry.expired(now);
+        if !over.is_empty() {
+            let close = |session: &SessionId| Command {
+                origin: None,
+                session: *session,
+                identities: 0,
+                kind: CommandKind::CloseSession,
+            };
+            let identities: Vec<Arc<Vec<Identity>>> = Vec::new();
+            self.queue.push_back(Proposals { identities, commands: over.iter().map(close).collect(), bytes: 0 });
+        }
+        over
+    }
+
+    /// The next log entry, made of everything that waits, up to the limit. `None` when nothing waits or another leads.
+    pub fn next_batch(&mut self, time: WallMillis) -> Option<Batch> {
+        let first_zxid = self.next_zxid?;
+        let mut batch =
+            Batch { time, first_zxid, features: self.config.features, identities: Vec::new(), commands: Vec::new() };
+        let mut bytes = 0;
+        while bytes < self.config.batch_bytes_max
+            && let Some(mut proposals) = self.queue.pop_front()
+        {
+            bytes += proposals.bytes;
+            self.queued_bytes -= proposals.bytes;
+            if batch.commands.is_empty() {
+                batch.identities = proposals.identities;
+                batch.commands = proposals.commands;
+                continue;
+            }
+            let offset = u32::try_from(batch.identities.len()).expect("fewer identities than commands");
+            batch.identities.append(&mut proposals.identities);
+            for command in &mut proposals.commands {
+                command.identities += offset;
+            }
+            batch.commands.append(&mut proposals.commands);
+        }
+        if batch.commands.is_empty() {
+            return None;
+        }
+        let taken = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
+        self.next_zxid = Some(first_zxid + taken);
+        Some(batch)
+    }
+
+    /// The driver has handed the batch to the log; it comes back through [`Sequencer::commit`].
+    pub fn proposed(&mut self, batch: Batch) {
+        self.proposed.push_back(batch);
+    }
+
+    /// Applies a committed log entry. An entry without payload (a new leader's first) changes nothing. `own` says that
+    /// this server proposed the entry in this run, so that it need not be decoded again.
+    ///
+    /// # Errors
+    /// [`NotABatch`] when the payload cannot be read: the log holds something this version does not understand.
+    pub fn commit(
+        &mut self,
+        now: Millis,
+        index: u64,
+        term: u64,
+        payload: &[u8],
+        own: bool,
+    ) -> Result<AppliedBatch, NotABatch> {
+        assert!(index == self.index + 1, "log entries are applied one after the other");
+        self.index = index;
+        self.term = term;
+        if payload.is_empty() {
+            return Ok(AppliedBatch::default());
+        }
+        let batch = if own {
+            let batch = self.proposed.pop_front().expect("an entry of our own was proposed");
+            debug_assert!(Batch::decode(payload).ok().as_ref() == Some(&batch), "the log gives back what it was given");
+            batch
+        } else {
+            Batch::decode(payload).map_err(|_| NotABatch)?
+        };
+        self.txns_since_snapshot += batch.commands.len() as u64;
+        let applied = self.machine.apply(batch);
+        if self.is_leading() {
+            self.track(now, &applied);
+        }
+        Ok(applied)
+    }
+
+    /// Keeps the deadlines in step with the session table.
+    fn track(&mut self, now: Millis, applied: &AppliedBatch) {
+        for txn in &applied.txns {
+            match txn.session {
+                Some(SessionChange::Created(id) | SessionChange::Attached(id)) => {
+                    if let Some(session) = self.machine.sessions().get(&id) {
+                        let owner = self.local_shard(session.owner);
+                        self.expiry.start(now, id, session.timeout_ms, owner);
+                    }
+                }
+                Some(SessionChange::Closed(id)) => self.expiry.stop(id),
+                None => {}
+            }
+        }
+    }
+
+    /// Whether it is time for the next image.
+    pub fn wants_snapshot(&self) -> bool {
+        let policy = self.config.snapshot;
+        let delta = self.machine.view().delta_bytes();
+        let share = self.machine.view().image().bytes() / 100 * policy.share_percent;
+        !self.snapshot_running && (delta > policy.floor_bytes.max(share) || self.txns_since_snapshot >= policy.txns_max)
+    }
+
+    /// Whether an image is being written.
+    pub const fn snapshot_running(&self) -> bool {
+        self.snapshot_running
+    }
+
+    /// Whether anything changed since the last image.
+    pub const fn has_changes(&self) -> bool {
+        self.txns_since_snapshot > 0
+    }
+
+    /// Freezes the state at this zxid for the image writer. Every shard must be told to adopt the frozen delta before
+    /// it is given the next batch.
+    ///
+    /// # Panics
+    /// When an image is being written already.
+    pub fn freeze(&mut self) -> FrozenState {
+        assert!(!self.snapshot_running, "one image at a time");
+        self.snapshot_running = true;
+        self.txns_since_snapshot = 0;
+        let view = self.machine.view_mut();
+        let delta = view.freeze();
+        let view = self.machine.view();
+        let sessions = self.machine.sessions().iter().map(|(id, session)| ImageSession {
+            id: *id,
+            timeout_ms: session.timeout_ms,
+            password: session.password,
+            ephemerals: session.ephemerals.iter().cloned().collect(),
+        });
+        FrozenState {
+            image: Arc::clone(view.image()),
+            delta,
+            sessions: sessions.collect(),
+            zxid: view.zxid(),
+            index: self.index,
+            term: self.term,
+            nodes: view.node_count(),
+        }
+    }
+
+    /// The image of the frozen state is durable and mapped. Gives back what it replaces, to be dropped elsewhere.
+    pub fn image_ready(&mut self, image: Arc<Image>) -> (Arc<Image>, Option<Arc<Delta>>) {
+        self.snapshot_running = false;
+        self.machine.view_mut().swap_image(image)
+    }
+}

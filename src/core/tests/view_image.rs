@@ -1,0 +1,291 @@
+//! The image's bytes: what they keep, how small they are, and that damaged ones never do harm.
+
+use corral_core::change::Change;
+use corral_core::delta::Delta;
+use corral_core::ids::{SessionId, Zxid};
+use corral_core::image::{
+    AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageFault, ImageLayout, ImageMerger, ImageSession,
+    SECTION_ALIGN,
+};
+use corral_core::shared::{Data, Text};
+use corral_core::view::View;
+use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
+use rkyv::util::AlignedVec;
+use std::sync::Arc;
+
+const SEED: u64 = 99;
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit as u64).expect("below a usize")
+    }
+}
+
+fn grown_view() -> View {
+    let mut view = View::empty(SEED);
+    let mut root = (*view.get("/").expect("root").to_znode()).clone();
+    for i in 0..120_i32 {
+        let path = if i < 60 { format!("/n{i}") } else { format!("/n{}/leaf-{i}", i - 60) };
+        let zxid = Zxid(u64::try_from(i).expect("positive") + 1);
+        let entry = AclEntry { perms: i % 32, scheme: Text::from("digest"), id: Text::from("someone:else") };
+        let acl = if i % 5 == 0 { Acl::List(Arc::new(vec![entry])) } else { Acl::Open };
+        let stat = NodeStat {
+            czxid: zxid,
+            mzxid: Zxid(zxid.0 + u64::from(i % 3 == 0)),
+            pzxid: zxid,
+            version: i % 3,
+            aversion: i % 7,
+            owner: i64::from(i % 11 == 0) * 5,
+            ..NodeStat::default()
+        };
+        let data = (i % 4 != 0).then(|| Data::from(&vec![7; usize::try_from(i).expect("positive")][..]));
+        let node = Arc::new(Znode { stat, acl, data });
+        let parent = if i < 60 {
+            root.stat.num_children += 1;
+            root.clone()
+        } else {
+            let mut parent = (*view.get(&format!("/n{}", i - 60)).expect("made before").to_znode()).clone();
+            parent.stat.num_children += 1;
+            parent
+        };
+        view.apply(&Change::Created { at: view.hashed(Text::from(path)), node, parent: Arc::new(parent) });
+        view.set_zxid(zxid);
+    }
+    view
+}
+
+fn sessions() -> Vec<ImageSession> {
+    let session = |id, paths: &[&str]| ImageSession {
+        id: SessionId(id),
+        timeout_ms: 4000,
+        password: [9; 16],
+        ephemerals: paths.iter().map(|path| Text::from(*path)).collect(),
+    };
+    vec![session(5, &["/n0", "/n11"]), session(-6, &[])]
+}
+
+/// The bytes of an image and where its parts lie.
+fn encode(view: &mut View, bits: u32) -> (AlignedVec, ImageLayout) {
+    let frozen = view.freeze();
+    let mut merger = ImageMerger::new(view.image(), &frozen, bits);
+    let (mut bytes, mut parts) = (AlignedVec::new(), Vec::new());
+    let mut place = |part: &AlignedVec| {
+        bytes.resize(bytes.len().next_multiple_of(SECTION_ALIGN), 0);
+        let start = bytes.len();
+        bytes.extend_from_slice(part);
+        start..bytes.len()
+    };
+    while let Some(section) = merger.next_section().expect("merges") {
+        parts.push(place(&section));
+    }
+    assert_eq!(merger.stats().nodes, view.node_count());
+    let meta = place(&merger.finish(view.zxid(), sessions(), b"more".to_vec()).expect("merges"));
+    (bytes, ImageLayout { seed: SEED, zxid: view.zxid().0, sections: parts, meta })
+}
+
+fn shared(bytes: &AlignedVec) -> Arc<dyn ImageBytes> {
+    Arc::new(AlignedBytes::new(bytes.clone()))
+}
+
+#[test]
+fn an_image_keeps_everything() {
+    let mut view = grown_view();
+    let digest = view.digest();
+    let (bytes, layout) = encode(&mut view, 2);
+    let image = Image::open(shared(&bytes), &layout).expect("opens");
+    assert_eq!((image.seed(), image.zxid(), image.section_bits()), (SEED, Zxid(120), 2));
+    assert_eq!(image.sessions().collect::<Vec<_>>(), sessions());
+    assert_eq!(image.extra(), b"more");
+    let opened = View::new(Arc::new(image));
+    assert_eq!(opened.digest(), digest);
+    assert_eq!(
+        (opened.node_count(), opened.data_bytes(), opened.ephemerals_count()),
+        (view.node_count(), view.data_bytes(), view.ephemerals_count())
+    );
+}
+
+#[test]
+fn the_same_tree_gives_the_same_bytes() {
+    // By one delta, and by two with an image between them.
+    let (whole, _) = encode(&mut grown_view(), 1);
+    let mut view = grown_view();
+    let (bytes, layout) = encode(&mut view, 1);
+    assert_eq!(whole.as_slice(), bytes.as_slice());
+    view.swap_image(Arc::new(Image::open(shared(&bytes), &layout).expect("opens")));
+    let (again, _) = encode(&mut view, 1);
+    assert_eq!(whole.as_slice(), again.as_slice());
+}
+
+#[test]
+fn parts_must_belong_together() {
+    let mut view = grown_view();
+    let (bytes, layout) = encode(&mut view, 1);
+    let check = |change: &dyn Fn(&mut ImageLayout), name: &str| {
+        let mut layout = layout.clone();
+        change(&mut layout);
+        assert!(Image::open(shared(&bytes), &layout).is_err(), "{name}");
+    };
+    check(&|layout| layout.seed += 1, "seed");
+    check(&|layout| layout.zxid += 1, "zxid");
+    check(&|layout| layout.sections.swap(0, 1), "swapped sections");
+    check(&|layout| layout.sections.truncate(1), "missing section");
+    check(&|layout| layout.sections.clear(), "no section");
+    check(&|layout| layout.sections.extend(layout.sections.clone()), "twice as many");
+    check(&|layout| layout.sections[0] = 0..usize::MAX, "outside");
+    check(&|layout| layout.sections[1].start += 16, "begun late");
+    check(&|layout| layout.sections[0].end += 4, "elsewhere");
+    check(&|layout| layout.sections[1].end -= 4, "cut short");
+    check(&|layout| layout.sections[0] = 0..0, "empty");
+    check(&|layout| layout.meta.start += 1, "skewed meta");
+    check(&|layout| layout.meta = layout.sections[0].clone(), "no meta");
+
+    let (one, other) = (shared(&bytes), shared(&bytes));
+    let section = |bytes, index| CheckedSection::check(bytes, &layout, index).expect("checks");
+    let meta = || CheckedMeta::check(&one, &layout).expect("checks");
+    assert!(Image::assemble(meta(), vec![section(&one, 0), section(&one, 1)]).is_ok());
+    assert!(Image::assemble(meta(), vec![section(&one, 0), section(&other, 1)]).is_err());
+    assert!(Image::assemble(meta(), vec![section(&one, 1), section(&one, 0)]).is_err());
+    assert!(Image::assemble(meta(), vec![section(&one, 0)]).is_err());
+    assert!(matches!(CheckedSection::check(&one, &layout, 2), Err(ImageFault::Layout(_))));
+}
+
+/// Reads all there is, by every way there is, and merges it; the results do not matter.
+fn read_all(image: Image, paths: &[String]) -> u64 {
+    let mut view = View::new(Arc::new(image));
+    let mut sum = view.digest() ^ view.image().sessions().count() as u64 ^ view.image().extra().len() as u64;
+    for path in paths {
+        if let Some(node) = view.get(path) {
+            sum ^= node.wire_stat().czxid.cast_unsigned() ^ node.data().map_or(0, <[u8]>::len) as u64;
+            sum ^=
+                node.acl().iter().map(|(perms, _, id)| i64::from(perms).cast_unsigned() ^ id.len() as u64).sum::<u64>();
+            sum ^= u64::from(node.to_znode().stat.num_children);
+        }
+        sum ^= view.children(path).map_or(0, |children| children.map(str::len).sum::<usize>() as u64);
+    }
+    if let Some(node) = view.get("/n3/leaf-63").map(|node| node.to_znode()) {
+        let at = view.hashed(Text::from("/n3/leaf-63"));
+        view.apply(&Change::DataSet { at, node });
+    }
+    let frozen = view.freeze();
+    let mut merger = ImageMerger::new(view.image(), &frozen, view.image().section_bits() + 1);
+    while let Ok(Some(section)) = merger.next_section() {
+        sum ^= section.len() as u64;
+    }
+    sum
+}
+
+#[test]
+fn damaged_bytes_do_no_harm() {
+    let mut view = grown_view();
+    let mut paths = Vec::new();
+    view.walk("/", |path, _| {
+        paths.push(path.to_owned());
+        true
+    });
+    let (bytes, layout) = encode(&mut view, 1);
+    let mut random = Random(1);
+    let (mut refused, mut opened) = (0, 0);
+    for round in 0..6000 {
+        let mut damaged = bytes.clone();
+        for _ in 0..=random.below(3) {
+            let at = random.below(damaged.len());
+            damaged[at] = match round % 3 {
+                0 => damaged[at] ^ (1 << random.below(8)),
+                1 => 0xff,
+                _ => u8::try_from(random.below(256)).expect("a byte"),
+            };
+        }
+        match Image::open(shared(&damaged), &layout) {
+            Err(fault) => {
+                assert!(!fault.to_string().is_empty());
+                refused += 1;
+            }
+            Ok(image) => {
+                std::hint::black_box(read_all(image, &paths));
+                opened += 1;
+            }
+        }
+    }
+    assert!(refused > 300 && opened > 300, "both ways are exercised: {refused} refused, {opened} opened");
+}
+
+#[test]
+fn an_unknown_acl_lets_nobody_in() {
+    // The only list of the initial tree is dropped from a copy whose znodes still refer to it.
+    let mut view = View::empty(SEED);
+    let (bytes, layout) = encode(&mut view, 0);
+    let config = View::new(Arc::new(Image::open(shared(&bytes), &layout).expect("opens")));
+    assert!(!config.get("/zookeeper/config").expect("is there").is_open_acl());
+    let mut seen = 0;
+    for at in layout.sections[0].clone() {
+        let mut damaged = bytes.clone();
+        if damaged[at] != 1 {
+            continue;
+        }
+        damaged[at] = 200;
+        let Ok(image) = Image::open(shared(&damaged), &layout) else { continue };
+        let view = View::new(Arc::new(image));
+        let Some(node) = view.get("/zookeeper/config") else { continue };
+        if node.acl().iter().count() == 0 {
+            assert!(!node.is_open_acl());
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 1);
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let mut random = Random(5);
+    for length in [0, 1, 15, 16, 64, 4096] {
+        let mut bytes = AlignedVec::new();
+        for _ in 0..length {
+            bytes.push(u8::try_from(random.below(256)).expect("a byte"));
+        }
+        let layout = ImageLayout { seed: 0, zxid: 0, sections: vec![0..length], meta: 0..length };
+        assert!(Image::open(shared(&bytes), &layout).is_err());
+    }
+}
+
+#[test]
+fn an_image_is_small() {
+    let mut view = View::empty(SEED);
+    let mut add = |path: &str, parent: &mut Znode| {
+        let zxid = Zxid(view.zxid().0 + 1);
+        let stat = NodeStat { czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: 1, mtime: 1, ..NodeStat::default() };
+        let node = Znode { stat, acl: Acl::Open, data: Some(Data::from(&[1; 100][..])) };
+        parent.stat.num_children += 1;
+        let at = view.hashed(Text::from(path));
+        view.apply(&Change::Created { at, node: Arc::new(node.clone()), parent: Arc::new(parent.clone()) });
+        view.set_zxid(zxid);
+        node
+    };
+    let mut root = Znode { stat: NodeStat { num_children: 1, ..NodeStat::default() }, acl: Acl::Open, data: None };
+    let mut bench = add("/bench", &mut root);
+    for i in 0..20_000 {
+        add(&format!("/bench/n-{i:08}"), &mut bench);
+    }
+    let payload = usize::try_from(view.data_bytes()).expect("small");
+    let (bytes, _) = encode(&mut view, 0);
+    assert!(bytes.len() * 10 <= payload * 16, "{} for {payload} bytes of paths and data", bytes.len());
+}
+
+#[test]
+fn a_delta_is_shared_between_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<Delta>();
+    check::<Image>();
+    check::<CheckedSection>();
+    check::<View>();
+}
