@@ -20,9 +20,10 @@ pub enum DecodeError {
         /// The most elements the remaining bytes can hold.
         possible: u32,
     },
-    /// A string is not valid UTF-8. ZooKeeper's Java server replaces the bad bytes by U+FFFD instead and carries on;
-    /// since no path may hold U+FFFD it then answers BADARGUMENTS to a create and NONODE to a read, so such a request
-    /// never succeeds in either (but for sync, which echoes any text).
+    /// A string is not valid UTF-8. ZooKeeper's Java server replaces the bad bytes by U+FFFD instead and carries on.
+    /// No path may hold U+FFFD, so it answers BADARGUMENTS to such a create and NONODE to such a read where we refuse
+    /// the record. What it accepts and we do not: sync (an echo), watches on a path that can never exist, and ACL ids
+    /// or credentials with characters beyond U+FFFF from a Java client, which sends those as two surrogates.
     BadUtf8,
     /// A create, create2 or createContainer inside a multi carries a flag that is no create mode or needs a TTL.
     BadFlag(i32),
