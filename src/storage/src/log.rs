@@ -28,7 +28,7 @@ use crate::field::{Put, Take};
 use crate::limits;
 use index::{EntryIndex, EntryPlace};
 use record::{HEADER_BYTES, RecordHead, record_bytes};
-use segment::{DATA_START, SegmentHead, Start};
+use segment::{DATA_START, SegmentHead, Slot, Start};
 
 /// How a log is opened.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ pub struct HardState {
     pub commit: u64,
 }
 
-const HARD_STATE_BYTES: usize = 24;
+pub(crate) const HARD_STATE_BYTES: usize = 24;
 
 impl HardState {
     pub(crate) fn encode(self) -> [u8; HARD_STATE_BYTES] {
@@ -188,12 +188,8 @@ impl<D: Disk> Log<D> {
         if self.covered >= self.durable {
             return Ok(false);
         }
-        let (durable, slot) = (self.durable, self.slot_next);
-        let active = self.active_mut();
-        segment::write_slot(active.file.bytes_mut(), active.head.stamp, slot, durable);
-        self.sync_active(limits::PAGE_BYTES, DATA_START)?;
-        self.covered = durable;
-        self.slot_next = slot ^ 1;
+        let oldest = self.segments.front().map_or(0, |live| live.head.stamp.generation);
+        self.write_slot(oldest)?;
         Ok(true)
     }
 
@@ -324,6 +320,17 @@ impl<D: Disk> Log<D> {
             self.failed = true;
             LogError::SyncFailed { file, source }
         })
+    }
+
+    /// Writes down how far the log is durable and which segment is the oldest still needed.
+    fn write_slot(&mut self, oldest: u64) -> Result<(), LogError> {
+        let (watermark, slot) = (self.durable, self.slot_next);
+        let active = self.active_mut();
+        segment::write_slot(active.file.bytes_mut(), active.head.stamp, slot, Slot { watermark, oldest });
+        self.sync_active(limits::PAGE_BYTES, DATA_START)?;
+        self.covered = watermark;
+        self.slot_next = slot ^ 1;
+        Ok(())
     }
 
     fn check_alive(&self) -> Result<(), LogError> {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::record::{RecordHead, RecordKind, Stamp, find_record};
-use super::segment::{DATA_START, SegmentHead, number_in, read_slot};
+use super::segment::{DATA_START, SegmentHead, number_in, read_slots};
 use crate::disk::{Bytes, Disk};
 use crate::field::{Take, is_zero, narrow, wide};
 
@@ -95,7 +95,7 @@ impl<D: Disk> Dump<D> {
             generation,
             base: head.ok().map(|head| head.base),
             fault: head.err().map(super::segment::HeadFault::text),
-            watermark: [0, 1].into_iter().filter_map(|slot| read_slot(all, stamp, slot)).max(),
+            watermark: read_slots(all, stamp).into_iter().flatten().map(|slot| slot.watermark).max(),
         };
         self.current = Some(Current { file, bytes, stamp, offset: DATA_START, sealed: false });
         item

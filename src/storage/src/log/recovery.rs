@@ -11,7 +11,8 @@ use super::index::{EntryIndex, EntryPlace};
 use super::record::{RecordHead, RecordKind, Stamp, find_record};
 use super::roll::{Spare, name_segment, take_spare};
 use super::segment::{
-    DATA_START, FORMAT_VERSION, HeadFault, SegmentHead, Start, is_whole_pages, number_in, read_slot, salt, segment_name,
+    DATA_START, FORMAT_VERSION, HeadFault, SegmentHead, Slot, Start, is_whole_pages, number_in, read_slots, salt,
+    segment_name,
 };
 use super::{HardState, Live, Log, LogConfig, LogError, write_start};
 use crate::disk::{Disk, Segment, TEMPORARY_SUFFIX};
@@ -147,11 +148,14 @@ impl<D: Disk> Log<D> {
         }
         self.durable = self.active().head.position(tail);
         let active = self.active();
-        let slots = [0, 1].map(|slot| read_slot(active.file.bytes(), active.head.stamp, slot).unwrap_or(0));
-        self.slot_next = usize::from(slots[0] > slots[1]);
+        let [zero, one] = read_slots(active.file.bytes(), active.head.stamp);
+        // Keep the newer one: the other is written next.
+        let age = |slot: Option<Slot>| slot.map(|slot| (slot.watermark, slot.oldest));
+        self.slot_next = usize::from(age(zero) > age(one));
         if tail == DATA_START {
             // The crash came between the seal of the last segment and the start of this one.
-            let start = Start { hard_state: self.hard_state, reset: false };
+            let oldest = self.segments.front().map_or(0, |live| live.head.stamp.generation);
+            let start = Start { hard_state: self.hard_state, reset: false, oldest };
             let (next_index, durable) = (self.index.next(), self.durable);
             self.tail = write_start(self.active_mut(), start, next_index, durable);
             self.sync()?;
@@ -246,6 +250,8 @@ struct Replay {
     hard_state: Option<HardState>,
     /// Highest watermark seen in what checks.
     watermark: u64,
+    /// Highest generation said to be the oldest still needed.
+    oldest: u64,
     /// Which segment the log goes on in, and where.
     active: usize,
     tail: usize,
@@ -255,8 +261,15 @@ struct Replay {
 
 impl Replay {
     fn run<S: Segment>(segments: &VecDeque<Live<S>>, progress: &mut dyn FnMut(Progress)) -> Result<Replay, LogError> {
-        let mut replay =
-            Replay { index: EntryIndex::new(0), hard_state: None, watermark: 0, active: 0, tail: 0, cut_to: 0 };
+        let mut replay = Replay {
+            index: EntryIndex::new(0),
+            hard_state: None,
+            watermark: 0,
+            oldest: 0,
+            active: 0,
+            tail: 0,
+            cut_to: 0,
+        };
         let mut bytes_done = 0_u64;
         for (nth, live) in segments.iter().enumerate() {
             let sealed = replay.segment(nth, live)?;
@@ -265,6 +278,10 @@ impl Replay {
             progress(Progress { segments_done: nth.saturating_add(1), segments: segments.len(), bytes_done, entries });
             if !sealed {
                 replay.stop(segments)?;
+                let front = segments.front().map_or(0, |live| live.head.stamp.generation);
+                if front > replay.oldest {
+                    return Err(LogError::MissingSegment { file: segment_name(front.saturating_sub(1)) });
+                }
                 return Ok(replay);
             }
         }
@@ -278,8 +295,9 @@ impl Replay {
         let bytes = live.file.bytes();
         self.active = nth;
         self.tail = DATA_START;
-        for slot in [0, 1] {
-            self.watermark = self.watermark.max(read_slot(bytes, live.head.stamp, slot).unwrap_or(0));
+        for slot in read_slots(bytes, live.head.stamp).into_iter().flatten() {
+            self.watermark = self.watermark.max(slot.watermark);
+            self.oldest = self.oldest.max(slot.oldest);
         }
         while let Some((head, payload)) = RecordHead::decode(bytes, self.tail, live.head.stamp)
             .and_then(|head| head.payload(bytes, self.tail).map(|payload| (head, payload)))
@@ -325,6 +343,7 @@ impl Replay {
                     return None;
                 }
                 self.hard_state = start.hard_state;
+                self.oldest = self.oldest.max(start.oldest);
             }
             RecordKind::Seal => {}
         }
@@ -353,11 +372,11 @@ impl Replay {
                     );
                     return Err(damaged(what));
                 }
-                cut_to = at.saturating_add(head.record_bytes()).min(bytes.len());
+                cut_to = cut_to.max(at.saturating_add(head.record_bytes()).min(bytes.len()));
                 from = at.saturating_add(8);
             }
-            let slot = [0, 1].into_iter().filter_map(|slot| read_slot(bytes, stamp, slot)).max();
-            if let Some(watermark) = slot.filter(|&watermark| watermark > position) {
+            let slots = read_slots(bytes, stamp).into_iter().flatten();
+            if let Some(watermark) = slots.map(|slot| slot.watermark).find(|&watermark| watermark > position) {
                 let what = format!("no valid record here, but the log was durable up to position {watermark}");
                 return Err(damaged(what));
             }

@@ -105,7 +105,8 @@ impl<D: Disk> Log<D> {
         if let Some(next_index) = reset {
             self.index = EntryIndex::new(next_index);
         }
-        let start = Start { hard_state: self.hard_state, reset: reset.is_some() };
+        let oldest = self.segments.front().map_or(0, |live| live.head.stamp.generation);
+        let start = Start { hard_state: self.hard_state, reset: reset.is_some(), oldest };
         self.tail = write_start(&mut next, start, self.index.next(), self.durable);
         self.synced = DATA_START;
         self.segments.push_back(next);
@@ -130,6 +131,10 @@ impl<D: Disk> Log<D> {
     /// Recycles or removes the segments before this generation, oldest first.
     pub(crate) fn drop_segments_before(&mut self, generation: u64) -> Result<usize, LogError> {
         let mut dropped = 0_usize;
+        if self.segments.front().is_some_and(|live| live.head.stamp.generation < generation) {
+            // Said first, so that a segment missing from the front is a loss unless it was let go.
+            self.write_slot(generation)?;
+        }
         while self.segments.front().is_some_and(|live| live.head.stamp.generation < generation) {
             let Some(live) = self.segments.pop_front() else { break };
             let segment = live.head.stamp.generation.saturating_add(1).saturating_sub(self.generation_base);
@@ -202,7 +207,12 @@ pub(crate) fn name_segment<D: Disk>(
     head.write(live.file.bytes_mut());
     let mut written = DATA_START.saturating_add(HEADER_BYTES);
     if let Some(first_index) = first_index {
-        written = write_start(&mut live, Start { hard_state: None, reset: false }, first_index, 0);
+        written = write_start(
+            &mut live,
+            Start { hard_state: None, reset: false, oldest: head.stamp.generation },
+            first_index,
+            0,
+        );
     }
     let synced = live.file.sync(0, written);
     synced.map_err(|source| LogError::SyncFailed { file: spare.clone(), source })?;

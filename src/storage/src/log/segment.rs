@@ -6,8 +6,8 @@
 
 use crate::field::{Put, Take, align_up, narrow, wide};
 use crate::limits::{PAGE_BYTES, SECTOR_BYTES, SEGMENT_BYTES_MAX};
-use crate::log::HardState;
 use crate::log::record::{HEADER_BYTES, Stamp};
+use crate::log::{HARD_STATE_BYTES, HardState};
 
 /// Where records begin.
 pub(crate) const DATA_START: usize = 2 * PAGE_BYTES;
@@ -18,8 +18,8 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"corralSG";
 const HEAD_CHECKED_BYTES: usize = 40;
-const SLOT_CHECKED_BYTES: usize = 20;
-const START_PAYLOAD_BYTES: usize = 32;
+const SLOT_CHECKED_BYTES: usize = 28;
+const START_PAYLOAD_BYTES: usize = 40;
 const FLAG_HARD_STATE: u64 = 1;
 const FLAG_RESET: u64 = 2;
 
@@ -124,31 +124,48 @@ pub(crate) fn slot_offset(slot: usize) -> usize {
     PAGE_BYTES.saturating_add(slot.saturating_mul(2).saturating_mul(SECTOR_BYTES))
 }
 
-/// Writes `watermark` into a slot.
-pub(crate) fn write_slot(segment: &mut [u8], stamp: Stamp, slot: usize, watermark: u64) {
+/// What a watermark slot says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// The log was durable up to this position.
+    pub(crate) watermark: u64,
+    /// Generation of the oldest segment that was still needed.
+    pub(crate) oldest: u64,
+}
+
+/// Writes slot number `slot`.
+pub(crate) fn write_slot(segment: &mut [u8], stamp: Stamp, slot: usize, content: Slot) {
     let offset = slot_offset(slot);
     let mut bytes = [0; SLOT_CHECKED_BYTES];
     let mut put = Put(&mut bytes);
     put.u32(stamp.salt);
     put.u64(stamp.generation);
-    put.u64(watermark);
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&wide(offset).to_le_bytes()), &bytes);
+    put.u64(content.watermark);
+    put.u64(content.oldest);
+    let crc = slot_crc(offset, &bytes);
     let mut put = Put(segment.get_mut(offset..).expect("both slots lie in the watermark page"));
     put.bytes(&bytes);
     put.u32(crc);
 }
 
-/// The watermark in a slot, if it checks.
-pub(crate) fn read_slot(segment: &[u8], stamp: Stamp, slot: usize) -> Option<u64> {
+/// Both slots, as far as they check.
+pub(crate) fn read_slots(segment: &[u8], stamp: Stamp) -> [Option<Slot>; 2] {
+    [0, 1].map(|slot| read_slot(segment, stamp, slot))
+}
+
+fn read_slot(segment: &[u8], stamp: Stamp, slot: usize) -> Option<Slot> {
     let offset = slot_offset(slot);
     let mut take = Take(segment.get(offset..)?);
     let checked = take.bytes(SLOT_CHECKED_BYTES)?;
     let crc = take.u32()?;
     let mut fields = Take(checked);
     let found = Stamp { salt: fields.u32()?, generation: fields.u64()? };
-    let watermark = fields.u64()?;
-    let expected = crc32c::crc32c_append(crc32c::crc32c(&wide(offset).to_le_bytes()), checked);
-    (found == stamp && crc == expected).then_some(watermark)
+    let content = Slot { watermark: fields.u64()?, oldest: fields.u64()? };
+    (found == stamp && crc == slot_crc(offset, checked)).then_some(content)
+}
+
+fn slot_crc(offset: usize, checked: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&wide(offset).to_le_bytes()), checked)
 }
 
 /// Payload of a start record.
@@ -157,6 +174,8 @@ pub(crate) struct Start {
     pub(crate) hard_state: Option<HardState>,
     /// The log before this segment is void: it was replaced by an image.
     pub(crate) reset: bool,
+    /// Generation of the oldest segment still needed when this one began.
+    pub(crate) oldest: u64,
 }
 
 impl Start {
@@ -169,14 +188,19 @@ impl Start {
         flags |= if self.reset { FLAG_RESET } else { 0 };
         put.u64(flags);
         put.bytes(&hard_state.encode());
+        put.u64(self.oldest);
         bytes
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Option<Start> {
         let mut take = Take(payload);
         let flags = take.u64()?;
-        let hard_state = HardState::decode(take.0)?;
-        Some(Start { hard_state: (flags & FLAG_HARD_STATE != 0).then_some(hard_state), reset: flags & FLAG_RESET != 0 })
+        let hard_state = HardState::decode(take.bytes(HARD_STATE_BYTES)?)?;
+        Some(Start {
+            hard_state: (flags & FLAG_HARD_STATE != 0).then_some(hard_state),
+            reset: flags & FLAG_RESET != 0,
+            oldest: take.u64()?,
+        })
     }
 }
 

@@ -1,0 +1,119 @@
+//! What the tests of the log share: a small random generator, entries made from numbers, a model to compare with.
+
+#![allow(unreachable_pub, reason = "each test binary has a copy of its own")]
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use corral_storage::{Disk, Entry, HardState, Log, LogConfig, LogError, Record, Recovered};
+
+/// A splitmix64 stream.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `0..bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// An entry that owns its payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedEntry {
+    pub term: u64,
+    pub index: u64,
+    pub first_zxid: u64,
+    pub payload: Vec<u8>,
+}
+
+impl OwnedEntry {
+    pub fn made(term: u64, index: u64, bytes: usize) -> OwnedEntry {
+        let mut rng = Rng(term << 32 | index);
+        let payload = (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect();
+        OwnedEntry { term, index, first_zxid: term << 32 | index, payload }
+    }
+
+    pub fn record(&self) -> Record<'_> {
+        Record::Entry(Entry { term: self.term, index: self.index, first_zxid: self.first_zxid, payload: &self.payload })
+    }
+}
+
+pub fn config() -> LogConfig {
+    LogConfig { segment_bytes: 16 << 10, spares_max: 1, seed: 0x5EED_0000_1234, ..LogConfig::default() }
+}
+
+pub fn open<D: Disk>(disk: &D) -> Result<(Log<D>, Recovered), LogError> {
+    Log::open(disk.clone(), config(), &mut |_| {})
+}
+
+/// All entries the log holds.
+pub fn entries<D: Disk>(log: &Log<D>) -> Result<Vec<OwnedEntry>, LogError> {
+    let mut found = Vec::new();
+    log.read(log.first_index(), usize::MAX, &mut |entry| {
+        found.push(OwnedEntry {
+            term: entry.term,
+            index: entry.index,
+            first_zxid: entry.first_zxid,
+            payload: entry.payload.to_vec(),
+        });
+    })?;
+    Ok(found)
+}
+
+/// One thing done to the log that changes what it holds.
+#[derive(Debug, Clone)]
+pub enum Done {
+    Entry(OwnedEntry),
+    HardState(HardState),
+    Reset(u64),
+}
+
+/// What a log holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    pub first: u64,
+    pub entries: Vec<OwnedEntry>,
+    pub hard_state: Option<HardState>,
+}
+
+impl Model {
+    pub fn new() -> Model {
+        Model { first: 1, entries: Vec::new(), hard_state: None }
+    }
+
+    pub fn next(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    pub fn apply(&mut self, done: &Done) {
+        match done {
+            Done::Entry(entry) => {
+                if entry.index < self.first {
+                    self.first = entry.index;
+                    self.entries.clear();
+                }
+                self.entries.truncate((entry.index - self.first) as usize);
+                self.entries.push(entry.clone());
+            }
+            Done::HardState(state) => self.hard_state = Some(*state),
+            Done::Reset(index) => {
+                self.first = *index;
+                self.entries.clear();
+            }
+        }
+    }
+
+    /// Forgets entries before `first`.
+    pub fn trim(&mut self, first: u64) {
+        while self.first < first && !self.entries.is_empty() {
+            self.entries.remove(0);
+            self.first += 1;
+        }
+    }
+}
