@@ -9,7 +9,7 @@ use crate::error::PeerError;
 use crate::limits;
 use crate::message::{AppendReply, PeerBody, PeerMessage};
 use crate::node::RaftNode;
-use crate::types::{Entry, Index, Membership, NodeId, Term};
+use crate::types::{Entry, Index, Membership, NodeId};
 
 impl RaftNode {
     pub(crate) fn check_message(&self, message: &PeerMessage) -> Result<(), PeerError> {
@@ -72,10 +72,10 @@ impl RaftNode {
         if message.term.0 < raft.term || prev_index.0 >= raft.raft_log.committed {
             return Ok(());
         }
-        let store = raft.store();
+        // 0 stands for "no longer known": such entries are applied, and the library skips them too.
         let conflicts = |entry: &&Entry| {
-            let held = (entry.index.0 <= raft.raft_log.committed).then(|| store.term_at(entry.index.0)).flatten();
-            held.is_some_and(|term| Term(term) != entry.term)
+            let known = entry.index.0 <= raft.raft_log.committed;
+            known && raft.raft_log.term(entry.index.0).is_ok_and(|term| term != 0 && term != entry.term.0)
         };
         match entries.iter().find(conflicts) {
             Some(_) => Err(PeerError::Entries("conflict with a committed entry")),

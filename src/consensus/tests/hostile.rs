@@ -1,0 +1,256 @@
+//! Peers that lie: whatever arrives, a node neither panics nor hands out nonsense, and bytes never panic the decoder.
+//!
+//! A lying peer can break agreement, which no check of a single message can prevent; what is tested here is that the
+//! node stays in one piece: entries come in order, and the driver's reports keep being accepted.
+
+mod net;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use corral_consensus::{
+    AppendReply, ConfChange, Entry, EntryKind, Index, MemberChange, Membership, NodeId, PeerBody, PeerError,
+    PeerMessage, ReadContext, Role, Term, Transition, limits,
+};
+use net::{Disk, Random, Server};
+
+const SEEDS: u64 = 300;
+const INPUTS: u64 = 1500;
+
+/// A number near `around`, or an edge.
+fn near(random: &mut Random, around: u64) -> u64 {
+    match random.below(20) {
+        0 => 0,
+        1 => u64::MAX - random.below(3),
+        2 => limits::INDEX_MAX - random.below(2),
+        3 => limits::TERM_MAX + 1 - random.below(3),
+        _ => (around + random.below(5)).saturating_sub(2),
+    }
+}
+
+fn sane(random: &mut Random, around: u64) -> u64 {
+    (around + random.below(4)).saturating_sub(1)
+}
+
+/// What the liar knows of its victim.
+struct Known {
+    term: u64,
+    last: u64,
+    commit: u64,
+}
+
+fn entries(random: &mut Random, prev: u64, term: u64) -> Vec<Entry> {
+    let mut last_term = term.saturating_sub(random.below(3));
+    let count = random.below(5);
+    let made = (1..=count).map(|step| {
+        last_term = (last_term + random.below(2)).min(term.max(1));
+        let index = if random.below(50) == 0 { near(random, prev) } else { prev.wrapping_add(step) };
+        let (kind, payload) = match random.below(12) {
+            0 => (EntryKind::ConfChange, change(random).encode()),
+            1 => (EntryKind::ConfChange, Bytes::from_static(b"no change")),
+            _ => (EntryKind::Normal, Bytes::from_static(b"payload")),
+        };
+        Entry { term: Term(last_term.max(1)), index: Index(index), kind, payload }
+    });
+    made.collect()
+}
+
+fn change(random: &mut Random) -> ConfChange {
+    let changes = (0..random.below(3)).map(|_| {
+        let id = NodeId(1 + random.below(5));
+        match random.below(3) {
+            0 => MemberChange::AddVoter(id),
+            1 => MemberChange::AddLearner(id),
+            _ => MemberChange::Remove(id),
+        }
+    });
+    ConfChange { changes: changes.collect(), transition: Transition::Auto, context: Bytes::new() }
+}
+
+fn membership(random: &mut Random) -> Membership {
+    let mut list = |percent| (1..=5).filter(|_| random.chance(percent)).map(NodeId).collect::<Vec<_>>();
+    let (voters, mut learners, outgoing, next) = (list(60), list(30), list(20), list(10));
+    if !outgoing.is_empty() || !voters.is_empty() {
+        learners.retain(|id| !voters.contains(id) && !outgoing.contains(id));
+    }
+    let auto_leave = !outgoing.is_empty();
+    Membership { voters, learners, voters_outgoing: outgoing, learners_next: next, auto_leave }
+}
+
+fn body(random: &mut Random, known: &Known, term: u64) -> PeerBody {
+    let index = |random: &mut Random| {
+        let around = if random.chance(50) { known.last } else { known.commit };
+        Index(if random.chance(80) { sane(random, around) } else { near(random, around) })
+    };
+    let other_term = |random: &mut Random| Term(if random.chance(80) { term } else { near(random, known.term) });
+    let context = ReadContext([u8::try_from(random.below(4)).expect("small"); 24]);
+    let maybe = random.chance(50).then_some(context);
+    match random.below(12) {
+        0..3 => {
+            let prev_index = index(random);
+            let entries = entries(random, prev_index.0, term);
+            PeerBody::Append { prev_index, prev_term: other_term(random), commit: index(random), entries }
+        }
+        3 => PeerBody::AppendReply(AppendReply::Accepted { index: index(random), commit: index(random) }),
+        4 => PeerBody::AppendReply(AppendReply::Rejected {
+            index: index(random),
+            hint: index(random),
+            hint_term: other_term(random),
+            commit: index(random),
+        }),
+        5 => PeerBody::Vote {
+            pre: random.chance(50),
+            transfer: random.chance(20),
+            last_index: index(random),
+            last_term: other_term(random),
+            commit: index(random),
+            commit_term: other_term(random),
+        },
+        6 => PeerBody::VoteReply {
+            pre: random.chance(50),
+            granted: random.chance(80),
+            commit: index(random),
+            commit_term: other_term(random),
+        },
+        7 => PeerBody::Heartbeat { commit: index(random), context: maybe },
+        8 => PeerBody::HeartbeatReply { commit: index(random), context: maybe },
+        9 => PeerBody::Snapshot { index: index(random), term: other_term(random), membership: membership(random) },
+        10 => PeerBody::TimeoutNow,
+        _ if random.chance(50) => PeerBody::ReadIndex { context },
+        _ => PeerBody::ReadIndexReply { index: index(random), context },
+    }
+}
+
+fn lie(random: &mut Random, known: &Known) -> PeerMessage {
+    let term = match random.below(20) {
+        0 => near(random, known.term),
+        1..5 => known.term + 1,
+        _ => known.term,
+    };
+    let from = NodeId(if random.chance(95) { 2 + random.below(3) } else { random.below(8) });
+    let to = NodeId(if random.chance(98) { 1 } else { 2 });
+    let body = body(random, known, term);
+    PeerMessage { from, to, term: Term(term), body }
+}
+
+/// What the lies led to, over all seeds.
+#[derive(Default, Debug)]
+struct Tally {
+    taken: u64,
+    refused: u64,
+    led: u64,
+    installed: u64,
+    delivered: u64,
+    changes: usize,
+}
+
+fn torment(seed: u64, voters: u64, tally: &mut Tally) {
+    let mut random = Random::new(seed);
+    let members: Vec<NodeId> = (1..=voters).map(NodeId).collect();
+    let mut disk = Disk::new(Membership::simple(&members, &[NodeId(4)]));
+    let mut server = Server::start(0, &disk, seed);
+    for now in 0..INPUTS {
+        match random.below(10) {
+            0 | 1 => server.node.tick(),
+            2 => drop(server.node.propose(Bytes::from_static(b"own"))),
+            3 if random.chance(20) => drop(server.node.propose_conf_change(change(&mut random))),
+            3 if random.chance(20) => drop(server.node.transfer_leader(NodeId(1 + random.below(5)))),
+            3 if random.chance(20) => server.node.report_snapshot(NodeId(random.below(5)), random.chance(50)),
+            3 if random.chance(20) => server.node.report_unreachable(NodeId(random.below(5))),
+            3 => server.node.read_index(now),
+            4 if random.chance(10) => server.node.campaign(),
+            4 if random.chance(10) => server.make_image(&mut disk),
+            4 if random.chance(5) => {
+                server.crash(&mut disk, &mut random);
+                server = Server::start(0, &disk, random.next());
+            }
+            _ => {
+                let node = &server.node;
+                let known = Known { term: node.term().0, last: node.last_index().0, commit: node.commit().0 };
+                let message = lie(&mut random, &known);
+                match server.node.step(message) {
+                    Ok(()) => tally.taken += 1,
+                    Err(_) => tally.refused += 1,
+                }
+            }
+        }
+        if random.chance(60) {
+            drive(&mut server, &mut disk, &mut random, now, tally);
+        }
+    }
+}
+
+fn drive(server: &mut Server, disk: &mut Disk, random: &mut Random, now: u64, tally: &mut Tally) {
+    server.persist_due(now, disk);
+    while server.node.ready(&mut server.out) {
+        tally.led += u64::from(server.out.role_change.is_some_and(|change| change.role == Role::Leader));
+        tally.installed += u64::from(server.out.install.is_some());
+        tally.delivered += server.out.committed.len() as u64;
+        let committed = std::mem::take(&mut server.out.committed);
+        server.take_append(now, random, 20, disk);
+        server.to_apply.extend(committed);
+    }
+    server.apply_some(random, &mut tally.changes);
+}
+
+#[test]
+fn lies_never_panic() {
+    let mut tally = Tally::default();
+    for seed in 0..SEEDS {
+        for voters in [1, 3] {
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let mut one = Tally::default();
+                torment(seed, voters, &mut one);
+                one
+            }));
+            let Ok(one) = told else { panic!("seed {seed} with {voters} voters") };
+            tally.taken += one.taken;
+            tally.refused += one.refused;
+            tally.led += one.led;
+            tally.installed += one.installed;
+            tally.delivered += one.delivered;
+            tally.changes += one.changes;
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.taken > 10_000 && tally.refused > 10_000, "the lies were too easy or too hard: {tally:?}");
+    assert!(tally.led > 100 && tally.installed > 100 && tally.delivered > 1000, "nothing happened: {tally:?}");
+}
+
+#[test]
+fn bytes_never_panic_the_decoder() {
+    let mut random = Random::new(1);
+    let (mut good, mut bad) = (0, 0);
+    let known = Known { term: 5, last: 20, commit: 15 };
+    for _ in 0..20_000 {
+        let message = lie(&mut random, &known);
+        let mut bytes = BytesMut::new();
+        message.encode(&mut bytes);
+        if let Ok(read) = PeerMessage::decode(&bytes.clone().freeze()) {
+            assert_eq!(read, message);
+            good += 1;
+        }
+        let at = usize::try_from(random.below(bytes.len() as u64)).expect("small");
+        match random.below(4) {
+            0 => bytes.truncate(at),
+            1 => bytes.put_u8(0),
+            2 => bytes[at] = 0xff,
+            _ => bytes[at] ^= 1 << random.below(8),
+        }
+        bad += u64::from(PeerMessage::decode(&bytes.freeze()).is_err());
+    }
+    assert!(good > 2000 && bad > 2000, "{good} good, {bad} bad");
+}
+
+#[test]
+fn claims_do_not_make_room() {
+    // An append that claims as many entries as a count can say, and has none.
+    let mut bytes = BytesMut::new();
+    bytes.put_slice(&[1, 1]);
+    for value in [2u64, 1, 5, 10, 5, 10] {
+        bytes.put_u64_le(value);
+    }
+    bytes.put_u32_le(u32::MAX);
+    let found = PeerMessage::decode(&bytes.freeze());
+    assert_eq!(found, Err(PeerError::Malformed("more entries than bytes")));
+    assert_eq!(PeerMessage::decode(&Bytes::new()), Err(PeerError::Malformed("too short")));
+    assert_eq!(PeerMessage::decode(&Bytes::from_static(&[9])), Err(PeerError::Version(9)));
+}

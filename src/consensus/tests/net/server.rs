@@ -1,0 +1,159 @@
+//! One server of the test ensemble: a node, a disk that is written late, a state machine that lags.
+
+use std::collections::VecDeque;
+
+use corral_consensus::{
+    Append, Config, Entry, EntryKind, HardState, Index, InstallSnapshot, Membership, Outputs, RaftNode, Restored, Term,
+};
+
+use super::{Random, id_of};
+
+/// What survives a crash.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    pub(crate) hard: HardState,
+    pub(crate) image: (Index, Term),
+    pub(crate) membership: Membership,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Disk {
+    pub(crate) fn new(membership: Membership) -> Disk {
+        Disk { hard: HardState::default(), image: (Index(0), Term(0)), membership, entries: Vec::new() }
+    }
+
+    pub(crate) fn holds(&self, index: Index, term: Term) -> bool {
+        index <= self.image.0 || self.entries.iter().rev().any(|entry| entry.index == index && entry.term == term)
+    }
+
+    fn write(&mut self, append: &Append, install: Option<&InstallSnapshot>) {
+        if let Some(install) = install {
+            self.image = (install.index, install.term);
+            self.membership = install.membership.clone();
+            self.entries.clear();
+        }
+        if let Some(first) = append.entries.first() {
+            self.entries.retain(|entry| entry.index < first.index);
+            self.entries.extend_from_slice(&append.entries);
+        }
+        if let Some(hard) = append.hard_state {
+            self.hard = hard;
+        }
+    }
+}
+
+struct Pending {
+    due: u64,
+    append: Append,
+    install: Option<InstallSnapshot>,
+}
+
+pub(crate) struct Server {
+    pub(crate) node: RaftNode,
+    pub(crate) out: Outputs,
+    pub(crate) to_apply: VecDeque<Entry>,
+    pub(crate) applied: u64,
+    applied_term: Term,
+    pending: VecDeque<Pending>,
+}
+
+impl Server {
+    pub(crate) fn start(at: usize, disk: &Disk, seed: u64) -> Server {
+        let config = Config {
+            id: id_of(at),
+            voters: Vec::new(),
+            learners: Vec::new(),
+            election_ticks: 10,
+            heartbeat_ticks: 2,
+            max_inflight_entries: 500,
+            max_entry_bytes: 1 << 20,
+            seed,
+        };
+        let restored = Restored {
+            hard_state: disk.hard,
+            snapshot_index: disk.image.0,
+            snapshot_term: disk.image.1,
+            entries: disk.entries.clone(),
+            applied: disk.image.0,
+        };
+        let node = RaftNode::with_membership(config, disk.membership.clone(), restored).expect("a disk is consistent");
+        Server {
+            node,
+            out: Outputs::default(),
+            to_apply: VecDeque::new(),
+            applied: disk.image.0.0,
+            applied_term: disk.image.1,
+            pending: VecDeque::new(),
+        }
+    }
+
+    /// Of the writes under way some made it to the disk, in order, the rest are lost.
+    pub(crate) fn crash(self, disk: &mut Disk, random: &mut Random) {
+        let survive = random.below(self.pending.len() as u64 + 1) as usize;
+        for write in self.pending.iter().take(survive) {
+            disk.write(&write.append, write.install.as_ref());
+        }
+    }
+
+    pub(crate) fn persist_due(&mut self, now: u64, disk: &mut Disk) {
+        while self.pending.front().is_some_and(|write| write.due <= now) {
+            let write = self.pending.pop_front().expect("just seen");
+            disk.write(&write.append, write.install.as_ref());
+            if write.append.must_sync {
+                self.node.persisted(write.append.number);
+            }
+            if let Some(install) = write.install {
+                self.to_apply.retain(|entry| entry.index > install.index);
+                self.applied = install.index.0;
+                self.applied_term = install.term;
+                self.node.applied(install.index);
+            }
+        }
+    }
+
+    pub(crate) fn take_append(&mut self, now: u64, random: &mut Random, delay: u64, _disk: &mut Disk) {
+        let install = self.out.install.take();
+        let Some(append) = self.out.append.take() else {
+            assert!(install.is_none(), "an image comes with an append");
+            return;
+        };
+        if !append.must_sync {
+            assert!(append.entries.is_empty() && install.is_none(), "only the commit index may stay unsynced");
+            if random.chance(50) {
+                return;
+            }
+        }
+        if install.is_some() {
+            // What was committed before is in the image.
+            self.to_apply.clear();
+        }
+        let due = now + random.below(delay);
+        let due = self.pending.back().map_or(due, |last| due.max(last.due));
+        self.pending.push_back(Pending { due, append, install });
+    }
+
+    pub(crate) fn apply_some(&mut self, random: &mut Random, conf_applied: &mut usize) {
+        if self.pending.iter().any(|write| write.install.is_some()) {
+            return;
+        }
+        let some = random.below(20) as usize;
+        for entry in self.to_apply.drain(..some.min(self.to_apply.len())) {
+            assert_eq!(entry.index.0, self.applied + 1, "applied in order");
+            self.applied = entry.index.0;
+            self.applied_term = entry.term;
+            *conf_applied += usize::from(entry.kind == EntryKind::ConfChange);
+        }
+        self.node.applied(Index(self.applied));
+    }
+
+    /// A durable image of what is applied; the log before it is dropped.
+    pub(crate) fn make_image(&mut self, disk: &mut Disk) {
+        if self.applied <= disk.image.0.0 || self.pending.iter().any(|write| write.install.is_some()) {
+            return;
+        }
+        disk.image = (Index(self.applied), self.applied_term);
+        disk.membership = self.node.membership();
+        disk.entries.retain(|entry| entry.index.0 > self.applied);
+        self.node.compact(disk.image.0, disk.image.1);
+    }
+}
