@@ -42,8 +42,31 @@ fn main() {
     lookups(&view, &present, "live empty, image hit, 1 of 20 written");
     list(&view);
 
-    let mut view = View::empty(42);
-    grow(&mut view, 0..2_000_000, "growing a delta to 2 million");
+    worst_insert();
+}
+
+/// Tables grow at the same entries in each run, the machine's own pauses fall elsewhere: the least of several runs, entry
+/// by entry, leaves the tables' pauses.
+fn worst_insert() {
+    let mut least = vec![Duration::MAX; 2_000_000];
+    for _ in 0..4 {
+        let mut view = View::empty(42);
+        let times = grow(&mut view, 0..2_000_000, "growing a delta to 2 million");
+        for (least, time) in least.iter_mut().zip(times) {
+            *least = time.min(*least);
+        }
+    }
+    least.sort_unstable();
+    println!(
+        "least of 4 runs, entry by entry: p99.9 {:?}, p99.99 {:?}, worst {:?}",
+        least[1_998_000], least[1_999_800], least[1_999_999]
+    );
+}
+
+/// Bytes of the process in memory.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
 }
 
 fn path(i: u32) -> String {
@@ -62,7 +85,7 @@ fn paths(znodes: u32, offset: u32) -> Vec<String> {
     (0..LOOKUPS).map(|_| path(offset + next())).collect()
 }
 
-fn grow(view: &mut View, range: std::ops::Range<u32>, what: &str) {
+fn grow(view: &mut View, range: std::ops::Range<u32>, what: &str) -> Vec<Duration> {
     let data = [7_u8; 100];
     let node = |i: u32| {
         let zxid = corral_core::ids::Zxid(u64::from(i) + 1);
@@ -76,7 +99,9 @@ fn grow(view: &mut View, range: std::ops::Range<u32>, what: &str) {
         view.apply(&Change::Created { at, node: Arc::new(node(0)), parent: Arc::new(root) });
     }
     let mut parent = (*view.get("/bench").expect("just made").to_znode()).clone();
-    let mut times: Vec<Duration> = Vec::with_capacity(range.len());
+    let mut times = vec![Duration::ZERO; range.len()];
+    times.clear();
+    let resident_before = resident();
     for i in range {
         parent.stat.num_children += 1;
         let at = view.hashed(Text::from(path(i)));
@@ -86,10 +111,12 @@ fn grow(view: &mut View, range: std::ops::Range<u32>, what: &str) {
         times.push(start.elapsed());
     }
     view.set_zxid(corral_core::ids::Zxid(view.zxid().0 + times.len() as u64));
+    let grown = resident().saturating_sub(resident_before) / times.len();
     let total: Duration = times.iter().sum();
+    let in_order = times.clone();
     times.sort_unstable();
     println!(
-        "{what}: {} creates, {} ns each, p99.9 {:?}, p99.999 {:?}, worst {:?}, {} delta bytes each (estimate)",
+        "{what}: {} creates, {} ns each, p99.9 {:?}, p99.999 {:?}, worst {:?}, {} delta bytes each by estimate, {grown} by resident memory",
         times.len(),
         total.as_nanos() / times.len() as u128,
         times[times.len() / 1000 * 999],
@@ -97,6 +124,7 @@ fn grow(view: &mut View, range: std::ops::Range<u32>, what: &str) {
         times[times.len() - 1],
         view.delta_bytes() / view.delta_len(),
     );
+    in_order
 }
 
 fn set_data(view: &mut View, paths: &[String]) {

@@ -104,6 +104,7 @@ impl ImageFault {
 
 /// The section, of `1 << bits`, in which a path is found.
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "at most SECTION_BITS_MAX bits are left")]
 pub(crate) const fn section_of(hash: u64, bits: u32) -> usize {
     debug_assert!(bits <= SECTION_BITS_MAX);
     if bits == 0 { 0 } else { (hash >> (u64::BITS - bits)) as usize }

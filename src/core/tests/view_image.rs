@@ -245,6 +245,21 @@ fn an_unknown_acl_lets_nobody_in() {
     assert_eq!(seen, 1);
 }
 
+/// Checking reaches every record: whichever path or reference is broken, the image is refused.
+#[test]
+fn every_broken_path_is_refused() {
+    let mut view = grown_view();
+    let (bytes, layout) = encode(&mut view, 3);
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"/leaf-")).collect();
+    assert_eq!(places.len(), 60);
+    for at in places {
+        let mut damaged = bytes.clone();
+        damaged[at] = 0xff;
+        let fault = Image::open(shared(&damaged), &layout).err();
+        assert!(matches!(fault, Some(ImageFault::Section { .. })), "{fault:?}");
+    }
+}
+
 #[test]
 fn nonsense_is_refused() {
     let mut random = Random(5);
@@ -253,7 +268,7 @@ fn nonsense_is_refused() {
         for _ in 0..length {
             bytes.push(u8::try_from(random.below(256)).expect("a byte"));
         }
-        let layout = ImageLayout { seed: 0, zxid: 0, sections: vec![0..length], meta: 0..length };
+        let layout = ImageLayout { seed: 0, zxid: 0, sections: std::iter::once(0..length).collect(), meta: 0..length };
         assert!(Image::open(shared(&bytes), &layout).is_err());
     }
 }

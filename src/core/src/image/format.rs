@@ -222,10 +222,10 @@ pub struct ImageSession {
 pub(crate) fn push_name(blob: &mut Vec<u8>, name: &str) {
     let mut rest = name.len();
     while rest >= 0x80 {
-        blob.push((rest & 0x7f) as u8 | 0x80);
+        blob.push(rest.to_le_bytes()[0] | 0x80);
         rest >>= 7;
     }
-    blob.push((rest & 0x7f) as u8);
+    blob.push(rest.to_le_bytes()[0]);
     blob.extend_from_slice(name.as_bytes());
 }
 
