@@ -44,8 +44,7 @@ impl RaftNode {
                 Ok(())
             }
             PeerBody::Vote { .. } => Ok(()),
-            PeerBody::TimeoutNow if self.can_campaign() => Ok(()),
-            PeerBody::TimeoutNow => Err(PeerError::Busy("cannot stand for election now")),
+            PeerBody::TimeoutNow => self.check_timeout_now(message),
             PeerBody::ReadIndex { .. } => self.check_read_request(message),
             PeerBody::ReadIndexReply { .. } => self.check_read_reply(message),
         }
@@ -122,6 +121,15 @@ impl RaftNode {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whoever takes over has the leader's whole log, so it knows term and leader.
+    fn check_timeout_now(&self, message: &PeerMessage) -> Result<(), PeerError> {
+        let raft = self.raft();
+        if raft.term != message.term.0 || raft.leader_id != message.from.0 {
+            return Err(PeerError::Stale("leadership handed over by another leader"));
+        }
+        if self.can_campaign() { Ok(()) } else { Err(PeerError::Busy("cannot stand for election now")) }
     }
 
     /// Only the leader answers; a follower would forward, and requests could go round in circles.

@@ -45,7 +45,7 @@ pub enum ConsensusError {
         /// Term of the entry before it.
         before: Term,
     },
-    /// An index beyond `limits::INDEX_MAX`.
+    /// An index beyond `limits::RESTORED_INDEX_MAX`.
     #[error("index {index} is beyond the limit")]
     TooFar {
         /// The index.

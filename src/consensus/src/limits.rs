@@ -8,8 +8,11 @@ pub const MEMBERS_MAX: usize = 64;
 /// Largest term. The term becomes the upper half of a zxid, which clients read as a signed 64-bit number.
 pub const TERM_MAX: u64 = (1 << 31) - 1;
 
-/// Largest log index. Far beyond any real log; keeps index arithmetic from overflowing on a peer's nonsense.
+/// Largest log index taken from a peer. Far beyond any real log; keeps index arithmetic from overflowing on nonsense.
 pub const INDEX_MAX: u64 = 1 << 62;
+
+/// Largest log index taken from the own disk: beyond what a peer may have led to, with room to append.
+pub const RESTORED_INDEX_MAX: u64 = (1 << 63) - 1;
 
 /// Largest number of ticks accepted for a timeout.
 pub const TICKS_MAX: u32 = 100_000;

@@ -234,7 +234,7 @@ impl Restored {
         if (self.snapshot_index == Index(0)) != (self.snapshot_term == Term(0)) {
             return Err(ConsensusError::SnapshotTerm { index: self.snapshot_index, term: self.snapshot_term });
         }
-        if self.snapshot_index.0 > limits::INDEX_MAX {
+        if self.snapshot_index.0 > limits::RESTORED_INDEX_MAX {
             return Err(ConsensusError::TooFar { index: self.snapshot_index });
         }
         let (mut index, mut term) = (self.snapshot_index.0, self.snapshot_term);
@@ -247,7 +247,7 @@ impl Restored {
             }
             (index, term) = (entry.index.0, entry.term);
         }
-        if index > limits::INDEX_MAX {
+        if index > limits::RESTORED_INDEX_MAX {
             return Err(ConsensusError::TooFar { index: Index(index) });
         }
         if self.hard_state.term < term || self.hard_state.term.0 > limits::TERM_MAX {

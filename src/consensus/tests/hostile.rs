@@ -3,6 +3,7 @@
 //! A lying peer can break agreement, which no check of a single message can prevent; what is tested here is that the
 //! node stays in one piece: entries come in order, and the driver's reports keep being accepted.
 
+#[allow(dead_code)]
 mod net;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,22 +13,22 @@ use corral_consensus::{
 };
 use net::{Disk, Random, Server};
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 500;
 const INPUTS: u64 = 1500;
 
-/// A number near `around`, or an edge.
+/// A number near `around`, or an edge; edges end a victim's useful life soon, so they are rare.
 fn near(random: &mut Random, around: u64) -> u64 {
-    match random.below(20) {
+    match random.below(400) {
         0 => 0,
         1 => u64::MAX - random.below(3),
         2 => limits::INDEX_MAX - random.below(2),
         3 => limits::TERM_MAX + 1 - random.below(3),
-        _ => (around + random.below(5)).saturating_sub(2),
+        _ => around.saturating_add(random.below(5)).saturating_sub(2),
     }
 }
 
 fn sane(random: &mut Random, around: u64) -> u64 {
-    (around + random.below(4)).saturating_sub(1)
+    around.saturating_add(random.below(4)).saturating_sub(1)
 }
 
 /// What the liar knows of its victim.
@@ -35,13 +36,14 @@ struct Known {
     term: u64,
     last: u64,
     commit: u64,
+    leader: Option<NodeId>,
 }
 
 fn entries(random: &mut Random, prev: u64, term: u64) -> Vec<Entry> {
     let mut last_term = term.saturating_sub(random.below(3));
     let count = random.below(5);
     let made = (1..=count).map(|step| {
-        last_term = (last_term + random.below(2)).min(term.max(1));
+        last_term = last_term.saturating_add(random.below(2)).min(term.max(1));
         let index = if random.below(50) == 0 { near(random, prev) } else { prev.wrapping_add(step) };
         let (kind, payload) = match random.below(12) {
             0 => (EntryKind::ConfChange, change(random).encode()),
@@ -112,8 +114,9 @@ fn body(random: &mut Random, known: &Known, term: u64) -> PeerBody {
         },
         7 => PeerBody::Heartbeat { commit: index(random), context: maybe },
         8 => PeerBody::HeartbeatReply { commit: index(random), context: maybe },
+        9 if random.chance(70) => PeerBody::TimeoutNow,
         9 => PeerBody::Snapshot { index: index(random), term: other_term(random), membership: membership(random) },
-        10 => PeerBody::TimeoutNow,
+        10 => PeerBody::AppendReply(AppendReply::Accepted { index: Index(known.last), commit: Index(known.commit) }),
         _ if random.chance(50) => PeerBody::ReadIndex { context },
         _ => PeerBody::ReadIndexReply { index: index(random), context },
     }
@@ -122,10 +125,14 @@ fn body(random: &mut Random, known: &Known, term: u64) -> PeerBody {
 fn lie(random: &mut Random, known: &Known) -> PeerMessage {
     let term = match random.below(20) {
         0 => near(random, known.term),
-        1..5 => known.term + 1,
+        1..3 => known.term.saturating_add(1),
         _ => known.term,
     };
-    let from = NodeId(if random.chance(95) { 2 + random.below(3) } else { random.below(8) });
+    let from = match random.below(20) {
+        0 => NodeId(random.below(8)),
+        1..12 => known.leader.unwrap_or(NodeId(2)),
+        _ => NodeId(2 + random.below(3)),
+    };
     let to = NodeId(if random.chance(98) { 1 } else { 2 });
     let body = body(random, known, term);
     PeerMessage { from, to, term: Term(term), body }
@@ -164,7 +171,9 @@ fn torment(seed: u64, voters: u64, tally: &mut Tally) {
             }
             _ => {
                 let node = &server.node;
-                let known = Known { term: node.term().0, last: node.last_index().0, commit: node.commit().0 };
+                let leader = node.leader().filter(|id| *id != node.id());
+                let (term, last, commit) = (node.term().0, node.last_index().0, node.commit().0);
+                let known = Known { term, last, commit, leader };
                 let message = lie(&mut random, &known);
                 match server.node.step(message) {
                     Ok(()) => tally.taken += 1,
@@ -194,7 +203,7 @@ fn drive(server: &mut Server, disk: &mut Disk, random: &mut Random, now: u64, ta
 #[test]
 fn lies_never_panic() {
     let mut tally = Tally::default();
-    for seed in 0..SEEDS {
+    for seed in net::seeds(SEEDS) {
         for voters in [1, 3] {
             let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let mut one = Tally::default();
@@ -219,7 +228,7 @@ fn lies_never_panic() {
 fn bytes_never_panic_the_decoder() {
     let mut random = Random::new(1);
     let (mut good, mut bad) = (0, 0);
-    let known = Known { term: 5, last: 20, commit: 15 };
+    let known = Known { term: 5, last: 20, commit: 15, leader: None };
     for _ in 0..20_000 {
         let message = lie(&mut random, &known);
         let mut bytes = BytesMut::new();

@@ -38,7 +38,7 @@ fn run(seed: u64, voters: u64, learners: u64, change: impl Fn(&mut Faults)) -> N
 
 fn many(voters: u64, learners: u64, change: impl Fn(&mut Faults)) -> (usize, usize, usize, usize) {
     let mut sums = (0, 0, 0, 0);
-    for seed in 0..SEEDS {
+    for seed in net::seeds(SEEDS) {
         let net = run(seed, voters, learners, &change);
         sums.0 += net.committed.len();
         sums.1 += net.reads_answered;
@@ -76,7 +76,7 @@ fn five_servers() {
 #[test]
 fn membership_changes() {
     let mut applied = 0;
-    for seed in 0..SEEDS {
+    for seed in net::seeds(SEEDS) {
         applied += run(seed, 3, 2, |faults| faults.conf_changes = true).conf_applied;
     }
     assert!(applied > 500, "the run did too little: {applied}");

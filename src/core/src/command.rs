@@ -8,7 +8,7 @@ use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use rkyv::rancor::Error;
+use rkyv::rancor::{Error, Source};
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 
@@ -145,21 +145,89 @@ impl Batch {
         Zxid(self.first_zxid)
     }
 
-    /// The bytes that go to the log.
+    /// The bytes that go to the log: the first zxid, the format's version, then the archive.
     ///
     /// # Errors
     /// When an allocation of the archive fails to be described; never for a batch within the limits.
     pub fn encode(&self) -> Result<AlignedVec, Error> {
-        rkyv::to_bytes::<Error>(self)
+        let mut bytes = AlignedVec::<16>::with_capacity(256);
+        bytes.extend_from_slice(&self.first_zxid.to_le_bytes());
+        bytes.extend_from_slice(&FORMAT.to_le_bytes());
+        rkyv::api::high::to_bytes_in::<_, Error>(self, bytes)
+    }
+
+    /// The first zxid of an encoded batch, without reading the rest; 0 when there is none.
+    pub fn zxid_of(bytes: &[u8]) -> u64 {
+        bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word))
     }
 
     /// Reads what [`Batch::encode`] wrote, checking every offset. `bytes` may have any alignment.
     ///
     /// # Errors
-    /// When the bytes are no batch.
+    /// When the bytes are no batch, or one of another format.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let mut aligned = AlignedVec::<16>::with_capacity(bytes.len());
-        aligned.extend_from_slice(bytes);
+        let (head, archive) = bytes.split_at_checked(HEAD_BYTES).unwrap_or_default();
+        if head.get(8..) != Some(&FORMAT.to_le_bytes()[..]) {
+            return Err(Error::new(WrongFormat));
+        }
+        let mut aligned = AlignedVec::<16>::with_capacity(archive.len());
+        aligned.extend_from_slice(archive);
         rkyv::from_bytes::<Self, Error>(&aligned)
+    }
+}
+
+/// Bytes in front of the archive; keeps it aligned.
+const HEAD_BYTES: usize = 16;
+/// Changes whenever the archived form of a batch does.
+const FORMAT: u64 = 1;
+
+/// The payload of a log entry is not of the format this version writes.
+#[derive(Debug)]
+struct WrongFormat;
+
+impl core::fmt::Display for WrongFormat {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("not a batch of this format")
+    }
+}
+
+impl core::error::Error for WrongFormat {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn batches_survive_the_log() {
+        let create = WriteOp::Create {
+            op: CreateOp::Ttl,
+            path: Text::from("/a"),
+            data: Some(Data::from(&b"x"[..])),
+            acl: AclSpec::List(vec![AclEntry { perms: 1, scheme: Text::from("ip"), id: Text::from("::1") }]),
+            flags: 5,
+            ttl_ms: 7,
+        };
+        let origin = Origin { server: 1, shard: ShardId(2), conn: ConnId { slot: 3, generation: 4 }, incarnation: 5 };
+        let identity = Identity { scheme: Text::from("ip"), id: Text::from("::1") };
+        let command = |kind| Command { origin: Some(origin), session: SessionId(9), identities: 0, kind };
+        let batch = Batch {
+            time: WallMillis(77),
+            first_zxid: 0x1_0000_0001,
+            features: 3,
+            identities: vec![Arc::new(vec![identity])],
+            commands: vec![command(CommandKind::Op(create)), command(CommandKind::CloseSession)],
+        };
+        let bytes = batch.encode().expect("small");
+        assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch));
+        assert_eq!(Batch::zxid_of(&bytes), 0x1_0000_0001);
+        for end in 0..bytes.len() {
+            assert!(Batch::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        for at in 0..bytes.len() {
+            let mut bad = bytes.to_vec();
+            bad[at] ^= 0xff;
+            let _ = Batch::decode(&bad);
+        }
     }
 }

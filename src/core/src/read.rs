@@ -13,7 +13,7 @@ use corral_wire::multi::{MultiKind, MultiOp, MultiRequest, MultiResponseEncoder}
 use corral_wire::records::{
     Acl, ClientInfo, ExistsRequest, GetAclRequest, GetChildrenRequest, GetDataRequest, ReplyHeader, SetWatches,
 };
-use corral_wire::vector::{ChildrenEncoder, Strings, VectorEncoder};
+use corral_wire::vector::{ChildrenEncoder, VectorEncoder};
 use corral_wire::{ErrorCode, OpCode, Reader, Writer};
 
 /// Everything a read may look at, and the one table it may add to.
@@ -192,15 +192,20 @@ impl ReadContext<'_> {
     /// Registers a reconnecting client's watches, or tells at once what changed meanwhile (protocol chapter 14.4).
     fn set_watches(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = SetWatches::decode(reader).map_err(undecodable)?;
+        let (Some(data), Some(exist), Some(child)) =
+            (request.data_watches, request.exist_watches, request.child_watches)
+        else {
+            return Err(ErrorCode::MarshallingError);
+        };
         let seen = Zxid::from_wire(request.relative_zxid.max(0));
-        for path in paths(request.data_watches) {
+        for path in data.iter().flatten() {
             let changed = |node: &NodeRef<'_>| (node.stat().mzxid > seen).then_some(EventType::NodeDataChanged);
             self.catch_up(out, Kind::Data, path, Some(EventType::NodeDeleted), changed)?;
         }
-        for path in paths(request.exist_watches) {
+        for path in exist.iter().flatten() {
             self.catch_up(out, Kind::Data, path, None, |_| Some(EventType::NodeCreated))?;
         }
-        for path in paths(request.child_watches) {
+        for path in child.iter().flatten() {
             let changed = |node: &NodeRef<'_>| (node.stat().pzxid > seen).then_some(EventType::NodeChildrenChanged);
             self.catch_up(out, Kind::Child, path, Some(EventType::NodeDeleted), changed)?;
         }
@@ -227,10 +232,6 @@ impl ReadContext<'_> {
         }
         Ok(())
     }
-}
-
-fn paths(list: Option<Strings<'_>>) -> impl Iterator<Item = &str> {
-    list.into_iter().flat_map(|list| list.iter()).flatten()
 }
 
 const fn path_of<'a>(op: &MultiOp<'a>) -> Option<&'a str> {

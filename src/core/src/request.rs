@@ -51,7 +51,7 @@ fn multi(reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
     let mut ops = Vec::with_capacity(request.len());
     for op in request.iter() {
         ops.push(match op {
-            MultiOp::Create { op, request, ttl } => create(create_op(op)?, &request, ttl)?,
+            MultiOp::Create { request, ttl, .. } => create(create_op(op.effective_op())?, &request, ttl)?,
             MultiOp::Delete(request) => delete(request)?,
             MultiOp::SetData(request) => set_data(request)?,
             MultiOp::Check(request) => WriteOp::Check { path: text(request.path)?, version: request.version },
@@ -120,7 +120,17 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
 fn op_weight(op: &WriteOp) -> usize {
     let bytes = |data: &Option<Data>| data.as_ref().map_or(0, |data| data.len());
     match op {
-        WriteOp::Create { path, data, .. } | WriteOp::SetData { path, data, .. } => path.len() + bytes(data),
-        WriteOp::Delete { path, .. } | WriteOp::SetAcl { path, .. } | WriteOp::Check { path, .. } => path.len(),
+        WriteOp::Create { path, data, acl, .. } => path.len() + bytes(data) + acl_weight(acl),
+        WriteOp::SetData { path, data, .. } => path.len() + bytes(data),
+        WriteOp::SetAcl { path, acl, .. } => path.len() + acl_weight(acl),
+        WriteOp::Delete { path, .. } | WriteOp::Check { path, .. } => path.len(),
+    }
+}
+
+fn acl_weight(acl: &AclSpec) -> usize {
+    const FIXED: usize = 32;
+    match acl {
+        AclSpec::List(list) => list.iter().map(|entry| FIXED + entry.scheme.len() + entry.id.len()).sum(),
+        AclSpec::Open | AclSpec::Missing | AclSpec::Malformed => 0,
     }
 }

@@ -201,6 +201,11 @@ impl Shard {
         }
     }
 
+    /// Bytes of proposals not taken yet; the driver takes them before they outgrow a log entry.
+    pub const fn proposal_bytes(&self) -> usize {
+        self.proposals.bytes
+    }
+
     /// The turn's proposals, if there are any.
     pub fn take_proposals(&mut self) -> Option<Proposals> {
         if self.proposals.commands.is_empty() {

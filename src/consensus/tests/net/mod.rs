@@ -423,6 +423,13 @@ impl Net {
     }
 }
 
+/// Seeds to run: as many as usual, or all in `CORRAL_SEEDS=first..end` for long runs outside CI.
+pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let Ok(asked) = std::env::var("CORRAL_SEEDS") else { return 0..usual };
+    let parts = asked.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
+    parts.expect("CORRAL_SEEDS is first..end")
+}
+
 pub(crate) fn id_of(at: usize) -> NodeId {
     NodeId(at as u64 + 1)
 }
