@@ -1,10 +1,12 @@
 //! How the process ends: the one list of exit codes, and `Fault`, the reason that travels with a code.
 //!
-//! Lives on whatever thread calls it; holds plain data only. It does not know who detects a fault nor how it is shown:
-//! `main` prints the sentence once and leaves with the code. A panic is no fault of this list: the process aborts and the
-//! supervisor sees SIGABRT.
+//! Lives on whatever thread calls it; holds plain data only. It knows the errors of storage, to give them their code, not
+//! how a fault is shown: `main` prints the sentence once and leaves with the code. A panic is no fault of this list: the
+//! process aborts and the supervisor sees SIGABRT.
 
 use std::fmt::Write as _;
+
+use corral_storage::{DiskError, ImageError, LogError};
 
 /// Declares the exit codes together with their documentation, so that code, `--help` and the reference cannot differ.
 macro_rules! exit_codes {
@@ -86,6 +88,48 @@ impl Fault {
     }
 }
 
+impl From<DiskError> for Fault {
+    fn from(error: DiskError) -> Fault {
+        let code = match error {
+            DiskError::InUse { .. } => ExitCode::DataDirLocked,
+            DiskError::Foreign { .. } | DiskError::WrongFormat { .. } => ExitCode::DataDirForeign,
+            _ => ExitCode::StorageUnavailable,
+        };
+        Fault::new(code, error.to_string())
+    }
+}
+
+impl From<LogError> for Fault {
+    fn from(error: LogError) -> Fault {
+        let code = match error {
+            LogError::SyncFailed { .. } | LogError::Poisoned => ExitCode::SyncFailed,
+            LogError::Damaged { .. } | LogError::MissingSegment { .. } | LogError::NoLog => ExitCode::DataDamaged,
+            LogError::NotASegment { .. }
+            | LogError::WrongVersion { .. }
+            | LogError::StrayFile { .. }
+            | LogError::TooManySegments { .. } => ExitCode::DataDirForeign,
+            LogError::Io { .. } | LogError::NoSpace { .. } => ExitCode::StorageUnavailable,
+            LogError::Config { .. } => ExitCode::Config,
+            _ => ExitCode::Internal,
+        };
+        Fault::new(code, error.to_string())
+    }
+}
+
+impl From<ImageError> for Fault {
+    fn from(error: ImageError) -> Fault {
+        let code = match error {
+            ImageError::Damaged { .. } | ImageError::DamagedSection { .. } => ExitCode::DataDamaged,
+            ImageError::NotAnImage { .. } | ImageError::WrongVersion { .. } | ImageError::TooManySections { .. } => {
+                ExitCode::DataDirForeign
+            }
+            ImageError::Io { .. } | ImageError::NoSpace { .. } => ExitCode::StorageUnavailable,
+            _ => ExitCode::Internal,
+        };
+        Fault::new(code, error.to_string())
+    }
+}
+
 /// The list for `--help`: one code per paragraph, as plain text.
 pub(crate) fn help_text() -> String {
     let mut text = String::from("Exit codes:\n");
@@ -129,6 +173,22 @@ mod tests {
                 "{code:?} not in the table"
             );
         }
+    }
+
+    #[test]
+    fn storage_errors_have_their_codes() {
+        let check = |fault: Fault, expect: ExitCode| assert_eq!(fault.code, expect, "{fault}");
+        let io = || std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let file = || "log-1".to_owned();
+        let path = std::path::PathBuf::from("/d");
+        check(DiskError::InUse { path: path.clone(), holder: "7".to_owned() }.into(), ExitCode::DataDirLocked);
+        check(DiskError::Foreign { path: path.clone(), found: file() }.into(), ExitCode::DataDirForeign);
+        check(DiskError::Io { path, what: "cannot open", source: io() }.into(), ExitCode::StorageUnavailable);
+        check(LogError::SyncFailed { file: file(), source: io() }.into(), ExitCode::SyncFailed);
+        check(LogError::Damaged { file: file(), offset: 5, what: file() }.into(), ExitCode::DataDamaged);
+        check(LogError::NoSpace { bytes: 5, source: io() }.into(), ExitCode::StorageUnavailable);
+        check(ImageError::DamagedSection { file: file(), section: 1, what: "x" }.into(), ExitCode::DataDamaged);
+        check(ImageError::NotAnImage { file: file() }.into(), ExitCode::DataDirForeign);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::unistd::Pid;
 
 use crate::config::Config;
+use crate::config::cores::CorePlan;
 use crate::exit::{ExitCode, Fault};
 
 /// Locked memory without which the runtime refuses to start, bytes.
@@ -37,14 +38,13 @@ pub(crate) struct Host {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Checks this host for the configuration; raises soft limits to what is needed.
+/// Checks this host for the configuration and its plan; raises soft limits to what is needed.
 ///
 /// # Errors
 /// The first thing that would keep the server from running.
-pub(crate) fn check(config: &Config) -> Result<Host, Fault> {
-    let plan = config.core_plan(&usable_cpus()?)?;
+pub(crate) fn check(config: &Config, plan: &CorePlan) -> Result<Host, Fault> {
     let executors = plan.executors.len() as u64;
-    let mut warnings = plan.warnings;
+    let mut warnings = Vec::new();
     data_dir(&config.server.data_dir)?;
     warnings.extend(memlock(raise(Resource::RLIMIT_MEMLOCK), executors, config.runtime.io_memory_bytes.into())?);
     let (connections_max, warning) =

@@ -18,9 +18,12 @@ pub(crate) struct Arguments {
     /// Print the reference of all keys in Markdown instead
     #[arg(long)]
     reference: bool,
+    /// Print a configuration file with every key at its default instead
+    #[arg(long, conflicts_with = "reference")]
+    template: bool,
 }
 
-/// Prints the effective configuration or the reference.
+/// Prints the effective configuration, the reference or the template.
 ///
 /// # Errors
 /// A `Config` fault when `serve` would refuse the configuration.
@@ -28,9 +31,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     if arguments.reference {
         return super::print(&config::reference());
     }
+    if arguments.template {
+        return super::print(&config::template());
+    }
     let loaded = arguments.config.load()?;
     let cpus = preflight::usable_cpus()?;
-    let plan = loaded.config.core_plan(&cpus)?;
+    let plan = loaded.core_plan(&cpus)?;
     let mut text = config::effective(&loaded);
     describe_plan(&mut text, &loaded.config, &plan, &cpus);
     for warning in loaded.warnings.iter().chain(&plan.warnings) {

@@ -24,8 +24,14 @@ First steps:
   corral check-config --config zoo.cfg  see what becomes of a ZooKeeper configuration
 
 Data:
-  Everything is kept in the data directory (--data-dir): images (snapshots) and the log. An acknowledged write is on
-  disk. Stop the server with SIGTERM; start it again with the same directory and it continues where it was.
+  Everything is kept in the data directory (--data-dir): images (snapshots) and the log.
+  An acknowledged write is on disk. Stop the server with SIGTERM; started again with the
+  same directory it continues where it was.
+
+Next:
+  corral check-config --template > corral.toml   a file with every key, to edit
+  corral serve --config corral.toml              serve with it
+  corral serve --help                            flags that override the file
 ";
 
 /// The command line of `corral`.
@@ -91,14 +97,56 @@ pub(crate) fn print_fault(fault: &Fault) {
     }
 }
 
-/// Writes text to standard output. A reader that went away, as in `corral ... | head`, is no fault.
+/// Writes text to standard output.
 fn print(text: &str) -> Result<(), Fault> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Fault::new(ExitCode::Internal, format!("standard output cannot be written: {error}")))
+    let mut out = Output::new();
+    out.write(text)?;
+    out.finish()
+}
+
+/// Buffered standard output. A reader that went away, as in `corral ... | head`, is no fault: the rest is not written.
+struct Output {
+    writer: io::BufWriter<io::StdoutLock<'static>>,
+    open: bool,
+}
+
+impl Output {
+    fn new() -> Output {
+        Output { writer: io::BufWriter::new(io::stdout().lock()), open: true }
+    }
+
+    /// Writes a line; false when nobody reads any more.
+    fn line(&mut self, line: &str) -> Result<bool, Fault> {
+        self.write(line)?;
+        self.write("\n")?;
+        Ok(self.open)
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Fault> {
+        if !self.open {
+            return Ok(());
         }
-        _ => Ok(()),
+        let written = self.writer.write_all(text.as_bytes());
+        self.judge(written)
+    }
+
+    fn finish(&mut self) -> Result<(), Fault> {
+        if !self.open {
+            return Ok(());
+        }
+        let flushed = self.writer.flush();
+        self.judge(flushed)
+    }
+
+    fn judge(&mut self, result: io::Result<()>) -> Result<(), Fault> {
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.open = false;
+                Ok(())
+            }
+            Err(error) => Err(Fault::new(ExitCode::Internal, format!("standard output cannot be written: {error}"))),
+        }
     }
 }
 

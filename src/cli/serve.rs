@@ -70,16 +70,15 @@ pub(crate) struct Arguments {
 /// # Errors
 /// Whatever keeps it from starting or ends it early.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
-    let Loaded { mut config, warnings, file, .. } = arguments.config.load()?;
+    let loaded = arguments.config.load()?;
+    let plan = loaded.core_plan(&preflight::usable_cpus()?)?;
+    let Loaded { mut config, warnings, file, .. } = loaded;
     let _logging = logging::start(config.server.log_level);
     if let Some(file) = file {
         tracing::info!(file = %file.display(), "configuration read");
     }
-    for warning in &warnings {
-        tracing::warn!("{warning}");
-    }
-    let host = preflight::check(&config)?;
-    for warning in &host.warnings {
+    let host = preflight::check(&config, &plan)?;
+    for warning in warnings.iter().chain(&plan.warnings).chain(&host.warnings) {
         tracing::warn!("{warning}");
     }
     config.limits.connections_max = host.connections_max;

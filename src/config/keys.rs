@@ -156,10 +156,11 @@ sections! {
     }
     /// The log: fully allocated segment files that every acknowledged write is synced to.
     log: Log {
-        /// Size of a log segment, allocated as a whole. At least four times `limits.frame_bytes_max`.
+        /// Size of a log segment, allocated as a whole; rounded down to whole pages of 4096 bytes. At least four times
+        /// `limits.frame_bytes_max`.
         segment_bytes: u64 = 64 * MIB, range(4 * MIB, GIB), "bytes";
-        /// Segments no image needs any more that are kept, newest first, for inspection; older ones are recycled.
-        segments_retained: u32 = 0, range(0, 100_000), "";
+        /// Segments no image needs any more that are kept to be used again; more are removed.
+        spare_segments_max: u16 = 2, range(1, 1000), "";
         /// A sync that takes longer than this is logged as a warning.
         sync_warning_ms: u32 = 1000, range(1, 600_000), "ms";
     }

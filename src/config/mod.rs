@@ -20,14 +20,18 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use keys::Config;
 pub(crate) use problem::Source;
-pub(crate) use reference::{effective, reference};
+pub(crate) use reference::{effective, reference, template};
 
 use crate::exit::{ExitCode, Fault};
+use cores::CorePlan;
 use problem::Draft;
 use value::{Raw, Rejection};
 
 /// Largest configuration file that is read, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Log segments are made of whole pages of this size.
+const PAGE_BYTES: u64 = 4096;
 
 /// How much larger than a request a log segment must be.
 const FRAMES_PER_SEGMENT_MIN: u64 = 4;
@@ -73,6 +77,19 @@ pub(crate) struct Loaded {
     pub(crate) file: Option<PathBuf>,
     /// What an operator should know; the server runs nevertheless.
     pub(crate) warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// As `Config::core_plan`; a fault names the file.
+    ///
+    /// # Errors
+    /// As `Config::core_plan`.
+    pub(crate) fn core_plan(&self, usable_cpus: &[u32]) -> Result<CorePlan, Fault> {
+        self.config.core_plan(usable_cpus).map_err(|fault| match &self.file {
+            Some(file) => Fault::new(fault.code, format!("{}: {}", file.display(), fault.sentence)),
+            None => fault,
+        })
+    }
 }
 
 /// The format of a configuration file.
@@ -144,9 +161,8 @@ fn detect(path: &Path, text: &str) -> Format {
 fn require(draft: &mut Draft, path: &str, zoo_key: &str, flag: &str) {
     let failed_already = draft.problems.iter().any(|problem| problem.key.starts_with(zoo_key));
     if draft.source(path) == Source::ZooKeeperDefault && !failed_already {
-        let place = draft.file.as_deref().unwrap_or(Path::new("")).display().to_string();
         let rejection = Rejection::new("the key is missing", format!("add the line, or give {flag}"));
-        draft.problems.push(problem::Problem { place, key: zoo_key.to_owned(), rejection });
+        draft.problem_at(draft.file_name(), zoo_key, rejection);
     }
 }
 
@@ -162,6 +178,7 @@ fn derive(draft: &mut Draft) {
         sessions.timeout_max_ms = tick_ms.saturating_mul(20);
         draft.sources.insert("sessions.timeout_max_ms", Source::Derived("20 x server.tick_time_ms"));
     }
+    draft.config.log.segment_bytes -= draft.config.log.segment_bytes % PAGE_BYTES;
     if draft.config.server.log_dir.as_os_str().is_empty() {
         draft.config.server.log_dir = draft.config.server.data_dir.clone();
         draft.sources.insert("server.log_dir", Source::Derived("server.data_dir"));

@@ -45,12 +45,18 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Problems and warnings gathered at most; a file can hold hundreds of thousands.
+const PROBLEMS_MAX: usize = 1000;
+const WARNINGS_MAX: usize = 100;
+
 /// A configuration being put together, and everything noticed on the way.
 pub(crate) struct Draft {
     pub(crate) config: Config,
     /// The source of every key that is not at its built-in default.
     pub(crate) sources: BTreeMap<&'static str, Source>,
+    /// At most `PROBLEMS_MAX`; with so many the rest is not looked for.
     pub(crate) problems: Vec<Problem>,
+    /// At most `WARNINGS_MAX`.
     pub(crate) warnings: Vec<String>,
     pub(crate) file: Option<PathBuf>,
 }
@@ -69,6 +75,9 @@ impl Draft {
 
     /// Sets a known key; a refused value becomes a problem at `source`, named `shown_key` as the user wrote it.
     pub(crate) fn assign(&mut self, path: &str, raw: &Raw, source: Source, shown_key: &str) {
+        if self.problems.len() >= PROBLEMS_MAX {
+            return;
+        }
         let Some(key) = keys::key(path) else {
             self.problem(&source, shown_key, unknown_key(path));
             return;
@@ -82,7 +91,28 @@ impl Draft {
     }
 
     pub(crate) fn problem(&mut self, source: &Source, key: &str, rejection: Rejection) {
-        self.problems.push(Problem { place: self.place(source), key: key.to_owned(), rejection });
+        self.problem_at(self.place(source), key, rejection);
+    }
+
+    /// As `problem`, for a place that is no line or flag.
+    pub(crate) fn problem_at(&mut self, place: String, key: &str, rejection: Rejection) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(Problem { place, key: key.to_owned(), rejection });
+        }
+    }
+
+    /// Notes a warning, unless there are too many already.
+    pub(crate) fn warn(&mut self, warning: String) {
+        match self.warnings.len() {
+            count if count < WARNINGS_MAX - 1 => self.warnings.push(warning),
+            count if count < WARNINGS_MAX => self.warnings.push("there are more warnings of this kind".to_owned()),
+            _ => {}
+        }
+    }
+
+    /// The file's name, for messages about the file as a whole.
+    pub(crate) fn file_name(&self) -> String {
+        self.file.as_deref().unwrap_or(Path::new("configuration")).display().to_string()
     }
 
     /// Where the value of a key came from.

@@ -32,12 +32,13 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Property>, BadEscape> {
             continue;
         }
         let mut logical = first.to_owned();
-        while ends_in_continuation(&logical) {
+        let mut part = first;
+        // Earlier parts end in an even number of backslashes, so only the last part needs a look.
+        while ends_in_continuation(part) {
             logical.pop();
-            match lines.next() {
-                Some((next, _)) => logical.push_str(next.trim_start_matches(is_space)),
-                None => break,
-            }
+            let Some((next, _)) = lines.next() else { break };
+            part = next.trim_start_matches(is_space);
+            logical.push_str(part);
         }
         let (key, value) = split(&logical);
         let unescape = |part: &str| unescaped(part).map_err(|reason| BadEscape { line, reason });
@@ -135,6 +136,7 @@ mod tests {
 
     #[test]
     fn continuations() {
+        check("a=1\\\\\\\n\\\nb", &[("a", "1\\b", 1)]);
         check("a=1,\\\n   2,\\\r\n3\nb=4", &[("a", "1,2,3", 1), ("b", "4", 4)]);
         check("a=1\\\\\nb=2", &[("a", "1\\", 1), ("b", "2", 2)]);
         check("a=1\\", &[("a", "1", 1)]);

@@ -18,7 +18,7 @@ const CORE: &str = "core";
 
 /// Reads a whole TOML document into the draft.
 pub(crate) fn read(text: &str, draft: &mut Draft) {
-    let lines = Lines { text };
+    let lines = &Lines::new(text);
     let document = match DeTable::parse(text) {
         Ok(document) => document,
         Err(error) => {
@@ -54,7 +54,7 @@ pub(crate) fn read_value(text: &str) -> Raw {
     }
 }
 
-fn read_section(section: &str, table: &DeTable<'_>, lines: Lines<'_>, draft: &mut Draft) {
+fn read_section(section: &str, table: &DeTable<'_>, lines: &Lines, draft: &mut Draft) {
     for (name, value) in table {
         let path = format!("{section}.{}", name.get_ref());
         let source = Source::Line(lines.of(&name.span()));
@@ -62,7 +62,7 @@ fn read_section(section: &str, table: &DeTable<'_>, lines: Lines<'_>, draft: &mu
     }
 }
 
-fn read_cores(rows: &[Spanned<DeValue<'_>>], lines: Lines<'_>, draft: &mut Draft) {
+fn read_cores(rows: &[Spanned<DeValue<'_>>], lines: &Lines, draft: &mut Draft) {
     if rows.len() > CORES_MAX {
         let source = Source::Line(rows.first().map_or(1, |row| lines.of(&row.span())));
         let reason = format!("{} rows are too many", rows.len());
@@ -86,7 +86,7 @@ fn read_cores(rows: &[Spanned<DeValue<'_>>], lines: Lines<'_>, draft: &mut Draft
 }
 
 /// One row of the per-core table; `None` once a problem was noted.
-fn read_core(table: &DeTable<'_>, line: u32, lines: Lines<'_>, draft: &mut Draft) -> Option<CoreRow> {
+fn read_core(table: &DeTable<'_>, line: u32, lines: &Lines, draft: &mut Draft) -> Option<CoreRow> {
     let problems_before = draft.problems.len();
     let mut row = CoreRow::at_line(line);
     for (name, value) in table {
@@ -142,17 +142,20 @@ fn raw(value: &DeValue<'_>) -> Raw {
 }
 
 /// Turns byte positions of a document into line numbers.
-#[derive(Clone, Copy)]
-struct Lines<'a> {
-    text: &'a str,
+struct Lines {
+    /// Positions of all line ends, ascending.
+    ends: Vec<usize>,
 }
 
-impl Lines<'_> {
-    /// The line, counted from 1, that a span begins on. Linear in the text, which is bounded.
-    fn of(self, span: &Range<usize>) -> u32 {
-        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
-        let newlines = before.iter().filter(|&&byte| byte == b'\n').count();
-        u32::try_from(newlines + 1).unwrap_or(u32::MAX)
+impl Lines {
+    fn new(text: &str) -> Lines {
+        Lines { ends: text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect() }
+    }
+
+    /// The line, counted from 1, that a span begins on.
+    fn of(&self, span: &Range<usize>) -> u32 {
+        let ends_before = self.ends.partition_point(|&end| end < span.start);
+        u32::try_from(ends_before + 1).unwrap_or(u32::MAX)
     }
 }
 

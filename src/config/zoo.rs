@@ -73,7 +73,7 @@ fn entries(text: &str, draft: &mut Draft) -> Option<Vec<Property>> {
     let mut last: BTreeMap<&str, &Property> = BTreeMap::new();
     for property in &all {
         if let Some(earlier) = last.insert(&property.key, property) {
-            draft.warnings.push(format!(
+            draft.warn(format!(
                 "{}: {} is given again; the value of line {} is not used",
                 draft.place(&Source::Line(property.line)),
                 shortened(&property.key),
@@ -193,7 +193,7 @@ fn four_letter_words(value: &str, draft: &mut Draft, source: &Source) -> Vec<Str
     let (known, unknown): (Vec<&str>, Vec<&str>) = names.partition(|name| *name == "*" || words::is_known(name));
     if !unknown.is_empty() {
         let shown: Vec<String> = unknown.iter().map(|name| shortened(name)).collect();
-        draft.warnings.push(format!("{}: no four-letter words, ignored: {}", draft.place(source), shown.join(", ")));
+        draft.warn(format!("{}: no four-letter words, ignored: {}", draft.place(source), shown.join(", ")));
     }
     known.into_iter().map(str::to_owned).collect()
 }
@@ -249,12 +249,7 @@ fn servers(draft: &mut Draft, gathered: &Gathered) {
         let reason =
             format!("{} servers make an ensemble, which this version cannot be part of", gathered.servers.len());
         let remedy = format!("keep at most one of {}", shortened(&lines.join(", ")));
-        let file = draft.file.clone().unwrap_or_default();
-        draft.problems.push(crate::config::problem::Problem {
-            place: file.display().to_string(),
-            key: "server.N".to_owned(),
-            rejection: Rejection::new(reason, remedy),
-        });
+        draft.problem_at(draft.file_name(), "server.N", Rejection::new(reason, remedy));
     } else if let Some((key, place)) = gathered.servers.first_key_value() {
         draft
             .warnings
@@ -270,5 +265,5 @@ fn warn(draft: &mut Draft, what: &str, keys: &[String]) {
     }
     let named = keys.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if keys.len() > NAMED_MAX { format!(", and {} more", keys.len() - NAMED_MAX) } else { String::new() };
-    draft.warnings.push(format!("{what}: {named}{more}"));
+    draft.warn(format!("{what}: {named}{more}"));
 }

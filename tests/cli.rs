@@ -1,0 +1,182 @@
+//! Black-box tests of the command line: the real binary, its output and its exit codes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the binary to its end in a directory.
+fn corral(dir: &Path, arguments: &[&str]) -> Output {
+    let binary = env!("CARGO_BIN_EXE_corral");
+    let run = Command::new(binary).args(arguments).current_dir(dir).stdin(Stdio::null()).output();
+    run.expect("the binary can be run")
+}
+
+/// Runs the binary and checks exit code and parts of what it prints on either stream.
+#[track_caller]
+fn check(dir: &Path, arguments: &[&str], code: i32, parts: &[&str]) -> String {
+    let output = corral(dir, arguments);
+    let shown = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {shown}");
+    for part in parts {
+        assert!(shown.contains(part), "{arguments:?} lacks {part:?}: {shown}");
+    }
+    shown
+}
+
+fn dir() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory can be made")
+}
+
+#[test]
+fn help_teaches() {
+    let dir = dir();
+    let parts = ["corral serve", "zkCli.sh -server", "Exit codes:", "--data-dir", "   3  The configuration is wrong"];
+    check(dir.path(), &["--help"], 0, &parts);
+    check(dir.path(), &[], 2, &parts);
+    check(dir.path(), &["serve", "--help"], 0, &["--config", "--data-dir", "--client-addr", "--shards", "--log-level"]);
+    check(dir.path(), &["snapshot"], 2, &["inspect"]);
+    check(dir.path(), &["version"], 0, &["corral 0.", "ZooKeeper 3.9"]);
+    check(dir.path(), &["--version"], 0, &["corral 0."]);
+}
+
+#[test]
+fn usage_errors_have_their_code() {
+    let dir = dir();
+    check(dir.path(), &["sever"], 2, &["serve"]);
+    check(dir.path(), &["serve", "--nonsense"], 2, &["--nonsense"]);
+    check(dir.path(), &["serve", "--shards", "many"], 2, &["--shards"]);
+    check(dir.path(), &["check-config", "--set", "nothing"], 2, &["give KEY=VALUE"]);
+}
+
+#[test]
+fn check_config_prints_values_sources_and_plan() {
+    let dir = dir();
+    let parts = ["client_addr = \"127.0.0.1:2181\"", "# default", "# derived: 2 x server.tick_time_ms", "shard-0"];
+    check(dir.path(), &["check-config"], 0, &parts);
+    fs::write(dir.path().join("zoo.cfg"), "tickTime=2000\ndataDir=/z\nclientPort=2199\ninitLimit=5\n")
+        .expect("writable");
+    let parts =
+        ["client_addr = \"0.0.0.0:2199\"", "# zoo.cfg:3", "# warning: zoo.cfg keys without a meaning", "initLimit"];
+    check(dir.path(), &["check-config", "--config", "zoo.cfg"], 0, &parts);
+    let shown =
+        check(dir.path(), &["check-config", "--shards", "4", "--set", "server.tick_time_ms=100"], 0, &["# --shards"]);
+    assert!(shown.contains("shard-3"), "{shown}");
+    check(dir.path(), &["check-config", "--reference"], 0, &["# Configuration reference", "| `frame_bytes_max` |"]);
+    assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 1, "check-config leaves no file behind");
+}
+
+#[test]
+fn configuration_errors_have_their_code_and_place() {
+    let dir = dir();
+    fs::write(dir.path().join("c.toml"), "[server]\ntick_tme_ms = 5\n[limits]\nsessions_max = \"x\"\n")
+        .expect("writable");
+    for command in ["check-config", "serve"] {
+        let parts =
+            ["corral: c.toml:2: server.tick_tme_ms: the key", "did you mean", "corral: c.toml:4: limits.sessions_max"];
+        check(dir.path(), &[command, "--config", "c.toml"], 3, &parts);
+        check(dir.path(), &[command, "--config", "missing.toml"], 3, &["missing.toml cannot be read"]);
+        check(dir.path(), &[command, "--client-addr", "nowhere"], 3, &["--client-addr: server.client_addr"]);
+    }
+    fs::write(dir.path().join("c.toml"), "[[core]]\ncpu = 8000\nrole = \"shard\"\n").expect("writable");
+    check(dir.path(), &["serve", "--config", "c.toml"], 3, &["cpu = 8000 is not among the CPUs"]);
+}
+
+#[test]
+fn a_busy_port_has_its_code() {
+    let dir = dir();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    check(dir.path(), &["serve", "--client-addr", &address], 9, &["is in use by another program", &address]);
+}
+
+#[test]
+fn directories_that_are_not_ours_have_their_code() {
+    let dir = dir();
+    fs::create_dir_all(dir.path().join("zk/version-2")).expect("writable");
+    check(dir.path(), &["serve", "--data-dir", "zk"], 5, &["holds data of ZooKeeper", "--data-dir"]);
+    check(dir.path(), &["log", "dump", "zk"], 5, &["not a corral data directory"]);
+    check(dir.path(), &["log", "dump", "nowhere"], 7, &["nowhere"]);
+    check(dir.path(), &["snapshot", "inspect", "nowhere"], 7, &["nowhere: is no file"]);
+}
+
+/// Runs the binary below a shell that first lowers a limit.
+fn limited(dir: &Path, limit: &str) -> Output {
+    let script = format!("ulimit {limit} && exec \"$0\" serve --client-addr 127.0.0.1:0");
+    let run = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_corral")]).current_dir(dir).output();
+    run.expect("sh can be run")
+}
+
+#[test]
+fn low_limits_have_their_codes() {
+    let dir = dir();
+    let check = |limit: &str, code: i32, part: &str| {
+        let output = limited(dir.path(), limit);
+        let shown = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{shown}");
+        assert!(shown.contains(part), "{shown}");
+    };
+    check("-l 64", 11, "limited to 64 KiB, but io_uring needs at least 512 KiB");
+    check("-n 40", 12, "open files (RLIMIT_NOFILE) are limited to 40");
+    assert!(!dir.path().join("data").exists(), "a refused start leaves no data directory");
+}
+
+mod storage {
+    use super::{check, dir};
+    use corral_storage::{Entry, ImageHead, ImageWriter, Log, LogConfig, MmapDisk, Record, SyncRecipe, image_name};
+    use std::fs;
+    use std::path::Path;
+
+    fn write_log(path: &Path) {
+        let disk = MmapDisk::open(path, SyncRecipe::default()).expect("the directory is new");
+        let config = LogConfig { segment_bytes: 1 << 20, ..LogConfig::default() };
+        let (mut log, _) = Log::open(disk, config, &mut |_| {}).expect("the log is new");
+        let entry = Entry { term: 3, index: 1, first_zxid: 0x5_0000_0001, payload: &[7; 100] };
+        log.append(&[Record::Entry(entry)]).expect("there is space");
+        log.sync().expect("the disk syncs");
+    }
+
+    #[test]
+    fn log_dump_prints_every_record() {
+        let dir = dir();
+        let path = dir.path().join("data");
+        write_log(&path);
+        let parts =
+            ["segment 1048576 bytes", "Start: ", "Entry: term 3, index 1, zxid 0x500000001", "1 segments, 2 records"];
+        check(dir.path(), &["log", "dump", "data"], 0, &parts);
+    }
+
+    #[test]
+    fn snapshot_inspect_checks_every_section() {
+        let dir = dir();
+        let path = dir.path().join("data");
+        let disk = MmapDisk::open(&path, SyncRecipe::default()).expect("the directory is new");
+        let head = ImageHead { zxid: 0x5_0000_0007, term: 5, index: 9, seed: 1 };
+        let mut writer = ImageWriter::begin(&disk, head, None).expect("there is space");
+        writer.section(1, &[1; 1000]).expect("there is space");
+        writer.section(2, &[2; 1000]).expect("there is space");
+        writer.finish().expect("the disk syncs");
+        let file = path.join(image_name(head.zxid));
+        let name = file.to_str().expect("the name is ASCII");
+        let parts = ["zxid 0x500000007, term 5, index 9, 2 sections", "section    1 kind   2", "checksum ok"];
+        check(dir.path(), &["snapshot", "inspect", "data"], 0, &parts);
+        check(dir.path(), &["snapshot", "inspect", name], 0, &parts);
+        let mut bytes = fs::read(&file).expect("the file is readable");
+        let at = bytes.windows(9).position(|window| window == [2; 9]).expect("section 1 is in the file");
+        bytes[at] ^= 1;
+        fs::write(&file, bytes).expect("the file is writable");
+        check(
+            dir.path(),
+            &["snapshot", "inspect", "data"],
+            6,
+            &["section 1 damaged", "DAMAGED: the checksum", "checksum ok"],
+        );
+    }
+
+    #[test]
+    fn an_empty_data_directory_has_no_image() {
+        let dir = dir();
+        write_log(&dir.path().join("data"));
+        check(dir.path(), &["snapshot", "inspect", "data"], 7, &["holds no image yet"]);
+    }
+}
