@@ -291,7 +291,10 @@ impl Disk for SimDisk {
         let mut state = self.lock();
         state.step()?;
         let id = state.find(name)?;
-        let bytes = state.file(id)?.cached.clone();
+        let file = state.file(id)?;
+        // Whoever opens it stores again what it goes on from (recovery does), so that later syncs are true.
+        file.lying = false;
+        let bytes = file.cached.clone();
         let life = state.life;
         drop(state);
         Ok(SimSegment { disk: self.clone(), id, life, bytes })

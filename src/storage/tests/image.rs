@@ -1,0 +1,204 @@
+//! Image files: round trip, order, purge, and damage to every byte of header, table and sections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use corral_storage::{Disk, ImageError, ImageFile, ImageHead, ImageWriter, SimDisk, image_name, list_images, purge};
+
+const HEAD: ImageHead = ImageHead { zxid: 0x2_0000_0007, term: 2, index: 40, seed: 0xFEED };
+
+fn sections() -> Vec<(u32, Vec<u8>)> {
+    let section = |seed: u32, bytes: u32| (0..bytes).map(|n| (n.wrapping_mul(seed) >> 3).to_le_bytes()[0]).collect();
+    vec![(1, section(3, 100)), (2, section(5, 999)), (2, Vec::new()), (2, section(7, 64)), (3, section(9, 1))]
+}
+
+fn write<D: Disk>(disk: &D, zxid: u64) -> String {
+    let mut writer = ImageWriter::begin(disk, ImageHead { zxid, ..HEAD }, None).expect("begins");
+    for (kind, content) in sections() {
+        writer.section(kind, &content).expect("writes");
+    }
+    writer.finish().expect("finishes").file
+}
+
+fn read_all(disk: &SimDisk, name: &str) -> Result<Vec<(u32, Vec<u8>)>, ImageError> {
+    let image = ImageFile::open(disk, name)?;
+    assert_eq!(image.head(), ImageHead { zxid: image.head().zxid, ..HEAD });
+    let mut found = Vec::new();
+    for section in 0..image.section_count() {
+        image.verify_section(section)?;
+        let content = image.section(section).expect("counted");
+        assert_eq!(content.as_ptr().align_offset(64), 0);
+        let range = image.section_range(section).expect("counted");
+        assert_eq!(&image.bytes().as_slice()[range], content);
+        found.push((image.section_kind(section).expect("counted"), content.to_vec()));
+    }
+    Ok(found)
+}
+
+#[test]
+fn sections_come_back_aligned_and_in_order() {
+    let disk = SimDisk::new();
+    let name = write(&disk, HEAD.zxid);
+    assert_eq!(name, image_name(HEAD.zxid));
+    assert_eq!(read_all(&disk, &name).expect("reads"), sections());
+    let image = ImageFile::open(&disk, &name).expect("opens");
+    assert!(image.section(99).is_none() && image.verify_section(99).is_err());
+}
+
+#[test]
+fn every_damage_is_refused_or_meaningless() {
+    let disk = SimDisk::new();
+    let name = write(&disk, HEAD.zxid);
+    let whole = disk.content(&name).expect("written");
+    let (mut cases, mut refused) = (0, 0);
+    let mut check = |content: Vec<u8>, what: &str| {
+        cases += 1;
+        disk.place(&name, content);
+        match read_all(&disk, &name) {
+            Ok(found) => assert_eq!(found, sections(), "{what}: WRONG READ"),
+            Err(error) => {
+                refused += 1;
+                assert!(error.to_string().contains(&name), "{error}");
+            }
+        }
+    };
+    for at in 0..whole.len() {
+        // Most of the header page is padding.
+        if (200..4000).contains(&at) {
+            continue;
+        }
+        let old = whole[at];
+        for value in (0..8).map(|bit| old ^ (1 << bit)).chain([0, 0xFF]) {
+            let mut content = whole.clone();
+            content[at] = value;
+            check(content, &format!("byte {at} {old:#x} -> {value:#x}"));
+        }
+    }
+    for length in 0..whole.len() {
+        check(whole[..length].to_vec(), &format!("cut to {length}"));
+    }
+    for page in 0..whole.len() / 4096 {
+        for fill in [0, 0xFF] {
+            let mut content = whole.clone();
+            content[page * 4096..(page + 1) * 4096].fill(fill);
+            check(content, &format!("page {page} filled with {fill}"));
+        }
+    }
+    check([whole.clone(), vec![0]].concat(), "one byte more");
+    println!("image: {cases} damages, {refused} refused, 0 wrong reads, 0 panics");
+    assert!(refused > cases / 2);
+}
+
+#[test]
+fn a_damaged_section_is_named_and_the_others_stay_good() {
+    let disk = SimDisk::new();
+    let name = write(&disk, HEAD.zxid);
+    let mut content = disk.content(&name).expect("written");
+    let range = ImageFile::open(&disk, &name).expect("opens").section_range(1).expect("is there");
+    content[range.start + 5] ^= 4;
+    disk.place(&name, content);
+    let image = ImageFile::open(&disk, &name).expect("header and table are good");
+    let outcomes: Vec<_> = (0..image.section_count()).map(|section| image.verify_section(section).is_ok()).collect();
+    assert_eq!(outcomes, [true, false, true, true, true]);
+    let error = image.verify_section(1).expect_err("damaged");
+    assert!(matches!(error, ImageError::DamagedSection { section: 1, .. }), "{error}");
+}
+
+#[test]
+fn an_image_under_another_name_or_of_another_kind_is_refused() {
+    let disk = SimDisk::new();
+    let name = write(&disk, 5);
+    disk.place(&image_name(6), disk.content(&name).expect("written"));
+    assert!(matches!(ImageFile::open(&disk, &image_name(6)), Err(ImageError::Damaged { .. })));
+    disk.place(&image_name(7), vec![b'x'; 8192]);
+    assert!(matches!(ImageFile::open(&disk, &image_name(7)), Err(ImageError::NotAnImage { .. })));
+    disk.place(&image_name(8), Vec::new());
+    assert!(matches!(ImageFile::open(&disk, &image_name(8)), Err(ImageError::Damaged { .. })));
+    assert!(matches!(ImageFile::open(&disk, &image_name(9)), Err(ImageError::Io { .. })));
+}
+
+#[test]
+fn images_are_listed_newest_first_and_purged_oldest_first() {
+    let disk = SimDisk::new();
+    for zxid in [3, 0x1_0000_0000, 7] {
+        write(&disk, zxid);
+    }
+    disk.place("image-1.img", vec![]);
+    disk.place("image-0000000000000009.img.tmp", vec![1]);
+    let zxids = |disk: &SimDisk| list_images(disk).expect("lists").iter().map(|image| image.zxid).collect::<Vec<_>>();
+    assert_eq!(zxids(&disk), [0x1_0000_0000, 7, 3]);
+    assert_eq!(purge(&disk, 2).expect("purges"), 1);
+    assert_eq!(purge(&disk, 0).expect("keeps one"), 1);
+    assert_eq!(zxids(&disk), [0x1_0000_0000]);
+    assert!(disk.content("image-0000000000000009.img.tmp").is_none());
+}
+
+#[test]
+fn a_dropped_writer_leaves_nothing() {
+    let disk = SimDisk::new();
+    let mut writer = ImageWriter::begin(&disk, HEAD, None).expect("begins");
+    writer.section(1, &[1; 5000]).expect("writes");
+    drop(writer);
+    assert_eq!(disk.list().expect("lists"), Vec::<String>::new());
+}
+
+#[test]
+fn the_writer_works_in_bounded_pieces_with_the_pace_hook_between() {
+    let disk = SimDisk::new();
+    let largest = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&largest);
+    let pace = Box::new(move |bytes| {
+        seen.fetch_max(bytes, Ordering::Relaxed);
+    });
+    let mut writer = ImageWriter::begin(&disk, HEAD, Some(pace)).expect("begins");
+    writer.section(1, &vec![7; 5 << 20]).expect("writes");
+    let name = writer.finish().expect("finishes").file;
+    assert_eq!(largest.load(Ordering::Relaxed), 1 << 20);
+    ImageFile::open(&disk, &name).expect("opens").verify_section(0).expect("is whole");
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_image() {
+    let disk = SimDisk::new();
+    let old = write(&disk, 1);
+    disk.limit_space(Some(9000));
+    let mut writer = ImageWriter::begin(&disk, HEAD, None).expect("begins");
+    assert!(matches!(writer.section(1, &[1; 9000]), Err(ImageError::NoSpace { .. })));
+    drop(writer);
+    assert_eq!(disk.list().expect("lists"), [old.clone()]);
+    read_all(&disk, &old).expect("reads");
+}
+
+#[test]
+fn a_power_cut_at_any_step_leaves_a_whole_image_or_none() {
+    for step in 0.. {
+        let mut stopped = false;
+        for seed in 0..20 {
+            let disk = SimDisk::new();
+            let old = write(&disk, 1);
+            disk.stop_at_step(step);
+            let outcome = (|| -> Result<(), ImageError> {
+                let mut writer = ImageWriter::begin(&disk, HEAD, None)?;
+                for (kind, content) in sections() {
+                    writer.section(kind, &content)?;
+                }
+                writer.finish()?;
+                purge(&disk, 1).map_err(|source| ImageError::Io { file: String::new(), what: "purge", source })?;
+                Ok(())
+            })();
+            stopped = outcome.is_err();
+            disk.crash(seed);
+            let images = list_images(&disk).expect("lists");
+            assert!(!images.is_empty(), "step {step} seed {seed}");
+            for image in &images {
+                assert_eq!(read_all(&disk, &image.file).expect("whole"), sections(), "step {step} seed {seed}");
+            }
+            let finished = images[0].zxid == HEAD.zxid;
+            assert!(finished || (images[0].file == old && stopped), "step {step} seed {seed}");
+        }
+        if !stopped {
+            assert!(step > 10);
+            break;
+        }
+    }
+}

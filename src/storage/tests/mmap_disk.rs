@@ -1,0 +1,137 @@
+//! The real disk: lock, format marker, mapped segments and images in a real directory.
+
+mod common;
+
+use std::fs;
+
+use common::{OwnedEntry, entries, open};
+use corral_storage::{
+    Disk, DiskError, Dump, DumpItem, ImageFile, ImageHead, ImageWriter, Log, LogConfig, LogError, MmapDisk, Segment,
+    SyncRecipe,
+};
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory can be made")
+}
+
+#[test]
+fn a_log_and_an_image_survive_in_a_real_directory() {
+    for recipe in [SyncRecipe::Msync, SyncRecipe::Fdatasync] {
+        let place = directory();
+        let path = place.path().join("new/data");
+        let disk = MmapDisk::open(&path, recipe).expect("opens");
+        let (mut log, _) = open(&disk).expect("a new log");
+        let made: Vec<_> = (1..=200).map(|index| OwnedEntry::made(1, index, 250)).collect();
+        for entry in &made {
+            log.append(&[entry.record()]).expect("appends");
+        }
+        log.sync().expect("syncs");
+        log.watermark_when_idle().expect("writes");
+        log.trim_before(150).expect("trims");
+        let head = ImageHead { zxid: 9, term: 1, index: 120, seed: 3 };
+        let mut writer = ImageWriter::begin(&disk, head, None).expect("begins");
+        writer.section(4, &[1, 2, 3]).expect("writes");
+        let image = writer.finish().expect("finishes");
+        drop((log, disk));
+
+        let disk = MmapDisk::open(&path, recipe).expect("opens again");
+        let (log, recovered) = open(&disk).expect("opens");
+        assert_eq!(recovered.last_index, 200);
+        assert!((2..=150).contains(&recovered.first_index));
+        assert_eq!(entries(&log).expect("reads"), made[recovered.first_index as usize - 1..]);
+        let image = ImageFile::open(&disk, &image.file).expect("opens");
+        image.verify_section(0).expect("whole");
+        assert_eq!((image.section(0), image.head()), (Some(&[1, 2, 3][..]), head));
+    }
+}
+
+#[test]
+fn two_servers_never_share_a_directory() {
+    let place = directory();
+    let first = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
+    let kept = first.clone();
+    drop(first);
+    let error = MmapDisk::open(place.path(), SyncRecipe::default()).expect_err("is locked");
+    let text = error.to_string();
+    assert!(matches!(error, DiskError::InUse { .. }) && text.contains(&std::process::id().to_string()), "{text}");
+    drop(kept);
+    MmapDisk::open(place.path(), SyncRecipe::default()).expect("the last handle let go of it");
+}
+
+#[test]
+fn a_foreign_directory_is_refused_and_left_alone() {
+    let place = directory();
+    fs::write(place.path().join("thesis.tex"), "precious").expect("writes");
+    let error = MmapDisk::open(place.path(), SyncRecipe::default()).expect_err("foreign");
+    assert!(matches!(error, DiskError::Foreign { .. }), "{error}");
+    assert!(matches!(MmapDisk::open_read_only(place.path()), Err(DiskError::Foreign { .. })));
+    let left: Vec<_> =
+        fs::read_dir(place.path()).expect("lists").map(|entry| entry.expect("reads").file_name()).collect();
+    assert_eq!(left, ["thesis.tex"]);
+    assert!(MmapDisk::open_read_only(directory().path()).is_err(), "an empty directory has nothing to look at");
+
+    for (text, name) in [("corral data directory, format 2\n", "newer"), ("", "empty"), ("\u{fffd}", "odd")] {
+        let place = directory();
+        fs::write(place.path().join("FORMAT"), text).expect("writes");
+        let error = MmapDisk::open(place.path(), SyncRecipe::default()).expect_err(name);
+        assert!(matches!(error, DiskError::WrongFormat { .. }), "{name}: {error}");
+    }
+    let file = place.path().join("thesis.tex");
+    assert!(matches!(MmapDisk::open(&file, SyncRecipe::default()), Err(DiskError::Io { .. })));
+}
+
+#[test]
+fn a_mount_point_counts_as_empty_and_unfinished_files_go() {
+    let place = directory();
+    fs::create_dir(place.path().join("lost+found")).expect("makes");
+    let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
+    drop(disk);
+    fs::write(place.path().join("image-0000000000000001.img.tmp"), "half").expect("writes");
+    let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
+    assert!(disk.list().expect("lists").iter().all(|name| !name.ends_with(".tmp")));
+}
+
+#[test]
+fn a_segment_is_allocated_whole_and_zero() {
+    use std::os::unix::fs::MetadataExt;
+    let place = directory();
+    let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
+    let mut segment = disk.create_segment("spare-x", 1 << 20).expect("makes");
+    assert!(segment.bytes().len() == 1 << 20 && segment.bytes().iter().all(|&byte| byte == 0));
+    let blocks = fs::metadata(place.path().join("spare-x")).expect("is there").blocks();
+    assert!(blocks * 512 >= 1 << 20, "{blocks} blocks");
+    segment.bytes_mut()[5000] = 7;
+    segment.sync(5000, 5001).expect("syncs");
+    assert_eq!(fs::read(place.path().join("spare-x")).expect("reads")[5000], 7);
+    assert!(disk.create_segment("spare-x", 1 << 20).is_err(), "never replaces a file");
+}
+
+#[test]
+fn looking_on_needs_no_lock_and_changes_nothing() {
+    let place = directory();
+    let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
+    let (mut log, _) = open(&disk).expect("a new log");
+    log.append(&[OwnedEntry::made(1, 1, 10).record()]).expect("appends");
+    let look = MmapDisk::open_read_only(place.path()).expect("opens beside the server");
+    let records = Dump::new(look.clone()).expect("lists").filter(|item| matches!(item, DumpItem::Record(_))).count();
+    assert_eq!(records, 2);
+    assert!(look.open_segment("log-0000000000000001.seg").is_err());
+    assert!(look.create_segment("spare-9", 1 << 14).is_err());
+    assert!(
+        look.write_file("x", b"x").is_err() && look.remove("FORMAT").is_err() && look.rename("FORMAT", "y").is_err()
+    );
+    assert!(Log::open(look, LogConfig::default(), &mut |_| {}).is_err());
+}
+
+#[test]
+fn shortened_and_empty_files_are_typed_errors() {
+    let place = directory();
+    drop(open(&MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens")).expect("a new log"));
+    let segment = place.path().join("log-0000000000000001.seg");
+    for bytes in [12_288, 4097, 1, 0] {
+        fs::File::options().write(true).open(&segment).expect("opens").set_len(bytes).expect("shortens");
+        let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
+        let error = open(&disk).err().expect("refused");
+        assert!(matches!(error, LogError::Damaged { .. }), "{bytes} bytes: {error}");
+    }
+}
