@@ -1,8 +1,8 @@
 //! How the process ends: the one list of exit codes, and `Fault`, the reason that travels with a code.
 //!
-//! Lives on whatever thread calls it; holds plain data only. It knows the errors of storage, to give them their code, not
-//! how a fault is shown: `main` prints the sentence once and leaves with the code. A panic is no fault of this list: the
-//! process aborts and the supervisor sees SIGABRT.
+//! Lives on whatever thread calls it; holds plain data only. It knows the errors of storage, to give them their code,
+//! not how a fault is shown: `main` prints the sentence once and leaves with the code. A panic is no fault of this
+//! list: the process aborts and the supervisor sees SIGABRT.
 
 use std::fmt::Write as _;
 
@@ -45,8 +45,8 @@ exit_codes! {
     DataDamaged = 6,
     /// The disk refused a file operation other than a sync: missing permission, no space, read-only file system.
     StorageUnavailable = 7,
-    /// A sync to disk failed; the server stopped at once because nothing written since then can be trusted. Restart replays
-    /// what is truly on disk; look at the disk first.
+    /// A sync to disk failed; the server stopped at once because nothing written since then can be trusted. Restart
+    /// replays what is truly on disk; look at the disk first.
     SyncFailed = 8,
     /// The client address cannot be listened on: port in use, address not on this host, or no permission.
     ListenFailed = 9,

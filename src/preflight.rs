@@ -1,7 +1,8 @@
 //! Checks of the host before anything starts: locked memory, open files, io_uring, CPUs, the data directory.
 //!
-//! The main thread, before any other. Each refusal is one sentence that says what to change, with numbers, and has its own exit code:
-//! the runtime itself would panic or give an error nobody understands. It does not open the data directory nor listen.
+//! The main thread, before any other. Each refusal is one sentence that says what to change, with numbers, and has its
+//! own exit code: the runtime itself would panic or give an error nobody understands. It does not open the data
+//! directory nor listen.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +20,8 @@ use crate::exit::{ExitCode, Fault};
 
 /// Locked memory without which the runtime refuses to start, bytes.
 const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
-/// Open files the server needs besides connections: per executor, rings and eventfds; and in all, log, images, standard streams.
+/// Open files the server needs besides connections: per executor, rings and eventfds; and in all, log, images, standard
+/// streams.
 const NOFILE_PER_EXECUTOR: u64 = 16;
 const NOFILE_RESERVE: u64 = 64;
 /// Connections below which a start makes no sense.
@@ -81,7 +83,8 @@ fn raise(resource: Resource) -> rlim_t {
 fn memlock(limit: u64, executors: u64, io_memory_bytes: u64) -> Result<Option<String>, Fault> {
     let wanted = executors.saturating_mul(MEMLOCK_BYTES_MIN.saturating_add(io_memory_bytes));
     let remedy = format!(
-        "allow {} KiB: LimitMEMLOCK={wanted} in a systemd unit, `ulimit -l {}` in a shell, or --ulimit memlock={wanted} for a container",
+        "allow {} KiB: LimitMEMLOCK={wanted} in a systemd unit, `ulimit -l {}` in a shell, or --ulimit \
+        memlock={wanted} for a container",
         wanted / 1024,
         wanted / 1024
     );
@@ -104,7 +107,8 @@ fn nofile(limit: u64, executors: u64, configured: u64) -> Result<(u32, Option<St
     let possible = limit.saturating_sub(reserve);
     if possible < CONNECTIONS_MIN {
         let sentence = format!(
-            "open files (RLIMIT_NOFILE) are limited to {limit}, but {executors} executors and {CONNECTIONS_MIN} connections need {}; raise \
+            "open files (RLIMIT_NOFILE) are limited to {limit}, but {executors} executors and {CONNECTIONS_MIN} \
+            connections need {}; raise \
              LimitNOFILE= in the systemd unit, or `ulimit -n` in a shell",
             reserve + CONNECTIONS_MIN
         );
@@ -113,7 +117,8 @@ fn nofile(limit: u64, executors: u64, configured: u64) -> Result<(u32, Option<St
     let wanted = if configured == 0 { possible.min(CONNECTIONS_MAX) } else { configured };
     let warning = (wanted > possible).then(|| {
         format!(
-            "limits.connections_max is {configured}, but open files (RLIMIT_NOFILE) are limited to {limit}, so {possible} connections are \
+            "limits.connections_max is {configured}, but open files (RLIMIT_NOFILE) are limited to {limit}, so \
+            {possible} connections are \
              served; raise LimitNOFILE= or `ulimit -n` to {}",
             configured.saturating_add(reserve)
         )
@@ -147,28 +152,40 @@ fn read_sysctl(name: &str) -> String {
 /// Why `io_uring_setup` failed and what to change. `disabled` is the value of `kernel.io_uring_disabled`.
 fn io_uring_fault(error: &io::Error, disabled: &str) -> Fault {
     let (code, sentence) = match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOSYS) => {
-            (ExitCode::IoUringMissing, format!("this kernel has no io_uring; run Linux {KERNEL_MIN} or newer with CONFIG_IO_URING"))
-        }
+        Some(Errno::ENOSYS) => (
+            ExitCode::IoUringMissing,
+            format!(
+                "this kernel has no io_uring; run Linux {KERNEL_MIN} or newer with \
+            CONFIG_IO_URING"
+            ),
+        ),
         Some(Errno::EPERM | Errno::EACCES) if matches!(disabled, "1" | "2") => (
             ExitCode::IoUringMissing,
-            format!("io_uring is switched off on this host (kernel.io_uring_disabled = {disabled}); run `sysctl -w kernel.io_uring_disabled=0`"),
+            format!(
+                "io_uring is switched off on this host (kernel.io_uring_disabled = {disabled}); run `sysctl -w \
+            kernel.io_uring_disabled=0`"
+            ),
         ),
         Some(Errno::EPERM | Errno::EACCES) => (
             ExitCode::IoUringMissing,
-            "io_uring is forbidden to this process, most likely by a container's seccomp profile; allow io_uring_setup, io_uring_enter and \
+            "io_uring is forbidden to this process, most likely by a container's seccomp profile; allow \
+            io_uring_setup, io_uring_enter and \
              io_uring_register there, or run with --security-opt seccomp=unconfined"
                 .to_owned(),
         ),
         Some(Errno::ENOMEM) => (
             ExitCode::MemlockTooLow,
-            "the kernel has no locked memory left for io_uring (ENOMEM); raise RLIMIT_MEMLOCK (`ulimit -l`, LimitMEMLOCK=), or stop other \
+            "the kernel has no locked memory left for io_uring (ENOMEM); raise RLIMIT_MEMLOCK (`ulimit -l`, \
+            LimitMEMLOCK=), or stop other \
              users of io_uring of the same account"
                 .to_owned(),
         ),
-        Some(Errno::EMFILE | Errno::ENFILE) => {
-            (ExitCode::NofileTooLow, "no more files can be opened (RLIMIT_NOFILE); raise `ulimit -n` or LimitNOFILE=".to_owned())
-        }
+        Some(Errno::EMFILE | Errno::ENFILE) => (
+            ExitCode::NofileTooLow,
+            "no more files can be opened (RLIMIT_NOFILE); raise `ulimit -n` or \
+            LimitNOFILE="
+                .to_owned(),
+        ),
         _ => (ExitCode::IoUringMissing, format!("io_uring cannot be set up: {error}; run Linux {KERNEL_MIN} or newer")),
     };
     Fault::new(code, sentence)
@@ -181,7 +198,8 @@ fn data_dir(path: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let sentence = format!(
-        "the data directory {} holds data of ZooKeeper ({}), which this version does not import; give an empty directory with --data-dir",
+        "the data directory {} holds data of ZooKeeper ({}), which this version does not import; give an empty \
+        directory with --data-dir",
         path.display(),
         theirs.display()
     );
@@ -193,7 +211,8 @@ pub(crate) fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
     let sentence = match error.kind() {
         io::ErrorKind::AddrInUse => {
             format!(
-                "{address} is in use by another program; stop it (`ss -ltnp` shows it), or choose another with --client-addr"
+                "{address} is in use by another program; stop it (`ss -ltnp` shows it), or choose another with \
+                --client-addr"
             )
         }
         io::ErrorKind::AddrNotAvailable => {
@@ -203,7 +222,8 @@ pub(crate) fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
         }
         io::ErrorKind::PermissionDenied => {
             format!(
-                "{address} needs a privilege; choose a port above 1023 with --client-addr, or grant CAP_NET_BIND_SERVICE"
+                "{address} needs a privilege; choose a port above 1023 with --client-addr, or grant \
+                CAP_NET_BIND_SERVICE"
             )
         }
         _ => format!("{address} cannot be listened on: {error}; choose another with --client-addr"),

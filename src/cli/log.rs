@@ -1,7 +1,8 @@
-//! `corral log dump`: prints the records of a log directory, also of a damaged one. The main thread only; reads, never writes.
+//! `corral log dump`: prints the records of a log directory, also of a damaged one. The main thread only; reads, never
+//! writes.
 //!
-//! It judges nothing: an unfinished record at the end is what a power failure leaves, and only the server's recovery knows
-//! whether it had been acknowledged.
+//! It judges nothing: an unfinished record at the end is what a power failure leaves, and only the server's recovery
+//! knows whether it had been acknowledged.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -90,7 +91,8 @@ fn line(item: &DumpItem) -> String {
         DumpItem::Gap { file, offset, bytes, zero: true } => format!("{file} {offset:>10} free, {bytes} bytes"),
         DumpItem::Gap { file, offset, bytes, zero: false } => {
             format!(
-                "{file} {offset:>10} no record, {bytes} bytes: an earlier use of the file, an unfinished record, or damage"
+                "{file} {offset:>10} no record, {bytes} bytes: an earlier use of the file, an unfinished record, or \
+                damage"
             )
         }
         DumpItem::Unreadable { file, error } => format!("{file} CANNOT BE READ: {error}"),

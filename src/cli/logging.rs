@@ -1,7 +1,7 @@
 //! Logging: one line per event on standard error, written by a thread of its own so that no core waits for a terminal.
 //!
-//! Set up once on the main thread. Control characters from clients cannot break a line or colour a terminal: they are escaped.
-//! When the reader is slower than the server, lines are dropped and never block.
+//! Set up once on the main thread. Control characters from clients cannot break a line or colour a terminal: they are
+//! escaped. When the reader is slower than the server, lines are dropped and never block.
 
 use std::io::{self, IsTerminal as _, Write};
 

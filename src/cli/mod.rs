@@ -1,6 +1,7 @@
 //! The command line: one file per sub-command, help that teaches, and plain output to the standard streams.
 //!
-//! The main thread only. It turns arguments into calls and faults into one message; it does not know how the server works.
+//! The main thread only. It turns arguments into calls and faults into one message; it does not know how the server
+//! works.
 
 mod check_config;
 mod log;

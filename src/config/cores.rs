@@ -1,7 +1,7 @@
 //! Which executor runs where: the per-core table, and the plan derived from it or from the number of CPUs.
 //!
-//! Pure arithmetic at start-up. It does not look at the machine (the caller passes the CPUs it may use) and starts nothing.
-//! An executor is one thread with one io_uring reactor; the log sync and control threads are plain threads.
+//! Pure arithmetic at start-up. It does not look at the machine (the caller passes the CPUs it may use) and starts
+//! nothing. An executor is one thread with one io_uring reactor; the log sync and control threads are plain threads.
 
 use crate::config::keys::Config;
 use crate::config::value::{ConsensusPlacement, CoreRole, Field, Limits, Raw, Rejection};
@@ -10,7 +10,8 @@ use crate::exit::{ExitCode, Fault};
 /// Rows of the per-core table and executors at most.
 pub(crate) const CORES_MAX: usize = 1024;
 
-/// Hosts of up to this many CPUs run the consensus actor with a shard: a hop between executors costs more than the work.
+/// Hosts of up to this many CPUs run the consensus actor with a shard: a hop between executors costs more than the
+/// work.
 const SHARED_CONSENSUS_CPUS_MAX: usize = 4;
 
 /// One row of the per-core table, as configured.
@@ -148,12 +149,13 @@ impl CorePlan {
 impl Config {
     /// The executors for a host on which this process may use the given CPUs.
     ///
-    /// With a per-core table the plan is that table. Without one it is derived: `runtime.shards` shards, or if that is 0 as many
-    /// as suit the CPUs, each pinned to a CPU of its own; if there are more executors than CPUs none is pinned.
+    /// With a per-core table the plan is that table. Without one it is derived: `runtime.shards` shards, or if that is
+    /// 0 as many as suit the CPUs, each pinned to a CPU of its own; if there are more executors than CPUs none is
+    /// pinned.
     ///
     /// # Errors
-    /// A `Config` fault for a CPU that is not there, a table without a shard or with other than one consensus actor, or a
-    /// table that contradicts `runtime.shards`.
+    /// A `Config` fault for a CPU that is not there, a table without a shard or with other than one consensus actor, or
+    /// a table that contradicts `runtime.shards`.
     pub(crate) fn core_plan(&self, online_cpus: &[u32]) -> Result<CorePlan, Fault> {
         let plan = if self.cores.is_empty() { self.derived_plan(online_cpus) } else { self.table_plan(online_cpus)? };
         assert!(plan.shards() >= 1, "a plan has a shard");
@@ -184,7 +186,8 @@ impl Config {
         let pinned = executors_count <= cpus.len();
         if !pinned {
             warnings.push(format!(
-                "{executors_count} executors share {} CPUs, so none is pinned; lower runtime.shards or use a larger host",
+                "{executors_count} executors share {} CPUs, so none is pinned; lower runtime.shards or use a larger \
+                host",
                 cpus.len()
             ));
         }
@@ -279,8 +282,8 @@ impl Config {
     }
 }
 
-/// Shards for a number of CPUs: all of them, less the consensus actor's, and on large hosts less one for the log sync, image
-/// writer and control threads.
+/// Shards for a number of CPUs: all of them, less the consensus actor's, and on large hosts less one for the log sync,
+/// image writer and control threads.
 fn derived_shards(cpus: usize, own_core: bool) -> u16 {
     let spare = usize::from(cpus > SHARED_CONSENSUS_CPUS_MAX);
     let shards = cpus.saturating_sub(usize::from(own_core) + spare).clamp(1, CORES_MAX);

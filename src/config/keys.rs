@@ -1,7 +1,8 @@
 //! The one table of configuration keys: name, type, default, limits, unit and meaning.
 //!
-//! The `sections!` table below makes the plain `Config` structs, their defaults and the `KEYS` list from which files, flags,
-//! `check-config` and docs/configuration.md are served. It does not know file formats. A new key is one entry here.
+//! The `sections!` table below makes the plain `Config` structs, their defaults and the `KEYS` list from which files,
+//! flags, `check-config` and docs/configuration.md are served. It does not know file formats. A new key is one entry
+//! here.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -110,14 +111,16 @@ const fn range(min: u64, max: u64) -> Limits {
 sections! {
     /// Where the server keeps its data and where it listens.
     server: Server {
-        /// Directory of the images (snapshots) and, unless `server.log_dir` says otherwise, of the log. Created if missing.
+        /// Directory of the images (snapshots) and, unless `server.log_dir` says otherwise, of the log. Created if
+        /// missing.
         data_dir: PathBuf = PathBuf::from("./data"), NONE, "";
         /// Directory of the log; a disk of its own lowers write latency. Empty = `server.data_dir`.
         log_dir: PathBuf = PathBuf::new(), NONE, "";
         /// Address and port for clients. The default serves this host only; `0.0.0.0:2181` serves every IPv4 network.
         /// Port 0 lets the kernel choose; the log tells which.
         client_addr: SocketAddr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 2181), NONE, "";
-        /// ZooKeeper's basic time unit: sessions are expired on its multiples, and the session timeout bounds derive from it.
+        /// ZooKeeper's basic time unit: sessions are expired on its multiples, and the session timeout bounds derive
+        /// from it.
         tick_time_ms: u32 = 2000, range(10, 600_000), "ms";
         /// Number of this server, the highest byte of the session ids it issues.
         server_id: u8 = 1, range(1, 254), "";
@@ -133,25 +136,30 @@ sections! {
         /// A connection that has not opened a session within this time is closed.
         sessionless_timeout_ms: u32 = 10_000, range(100, 3_600_000), "ms";
     }
-    /// What one client, or all together, may take. A full limit closes or stops reading the connection; nothing grows without bound.
+    /// What one client, or all together, may take. A full limit closes or stops reading the connection; nothing grows
+    /// without bound.
     limits: LimitsSection {
-        /// Longest request frame, without its length word; a longer one closes the connection (ZooKeeper's `jute.maxbuffer`).
+        /// Longest request frame, without its length word; a longer one closes the connection (ZooKeeper's
+        /// `jute.maxbuffer`).
         frame_bytes_max: u32 = 1_048_575, range(1024, 64 * MIB), "bytes";
         /// Connections of the whole server; more are closed on accept. 0 = as many as RLIMIT_NOFILE allows.
         connections_max: u32 = 0, range(0, 10_000_000), "";
         /// Connections from one IP address; more are closed on accept. 0 = no such limit.
         connections_per_ip_max: u32 = 60, range(0, 10_000_000), "";
-        /// Requests of one connection that wait for their reply; at the limit the connection is not read until one is answered.
+        /// Requests of one connection that wait for their reply; at the limit the connection is not read until one is
+        /// answered.
         requests_in_flight_per_connection_max: u32 = 1000, range(1, 1_000_000), "";
         /// Bytes of replies queued on one connection above which its requests are not read.
         reply_buffer_bytes_soft_max: u32 = 1_048_576, range(4 * KIB, GIB), "bytes";
-        /// Bytes of replies and watch events queued on one connection above which it is closed: a client that does not read.
+        /// Bytes of replies and watch events queued on one connection above which it is closed: a client that does not
+        /// read.
         reply_buffer_bytes_hard_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
         /// Watches of one connection; a request that would add more closes the connection.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";
         /// Sessions of the whole service; a connect beyond them is closed without an answer.
         sessions_max: u32 = 1_000_000, range(1, 100_000_000), "";
-        /// Bytes of writes that one shard has handed to consensus and that are not committed; at the limit the shard stops reading.
+        /// Bytes of writes that one shard has handed to consensus and that are not committed; at the limit the shard
+        /// stops reading.
         inflight_bytes_per_shard_max: u64 = 64 * MIB, range(MIB, 16 * GIB), "bytes";
     }
     /// The log: fully allocated segment files that every acknowledged write is synced to.
@@ -164,7 +172,8 @@ sections! {
         /// A sync that takes longer than this is logged as a warning.
         sync_warning_ms: u32 = 1000, range(1, 600_000), "ms";
     }
-    /// When a new image (snapshot) is written, and how many are kept. Images are written in the background; nobody waits for them.
+    /// When a new image (snapshot) is written, and how many are kept. Images are written in the background; nobody
+    /// waits for them.
     snapshot: Snapshot {
         /// No image is written because of its share while the changes since the last one are fewer bytes than this.
         floor_bytes: u64 = 64 * MIB, range(MIB, 1024 * GIB), "bytes";
@@ -172,8 +181,8 @@ sections! {
         share_of_image_percent: u32 = 50, range(1, 1000), "percent";
         /// An image is written after this many transactions. 0 = not because of their number.
         txns_max: u64 = 0, range(0, 1 << 48), "transactions";
-        /// An image is written when the log since the last one reaches this size, which bounds the replay at a restart. 0 = never
-        /// because of the log.
+        /// An image is written when the log since the last one reaches this size, which bounds the replay at a restart.
+        /// 0 = never because of the log.
         log_bytes_max: u64 = GIB, range(0, 1024 * GIB), "bytes";
         /// Two images are never begun closer together than this, except on request and at shutdown.
         interval_min_ms: u64 = 10_000, range(0, INTERVAL_MS_MAX), "ms";
@@ -186,13 +195,14 @@ sections! {
     }
     /// ZooKeeper's four-letter commands on the client port.
     commands: Commands {
-        /// Commands that are executed; `"*"` stands for all. `srvr` always is. ZooKeeper's own default is kept: monitors that
-        /// use `ruok`, `stat` or `mntr` need them listed.
+        /// Commands that are executed; `"*"` stands for all. `srvr` always is. ZooKeeper's own default is kept:
+        /// monitors that use `ruok`, `stat` or `mntr` need them listed.
         four_letter_whitelist: FourLetterWords = FourLetterWords::zookeeper_default(), NONE, "";
     }
     /// Optional behaviour of ZooKeeper.
     features: Features {
-        /// Container and TTL znodes. ZooKeeper's own default is off, and off it is with a zoo.cfg that does not name it.
+        /// Container and TTL znodes. ZooKeeper's own default is off, and off it is with a zoo.cfg that does not name
+        /// it.
         extended_types: bool = true, NONE, "";
         /// Quotas are enforced; otherwise exceeding one is only logged.
         enforce_quota: bool = false, NONE, "";
@@ -203,12 +213,14 @@ sections! {
     security: Security {
         /// No ACL is ever checked.
         skip_acl: bool = false, NONE, "";
-        /// The superuser's digest, `super:` and the base64 SHA-1 as ZooKeeper's DigestAuthenticationProvider prints it. Empty = none.
+        /// The superuser's digest, `super:` and the base64 SHA-1 as ZooKeeper's DigestAuthenticationProvider prints it.
+        /// Empty = none.
         super_digest: Secret = Secret::default(), NONE, "";
     }
     /// Threads and their timing. The defaults are measured; change them only with a measurement.
     runtime: Runtime {
-        /// Shard executors, each with its share of the connections. 0 = derived from the CPUs. More shards than CPUs are allowed.
+        /// Shard executors, each with its share of the connections. 0 = derived from the CPUs. More shards than CPUs
+        /// are allowed.
         shards: u16 = 0, range(0, 1024), "";
         /// Where the consensus actor runs.
         consensus_placement: ConsensusPlacement = ConsensusPlacement::Auto, NONE, "";
@@ -224,7 +236,8 @@ sections! {
         heartbeat_idle_ms: u32 = 50, range(1, 10_000), "ms";
         /// The watchdog logs and kicks a core that made no progress for this long.
         watchdog_frozen_ms: u32 = 1000, range(100, 600_000), "ms";
-        /// The watchdog ends the process when a core made no progress for this long. Above `runtime.watchdog_frozen_ms`.
+        /// The watchdog ends the process when a core made no progress for this long. Above
+        /// `runtime.watchdog_frozen_ms`.
         watchdog_exit_ms: u32 = 10_000, range(200, 3_600_000), "ms";
     }
 }

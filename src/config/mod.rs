@@ -1,7 +1,8 @@
 //! The server's configuration: defaults, then a file, then command-line flags, each value with its source.
 //!
-//! Start-up only, on the main thread; the rest of the server sees the plain `Config`. It knows the two file formats and the
-//! checks across keys. It does not look at the machine, except to read files and resolve host names, and starts nothing.
+//! Start-up only, on the main thread; the rest of the server sees the plain `Config`. It knows the two file formats and
+//! the checks across keys. It does not look at the machine, except to read files and resolve host names, and starts
+//! nothing.
 
 pub(crate) mod cores;
 mod keys;
@@ -142,8 +143,8 @@ fn read_text(path: &Path) -> Result<String, String> {
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect()))
 }
 
-/// The format by the file's extension (`.toml`; `.cfg`, `.conf`, `.properties`), else by its first line that says something: TOML of this
-/// server always begins with a `[section]`.
+/// The format by the file's extension (`.toml`; `.cfg`, `.properties`), else by its first line that says
+/// something: TOML of this server always begins with a `[section]`.
 fn detect(path: &Path, text: &str) -> Format {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("toml") => return Format::Toml,

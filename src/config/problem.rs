@@ -1,7 +1,8 @@
-//! What is wrong with a configuration, where a value came from, and the collector both formats and the flags write into.
+//! What is wrong with a configuration, where a value came from, and the collector both formats and the flags write
+//! into.
 //!
-//! Start-up only, on the main thread. It does not know file formats; it does know that later sources override earlier ones
-//! and that every problem is reported, not only the first.
+//! Start-up only, on the main thread. It does not know file formats; it does know that later sources override earlier
+//! ones and that every problem is reported, not only the first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,7 +76,7 @@ impl Draft {
 
     /// Sets a known key; a refused value becomes a problem at `source`, named `shown_key` as the user wrote it.
     pub(crate) fn assign(&mut self, path: &str, raw: &Raw, source: Source, shown_key: &str) {
-        if self.problems.len() >= PROBLEMS_MAX {
+        if self.is_full() {
             return;
         }
         let Some(key) = keys::key(path) else {
@@ -90,13 +91,18 @@ impl Draft {
         }
     }
 
+    /// Whether so many problems were found that the rest is not looked for.
+    pub(crate) fn is_full(&self) -> bool {
+        self.problems.len() >= PROBLEMS_MAX
+    }
+
     pub(crate) fn problem(&mut self, source: &Source, key: &str, rejection: Rejection) {
         self.problem_at(self.place(source), key, rejection);
     }
 
     /// As `problem`, for a place that is no line or flag.
     pub(crate) fn problem_at(&mut self, place: String, key: &str, rejection: Rejection) {
-        if self.problems.len() < PROBLEMS_MAX {
+        if !self.is_full() {
             self.problems.push(Problem { place, key: key.to_owned(), rejection });
         }
     }

@@ -1,7 +1,7 @@
 //! Java's properties format, which `zoo.cfg` is written in: text to keys and values, each with its line.
 //!
-//! Pure, start-up only. It does not know any key. It follows `java.util.Properties.load`: comments with `#` or `!`, lines
-//! continued by a backslash, `=`, `:` or white space between key and value, and the escapes `\t \n \r \f \uXXXX`.
+//! Pure, start-up only. It does not know any key. It follows `java.util.Properties.load`: comments with `#` or `!`,
+//! lines continued by a backslash, `=`, `:` or white space between key and value, and the escapes `\t \n \r \f \uXXXX`.
 
 /// One key and value. The value has no white space at its ends, as ZooKeeper trims it.
 #[derive(Clone, Debug, PartialEq, Eq)]

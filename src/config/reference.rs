@@ -1,7 +1,7 @@
 //! Shows the configuration: the reference page of all keys, and the effective values with their sources.
 //!
-//! Text only, for `corral check-config` and for docs/configuration.md, which a test compares with `reference`. It does not know
-//! any key by name; everything comes from the tables.
+//! Text only, for `corral check-config` and for docs/configuration.md, which a test compares with `reference`. It does
+//! not know any key by name; everything comes from the tables.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::config::Loaded;
 use crate::config::cores::ROW_KEYS;
 use crate::config::keys::{Config, KEYS, Key, SECTIONS};
 use crate::config::problem::{self, Source};
-use crate::config::value::Limits;
+use crate::config::value::{HIDDEN, Limits};
 use crate::config::zoo_keys::{Rule, ZOO_KEYS};
 use crate::exit;
 
@@ -23,12 +23,12 @@ A value comes from the built-in default, then from the file that `--config` name
 one counts. `corral check-config` prints every effective value with its source. Nothing needs to be configured:
 without a file the server listens on 127.0.0.1:2181 and keeps its data in `./data`.
 
-The file is either TOML as described here, or an unchanged ZooKeeper `zoo.cfg`. A name that ends in `.toml` is TOML, one that ends in
-`.cfg` or `.properties` is a `zoo.cfg`. Any other file is TOML if its first line that is not empty and no comment begins with `[`.
-A file is at most 1 MiB.
+The file is either TOML as described here, or an unchanged ZooKeeper `zoo.cfg`. A name that ends in `.toml` is TOML, one
+that ends in `.cfg` or `.properties` is a `zoo.cfg`. Any other file is TOML if its first line that is not empty and no
+comment begins with `[`. A file is at most 1 MiB.
 
-An unknown key, a wrong type, a value out of range or a contradiction ends the start with exit code 3; all problems are listed, each with
-file, line, key, reason and what to do. `--set KEY=VALUE` sets any single key from the command line.
+An unknown key, a wrong type, a value out of range or a contradiction ends the start with exit code 3; all problems are
+listed, each with file, line, key, reason and what to do. `--set KEY=VALUE` sets any single key from the command line.
 ";
 
 /// The whole reference page in Markdown.
@@ -79,8 +79,10 @@ fn range(limits: Limits, unit: &str) -> String {
 
 fn core_section(page: &mut String) {
     page.push_str(
-        "\n## [[core]]\n\nThe per-core table, one `[[core]]` per row. Without it the plan derives from the CPUs: hosts of up to four CPUs run a \
-         shard on each and the consensus actor with shard 0; larger ones give the consensus actor a CPU and leave one for the log sync, image \
+        "\n## [[core]]\n\nThe per-core table, one `[[core]]` per row. Without it the plan derives from the CPUs: \
+        hosts of up to four CPUs run a \
+         shard on each and the consensus actor with shard 0; larger ones give the consensus actor a CPU and leave one \
+         for the log sync, image \
          writer and control threads. With it, the table is the plan. `corral check-config` prints the plan.\n\n\
          | key | type | range | meaning |\n|---|---|---|---|\n",
     );
@@ -92,12 +94,18 @@ fn core_section(page: &mut String) {
 
 fn zoo_section(page: &mut String) {
     page.push_str(
-        "\n## zoo.cfg\n\nThe format is Java's properties. `dataDir` and `clientPort` are required, as in ZooKeeper, unless `--data-dir` and \
-         `--client-addr` are given. Three defaults are ZooKeeper's own when the file does not name the key: `tickTime` 3000, \
-         `extendedTypesEnabled` false, and clients of every IPv4 network are served when there is no `clientPortAddress`. \
-         More than one `server.N` line, also in the `dynamicConfigFile`, is refused: ensembles are not available in this version. The data \
-         directory must not be one that ZooKeeper has used. A number that only tunes and is out of range here is moved into the range, with a \
-         warning. `globalOutstandingLimit` counts per connection here, and any `autopurge.purgeInterval` above 0 purges after each \
+        "\n## zoo.cfg\n\nThe format is Java's properties. `dataDir` and `clientPort` are required, as in ZooKeeper, \
+        unless `--data-dir` and \
+         `--client-addr` are given. Three defaults are ZooKeeper's own when the file does not name the key: \
+         `tickTime` 3000, \
+         `extendedTypesEnabled` false, and clients of every IPv4 network are served when there is no \
+         `clientPortAddress`. \
+         More than one `server.N` line, also in the `dynamicConfigFile`, is refused: ensembles are not available in \
+         this version. The data \
+         directory must not be one that ZooKeeper has used. A number that only tunes and is out of range here is \
+         moved into the range, with a \
+         warning. `globalOutstandingLimit` counts per connection here, and any `autopurge.purgeInterval` above 0 \
+         purges after each \
          image.\n\n| zoo.cfg key | what becomes of it |\n|---|---|\n",
     );
     for (name, rule) in ZOO_KEYS {
@@ -175,7 +183,10 @@ pub(crate) fn effective(loaded: &Loaded) -> String {
         writeln!(text, "[{section}]").expect(TOOK);
         for key in KEYS.iter().filter(|key| key.section == *section) {
             let source = loaded.sources.get(key.path).unwrap_or(&Source::Default);
-            let assignment = format!("{} = {}", key.name(), (key.show)(&loaded.config));
+            let shown = (key.show)(&loaded.config);
+            // A hidden value would be taken for the value itself when the output is used as a file.
+            let comment = if shown == HIDDEN { "# " } else { "" };
+            let assignment = format!("{comment}{} = {shown}", key.name());
             writeln!(text, "{assignment:<52} # {}", problem::place(loaded.file.as_deref(), source)).expect(TOOK);
         }
         text.push('\n');

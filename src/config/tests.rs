@@ -230,8 +230,14 @@ proptest! {
 #[test]
 fn hostile_files_are_read_in_bounded_time_and_memory() {
     let check = |format: Format, unit: &str| {
-        let count = usize::try_from(FILE_BYTES_MAX).expect("1 MiB fits") / unit.len();
-        let text: String = (0..count).map(|index| unit.replace('#', &index.to_string())).collect();
+        let bytes_max = usize::try_from(FILE_BYTES_MAX).expect("1 MiB fits");
+        let mut text = String::new();
+        for index in 0.. {
+            text.push_str(&unit.replace('#', &u32::to_string(&index)));
+            if text.len() > bytes_max {
+                break;
+            }
+        }
         let begin = std::time::Instant::now();
         let draft = read_text_as(format, &text);
         assert!(draft.problems.len() <= 1000 && draft.warnings.len() <= 100);
@@ -407,6 +413,14 @@ fn the_effective_output_is_a_configuration_that_gives_the_same() {
     assert_eq!(without_lines(again.config), without_lines(first.config.clone()));
     let shown = effective(&first);
     assert!(shown.lines().any(|line| line.starts_with("tick_time_ms = 500 ") && line.ends_with("c.toml:2")), "{shown}");
+}
+
+#[test]
+fn a_secret_is_neither_shown_nor_lost_from_sight() {
+    let loaded = load_file("c.toml", "[security]\nsuper_digest = \"super:D/In=\"\n", &[]).expect("the value is good");
+    let shown = effective(&loaded);
+    assert!(shown.contains("# super_digest = \"(hidden)\"") && !shown.contains("D/In"), "{shown}");
+    assert!(!format!("{loaded:?}").contains("D/In"));
 }
 
 /// The files of configs/.

@@ -1,7 +1,7 @@
 //! corral's own configuration format: TOML with a line number for everything.
 //!
-//! Start-up only, on the main thread. It walks the parsed document and hands each value to the key table; it knows no key by
-//! name except the per-core table `[[core]]`.
+//! Start-up only, on the main thread. It walks the parsed document and hands each value to the key table; it knows no
+//! key by name except the per-core table `[[core]]`.
 
 use std::ops::Range;
 
@@ -29,6 +29,9 @@ pub(crate) fn read(text: &str, draft: &mut Draft) {
         }
     };
     for (name, value) in document.get_ref() {
+        if draft.is_full() {
+            return;
+        }
         let source = Source::Line(lines.of(&name.span()));
         match (name.get_ref().as_ref(), value.get_ref()) {
             (CORE, DeValue::Array(rows)) => read_cores(rows, lines, draft),

@@ -1,7 +1,8 @@
 //! The types a configuration value may have, and how each is read and shown.
 //!
-//! Pure data, used at start-up on the main thread only. It does not know which keys exist, nor which file format a value
-//! came from: both formats and the command line hand in a `Raw`. Every refusal says what is wrong and what to give instead.
+//! Pure data, used at start-up on the main thread only. It does not know which keys exist, nor which file format a
+//! value came from: both formats and the command line hand in a `Raw`. Every refusal says what is wrong and what to
+//! give instead.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -181,7 +182,8 @@ impl Field for SocketAddr {
     }
 }
 
-/// The first address a host name stands for, IPv4 before IPv6. Asks the system's resolver, so only names need the network.
+/// The first address a host name stands for, IPv4 before IPv6. Asks the system's resolver, so only names need the
+/// network.
 pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Rejection> {
     let remedy = "give an IP address of this host, or a name that resolves to one";
     let found: Vec<SocketAddr> = (host, port)
@@ -191,6 +193,9 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Rejection> {
     let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
     first.copied().ok_or_else(|| Rejection::new(format!("the host {host:?} resolves to nothing"), remedy))
 }
+
+/// What stands for a secret that is set, as TOML.
+pub(crate) const HIDDEN: &str = "\"(hidden)\"";
 
 /// A text that is never shown, such as a password digest. Empty = not set.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -213,7 +218,7 @@ impl Field for Secret {
     }
 
     fn show(&self) -> String {
-        if self.0.is_empty() { "\"\"".to_owned() } else { "\"(hidden)\"".to_owned() }
+        if self.0.is_empty() { "\"\"".to_owned() } else { HIDDEN.to_owned() }
     }
 }
 

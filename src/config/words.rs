@@ -1,7 +1,7 @@
 //! ZooKeeper's four-letter words and the whitelist of those that are answered.
 //!
-//! Plain data, copied to every shard; a lookup is one scan of a short table. It does not know what the words answer. As in
-//! ZooKeeper `srvr` is always on the list, because its own tools depend on it.
+//! Plain data, copied to every shard; a lookup is one scan of a short table. It does not know what the words answer. As
+//! in ZooKeeper `srvr` is always on the list, because its own tools depend on it.
 
 /// All words of ZooKeeper 3.9 in alphabetic order; the bit of a word in `FourLetterWords` is its place here.
 const WORDS: [&str; 18] = [

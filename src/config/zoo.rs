@@ -1,8 +1,8 @@
 //! Reads an unchanged ZooKeeper `zoo.cfg` into a draft configuration.
 //!
-//! Start-up only, on the main thread. It knows the format's entries and the rule of each key, not the TOML format. What has a
-//! meaning here is mapped, wrong values are problems with their line, and everything else is named in one warning each for
-//! keys without meaning, keys of features not offered, and keys nobody knows.
+//! Start-up only, on the main thread. It knows the format's entries and the rule of each key, not the TOML format. What
+//! has a meaning here is mapped, wrong values are problems with their line, and everything else is named in one warning
+//! each for keys without meaning, keys of features not offered, and keys nobody knows.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

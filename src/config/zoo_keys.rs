@@ -54,7 +54,8 @@ pub(crate) fn rule(key: &str) -> Option<Rule> {
     exact.or_else(by_prefix).map(|(_, rule)| *rule)
 }
 
-/// Every key that ZooKeeper 3.9 knows, except `server.N`, `group.N`, `weight.N` and `version`, which the importer reads itself.
+/// Every key that ZooKeeper 3.9 knows, except `server.N`, `group.N`, `weight.N` and `version`, which the importer reads
+/// itself.
 pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("dataDir", Rule::Text { to: "server.data_dir" }),
     ("dataLogDir", Rule::Text { to: "server.log_dir" }),
