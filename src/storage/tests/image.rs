@@ -1,5 +1,7 @@
 //! Image files: round trip, order, purge, and damage to every byte of header, table and sections.
 
+#![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,7 @@
 //! What each call of the log promises, without crashes: order, limits, recycling, space, dumps, configuration.
 
+#![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
+
 mod common;
 
 use common::{OwnedEntry, config, entries, open};

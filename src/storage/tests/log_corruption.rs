@@ -3,6 +3,8 @@
 //!
 //! By default every bit of the active segment and three damages a byte elsewhere; `CORRAL_LOG_DAMAGE=all` for all bits.
 
+#![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -3,6 +3,8 @@
 //! After each crash the log must hold what some prefix of the calls made, at least up to the last successful sync, and
 //! take new entries. A failing seed is printed and repeats itself.
 
+#![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
+
 mod common;
 
 use common::{Done, Model, OwnedEntry, Rng, config, entries, open};
@@ -57,12 +59,10 @@ impl Run {
         for _ in 0..calls {
             match rng.below(20) {
                 0..=8 => {
-                    let mut batch = Vec::new();
-                    let mut next = self.current().next();
-                    for _ in 0..=rng.below(6) {
-                        batch.push(Done::Entry(OwnedEntry::made(self.term, next, rng.below(700) as usize)));
-                        next += 1;
-                    }
+                    let (next, count) = (self.current().next(), 1 + rng.below(6));
+                    let made =
+                        (next..next + count).map(|index| OwnedEntry::made(self.term, index, rng.below(700) as usize));
+                    let batch = made.map(Done::Entry).collect();
                     self.append(log, batch)?;
                 }
                 9 => {

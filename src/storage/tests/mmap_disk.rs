@@ -1,5 +1,7 @@
 //! The real disk: lock, format marker, mapped segments and images in a real directory.
 
+#![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
+
 mod common;
 
 use std::fs;

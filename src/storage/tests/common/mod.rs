@@ -1,5 +1,6 @@
 //! What the tests of the log share: a small random generator, entries made from numbers, a model to compare with.
 
+#![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
 #![allow(unreachable_pub, reason = "each test binary has a copy of its own")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
