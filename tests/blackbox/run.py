@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Runs the raw protocol tests on one server: `blackbox/run.py [--server zookeeper] [--shards N] [--only NAME]`.
+
+What corral does unlike ZooKeeper on purpose; the tests ask `context.is_corral` only for these:
+  1. A wrong password leaves the session's present connection open (sessions.wrong_password).
+  2. Op code 20, deleteContainer, is refused (requests.unknown_op_codes): ZooKeeper lets anybody delete with it.
+  3. Op code -10, createSession, is refused (requests.unknown_op_codes).
+  4. A create flag that contradicts its op code is refused (writes.flags), where ZooKeeper 3.9 makes a plain node.
+  5. A refused write takes no zxid (stats.zxid_of_refused_writes), because it changes nothing.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from blackbox import acls, limits, multis, ordering, reads, requests, sessions, stats, watches, words, writes  # noqa: E402
+from support import suite  # noqa: E402
+
+MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, ordering, words]
+
+
+def main():
+    options = suite.parser(__doc__).parse_args()
+    server = suite.make_server(options, tick_ms=500)
+    tally = suite.run_with_server(server, suite.tests_of(MODULES, options.only))
+    tests = list(suite.tests_of([limits], options.only))
+    if tests and not options.against:
+        server = suite.make_server(options, tick_ms=500, settings=limits.SETTINGS)
+        suite.run_with_server(server, tests, tally)
+    suite.leave(tally)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Starts, watches and kills servers under test: corral, and a real ZooKeeper as the oracle.
+
+Every server is a process of ours, addressed by its pid alone. Its files and its log are in a directory of its own.
+"""
+
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from support.client import Client, four_letter_word
+from support.wait import free_port, wait_until
+
+START_LIMIT_S = 60
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEBIAN_JARS = "/usr/share/java"
+
+
+class Server:
+    """A server process; a subclass knows the command line."""
+
+    kind = "server"
+
+    def __init__(self, tick_ms=500):
+        self.directory = Path(tempfile.mkdtemp(prefix="corral-test-"))
+        self.address = ("127.0.0.1", free_port())
+        self.tick_ms = tick_ms
+        self.log_path = self.directory / "log"
+        self.process = None
+
+    def start(self, limit_s=START_LIMIT_S):
+        """Starts the process and waits until it serves."""
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_until(self.is_serving, f"{self.kind} serves", limit_s)
+        return self
+
+    def is_serving(self):
+        code = self.process.poll()
+        if code is not None:
+            raise RuntimeError(f"{self.kind} ended with code {code}:\n{self.log_tail()}")
+        try:
+            return "Mode: " in four_letter_word(self.address, "srvr")
+        except OSError:
+            return False
+
+    def kill(self):
+        """kill -9, and waits until the process is gone."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self, limit_s=60):
+        """SIGTERM; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(limit_s)
+
+    def restart(self):
+        self.kill()
+        return self.start()
+
+    def client(self, **options):
+        return Client(self.address, **options)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def log_tail(self, lines=20):
+        return "\n".join(self.log().splitlines()[-lines:])
+
+    def resident_kib(self):
+        """Resident memory of the process."""
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+    def dispose(self, keep=False):
+        """Ends the process and removes its files unless they are to be kept for a look."""
+        if self.process and self.process.poll() is None:
+            self.kill()
+        if not keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Corral(Server):
+    """The server of this repository."""
+
+    kind = "corral"
+
+    def __init__(self, shards=2, tick_ms=500, settings=None):
+        super().__init__(tick_ms)
+        self.shards = shards
+        self.settings = {
+            "server.tick_time_ms": tick_ms,
+            "limits.connections_per_ip_max": 0,
+            "commands.four_letter_whitelist": '["*"]',
+            **(settings or {}),
+        }
+
+    def command(self):
+        host, port = self.address
+        command = [str(binary()), "serve", "--data-dir", "data", "--client-addr", f"{host}:{port}"]
+        command += ["--shards", str(self.shards)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+    def data_bytes(self, pattern):
+        """Size of the files of the data directory whose names match."""
+        return sum(path.stat().st_size for path in (self.directory / "data").glob(pattern))
+
+
+class ZooKeeper(Server):
+    """A real ZooKeeper, standalone, from the jars of ZOOKEEPER_JARS or Debian's package."""
+
+    kind = "zookeeper"
+
+    def __init__(self, tick_ms=500, settings=None):
+        super().__init__(tick_ms)
+        self.settings = {
+            "tickTime": tick_ms,
+            "dataDir": self.directory / "data",
+            "clientPort": self.address[1],
+            "clientPortAddress": self.address[0],
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "*",
+            **(settings or {}),
+        }
+
+    def command(self):
+        config = self.directory / "zoo.cfg"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return ["java", "-Xmx256m", "-cp", java_class_path(), main, str(config)]
+
+
+class Running(Server):
+    """A server somebody else runs; it is neither started nor ended."""
+
+    def __init__(self, address, kind):
+        self.kind, self.process = kind, None
+        host, _, port = address.rpartition(":")
+        self.address = (host, int(port))
+
+    def start(self, limit_s=START_LIMIT_S):
+        return self
+
+    def log(self):
+        return ""
+
+    def dispose(self, keep=False):
+        pass
+
+
+def binary():
+    """The corral binary: CORRAL_BIN, or the newest one built in the target directory."""
+    if chosen := os.environ.get("CORRAL_BIN"):
+        return Path(chosen).resolve()
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    found = [path for profile in ("ci", "release", "debug") if (path := target / profile / "corral").exists()]
+    if not found:
+        raise FileNotFoundError(f"no corral binary in {target}; run `cargo build --profile ci` or set CORRAL_BIN")
+    return max(found, key=lambda path: path.stat().st_mtime)
+
+
+def java_class_path():
+    """The class path of ZooKeeper, client and server, or None if there is none."""
+    folder = os.environ.get("ZOOKEEPER_JARS")
+    if not shutil.which("java"):
+        return None
+    if folder:
+        return f"{folder}/*" if glob.glob(f"{folder}/zookeeper-3*.jar") else None
+    names = "zookeeper zookeeper-jute commons-cli commons-io slf4j-api netty-all snappy-java metrics-core jackson-*"
+    jars = [jar for name in names.split() for jar in glob.glob(f"{DEBIAN_JARS}/{name}.jar")]
+    jars += glob.glob(f"{DEBIAN_JARS}/netty-*.jar")
+    return ":".join(jars) if any(jar.endswith("/zookeeper.jar") for jar in jars) else None
