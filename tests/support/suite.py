@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import traceback
+from pathlib import Path
 
 from support import jute
 from support.client import Client, Closed, Refused
@@ -98,7 +99,7 @@ def tests_of(modules, only=""):
     for module in modules:
         for name, function in vars(module).items():
             if name.startswith("test_") and inspect.isfunction(function) and only in f"{module.__name__}.{name}":
-                yield f"{module.__name__.rpartition('.')[2]}.{name[5:]}", function
+                yield f"{Path(module.__file__).stem}.{name[5:]}", function
 
 
 class Tally:

@@ -1,0 +1,1 @@
+"""Foreign clients: zkCli of a real ZooKeeper, and kazoo."""
