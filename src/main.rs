@@ -2,11 +2,15 @@
 //!
 //! The main thread only. It knows sub-commands and faults, nothing of the server.
 
+mod actor;
 mod cli;
 mod config;
+mod control;
 mod exit;
+mod net;
 mod node;
 mod preflight;
+mod runtime;
 
 use std::process::ExitCode;
 

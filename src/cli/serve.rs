@@ -82,5 +82,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         tracing::warn!("{warning}");
     }
     config.limits.connections_max = host.connections_max;
-    node::run(config)
+    node::run(config, &plan)
 }

@@ -1,15 +1,285 @@
 //! The node: everything that runs between a checked configuration and the end of the process.
+//!
+//! Main thread. Recovers the state, starts every thread with the mailboxes they share, opens the port last, then waits
+//! for the one message that says how it ends.
 
+pub(crate) mod images;
+pub(crate) mod recovery;
+
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+use corral_consensus::Replica;
+use corral_core::ids::ShardId;
+use corral_core::limits::ShardLimits;
+use corral_core::shard::{Shard, ShardConfig};
+use corral_core::shared::Text;
+use corral_core::view::View;
+use corral_wire::fourletter::FourLetter;
+
+use crate::actor::authority::Authority;
+use crate::actor::consensus::{ConsensusActor, ConsensusLinks};
+use crate::actor::image_writer::{self, ImageSettings};
+use crate::actor::log_thread;
+use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWriter};
+use crate::actor::shard::{ShardActor, ShardLinks};
 use crate::config::Config;
+use crate::config::cores::{CorePlan, ExecutorPlan};
+use crate::control;
 use crate::exit::{ExitCode, Fault};
+use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
+use crate::node::recovery::Recovery;
 use crate::preflight;
+use crate::runtime::clock::Clock;
+use crate::runtime::executor::{self, ExecutorSettings};
+use crate::runtime::watchdog::{self, Patience, Pulse};
+
+/// What clients are told: the protocol spoken, then this program.
+const VERSION: &str = concat!("3.9.5-corral-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-21 00:00 UTC");
+/// Connections the kernel holds while they wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// Both ends of a mailbox.
+type Mailbox<T> = (flume::Sender<T>, flume::Receiver<T>);
+
+/// The mailboxes of all actors and threads.
+struct Mailboxes {
+    shards: Vec<Mailbox<ToShard>>,
+    consensus: Mailbox<ToConsensus>,
+    log: Mailbox<ToLog>,
+    writer: Mailbox<ToWriter>,
+    ended: Mailbox<Ended>,
+    endings: Mailbox<Ending>,
+    pulses: Mailbox<Arc<Pulse>>,
+}
+
+impl Mailboxes {
+    fn new(shards: usize) -> Mailboxes {
+        Mailboxes {
+            shards: (0..shards).map(|_| flume::unbounded()).collect(),
+            consensus: flume::unbounded(),
+            log: flume::unbounded(),
+            writer: flume::unbounded(),
+            ended: flume::unbounded(),
+            endings: flume::unbounded(),
+            pulses: flume::unbounded(),
+        }
+    }
+
+    fn to_shards(&self) -> Vec<flume::Sender<ToShard>> {
+        self.shards.iter().map(|(sender, _)| sender.clone()).collect()
+    }
+}
+
+/// What every executor thread needs.
+struct Context {
+    config: Config,
+    clock: Clock,
+    incarnation: u64,
+    boxes: Mailboxes,
+    freezes: Arc<AtomicU64>,
+}
 
 /// Runs the server until it is told to stop.
 ///
 /// # Errors
 /// Whatever keeps it from starting or ends it early.
-pub(crate) fn run(config: Config) -> Result<(), Fault> {
+pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
+    let clock = Clock::start();
     let address = config.server.client_addr;
-    std::net::TcpListener::bind(address).map_err(|error| preflight::listen_fault(address, &error))?;
-    Err(Fault::new(ExitCode::Internal, format!("nothing serves {address} in this build")))
+    let listener = bind(address).map_err(|error| preflight::listen_fault(address, &error))?;
+    let incarnation = incarnation()?;
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let recovery = recovery::recover(&config, clock, incarnation, threads)?;
+    let boxes = Mailboxes::new(plan.shards());
+    let context = Arc::new(Context { config, clock, incarnation, boxes, freezes: Arc::new(AtomicU64::new(0)) });
+    let log_thread = start_threads(&context, plan, recovery)?;
+    control::handle_signals(context.boxes.consensus.0.clone())?;
+    listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
+    accept(&context, plan, listener.into())?;
+    tracing::info!(%address, shards = plan.shards(), "serving");
+    match context.boxes.endings.1.recv() {
+        Ok(Ending::Stopped) => {
+            // It has been told to close; when it ends, everything is synced.
+            log_thread.join().map_err(|_| Fault::new(ExitCode::Internal, "the log thread ended in a panic"))?;
+            tracing::info!("stopped");
+            Ok(())
+        }
+        Ok(Ending::Failed(fault)) => Err(fault),
+        Err(_) => Err(Fault::new(ExitCode::Internal, "every actor ended without a word")),
+    }
+}
+
+/// Takes the address, without letting anybody connect yet: the port opens when there is somebody to serve.
+fn bind(address: SocketAddr) -> std::io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn incarnation() -> Result<u64, Fault> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Starts every thread but the acceptor; gives the log thread, which ends last.
+fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) -> Result<thread::JoinHandle<()>, Fault> {
+    let Recovery { replica, log, disk } = recovery;
+    let boxes = &context.boxes;
+    let patience = Patience {
+        frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
+        exit: Duration::from_millis(u64::from(context.config.runtime.watchdog_exit_ms)),
+    };
+    let (pulses, freezes, endings) = (boxes.pulses.1.clone(), Arc::clone(&context.freezes), boxes.endings.0.clone());
+    start("watchdog", move || watchdog::run(patience, &pulses, &freezes, &endings))?;
+
+    let images = &context.config.snapshot;
+    let settings = ImageSettings { retained: images.images_retained as usize, purge: images.purge };
+    let (inbox, consensus) = (boxes.writer.1.clone(), boxes.consensus.0.clone());
+    start("images", move || image_writer::run(&disk, &settings, &inbox, &consensus))?;
+
+    let (inbox, consensus, endings) = (boxes.log.1.clone(), boxes.consensus.0.clone(), boxes.endings.0.clone());
+    let log_thread = start_pinned("log", plan.log_cpu, move || log_thread::run(log, &inbox, &consensus, &endings))?;
+
+    let sequencer = &replica.machine().sequencer;
+    let (view, sessions) = (sequencer.machine().view().clone(), sequencer.sessions_alive());
+    let mut replica = Some(replica);
+    for executor in &plan.executors {
+        let (context, executor) = (Arc::clone(context), executor.clone());
+        let state = executor.shard.map(|_| view.clone());
+        let replica = if executor.consensus { replica.take() } else { None };
+        start(&executor.name(), move || run_executor(&context, &executor, state, sessions, replica))?;
+    }
+    Ok(log_thread)
+}
+
+/// The life of an executor's thread.
+fn run_executor(
+    context: &Arc<Context>,
+    plan: &ExecutorPlan,
+    view: Option<View>,
+    sessions: u64,
+    replica: Option<Replica<Authority>>,
+) {
+    let pulse = Pulse::of_this_thread(plan.name());
+    let _ = context.boxes.pulses.0.send(Arc::clone(&pulse));
+    let settings = ExecutorSettings::new(&context.config, plan);
+    let (inner, shard) = (Arc::clone(context), plan.shard.map(ShardId));
+    let ended = executor::run(&settings, Arc::clone(&pulse), move |turn| async move {
+        let consensus = replica.map(|replica| {
+            let actor = ConsensusActor::new(replica, consensus_links(&inner), inner.clock, Rc::clone(&turn));
+            glommio::spawn_local(actor.run(inner.boxes.consensus.1.clone()))
+        });
+        if let (Some(id), Some(view)) = (shard, view) {
+            let shard = Shard::new(shard_config(&inner, id), view, sessions, inner.clock.now());
+            let actor = ShardActor::new(shard, shard_links(&inner), inner.clock, turn);
+            actor.run(inner.boxes.shards[usize::from(id.0)].1.clone()).await;
+        }
+        if let Some(consensus) = consensus {
+            consensus.await;
+        }
+    });
+    pulse.end();
+    if let Err(fault) = ended {
+        let _ = context.boxes.endings.0.send(Ending::Failed(fault));
+    }
+}
+
+fn consensus_links(context: &Context) -> ConsensusLinks {
+    let boxes = &context.boxes;
+    ConsensusLinks {
+        shards: boxes.to_shards(),
+        log: boxes.log.0.clone(),
+        writer: boxes.writer.0.clone(),
+        endings: boxes.endings.0.clone(),
+        own: boxes.consensus.0.clone(),
+    }
+}
+
+fn shard_links(context: &Context) -> ShardLinks {
+    let boxes = &context.boxes;
+    ShardLinks {
+        consensus: boxes.consensus.0.clone(),
+        shards: boxes.to_shards(),
+        writer: boxes.writer.0.clone(),
+        ended: boxes.ended.0.clone(),
+        freezes: Arc::clone(&context.freezes),
+        version: VERSION.to_owned(),
+    }
+}
+
+fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
+    let Config { server, sessions, limits, commands, security, .. } = &context.config;
+    let timeout = |ms: u32| i32::try_from(ms).unwrap_or(i32::MAX);
+    let allowed = |word: &&FourLetter| commands.four_letter_whitelist.allows(word.name().as_bytes());
+    ShardConfig {
+        shard,
+        server: server.server_id,
+        incarnation: context.incarnation,
+        session_timeout_min_ms: timeout(sessions.timeout_min_ms),
+        session_timeout_max_ms: timeout(sessions.timeout_max_ms),
+        sessionless_timeout_ms: u64::from(sessions.sessionless_timeout_ms),
+        whitelist: FourLetter::ALL.iter().filter(allowed).copied().collect(),
+        super_digest: Some(&security.super_digest.0)
+            .filter(|digest| !digest.is_empty())
+            .map(|text| Text::from(&**text)),
+        skip_acl: security.skip_acl,
+        limits: ShardLimits {
+            frame_bytes_max: limits.frame_bytes_max as usize,
+            requests_per_conn_max: limits.requests_in_flight_per_connection_max as usize,
+            reply_bytes_soft: limits.reply_buffer_bytes_soft_max as usize,
+            reply_bytes_hard: limits.reply_buffer_bytes_hard_max as usize,
+            in_flight_bytes_max: usize::try_from(limits.inflight_bytes_per_shard_max).unwrap_or(usize::MAX),
+            watches_per_conn_max: limits.watches_per_connection_max as usize,
+            sessions_max: u64::from(limits.sessions_max),
+            ..ShardLimits::default()
+        },
+    }
+}
+
+/// Starts the acceptor: the port is open from here on.
+fn accept(context: &Context, plan: &CorePlan, listener: TcpListener) -> Result<(), Fault> {
+    let limits = &context.config.limits;
+    let per_shard = plan.executors.iter().filter(|executor| executor.shard.is_some());
+    let limits = ConnectionLimits {
+        total: limits.connections_max as usize,
+        per_address: limits.connections_per_ip_max as usize,
+        per_shard: per_shard.map(|one| one.connections_max.map_or(usize::MAX, |max| max as usize)).collect(),
+    };
+    let mut acceptor = Acceptor::new(limits, context.boxes.to_shards(), context.boxes.ended.1.clone());
+    start("acceptor", move || acceptor.run(&listener)).map(drop)
+}
+
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, Fault> {
+    start_pinned(name, None, run)
+}
+
+fn start_pinned(
+    name: &str,
+    cpu: Option<u32>,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<thread::JoinHandle<()>, Fault> {
+    let pinned = move || {
+        if let Some(cpu) = cpu {
+            pin(cpu);
+        }
+        run();
+    };
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(pinned);
+    thread.map_err(|error| Fault::new(ExitCode::Internal, format!("thread {name} cannot start: {error}")))
+}
+
+fn pin(cpu: u32) {
+    let mut set = nix::sched::CpuSet::new();
+    let pinned =
+        set.set(cpu as usize).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+    if let Err(error) = pinned {
+        tracing::warn!(cpu, "the thread is not pinned: {error}");
+    }
 }

@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
 use corral_wire::op::OpCode;
@@ -61,6 +62,29 @@ pub enum Close {
     SessionLimit,
     /// The server is shutting down.
     Shutdown,
+}
+
+impl fmt::Display for Close {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::HungUp => f.write_str("the client closed the connection"),
+            Self::BadLength(length) => write!(f, "length word {length} is no frame this server takes"),
+            Self::ForeignProtocol(name) => write!(f, "{name} spoken on the plain client port"),
+            Self::Malformed => f.write_str("bytes that are no request"),
+            Self::UnknownOp(number) => write!(f, "operation {number} is not served"),
+            Self::AuthFailed => f.write_str("authentication refused"),
+            Self::SessionExpired => f.write_str("its session ended"),
+            Self::SessionRefused => f.write_str("session unknown or password wrong"),
+            Self::SessionMoved => f.write_str("its session moved to another connection"),
+            Self::ClientAhead => f.write_str("the client has seen a later state than this server has"),
+            Self::NeverConnected => f.write_str("no connect request in time"),
+            Self::Silent => f.write_str("nothing heard for the session's timeout"),
+            Self::SlowReader => f.write_str("it does not read its replies"),
+            Self::SessionLimit => f.write_str("too many sessions (sessions_max)"),
+            Self::Shutdown => f.write_str("the server stops"),
+        }
+    }
 }
 
 /// A request that was taken but not answered.

@@ -125,9 +125,10 @@ fn line(conn: &crate::conn::Conn) -> ConnLine {
 pub struct ServerFacts {
     /// As in `3.9.4-corral 0.1.0, built on ...`.
     pub version: String,
-    pub started: Millis,
     pub open_files: u64,
     pub open_files_max: u64,
+    /// How often a core stood still long enough for the watchdog to see it.
+    pub freezes: u64,
 }
 
 /// The whole answer to a word; `None` for one that is not served.
@@ -208,7 +209,8 @@ fn monitor(report: &Report, facts: &ServerFacts, now: Millis) -> String {
     put("local_sessions", &0);
     put("open_file_descriptor_count", &facts.open_files);
     put("max_file_descriptor_count", &facts.open_files_max);
-    put("uptime", &now.since(facts.started));
+    put("uptime", &now.0);
+    put("core_freezes", &facts.freezes);
     text
 }
 

@@ -23,6 +23,12 @@ pub struct SnapshotPolicy {
     pub share_percent: usize,
     /// Transactions since the last image.
     pub txns_max: u64,
+    /// Bytes of log entries since the last image: they are what a restart replays.
+    pub log_bytes_max: u64,
+    /// No two images within this time, whatever the size of the changes.
+    pub interval_min_ms: u64,
+    /// Changes older than this are worth an image, however few.
+    pub interval_max_ms: u64,
 }
 
 /// What the sequencer is told at its start.
@@ -46,7 +52,7 @@ pub struct SequencerConfig {
 pub struct NotABatch;
 
 /// All that an image writer needs: one zxid's state, immutable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FrozenState {
     pub image: Arc<Image>,
     pub delta: Arc<Delta>,
@@ -71,8 +77,11 @@ pub struct Sequencer {
     proposed: VecDeque<Batch>,
     index: u64,
     term: u64,
-    snapshot_running: bool,
+    /// What is being written, to be tried again should that fail.
+    frozen: Option<FrozenState>,
+    snapshot_at: Millis,
     txns_since_snapshot: u64,
+    log_bytes_since_snapshot: u64,
 }
 
 impl Sequencer {
@@ -88,8 +97,10 @@ impl Sequencer {
             proposed: VecDeque::new(),
             index,
             term,
-            snapshot_running: false,
+            frozen: None,
+            snapshot_at: Millis(0),
             txns_since_snapshot: 0,
+            log_bytes_since_snapshot: 0,
         }
     }
 
@@ -121,6 +132,14 @@ impl Sequencer {
             let owner = self.local_shard(session.owner);
             self.expiry.start(now, *id, session.timeout_ms, owner);
         }
+    }
+
+    /// Another leads: what waits here will not be ordered by this server.
+    pub fn follow(&mut self) {
+        self.next_zxid = None;
+        self.queue.clear();
+        self.queued_bytes = 0;
+        self.proposed.clear();
     }
 
     pub const fn is_leading(&self) -> bool {
@@ -231,6 +250,7 @@ impl Sequencer {
             Batch::decode(payload).map_err(|_| NotABatch)?
         };
         self.txns_since_snapshot += batch.commands.len() as u64;
+        self.log_bytes_since_snapshot += payload.len() as u64;
         let applied = self.machine.apply(batch);
         if self.is_leading() {
             self.track(now, &applied);
@@ -255,16 +275,22 @@ impl Sequencer {
     }
 
     /// Whether it is time for the next image.
-    pub fn wants_snapshot(&self) -> bool {
-        let policy = self.config.snapshot;
-        let delta = self.machine.view().delta_bytes();
+    pub fn wants_snapshot(&self, now: Millis) -> bool {
+        let policy = &self.config.snapshot;
+        let age = now.since(self.snapshot_at);
+        if self.snapshot_running() || !self.has_changes() || age < policy.interval_min_ms {
+            return false;
+        }
         let share = self.machine.view().image().bytes() / 100 * policy.share_percent;
-        !self.snapshot_running && (delta > policy.floor_bytes.max(share) || self.txns_since_snapshot >= policy.txns_max)
+        self.machine.view().delta_bytes() > policy.floor_bytes.max(share)
+            || self.txns_since_snapshot >= policy.txns_max
+            || self.log_bytes_since_snapshot >= policy.log_bytes_max
+            || age >= policy.interval_max_ms
     }
 
     /// Whether an image is being written.
     pub const fn snapshot_running(&self) -> bool {
-        self.snapshot_running
+        self.frozen.is_some()
     }
 
     /// Whether anything changed since the last image.
@@ -277,10 +303,11 @@ impl Sequencer {
     ///
     /// # Panics
     /// When an image is being written already.
-    pub fn freeze(&mut self) -> FrozenState {
-        assert!(!self.snapshot_running, "one image at a time");
-        self.snapshot_running = true;
+    pub fn freeze(&mut self, now: Millis) -> FrozenState {
+        assert!(!self.snapshot_running(), "one image at a time");
+        self.snapshot_at = now;
         self.txns_since_snapshot = 0;
+        self.log_bytes_since_snapshot = 0;
         let view = self.machine.view_mut();
         let delta = view.freeze();
         let view = self.machine.view();
@@ -290,7 +317,7 @@ impl Sequencer {
             password: session.password,
             ephemerals: session.ephemerals.iter().cloned().collect(),
         });
-        FrozenState {
+        let frozen = FrozenState {
             image: Arc::clone(view.image()),
             delta,
             sessions: sessions.collect(),
@@ -298,12 +325,22 @@ impl Sequencer {
             index: self.index,
             term: self.term,
             nodes: view.node_count(),
-        }
+        };
+        self.frozen = Some(frozen.clone());
+        frozen
+    }
+
+    /// The state that was frozen last, because writing it failed.
+    ///
+    /// # Panics
+    /// When no image is being written.
+    pub fn frozen_again(&self) -> FrozenState {
+        self.frozen.clone().expect("an image was being written")
     }
 
     /// The image of the frozen state is durable and mapped. Gives back what it replaces, to be dropped elsewhere.
     pub fn image_ready(&mut self, image: Arc<Image>) -> (Arc<Image>, Option<Arc<Delta>>) {
-        self.snapshot_running = false;
+        self.frozen = None;
         self.machine.view_mut().swap_image(image)
     }
 }

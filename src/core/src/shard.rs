@@ -81,6 +81,18 @@ pub struct Outputs {
     pub garbage: Vec<Garbage>,
 }
 
+impl Outputs {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.dirty.is_empty()
+            && self.resumed.is_empty()
+            && self.closed.is_empty()
+            && self.syncs.is_empty()
+            && self.words.is_empty()
+            && self.garbage.is_empty()
+    }
+}
+
 /// See the module.
 pub struct Shard {
     config: ShardConfig,
@@ -98,6 +110,7 @@ pub struct Shard {
     pub(crate) in_flight_bytes: usize,
     /// Stalled because too much is in flight from this shard.
     held_back: Vec<ConnId>,
+    draining: bool,
     heard: Vec<ConnId>,
     reported_at: Millis,
     scanned_at: Millis,
@@ -125,6 +138,7 @@ impl Shard {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             held_back: Vec::new(),
+            draining: false,
             heard: Vec::new(),
             reported_at: now,
             scanned_at: now,
@@ -238,6 +252,7 @@ impl Shard {
                 self.resume_by_id(now, id, out);
             }
         }
+        self.close_if_drained(now, out);
     }
 
     /// A sync asked for in [`Outputs::syncs`] has come back from the leader, behind every batch it stands for.
@@ -247,7 +262,7 @@ impl Shard {
             *done = true;
             conn.barred = false;
         }
-        let verdict = self.drain(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
         self.settle(now, conn, verdict, out);
     }
 
@@ -271,8 +286,16 @@ impl Shard {
         (mem::replace(&mut self.reported_at, now), list)
     }
 
-    /// Ends every connection once what it has been sent is out: the server stops.
-    pub fn shut_down(&mut self, now: Millis, out: &mut Outputs) {
+    /// The server stops: nothing more is read. Connections end when every answer under way has been sent.
+    pub fn drain(&mut self, now: Millis, out: &mut Outputs) {
+        self.draining = true;
+        self.close_if_drained(now, out);
+    }
+
+    fn close_if_drained(&mut self, now: Millis, out: &mut Outputs) {
+        if !self.draining || !self.in_flight.is_empty() || self.conns.len() == 0 {
+            return;
+        }
         let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
         for id in all {
             if let Some(mut conn) = self.conns.take(id) {
@@ -344,7 +367,8 @@ impl Shard {
             self.held_back.push(conn.id);
             return true;
         }
-        conn.barred
+        self.draining
+            || conn.barred
             || conn.phase == Phase::Connecting
             || conn.pending.len() >= limits.requests_per_conn_max
             || conn.parked_bytes >= limits.parked_bytes_max
@@ -638,7 +662,7 @@ impl Shard {
         let Some(mut conn) = self.conns.take(id) else { return };
         let verdict = self
             .answer_first(now, &mut conn, txn)
-            .and_then(|()| self.drain(now, &mut conn))
+            .and_then(|()| self.catch_up(now, &mut conn))
             .and_then(|()| self.resume(now, &mut conn, out));
         self.settle(now, conn, verdict, out);
     }
@@ -682,7 +706,7 @@ impl Shard {
     }
 
     /// Serves what waited for the requests before it, up to the next one that still waits itself.
-    fn drain(&mut self, now: Millis, conn: &mut Conn) -> Verdict {
+    fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Verdict {
         while matches!(conn.pending.front(), Some(Pending::Parked { .. } | Pending::Sync { done: true, .. })) {
             match conn.pending.pop_front() {
                 Some(Pending::Parked { frame, at }) => {

@@ -1,0 +1,242 @@
+//! Drives the consensus actor: its mailbox, its timers, the log and image threads it commands, the shards it tells.
+//!
+//! On its own executor or on a shard's. One turn: take what waits in the mailbox, let the replica do all it can, send
+//! the results on: appends to the log thread, each committed batch to every shard, then the syncs that waited for it.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corral_consensus::{Effects, Index, Replica, Term};
+use corral_core::ids::{ConnId, ShardId};
+use corral_core::shard::Garbage;
+use glommio::timer::Timer;
+
+use crate::actor::authority::Authority;
+use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWriter, WrittenImage};
+use crate::node::recovery::not_a_batch;
+use crate::runtime::clock::Clock;
+use crate::runtime::turn::Turn;
+
+/// Messages taken from the mailbox before the replica has its turn.
+const MAILBOX_BATCH: usize = 256;
+/// Raft's unit of time, and how often sessions are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Where the actor's messages go.
+pub(crate) struct ConsensusLinks {
+    pub(crate) shards: Vec<flume::Sender<ToShard>>,
+    pub(crate) log: flume::Sender<ToLog>,
+    pub(crate) writer: flume::Sender<ToWriter>,
+    pub(crate) endings: flume::Sender<Ending>,
+    /// The actor's own mailbox, for its timer.
+    pub(crate) own: flume::Sender<ToConsensus>,
+}
+
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    No,
+    /// Shards that still have connections.
+    Draining(usize),
+    /// The last image is being written.
+    LastImage,
+    Done,
+}
+
+/// See the module.
+pub(crate) struct ConsensusActor {
+    replica: Replica<Authority>,
+    links: ConsensusLinks,
+    clock: Clock,
+    turn: Rc<Turn>,
+    /// Syncs that wait for a read index, by token.
+    syncs: HashMap<u64, (ShardId, Vec<ConnId>)>,
+    next_token: u64,
+    stopping: Stopping,
+}
+
+impl ConsensusActor {
+    pub(crate) fn new(
+        replica: Replica<Authority>,
+        links: ConsensusLinks,
+        clock: Clock,
+        turn: Rc<Turn>,
+    ) -> ConsensusActor {
+        ConsensusActor { replica, links, clock, turn, syncs: HashMap::new(), next_token: 1, stopping: Stopping::No }
+    }
+
+    /// Serves until stopped.
+    pub(crate) async fn run(mut self, mailbox: flume::Receiver<ToConsensus>) {
+        glommio::spawn_local(tick(self.links.own.clone())).detach();
+        while let Ok(first) = mailbox.recv_async().await {
+            self.turn.woken();
+            for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
+                self.receive(message);
+            }
+            if !self.act() {
+                return;
+            }
+            self.turn.yield_if_over().await;
+        }
+    }
+
+    fn receive(&mut self, message: ToConsensus) {
+        let now = self.clock.now();
+        match message {
+            ToConsensus::Proposed { shard, proposals, syncs } => {
+                if !proposals.commands.is_empty() {
+                    self.replica.machine_mut().sequencer.enqueue(now, proposals);
+                }
+                if !syncs.is_empty() {
+                    let token = self.next_token;
+                    self.next_token += 1;
+                    self.syncs.insert(token, (shard, syncs));
+                    self.replica.read_index(token);
+                }
+            }
+            ToConsensus::Heard { shard, upto, sessions } => {
+                self.replica.machine_mut().sequencer.heard(shard, upto, &sessions);
+            }
+            ToConsensus::Durable(number) => self.replica.persisted(number),
+            ToConsensus::ImageWritten(Ok(written)) => self.image_written(written),
+            ToConsensus::ImageWritten(Err(_)) => self.image_failed(),
+            ToConsensus::Snapshot => self.snapshot_if(|sequencer| sequencer.has_changes()),
+            ToConsensus::Tick => self.tick(),
+            ToConsensus::Stop => {
+                if self.stopping == Stopping::No {
+                    tracing::info!("stopping: answering what is under way");
+                    self.stopping = Stopping::Draining(self.links.shards.len());
+                    self.tell_shards(|| ToShard::Drain);
+                }
+            }
+            ToConsensus::Drained => {
+                if let Stopping::Draining(left) = self.stopping {
+                    self.stopping = Stopping::Draining(left - 1);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock.now();
+        self.replica.tick();
+        for session in self.replica.machine_mut().sequencer.tick(now) {
+            tracing::info!(%session, "session expired");
+        }
+        self.snapshot_if(|sequencer| sequencer.wants_snapshot(now));
+    }
+
+    /// One turn of the replica and everything it leads to. False when the process is to end.
+    fn act(&mut self) -> bool {
+        let authority = self.replica.machine_mut();
+        (authority.now, authority.wall) = (self.clock.now(), self.clock.wall());
+        let mut effects = Effects::default();
+        if self.replica.turn(&mut effects).is_err() {
+            let _ = self.links.endings.send(Ending::Failed(not_a_batch(self.replica.applied())));
+            return false;
+        }
+        for append in effects.appends {
+            let _ = self.links.log.send(ToLog::Append(append));
+        }
+        for batch in std::mem::take(&mut self.replica.machine_mut().applied) {
+            let batch = Arc::new(batch);
+            self.tell_shards(|| ToShard::Batch(Arc::clone(&batch)));
+        }
+        for token in effects.reads {
+            self.answer_syncs(token, ToShard::Synced);
+        }
+        for token in effects.reads_refused {
+            self.answer_syncs(token, ToShard::SyncRefused);
+        }
+        self.go_on_stopping()
+    }
+
+    fn tell_shards(&self, message: impl Fn() -> ToShard) {
+        for shard in &self.links.shards {
+            let _ = shard.send(message());
+        }
+    }
+
+    fn answer_syncs(&mut self, token: u64, message: impl Fn(Vec<ConnId>) -> ToShard) {
+        if let Some((shard, list)) = self.syncs.remove(&token) {
+            let _ = self.links.shards[usize::from(shard.0)].send(message(list));
+        }
+    }
+
+    // ----- images -----
+
+    /// Freezes the state and hands it to the writer. Every batch so far has been sent to the shards, because this runs
+    /// between turns.
+    fn snapshot_if(&mut self, wanted: impl FnOnce(&corral_core::sequencer::Sequencer) -> bool) {
+        let now = self.clock.now();
+        let sequencer = &mut self.replica.machine_mut().sequencer;
+        if sequencer.snapshot_running() || !wanted(sequencer) {
+            return;
+        }
+        let frozen = sequencer.freeze(now);
+        tracing::debug!(zxid = %frozen.zxid, nodes = frozen.nodes, "writing an image");
+        self.tell_shards(|| ToShard::Adopt(Arc::clone(&frozen.delta)));
+        let _ = self.links.writer.send(ToWriter::Write(Box::new(frozen)));
+    }
+
+    fn image_written(&mut self, written: WrittenImage) {
+        let WrittenImage { image, index, term, log_from } = written;
+        self.tell_shards(|| ToShard::Swap(Arc::clone(&image)));
+        let (old, frozen) = self.replica.machine_mut().sequencer.image_ready(image);
+        let _ = self.links.writer.send(ToWriter::Drop(Garbage::Image(old)));
+        if let Some(frozen) = frozen {
+            let _ = self.links.writer.send(ToWriter::Drop(Garbage::Frozen(frozen)));
+        }
+        self.replica.compact(Index(index), Term(term));
+        let _ = self.links.log.send(ToLog::Trim(log_from));
+    }
+
+    /// The log still holds everything. The frozen delta stays where it is, and the same state is tried again.
+    fn image_failed(&mut self) {
+        if self.stopping != Stopping::No {
+            self.stopping = Stopping::Done;
+            return;
+        }
+        let writer = self.links.writer.clone();
+        let again = self.replica.machine_mut().sequencer.frozen_again();
+        glommio::spawn_local(async move {
+            const RETRY_AFTER: Duration = Duration::from_secs(10);
+            Timer::new(RETRY_AFTER).await;
+            let _ = writer.send(ToWriter::Write(Box::new(again)));
+        })
+        .detach();
+    }
+
+    // ----- stopping -----
+
+    /// False when nothing is left to do.
+    fn go_on_stopping(&mut self) -> bool {
+        if self.stopping == Stopping::Draining(0) {
+            self.stopping = Stopping::LastImage;
+            self.snapshot_if(|sequencer| sequencer.has_changes());
+        }
+        if self.stopping == Stopping::LastImage && !self.replica.machine().sequencer.snapshot_running() {
+            self.snapshot_if(|sequencer| sequencer.has_changes());
+            if !self.replica.machine().sequencer.snapshot_running() {
+                self.stopping = Stopping::Done;
+            }
+        }
+        if self.stopping != Stopping::Done {
+            return true;
+        }
+        let _ = self.links.log.send(ToLog::Close);
+        let _ = self.links.endings.send(Ending::Stopped);
+        false
+    }
+}
+
+async fn tick(mailbox: flume::Sender<ToConsensus>) {
+    loop {
+        Timer::new(TICK).await;
+        if mailbox.send(ToConsensus::Tick).is_err() {
+            return;
+        }
+    }
+}

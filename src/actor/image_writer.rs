@@ -1,0 +1,91 @@
+//! The image writer: a plain thread of low priority that merges a frozen state into the next image file, and the place
+//! where large things are dropped.
+//!
+//! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use corral_core::image::{ImageMerger, section_bits_for};
+use corral_core::sequencer::FrozenState;
+use corral_storage::{ImageFile, ImageHead, ImageWriter, MmapDisk, list_images, purge};
+
+use crate::actor::messages::{ToConsensus, ToWriter, WrittenImage};
+use crate::node::images::{SECTION_META, SECTION_NODES, load};
+
+/// The thread's nice value: the shards' cores come first.
+const NICE: i32 = 10;
+
+/// What the writer is told at its start.
+pub(crate) struct ImageSettings {
+    /// Images kept, the newest included.
+    pub(crate) retained: usize,
+    /// Whether older ones are removed at all.
+    pub(crate) purge: bool,
+}
+
+/// Runs until every sender is gone.
+pub(crate) fn run(
+    disk: &MmapDisk,
+    settings: &ImageSettings,
+    inbox: &flume::Receiver<ToWriter>,
+    consensus: &flume::Sender<ToConsensus>,
+) {
+    lower_priority();
+    for message in inbox {
+        match message {
+            ToWriter::Drop(garbage) => drop(garbage),
+            ToWriter::Write(state) => {
+                let written = write(disk, settings, *state);
+                if let Err(reason) = &written {
+                    tracing::error!("the image was not written, the log keeps everything: {reason}");
+                }
+                let _ = consensus.send(ToConsensus::ImageWritten(written));
+            }
+        }
+    }
+}
+
+fn lower_priority() {
+    let me = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(me), NICE) {
+        tracing::warn!("the image writer keeps the default priority: {error}");
+    }
+}
+
+fn write(disk: &MmapDisk, settings: &ImageSettings, state: FrozenState) -> Result<WrittenImage, String> {
+    let started = Instant::now();
+    let FrozenState { image: below, delta, sessions, zxid, index, term, .. } = state;
+    let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
+    let mut file = ImageWriter::begin(disk, head, None).map_err(|error| error.to_string())?;
+    let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
+    while let Some(section) = merger.next_section().map_err(|fault| fault.to_string())? {
+        file.section(SECTION_NODES, &section).map_err(|error| error.to_string())?;
+    }
+    let stats = merger.stats();
+    let meta = merger.finish(zxid, sessions, Vec::new()).map_err(|fault| fault.to_string())?;
+    file.section(SECTION_META, &meta).map_err(|error| error.to_string())?;
+    let bytes = file.bytes();
+    let name = file.finish().map_err(|error| error.to_string())?;
+    let image = load(disk, &name.file, 1)?;
+    let log_from = retire(disk, settings, index).map_err(|error| error.to_string())?;
+    let took_ms = started.elapsed().as_millis();
+    tracing::info!(file = %name.file, %zxid, nodes = stats.nodes, bytes, took_ms, "image written");
+    Ok(WrittenImage { image: Arc::clone(&image.image), index, term, log_from })
+}
+
+/// Removes old images if that is wanted, and says from where on the log is needed: after the oldest image that stays,
+/// so that a damaged newest image can be done without.
+fn retire(disk: &MmapDisk, settings: &ImageSettings, newest: u64) -> std::io::Result<u64> {
+    if settings.purge {
+        purge(disk, settings.retained)?;
+    }
+    let mut oldest = newest;
+    for name in list_images(disk)?.into_iter().take(settings.retained) {
+        match ImageFile::open(disk, &name.file) {
+            Ok(file) => oldest = oldest.min(file.head().index),
+            Err(error) => tracing::warn!("an older image cannot be read and does not count: {error}"),
+        }
+    }
+    Ok(oldest + 1)
+}

@@ -1,0 +1,124 @@
+//! The log thread: a plain thread that owns the log, copies appends into its mapping and makes them durable in groups.
+//!
+//! Everything here may block; nothing else in the process waits for it. A failed sync ends the process.
+
+use std::time::Duration;
+
+use corral_consensus::Append;
+use corral_core::command::Batch;
+use corral_storage::MmapDisk;
+use corral_storage::log::{Entry, HardState, Log, LogError, Record};
+
+use crate::actor::messages::{Ending, ToConsensus, ToLog};
+
+/// Quiet time after which the last records get their watermark and the next segment is prepared.
+const IDLE_AFTER: Duration = Duration::from_millis(5);
+/// Appends taken into one sync at most; bounds the time until the first of them is acknowledged.
+const GROUP_MAX: usize = 64;
+
+/// Runs until told to close or until the consensus actor is gone.
+pub(crate) fn run(
+    mut log: Log<MmapDisk>,
+    inbox: &flume::Receiver<ToLog>,
+    consensus: &flume::Sender<ToConsensus>,
+    endings: &flume::Sender<Ending>,
+) {
+    if let Err(error) = serve(&mut log, inbox, consensus) {
+        tracing::error!("the log failed: {error}");
+        let _ = endings.send(Ending::Failed(error.into()));
+    }
+}
+
+fn serve(
+    log: &mut Log<MmapDisk>,
+    inbox: &flume::Receiver<ToLog>,
+    consensus: &flume::Sender<ToConsensus>,
+) -> Result<(), LogError> {
+    let mut idle = false;
+    loop {
+        let first = if idle { inbox.recv().ok() } else { next_soon(inbox) };
+        let Some(first) = first else {
+            if inbox.is_disconnected() {
+                log.sync()?;
+                return Ok(());
+            }
+            log.watermark_when_idle()?;
+            prepare(log)?;
+            idle = true;
+            continue;
+        };
+        idle = false;
+        let mut durable = None;
+        for message in std::iter::once(first).chain(inbox.try_iter().take(GROUP_MAX)) {
+            match message {
+                ToLog::Append(append) => {
+                    write_when_possible(log, &append)?;
+                    durable = Some(append.number);
+                }
+                ToLog::Trim(index) => {
+                    log.trim_before(index)?;
+                }
+                ToLog::Close => {
+                    log.sync()?;
+                    log.watermark_when_idle()?;
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(number) = durable {
+            log.sync()?;
+            let _ = consensus.send(ToConsensus::Durable(number));
+        }
+    }
+}
+
+/// Waits for space if there is none: writes stand still until then, reads go on.
+fn write_when_possible(log: &mut Log<MmapDisk>, append: &Append) -> Result<(), LogError> {
+    const RETRY_AFTER: Duration = Duration::from_millis(200);
+    const SAY_EVERY: u32 = 50;
+    for attempt in 0.. {
+        match write(log, append) {
+            Err(error @ LogError::NoSpace { .. }) => {
+                if attempt % SAY_EVERY == 0 {
+                    tracing::error!("writes wait: {error}");
+                }
+                std::thread::sleep(RETRY_AFTER);
+            }
+            other => return other,
+        }
+    }
+    unreachable!("tries for ever")
+}
+
+fn next_soon(inbox: &flume::Receiver<ToLog>) -> Option<ToLog> {
+    inbox.recv_timeout(IDLE_AFTER).ok()
+}
+
+/// The next segment ahead of need. No space for it is no fault yet: the active one still has room.
+fn prepare(log: &mut Log<MmapDisk>) -> Result<(), LogError> {
+    match log.prepare_ahead() {
+        Err(error @ LogError::NoSpace { .. }) => {
+            tracing::warn!("the next log segment cannot be prepared: {error}");
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}
+
+/// Copies an append into the log's mapping. Not durable yet.
+pub(crate) fn write(log: &mut Log<MmapDisk>, append: &Append) -> Result<(), LogError> {
+    let entries = append.entries.iter().map(|entry| {
+        Record::Entry(Entry {
+            term: entry.term.0,
+            index: entry.index.0,
+            first_zxid: Batch::zxid_of(&entry.payload),
+            payload: &entry.payload,
+        })
+    });
+    let state = append.hard_state.map(|state| {
+        let vote = state.vote.map_or(0, |node| node.0);
+        Record::HardState(HardState { term: state.term.0, vote, commit: state.commit.0 })
+    });
+    let records: Vec<Record<'_>> = state.into_iter().chain(entries).collect();
+    log.append(&records)
+}

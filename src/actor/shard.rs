@@ -1,0 +1,392 @@
+//! Drives one shard actor: its mailbox, its clients' sockets, its clock.
+//!
+//! On the shard's executor. One task reads the mailbox, one a client's socket, one sends the turn's proposals, one
+//! ticks; a task is added for a client only while it does not take what it is sent. All of them borrow the actor for the
+//! length of one call and never across an await.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::mem;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use corral_core::conn::Close;
+use corral_core::ids::{ConnId, ShardId};
+use corral_core::report::{Report, ServerFacts, render};
+use corral_core::shard::{Outputs, Shard};
+use corral_wire::fourletter::FourLetter;
+use glommio::timer::Timer;
+
+use crate::actor::messages::{ToConsensus, ToShard, ToWriter};
+use crate::net::acceptor::Ended;
+use crate::net::socket::Socket;
+use crate::runtime::clock::Clock;
+use crate::runtime::turn::Turn;
+
+/// One read from a socket takes at most this; shared by all connections of the executor.
+const SCRATCH_BYTES: usize = 64 * 1024;
+/// Proposals are sent on before they outgrow this, even within a turn.
+const PROPOSAL_BYTES_MAX: usize = 256 * 1024;
+/// Messages taken from the mailbox before the turn's time is looked at.
+const MAILBOX_BATCH: usize = 16;
+/// How often sessions heard from are reported.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Where a shard's messages go.
+pub(crate) struct ShardLinks {
+    pub(crate) consensus: flume::Sender<ToConsensus>,
+    /// All shards by index, this one too.
+    pub(crate) shards: Vec<flume::Sender<ToShard>>,
+    pub(crate) writer: flume::Sender<ToWriter>,
+    pub(crate) ended: flume::Sender<Ended>,
+    pub(crate) freezes: Arc<AtomicU64>,
+    pub(crate) version: String,
+}
+
+/// One client of this shard, as the driver knows it.
+struct Client {
+    generation: u32,
+    socket: Rc<Socket>,
+    peer: SocketAddr,
+    /// The reading task, while the actor wants nothing read.
+    paused: Option<Waker>,
+    /// A task waits for the socket to take more.
+    writing: bool,
+}
+
+/// A four-letter word being answered by all shards.
+struct Gathering {
+    missing: usize,
+    report: Report,
+}
+
+/// See the module.
+pub(crate) struct ShardActor {
+    id: ShardId,
+    shard: RefCell<Shard>,
+    out: RefCell<Outputs>,
+    clients: RefCell<Vec<Option<Client>>>,
+    scratch: RefCell<Vec<u8>>,
+    gathering: RefCell<HashMap<ConnId, Gathering>>,
+    /// The task that sends proposals, when there is nothing to send.
+    pump: Cell<Option<Waker>>,
+    syncs: RefCell<Vec<ConnId>>,
+    draining: Cell<bool>,
+    links: ShardLinks,
+    clock: Clock,
+    turn: Rc<Turn>,
+}
+
+impl ShardActor {
+    pub(crate) fn new(shard: Shard, links: ShardLinks, clock: Clock, turn: Rc<Turn>) -> Rc<ShardActor> {
+        Rc::new(ShardActor {
+            id: shard.config().shard,
+            shard: RefCell::new(shard),
+            out: RefCell::new(Outputs::default()),
+            clients: RefCell::new(Vec::new()),
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            gathering: RefCell::new(HashMap::new()),
+            pump: Cell::new(None),
+            syncs: RefCell::new(Vec::new()),
+            draining: Cell::new(false),
+            links,
+            clock,
+            turn,
+        })
+    }
+
+    /// Serves until drained or until every sender to the mailbox is gone.
+    pub(crate) async fn run(self: Rc<Self>, mailbox: flume::Receiver<ToShard>) {
+        glommio::spawn_local(Rc::clone(&self).send_proposals()).detach();
+        glommio::spawn_local(Rc::clone(&self).tick()).detach();
+        while let Ok(first) = mailbox.recv_async().await {
+            self.turn.woken();
+            for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
+                self.receive(message);
+            }
+            if self.draining.get() && self.shard.borrow().connections() == 0 {
+                let _ = self.links.consensus.send(ToConsensus::Drained);
+                return;
+            }
+            self.turn.yield_if_over().await;
+        }
+    }
+
+    fn receive(self: &Rc<Self>, message: ToShard) {
+        let now = self.clock.now();
+        match message {
+            ToShard::Batch(batch) => self.with(|shard, out| shard.apply(now, &batch, out)),
+            ToShard::Accepted { stream, peer, entropy } => self.accept(stream, peer, entropy),
+            ToShard::Synced(list) => self.with(|shard, out| list.iter().for_each(|id| shard.synced(now, *id, out))),
+            ToShard::SyncRefused(list) => self.with(|shard, out| list.iter().for_each(|id| shard.hung_up(*id, out))),
+            ToShard::Adopt(frozen) => self.with(|shard, out| shard.adopt_frozen(frozen, out)),
+            ToShard::Swap(image) => self.with(|shard, out| shard.swap_image(image, out)),
+            ToShard::ReportAsked { asker, conn, word } => {
+                let report = Box::new(self.shard.borrow().report(word));
+                let _ = self.links.shards[usize::from(asker.0)].send(ToShard::Reported { conn, word, report });
+            }
+            ToShard::Reported { conn, word, report } => self.reported(conn, word, *report),
+            ToShard::Drain => {
+                self.draining.set(true);
+                self.with(|shard, out| shard.drain(now, out));
+                // The mailbox loop looks whether all are gone; the last one may go later, so it is woken then.
+                self.wake_mailbox_if_drained();
+            }
+        }
+    }
+
+    /// One call of the actor, then everything it asked for.
+    fn with(self: &Rc<Self>, call: impl FnOnce(&mut Shard, &mut Outputs)) {
+        call(&mut self.shard.borrow_mut(), &mut self.out.borrow_mut());
+        self.carry_out();
+    }
+
+    fn carry_out(self: &Rc<Self>) {
+        loop {
+            let mut out = self.out.take();
+            for id in out.dirty.drain(..) {
+                self.send(id);
+            }
+            for id in out.resumed.drain(..) {
+                self.resume(id);
+            }
+            for (id, why) in out.closed.drain(..) {
+                self.close(id, why);
+            }
+            self.syncs.borrow_mut().append(&mut out.syncs);
+            for (id, word) in out.words.drain(..) {
+                self.gather(id, word);
+            }
+            for garbage in out.garbage.drain(..) {
+                let _ = self.links.writer.send(ToWriter::Drop(garbage));
+            }
+            // Sending may have led to more; otherwise the emptied lists go back with their capacity.
+            let mut held = self.out.borrow_mut();
+            if held.is_empty() {
+                *held = out;
+                break;
+            }
+        }
+        self.pass_on_proposals();
+    }
+
+    // ----- clients -----
+
+    fn accept(self: &Rc<Self>, stream: std::net::TcpStream, peer: SocketAddr, entropy: [u8; 16]) {
+        if self.draining.get() {
+            let _ = self.links.ended.send(Ended { shard: self.id, address: peer.ip() });
+            return;
+        }
+        let id = self.shard.borrow_mut().accepted(self.clock.now(), peer, entropy);
+        let socket = Rc::new(Socket::adopt(stream));
+        let slot = id.slot as usize;
+        let mut clients = self.clients.borrow_mut();
+        if clients.len() <= slot {
+            clients.resize_with(slot + 1, || None);
+        }
+        let client =
+            Client { generation: id.generation, socket: Rc::clone(&socket), peer, paused: None, writing: false };
+        clients[slot] = Some(client);
+        glommio::spawn_local(Rc::clone(self).read(id, socket)).detach();
+    }
+
+    /// The life of a client's reading side.
+    async fn read(self: Rc<Self>, id: ConnId, socket: Rc<Socket>) {
+        loop {
+            let open = poll_fn(|cx| self.poll_client(cx, id, &socket)).await;
+            if !open {
+                break;
+            }
+            self.turn.yield_if_over().await;
+        }
+        self.with(|shard, out| shard.hung_up(id, out));
+    }
+
+    /// One read, handed to the actor. Ready with false when the client is gone.
+    fn poll_client(self: &Rc<Self>, cx: &mut Context<'_>, id: ConnId, socket: &Socket) -> Poll<bool> {
+        if self.shard.borrow().is_stalled(id) {
+            let gone = self.with_client(id, |client| client.paused = Some(cx.waker().clone())).is_none();
+            return if gone { Poll::Ready(false) } else { Poll::Pending };
+        }
+        let mut scratch = self.scratch.borrow_mut();
+        match socket.poll_read(cx, &mut scratch) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
+            Poll::Ready(Ok(count)) => {
+                self.turn.woken();
+                let now = self.clock.now();
+                self.with(|shard, out| shard.received(now, id, &scratch[..count], out));
+                Poll::Ready(true)
+            }
+        }
+    }
+
+    fn with_client<T>(&self, id: ConnId, look: impl FnOnce(&mut Client) -> T) -> Option<T> {
+        let mut clients = self.clients.borrow_mut();
+        let client = clients.get_mut(id.slot as usize)?.as_mut().filter(|client| client.generation == id.generation)?;
+        Some(look(client))
+    }
+
+    fn resume(&self, id: ConnId) {
+        if let Some(waker) = self.with_client(id, |client| client.paused.take()).flatten() {
+            waker.wake();
+        }
+    }
+
+    /// Sends at once what the socket takes; the rest is left to a task of its own.
+    fn send(self: &Rc<Self>, id: ConnId) {
+        let waiting = self.with_client(id, |client| client.writing).unwrap_or(true);
+        if waiting || self.poll_send(&mut Context::from_waker(Waker::noop()), id).is_ready() {
+            return;
+        }
+        self.with_client(id, |client| client.writing = true);
+        glommio::spawn_local(Rc::clone(self).write(id)).detach();
+    }
+
+    async fn write(self: Rc<Self>, id: ConnId) {
+        poll_fn(|cx| self.poll_send(cx, id)).await;
+        self.with_client(id, |client| client.writing = false);
+        self.carry_out();
+    }
+
+    /// Ready when everything is sent or the client is gone.
+    fn poll_send(&self, cx: &mut Context<'_>, id: ConnId) -> Poll<()> {
+        let Some(socket) = self.with_client(id, |client| Rc::clone(&client.socket)) else { return Poll::Ready(()) };
+        loop {
+            let mut shard = self.shard.borrow_mut();
+            let mut out = self.out.borrow_mut();
+            let bytes = shard.unsent(id);
+            if bytes.is_empty() {
+                return Poll::Ready(());
+            }
+            match socket.poll_write(cx, bytes) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(count)) => shard.sent(self.clock.now(), id, count, &mut out),
+                Poll::Ready(Err(_)) => {
+                    shard.hung_up(id, &mut out);
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+
+    fn close(&self, id: ConnId, why: Close) {
+        let mut clients = self.clients.borrow_mut();
+        let place = clients
+            .get_mut(id.slot as usize)
+            .filter(|place| place.as_ref().is_some_and(|client| client.generation == id.generation));
+        let Some(client) = place.and_then(Option::take) else { return };
+        drop(clients);
+        client.socket.shut_down();
+        if let Some(waker) = client.paused {
+            waker.wake();
+        }
+        say(client.peer, why);
+        self.gathering.borrow_mut().remove(&id);
+        let _ = self.links.ended.send(Ended { shard: self.id, address: client.peer.ip() });
+        self.wake_mailbox_if_drained();
+    }
+
+    fn wake_mailbox_if_drained(&self) {
+        if self.draining.get() && self.shard.borrow().connections() == 0 {
+            // An empty list of syncs: nothing to do but to come round.
+            let _ = self.links.shards[usize::from(self.id.0)].send(ToShard::Synced(Vec::new()));
+        }
+    }
+
+    // ----- proposals -----
+
+    /// Wakes the sending task, which runs after the tasks that are ready now: their proposals travel together. What has
+    /// grown large goes at once.
+    fn pass_on_proposals(&self) {
+        let bytes = self.shard.borrow().proposal_bytes();
+        if bytes >= PROPOSAL_BYTES_MAX {
+            self.send_batch();
+        } else if (bytes > 0 || !self.syncs.borrow().is_empty())
+            && let Some(waker) = self.pump.take()
+        {
+            waker.wake();
+        }
+    }
+
+    async fn send_proposals(self: Rc<Self>) {
+        loop {
+            poll_fn(|cx| {
+                let idle = self.shard.borrow().proposal_bytes() == 0 && self.syncs.borrow().is_empty();
+                if idle {
+                    self.pump.set(Some(cx.waker().clone()));
+                    return Poll::Pending;
+                }
+                Poll::Ready(())
+            })
+            .await;
+            self.send_batch();
+        }
+    }
+
+    fn send_batch(&self) {
+        let proposals = self.shard.borrow_mut().take_proposals().unwrap_or_default();
+        let syncs = mem::take(&mut *self.syncs.borrow_mut());
+        let _ = self.links.consensus.send(ToConsensus::Proposed { shard: self.id, proposals, syncs });
+    }
+
+    async fn tick(self: Rc<Self>) {
+        loop {
+            Timer::new(TICK).await;
+            let now = self.clock.now();
+            let mut heard = None;
+            self.with(|shard, out| heard = Some(shard.tick(now, out)));
+            let (upto, sessions) = heard.expect("the call was made");
+            let _ = self.links.consensus.send(ToConsensus::Heard { shard: self.id, upto, sessions });
+        }
+    }
+
+    // ----- four-letter words -----
+
+    fn gather(&self, conn: ConnId, word: FourLetter) {
+        let missing = self.links.shards.len();
+        self.gathering.borrow_mut().insert(conn, Gathering { missing, report: Report::default() });
+        for shard in &self.links.shards {
+            let _ = shard.send(ToShard::ReportAsked { asker: self.id, conn, word });
+        }
+    }
+
+    fn reported(self: &Rc<Self>, conn: ConnId, word: FourLetter, report: Report) {
+        let mut gathering = self.gathering.borrow_mut();
+        let Some(entry) = gathering.get_mut(&conn) else { return };
+        entry.report.merge(report);
+        entry.missing -= 1;
+        if entry.missing > 0 {
+            return;
+        }
+        let Gathering { report, .. } = gathering.remove(&conn).expect("just seen");
+        drop(gathering);
+        let now = self.clock.now();
+        let text =
+            render(word, &report, &self.facts(), now).unwrap_or_else(|| format!("{} is not served\n", word.name()));
+        self.with(|shard, out| shard.answer_word(now, conn, &text, out));
+    }
+
+    fn facts(&self) -> ServerFacts {
+        let (open_files, open_files_max) = crate::control::open_files();
+        ServerFacts {
+            version: self.links.version.clone(),
+            open_files,
+            open_files_max,
+            freezes: self.links.freezes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// One line for each connection that ended for a reason an operator may look for.
+fn say(peer: SocketAddr, why: Close) {
+    match why {
+        Close::Done | Close::HungUp | Close::Shutdown | Close::SessionMoved => tracing::debug!(%peer, "closed: {why}"),
+        _ => tracing::info!(%peer, "closed: {why}"),
+    }
+}

@@ -1,0 +1,119 @@
+//! Images between files and the core: opening, checking on all CPUs, choosing the one to start from.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
+use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, list_images};
+
+use crate::exit::{ExitCode, Fault};
+
+/// Kind of a section that holds znodes.
+pub(crate) const SECTION_NODES: u32 = 1;
+/// Kind of the last section: counts, ACLs, sessions.
+pub(crate) const SECTION_META: u32 = 2;
+
+/// A verified image with its place in the log.
+pub(crate) struct LoadedImage {
+    pub(crate) image: Arc<Image>,
+    pub(crate) head: ImageHead,
+}
+
+/// An image file's mapping as the core wants it.
+struct Mapped(Arc<dyn Bytes>);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+// SAFETY: the mapping is read-only, private to this value and as long as the file. Image files are written under a
+// temporary name, never again after they got their own, and the data directory is locked against other servers.
+#[allow(unsafe_code)]
+unsafe impl ImageBytes for Mapped {}
+
+/// The newest image that is whole. A damaged one is named and passed over: the log still holds what it held, as far as
+/// an older image is kept. `None` when there is no image at all.
+///
+/// # Errors
+/// When there are images and none is whole.
+pub(crate) fn newest(disk: &MmapDisk, threads: usize) -> Result<Option<LoadedImage>, Fault> {
+    let names = list_images(disk).map_err(|error| Fault::new(ExitCode::StorageUnavailable, error.to_string()))?;
+    let mut reasons = Vec::new();
+    for name in &names {
+        match load(disk, &name.file, threads) {
+            Ok(loaded) => return Ok(Some(loaded)),
+            Err(reason) => {
+                tracing::error!("image passed over: {reason}");
+                reasons.push(reason);
+            }
+        }
+    }
+    if reasons.is_empty() { Ok(None) } else { Err(Fault::new(ExitCode::DataDamaged, reasons.join("\n"))) }
+}
+
+/// Maps an image and checks every section, on as many threads.
+///
+/// # Errors
+/// A sentence that names file and section.
+pub(crate) fn load(disk: &MmapDisk, name: &str, threads: usize) -> Result<LoadedImage, String> {
+    let file = ImageFile::open(disk, name).map_err(|error| error.to_string())?;
+    let layout = layout(&file)?;
+    let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped(file.bytes()));
+    let sections = check_sections(&file, &bytes, &layout, threads)?;
+    file.verify_section(layout.sections.len()).map_err(|error| error.to_string())?;
+    let meta = CheckedMeta::check(&bytes, &layout).map_err(|fault| format!("{name}: {fault}"))?;
+    let image = Image::assemble(meta, sections).map_err(|fault| format!("{name}: {fault}"))?;
+    Ok(LoadedImage { image: Arc::new(image), head: file.head() })
+}
+
+fn layout(file: &ImageFile) -> Result<ImageLayout, String> {
+    let count = file.section_count();
+    let well_formed = count >= 2
+        && (0..count)
+            .all(|at| file.section_kind(at) == Some(if at + 1 == count { SECTION_META } else { SECTION_NODES }));
+    let ranges: Option<Vec<_>> = (0..count).map(|at| file.section_range(at)).collect();
+    match (well_formed, ranges) {
+        (true, Some(mut sections)) => {
+            let meta = sections.pop().ok_or("an image without sections")?;
+            let head = file.head();
+            Ok(ImageLayout { seed: head.seed, zxid: head.zxid, sections, meta })
+        }
+        _ => Err(format!("{}: sections of an unknown kind or order", file.name())),
+    }
+}
+
+/// Checksum and structure of each section; the work is shared out section by section.
+fn check_sections(
+    file: &ImageFile,
+    bytes: &Arc<dyn ImageBytes>,
+    layout: &ImageLayout,
+    threads: usize,
+) -> Result<Vec<CheckedSection>, String> {
+    let count = layout.sections.len();
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, CheckedSection)>, String> {
+        let mut checked = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= count {
+                return Ok(checked);
+            }
+            file.verify_section(at).map_err(|error| error.to_string())?;
+            let section =
+                CheckedSection::check(bytes, layout, at).map_err(|fault| format!("{}: {fault}", file.name()))?;
+            checked.push((at, section));
+        }
+    };
+    let mut checked = std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..threads.min(count).max(1)).map(|_| scope.spawn(work)).collect();
+        let mut all = work()?;
+        for helper in helpers {
+            all.append(&mut helper.join().expect("checking does not panic")?);
+        }
+        Ok::<_, String>(all)
+    })?;
+    checked.sort_unstable_by_key(|(at, _)| *at);
+    Ok(checked.into_iter().map(|(_, section)| section).collect())
+}

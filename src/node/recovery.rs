@@ -1,0 +1,229 @@
+//! From the data directory to a replica that leads: the newest image, then the log behind it.
+//!
+//! Main thread, before any actor starts. Says how far it is while that takes long.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use corral_consensus::{
+    Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, NodeId, RaftNode, Replica, Restored, Term,
+};
+use corral_core::evaluate::{StateMachine, features};
+use corral_core::ids::SessionId;
+use corral_core::image::initial_image;
+use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::session::{Session, SessionTable};
+use corral_core::view::View;
+use corral_storage::log::{Log, LogConfig, Progress, Recovered};
+use corral_storage::{MmapDisk, SyncRecipe};
+
+use crate::actor::authority::Authority;
+use crate::actor::log_thread;
+use crate::config::Config;
+use crate::exit::{ExitCode, Fault};
+use crate::node::images::{self, LoadedImage};
+use crate::runtime::clock::Clock;
+
+/// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Log entries read in one go.
+const READ_BYTES: usize = 8 << 20;
+
+/// What the start brought back.
+pub(crate) struct Recovery {
+    pub(crate) replica: Replica<Authority>,
+    pub(crate) log: Log<MmapDisk>,
+    /// Holds the images.
+    pub(crate) disk: MmapDisk,
+}
+
+/// Opens the data directory, loads the newest image, replays the log and leads. Returns when everything that was
+/// acknowledged is applied and this start's own first entry is durable.
+///
+/// # Errors
+/// Whatever keeps the data from being served, each with file, offset and what to do.
+pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: usize) -> Result<Recovery, Fault> {
+    let started = Instant::now();
+    let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
+    let log_disk = if config.server.log_dir == config.server.data_dir {
+        disk.clone()
+    } else {
+        MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?
+    };
+    let loaded = images::newest(&disk, threads)?;
+    let (log, found) = open_log(log_disk, config, loaded.is_none())?;
+    let (machine, index, term) = state_machine(loaded)?;
+    let nodes = machine.view().node_count();
+    let entries = entries_after(&log, &found, index)?;
+    let replayed = entries.len();
+    let sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
+    let restored = Restored {
+        hard_state: hard_state(&found),
+        snapshot_index: Index(index),
+        snapshot_term: Term(term),
+        entries,
+        applied: Index(index),
+    };
+    let raft = RaftNode::new(raft_config(config, incarnation, log.payload_bytes_max()), restored)
+        .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
+    let mut recovery = Recovery { replica: Replica::new(raft, Authority::new(sequencer), Index(index)), log, disk };
+    recovery.lead(clock)?;
+    let view = recovery.replica.machine().sequencer.machine().view();
+    tracing::info!(
+        zxid = %view.zxid(),
+        nodes = view.node_count(),
+        nodes_in_image = nodes,
+        entries_replayed = replayed,
+        took_ms = started.elapsed().as_millis(),
+        "state recovered"
+    );
+    Ok(recovery)
+}
+
+impl Recovery {
+    /// A group of one elects itself; its log is written right here until the actors take over.
+    fn lead(&mut self, clock: Clock) -> Result<(), Fault> {
+        self.replica.campaign();
+        while !self.replica.is_leading() {
+            let authority = self.replica.machine_mut();
+            (authority.now, authority.wall) = (clock.now(), clock.wall());
+            let mut effects = Effects::default();
+            self.replica.turn(&mut effects).map_err(|_| not_a_batch(self.replica.applied()))?;
+            self.replica.machine_mut().applied.clear();
+            for append in effects.appends {
+                log_thread::write(&mut self.log, &append)?;
+                self.log.sync()?;
+                self.replica.persisted(append.number);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What to say of an entry that is whole and not understood.
+pub(crate) fn not_a_batch(applied: Index) -> Fault {
+    let entry = applied.0 + 1;
+    let sentence =
+        format!("log entry {entry} is not of the format that this version reads; start the version that wrote it");
+    Fault::new(ExitCode::DataDirForeign, sentence)
+}
+
+fn open_log(disk: MmapDisk, config: &Config, create_if_missing: bool) -> Result<(Log<MmapDisk>, Recovered), Fault> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
+    let log_config = LogConfig {
+        segment_bytes: usize::try_from(config.log.segment_bytes).unwrap_or(usize::MAX),
+        create_if_missing,
+        seed: u64::from_le_bytes(seed),
+        ..LogConfig::default()
+    };
+    let mut said = Instant::now();
+    let mut progress = |progress: Progress| {
+        if said.elapsed() >= Duration::from_secs(1) {
+            said = Instant::now();
+            let Progress { segments_done, segments, bytes_done, entries } = progress;
+            tracing::info!(segments_done, segments, bytes_done, entries, "reading the log");
+        }
+    };
+    let (log, found) = Log::open(disk, log_config, &mut progress)?;
+    if let Some(cut) = &found.tail_cut {
+        tracing::warn!(file = %cut.file, offset = cut.offset, bytes = cut.bytes, "cut a torn tail that was never acknowledged");
+    }
+    Ok((log, found))
+}
+
+/// The state of the image, or of an empty server.
+fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64), Fault> {
+    let Some(LoadedImage { image, head }) = loaded else {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed)
+            .map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
+        let view = View::new(std::sync::Arc::new(initial_image(u64::from_le_bytes(seed))));
+        return Ok((StateMachine::new(view, SessionTable::new()), 0, 0));
+    };
+    let sessions = image.sessions().map(|session| {
+        let (id, timeout_ms, password) = (session.id, session.timeout_ms, session.password);
+        (id, Session { timeout_ms, password, owner: None, ephemerals: session.ephemerals.into_iter().collect() })
+    });
+    let sessions: SessionTable = sessions.collect::<Vec<(SessionId, Session)>>().into_iter().collect();
+    Ok((StateMachine::new(View::new(image), sessions), head.index, head.term))
+}
+
+/// Every log entry behind the image; there must be no gap.
+fn entries_after(log: &Log<MmapDisk>, found: &Recovered, image: u64) -> Result<Vec<Entry>, Fault> {
+    if found.first_index > image + 1 || found.last_index < image {
+        let sentence = format!(
+            "the log holds entries {} to {}, but the newest whole image ends at {image}: entries between are missing; \
+             restore the data directory from a backup",
+            found.first_index, found.last_index
+        );
+        return Err(Fault::new(ExitCode::DataDamaged, sentence));
+    }
+    let mut entries = Vec::new();
+    let mut next = image + 1;
+    while next <= found.last_index {
+        let mut keep = |entry: corral_storage::log::Entry<'_>| {
+            entries.push(Entry {
+                term: Term(entry.term),
+                index: Index(entry.index),
+                kind: EntryKind::Normal,
+                payload: Bytes::copy_from_slice(entry.payload),
+            });
+        };
+        next = log.read(next, READ_BYTES, &mut keep)?;
+    }
+    Ok(entries)
+}
+
+fn hard_state(found: &Recovered) -> HardState {
+    found.hard_state.map_or_else(HardState::default, |state| HardState {
+        term: Term(state.term),
+        vote: (state.vote != 0).then_some(NodeId(state.vote)),
+        // A hint that may lag or, after a cut tail, lead: a group of one finds it out again.
+        commit: Index(0),
+    })
+}
+
+fn raft_config(config: &Config, incarnation: u64, payload_bytes_max: usize) -> RaftConfig {
+    let id = NodeId(u64::from(config.server.server_id));
+    RaftConfig {
+        id,
+        voters: vec![id],
+        learners: Vec::new(),
+        election_ticks: 10,
+        heartbeat_ticks: 1,
+        max_inflight_entries: 4096,
+        max_entry_bytes: u32::try_from(payload_bytes_max).unwrap_or(u32::MAX),
+        seed: incarnation,
+    }
+}
+
+fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
+    let mut bits = 0;
+    if config.features.extended_types {
+        bits |= features::EXTENDED_TYPES;
+    }
+    if config.security.skip_acl {
+        bits |= features::SKIP_ACL;
+    }
+    let txns_max = if config.snapshot.txns_max == 0 { u64::MAX } else { config.snapshot.txns_max };
+    SequencerConfig {
+        server: config.server.server_id,
+        incarnation,
+        tick_ms: u64::from(config.server.tick_time_ms),
+        features: bits,
+        batch_bytes_max: BATCH_BYTES_MAX,
+        snapshot: SnapshotPolicy {
+            floor_bytes: usize::try_from(config.snapshot.floor_bytes).unwrap_or(usize::MAX),
+            share_percent: config.snapshot.share_of_image_percent as usize,
+            txns_max,
+            log_bytes_max: if config.snapshot.log_bytes_max == 0 { u64::MAX } else { config.snapshot.log_bytes_max },
+            interval_min_ms: config.snapshot.interval_min_ms,
+            interval_max_ms: if config.snapshot.interval_max_ms == 0 {
+                u64::MAX
+            } else {
+                config.snapshot.interval_max_ms
+            },
+        },
+    }
+}

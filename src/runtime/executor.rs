@@ -1,0 +1,83 @@
+//! One pinned thread with one executor: the thread's life, its heartbeat, its end.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use glommio::timer::Timer;
+use glommio::{LocalExecutorBuilder, Placement};
+
+use crate::config::Config;
+use crate::config::cores::ExecutorPlan;
+use crate::exit::{ExitCode, Fault};
+use crate::runtime::turn::Turn;
+use crate::runtime::watchdog::Pulse;
+
+/// Timers of the heartbeat, each twice as long as the one before.
+const RUNGS: u32 = 11;
+
+/// How an executor is set up.
+pub(crate) struct ExecutorSettings {
+    pub(crate) plan: ExecutorPlan,
+    pub(crate) io_memory_bytes: usize,
+    pub(crate) heartbeat_busy: Duration,
+    pub(crate) heartbeat_idle: Duration,
+}
+
+impl ExecutorSettings {
+    pub(crate) fn new(config: &Config, plan: &ExecutorPlan) -> ExecutorSettings {
+        ExecutorSettings {
+            plan: plan.clone(),
+            io_memory_bytes: config.runtime.io_memory_bytes as usize,
+            heartbeat_busy: Duration::from_millis(u64::from(config.runtime.heartbeat_busy_ms)),
+            heartbeat_idle: Duration::from_millis(u64::from(config.runtime.heartbeat_idle_ms)),
+        }
+    }
+}
+
+/// Runs `main` on a fresh executor on this very thread until it ends; a heartbeat runs beside it.
+///
+/// # Errors
+/// When the executor cannot be made.
+pub(crate) fn run<F, M>(settings: &ExecutorSettings, pulse: Arc<Pulse>, main: M) -> Result<(), Fault>
+where
+    M: FnOnce(Rc<Turn>) -> F,
+    F: Future<Output = ()> + 'static,
+{
+    let plan = &settings.plan;
+    let placement = plan.cpu.map_or(Placement::Unbound, |cpu| Placement::Fixed(cpu as usize));
+    let executor = LocalExecutorBuilder::new(placement)
+        .name(&plan.name())
+        .ring_depth(plan.ring_depth as usize)
+        .io_memory(settings.io_memory_bytes)
+        .make()
+        .map_err(|error| Fault::new(ExitCode::Internal, format!("executor {} cannot start: {error}", plan.name())))?;
+    let turn = Rc::new(Turn::new(Duration::from_micros(u64::from(plan.turn_budget_us))));
+    let (busy, idle) = (settings.heartbeat_busy, settings.heartbeat_idle);
+    executor.run(async move {
+        glommio::spawn_local(heartbeat(busy, idle, Rc::clone(&turn), pulse)).detach();
+        main(turn).await;
+    });
+    Ok(())
+}
+
+/// Keeps a ladder of timers pending, so that no lost wake-up lasts: each tick arms all rungs anew, and whichever comes
+/// first is the next tick. One timer is not enough, because it may be the very one that is lost.
+async fn heartbeat(busy: Duration, idle: Duration, turn: Rc<Turn>, pulse: Arc<Pulse>) {
+    loop {
+        pulse.beat();
+        let base = if turn.was_busy() { busy } else { idle };
+        let mut rungs: Vec<Timer> = (0..RUNGS).map(|rung| Timer::new(base * (1 << rung))).collect();
+        poll_fn(|cx| {
+            let mut due = false;
+            for rung in &mut rungs {
+                due |= Pin::new(rung).poll(cx).is_ready();
+            }
+            if due { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,8 @@
+//! What the actors' drivers stand on: executors, the time, fair turns, and the watchdog over all of it.
+//!
+//! The only place beside `net` and `actor` that knows which asynchronous runtime this is.
+
+pub(crate) mod clock;
+pub(crate) mod executor;
+pub(crate) mod turn;
+pub(crate) mod watchdog;
