@@ -1,0 +1,28 @@
+//! The load generator as a program of its own: parses flags, runs, prints. Everything else is in the library.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// A small, honest load generator for any server that speaks the ZooKeeper protocol.
+///
+/// Keeps DEPTH requests in flight on each of CONNECTIONS sessions and reports throughput, latency percentiles and, with
+/// --pid, the server's CPU time per operation.
+#[derive(Parser)]
+#[command(name = "corral-bench", version)]
+struct Cli {
+    #[command(flatten)]
+    args: corral_bench::Args,
+}
+
+fn main() -> ExitCode {
+    match corral_bench::run(&Cli::parse().args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If standard error is closed too, the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "corral-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

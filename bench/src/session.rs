@@ -1,0 +1,161 @@
+//! Opening a session over a blocking socket, and the pipelined errands done with one: making and removing znodes.
+//!
+//! Runs on the thread that coordinates a run, before and after the load. Knows nothing of measuring.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use corral_wire::consts::VERSION_ANY;
+use corral_wire::frame::{begin_frame, end_frame, next_frame};
+use corral_wire::records::{ConnectRequest, ConnectResponse};
+use corral_wire::{OpCode, Reader, Writer};
+
+use crate::check::{self, BadReply};
+use crate::limits::{ADMIN_WINDOW, ADMIN_WINDOW_BYTES, REPLY_BYTES_MAX};
+use crate::workload::{create_tail, encoded, push_frame};
+
+/// Opens a new session. Gives the socket, still blocking, and the timeout the server granted.
+///
+/// # Errors
+/// If the server cannot be reached, does not answer within `patience`, or refuses.
+pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> Result<(TcpStream, Duration)> {
+    let mut stream = TcpStream::connect_timeout(&server, patience)
+        .with_context(|| format!("{server} cannot be reached; is the server running there?"))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let mut out = Vec::new();
+    let mark = begin_frame(&mut out);
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms,
+        session_id: 0,
+        passwd: Some(&[0; 16]),
+        read_only: Some(false),
+    };
+    request.encode(&mut Writer::new(&mut out));
+    end_frame(&mut out, mark)?;
+    stream.write_all(&out).with_context(|| format!("{server}: the connect request cannot be sent"))?;
+    let mut buf = Vec::new();
+    let granted = loop {
+        if let Some((body, used)) = next_frame(&buf, REPLY_BYTES_MAX)? {
+            let response = ConnectResponse::decode(&mut Reader::new(body))
+                .with_context(|| format!("{server} answered the connect request with something else"))?;
+            ensure!(used == buf.len(), "{server} sent more than the connect response");
+            break u64::try_from(response.timeout_ms).unwrap_or(0);
+        }
+        more(&mut stream, &mut buf).with_context(|| format!("{server} did not answer the connect request"))?;
+    };
+    ensure!(granted > 0, "{server} granted no session");
+    Ok((stream, Duration::from_millis(granted)))
+}
+
+fn more(stream: &mut TcpStream, buf: &mut Vec<u8>) -> Result<()> {
+    let start = buf.len();
+    buf.resize(start + (64 << 10), 0);
+    let read = stream.read(&mut buf[start..]);
+    buf.truncate(start + read.as_ref().map_or(0, |bytes| *bytes));
+    match read {
+        Ok(0) => bail!("the server closed the connection"),
+        Ok(_) => Ok(()),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            bail!("no reply within the reply timeout")
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A session for errands: many requests of one kind, pipelined, each reply checked.
+pub(crate) struct Admin {
+    stream: TcpStream,
+    next_xid: i32,
+    zxid_seen: i64,
+    buf: Vec<u8>,
+}
+
+impl Admin {
+    pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> Result<Self> {
+        let (stream, _) = open(server, timeout_ms, patience)?;
+        Ok(Self { stream, next_xid: 1, zxid_seen: 0, buf: Vec::new() })
+    }
+
+    /// Creates the znodes in order, each with `value`. `tick` hears the number done so far and may stop the errand.
+    pub(crate) fn create_all(
+        &mut self,
+        paths: impl Iterator<Item = String>,
+        value: &[u8],
+        tick: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        self.run_all(OpCode::Create, paths, &create_tail(value), tick)
+    }
+
+    /// Deletes the znodes in order.
+    pub(crate) fn delete_all(
+        &mut self,
+        paths: impl Iterator<Item = String>,
+        tick: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        self.run_all(OpCode::Delete, paths, &encoded(|writer| writer.i32(VERSION_ANY)), tick)
+    }
+
+    fn run_all(
+        &mut self,
+        op: OpCode,
+        mut paths: impl Iterator<Item = String>,
+        tail: &[u8],
+        mut tick: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let mut done = 0;
+        loop {
+            let mut out = Vec::new();
+            let mut batch = Vec::new();
+            while batch.len() < ADMIN_WINDOW && out.len() < ADMIN_WINDOW_BYTES {
+                let Some(path) = paths.next() else { break };
+                push_frame(&mut out, self.take_xid(), op, &encoded(|writer| writer.str(&path)), tail);
+                batch.push(path);
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.stream.write_all(&out).context("the server takes no requests")?;
+            let first_xid = self.next_xid - i32::try_from(batch.len())?;
+            for (xid, path) in (first_xid..).zip(&batch) {
+                self.reply(xid).with_context(|| format!("{} {path}", op.name()))?;
+            }
+            done += batch.len() as u64;
+            tick(done)?;
+        }
+    }
+
+    /// xids stay positive: after two billion requests they start again.
+    fn take_xid(&mut self) -> i32 {
+        if self.next_xid > i32::MAX - 1_000_000 {
+            self.next_xid = 1;
+        }
+        self.next_xid += 1;
+        self.next_xid - 1
+    }
+
+    fn reply(&mut self, xid: i32) -> Result<()> {
+        loop {
+            if let Some((body, used)) = next_frame(&self.buf, REPLY_BYTES_MAX)? {
+                let verdict = check::header(body, xid, &mut self.zxid_seen).map(|_| ());
+                self.buf.drain(..used);
+                return verdict.map_err(BadReply::into);
+            }
+            more(&mut self.stream, &mut self.buf)?;
+        }
+    }
+
+    /// Closes the session and waits for the server to agree.
+    pub(crate) fn close(mut self) -> Result<()> {
+        let mut out = Vec::new();
+        let xid = self.take_xid();
+        push_frame(&mut out, xid, OpCode::CloseSession, &[], &[]);
+        self.stream.write_all(&out)?;
+        self.reply(xid).context("closeSession")
+    }
+}
