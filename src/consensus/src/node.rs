@@ -5,6 +5,9 @@
 //! messages that must not be said before, and applies membership changes when the entry is reported applied. It
 //! knows neither how anything is stored nor how messages travel.
 
+mod members;
+mod ready;
+
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -13,15 +16,15 @@ use raft::{Raft, RawNode, ReadOnlyOption, StateRole};
 
 use crate::conf_change::ConfChange;
 use crate::convert;
-use crate::error::{ConfChangeError, ConsensusError, PeerError, ProposeError, TransferError};
+use crate::error::{ConsensusError, PeerError, ProposeError, TransferError};
 use crate::limits;
 use crate::log::MemLog;
 use crate::logger;
 use crate::message::PeerMessage;
-use crate::outputs::{Append, InstallSnapshot, Outputs, RoleChange};
+use crate::outputs::RoleChange;
 use crate::reads::Reads;
 use crate::rng::Rng;
-use crate::types::{Config, Entry, EntryKind, Index, Membership, NodeId, Restored, Role, Term};
+use crate::types::{Config, Entry, Index, Membership, NodeId, Restored, Role, Term};
 
 /// One member's Raft.
 pub struct RaftNode {
@@ -232,47 +235,6 @@ impl RaftNode {
         Ok(())
     }
 
-    /// Appends a membership change. It takes effect on each member when that member reports its entry applied.
-    ///
-    /// # Errors
-    /// See `ConfChangeError`.
-    pub fn propose_conf_change(&mut self, change: ConfChange) -> Result<(), ConfChangeError> {
-        change.check().map_err(|reason| ConfChangeError::Invalid { reason })?;
-        self.check_proposal(limits::ENTRY_OVERHEAD_BYTES + change.context.len() as u64)?;
-        let raft = &mut self.raw.raft;
-        if raft.has_pending_conf() {
-            return Err(ConfChangeError::Pending);
-        }
-        dry_run(raft, &change)?;
-        raft.pending_conf_index = raft.raft_log.last_index() + 1;
-        let mut entry = [convert::conf_change_entry(&change)];
-        if !raft.append_entry(&mut entry) {
-            raft.pending_conf_index = 0;
-            return Err(ConfChangeError::Propose(ProposeError::Full));
-        }
-        raft.bcast_append();
-        self.settle();
-        Ok(())
-    }
-
-    /// Collects what is to be done into `out`, which is cleared first. False: nothing. Call again until false.
-    pub fn ready(&mut self, out: &mut Outputs) -> bool {
-        out.clear();
-        self.ask_reads();
-        self.release_held(out);
-        if self.raw.has_ready() {
-            self.take_ready(out);
-        }
-        self.reads.drain(&mut out.reads, &mut out.reads_refused);
-        out.image_wanted = self.raw.store().take_image_wanted();
-        let now = RoleChange { role: self.role(), term: self.term(), leader: self.leader() };
-        if now != self.told {
-            self.told = now;
-            out.role_change = Some(now);
-        }
-        !out.is_empty()
-    }
-
     /// The append of this number, and all before it, are durable. Entries count for commits from here on.
     ///
     /// # Panics
@@ -382,11 +344,6 @@ impl RaftNode {
         Index(self.raw.raft.raft_log.last_index())
     }
 
-    /// The membership in force here, that is as of the applied index.
-    pub fn membership(&self) -> Membership {
-        convert::membership_out(&self.raw.raft.prs().conf().to_conf_state())
-    }
-
     /// Bytes of log entries held in memory, overhead included.
     pub fn held_bytes(&self) -> u64 {
         self.unready_bytes + self.raw.store().held_bytes()
@@ -435,150 +392,6 @@ impl RaftNode {
         let extra = self.rng.below(shortest as u64);
         self.timeout = shortest + usize::try_from(extra).expect("below TICKS_MAX");
     }
-
-    /// A joint change whose leader stepped down before ending it is ended by the next one.
-    fn leave_joint_if_due(&mut self) {
-        let raft = &self.raw.raft;
-        if raft.state == StateRole::Leader && raft.prs().conf().to_conf_state().auto_leave && !raft.has_pending_conf() {
-            // Refused while full or transferring: the next tick tries again.
-            let _ = self.propose_conf_change(ConfChange::leave_joint());
-        }
-    }
-
-    fn ask_reads(&mut self) {
-        let raft = &mut self.raw.raft;
-        let can_answer = match raft.state {
-            StateRole::Leader => raft.commit_to_current_term(),
-            _ => raft.leader_id != 0,
-        };
-        if !can_answer || !self.reads.has_something_take_requests() {
-            return;
-        }
-        for context in self.reads.take_requests() {
-            // Dropped requests are asked again.
-            let _ = raft.step(convert::read_request(context));
-        }
-    }
-
-    fn release_held(&mut self, out: &mut Outputs) {
-        let durable = self.durable_number();
-        while self.held.front().is_some_and(|(number, _)| *number <= durable) {
-            let (_, message) = self.held.pop_front().expect("just seen");
-            out.messages.push(message);
-        }
-    }
-
-    fn take_ready(&mut self, out: &mut Outputs) {
-        let mut ready = self.raw.ready();
-        let number = ready.number();
-        self.last_number = number;
-        self.unready_bytes = 0;
-        if !ready.snapshot().is_empty() {
-            out.install = Some(self.install(ready.snapshot().get_metadata()));
-        }
-        let entries = ready.take_entries();
-        let hard_state = ready.hs().map(convert::hard_state_out);
-        let append = Append {
-            number,
-            entries: entries.iter().map(convert::entry_out).collect(),
-            hard_state,
-            must_sync: ready.must_sync(),
-        };
-        self.raw.mut_store().append(entries);
-        if append.must_sync {
-            let vote = hard_state.is_some_and(|hard| (hard.term, hard.vote) != self.hard_told);
-            let log = !append.entries.is_empty() || out.install.is_some();
-            self.awaiting.push_back(Awaiting { number, log, vote });
-        }
-        if let Some(hard) = hard_state {
-            self.hard_told = (hard.term, hard.vote);
-        }
-        if append.must_sync || hard_state.is_some() {
-            out.append = Some(append);
-        }
-        let (free, after) = (ready.take_messages(), ready.take_persisted_messages());
-        self.sort_messages(free, after, out);
-        for state in ready.take_read_states() {
-            if let Some(context) = convert::context_out(&state.request_ctx) {
-                self.reads.answer(context, Index(state.index));
-            }
-        }
-        self.take_committed(ready.take_committed_entries(), out);
-        self.raw.advance_append_async(ready);
-        if self.awaiting.is_empty() {
-            self.raw.on_persist_ready(number);
-        }
-    }
-
-    fn install(&mut self, meta: &eraftpb::SnapshotMetadata) -> InstallSnapshot {
-        let (index, term) = (Index(meta.index), Term(meta.term));
-        let membership = convert::membership_out(meta.get_conf_state());
-        self.raw.mut_store().install(index, term);
-        self.delivered = index.0;
-        self.conf_pending.clear();
-        self.conf_history.clear();
-        self.conf_history.push_back((index.0, membership.clone()));
-        self.fit_budget();
-        InstallSnapshot { index, term, membership, from: self.leader() }
-    }
-
-    /// A leader's messages may go at once, but for those of a term that is not durable here: after a crash the same
-    /// term could be led again with other entries. Only a voter without other voters gets to lead so early. All
-    /// others wait for every append handed out so far.
-    fn sort_messages(&mut self, free: Vec<Message>, after: Vec<Message>, out: &mut Outputs) {
-        let vote_pending = self.awaiting.iter().rev().find(|append| append.vote).map(|append| append.number);
-        let any_pending = self.awaiting.back().map(|append| append.number);
-        let term = self.raw.raft.term;
-        for (messages, wait) in [(free, vote_pending), (after, any_pending)] {
-            for message in messages {
-                let Some(message) = convert::message_out(&message, term) else { continue };
-                match wait {
-                    None => out.messages.push(message),
-                    Some(_) if self.held.len() >= limits::HELD_MESSAGES_MAX => {
-                        tracing::debug!("message to node {} dropped: too many wait for an append", message.to);
-                    }
-                    Some(number) => {
-                        let number = self.held.back().map_or(number, |(last, _)| number.max(*last));
-                        self.held.push_back((number, message));
-                    }
-                }
-            }
-        }
-    }
-
-    fn take_committed(&mut self, entries: Vec<eraftpb::Entry>, out: &mut Outputs) {
-        for entry in &entries {
-            let entry = convert::entry_out(entry);
-            assert!(entry.index.0 == self.delivered + 1, "entry {} follows {}", entry.index, self.delivered);
-            self.delivered = entry.index.0;
-            if entry.kind == EntryKind::ConfChange {
-                let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
-                self.conf_pending.push_back((entry.index.0, change));
-            }
-            out.committed.push(entry);
-        }
-    }
-
-    /// Each member does the same with the same change on the same membership, also when it does not fit.
-    fn apply_conf_change(&mut self, at: u64, change: &ConfChange) {
-        match self.raw.apply_conf_change(&convert::conf_change_in(change)) {
-            Ok(conf) => self.conf_history.push_back((at, convert::membership_out(&conf))),
-            Err(error) => tracing::warn!("membership change at index {at} has no effect: {error}"),
-        }
-        let raft = &mut self.raw.raft;
-        // The library panics on a leader that is no member, and cannot count a leader without a vote.
-        if raft.state == StateRole::Leader && !raft.promotable() {
-            let term = raft.term;
-            raft.become_follower(term, 0);
-        }
-        self.fit_budget();
-    }
-
-    /// Applied entries are kept for followers only.
-    fn fit_budget(&mut self) {
-        let alone = self.raw.raft.prs().iter().all(|(id, _)| *id == self.id.0);
-        self.raw.mut_store().set_budget(if alone { 0 } else { limits::LOG_CACHE_BYTES_MAX });
-    }
 }
 
 fn library_config(config: &Config, applied: u64) -> raft::Config {
@@ -595,28 +408,4 @@ fn library_config(config: &Config, applied: u64) -> raft::Config {
         max_committed_size_per_ready: limits::COMMITTED_PAGE_BYTES,
         ..raft::Config::default()
     }
-}
-
-/// Whether the change fits the membership in force, which is the applied one.
-fn dry_run(raft: &Raft<MemLog>, change: &ConfChange) -> Result<(), ConfChangeError> {
-    let invalid = |reason| Err(ConfChangeError::Invalid { reason });
-    let joint = !raft.prs().conf().to_conf_state().voters_outgoing.is_empty();
-    match (joint, change.changes.is_empty()) {
-        (true, false) => return invalid("a joint change must end first"),
-        (false, true) => return invalid("no joint change to end"),
-        _ => {}
-    }
-    if raft.prs().iter().len() + change.changes.len() > limits::MEMBERS_MAX {
-        return invalid("too many members");
-    }
-    let inner = convert::conf_change_in(change);
-    let mut changer = raft::Changer::new(raft.prs());
-    let outcome = if inner.leave_joint() {
-        changer.leave_joint()
-    } else if let Some(auto_leave) = inner.enter_joint() {
-        changer.enter_joint(auto_leave, &inner.changes)
-    } else {
-        changer.simple(&inner.changes)
-    };
-    if outcome.is_err() { invalid("it does not fit the membership in force") } else { Ok(()) }
 }

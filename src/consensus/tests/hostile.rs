@@ -194,7 +194,7 @@ fn drive(server: &mut Server, disk: &mut Disk, random: &mut Random, now: u64, ta
         tally.installed += u64::from(server.out.install.is_some());
         tally.delivered += server.out.committed.len() as u64;
         let committed = std::mem::take(&mut server.out.committed);
-        server.take_append(now, random, 20, disk);
+        server.take_append(now, random, 20);
         server.to_apply.extend(committed);
     }
     server.apply_some(random, &mut tally.changes);
@@ -262,4 +262,69 @@ fn claims_do_not_make_room() {
     assert_eq!(found, Err(PeerError::Malformed("more entries than bytes")));
     assert_eq!(PeerMessage::decode(&Bytes::new()), Err(PeerError::Malformed("too short")));
     assert_eq!(PeerMessage::decode(&Bytes::from_static(&[9])), Err(PeerError::Version(9)));
+}
+
+/// The only voter, leading, its first entry durable, with learner 4 not heard of yet.
+fn leader_with_learner() -> (Server, Disk) {
+    let mut disk = Disk::new(Membership::simple(&[NodeId(1)], &[NodeId(4)]));
+    let mut server = Server::start(0, &disk, 1);
+    server.node.campaign();
+    assert!(server.node.ready(&mut server.out));
+    assert!(server.out.messages.is_empty(), "nothing is said in a term that a crash could lead again");
+    server.take_append(0, &mut Random::new(1), 1);
+    assert!(!server.node.ready(&mut server.out), "still nothing");
+    server.persist_due(1, &mut disk);
+    assert!(server.node.ready(&mut server.out));
+    assert!(server.out.messages.iter().all(|message| message.to == NodeId(4) && message.term == Term(1)));
+    assert!(!server.out.messages.is_empty());
+    (server, disk)
+}
+
+#[test]
+fn says_nothing_before_its_term_is_durable() {
+    let (mut server, _) = leader_with_learner();
+    server.node.propose(Bytes::from_static(b"x")).expect("room");
+    assert!(server.node.ready(&mut server.out));
+    assert_eq!(server.out.append.as_ref().map(|append| append.entries.len()), Some(1));
+    // Once its term is durable a leader sends entries while it writes them itself.
+    assert_eq!(server.node.commit(), Index(1));
+}
+
+#[test]
+fn names_what_is_wrong() {
+    let check = |from: u64, term: u64, body: PeerBody, expect: PeerError| {
+        let (mut server, _disk) = leader_with_learner();
+        let message = PeerMessage { from: NodeId(from), to: NodeId(1), term: Term(term), body };
+        assert_eq!(server.node.step(message), Err(expect));
+        assert_eq!((server.node.role(), server.node.term()), (Role::Leader, Term(1)), "unchanged");
+    };
+    let accepted = |index| PeerBody::AppendReply(AppendReply::Accepted { index: Index(index), commit: Index(0) });
+    let heartbeat = |commit| PeerBody::Heartbeat { commit: Index(commit), context: None };
+    let append = |entries| PeerBody::Append { prev_index: Index(0), prev_term: Term(0), commit: Index(0), entries };
+    let entry = |index, term| Entry {
+        term: Term(term),
+        index: Index(index),
+        kind: EntryKind::Normal,
+        payload: Bytes::from_static(b"x"),
+    };
+    check(4, 1, accepted(2), PeerError::AckBeyondLog { index: Index(2), last: Index(1) });
+    check(5, 1, accepted(1), PeerError::Sender(NodeId(5)));
+    check(0, 1, accepted(1), PeerError::Sender(NodeId(0)));
+    check(1, 1, accepted(1), PeerError::Sender(NodeId(1)));
+    check(4, 0, accepted(1), PeerError::Term(Term(0)));
+    check(4, limits::TERM_MAX + 1, accepted(1), PeerError::Term(Term(limits::TERM_MAX + 1)));
+    check(4, 1, accepted(u64::MAX), PeerError::Index(Index(u64::MAX)));
+    let known = NodeId(1);
+    check(4, 1, heartbeat(1), PeerError::SecondLeader { claims: NodeId(4), known, term: Term(1) });
+    check(4, 2, heartbeat(2), PeerError::CommitBeyondLog { commit: Index(2), last: Index(1) });
+    check(4, 2, append(vec![entry(1, 2)]), PeerError::Entries("conflict with a committed entry"));
+    check(4, 2, append(vec![entry(2, 2)]), PeerError::Entries("gap"));
+    check(4, 2, append(vec![entry(1, 3)]), PeerError::Entries("term out of order"));
+    check(4, 2, append(vec![entry(1, 2), entry(2, 1)]), PeerError::Entries("term out of order"));
+    let stranger = Membership::simple(&[NodeId(4)], &[]);
+    let snapshot = PeerBody::Snapshot { index: Index(9), term: Term(2), membership: stranger };
+    check(4, 2, snapshot, PeerError::Membership("the receiver is no member"));
+    let snapshot = PeerBody::Snapshot { index: Index(9), term: Term(2), membership: Membership::default() };
+    check(4, 2, snapshot, PeerError::Membership("no voter"));
+    check(4, 1, PeerBody::TimeoutNow, PeerError::Stale("leadership handed over by another leader"));
 }

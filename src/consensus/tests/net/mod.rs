@@ -35,6 +35,10 @@ impl Random {
         self.next() % bound
     }
 
+    pub(crate) fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).expect("below a usize")
+    }
+
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -230,9 +234,9 @@ impl Net {
     }
 
     fn disturb(&mut self) {
-        let total = self.servers.len() as u64;
+        let total = self.servers.len();
         if self.random.below(1000) < self.faults.crash_per_mille {
-            let at = self.random.below(total) as usize;
+            let at = self.random.index(total);
             self.crash(at);
         }
         for at in 0..self.servers.len() {
@@ -401,7 +405,7 @@ impl Net {
             self.note((at as u64) << 48 ^ entry.index.0 << 16 ^ entry.term.0);
             server.to_apply.push_back(entry);
         }
-        server.take_append(self.now, &mut self.random, self.faults.persist_delay, &mut self.disks[at]);
+        server.take_append(self.now, &mut self.random, self.faults.persist_delay);
     }
 
     /// A delivered entry is the one everybody else delivered at that index, or the next one; and by then it is on

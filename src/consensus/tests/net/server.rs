@@ -89,7 +89,7 @@ impl Server {
 
     /// Of the writes under way some made it to the disk, in order, the rest are lost.
     pub(crate) fn crash(self, disk: &mut Disk, random: &mut Random) {
-        let survive = random.below(self.pending.len() as u64 + 1) as usize;
+        let survive = random.index(self.pending.len() + 1);
         for write in self.pending.iter().take(survive) {
             disk.write(&write.append, write.install.as_ref());
         }
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn take_append(&mut self, now: u64, random: &mut Random, delay: u64, _disk: &mut Disk) {
+    pub(crate) fn take_append(&mut self, now: u64, random: &mut Random, delay: u64) {
         let install = self.out.install.take();
         let Some(append) = self.out.append.take() else {
             assert!(install.is_none(), "an image comes with an append");
@@ -136,7 +136,7 @@ impl Server {
         if self.pending.iter().any(|write| write.install.is_some()) {
             return;
         }
-        let some = random.below(20) as usize;
+        let some = random.index(20);
         for entry in self.to_apply.drain(..some.min(self.to_apply.len())) {
             assert_eq!(entry.index.0, self.applied + 1, "applied in order");
             self.applied = entry.index.0;

@@ -1,0 +1,95 @@
+//! Membership: changes proposed, applied with their entries, and joint changes ended.
+
+use raft::{Raft, StateRole};
+
+use super::RaftNode;
+use crate::conf_change::ConfChange;
+use crate::convert;
+use crate::error::{ConfChangeError, ProposeError};
+use crate::limits;
+use crate::log::MemLog;
+use crate::types::Membership;
+
+impl RaftNode {
+    /// Appends a membership change. It takes effect on each member when that member reports its entry applied.
+    ///
+    /// # Errors
+    /// See `ConfChangeError`.
+    pub fn propose_conf_change(&mut self, change: ConfChange) -> Result<(), ConfChangeError> {
+        change.check().map_err(|reason| ConfChangeError::Invalid { reason })?;
+        self.check_proposal(limits::ENTRY_OVERHEAD_BYTES + change.context.len() as u64)?;
+        let raft = &mut self.raw.raft;
+        if raft.has_pending_conf() {
+            return Err(ConfChangeError::Pending);
+        }
+        dry_run(raft, &change)?;
+        raft.pending_conf_index = raft.raft_log.last_index() + 1;
+        let mut entry = [convert::conf_change_entry(&change)];
+        if !raft.append_entry(&mut entry) {
+            raft.pending_conf_index = 0;
+            return Err(ConfChangeError::Propose(ProposeError::Full));
+        }
+        raft.bcast_append();
+        self.settle();
+        Ok(())
+    }
+
+    /// The membership in force here, that is as of the applied index.
+    pub fn membership(&self) -> Membership {
+        convert::membership_out(&self.raw.raft.prs().conf().to_conf_state())
+    }
+
+    /// A joint change whose leader stepped down before ending it is ended by the next one.
+    pub(super) fn leave_joint_if_due(&mut self) {
+        let raft = &self.raw.raft;
+        if raft.state == StateRole::Leader && raft.prs().conf().to_conf_state().auto_leave && !raft.has_pending_conf() {
+            // Refused while full or transferring: the next tick tries again.
+            let _ = self.propose_conf_change(ConfChange::leave_joint());
+        }
+    }
+
+    /// Each member does the same with the same change on the same membership, also when it does not fit.
+    pub(super) fn apply_conf_change(&mut self, at: u64, change: &ConfChange) {
+        match self.raw.apply_conf_change(&convert::conf_change_in(change)) {
+            Ok(conf) => self.conf_history.push_back((at, convert::membership_out(&conf))),
+            Err(error) => tracing::warn!("membership change at index {at} has no effect: {error}"),
+        }
+        let raft = &mut self.raw.raft;
+        // The library panics on a leader that is no member, and cannot count a leader without a vote.
+        if raft.state == StateRole::Leader && !raft.promotable() {
+            let term = raft.term;
+            raft.become_follower(term, 0);
+        }
+        self.fit_budget();
+    }
+
+    /// Applied entries are kept for followers only.
+    pub(super) fn fit_budget(&mut self) {
+        let alone = self.raw.raft.prs().iter().all(|(id, _)| *id == self.id.0);
+        self.raw.mut_store().set_budget(if alone { 0 } else { limits::LOG_CACHE_BYTES_MAX });
+    }
+}
+
+/// Whether the change fits the membership in force, which is the applied one.
+fn dry_run(raft: &Raft<MemLog>, change: &ConfChange) -> Result<(), ConfChangeError> {
+    let invalid = |reason| Err(ConfChangeError::Invalid { reason });
+    let joint = !raft.prs().conf().to_conf_state().voters_outgoing.is_empty();
+    match (joint, change.changes.is_empty()) {
+        (true, false) => return invalid("a joint change must end first"),
+        (false, true) => return invalid("no joint change to end"),
+        _ => {}
+    }
+    if raft.prs().iter().len() + change.changes.len() > limits::MEMBERS_MAX {
+        return invalid("too many members");
+    }
+    let inner = convert::conf_change_in(change);
+    let mut changer = raft::Changer::new(raft.prs());
+    let outcome = if inner.leave_joint() {
+        changer.leave_joint()
+    } else if let Some(auto_leave) = inner.enter_joint() {
+        changer.enter_joint(auto_leave, &inner.changes)
+    } else {
+        changer.simple(&inner.changes)
+    };
+    if outcome.is_err() { invalid("it does not fit the membership in force") } else { Ok(()) }
+}
