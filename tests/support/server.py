@@ -15,6 +15,7 @@ from support.client import Client, four_letter_word
 from support.wait import free_port, wait_until
 
 START_LIMIT_S = 60
+PROBE_LIMIT_S = 1
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEBIAN_JARS = "/usr/share/java"
 
@@ -45,7 +46,7 @@ class Server:
         if code is not None:
             raise RuntimeError(f"{self.kind} ended with code {code}:\n{self.log_tail()}")
         try:
-            return "Mode: " in four_letter_word(self.address, "srvr")
+            return "Mode: " in four_letter_word(self.address, "srvr", PROBE_LIMIT_S)
         except OSError:
             return False
 

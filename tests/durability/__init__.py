@@ -1,0 +1,1 @@
+"""What survives when the server's process does not."""

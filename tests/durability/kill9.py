@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""kill -9 under pipelined load, again and again; after every restart the whole tree is compared with a linear oracle.
+
+Every acknowledged write is there with the same zxid and Stat, of the others a prefix per session, multis all or nothing;
+sequence numbers and zxids never repeat; ephemerals of dead sessions go after their timeout, those of resumed ones stay.
+"""
+
+import random
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from durability.oracle import Found, Mismatch  # noqa: E402
+from durability.worker import SHARED, TOP, Worker  # noqa: E402
+from support import suite  # noqa: E402
+from support.pipeline import Fleet  # noqa: E402
+
+TICK_MS = 100
+SESSION_MS = 2000
+# In every so many cycles the load goes on until the ephemerals of all dead sessions are gone.
+SETTLE_EVERY = 5
+SETTLE_LIMIT_S = SESSION_MS / 1000 + 5
+
+
+class Sequence:
+    """All names and zxids ever seen in the shared directory: numbers and zxids rise together and never repeat."""
+
+    def __init__(self):
+        self.by_number = {}
+
+    def add(self, ident, path, czxid):
+        number = int(path[-10:])
+        known = self.by_number.setdefault(number, (ident, czxid))
+        if known != (ident, czxid):
+            raise Mismatch(f"sequence number {number} was given to {known} and to {(ident, czxid)}")
+
+    def check(self):
+        zxids = [czxid for _, (_, czxid) in sorted(self.by_number.items())]
+        if any(low >= high for low, high in zip(zxids, zxids[1:])):
+            raise Mismatch("sequence numbers are not in the order of zxids")
+
+
+class Run:
+    """The state of the test over all cycles."""
+
+    def __init__(self, server, workers, seed):
+        self.server, self.random = server, random.Random(seed)
+        server.start()
+        client = server.client(timeout_ms=SESSION_MS)
+        client.create(TOP)
+        client.create(SHARED)
+        self.workers = [Worker(number, server.address, SESSION_MS, client, seed) for number in range(workers)]
+        client.close()
+        self.sequence, self.zxids, self.dead = Sequence(), {}, set()
+        self.adopted = self.lost = self.resumed = self.left = self.expired = self.sequential = 0
+        self.slowest_start_s = 0
+        self.connect(time.monotonic())
+
+    def cycle(self, number):
+        """Loads, kills, restarts, resumes some sessions and compares."""
+        settle = number % SETTLE_EVERY == SETTLE_EVERY - 1
+        self.load(self.random.uniform(0.02, 0.4), settle)
+        self.server.kill()
+        for worker in self.workers:
+            for operation in worker.crashed():
+                self.record(operation)
+        begin = time.monotonic()
+        self.server.start()
+        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - begin)
+        left = self.connect(begin)
+        self.compare(left, begin)
+        self.dead |= left
+
+    def connect(self, started):
+        """Gives each worker a session, its last one or a new one. Returns the sessions that nobody keeps alive now."""
+        left = set()
+        for worker in self.workers:
+            before, resume = worker.session, worker.session is not None and self.random.random() < 0.5
+            if resume and worker.connect(resume=True):
+                self.resumed += 1
+                continue
+            # A machine too busy to restart and resume in time is no fault of the server.
+            if resume and time.monotonic() - started < SESSION_MS / 1000:
+                raise Mismatch(f"worker {worker.number}: its session was alive and cannot be resumed")
+            worker.connect(resume=False)
+            if before:
+                left.add(before.session_id)
+        self.left += len(left)
+        return left
+
+    def load(self, seconds, settle):
+        """Keeps all pipelines full for a while, and if `settle` until the ephemerals of dead sessions are gone."""
+        fleet = Fleet(worker.session for worker in self.workers)
+        of_session = {worker.session: worker for worker in self.workers}
+        begin, next_look = time.monotonic(), 0
+        watcher = self.server.client(timeout_ms=SESSION_MS) if settle else None
+        while True:
+            now = time.monotonic() - begin
+            if settle and now > next_look:
+                next_look = now + 0.05
+                if self.dead_are_gone(watcher):
+                    settle = False
+                elif now > SETTLE_LIMIT_S:
+                    raise Mismatch(f"ephemerals of dead sessions are still there after {now:.1f} s")
+            if now > seconds and not settle:
+                break
+            for worker in self.workers:
+                worker.fill()
+            for session, answers in fleet.turn():
+                for answer in answers:
+                    self.record(of_session[session].answered(answer))
+                if session.closed:
+                    raise Mismatch(f"the server closed the connection of worker {of_session[session].number}")
+        fleet.close()
+        if watcher:
+            watcher.drop()
+
+    def dead_are_gone(self, client):
+        for worker in self.workers:
+            for name in client.children(worker.ephemeral_root):
+                path = f"{worker.ephemeral_root}/{name}"
+                node = worker.predicted.ephemerals.get(path)
+                if node and node.owner in self.dead:
+                    return False
+        for worker in self.workers:
+            owners = [node.owner for node in worker.model.ephemerals.values()]
+            self.expired += sum(owner in self.dead for owner in owners)
+            worker.forget_ephemerals(self.dead)
+        self.dead.clear()
+        return True
+
+    def record(self, operation):
+        """No zxid is given twice. A write that happened unanswered may have left nothing that tells its zxid."""
+        if operation.refused or operation.zxid.value is None:
+            return
+        known = self.zxids.setdefault(operation.zxid.value, operation)
+        if known is not operation:
+            raise Mismatch(f"zxid {operation.zxid.value:#x} was given to two writes")
+
+    def compare(self, left, started):
+        """Reads everything back and compares it with every worker's model."""
+        client = self.server.client(timeout_ms=SESSION_MS)
+        ephemerals = {worker: self.read_ephemerals(client, worker) for worker in self.workers}
+        # A restart gives every session its whole timeout again, so that until then no ephemeral may go.
+        dead = self.dead | left if time.monotonic() - started > SESSION_MS / 1000 else self.dead
+        shared = self.read_shared(client)
+        for worker in self.workers:
+            nodes = {worker.root: client.get(worker.root)}
+            for name in client.children(worker.root):
+                nodes[f"{worker.root}/{name}"] = client.get(f"{worker.root}/{name}")
+            found = Found(nodes, ephemerals[worker], shared.get(worker.number, {}))
+            adopted, lost = worker.recover(found, dead)
+            for operation in adopted:
+                self.record(operation)
+            self.adopted += len(adopted)
+            self.lost += lost
+        self.sequence.check()
+        client.close()
+
+    @staticmethod
+    def read_ephemerals(client, worker):
+        names = client.children(worker.ephemeral_root)
+        return {f"{worker.ephemeral_root}/{name}": client.exists(f"{worker.ephemeral_root}/{name}") for name in names}
+
+    def read_shared(self, client):
+        by_worker = {}
+        for name in client.children(SHARED):
+            path = f"{SHARED}/{name}"
+            data, stat = client.get(path)
+            ident = data.decode()
+            self.sequence.add(ident, path, stat.czxid)
+            by_worker.setdefault(int(ident.split(":")[0]), {})[ident] = (path, stat)
+        self.sequential = max(self.sequential, len(self.sequence.by_number))
+        return by_worker
+
+    def summary(self):
+        acknowledged = sum(worker.acknowledged for worker in self.workers)
+        return (
+            f"{acknowledged} acknowledged writes, 0 lost; of those without an answer {self.adopted} happened and {self.lost} "
+            f"did not; {len(self.zxids)} zxids and {self.sequential} sequence numbers, none twice; {self.resumed} sessions "
+            f"resumed, {self.left} left to expire, {self.expired} of their ephemerals gone; slowest start "
+            f"{self.slowest_start_s:.2f} s"
+        )
+
+
+def kill_again_and_again(server, options):
+    cycles = 10 if options.quick else options.cycles
+    run = Run(server, options.workers, options.seed)
+    for number in range(cycles):
+        try:
+            run.cycle(number)
+        except Exception as error:
+            raise AssertionError(f"cycle {number} of seed {options.seed}: {error}") from error
+        if number % 20 == 19:
+            print(f"     {number + 1} cycles: {run.summary()}", flush=True)
+    return f"{cycles} cycles of kill -9, {run.summary()}"
+
+
+def main():
+    parser = suite.parser(__doc__)
+    parser.add_argument("--cycles", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=4, help="sessions that write")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="what is written and when to kill")
+    options = parser.parse_args()
+    tally, server = suite.Tally(), suite.make_server(options, tick_ms=TICK_MS, settings=SETTINGS)
+    try:
+        tally.run("kill9.nothing_is_lost", kill_again_and_again, server, options)
+        if tally.failed:
+            print(f"--- log of {server.kind}:\n{server.log_tail()}\n---")
+    finally:
+        server.dispose(keep=tally.failed > 0)
+    suite.leave(tally)
+
+
+# A small floor makes images be written between the kills, so that recovery meets image and log together.
+SETTINGS = {
+    "corral": {
+        "snapshot.floor_bytes": 1 << 20,
+        "snapshot.interval_min_ms": 100,
+        "log.segment_bytes": 4 << 20,
+        "limits.frame_bytes_max": 1_000_000,
+    },
+    "zookeeper": {"snapCount": 2000},
+}
+
+
+if __name__ == "__main__":
+    main()
