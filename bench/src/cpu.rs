@@ -44,8 +44,7 @@ impl CpuClock {
             base_threads_ns: 0,
             base_clock_ns: 0,
         };
-        this.look()?;
-        this.restart()?;
+        this.restart().with_context(|| format!("there is no process {pid}"))?;
         Ok(this)
     }
 

@@ -1,0 +1,144 @@
+//! The generator against the echo, both real processes: that a load runs, that the figures add up, and that wrong
+//! answers, silence and absence end a run with a reason.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+
+/// A running echo; it ends with the test.
+struct Echo {
+    child: Child,
+    addr: String,
+}
+
+impl Echo {
+    fn start(value_bytes: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_glommio-echo"))
+            .args(["--addr", "127.0.0.1:0", "--value-bytes", value_bytes])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the echo can be started");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        let addr = lines.find_map(|line| Some(line.ok()?.split_once("listening on ")?.1.to_owned()));
+        let addr = addr.expect("the echo says where it listens");
+        thread::spawn(move || lines.count());
+        Self { child, addr }
+    }
+
+    fn load(&self, flags: &[&str]) -> serde_json::Value {
+        let pid = self.child.id().to_string();
+        let output = bench(&[&["-s", &self.addr, "--pid", &pid, "--json", "-q", "--keys", "50"], flags].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON")
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bench(flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_corral-bench")).args(flags).output().expect("the generator can be started")
+}
+
+#[track_caller]
+fn fails(flags: &[&str], part: &str) {
+    let output = bench(flags);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{flags:?} succeeds");
+    assert!(error.contains(part), "{flags:?} says {error:?}, not {part:?}");
+}
+
+#[test]
+fn a_second_of_load_gives_figures_that_add_up() {
+    let echo = Echo::start("100");
+    let report = echo.load(&["--duration", "1", "--warmup", "0.2", "-c", "8", "-d", "4"]);
+    let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name} is missing in {report}"));
+    let (operations, seconds) = (figure("operations"), figure("seconds"));
+    assert!(operations > 100.0, "{report}");
+    assert!((1.0..5.0).contains(&seconds), "{report}");
+    assert!((figure("throughput") - operations / seconds).abs() < 1.0, "{report}");
+    assert!(figure("server_cpu_us_per_op") > 0.01, "{report}");
+    assert!(figure("server_cpus_busy") < 1.5, "the echo is one thread: {report}");
+    let latency = |name: &str| report["latency_us"][name].as_f64().expect("a number");
+    assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99") && latency("p99") <= latency("max"), "{report}");
+}
+
+#[test]
+fn every_operation_the_echo_knows_runs() {
+    let echo = Echo::start("1000");
+    for op in ["get", "exists", "set", "create", "mix"] {
+        let report =
+            echo.load(&["-o", op, "--ops", "300", "--warmup", "0", "--value-bytes", "1000", "-c", "4", "-t", "2"]);
+        assert!(report["operations"].as_u64() >= Some(300), "{op}: {report}");
+        assert_eq!(report["op"], op);
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let echo = Echo::start("100");
+    let report = echo.load(&["--rate", "500", "--duration", "1", "--warmup", "0.2", "-c", "4"]);
+    let operations = report["operations"].as_u64().expect("a count");
+    // A loaded machine may look late at either end of the window; the rate itself does not drift.
+    assert!((400..=600).contains(&operations), "{report}");
+    assert_eq!(report["offered_rate"], 500.0);
+}
+
+#[test]
+fn wrong_answers_end_the_run() {
+    let echo = Echo::start("99");
+    let server = ["-s", &echo.addr, "-q", "--warmup", "0", "--duration", "5"];
+    fails(&server, "value length is wrong: expected 100, found 99");
+    fails(&[&server[..], &["-o", "children"]].concat(), "UNIMPLEMENTED (-6)");
+    fails(&[&server[..], &["--pid", "2147483647"]].concat(), "there is no process 2147483647");
+}
+
+#[test]
+fn silence_and_absence_end_the_run() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addr = listener.local_addr().expect("it is bound").to_string();
+    let quick = ["-s", addr.as_str(), "-q", "--reply-timeout", "0.2"];
+    fails(&quick, "no reply within the reply timeout");
+    drop(listener);
+    fails(&quick, "cannot be reached");
+}
+
+/// A server between generator and echo that stops passing replies on after some bytes.
+fn muted_after(echo: &Echo, bytes: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addr = listener.local_addr().expect("it is bound").to_string();
+    let target = echo.addr.clone();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&target)) else { return };
+            let (from, to) = (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"));
+            thread::spawn(move || pass(from, to, usize::MAX));
+            thread::spawn(move || pass(server, client, bytes));
+        }
+    });
+    addr
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, mut left: usize) {
+    let mut buf = [0; 4096];
+    while let Ok(bytes @ 1..) = from.read(&mut buf) {
+        let passed = bytes.min(left);
+        left -= passed;
+        if to.write_all(&buf[..passed]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_server_that_falls_silent_ends_the_run() {
+    let echo = Echo::start("100");
+    let addr = muted_after(&echo, 30_000);
+    let flags = ["-s", &addr, "-q", "--warmup", "0", "-c", "2", "--keys", "3", "--reply-timeout", "0.5"];
+    fails(&flags, "no reply for");
+}
