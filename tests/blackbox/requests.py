@@ -81,6 +81,12 @@ def test_illegal_lengths_close_without_an_answer(context):
         assert client.is_closed(), f"length {length}"
 
 
+def test_pings_are_answered_with_the_xid_of_pings(context):
+    client = context.client()
+    client.send(jute.PING, xid=4)
+    equal(client.reply().xid, jute.PING_XID)
+
+
 def test_ping_is_answered_in_order(context):
     client = context.client()
     root = context.root(client)

@@ -133,11 +133,12 @@ class Tally:
 
 
 def run_with_server(server, tests, tally=None):
-    """Runs tests one after the other on one server; shows the end of its log when one fails."""
+    """Runs tests one after the other on one server, which is started if it is not yet; shows the end of its log when one fails."""
     tally = tally or Tally()
     clean = True
     try:
-        server.start()
+        if server.process is None:
+            server.start()
         for name, function in tests:
             context = Context(server, name.rpartition(".")[2])
             clean &= tally.run(name, function, context)

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Mixed load with bursts and random idle times; no reply may take a second.
+
+Reads, writes, watches, new and closed sessions by turns: full pipelines for a while, single requests, then silence, so that
+the server's executors go to sleep and have to wake again and again. Prints the largest latency and the watchdog's count.
+"""
+
+import random
+import re
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support import jute, suite  # noqa: E402
+from support.client import four_letter_word, words_table  # noqa: E402
+from support.pipeline import Fleet, Pipelined  # noqa: E402
+
+STALL_S = 1.0
+SESSIONS, DEPTH, NODES = 12, 16, 200
+IDLE_MAX_S, BURST_MAX_S = 0.5, 1.0
+# A reply that has not come after this long is not waited for any more: the run fails.
+GIVE_UP_S = 30
+ROOT = "/soak"
+
+
+class Soak:
+    """All sessions of the run and what they have seen."""
+
+    def __init__(self, server, seed):
+        self.server, self.random = server, random.Random(seed)
+        with server.client() as client:
+            client.create(ROOT)
+            for number in range(NODES):
+                client.create(f"{ROOT}/{number}", b"0" * 100)
+        self.sessions = [self.session() for _ in range(SESSIONS)]
+        self.largest_s, self.largest_at, self.replies, self.events = 0, 0, 0, 0
+        self.stalls, self.bursts, self.idles, self.renewed = [], 0, 0, 0
+
+    def session(self):
+        return Pipelined(self.server.address, DEPTH)
+
+    def request(self):
+        """A random request; all of them succeed whatever the others do."""
+        path = f"{ROOT}/{self.random.randrange(NODES)}"
+        kind = self.random.random()
+        if kind < 0.55:
+            return jute.GET_DATA, jute.read_body(path, watch=self.random.random() < 0.2)
+        if kind < 0.65:
+            return jute.GET_CHILDREN2, jute.read_body(ROOT)
+        if kind < 0.9:
+            return jute.SET_DATA, jute.set_body(path, b"x" * self.random.randrange(500))
+        if kind < 0.95:
+            return jute.SYNC, jute.string(path)
+        pair = [(jute.SET_DATA, jute.set_body(path, b"m")), (jute.CHECK, jute.check_body(path))]
+        return jute.MULTI, jute.multi_body(pair)
+
+    def turn(self, fleet, limit_s=0.05):
+        for session, answers in fleet.turn(limit_s):
+            assert not session.closed, "the server closed a connection"
+            for answer in answers:
+                assert answer.error == 0, f"error {answer.error}"
+                self.replies += 1
+                if answer.seconds > self.largest_s:
+                    self.largest_s, self.largest_at = answer.seconds, time.time()
+                if answer.seconds > STALL_S:
+                    self.stalls.append(answer.seconds)
+
+    def drain(self, fleet):
+        """Waits for every reply that is still open."""
+        begin = time.monotonic()
+        while any(session.waiting for session in fleet.members):
+            self.turn(fleet)
+            assert time.monotonic() - begin < GIVE_UP_S, f"a reply did not come within {GIVE_UP_S} s"
+
+    def burst(self):
+        """Some sessions at a random depth for a random while."""
+        busy = self.random.sample(self.sessions, self.random.randrange(1, SESSIONS + 1))
+        depth = self.random.choice((1, 1, 4, DEPTH))
+        fleet, end = Fleet(busy), time.monotonic() + self.random.uniform(0.01, BURST_MAX_S)
+        while time.monotonic() < end:
+            for session in busy:
+                while len(session.waiting) < depth:
+                    session.submit(*self.request())
+            self.turn(fleet)
+        self.drain(fleet)
+        fleet.close()
+        self.bursts += 1
+
+    def idle(self):
+        """Silence of a random length, then one request of each session, so that each shard has to wake."""
+        self.idles += 1
+        time.sleep(self.random.expovariate(1) * IDLE_MAX_S / 3)
+        fleet = Fleet(self.sessions)
+        for session in self.sessions:
+            session.submit(*self.request())
+        self.drain(fleet)
+        fleet.close()
+
+    def renew(self):
+        """One session closes and a new one takes its place."""
+        index = self.random.randrange(SESSIONS)
+        old = self.sessions[index]
+        self.events += old.events
+        old.submit(jute.CLOSE, b"")
+        old.flush()
+        old.drain()
+        self.sessions[index] = self.session()
+        self.renewed += 1
+
+    def step(self):
+        self.random.choices((self.burst, self.idle, self.renew), (2, 4, 1))[0]()
+
+
+def watchdog_count(server):
+    """How often the watchdog found a frozen core, from mntr where it is counted and from the log."""
+    table = words_table(four_letter_word(server.address, "mntr"), "\t")
+    counters = {key: value for key, value in table.items() if "watchdog" in key}
+    lines = len(re.findall(r"watchdog.*(?:frozen|kick|no progress)", server.log(), re.IGNORECASE))
+    return f"watchdog: {counters or 'no counter in mntr'}, {lines} log lines"
+
+
+def mixed(server, options):
+    server.start()
+    minutes = 0.3 if options.quick else options.minutes
+    soak, end = Soak(server, options.seed), time.monotonic() + minutes * 60
+    next_report, first_kib = time.monotonic() + 60, server.resident_kib()
+
+    def summary():
+        return (
+            f"{soak.replies} replies in {soak.bursts} bursts after {soak.idles} idle times, {soak.renewed} sessions renewed, "
+            f"{soak.events + sum(session.events for session in soak.sessions)} watch events; largest reply latency "
+            f"{soak.largest_s * 1000:.0f} ms, {len(soak.stalls)} above {STALL_S:.0f} s; resident {first_kib // 1024} -> "
+            f"{server.resident_kib() // 1024} MiB; {watchdog_count(server)}"
+        )
+
+    while time.monotonic() < end:
+        soak.step()
+        if time.monotonic() > next_report:
+            next_report += 60
+            print(f"     {summary()}", flush=True)
+    assert not soak.stalls, f"seed {options.seed}: replies took {soak.stalls[:10]} s; {summary()}"
+    return f"{minutes} minutes, seed {options.seed}: {summary()}"
+
+
+def main():
+    parser = suite.parser(__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    options = parser.parse_args()
+    tally, server = suite.Tally(), suite.make_server(options, tick_ms=2000)
+    try:
+        tally.run("soak.no_reply_takes_a_second", mixed, server, options)
+        tally.run("server is alive and did not panic", suite.check_server, server)
+        if tally.failed:
+            print(f"--- log of {server.kind}:\n{server.log_tail()}\n---")
+    finally:
+        server.dispose()
+    suite.leave(tally)
+
+
+if __name__ == "__main__":
+    main()
