@@ -84,6 +84,8 @@ pub struct Machine {
     pub cpus: usize,
     /// Kernel release.
     pub kernel: String,
+    /// TCP congestion control of new sockets; one that paces (bbr) makes every send dearer.
+    pub congestion: String,
 }
 
 impl Machine {
@@ -91,12 +93,20 @@ impl Machine {
     #[must_use]
     pub fn here() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
             cpu: model.map_or("unknown", |(_, name)| name.trim()).to_owned(),
             cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            kernel: line("/proc/sys/kernel/osrelease"),
+            congestion: line("/proc/sys/net/ipv4/tcp_congestion_control"),
         }
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {} CPUs, kernel {}, TCP {}", self.cpu, self.cpus, self.kernel, self.congestion)
     }
 }
 
@@ -161,7 +171,7 @@ impl Report {
         let pace = self.offered_rate.map_or("closed loop".to_owned(), |rate| format!("open loop at {rate:.0}/s"));
         let Self { op, connections, depth, value_bytes, .. } = self;
         row("load", format!("{op}, {connections} connections x {depth} in flight, {value_bytes} B values, {pace}"));
-        row("machine", format!("{}, {} CPUs, kernel {}", self.machine.cpu, self.machine.cpus, self.machine.kernel));
+        row("machine", self.machine.to_string());
         row("measured", format!("{} operations in {:.2} s, every reply checked", self.operations, self.seconds));
         row("throughput", format!("{:.0} operations/s", self.throughput));
         let Latency { mean, p50, p90, p99, p99_9, max } = self.latency_us;
