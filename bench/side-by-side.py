@@ -251,8 +251,8 @@ def sync_probe(directory, count=400):
 
 
 def filesystem(directory):
-    found = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True)
-    return found.stdout.strip()
+    found = subprocess.run(["df", "--output=fstype", directory], capture_output=True, text=True)
+    return found.stdout.split()[-1] if found.stdout.split() else "unknown"
 
 
 class Bench:
