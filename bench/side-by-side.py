@@ -178,6 +178,7 @@ class Contenders:
 
     def __init__(self, args, server_cpus, tools, target):
         self.args, self.cpus, self.tools = args, server_cpus, tools
+        self.version = None
         wanted = args.only.split(",") if args.only else CONTENDERS
         unknown = set(wanted) - set(CONTENDERS)
         if unknown:
