@@ -55,6 +55,7 @@ def test_what_needs_which_permission(context):
     root = context.root(bob)
     bob.create(f"{root}/x", b"d", acl=AUTH_ACL)
     bob.create(f"{root}/x/child")
+    other.sync()
     path = f"{root}/x"
     for call, arguments in ((other.get, ()), (other.children, ()), (other.exists, ()), (other.get_acl, ()),
                             (other.set, (b"",)), (other.set_acl, (jute.OPEN_ACL,))):  # fmt: skip
@@ -83,6 +84,7 @@ def test_permissions_one_by_one(context):
             path = bob.create(f"{root}/{granted}-{needed}", acl=AUTH_ACL)
             bob.create(f"{path}/old")
             bob.set_acl(path, (*AUTH_ACL, (granted, "world", "anyone")))
+            other.sync()
             if granted == needed:
                 call(path)
             else:

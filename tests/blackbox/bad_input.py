@@ -210,7 +210,7 @@ def test_silent_and_slow_connections(context):
 
 
 def test_announced_frames_take_no_memory(context):
-    before = context.server.resident_kib() if context.server.process else 0
+    before = context.server.memory().own_kib if context.is_corral else 0
     connections = [context.client() for _ in range(100)]
     for connection in connections:
         connection.send_bytes(jute.int32(jute.FRAME_BYTES_MAX) + b"begin")
@@ -218,7 +218,7 @@ def test_announced_frames_take_no_memory(context):
     other.ping()
     if not context.is_corral:
         return "memory not looked at"
-    grown = context.server.resident_kib() - before
+    grown = context.server.memory().own_kib - before
     assert grown < 32 * 1024, f"100 announced frames of 1 MiB grow the server by {grown} KiB"
     return f"grown by {grown} KiB"
 
@@ -239,7 +239,7 @@ def test_a_client_that_never_reads(context):
         writer.set(f"{root}/watched", b"%d" % number)
     for _ in range(50):
         writer.get(f"{root}/big")
-    shown = f"{context.server.resident_kib() // 1024} MiB resident meanwhile" if context.server.process else ""
+    shown = f"{context.server.memory()} meanwhile" if context.server.process else ""
     if context.is_corral:
         check_growth(context)
     deaf.drop()
@@ -291,7 +291,7 @@ def test_the_costliest_frames(context):
 
 
 def check_growth(context):
-    grown = context.server.resident_kib() - context.server.baseline_kib
+    grown = context.server.memory().own_kib - context.server.baseline_kib
     assert grown < GROWTH_KIB_MAX, f"the server grew by {grown} KiB"
 
 
@@ -323,7 +323,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     server = suite.make_server(options, tick_ms=500, settings=SETTINGS).start()
     tally, probe = suite.Tally(), Probe(server.address)
-    server.baseline_kib = server.resident_kib() if server.process else 0
+    server.baseline_kib = server.memory().own_kib if server.process else 0
     tests = [(name, watched(test, probe)) for name, test in suite.tests_of([sys.modules["__main__"]], options.only)]
     suite.run_with_server(server, tests, tally)
     probe.stop()

@@ -114,8 +114,10 @@ def test_ephemerals_in_a_multi(context):
     client, other = context.client(), context.client()
     root = context.root(other)
     client.multi(*[create(f"{root}/{name}", flags=jute.EPHEMERAL) for name in "abc"])
+    other.sync()
     equal(other.exists(f"{root}/b").ephemeral_owner, client.session_id)
     client.close()
+    other.sync()
     equal(other.children(root), [])
 
 

@@ -95,6 +95,7 @@ def test_zxids_of_all_sessions_are_one_order(context):
 def test_one_connection_does_not_wait_for_another(context):
     busy, other = context.client(), context.client()
     root = context.root(busy)
+    other.sync()
     for number in range(500):
         send_write(busy, root, number)
     equal(other.get(root)[1].ephemeral_owner, 0)

@@ -10,7 +10,9 @@ from support.suite import equal, refuses
 def two_clients(context):
     """A watching client, a changing one, and this test's node."""
     watcher, other = context.client(), context.client()
-    return watcher, other, context.root(other)
+    root = context.root(other)
+    watcher.sync()
+    return watcher, other, root
 
 
 def test_the_event_comes_before_the_reply_of_its_cause(context):
@@ -42,7 +44,7 @@ def test_watches_fire_once(context):
     other.set(root, b"1")
     other.set(root, b"2")
     other.sync(root)
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [(CHANGED, root)])
 
 
@@ -54,13 +56,14 @@ def test_exists_watches_a_missing_node_and_others_do_not(context):
         refuses(jute.NO_NODE, call, b, watch=True)
     other.create(a)
     other.create(b)
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [(CREATED, a)])
 
 
 def test_each_read_watches_what_it_shows(context):
     watcher, other, root = two_clients(context)
     a = other.create(f"{root}/a")
+    watcher.sync()
     cases = [
         (watcher.exists, lambda: other.set(a, b""), [(CHANGED, a)]),
         (watcher.get, lambda: other.set(a, b""), [(CHANGED, a)]),
@@ -71,53 +74,56 @@ def test_each_read_watches_what_it_shows(context):
     for read, change, events in cases:
         read(a, watch=True)
         change()
-        watcher.sync(root)
+        watcher.sync()
         equal(watcher.take_events(), events, read.__name__)
     other.set(a, b"")
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [(CHANGED, a)], "the watch the ACL did not fire")
 
 
 def test_deletion_fires_once_for_data_and_child_watch(context):
     watcher, other, root = two_clients(context)
     a = other.create(f"{root}/a")
+    watcher.sync()
     watcher.get(a, watch=True)
     watcher.children(a, watch=True)
     watcher.children(root, watch=True)
     other.delete(a)
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [(DELETED, a), (CHILDREN_CHANGED, root)])
 
 
 def test_child_watches_ignore_data_and_grandchildren(context):
     watcher, other, root = two_clients(context)
     other.create(f"{root}/a")
+    watcher.sync()
     watcher.children(root, watch=True)
     other.set(f"{root}/a", b"x")
     other.create(f"{root}/a/b")
     other.set(root, b"x")
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [])
     other.create(f"{root}/c")
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [(CHILDREN_CHANGED, root)])
 
 
 def test_a_multi_fires_operation_by_operation(context):
     watcher, other, root = two_clients(context)
     a, b = other.create(f"{root}/a"), f"{root}/b"
+    watcher.sync()
     watcher.get(a, watch=True)
     refuses(jute.NO_NODE, watcher.exists, b, watch=True)
     watcher.children(root, watch=True)
     other.multi(set_data(a), create(b), delete(a))
-    watcher.sync(root)
+    watcher.sync()
     watcher.ping()
     zxids = {event.zxid for event in watcher.events}
     equal(watcher.take_events(), [(CHANGED, a), (CREATED, b), (CHILDREN_CHANGED, root)])
     equal(len(zxids), 1)
     watcher.get(b, watch=True)
     other.multi(set_data(b), delete(f"{root}/none"))
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [], "a failed multi")
 
 
@@ -125,10 +131,11 @@ def test_watches_of_many_connections(context):
     watchers, other = [context.client() for _ in range(20)], context.client()
     root = context.root(other)
     for watcher in watchers:
+        watcher.sync()
         watcher.get(root, watch=True)
     other.set(root, b"1")
     for watcher in watchers:
-        watcher.sync(root)
+        watcher.sync()
         equal(watcher.take_events(), [(CHANGED, root)])
 
 
@@ -136,6 +143,7 @@ def test_expiry_fires_watches(context):
     watcher, other, root = two_clients(context)
     doomed = context.client(timeout_ms=1000)
     a = doomed.create(f"{root}/a", flags=jute.EPHEMERAL)
+    watcher.sync()
     watcher.exists(a, watch=True)
     doomed.drop()
     event = watcher.receive()
@@ -146,18 +154,20 @@ def test_events_are_not_sent_without_permission_to_read(context):
     watcher, other, root = two_clients(context)
     a = other.create(f"{root}/a")
     other.auth("digest", b"u:p")
+    watcher.sync()
     watcher.exists(a, watch=True)
     other.set_acl(a, ((jute.ALL, "auth", ""),))
     other.set(a, b"1")
     other.set_acl(a, jute.OPEN_ACL)
     other.set(a, b"2")
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [], "the hidden event consumed the watch")
     hidden = other.create(f"{root}/hidden", acl=((jute.ALL, "auth", ""),))
+    watcher.sync()
     refuses(jute.NO_AUTH, watcher.exists, hidden, watch=True)
     other.set_acl(hidden, jute.OPEN_ACL)
     other.set(hidden, b"")
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [], "a refused exists sets no watch")
 
 
@@ -171,7 +181,7 @@ def test_set_watches_catches_up_and_registers(context):
     other.delete(gone)
     other.create(f"{parent}/child")
     body = jute.set_watches_body(seen, [same, changed, gone], [born, absent], [parent, same, gone])
-    watcher.sync(root)
+    watcher.sync()
     watcher.send(jute.SET_WATCHES, body, jute.SET_WATCHES_XID)
     events = [watcher.receive() for _ in range(5)]
     equal({event.zxid for event in events}, {-1})
@@ -182,7 +192,7 @@ def test_set_watches_catches_up_and_registers(context):
     other.set(same, b"new")
     other.create(f"{same}/child")
     other.create(absent)
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [(CHANGED, same), (CHILDREN_CHANGED, same), (CREATED, absent)])
 
 
@@ -191,12 +201,12 @@ def test_many_watches_of_one_connection(context):
     paths = [f"{root}/{number}" for number in range(5000)]
     for begin in range(0, len(paths), 500):
         other.multi(*[create(path) for path in paths[begin : begin + 500]])
-    watcher.sync(root)
+    watcher.sync()
     for path in paths:
         watcher.send(jute.GET_DATA, jute.read_body(path, watch=True))
     for _ in paths:
         equal(watcher.reply().error, 0)
     for begin in range(0, len(paths), 500):
         other.multi(*[delete(path) for path in paths[begin : begin + 500]])
-    watcher.sync(root)
+    watcher.sync()
     equal(watcher.take_events(), [(DELETED, path) for path in paths])

@@ -124,6 +124,7 @@ def test_set_data_of_an_ephemeral(context):
     equal(other.set(f"{root}/e", b"1").ephemeral_owner, client.session_id)
     other.delete(f"{root}/e")
     client.close()
+    other.sync()
     equal(other.children(root), [])
 
 
@@ -134,6 +135,7 @@ def test_a_recreated_ephemeral_belongs_to_its_new_session(context):
     first.delete(f"{root}/e")
     second.create(f"{root}/e", flags=jute.EPHEMERAL)
     first.close()
+    second.sync()
     equal(second.exists(f"{root}/e").ephemeral_owner, second.session_id)
 
 

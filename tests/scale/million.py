@@ -36,27 +36,31 @@ def data_of(number, generation=0):
 
 
 class Snapshots:
-    """Watches for images being written and laps the probe when that begins and ends."""
+    """Watches the images of a server, and laps the probe where the writing of one begins and ends."""
 
     def __init__(self, server, probe):
-        self.server, self.probe = server, probe
-        self.writing, self.next_look, self.during, self.between = False, 0, [], []
+        self.data, self.probe = server.directory / "data", probe
+        self.writing, self.newest, self.next_look = False, self.newest_image(), 0
+        self.during, self.between = [], []
+
+    def newest_image(self):
+        return max((path.name for path in self.data.glob("image-*.img")), default="")
 
     def look(self):
         now = time.monotonic()
         if now < self.next_look:
             return
         self.next_look = now + LOOK_EVERY_S
-        writing = any((self.server.directory / "data").glob("image-*.tmp"))
-        if writing != self.writing:
-            self.lap()
-            self.writing = writing
+        writing, newest = any(self.data.glob("image-*.tmp")), self.newest_image()
+        if newest != self.newest or (self.writing and not writing):
+            self.during.append(self.probe.lap())
+        elif writing and not self.writing:
+            self.between.append(self.probe.lap())
+        self.writing, self.newest = writing, newest
 
-    def lap(self):
-        (self.during if self.writing else self.between).append(self.probe.lap())
 
-    def largest_ms(self, laps):
-        return max((lap.largest for lap in laps), default=0) * 1000
+def largest_ms(laps):
+    return max((lap.largest for lap in laps), default=0) * 1000
 
 
 def pipelined(server, requests, look):
@@ -113,67 +117,83 @@ def check_samples(server, count, generation_of):
             equal((data, stat.version), (data_of(number, generation), generation), path_of(number))
 
 
-def a_million(server, options):
-    count = 50_000 if options.quick else options.nodes
+def say(text):
+    print(f"     {text}", flush=True)
+
+
+def load(server, count):
+    """Creates all nodes on an empty server while a probe looks on."""
     server.start()
-    empty_kib, probe = server.resident_kib(), Probe(server.address)
+    empty, probe = server.memory(), Probe(server.address)
     snapshots = Snapshots(server, probe)
     _, seconds = create_all(server, count, snapshots)
-    snapshots.lap()
-    full_kib = server.resident_kib()
-    print(f"     {count} znodes created in {seconds:.1f} s, {count / seconds:.0f}/s", flush=True)
-    per_node = (full_kib - empty_kib) * 1024 / count
-    print(f"     resident {full_kib // 1024} MiB, {per_node:.0f} bytes per znode of {DATA_BYTES} bytes", flush=True)
-    images = len(list((server.directory / "data").glob("image-*.img")))
-    during, between = snapshots.largest_ms(snapshots.during), snapshots.largest_ms(snapshots.between)
-    print(f"     {images} images kept; largest reply latency {during:.0f} ms while an image was written, "
-          f"{between:.0f} ms otherwise, under full load", flush=True)  # fmt: skip
-    assert during < STALL_S * 1000, f"a reply took {during:.0f} ms while an image was written"
+    snapshots.between.append(probe.lap())
     probe.stop()
+    full = server.memory()
+    say(f"{count} znodes of {DATA_BYTES} bytes created in {seconds:.1f} s, {count / seconds:.0f}/s")
+    say(f"{full}, {(full.own_kib - empty.own_kib) * 1024 / count:.0f} bytes resident per znode")
+    check_stall(f"under full load, {largest_ms(snapshots.between):.0f} ms otherwise", snapshots.during)
 
+
+def check_stall(when, laps):
+    largest = largest_ms(laps)
+    say(f"largest reply latency {largest:.0f} ms while {len(laps)} images were written {when}")
+    assert largest < STALL_S * 1000, f"a reply took {largest:.0f} ms while an image was written"
+
+
+def stop(server, count):
+    """SIGTERM, and a look at the image it leaves."""
     begin = time.monotonic()
     equal(server.stop(), 0, "exit code after SIGTERM")
-    stopped = time.monotonic() - begin
+    seconds = time.monotonic() - begin
     newest = max((server.directory / "data").glob("image-*.img"), key=lambda path: path.name)
-    payload = sum(len(path_of(number)) for number in range(0, count, 100)) * 100 + count * DATA_BYTES
+    data = count * DATA_BYTES
+    payload = data + sum(len(path_of(number)) for number in range(count))
     size = newest.stat().st_size
-    print(f"     SIGTERM took {stopped:.1f} s; image {size >> 20} MiB, {size / payload:.2f} x the payload of paths and data, "
-          f"{size / (count * DATA_BYTES):.2f} x the data", flush=True)  # fmt: skip
+    say(f"SIGTERM took {seconds:.1f} s; image {size >> 20} MiB: {size / payload:.2f} x paths and data, {size / data:.2f} x data")
 
+
+def restart(server, count):
+    """Restarts from the image alone, then after kill -9 with a tenth of the nodes changed since."""
     from_image = first_read(server, count)
     check_samples(server, count, lambda number: 0)
+    memory = server.memory()
+    say(f"first read {from_image:.2f} s after a start from the image; {memory}, {memory.own_kib * 1024 / count:.0f} bytes "
+        "resident per znode")  # fmt: skip
     changed = count // 10
     requests = ((jute.SET_DATA, jute.set_body(path_of(number), data_of(number, 1))) for number in range(changed))
     pipelined(server, requests, lambda: None)
     server.kill()
     from_log = first_read(server, count)
     check_samples(server, count, lambda number: int(number < changed))
-    resident = server.resident_kib()
-    print(f"     first read {from_image:.2f} s after a start from the image, {from_log:.2f} s after kill -9 with {changed} more "
-          f"writes in the log; resident then {resident // 1024} MiB, {resident * 1024 / count:.0f} bytes per znode", flush=True)  # fmt: skip
-    quiet_snapshot(server, count)
+    say(f"first read {from_log:.2f} s after kill -9 with {changed} writes since the image")
 
 
-def quiet_snapshot(server, count):
-    """Without load, changes enough nodes for the next image and looks at the probe while it is written."""
+def rewrite(server, count):
+    """Changes nodes in small portions, so that the next image is written while the server is not busy."""
     probe = Probe(server.address, "/probe-quiet")
-    snapshots = Snapshots(server, probe)
-    generations = 0
+    snapshots, rounds = Snapshots(server, probe), 0
 
     def an_image_was_written():
-        nonlocal generations
-        generations += 1
-        body = data_of(0, generations)
-        numbers = range(0, count, 7)
-        pipelined(server, ((jute.SET_DATA, jute.set_body(path_of(number), body)) for number in numbers), snapshots.look)
+        nonlocal rounds
+        rounds += 1
+        numbers = range(rounds % 50, count, 50)
+        requests = ((jute.SET_DATA, jute.set_body(path_of(number), data_of(number, rounds))) for number in numbers)
+        pipelined(server, requests, snapshots.look)
         snapshots.look()
         return snapshots.during
 
     wait_until(an_image_was_written, "another image is written", 300)
     probe.stop()
-    during = snapshots.largest_ms(snapshots.during)
-    print(f"     largest reply latency {during:.0f} ms while an image of {count} znodes was written again", flush=True)
-    assert during < STALL_S * 1000, f"a reply took {during:.0f} ms while an image was written"
+    check_stall("under light load", snapshots.during)
+
+
+def a_million(server, options):
+    count = 50_000 if options.quick else options.nodes
+    load(server, count)
+    stop(server, count)
+    restart(server, count)
+    rewrite(server, count)
 
 
 def settings(quick):

@@ -125,14 +125,14 @@ def mixed(server, options):
     server.start()
     minutes = 0.3 if options.quick else options.minutes
     soak, end = Soak(server, options.seed), time.monotonic() + minutes * 60
-    next_report, first_kib = time.monotonic() + 60, server.resident_kib()
+    next_report, first_kib = time.monotonic() + 60, server.memory().own_kib
 
     def summary():
         return (
             f"{soak.replies} replies in {soak.bursts} bursts after {soak.idles} idle times, {soak.renewed} sessions renewed, "
             f"{soak.events + sum(session.events for session in soak.sessions)} watch events; largest reply latency "
             f"{soak.largest_s * 1000:.0f} ms, {len(soak.stalls)} above {STALL_S:.0f} s; resident {first_kib // 1024} -> "
-            f"{server.resident_kib() // 1024} MiB; {watchdog_count(server)}"
+            f"{server.memory().own_kib // 1024} MiB; {watchdog_count(server)}"
         )
 
     while time.monotonic() < end:

@@ -82,8 +82,12 @@ class Client(Connection):
     """A connection with a session."""
 
     def __init__(self, address, timeout_ms=10_000, resume=None, last_zxid=0, read_only=False):
-        """`resume` is another client whose session is taken over. Raises Closed when refused without an answer."""
+        """`resume` is another client whose session is taken over. Raises Closed when refused without an answer.
+
+        As real clients do, a resuming one tells the last zxid it saw, so that it never sees an older state.
+        """
         super().__init__(address)
+        last_zxid = last_zxid or (resume.zxid if resume else 0)
         session = (resume.session_id, resume.password) if resume else (0, b"\0" * 16)
         self.last_xid, self.events, self.zxid = 0, [], 0
         self.send_frame(jute.connect_request(timeout_ms, *session, last_zxid, read_only))
@@ -165,7 +169,8 @@ class Client(Connection):
     def set_acl(self, path, acl, version=-1):
         return self.call(jute.SET_ACL, jute.set_acl_body(path, acl, version)).stat()
 
-    def sync(self, path):
+    def sync(self, path="/"):
+        """After this the client sees what all others were told is done."""
         return self.call(jute.SYNC, jute.string(path)).string()
 
     def multi(self, *operations):

@@ -22,7 +22,7 @@ class Pipelined:
         self.client = Client(address, timeout_ms=timeout_ms, resume=resume)
         self.depth, self.closed, self.events = depth, False, 0
         self.session_id, self.password = self.client.session_id, self.client.password
-        self.waiting, self.last_xid = deque(), 0
+        self.waiting, self.last_xid, self.zxid = deque(), 0, 0
         self.outgoing, self.incoming = bytearray(), bytearray()
         self.client.socket.setblocking(False)
 
@@ -73,6 +73,7 @@ class Pipelined:
                 continue
             expected, tag, sent = self.waiting.popleft()
             assert xid == expected, f"reply to xid {xid}, expected {expected}"
+            self.zxid = max(self.zxid, zxid)
             yield Answer(tag, zxid, error, body, now - sent)
         del self.incoming[:position]
 

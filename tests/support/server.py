@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections import namedtuple
 from pathlib import Path
 
 from support.client import Client, four_letter_word
@@ -18,6 +19,13 @@ START_LIMIT_S = 60
 PROBE_LIMIT_S = 1
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEBIAN_JARS = "/usr/share/java"
+
+
+class Memory(namedtuple("Memory", "own_kib mapped_kib")):
+    """Resident memory: the process's own, and file pages it has mapped, which the kernel can take back at any time."""
+
+    def __str__(self):
+        return f"{self.own_kib / 1024:.0f} MiB resident and {self.mapped_kib / 1024:.0f} MiB of mapped files"
 
 
 class Server:
@@ -73,10 +81,11 @@ class Server:
     def log_tail(self, lines=20):
         return "\n".join(self.log().splitlines()[-lines:])
 
-    def resident_kib(self):
-        """Resident memory of the process."""
+    def memory(self):
+        """Resident memory of the process, now."""
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+            sizes = {line.split(":")[0]: int(line.split()[1]) for line in status if line.startswith("Rss")}
+        return Memory(sizes["RssAnon"] + sizes["RssShmem"], sizes["RssFile"])
 
     def dispose(self, keep=False):
         """Ends the process and removes its files unless they are to be kept for a look."""

@@ -156,7 +156,7 @@ def check_server(server):
         raise Skip("not started by this suite")
     assert server.process.poll() is None, f"it ended with code {server.process.poll()}"
     assert "panicked" not in server.log(), "its log shows a panic"
-    return f"{server.resident_kib() // 1024} MiB resident"
+    return str(server.memory())
 
 
 def leave(tally):
