@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from durability.oracle import Found, Mismatch  # noqa: E402
 from durability.worker import SHARED, TOP, Worker  # noqa: E402
-from support import suite  # noqa: E402
+from support import jute, suite  # noqa: E402
 from support.pipeline import Fleet  # noqa: E402
 
 TICK_MS = 100
@@ -58,8 +58,8 @@ class Run:
         self.slowest_start_s = 0
         self.connect(time.monotonic())
 
-    def cycle(self, number):
-        """Loads, kills, restarts, resumes some sessions and compares."""
+    def cycle(self, number, tamper=None):
+        """Loads, kills, restarts, resumes some sessions and compares; `tamper` may change the tree before that."""
         settle = number % SETTLE_EVERY == SETTLE_EVERY - 1
         self.load(self.random.uniform(0.02, 0.4), settle)
         self.server.kill()
@@ -70,6 +70,9 @@ class Run:
         self.server.start()
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - begin)
         left = self.connect(begin)
+        if tamper:
+            with self.server.client(timeout_ms=SESSION_MS) as client:
+                tamper(client, self.workers[0])
         self.compare(left, begin)
         self.dead |= left
 
@@ -198,6 +201,54 @@ def kill_again_and_again(server, options):
     return f"{cycles} cycles of kill -9, {run.summary()}"
 
 
+def lose_a_write(client, worker):
+    client.delete(f"{worker.root}/{client.children(worker.root)[0]}")
+
+
+def do_a_write_twice(client, worker):
+    path = f"{worker.root}/{client.children(worker.root)[0]}"
+    client.set(path, client.get(path)[0])
+
+
+def give_back_another_zxid(client, worker):
+    name = client.children(worker.root)[-1]
+    data, _ = client.get(f"{worker.root}/{name}")
+    client.multi(
+        (jute.DELETE, jute.delete_body(f"{worker.root}/{name}")),
+        (jute.CREATE, jute.create_body(f"{worker.root}/{name}", data)),
+    )
+
+
+def lose_an_ephemeral(client, worker):
+    # The newest: older ones may belong to sessions that were left to expire.
+    client.delete(list(worker.model.ephemerals)[-1])
+
+
+def repeat_a_sequence_number(client, worker):
+    name = next(path for path, _ in worker.model.shared.values()).value
+    data, _ = client.get(name)
+    client.delete(name)
+    client.create(name, data)
+
+
+TAMPERINGS = (lose_a_write, do_a_write_twice, give_back_another_zxid, lose_an_ephemeral, repeat_a_sequence_number)
+
+
+def the_oracle_sees(tampering, options):
+    """A changed tree must not pass, or the test above shows nothing."""
+    server = suite.make_server(options, tick_ms=TICK_MS, settings=SETTINGS)
+    try:
+        run = Run(server, options.workers, options.seed)
+        run.cycle(0)
+        try:
+            run.cycle(1, tampering)
+        except Mismatch as mismatch:
+            return str(mismatch).splitlines()[-1].strip()[:120]
+        raise AssertionError(f"{tampering.__name__} is not noticed")
+    finally:
+        server.dispose()
+
+
 def main():
     parser = suite.parser(__doc__)
     parser.add_argument("--cycles", type=int, default=200)
@@ -211,6 +262,8 @@ def main():
             print(f"--- log of {server.kind}:\n{server.log_tail()}\n---")
     finally:
         server.dispose(keep=tally.failed > 0)
+    for tampering in TAMPERINGS:
+        tally.run(f"kill9.the_oracle_sees.{tampering.__name__}", the_oracle_sees, tampering, options)
     suite.leave(tally)
 
 
