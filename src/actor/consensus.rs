@@ -71,13 +71,14 @@ impl ConsensusActor {
     pub(crate) async fn run(mut self, mailbox: flume::Receiver<ToConsensus>) {
         glommio::spawn_local(tick(self.links.own.clone())).detach();
         while let Ok(first) = mailbox.recv_async().await {
-            self.turn.woken();
+            let piece = Turn::begin();
             for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
                 self.receive(message);
             }
             if !self.act() {
                 return;
             }
+            self.turn.end(&piece);
             self.turn.yield_if_over().await;
         }
     }

@@ -2,12 +2,14 @@
 //!
 //! Everything here may block; nothing else in the process waits for it. A failed sync ends the process.
 
-use std::time::Duration;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use corral_consensus::Append;
 use corral_core::command::Batch;
-use corral_storage::MmapDisk;
 use corral_storage::log::{Entry, HardState, Log, LogError, Record};
+use corral_storage::{MmapDisk, Spare, SpareJob};
 
 use crate::actor::messages::{Ending, ToConsensus, ToLog};
 
@@ -16,14 +18,57 @@ const IDLE_AFTER: Duration = Duration::from_millis(5);
 /// Appends taken into one sync at most; bounds the time until the first of them is acknowledged.
 const GROUP_MAX: usize = 64;
 
+/// Makes segment files ahead of need on a thread of its own: filling one takes as long as many syncs.
+struct Preparer {
+    jobs: flume::Sender<SpareJob<MmapDisk>>,
+    made: flume::Receiver<io::Result<Spare<MmapDisk>>>,
+    /// A file is being made.
+    busy: bool,
+}
+
+impl Preparer {
+    fn start() -> io::Result<Preparer> {
+        let (jobs, inbox) = flume::bounded::<SpareJob<MmapDisk>>(1);
+        let (outbox, made) = flume::bounded(1);
+        let work = move || inbox.into_iter().try_for_each(|job| outbox.send(job.run()));
+        thread::Builder::new().name("segments".to_owned()).spawn(work)?;
+        Ok(Preparer { jobs, made, busy: false })
+    }
+
+    /// Takes what was made, has the next segment ready if that costs little, and orders what is missing. No space is
+    /// no fault yet: the active segment still has room.
+    fn look_after(&mut self, log: &mut Log<MmapDisk>) -> Result<(), LogError> {
+        match self.made.try_recv() {
+            Ok(Ok(spare)) => {
+                self.busy = false;
+                log.accept_spare(spare);
+            }
+            Ok(Err(error)) => {
+                self.busy = false;
+                tracing::warn!("the next log segment cannot be prepared: {error}");
+            }
+            Err(_) => {}
+        }
+        if self.busy || log.room().1 {
+            return Ok(());
+        }
+        match log.spare_job() {
+            Some(job) => self.busy = self.jobs.try_send(job).is_ok(),
+            None => drop(log.prepare_ahead()?),
+        }
+        Ok(())
+    }
+}
+
 /// Runs until told to close or until the consensus actor is gone.
 pub(crate) fn run(
     mut log: Log<MmapDisk>,
+    slow_sync: Duration,
     inbox: &flume::Receiver<ToLog>,
     consensus: &flume::Sender<ToConsensus>,
     endings: &flume::Sender<Ending>,
 ) {
-    if let Err(error) = serve(&mut log, inbox, consensus) {
+    if let Err(error) = serve(&mut log, slow_sync, inbox, consensus) {
         tracing::error!("the log failed: {error}");
         let _ = endings.send(Ending::Failed(error.into()));
     }
@@ -31,11 +76,18 @@ pub(crate) fn run(
 
 fn serve(
     log: &mut Log<MmapDisk>,
+    slow_sync: Duration,
     inbox: &flume::Receiver<ToLog>,
     consensus: &flume::Sender<ToConsensus>,
 ) -> Result<(), LogError> {
+    let mut preparer = Preparer::start().map_err(|source| LogError::Io {
+        file: "log".to_owned(),
+        what: "cannot start the thread that prepares segments",
+        source,
+    })?;
     let mut idle = false;
     loop {
+        preparer.look_after(log)?;
         let first = if idle { inbox.recv().ok() } else { next_soon(inbox) };
         let Some(first) = first else {
             if inbox.is_disconnected() {
@@ -43,8 +95,7 @@ fn serve(
                 return Ok(());
             }
             log.watermark_when_idle()?;
-            prepare(log)?;
-            idle = true;
+            idle = !preparer.busy;
             continue;
         };
         idle = false;
@@ -66,7 +117,12 @@ fn serve(
             }
         }
         if let Some(number) = durable {
+            let began = Instant::now();
             log.sync()?;
+            let took = began.elapsed();
+            if took > slow_sync {
+                tracing::warn!(took_ms = took.as_millis(), "a sync of the log took long; look at the disk");
+            }
             let _ = consensus.send(ToConsensus::Durable(number));
         }
     }
@@ -92,17 +148,6 @@ fn write_when_possible(log: &mut Log<MmapDisk>, append: &Append) -> Result<(), L
 
 fn next_soon(inbox: &flume::Receiver<ToLog>) -> Option<ToLog> {
     inbox.recv_timeout(IDLE_AFTER).ok()
-}
-
-/// The next segment ahead of need. No space for it is no fault yet: the active one still has room.
-fn prepare(log: &mut Log<MmapDisk>) -> Result<(), LogError> {
-    match log.prepare_ahead() {
-        Err(error @ LogError::NoSpace { .. }) => {
-            tracing::warn!("the next log segment cannot be prepared: {error}");
-            Ok(())
-        }
-        other => other.map(drop),
-    }
 }
 
 /// Copies an append into the log's mapping. Not durable yet.

@@ -105,10 +105,11 @@ impl ShardActor {
         glommio::spawn_local(Rc::clone(&self).send_proposals()).detach();
         glommio::spawn_local(Rc::clone(&self).tick()).detach();
         while let Ok(first) = mailbox.recv_async().await {
-            self.turn.woken();
+            let piece = Turn::begin();
             for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
                 self.receive(message);
             }
+            self.turn.end(&piece);
             if self.draining.get() && self.shard.borrow().connections() == 0 {
                 let _ = self.links.consensus.send(ToConsensus::Drained);
                 return;
@@ -213,14 +214,15 @@ impl ShardActor {
             let gone = self.with_client(id, |client| client.paused = Some(cx.waker().clone())).is_none();
             return if gone { Poll::Ready(false) } else { Poll::Pending };
         }
+        let piece = Turn::begin();
         let mut scratch = self.scratch.borrow_mut();
         match socket.poll_read(cx, &mut scratch) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
             Poll::Ready(Ok(count)) => {
-                self.turn.woken();
                 let now = self.clock.now();
                 self.with(|shard, out| shard.received(now, id, &scratch[..count], out));
+                self.turn.end(&piece);
                 Poll::Ready(true)
             }
         }

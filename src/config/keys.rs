@@ -168,7 +168,7 @@ sections! {
         /// `limits.frame_bytes_max`.
         segment_bytes: u64 = 64 * MIB, range(4 * MIB, GIB), "bytes";
         /// Segments no image needs any more that are kept to be used again; more are removed.
-        spare_segments_max: u16 = 2, range(1, 1000), "";
+        spare_segments_max: u16 = 16, range(1, 1000), "";
         /// A sync that takes longer than this is logged as a warning.
         sync_warning_ms: u32 = 1000, range(1, 600_000), "ms";
     }

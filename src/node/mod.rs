@@ -145,7 +145,9 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
     start("images", move || image_writer::run(&disk, &settings, &inbox, &consensus))?;
 
     let (inbox, consensus, endings) = (boxes.log.1.clone(), boxes.consensus.0.clone(), boxes.endings.0.clone());
-    let log_thread = start_pinned("log", plan.log_cpu, move || log_thread::run(log, &inbox, &consensus, &endings))?;
+    let slow_sync = Duration::from_millis(u64::from(context.config.log.sync_warning_ms));
+    let serve_log = move || log_thread::run(log, slow_sync, &inbox, &consensus, &endings);
+    let log_thread = start_pinned("log", plan.log_cpu, serve_log)?;
 
     let sequencer = &replica.machine().sequencer;
     let (view, sessions) = (sequencer.machine().view().clone(), sequencer.sessions_alive());

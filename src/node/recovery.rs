@@ -113,6 +113,7 @@ fn open_log(disk: MmapDisk, config: &Config, create_if_missing: bool) -> Result<
     getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
     let log_config = LogConfig {
         segment_bytes: usize::try_from(config.log.segment_bytes).unwrap_or(usize::MAX),
+        spares_max: usize::from(config.log.spare_segments_max),
         create_if_missing,
         seed: u64::from_le_bytes(seed),
         ..LogConfig::default()

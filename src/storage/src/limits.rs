@@ -38,3 +38,6 @@ const _: () = assert!(SEGMENT_BYTES_MIN.is_multiple_of(PAGE_BYTES));
 const _: () = assert!(PAGE_BYTES.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(IMAGE_ALIGN_BYTES >= 16 && PAGE_BYTES.is_multiple_of(IMAGE_ALIGN_BYTES));
+
+/// A new segment is filled and synced in portions of this many bytes.
+pub const FILL_SYNC_BYTES: usize = 2 << 20;

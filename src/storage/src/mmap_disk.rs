@@ -14,7 +14,7 @@ use memmap2::{Mmap, MmapMut};
 
 use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Segment, TEMPORARY_SUFFIX};
 use crate::field::wide;
-use crate::limits::PAGE_BYTES;
+use crate::limits::{FILL_SYNC_BYTES, PAGE_BYTES};
 use crate::mapping;
 
 /// First line of the `FORMAT` file.
@@ -335,6 +335,10 @@ fn fill_with_zeros(path: &Path, bytes: usize) -> io::Result<File> {
         let piece = ZEROS.get(..left.min(PAGE_BYTES)).unwrap_or(&ZEROS);
         file.write_all(piece)?;
         left = left.saturating_sub(piece.len());
+        if left.is_multiple_of(FILL_SYNC_BYTES) {
+            // In small portions, so that the log's own syncs do not queue behind one large one.
+            file.sync_data()?;
+        }
     }
     file.sync_all()?;
     Ok(file)
