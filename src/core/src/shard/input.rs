@@ -1,0 +1,146 @@
+//! From bytes to frames, and when a connection must wait: every limit on what one may have under way is applied here.
+
+use super::{Outputs, Shard, Verdict};
+use crate::conn::{Close, Conn, Phase};
+use crate::ids::{ConnId, Millis};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::mem;
+use corral_wire::frame::next_frame;
+
+impl Shard {
+    pub(super) fn consume_kept(&mut self, now: Millis, conn: &mut Conn, out: &mut Outputs) -> Verdict {
+        let mut input = mem::take(&mut conn.input);
+        let used = self.consume(now, conn, &input, out)?;
+        if used == input.len() {
+            input = Vec::new();
+        } else {
+            input.drain(..used);
+        }
+        conn.input = input;
+        Ok(())
+    }
+
+    /// Takes whole frames off the front of `bytes` until there is none or the connection must wait.
+    pub(super) fn consume(
+        &mut self,
+        now: Millis,
+        conn: &mut Conn,
+        bytes: &[u8],
+        out: &mut Outputs,
+    ) -> Result<usize, Close> {
+        let mut used = 0;
+        loop {
+            if matches!(conn.phase, Phase::Closing { .. }) {
+                return Ok(bytes.len());
+            }
+            conn.stalled = self.must_wait(conn);
+            if conn.stalled {
+                return Ok(used);
+            }
+            let rest = &bytes[used..];
+            if conn.phase == Phase::Greeting && self.greeted_with_word(now, conn, rest, out)? {
+                return Ok(bytes.len());
+            }
+            let Ok(found) = next_frame(rest, self.config.limits.frame_bytes_max) else {
+                return Err(bad_length(conn.phase, rest));
+            };
+            let Some((frame, length)) = found else { return Ok(used) };
+            if conn.phase == Phase::Greeting {
+                self.connect(now, conn, frame)?;
+            } else {
+                self.request(now, conn, frame, out)?;
+            }
+            used += length;
+        }
+    }
+
+    /// Whether something of this connection, or of the shard, must be finished before more is read.
+    pub(super) fn must_wait(&mut self, conn: &Conn) -> bool {
+        let limits = &self.config.limits;
+        if self.in_flight_bytes >= limits.in_flight_bytes_max {
+            self.held_back.push(conn.id);
+            return true;
+        }
+        self.draining
+            || conn.barred
+            || conn.phase == Phase::Connecting
+            || conn.pending.len() >= limits.requests_per_conn_max
+            || conn.parked_bytes >= limits.parked_bytes_max
+            || conn.unsent() >= limits.reply_bytes_soft
+    }
+
+    pub(super) fn resume_by_id(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
+        if let Some(mut conn) = self.conns.take(id) {
+            let verdict = self.resume(now, &mut conn, out);
+            self.settle(now, conn, verdict, out);
+        }
+    }
+
+    /// Goes on with a stalled connection's input if what held it back is gone.
+    pub(super) fn resume(&mut self, now: Millis, conn: &mut Conn, out: &mut Outputs) -> Verdict {
+        if !conn.stalled {
+            return Ok(());
+        }
+        self.consume_kept(now, conn, out)?;
+        if !conn.stalled {
+            out.resumed.push(conn.id);
+        }
+        Ok(())
+    }
+
+    /// Puts a connection back after it was worked on, or ends it.
+    pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Verdict, out: &mut Outputs) {
+        if conn.unsent() > self.config.limits.reply_bytes_hard {
+            return self.end(&conn, Close::SlowReader, out);
+        }
+        if let Err(why) = verdict {
+            conn.close_after_flush(now, why);
+        }
+        if let Phase::Closing { why, .. } = conn.phase
+            && conn.unsent() == 0
+        {
+            return self.end(&conn, why, out);
+        }
+        if conn.unsent() > 0 && !mem::replace(&mut conn.announced, true) {
+            out.dirty.push(conn.id);
+        }
+        self.conns.put_back(conn);
+    }
+
+    pub(super) fn end(&mut self, conn: &Conn, why: Close, out: &mut Outputs) {
+        let hasher = self.view.hasher();
+        self.watches.drop_conn(conn.id, |path| hasher.hash(path));
+        if self.sessions.get(&conn.session) == Some(&conn.id) {
+            self.sessions.remove(&conn.session);
+        }
+        self.conns.forget(conn);
+        out.closed.push((conn.id, why));
+    }
+
+    pub(super) fn close_overdue(&mut self, now: Millis, out: &mut Outputs) {
+        const LINGER_MS: u64 = 5000;
+        let sessionless = self.config.sessionless_timeout_ms;
+        let overdue = |conn: &Conn| match conn.phase {
+            Phase::Greeting if now.since(conn.opened) > sessionless => Some(Close::NeverConnected),
+            Phase::Closing { since, why } if now.since(since) > LINGER_MS => Some(why),
+            Phase::Live if now.since(conn.heard) > u64::try_from(conn.timeout_ms).unwrap_or(0) => Some(Close::Silent),
+            _ => None,
+        };
+        let list: Vec<(ConnId, Close)> = self.conns.iter().filter_map(|conn| Some((conn.id, overdue(conn)?))).collect();
+        for (id, why) in list {
+            if let Some(conn) = self.conns.take(id) {
+                self.end(&conn, why, out);
+            }
+        }
+    }
+}
+
+fn bad_length(phase: Phase, bytes: &[u8]) -> Close {
+    let word = bytes.first_chunk::<4>().copied().unwrap_or_default();
+    match &word {
+        b"GET " | b"POST" | b"HEAD" | b"PUT " | b"OPTI" if phase == Phase::Greeting => Close::ForeignProtocol("HTTP"),
+        [0x16, 0x03, _, _] if phase == Phase::Greeting => Close::ForeignProtocol("TLS"),
+        _ => Close::BadLength(i32::from_be_bytes(word)),
+    }
+}

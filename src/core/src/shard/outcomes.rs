@@ -1,0 +1,141 @@
+//! What committed transactions mean for this shard's connections: answers, the reads that waited for them, sessions that
+//! moved or ended.
+
+use super::{Outputs, Shard, Verdict};
+use crate::change::{AppliedTxn, OpResult, Outcome, SessionChange};
+use crate::command::{Identity, Origin};
+use crate::conn::{Close, Conn, Pending, Phase};
+use crate::ids::{ConnId, Millis};
+use crate::reply;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use corral_wire::records::ReplyHeader;
+use corral_wire::{ErrorCode, OpCode};
+
+impl Shard {
+    pub(super) fn answer(&mut self, now: Millis, id: ConnId, txn: &AppliedTxn, out: &mut Outputs) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        let verdict = self
+            .answer_first(now, &mut conn, txn)
+            .and_then(|()| self.catch_up(now, &mut conn))
+            .and_then(|()| self.resume(now, &mut conn, out));
+        self.settle(now, conn, verdict, out);
+    }
+
+    /// The oldest unanswered request of the connection is the one this transaction belongs to: both are in order.
+    pub(super) fn answer_first(&mut self, now: Millis, conn: &mut Conn, txn: &AppliedTxn) -> Verdict {
+        self.buffers.lend(&mut conn.output);
+        match conn.pending.pop_front() {
+            Some(Pending::Write { xid, op, at }) => {
+                if matches!(txn.outcome, Outcome::Op(OpResult::Error(ErrorCode::SessionMoved))) || moved(&txn.outcome) {
+                    return Err(Close::SessionMoved);
+                }
+                reply::outcome(&mut conn.output, xid, txn.zxid, &txn.outcome);
+                self.count_reply(conn, now, at);
+                if op == OpCode::CloseSession { Err(Close::Done) } else { Ok(()) }
+            }
+            Some(Pending::Connect { at }) => {
+                self.count_reply(conn, now, at);
+                self.connected(conn, &txn.outcome)
+            }
+            other => unreachable!("a command of this connection came back, but {other:?} waits first"),
+        }
+    }
+
+    pub(super) fn connected(&mut self, conn: &mut Conn, outcome: &Outcome) -> Verdict {
+        match outcome {
+            Outcome::SessionCreated { session, timeout_ms, password }
+            | Outcome::SessionAttached { session, timeout_ms, password } => {
+                conn.phase = Phase::Live;
+                conn.session = *session;
+                conn.timeout_ms = *timeout_ms;
+                self.sessions.insert(*session, conn.id);
+                reply::connected(&mut conn.output, session.0, *timeout_ms, password, conn.knows_read_only);
+                Ok(())
+            }
+            _ => {
+                reply::connected(&mut conn.output, 0, 0, &[0; 16], conn.knows_read_only);
+                Err(Close::SessionRefused)
+            }
+        }
+    }
+
+    /// Serves what waited for the requests before it, up to the next one that still waits itself.
+    pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Verdict {
+        while matches!(conn.pending.front(), Some(Pending::Parked { .. } | Pending::Sync { done: true, .. })) {
+            match conn.pending.pop_front() {
+                Some(Pending::Parked { frame, at }) => {
+                    conn.parked_bytes -= frame.len();
+                    self.serve(now, conn, &frame, at)?;
+                }
+                Some(Pending::Sync { xid, path, at, .. }) => {
+                    self.buffers.lend(&mut conn.output);
+                    let zxid = self.view.zxid().wire();
+                    reply::frame(&mut conn.output, |writer| {
+                        ReplyHeader::ok(xid, zxid).encode(writer);
+                        writer.buffer(Some(&path));
+                    });
+                    self.count_reply(conn, now, at);
+                }
+                other => unreachable!("{other:?} was in front"),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn session_changed(
+        &mut self,
+        now: Millis,
+        change: SessionChange,
+        origin: Option<Origin>,
+        out: &mut Outputs,
+    ) {
+        let asker = origin.filter(|origin| self.is_mine(*origin)).map(|origin| origin.conn);
+        let (session, why) = match change {
+            SessionChange::Created(_) => {
+                self.sessions_alive += 1;
+                return;
+            }
+            SessionChange::Attached(session) => (session, Close::SessionMoved),
+            SessionChange::Closed(session) => {
+                self.sessions_alive -= 1;
+                (session, Close::SessionExpired)
+            }
+        };
+        let bound = self.sessions.get(&session).copied().filter(|conn| Some(*conn) != asker);
+        if let Some(conn) = bound.and_then(|conn| self.conns.take(conn)) {
+            self.end_now(now, conn, why, out);
+        }
+    }
+
+    /// Ends a connection whose session went elsewhere: what is queued for it may still leave.
+    pub(super) fn end_now(&mut self, now: Millis, mut conn: Box<Conn>, why: Close, out: &mut Outputs) {
+        if self.sessions.get(&conn.session) == Some(&conn.id) {
+            self.sessions.remove(&conn.session);
+        }
+        conn.close_after_flush(now, why);
+        self.settle(now, conn, Ok(()), out);
+    }
+
+    /// Appends an event to a connection's output, unless it may not see the node.
+    pub(crate) fn deliver(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        if !matches!(conn.phase, Phase::Closing { .. }) {
+            self.buffers.lend(&mut conn.output);
+            conn.output.extend_from_slice(&self.event);
+            conn.counters.sent += 1;
+            self.statistics.sent += 1;
+        }
+        self.settle(now, conn, Ok(()), out);
+    }
+
+    pub(crate) fn identities(&self, id: ConnId) -> Option<&Arc<Vec<Identity>>> {
+        self.conns.get(id).map(|conn| &conn.identities)
+    }
+}
+
+fn moved(outcome: &Outcome) -> bool {
+    let is_moved = |result: &OpResult| *result == OpResult::Error(ErrorCode::SessionMoved);
+    matches!(outcome, Outcome::Multi(results) if results.iter().any(is_moved))
+}

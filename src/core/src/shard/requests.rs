@@ -1,0 +1,161 @@
+//! Requests of a session: writes become proposals, reads are served or wait for the writes before them.
+
+use super::{Outputs, Shard, Verdict};
+use crate::acl;
+use crate::command::{Command, CommandKind, Identity, Origin};
+use crate::conn::{Close, Conn, Pending};
+use crate::ids::{ConnId, Millis, Zxid};
+use crate::read::{NotServed, ReadContext};
+use crate::reply;
+use crate::request::{self, Refused};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use corral_wire::consts::ZXID_UNNUMBERED;
+use corral_wire::op::Kind as OpKind;
+use corral_wire::records::{AuthPacket, ReplyHeader, RequestHeader, SyncRequest};
+use corral_wire::{ErrorCode, OpCode, Reader};
+
+impl Shard {
+    pub(super) fn request(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], out: &mut Outputs) -> Verdict {
+        let mut reader = Reader::new(frame);
+        let header = RequestHeader::decode(&mut reader).map_err(|_| Close::Malformed)?;
+        conn.counters.received += 1;
+        self.statistics.received += 1;
+        let op = OpCode::from_i32(header.op);
+        match op.map(OpCode::kind) {
+            Some(OpKind::Connection) if op == Some(OpCode::Auth) => {
+                return self.authenticate(now, conn, header.xid, &mut reader);
+            }
+            Some(OpKind::Write) => {
+                let op = op.expect("has a kind");
+                if let Ok(kind) = request::command(op, &mut reader) {
+                    conn.barred |= op == OpCode::CloseSession;
+                    conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
+                    self.propose(conn, kind);
+                    return Ok(());
+                }
+            }
+            _ if op == Some(OpCode::Sync) => {
+                let path = SyncRequest::decode(&mut reader).ok().and_then(|request| request.path);
+                if let Some(path) = path {
+                    let path = path.as_bytes().into();
+                    conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: now });
+                    conn.barred = true;
+                    out.syncs.push(conn.id);
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        if conn.pending.is_empty() {
+            return self.serve(now, conn, frame, now);
+        }
+        conn.parked_bytes += frame.len();
+        conn.pending.push_back(Pending::Parked { frame: frame.into(), at: now });
+        Ok(())
+    }
+
+    pub(super) fn propose(&mut self, conn: &mut Conn, kind: CommandKind) {
+        if conn.identity_slot.0 != self.turn {
+            let slot = u32::try_from(self.proposals.identities.len()).expect("fewer identities than connections");
+            conn.identity_slot = (self.turn, slot);
+            self.proposals.identities.push(Arc::clone(&conn.identities));
+        }
+        let bytes = request::weight(&kind);
+        let origin = Some(self.origin(conn.id));
+        self.proposals.bytes += bytes;
+        self.proposals.commands.push(Command { origin, session: conn.session, identities: conn.identity_slot.1, kind });
+        self.in_flight.push_back(bytes);
+        self.in_flight_bytes += bytes;
+    }
+
+    pub(super) const fn origin(&self, conn: ConnId) -> Origin {
+        Origin { server: self.config.server, shard: self.config.shard, conn, incarnation: self.config.incarnation }
+    }
+
+    pub(super) fn is_mine(&self, origin: Origin) -> bool {
+        origin == self.origin(origin.conn)
+    }
+
+    /// Adds an identity to the connection; done at once, ahead of requests that wait (protocol chapter 17.6).
+    pub(super) fn authenticate(&mut self, now: Millis, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
+        let packet = AuthPacket::decode(reader).map_err(|_| Close::Malformed)?;
+        self.buffers.lend(&mut conn.output);
+        let proven = match packet.scheme {
+            Some("digest") => Some(acl::identity("digest", &acl::digest_id(packet.auth.unwrap_or_default()))),
+            Some("ip") => None,
+            _ => {
+                reply::error(&mut conn.output, xid, Zxid(0), ErrorCode::AuthFailed);
+                self.count_reply(conn, now, now);
+                return Err(Close::AuthFailed);
+            }
+        };
+        if let Some(identity) = proven {
+            self.add_identity(conn, identity)?;
+        }
+        reply::done(&mut conn.output, xid, Zxid(0));
+        self.count_reply(conn, now, now);
+        Ok(())
+    }
+
+    pub(super) fn add_identity(&self, conn: &mut Conn, identity: Identity) -> Verdict {
+        let is_super = self.config.super_digest.as_ref() == Some(&identity.id);
+        let mut list = Vec::clone(&conn.identities);
+        for new in is_super.then(|| acl::identity("super", "")).into_iter().chain([identity]) {
+            if !list.contains(&new) {
+                list.push(new);
+            }
+        }
+        if list.len() > self.config.limits.identities_per_conn_max {
+            return Err(Close::AuthFailed);
+        }
+        conn.identities = Arc::new(list);
+        conn.identity_slot = (0, 0);
+        Ok(())
+    }
+
+    /// Answers a request that need not, or cannot, be proposed. Everything before it has been answered.
+    pub(super) fn serve(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Millis) -> Verdict {
+        let mut reader = Reader::new(frame);
+        let header = RequestHeader::decode(&mut reader).map_err(|_| Close::Malformed)?;
+        self.buffers.lend(&mut conn.output);
+        let zxid = self.view.zxid();
+        let op = OpCode::from_i32(header.op);
+        let served = match op {
+            Some(OpCode::Ping) => {
+                reply::done(&mut conn.output, header.xid, zxid);
+                Ok(())
+            }
+            Some(OpCode::Sync) => {
+                reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
+                Ok(())
+            }
+            Some(op) if op.kind() == OpKind::Write => match request::command(op, &mut reader) {
+                Err(Refused::NotServed) => Err(NotServed),
+                _ => {
+                    reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
+                    Ok(())
+                }
+            },
+            Some(op) if op.kind() == OpKind::Read => {
+                let Self { view, watches, config, .. } = self;
+                let identities = conn.identities.as_slice();
+                let mut context = ReadContext { view, watches, conn: conn.id, identities, skip_acl: config.skip_acl };
+                context.serve(&mut conn.output, header.xid, op, &mut reader)
+            }
+            _ => Err(NotServed),
+        };
+        self.count_reply(conn, now, at);
+        served.map_err(|NotServed| {
+            let refusal = ReplyHeader::error(header.xid, ZXID_UNNUMBERED, ErrorCode::Unimplemented);
+            reply::frame(&mut conn.output, |writer| refusal.encode(writer));
+            Close::UnknownOp(header.op)
+        })
+    }
+
+    pub(super) fn count_reply(&mut self, conn: &mut Conn, now: Millis, at: Millis) {
+        conn.counters.sent += 1;
+        self.statistics.sent += 1;
+        self.statistics.latency(now.since(at));
+    }
+}
