@@ -96,6 +96,21 @@ class Pipelined:
         self.closed = True
         self.client.drop()
 
+    def ask_all(self, requests):
+        """Sends the requests of the (tag, op, body), as deep as it goes, and returns the answers in their order."""
+        requests, answers = list(requests), []
+        fleet, sent = Fleet([self]), 0
+        while len(answers) < len(requests):
+            while self.has_room and sent < len(requests):
+                tag, op, body = requests[sent]
+                self.submit(op, body, tag)
+                sent += 1
+            for _, received in fleet.turn():
+                answers += received
+            assert not self.closed, "the server closed the connection"
+        fleet.close()
+        return answers
+
 
 class Fleet:
     """Waits on many Pipelined sessions at once."""
