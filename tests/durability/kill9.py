@@ -148,6 +148,8 @@ class Run:
         roots = [SHARED, *(root for worker in self.workers for root in (worker.root, worker.ephemeral_root))]
         found = self.read(reader, roots)
         reader.drop()
+        if self.zxids and reader.zxid < max(self.zxids):
+            raise Mismatch(f"zxid {max(self.zxids):#x} was acknowledged, after the restart the server is at {reader.zxid:#x}")
         # A restart gives every session its whole timeout again, so that until then no ephemeral may go.
         dead = self.dead | left if time.monotonic() - started > SESSION_MS / 1000 else self.dead
         shared = self.sort_shared(found[SHARED])
@@ -285,7 +287,7 @@ def main():
 SETTINGS = {
     "corral": {
         "snapshot.floor_bytes": 1 << 20,
-        "snapshot.txns_max": 20_000,
+        "snapshot.txns_max": 2_000,
         "snapshot.interval_min_ms": 100,
         "log.segment_bytes": 4 << 20,
         "limits.frame_bytes_max": 1_000_000,
