@@ -1,1 +1,51 @@
+//! corral-sim: one server in a simulated world, one seed deciding everything, checkers that look on.
+//!
+//! The second driver of the actors (the first is the server's executors): the real `Shard`, `Sequencer`, `Replica` and
+//! `Log`, on a disk that tears and lies, between clients that speak real bytes. A failure is a seed and a commit.
+//!
+//! Start with [`run_seed`]; the properties stand one a file in `check`, the independent model in `model`.
 
+mod check;
+mod client;
+mod faults;
+pub mod limits;
+mod link;
+mod model;
+mod options;
+mod request;
+mod rng;
+mod server;
+mod trace;
+mod violation;
+mod workload;
+mod world;
+
+pub use options::{Bug, Options};
+pub use violation::{Checked, Violation};
+pub use world::{Counts, World};
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub counts: Counts,
+    /// Over everything that happened: the same for the same seed.
+    pub trace_hash: u64,
+    pub events: u64,
+    pub violation: Option<Violation>,
+    /// The last lines before the end, if lines were wanted.
+    pub lines: Vec<String>,
+}
+
+/// Runs one seed from beginning to end.
+pub fn run_seed(seed: u64, bug: Option<Bug>, with_lines: bool) -> Outcome {
+    let mut world = World::new(Options::draw(seed, bug), with_lines);
+    let violation = world.run().err();
+    let trace = world.trace();
+    Outcome {
+        counts: world.counts(),
+        trace_hash: trace.digest(),
+        events: trace.events(),
+        violation,
+        lines: trace.tail(if with_lines { usize::MAX } else { 0 }).to_vec(),
+    }
+}

@@ -1,0 +1,153 @@
+//! The checkers: they see what clients send and receive and which log entries commit, and compare that with the model.
+//!
+//! One property a file: `writes`, `reads`, `watches`, `sessions`, `replies`, `trees`. This file holds what they share:
+//! the facts about each connection and the order in which a reply passes them.
+
+mod reads;
+mod replies;
+mod sessions;
+mod trees;
+mod watches;
+mod writes;
+
+use std::collections::BTreeMap;
+
+use corral_core::ids::{ConnId, Millis};
+
+use crate::link::Sent;
+use crate::model::{Identity, LinkId, Model, Verdict, digest_id};
+use crate::request::{Body, Request};
+use crate::violation::{Checked, require};
+use watches::Watches;
+
+/// A command that a client put into the world; the server may propose it or not, but nothing else.
+#[derive(Clone, Debug)]
+enum Proposed {
+    Connect { session: i64, timeout_ms: i32, password: [u8; 16] },
+    Request(Request),
+}
+
+/// What is known of a connection.
+#[derive(Debug, Default)]
+struct Facts {
+    session: i64,
+    identities: Vec<Identity>,
+    proposed: Vec<Proposed>,
+    /// What the model said to each proposed command that was committed, in order, with its zxid.
+    verdicts: Vec<(u64, Verdict)>,
+    watches: Watches,
+    /// The zxid of the last reply, and whether that was a write's.
+    last_reply: (i64, bool),
+}
+
+/// A server's own name of a connection: incarnation, shard, slot, generation.
+type ServerName = (u64, u16, u32, u32);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Checkers {
+    model: Model,
+    history: writes::History,
+    facts: BTreeMap<LinkId, Facts>,
+    names: BTreeMap<ServerName, LinkId>,
+    lives: sessions::Lives,
+    /// The highest header zxid that each session has seen.
+    seen: BTreeMap<i64, i64>,
+    /// The highest zxid that any client has an answer with.
+    acked: u64,
+}
+
+impl Checkers {
+    pub(crate) fn new() -> Checkers {
+        Checkers::default()
+    }
+
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// A client opens a connection from this address.
+    pub(crate) fn opened(&mut self, link: LinkId, address: &str) {
+        let identities = vec![("ip".to_owned(), address.to_owned())];
+        self.facts.insert(link, Facts { identities, ..Facts::default() });
+    }
+
+    /// The server gave the connection a name.
+    pub(crate) fn accepted(&mut self, link: LinkId, shard: usize, id: ConnId, incarnation: u64) {
+        let shard = u16::try_from(shard).expect("few shards");
+        self.names.insert((incarnation, shard, id.slot, id.generation), link);
+    }
+
+    /// A client sends its connect request.
+    pub(crate) fn connecting(&mut self, link: LinkId, session: i64, timeout_ms: i32, password: [u8; 16]) {
+        self.facts_mut(link).proposed.push(Proposed::Connect { session, timeout_ms, password });
+    }
+
+    /// A client sends a request. Gives its number among the connection's commands, and what was acknowledged by now.
+    pub(crate) fn asked(&mut self, link: LinkId, request: &Request) -> (Option<usize>, u64) {
+        let acked = self.acked;
+        let facts = self.facts_mut(link);
+        if let Request::Auth { credentials } = request {
+            facts.identities.push(("digest".to_owned(), digest_id(credentials).to_owned()));
+        }
+        let command = request.is_write().then(|| {
+            facts.proposed.push(Proposed::Request(request.clone()));
+            facts.proposed.len() - 1
+        });
+        (command, acked)
+    }
+
+    /// A reply reached its client; it is the answer to the oldest request, see `replies`.
+    pub(crate) fn replied(&mut self, link: LinkId, sent: &Sent, zxid: i64, err: i32, body: &Body) -> Checked {
+        if matches!(sent.request, Request::Unknown(_)) {
+            return replies::refused(zxid, err);
+        }
+        self.goes_on(link, zxid)?;
+        match sent.command {
+            Some(command) => self.write_answered(link, sent, command, zxid, err, body)?,
+            None => self.read_answered(link, sent, zxid, err, body)?,
+        }
+        self.events_before_reply(link, &sent.request, zxid)?;
+        self.watch_set(link, &sent.request, zxid, err);
+        self.facts_mut(link).last_reply = (zxid, sent.command.is_some());
+        self.acked = self.acked.max(zxid.cast_unsigned());
+        Ok(())
+    }
+
+    /// Whether the last reply of the connection was a write's with this very zxid.
+    pub(crate) fn is_behind_a_write(&self, link: LinkId, zxid: i64) -> bool {
+        self.facts.get(&link).is_some_and(|facts| facts.last_reply == (zxid, true))
+    }
+
+    /// A session's view never goes back, and never shows what nobody committed.
+    fn goes_on(&mut self, link: LinkId, zxid: i64) -> Checked {
+        let newest = self.model.zxid();
+        let known = u64::try_from(zxid).is_ok_and(|zxid| zxid <= newest);
+        require(known, "reads", || format!("header zxid {zxid:#x}, the last committed is {newest:#x}"))?;
+        let session = self.facts_mut(link).session;
+        let seen = self.seen.entry(session).or_default();
+        require(zxid >= *seen, "reads", || format!("session {session:#x} goes back from {seen:#x} to {zxid:#x}"))?;
+        *seen = zxid;
+        Ok(())
+    }
+
+    fn facts_mut(&mut self, link: LinkId) -> &mut Facts {
+        self.facts.entry(link).or_default()
+    }
+
+    /// The server runs again: `upto` log entries are applied, those behind the image anew.
+    pub(crate) fn restarted(
+        &mut self,
+        image: u64,
+        upto: u64,
+        entries: Vec<crate::server::CommittedEntry>,
+        now: Millis,
+    ) -> Checked {
+        self.history.covers(image, upto)?;
+        for entry in entries {
+            self.committed(entry, now)?;
+        }
+        self.lives.all_start(now, &self.model);
+        Ok(())
+    }
+}

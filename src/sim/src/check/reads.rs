@@ -1,0 +1,58 @@
+//! Reads: sequentially consistent for each session, and exact: the body is the state at the header's zxid (protocol
+//! chapters 4 and 12; the exact header is this server's own promise).
+//!
+//! A session's own earlier writes are visible because header zxids never go back; its later ones are not, because a
+//! write's zxid lies above that of every reply before it (`writes`). After a sync a read shows everything that anybody
+//! had an answer for when the sync was sent.
+
+use super::Checkers;
+use crate::link::Sent;
+use crate::model::{ADMIN, Identity, LinkId, Model, READ, allows, redacted};
+use crate::request::{Body, Request};
+use crate::violation::{Checked, require};
+
+const MARSHALLING_ERROR: i32 = -5;
+const BAD_ARGUMENTS: i32 = -8;
+const NO_NODE: i32 = -101;
+const NO_AUTH: i32 = -102;
+
+impl Checkers {
+    pub(super) fn read_answered(&self, link: LinkId, sent: &Sent, zxid: i64, err: i32, body: &Body) -> Checked {
+        if matches!(sent.request, Request::Sync { .. }) {
+            require(zxid.cast_unsigned() >= sent.acked_before, "reads", || {
+                format!("sync at {zxid:#x}, but {:#x} was acknowledged before", sent.acked_before)
+            })?;
+        }
+        let identities = self.facts.get(&link).map_or(&[][..], |facts| &facts.identities);
+        let (right_err, right_body) = expected(&self.model, &sent.request, zxid.cast_unsigned(), identities);
+        require(err == right_err && *body == right_body, "reads", || {
+            format!("{:?} at {zxid:#x}: got {err} {body:?}, the model has {right_err} {right_body:?}", sent.request)
+        })
+    }
+}
+
+fn expected(model: &Model, request: &Request, zxid: u64, identities: &[Identity]) -> (i32, Body) {
+    let (path, wanted) = match request {
+        Request::Exists { path, .. } if path.contains('\0') => return (BAD_ARGUMENTS, Body::Nothing),
+        Request::Exists { path, .. } | Request::GetData { path, .. } | Request::GetChildren { path, .. } => {
+            (path, READ)
+        }
+        Request::GetAcl { path } => (path, READ | ADMIN),
+        Request::Sync { path } => return (0, Body::Path(path.clone())),
+        Request::Truncated(_) => return (MARSHALLING_ERROR, Body::Nothing),
+        _ => return (0, Body::Nothing),
+    };
+    let Some(node) = model.node_at(path, zxid) else { return (NO_NODE, Body::Nothing) };
+    if !allows(&node.acl, wanted, identities) {
+        return (NO_AUTH, Body::Nothing);
+    }
+    let body = match request {
+        Request::Exists { .. } => Body::Stat(node.stat()),
+        Request::GetData { .. } => Body::Data(node.data.clone(), node.stat()),
+        Request::GetChildren { with_stat: false, .. } => Body::Names(model.children_at(path, zxid)),
+        Request::GetChildren { with_stat: true, .. } => Body::NamesStat(model.children_at(path, zxid), node.stat()),
+        _ if allows(&node.acl, ADMIN, identities) => Body::Acl(node.acl.clone(), node.stat()),
+        _ => Body::Acl(node.acl.iter().map(redacted).collect(), node.stat()),
+    };
+    (0, body)
+}

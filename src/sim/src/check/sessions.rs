@@ -1,0 +1,86 @@
+//! Sessions: none expires before its timeout after the last byte that the server could have read; ended ones leave no
+//! ephemeral; ephemerals exist only with living sessions (protocol chapters 9 and 15).
+//!
+//! A sign of life is a byte that arrives at the socket of the connection that owns the session, while the server is
+//! willing to read it. A session may be ended only if it once was silent for its whole timeout.
+
+use std::collections::BTreeMap;
+
+use corral_core::ids::Millis;
+
+use super::Checkers;
+use crate::model::{LinkId, Model, Verdict};
+use crate::violation::{Checked, require};
+
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    heard: Millis,
+    timeout_ms: u64,
+    /// It was silent for its whole timeout: whatever it says now may be too late.
+    overdue: bool,
+}
+
+/// When each session was last heard from.
+#[derive(Debug, Default)]
+pub(super) struct Lives(BTreeMap<i64, Life>);
+
+impl Lives {
+    pub(super) fn starts(&mut self, now: Millis, session: i64, timeout_ms: i32) {
+        let timeout_ms = u64::try_from(timeout_ms).unwrap_or(0);
+        self.0.insert(session, Life { heard: now, timeout_ms, overdue: false });
+    }
+
+    pub(super) fn ends(&mut self, session: i64) {
+        self.0.remove(&session);
+    }
+
+    /// A new leader gives every session a full timeout.
+    pub(super) fn all_start(&mut self, now: Millis, model: &Model) {
+        self.0.clear();
+        for (session, state) in model.sessions() {
+            self.starts(now, *session, state.timeout_ms);
+        }
+    }
+}
+
+impl Checkers {
+    /// Bytes of this connection reached the server, which wants to read it.
+    pub(crate) fn heard(&mut self, link: LinkId, now: Millis) {
+        let session = self.facts.get(&link).map_or(0, |facts| facts.session);
+        let owns = self.model.sessions().get(&session).is_some_and(|state| state.owner == link);
+        if let Some(life) = self.lives.0.get_mut(&session).filter(|_| owns) {
+            life.overdue |= now.since(life.heard) >= life.timeout_ms;
+            life.heard = now;
+        }
+    }
+
+    /// The server decides to end a session.
+    pub(crate) fn expired(&self, session: i64, now: Millis) -> Checked {
+        let Some(life) = self.lives.0.get(&session) else { return Ok(()) };
+        let silent_ms = now.since(life.heard);
+        require(life.overdue || silent_ms >= life.timeout_ms, "sessions", || {
+            format!(
+                "session {session:#x} expires {silent_ms} ms after its last byte, its timeout is {}",
+                life.timeout_ms
+            )
+        })
+    }
+
+    /// The answer to a connect request reached its client.
+    pub(crate) fn connected(&mut self, link: LinkId, session: i64, timeout_ms: i32, password: [u8; 16]) -> Checked {
+        let verdict = self.facts.get(&link).and_then(|facts| facts.verdicts.first());
+        let right = match verdict {
+            Some((_, Verdict::SessionBegun { session, timeout_ms, password })) => (*session, *timeout_ms, *password),
+            Some((_, Verdict::SessionRefused)) => (0, 0, [0; 16]),
+            _ => return require(false, "sessions", || format!("link {} has an answer without a command", link.0)),
+        };
+        let got = (session, timeout_ms, password);
+        require(got == right, "sessions", || format!("link {} was told {got:x?}, right is {right:x?}", link.0))
+    }
+
+    /// No ephemeral is left.
+    pub(crate) fn no_ephemerals(&self) -> Checked {
+        let left = self.model.nodes().find(|(_, node)| node.owner != 0);
+        require(left.is_none(), "sessions", || format!("{left:?} outlives every session"))
+    }
+}

@@ -1,0 +1,159 @@
+//! Watches: one-shot exactly once; the event comes before any reply that shows the change; none is lost while the
+//! connection lives; in the order of zxids; setWatches tells what was missed (protocol chapters 4 and 14).
+//!
+//! From the model's steps follows the one legal stream of events for what a connection watches. Each reply and each
+//! event moves the connection on to its zxid: what became due on the way must have come.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::Checkers;
+use crate::model::{Identity, LinkId, Model, READ, Step, allows};
+use crate::request::Request;
+use crate::violation::{Checked, Violation, require};
+
+const CREATED: i32 = 1;
+const DELETED: i32 = 2;
+const DATA_CHANGED: i32 = 3;
+const CHILDREN_CHANGED: i32 = 4;
+const NO_NODE: i32 = -101;
+
+/// What one connection watches and what it is due.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    data: BTreeSet<String>,
+    child: BTreeSet<String>,
+    upto: u64,
+    due: VecDeque<(u64, i32, String)>,
+    /// Events without a zxid of their own: setWatches made them up.
+    made_up: Vec<(i32, String)>,
+}
+
+impl Watches {
+    /// Everything that fires up to this zxid becomes due.
+    fn advance(&mut self, model: &Model, identities: &[Identity], zxid: u64) {
+        if !self.data.is_empty() || !self.child.is_empty() {
+            for (at, step) in model.steps(self.upto, zxid) {
+                self.fire(at, step, identities);
+            }
+        }
+        self.upto = self.upto.max(zxid);
+    }
+
+    fn fire(&mut self, zxid: u64, step: &Step, identities: &[Identity]) {
+        match step {
+            Step::Created { path, acl, parent_acl } => {
+                let told = self.data.remove(path);
+                self.tell(told && allows(acl, READ, identities), zxid, CREATED, path);
+                self.children_changed(zxid, path, parent_acl, identities);
+            }
+            Step::Deleted { path, acl, parent_acl } => {
+                let told = self.data.remove(path) | self.child.remove(path);
+                self.tell(told && allows(acl, READ, identities), zxid, DELETED, path);
+                self.children_changed(zxid, path, parent_acl, identities);
+            }
+            Step::DataSet { path, acl } => {
+                let told = self.data.remove(path);
+                self.tell(told && allows(acl, READ, identities), zxid, DATA_CHANGED, path);
+            }
+        }
+    }
+
+    fn children_changed(&mut self, zxid: u64, path: &str, acl: &[crate::request::AclItem], identities: &[Identity]) {
+        let parent = path.rfind('/').map_or("/", |at| &path[..at.max(1)]);
+        let told = self.child.remove(parent);
+        self.tell(told && allows(acl, READ, identities), zxid, CHILDREN_CHANGED, parent);
+    }
+
+    fn tell(&mut self, told: bool, zxid: u64, kind: i32, path: &str) {
+        if told {
+            self.due.push_back((zxid, kind, path.to_owned()));
+        }
+    }
+}
+
+impl Checkers {
+    /// An event reached its client.
+    pub(crate) fn event(&mut self, link: LinkId, zxid: i64, kind: i32, path: &str) -> Checked {
+        let facts = self.facts.entry(link).or_default();
+        if zxid == -1 {
+            facts.watches.made_up.push((kind, path.to_owned()));
+            return Ok(());
+        }
+        let at = u64::try_from(zxid).map_err(|_| Violation::of("watches", format!("event with zxid {zxid}")))?;
+        facts.watches.advance(&self.model, &facts.identities, at);
+        let due = facts.watches.due.pop_front();
+        require(due.as_ref() == Some(&(at, kind, path.to_owned())), "watches", || {
+            format!("link {}: event {kind} {path} at {at:#x}, due was {due:x?}", link.0)
+        })
+    }
+
+    /// Before a reply everything must have come that its zxid contains.
+    pub(super) fn events_before_reply(&mut self, link: LinkId, request: &Request, zxid: i64) -> Checked {
+        let facts = self.facts.entry(link).or_default();
+        facts.watches.advance(&self.model, &facts.identities, zxid.cast_unsigned());
+        let due = facts.watches.due.front();
+        require(due.is_none(), "watches", || {
+            format!("link {}: reply at {zxid:#x} to {request:?} before the event {due:x?}", link.0)
+        })?;
+        let made_up = std::mem::take(&mut facts.watches.made_up);
+        let missed = missed(&self.model, request, zxid.cast_unsigned());
+        require(made_up == missed, "watches", || {
+            format!("link {}: {request:?} at {zxid:#x} told {made_up:?}, missed was {missed:?}", link.0)
+        })
+    }
+
+    /// A request that sets watches was answered.
+    pub(super) fn watch_set(&mut self, link: LinkId, request: &Request, zxid: i64, err: i32) {
+        let facts = self.facts.entry(link).or_default();
+        let watches = &mut facts.watches;
+        match request {
+            Request::Exists { path, watch: true } if err == 0 || err == NO_NODE => {
+                watches.data.insert(path.clone());
+            }
+            Request::GetData { path, watch: true } if err == 0 => {
+                watches.data.insert(path.clone());
+            }
+            Request::GetChildren { path, watch: true, .. } if err == 0 => {
+                watches.child.insert(path.clone());
+            }
+            Request::SetWatches { data, exist, child, .. } => {
+                let missed = missed(&self.model, request, zxid.cast_unsigned());
+                let was_missed = |path: &String, child: bool| {
+                    missed.iter().any(|(kind, at)| at == path && (*kind != CHILDREN_CHANGED || child))
+                };
+                watches.data.extend(data.iter().chain(exist).filter(|path| !was_missed(path, false)).cloned());
+                let absent = |path: &String| self.model.node_at(path, zxid.cast_unsigned()).is_none();
+                let told = |path: &String| missed.contains(&(CHILDREN_CHANGED, path.clone())) || absent(path);
+                watches.child.extend(child.iter().filter(|path| !told(path)).cloned());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What setWatches must tell at once (chapter 14.4).
+fn missed(model: &Model, request: &Request, zxid: u64) -> Vec<(i32, String)> {
+    let Request::SetWatches { seen, data, exist, child } = request else { return Vec::new() };
+    let seen = seen.cast_unsigned();
+    let mut missed = Vec::new();
+    for path in data {
+        match model.node_at(path, zxid) {
+            None => missed.push((DELETED, path.clone())),
+            Some(node) if node.mzxid > seen => missed.push((DATA_CHANGED, path.clone())),
+            Some(_) => {}
+        }
+    }
+    for path in exist {
+        if model.node_at(path, zxid).is_some() {
+            missed.push((CREATED, path.clone()));
+        }
+    }
+    for path in child {
+        match model.node_at(path, zxid) {
+            None => missed.push((DELETED, path.clone())),
+            Some(node) if node.pzxid > seen => missed.push((CHILDREN_CHANGED, path.clone())),
+            Some(_) => {}
+        }
+    }
+    missed
+}

@@ -1,0 +1,265 @@
+//! Writes: linearizable and durable. Replayed in log order on the model they give every client exactly the code, path
+//! and Stat it was told; what was acknowledged is in the log after every crash; what was not is there once or never; a
+//! multi as a whole or not at all; sequence numbers never repeat (protocol chapters 9 to 13; reliability: the order is
+//! in the zxids, so that the check is linear).
+
+use std::collections::BTreeMap;
+
+use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, WriteOp};
+use corral_core::ids::Millis;
+
+use super::{Checkers, Proposed};
+use crate::link::Sent;
+use crate::model::{Caller, LinkId, Session, Verdict};
+use crate::request::{AclItem, Body, Item, Request, Write};
+use crate::server::CommittedEntry;
+use crate::violation::{Checked, Violation, require};
+
+/// The log as it was committed, entry by entry.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// Of each entry from index 1 on.
+    digests: Vec<u64>,
+    /// The last sequence number below each parent, by path and czxid.
+    sequences: BTreeMap<(String, u64), i32>,
+}
+
+impl History {
+    fn len(&self) -> u64 {
+        self.digests.len() as u64
+    }
+
+    /// A start must bring back everything that was committed before.
+    pub(super) fn covers(&self, image: u64, upto: u64) -> Checked {
+        let known = self.len();
+        require(image <= known, "writes", || {
+            format!("the image ends at {image}, only {known} entries were committed")
+        })?;
+        require(upto >= known, "writes", || format!("entries up to {upto} came back, {known} had been committed"))
+    }
+
+    /// True when the entry is new; a known one must be what it was.
+    fn is_new(&mut self, entry: &CommittedEntry) -> Result<bool, Violation> {
+        let digest = xxhash_rust::xxh3::xxh3_64(&entry.payload);
+        let at = usize::try_from(entry.index - 1).expect("runs are short");
+        match self.digests.get(at) {
+            Some(known) if *known == digest => Ok(false),
+            Some(_) => Err(Violation::of("writes", format!("entry {} is not what it was", entry.index))),
+            None if at == self.digests.len() => {
+                self.digests.push(digest);
+                Ok(true)
+            }
+            None => Err(Violation::of("writes", format!("entry {} after {}", entry.index, self.digests.len()))),
+        }
+    }
+}
+
+impl Checkers {
+    /// A log entry is committed, for the first time or again after a start.
+    pub(crate) fn committed(&mut self, entry: CommittedEntry, now: Millis) -> Checked {
+        if !self.history.is_new(&entry)? || entry.payload.is_empty() {
+            return Ok(());
+        }
+        let batch = Batch::decode(&entry.payload).map_err(|error| Violation::of("writes", error.to_string()))?;
+        let mut next = batch.first_zxid;
+        let mut begun = entry.begun.into_iter();
+        for command in batch.commands {
+            let zxid = if command.takes_zxid() { next } else { self.model.zxid() };
+            if command.takes_zxid() {
+                next += 1;
+                let last = self.model.zxid();
+                require(zxid > last, "writes", || format!("zxid {zxid:#x} after {last:#x}"))?;
+            }
+            match self.sender(&command)? {
+                None => self.server_closes(&command, zxid)?,
+                Some(link) => self.command(link, &command, zxid, batch.time.0, &mut begun, now)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn sender(&self, command: &Command) -> Result<Option<LinkId>, Violation> {
+        let Some(at) = command.origin else { return Ok(None) };
+        let name = (at.incarnation, at.shard.0, at.conn.slot, at.conn.generation);
+        let link = self.names.get(&name).copied();
+        link.map(Some).ok_or_else(|| Violation::of("writes", format!("a command of nobody: {name:?}")))
+    }
+
+    /// A session has expired.
+    fn server_closes(&mut self, command: &Command, zxid: u64) -> Checked {
+        require(command.kind == CommandKind::CloseSession, "writes", || format!("{command:?} without a sender"))?;
+        self.lives.ends(command.session.0);
+        self.model.close_session(zxid, command.session.0);
+        Ok(())
+    }
+
+    /// The next command of a connection: what its client sent, evaluated by the model.
+    fn command(
+        &mut self,
+        link: LinkId,
+        command: &Command,
+        zxid: u64,
+        time: i64,
+        begun: &mut impl Iterator<Item = i64>,
+        now: Millis,
+    ) -> Checked {
+        let facts = self.facts.entry(link).or_default();
+        let number = facts.verdicts.len();
+        let proposed = facts.proposed.get(number).cloned();
+        let proposed = proposed.ok_or_else(|| Violation::of("writes", format!("link {} never sent that", link.0)))?;
+        require(is_same(&proposed, &command.kind), "writes", || {
+            format!("link {} sent {proposed:?}, the log has {:?}", link.0, command.kind)
+        })?;
+        let (session, identities) = (facts.session, facts.identities.clone());
+        let named = command.session.0;
+        require(named == session, "writes", || format!("link {} speaks for {named:#x}, not {session:#x}", link.0))?;
+        let caller = Caller { zxid, time, session, link: Some(link), identities: &identities };
+        let verdict = match &proposed {
+            Proposed::Connect { .. } => self.connect(link, &command.kind, zxid, begun, now)?,
+            Proposed::Request(Request::Write(write)) => self.model.write(&caller, write),
+            Proposed::Request(Request::Multi(writes)) => self.model.multi(&caller, writes),
+            Proposed::Request(_) => {
+                self.lives.ends(session);
+                self.model.close_session(zxid, session)
+            }
+        };
+        self.sequences_grow(&proposed, &verdict)?;
+        self.facts_mut(link).verdicts.push((zxid, verdict));
+        Ok(())
+    }
+
+    fn connect(
+        &mut self,
+        link: LinkId,
+        kind: &CommandKind,
+        zxid: u64,
+        begun: &mut impl Iterator<Item = i64>,
+        now: Millis,
+    ) -> Result<Verdict, Violation> {
+        let verdict = match *kind {
+            CommandKind::CreateSession { timeout_ms, password } => {
+                let session = begun.next().unwrap_or(0);
+                let fresh = self.model.begin_session(zxid, session, Session { password, timeout_ms, owner: link });
+                require(fresh, "sessions", || format!("session id {session:#x} is not new"))?;
+                Verdict::SessionBegun { session, timeout_ms, password }
+            }
+            CommandKind::AttachSession { session, timeout_ms, password } => {
+                self.model.attach_session(session.0, link, timeout_ms, password)
+            }
+            _ => return Err(Violation::of("writes", format!("{kind:?} for a connect request"))),
+        };
+        if let Verdict::SessionBegun { session, timeout_ms, .. } = verdict {
+            self.lives.starts(now, session, timeout_ms);
+            self.facts_mut(link).session = session;
+        }
+        Ok(verdict)
+    }
+
+    /// A write's reply must be what the model said, at the write's own zxid.
+    pub(super) fn write_answered(
+        &self,
+        link: LinkId,
+        sent: &Sent,
+        command: usize,
+        zxid: i64,
+        err: i32,
+        body: &Body,
+    ) -> Checked {
+        let facts = self.facts.get(&link);
+        let verdict = facts.and_then(|facts| facts.verdicts.get(command));
+        let Some((at, verdict)) = verdict else {
+            return Err(Violation::of("writes", format!("{:?} was answered but never committed", sent.request)));
+        };
+        let got = Verdict::Reply { err, body: body.clone() };
+        require(*at == zxid.cast_unsigned() && got == *verdict, "writes", || {
+            format!("{:?}: got {got:?} at {zxid:#x}, the model has {verdict:?} at {at:#x}", sent.request)
+        })?;
+        require(*at > sent.acked_before, "writes", || {
+            format!("{:?} has {at:#x}, but {:#x} was acknowledged before it was sent", sent.request, sent.acked_before)
+        })?;
+        let before = facts.map_or(0, |facts| facts.last_reply.0);
+        require(zxid > before, "reads", || format!("a reply before the write {zxid:#x} shows {before:#x}"))
+    }
+
+    fn sequences_grow(&mut self, proposed: &Proposed, verdict: &Verdict) -> Checked {
+        let Verdict::Reply { err: 0, body } = verdict else { return Ok(()) };
+        let mut made: Vec<(&Write, &str)> = Vec::new();
+        match (proposed, body) {
+            (Proposed::Request(Request::Write(write)), Body::Path(path) | Body::PathStat(path, _)) => {
+                made.push((write, path));
+            }
+            (Proposed::Request(Request::Multi(writes)), Body::Multi(items)) => {
+                made.extend(writes.iter().zip(items).filter_map(|(write, item)| match item {
+                    Item::Path(path) | Item::PathStat(path, _) => Some((write, path.as_str())),
+                    _ => None,
+                }));
+            }
+            _ => {}
+        }
+        for (write, path) in made {
+            let Write::Create { flags: 2 | 3, .. } = write else { continue };
+            let number: Option<i32> = path.len().checked_sub(10).and_then(|at| path[at..].parse().ok());
+            let parent = path.rfind('/').map_or("/", |at| &path[..at.max(1)]);
+            let czxid = self.model.node(parent).map_or(0, |node| node.czxid);
+            let last = self.history.sequences.insert((parent.to_owned(), czxid), number.unwrap_or(-1));
+            require(number > last, "writes", || format!("{path} after number {last:?}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a command says what the client said.
+fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
+    match (proposed, kind) {
+        (Proposed::Connect { session: 0, timeout_ms, .. }, CommandKind::CreateSession { timeout_ms: logged, .. }) => {
+            timeout_ms == logged
+        }
+        (
+            Proposed::Connect { session, timeout_ms, password },
+            CommandKind::AttachSession { session: id, timeout_ms: logged, password: given },
+        ) => *session == id.0 && timeout_ms == logged && password == given,
+        (Proposed::Request(Request::Write(write)), CommandKind::Op(op)) => is_same_write(write, op),
+        (Proposed::Request(Request::Multi(writes)), CommandKind::Multi(ops)) => {
+            writes.len() == ops.len() && writes.iter().zip(ops).all(|(write, op)| is_same_write(write, op))
+        }
+        (Proposed::Request(Request::Close), CommandKind::CloseSession) => true,
+        _ => false,
+    }
+}
+
+fn is_same_write(write: &Write, op: &WriteOp) -> bool {
+    let is_data =
+        |sent: &Option<Vec<u8>>, logged: &Option<corral_core::shared::Data>| sent.as_deref() == logged.as_deref();
+    match (write, op) {
+        (
+            Write::Create { with_stat, path, data, acl, flags },
+            WriteOp::Create { op, path: at, data: logged, acl: list, flags: mode, .. },
+        ) => {
+            let right_op = if *with_stat { CreateOp::Create2 } else { CreateOp::Create };
+            *op == right_op && **path == **at && is_data(data, logged) && is_same_acl(acl, list) && flags == mode
+        }
+        (Write::Delete { path, version }, WriteOp::Delete { path: at, version: logged })
+        | (Write::Check { path, version }, WriteOp::Check { path: at, version: logged }) => {
+            **path == **at && version == logged
+        }
+        (Write::SetData { path, data, version }, WriteOp::SetData { path: at, data: logged, version: wanted }) => {
+            **path == **at && is_data(data, logged) && version == wanted
+        }
+        (Write::SetAcl { path, acl, version }, WriteOp::SetAcl { path: at, acl: list, version: wanted }) => {
+            **path == **at && is_same_acl(acl, list) && version == wanted
+        }
+        _ => false,
+    }
+}
+
+fn is_same_acl(sent: &[AclItem], logged: &AclSpec) -> bool {
+    match logged {
+        AclSpec::Open => sent == [AclItem::open()],
+        AclSpec::Missing => sent.is_empty(),
+        AclSpec::Malformed => false,
+        AclSpec::List(list) => {
+            sent.len() == list.len()
+                && sent.iter().zip(list).all(|(a, b)| a.perms == b.perms && a.scheme == *b.scheme && a.id == *b.id)
+        }
+    }
+}

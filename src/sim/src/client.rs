@@ -1,0 +1,478 @@
+//! Simulated clients: each keeps one session, over as many connections as it takes, and speaks real bytes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use corral_wire::Reader;
+use corral_wire::frame::{begin_frame, end_frame, next_frame};
+use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, WatcherEvent};
+
+use crate::limits::REPLY_BYTES_MAX;
+use crate::link::{Link, Sent};
+use crate::model::LinkId;
+use crate::options::Bug;
+use crate::request::{Body, Request};
+use crate::rng::Stream;
+use crate::violation::{Checked, Violation};
+use crate::workload::Workload;
+use crate::world::{Event, Lane, Stage, World};
+
+/// How long a client waits for an answer to its connect request, or for the end of a doomed connection.
+const PATIENCE: u64 = 3_000_000;
+const DELETED: i32 = 2;
+const CHILDREN_CHANGED: i32 = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Client {
+    link: Option<LinkId>,
+    /// 0 without one.
+    session: i64,
+    password: [u8; 16],
+    timeout_ms: i32,
+    last_zxid: i64,
+    xid: i32,
+    auths: Vec<&'static str>,
+    /// Watches it believes to have: path, and whether the znode existed.
+    data: BTreeMap<String, bool>,
+    child: BTreeSet<String>,
+    reads_not: bool,
+    silent_until: u64,
+    workload: Workload,
+    /// Replies since the world is healthy.
+    pub(crate) healthy_replies: u64,
+    /// It is time for the last ping, which brings every event.
+    pub(crate) last_words: bool,
+    last_words_answered: bool,
+}
+
+impl Client {
+    pub(crate) fn draw(rng: &mut Stream) -> Client {
+        let auths = match rng.below(4) {
+            0 => vec!["ann:apple"],
+            1 => vec!["bob:berry", "ann:apple"],
+            _ => Vec::new(),
+        };
+        Client {
+            link: None,
+            session: 0,
+            password: [0; 16],
+            timeout_ms: rng.pick(&[0, 1_000, 2_000, 4_000, 60_000]),
+            last_zxid: 0,
+            xid: 0,
+            auths,
+            data: BTreeMap::new(),
+            child: BTreeSet::new(),
+            reads_not: false,
+            silent_until: 0,
+            workload: Workload::new(rng.below(1 << 20)),
+            healthy_replies: 0,
+            last_words: false,
+            last_words_answered: false,
+        }
+    }
+
+    /// Whether its last words were answered.
+    pub(crate) fn is_done(&self, links: &[Link]) -> bool {
+        self.last_words_answered && self.link.is_none_or(|link| links[link.0].sent.is_empty())
+    }
+
+    fn forget_session(&mut self) {
+        self.session = 0;
+        self.password = [0; 16];
+        self.last_zxid = 0;
+        self.data.clear();
+        self.child.clear();
+    }
+
+    /// An event uses up what this client believes to watch.
+    fn told(&mut self, kind: i32, path: &str) {
+        if kind != CHILDREN_CHANGED {
+            self.data.remove(path);
+        }
+        if kind == CHILDREN_CHANGED || kind == DELETED {
+            self.child.remove(path);
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn act(&mut self, client: usize) -> Checked {
+        if self.stage == Stage::Fading {
+            return Ok(());
+        }
+        let wait = match self.stage {
+            Stage::Busy => self.workload.delay(self.options.think),
+            _ => self.workload.below(self.options.think),
+        };
+        self.after(wait + 1, Event::Act(client));
+        let Some(link) = self.clients[client].link else {
+            self.connect(client);
+            return Ok(());
+        };
+        let state = &self.links[link.0];
+        if !state.live || state.doomed {
+            if self.now > state.opened_at + PATIENCE {
+                self.cut(client, false);
+            }
+            return Ok(());
+        }
+        if self.stage == Stage::Busy {
+            return self.act_busy(client, link);
+        }
+        if self.clients[client].last_words {
+            if state.sent.is_empty() {
+                self.ask(link, Request::Ping);
+            }
+            return Ok(());
+        }
+        self.ask_some(client, link);
+        Ok(())
+    }
+
+    fn act_busy(&mut self, client: usize, link: LinkId) -> Checked {
+        if self.clients[client].silent_until > self.now {
+            return Ok(());
+        }
+        let options = &self.options;
+        let mut drawn = self.workload.below(1000);
+        let mut falls_on = |share: u64| {
+            let hit = drawn < share;
+            drawn = if hit { u64::MAX } else { drawn.saturating_sub(share) };
+            hit
+        };
+        if falls_on(options.cut_share) {
+            let silently = self.workload.per_mille(300);
+            self.cut(client, silently);
+        } else if falls_on(options.garbage_share) {
+            self.garbage(client, link);
+        } else if falls_on(options.stall_share) {
+            self.clients[client].reads_not = true;
+            let wait = self.workload.below(1_000_000);
+            self.after(wait, Event::ReadAgain(client));
+        } else if falls_on(options.silence_share) {
+            let time = self.workload.below(4_000_000);
+            self.clients[client].silent_until = self.now + time;
+        } else if falls_on(options.close_share) {
+            self.ask(link, Request::Close);
+            self.links[link.0].doomed = true;
+        } else {
+            self.ask_some(client, link);
+        }
+        Ok(())
+    }
+
+    fn ask_some(&mut self, client: usize, link: LinkId) {
+        let room = self.options.depth_max.saturating_sub(self.links[link.0].sent.len());
+        if room == 0 {
+            return;
+        }
+        let read_share = self.options.read_share;
+        for _ in 0..=self.workload.index(room) {
+            let request = self.clients[client].workload.request(&mut self.workload, read_share);
+            self.ask(link, request);
+        }
+    }
+
+    // ----- connections -----
+
+    fn connect(&mut self, client: usize) {
+        let link = LinkId(self.links.len());
+        let shard = self.schedule.index(usize::from(self.options.shards));
+        let host = u8::try_from(client % 200).expect("below 200");
+        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), 1000);
+        let window = self.workload.pick(&[200, 4_000, 60_000]);
+        let wrong = self.clients[client].session != 0 && self.faults_on() && self.workload.per_mille(20);
+        self.links.push(Link {
+            client,
+            shard,
+            peer,
+            life: 0,
+            conn: None,
+            unread: Vec::new(),
+            ended_by_client: false,
+            in_flight: 0,
+            window,
+            writing: false,
+            client_gone: false,
+            server_gone: false,
+            input: Vec::new(),
+            held: Vec::new(),
+            opened_at: self.now,
+            live: false,
+            doomed: false,
+            wrong_password: wrong,
+            sent: VecDeque::new(),
+            auths_due: 0,
+        });
+        self.clients[client].link = Some(link);
+        let delay = self.schedule.delay(self.options.network_delay);
+        self.send(Lane::ToServer(link), delay, Event::Arrive(link));
+        self.check.opened(link, &format!("{}", peer.ip()));
+        if self.faults_on() && self.workload.per_mille(self.options.garbage_share) {
+            self.links[link.0].doomed = true;
+            self.transmit(link, b"GET / HTTP/1.1\r\n\r\n".to_vec());
+            return;
+        }
+        self.greet(client, link, wrong);
+    }
+
+    fn greet(&mut self, client: usize, link: LinkId, wrong: bool) {
+        let Client { session, password, timeout_ms, last_zxid, .. } = self.clients[client];
+        let password = if wrong { [7; 16] } else { password };
+        let (min, max) = self.timeouts();
+        self.check.connecting(link, session, timeout_ms.clamp(min, max), password);
+        let mut bytes = Vec::new();
+        let mark = begin_frame(&mut bytes);
+        ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: last_zxid,
+            timeout_ms,
+            session_id: session,
+            passwd: Some(&password),
+            read_only: self.workload.per_mille(800).then_some(false),
+        }
+        .encode(&mut corral_wire::Writer::new(&mut bytes));
+        end_frame(&mut bytes, mark).expect("a connect request is small");
+        self.note(format_args!("client {client} connects as link {} for session {session:#x}", link.0));
+        self.transmit(link, bytes);
+        for credentials in self.clients[client].auths.clone() {
+            self.ask(link, Request::Auth { credentials });
+        }
+    }
+
+    fn timeouts(&self) -> (i32, i32) {
+        let tick = i32::try_from(self.options.session_tick_ms).expect("a small number");
+        (tick * 2, tick * 20)
+    }
+
+    /// The client leaves its connection; silently when the server is not to hear of it.
+    pub(crate) fn cut(&mut self, client: usize, silently: bool) {
+        let Some(link) = self.clients[client].link.take() else { return };
+        self.counts.cuts += 1;
+        self.note(format_args!("client {client} leaves link {}", link.0));
+        self.links[link.0].client_gone = true;
+        self.links[link.0].held.clear();
+        if !silently {
+            let delay = self.schedule.delay(self.options.network_delay);
+            self.send(Lane::ToServer(link), delay, Event::EndToServer(link));
+        }
+    }
+
+    pub(crate) fn end_at_client(&mut self, link: LinkId) {
+        let client = self.links[link.0].client;
+        self.links[link.0].client_gone = true;
+        if self.clients[client].link == Some(link) {
+            self.note(format_args!("link {} ends", link.0));
+            self.clients[client].link = None;
+            self.clients[client].reads_not = false;
+        }
+    }
+
+    fn garbage(&mut self, client: usize, link: LinkId) {
+        match self.workload.below(4) {
+            0 => {
+                let word: [u8; 4] = self.workload.pick(&[[0xff, 0xff, 0xff, 0xf0], [0x7f, 0xff, 0xff, 0xff]]);
+                self.links[link.0].doomed = true;
+                self.transmit(link, word.to_vec());
+            }
+            1 => {
+                self.links[link.0].doomed = true;
+                self.transmit(link, vec![0, 0, 0, 3, 1, 2, 3]);
+            }
+            2 => {
+                self.transmit(link, vec![0, 0, 0, 99, 1, 2, 3]);
+                self.cut(client, false);
+            }
+            _ => {
+                let request = Workload::refused(&mut self.workload);
+                self.links[link.0].doomed = matches!(request, Request::Unknown(_));
+                self.ask(link, request);
+            }
+        }
+    }
+
+    fn ask(&mut self, link: LinkId, request: Request) {
+        let client = self.links[link.0].client;
+        let xid = match request {
+            Request::Ping => -2,
+            Request::Auth { .. } => -4,
+            Request::SetWatches { .. } => -8,
+            _ => {
+                self.clients[client].xid += 1;
+                self.clients[client].xid
+            }
+        };
+        self.counts.operations += 1;
+        self.note(format_args!("link {} asks {xid} {request:?}", link.0));
+        let mut bytes = Vec::new();
+        request.encode(xid, &mut bytes);
+        let (command, acked_before) = self.check.asked(link, &request);
+        if matches!(request, Request::Auth { .. }) {
+            self.links[link.0].auths_due += 1;
+        } else {
+            self.links[link.0].sent.push_back(Sent { xid, request, command, acked_before });
+        }
+        self.transmit(link, bytes);
+    }
+
+    // ----- what comes back -----
+
+    pub(crate) fn at_client(&mut self, link: LinkId, bytes: &[u8]) -> Checked {
+        let client = self.links[link.0].client;
+        if self.links[link.0].client_gone {
+            return Ok(());
+        }
+        self.links[link.0].held.extend_from_slice(bytes);
+        if self.clients[client].reads_not { Ok(()) } else { self.read(link) }
+    }
+
+    pub(crate) fn read_again(&mut self, client: usize) -> Checked {
+        self.clients[client].reads_not = false;
+        self.clients[client].link.map_or(Ok(()), |link| self.read(link))
+    }
+
+    fn read(&mut self, link: LinkId) -> Checked {
+        let held = std::mem::take(&mut self.links[link.0].held);
+        let state = &mut self.links[link.0];
+        state.in_flight -= held.len();
+        if state.writing {
+            let wait = self.schedule.delay(self.options.network_delay);
+            self.after(wait, Event::Writable(link));
+        }
+        let mut input = std::mem::take(&mut self.links[link.0].input);
+        input.extend_from_slice(&held);
+        let mut used = 0;
+        while !self.links[link.0].client_gone {
+            let found = next_frame(&input[used..], REPLY_BYTES_MAX);
+            let found = found.map_err(|error| Violation::of("replies", error.to_string()))?;
+            let Some((frame, length)) = found else { break };
+            self.frame(link, frame)?;
+            used += length;
+        }
+        input.drain(..used);
+        self.links[link.0].input = input;
+        Ok(())
+    }
+
+    fn frame(&mut self, link: LinkId, frame: &[u8]) -> Checked {
+        if !self.links[link.0].live {
+            return self.connected(link, frame);
+        }
+        let mut reader = Reader::new(frame);
+        let bad = |_| Violation::of("replies", format!("undecodable reply {frame:x?}"));
+        let header = ReplyHeader::decode(&mut reader).map_err(bad)?;
+        if header.xid == -1 {
+            let event = WatcherEvent::decode(&mut reader).map_err(bad)?;
+            if self.bug(Bug::DropEvent, 100) {
+                return Ok(());
+            }
+            let path = event.path.unwrap_or_default();
+            if self.bug(Bug::DoubleEvent, 100) {
+                self.event(link, header.zxid, event.event_type, path)?;
+            }
+            return self.event(link, header.zxid, event.event_type, path);
+        }
+        if header.xid == -4 {
+            let due = self.links[link.0].auths_due.checked_sub(1);
+            self.links[link.0].auths_due = due.ok_or_else(|| Violation::of("replies", "an auth reply too many"))?;
+            return self.check.authenticated(header.zxid, header.err);
+        }
+        if self.bug(Bug::LoseReply, 20) {
+            return Ok(());
+        }
+        self.reply(link, header, &mut reader)
+    }
+
+    fn connected(&mut self, link: LinkId, frame: &[u8]) -> Checked {
+        let client = self.links[link.0].client;
+        let bad = |_| Violation::of("replies", "undecodable connect response");
+        let response = ConnectResponse::decode(&mut Reader::new(frame)).map_err(bad)?;
+        let password: [u8; 16] = response.passwd.and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
+        self.note(format_args!("link {} has session {:#x}", link.0, response.session_id));
+        self.check.connected(link, response.session_id, response.timeout_ms, password)?;
+        if response.timeout_ms == 0 {
+            if !self.links[link.0].wrong_password {
+                self.clients[client].forget_session();
+            }
+            self.links[link.0].doomed = true;
+            return Ok(());
+        }
+        self.counts.sessions += u64::from(self.clients[client].session == 0);
+        self.links[link.0].live = true;
+        self.clients[client].session = response.session_id;
+        self.clients[client].password = password;
+        let Client { data, child, last_zxid, .. } = &mut self.clients[client];
+        if (!data.is_empty() || !child.is_empty()) && self.workload.per_mille(850) {
+            let of = |existed: bool| data.iter().filter(move |(_, had)| **had == existed).map(|(path, _)| path.clone());
+            let request = Request::SetWatches {
+                seen: *last_zxid,
+                data: of(true).collect(),
+                exist: of(false).collect(),
+                child: child.iter().cloned().collect(),
+            };
+            self.ask(link, request);
+        } else {
+            data.clear();
+            child.clear();
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, link: LinkId, zxid: i64, kind: i32, path: &str) -> Checked {
+        self.counts.events += 1;
+        self.note(format_args!("link {} hears {kind} {path} at {zxid:#x}", link.0));
+        let client = &mut self.clients[self.links[link.0].client];
+        client.told(kind, path);
+        client.last_zxid = client.last_zxid.max(zxid);
+        self.check.event(link, zxid, kind, path)
+    }
+
+    fn reply(&mut self, link: LinkId, header: ReplyHeader, reader: &mut Reader<'_>) -> Checked {
+        let client = self.links[link.0].client;
+        let sent = self.links[link.0].sent.pop_front();
+        let sent = sent.ok_or_else(|| Violation::of("replies", format!("a reply too many: xid {}", header.xid)))?;
+        let ReplyHeader { xid, zxid, err } = header;
+        if xid != sent.xid {
+            return Err(Violation::of("replies", format!("xid {xid} where {} was due", sent.xid)));
+        }
+        let body = if err == 0 { sent.request.decode(reader) } else { Ok(Body::Nothing) };
+        let mut body = body.map_err(|error| Violation::of("replies", format!("{:?}: {error}", sent.request)))?;
+        self.note(format_args!("link {} gets {xid} zxid {zxid:#x} err {err} {body:?}", link.0));
+        self.counts.replies += 1;
+        let mut zxid = zxid;
+        self.maim(link, &sent, &mut zxid, &mut body);
+        self.check.replied(link, &sent, zxid, err, &body)?;
+        let state = &mut self.clients[client];
+        state.last_zxid = state.last_zxid.max(zxid);
+        state.healthy_replies += u64::from(self.stage == Stage::Healing);
+        state.last_words_answered |= state.last_words && sent.request == Request::Ping;
+        match sent.request {
+            Request::Close => state.forget_session(),
+            Request::Exists { path, watch: true } if err == 0 || err == -101 => {
+                state.data.insert(path, err == 0);
+            }
+            Request::GetData { path, watch: true } if err == 0 => {
+                state.data.insert(path, true);
+            }
+            Request::GetChildren { path, watch: true, .. } if err == 0 => {
+                state.child.insert(path);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Bugs that show in a reply.
+    fn maim(&mut self, link: LinkId, sent: &Sent, zxid: &mut i64, body: &mut Body) {
+        if let Body::Stat(stat) | Body::Data(_, stat) = body
+            && self.bug(Bug::WrongStat, 50)
+        {
+            stat.version += 1;
+        }
+        let early = !sent.request.is_write() && self.check.is_behind_a_write(link, *zxid);
+        if early && self.bug(Bug::EarlyRead, 200) {
+            *zxid -= 1;
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Every bound of the simulator by name.
+
+/// Events of one run; more means that it goes round in circles.
+pub(crate) const EVENTS_MAX: u64 = 3_000_000;
+/// Simulated time within which a healthy server must have served everybody.
+pub(crate) const HEAL_MS_MAX: u64 = 120_000;
+/// Largest frame a client takes.
+pub(crate) const REPLY_BYTES_MAX: usize = 16 << 20;
+/// Proposals are sent on before they outgrow this.
+pub(crate) const PROPOSAL_BYTES_MAX: usize = 2 << 10;
+/// Messages taken in one turn.
+pub(crate) const MAILBOX_BATCH: usize = 256;
+/// Appends taken into one sync.
+pub(crate) const GROUP_MAX: usize = 64;
+/// Lines of a trace shown for a failure.
+pub const TRACE_LINES: usize = 80;

@@ -1,0 +1,107 @@
+//! `corral-sim --seeds 0..1000 [--trace SEED]`: runs seeds, prints what they did, stops at the first that fails.
+
+use std::io::Write as _;
+use std::ops::Range;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use corral_sim::limits::TRACE_LINES;
+use corral_sim::{Counts, Outcome, run_seed};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["--seeds", range] => range_of(range).map(|range| run(range)),
+        ["--trace", seed] => seed.parse().ok().map(trace),
+        _ => None,
+    };
+    match done {
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::FAILURE,
+        None => {
+            say("usage: corral-sim --seeds FROM..TO | --trace SEED");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn range_of(text: &str) -> Option<Range<u64>> {
+    let (from, to) = text.split_once("..")?;
+    Some(from.parse().ok()?..to.parse().ok()?)
+}
+
+fn say(text: &str) {
+    // A closed pipe ends the run in its own way.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn run(seeds: Range<u64>) -> bool {
+    let started = Instant::now();
+    let mut total = Counts::default();
+    let mut ran = 0_u64;
+    for seed in seeds {
+        let failed_in = PanicNote::of(seed);
+        let outcome = run_seed(seed, None, false);
+        drop(failed_in);
+        if outcome.violation.is_some() {
+            report(seed, &run_seed(seed, None, true), TRACE_LINES);
+            return false;
+        }
+        total.add(&outcome.counts);
+        ran += 1;
+    }
+    say(&format!("{ran} seeds in {} ms", started.elapsed().as_millis()));
+    say(&format!("{total:#?}"));
+    true
+}
+
+fn trace(seed: u64) -> bool {
+    let note = PanicNote::of(seed);
+    let outcome = run_seed(seed, None, true);
+    drop(note);
+    report(seed, &outcome, usize::MAX);
+    outcome.violation.is_none()
+}
+
+fn report(seed: u64, outcome: &Outcome, lines: usize) {
+    let from = outcome.lines.len().saturating_sub(lines);
+    for line in &outcome.lines[from..] {
+        say(line);
+    }
+    say(&format!("seed {seed}, commit {}, trace {:016x}", commit(), outcome.trace_hash));
+    match &outcome.violation {
+        Some(violation) => say(&format!("FAILED: {violation}")),
+        None => say(&format!("passed: {:?}", outcome.counts)),
+    }
+}
+
+fn commit() -> String {
+    let asked = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
+    asked
+        .ok()
+        .and_then(|out| String::from_utf8(out.stdout).ok())
+        .map_or_else(String::new, |text| text.trim().to_owned())
+}
+
+/// Says which seed it was, should the run panic.
+struct PanicNote;
+
+impl PanicNote {
+    fn of(seed: u64) -> PanicNote {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            say(&format!("seed {seed}, commit {}: panicked", commit()));
+            usual(info);
+        }));
+        PanicNote
+    }
+}
+
+impl Drop for PanicNote {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            drop(std::panic::take_hook());
+        }
+    }
+}

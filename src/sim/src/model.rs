@@ -1,0 +1,245 @@
+//! The reference model: a plain tree of its own with rules of its own, written from the protocol's chapters 9 to 15 and
+//! 17, sharing no code with the server's core.
+//!
+//! It keeps every version of every znode, so that a read can be compared with the state at exactly its zxid, and for
+//! each transaction what happened, so that the one legal stream of watch events can be derived. Knows no bytes, no
+//! connections' state, no time.
+
+mod acl;
+mod rules;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use corral_wire::records::Stat;
+
+use crate::request::{AclItem, Body};
+
+pub(crate) use acl::{ADMIN, Identity, READ, allows, digest_id, redacted};
+
+/// A simulated connection; also stands for whoever owns a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LinkId(pub(crate) usize);
+
+/// A znode. `created` counts children ever created, see chapter 10.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) acl: Vec<AclItem>,
+    pub(crate) czxid: u64,
+    pub(crate) mzxid: u64,
+    pub(crate) pzxid: u64,
+    pub(crate) ctime: i64,
+    pub(crate) mtime: i64,
+    pub(crate) version: i32,
+    pub(crate) created: i32,
+    pub(crate) aversion: i32,
+    /// The session of an ephemeral, else 0.
+    pub(crate) owner: i64,
+    pub(crate) children: i32,
+}
+
+impl Node {
+    /// The Stat a client sees.
+    pub(crate) fn stat(&self) -> Stat {
+        let data_length = self.data.as_ref().map_or(0, Vec::len);
+        Stat {
+            czxid: self.czxid.cast_signed(),
+            mzxid: self.mzxid.cast_signed(),
+            ctime: self.ctime,
+            mtime: self.mtime,
+            version: self.version,
+            cversion: self.created.wrapping_mul(2).wrapping_sub(self.children),
+            aversion: self.aversion,
+            ephemeral_owner: self.owner,
+            data_length: i32::try_from(data_length).unwrap_or(i32::MAX),
+            num_children: self.children,
+            pzxid: self.pzxid.cast_signed(),
+        }
+    }
+}
+
+/// A living session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) password: [u8; 16],
+    pub(crate) timeout_ms: i32,
+    pub(crate) owner: LinkId,
+}
+
+/// One step of a transaction, with the ACL that decides who may hear of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Created { path: String, acl: Vec<AclItem>, parent_acl: Vec<AclItem> },
+    Deleted { path: String, acl: Vec<AclItem>, parent_acl: Vec<AclItem> },
+    DataSet { path: String, acl: Vec<AclItem> },
+}
+
+/// What the model says about a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A reply with this code and body.
+    Reply {
+        err: i32,
+        body: Body,
+    },
+    SessionBegun {
+        session: i64,
+        timeout_ms: i32,
+        password: [u8; 16],
+    },
+    SessionRefused,
+    /// No reply: the connection is closed.
+    Moved,
+}
+
+/// Who sends a command and when.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller<'a> {
+    pub(crate) zxid: u64,
+    pub(crate) time: i64,
+    pub(crate) session: i64,
+    pub(crate) link: Option<LinkId>,
+    pub(crate) identities: &'a [Identity],
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    versions: BTreeMap<String, Vec<(u64, Option<Node>)>>,
+    sessions: BTreeMap<i64, Session>,
+    /// Every session there ever was: ids are never used twice.
+    sessions_ever: BTreeSet<i64>,
+    steps: BTreeMap<u64, Vec<Step>>,
+    zxid: u64,
+}
+
+impl Model {
+    /// An empty server's tree (chapter 10).
+    pub(crate) fn new() -> Model {
+        let node = |acl: AclItem, aversion, children| Node {
+            data: Some(Vec::new()),
+            acl: vec![acl],
+            czxid: 0,
+            mzxid: 0,
+            pzxid: 0,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            created: 0,
+            aversion,
+            owner: 0,
+            children,
+        };
+        let open = AclItem::open;
+        let initial = [
+            ("/", node(open(), 0, 1)),
+            ("/zookeeper", node(open(), 0, 2)),
+            ("/zookeeper/config", node(AclItem::new(1, "world", "anyone"), -1, 0)),
+            ("/zookeeper/quota", node(open(), 0, 0)),
+        ];
+        Model {
+            versions: initial.into_iter().map(|(path, node)| (path.to_owned(), vec![(0, Some(node))])).collect(),
+            sessions: BTreeMap::new(),
+            sessions_ever: BTreeSet::new(),
+            steps: BTreeMap::new(),
+            zxid: 0,
+        }
+    }
+
+    /// The last zxid applied.
+    pub(crate) fn zxid(&self) -> u64 {
+        self.zxid
+    }
+
+    pub(crate) fn sessions(&self) -> &BTreeMap<i64, Session> {
+        &self.sessions
+    }
+
+    /// The znode now.
+    pub(crate) fn node(&self, path: &str) -> Option<&Node> {
+        self.versions.get(path)?.last()?.1.as_ref()
+    }
+
+    /// The znode as it was right after the transaction `zxid`.
+    pub(crate) fn node_at(&self, path: &str, zxid: u64) -> Option<&Node> {
+        let versions = self.versions.get(path)?;
+        let after = versions.partition_point(|(at, _)| *at <= zxid);
+        versions.get(after.checked_sub(1)?)?.1.as_ref()
+    }
+
+    /// The names of the children right after the transaction `zxid`, sorted.
+    pub(crate) fn children_at(&self, path: &str, zxid: u64) -> Vec<String> {
+        let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
+        let below = self.versions.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+        below
+            .filter(|(path, _)| path.len() > prefix.len() && !path[prefix.len()..].contains('/'))
+            .filter(|(path, _)| self.node_at(path, zxid).is_some())
+            .map(|(path, _)| path[prefix.len()..].to_owned())
+            .collect()
+    }
+
+    /// Every living znode, sorted by path.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.versions.iter().filter_map(|(path, list)| Some((path.as_str(), list.last()?.1.as_ref()?)))
+    }
+
+    /// What happened in the transactions after `from` up to `to`, in order.
+    pub(crate) fn steps(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Step)> {
+        let range = (std::ops::Bound::Excluded(from), std::ops::Bound::Included(to.max(from)));
+        let range = if to > from { Some(self.steps.range::<u64, _>(range)) } else { None };
+        range.into_iter().flatten().flat_map(|(zxid, steps)| steps.iter().map(|step| (*zxid, step)))
+    }
+
+    /// A session begins; its id is the server's choice. False when that id is 0 or was used before.
+    #[must_use]
+    pub(crate) fn begin_session(&mut self, zxid: u64, session: i64, state: Session) -> bool {
+        self.zxid = zxid;
+        self.sessions.insert(session, state);
+        session != 0 && self.sessions_ever.insert(session)
+    }
+
+    /// A connection wants a session; takes no zxid.
+    pub(crate) fn attach_session(
+        &mut self,
+        session: i64,
+        link: LinkId,
+        timeout_ms: i32,
+        password: [u8; 16],
+    ) -> Verdict {
+        match self.sessions.get_mut(&session) {
+            Some(known) if known.password == password => {
+                known.owner = link;
+                known.timeout_ms = timeout_ms;
+                Verdict::SessionBegun { session, timeout_ms, password }
+            }
+            _ => Verdict::SessionRefused,
+        }
+    }
+
+    /// A session ends, with all its ephemerals, in one transaction (chapter 15.5).
+    pub(crate) fn close_session(&mut self, zxid: u64, session: i64) -> Verdict {
+        self.zxid = zxid;
+        if self.sessions.remove(&session).is_some() {
+            let mut draft = rules::Draft::new(self, zxid);
+            draft.remove_ephemerals(session);
+            let done = draft.finish();
+            self.keep(zxid, done);
+        }
+        Verdict::Reply { err: 0, body: Body::Nothing }
+    }
+
+    fn keep(&mut self, zxid: u64, (changed, steps): (BTreeMap<String, Option<Node>>, Vec<Step>)) {
+        for (path, node) in changed {
+            self.versions.entry(path).or_default().push((zxid, node));
+        }
+        if !steps.is_empty() {
+            self.steps.insert(zxid, steps);
+        }
+    }
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model::new()
+    }
+}

@@ -1,0 +1,288 @@
+//! The checks and effects of each write, in the order of chapter 11; multi as chapter 13.2 has it.
+
+use std::collections::BTreeMap;
+
+use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE, allows, fixed_up};
+use super::{Caller, Model, Node, Step, Verdict};
+use crate::request::{AclItem, Body, Item, Write};
+
+const RUNTIME_INCONSISTENCY: i32 = -2;
+const UNIMPLEMENTED: i32 = -6;
+const BAD_ARGUMENTS: i32 = -8;
+const NO_NODE: i32 = -101;
+const NO_AUTH: i32 = -102;
+const BAD_VERSION: i32 = -103;
+const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
+const NODE_EXISTS: i32 = -110;
+const NOT_EMPTY: i32 = -111;
+const SESSION_EXPIRED: i32 = -112;
+const INVALID_ACL: i32 = -114;
+
+const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+
+/// Why an operation fails.
+enum Refusal {
+    Code(i32),
+    Moved,
+}
+
+impl Model {
+    /// One write of its own.
+    pub(crate) fn write(&mut self, caller: &Caller<'_>, write: &Write) -> Verdict {
+        self.zxid = caller.zxid;
+        let mut draft = Draft::new(self, caller.zxid);
+        match draft.perform(caller, write) {
+            Ok(item) => {
+                let done = draft.finish();
+                self.keep(caller.zxid, done);
+                Verdict::Reply { err: 0, body: body_of(item) }
+            }
+            Err(Refusal::Code(err)) => Verdict::Reply { err, body: Body::Nothing },
+            Err(Refusal::Moved) => Verdict::Moved,
+        }
+    }
+
+    /// All or nothing.
+    pub(crate) fn multi(&mut self, caller: &Caller<'_>, writes: &[Write]) -> Verdict {
+        self.zxid = caller.zxid;
+        let mut draft = Draft::new(self, caller.zxid);
+        let mut items = Vec::with_capacity(writes.len());
+        for write in writes {
+            match draft.perform(caller, write) {
+                Ok(item) => items.push(item),
+                Err(Refusal::Moved) => return Verdict::Moved,
+                Err(Refusal::Code(code)) => {
+                    let failed = items.len();
+                    let code_at = |at: usize| match at.cmp(&failed) {
+                        std::cmp::Ordering::Less => 0,
+                        std::cmp::Ordering::Equal => code,
+                        std::cmp::Ordering::Greater => RUNTIME_INCONSISTENCY,
+                    };
+                    let items = (0..writes.len()).map(|at| Item::Error(code_at(at))).collect();
+                    return Verdict::Reply { err: 0, body: Body::Multi(items) };
+                }
+            }
+        }
+        let done = draft.finish();
+        self.keep(caller.zxid, done);
+        Verdict::Reply { err: 0, body: Body::Multi(items) }
+    }
+}
+
+fn body_of(item: Item) -> Body {
+    match item {
+        Item::Path(path) => Body::Path(path),
+        Item::PathStat(path, stat) => Body::PathStat(path, stat),
+        Item::Stat(stat) => Body::Stat(stat),
+        Item::Deleted | Item::Checked | Item::Error(_) => Body::Nothing,
+    }
+}
+
+/// The model with the changes of one transaction laid over it.
+pub(super) struct Draft<'m> {
+    model: &'m Model,
+    zxid: u64,
+    changed: BTreeMap<String, Option<Node>>,
+    steps: Vec<Step>,
+}
+
+impl<'m> Draft<'m> {
+    pub(super) fn new(model: &'m Model, zxid: u64) -> Draft<'m> {
+        Draft { model, zxid, changed: BTreeMap::new(), steps: Vec::new() }
+    }
+
+    pub(super) fn finish(self) -> (BTreeMap<String, Option<Node>>, Vec<Step>) {
+        (self.changed, self.steps)
+    }
+
+    fn node(&self, path: &str) -> Option<&Node> {
+        match self.changed.get(path) {
+            Some(changed) => changed.as_ref(),
+            None => self.model.node(path),
+        }
+    }
+
+    fn set(&mut self, path: &str, node: Node) {
+        self.changed.insert(path.to_owned(), Some(node));
+    }
+
+    /// Deletes a session's ephemerals in the order of their paths.
+    pub(super) fn remove_ephemerals(&mut self, session: i64) {
+        let owned = self.model.nodes().filter(|(_, node)| node.owner == session);
+        for path in owned.map(|(path, _)| path.to_owned()).collect::<Vec<String>>() {
+            self.remove(&path);
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        let parent_path = parent_of(path);
+        let (Some(node), Some(mut parent)) = (self.node(path).cloned(), self.node(parent_path).cloned()) else {
+            return;
+        };
+        parent.children -= 1;
+        parent.pzxid = parent.pzxid.max(self.zxid);
+        self.steps.push(Step::Deleted { path: path.to_owned(), acl: node.acl, parent_acl: parent.acl.clone() });
+        self.changed.insert(path.to_owned(), None);
+        self.set(parent_path, parent);
+    }
+
+    fn perform(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Item, Refusal> {
+        if let Write::Create { flags, .. } = write {
+            match flags {
+                0..=4 => {}
+                5 | 6 => return Err(Refusal::Code(UNIMPLEMENTED)),
+                _ => return Err(Refusal::Code(BAD_ARGUMENTS)),
+            }
+        }
+        match self.model.sessions.get(&caller.session) {
+            None => return Err(Refusal::Code(SESSION_EXPIRED)),
+            Some(session) if Some(session.owner) != caller.link => return Err(Refusal::Moved),
+            Some(_) => {}
+        }
+        let done = match write {
+            Write::Create { with_stat, path, data, acl, flags } => {
+                let made = self.create(caller, path, data.clone(), acl, *flags);
+                made.map(|(path, stat)| if *with_stat { Item::PathStat(path, stat) } else { Item::Path(path) })
+            }
+            Write::Delete { path, version } => self.delete(caller, path, *version),
+            Write::SetData { path, data, version } => self.set_data(caller, path, data.clone(), *version),
+            Write::SetAcl { path, acl, version } => self.set_acl(caller, path, acl, *version),
+            Write::Check { path, version } => self.check(caller, path, *version),
+        };
+        done.map_err(Refusal::Code)
+    }
+
+    fn create(
+        &mut self,
+        caller: &Caller<'_>,
+        path: &str,
+        data: Option<Vec<u8>>,
+        acl: &[AclItem],
+        flags: i32,
+    ) -> Result<(String, corral_wire::records::Stat), i32> {
+        if !path.contains('/') || path.contains('\0') {
+            return Err(BAD_ARGUMENTS);
+        }
+        let acl = fixed_up(acl, caller.identities).ok_or(INVALID_ACL)?;
+        let parent_path = parent_of(path).to_owned();
+        let mut parent = self.node(&parent_path).ok_or(NO_NODE)?.clone();
+        if !allows(&parent.acl, CREATE, caller.identities) {
+            return Err(NO_AUTH);
+        }
+        let sequential = flags == 2 || flags == 3;
+        let path = if sequential { format!("{path}{:010}", parent.created) } else { path.to_owned() };
+        if !is_legal(&path) {
+            return Err(BAD_ARGUMENTS);
+        }
+        if self.node(&path).is_some() {
+            return Err(NODE_EXISTS);
+        }
+        if parent.owner != 0 {
+            return Err(NO_CHILDREN_FOR_EPHEMERALS);
+        }
+        parent.created = parent.created.wrapping_add(1);
+        parent.children += 1;
+        parent.pzxid = self.zxid;
+        let node = Node {
+            data,
+            acl: acl.clone(),
+            czxid: self.zxid,
+            mzxid: self.zxid,
+            pzxid: self.zxid,
+            ctime: caller.time,
+            mtime: caller.time,
+            version: 0,
+            created: 0,
+            aversion: 0,
+            owner: if flags == 1 || flags == 3 { caller.session } else { 0 },
+            children: 0,
+        };
+        let stat = node.stat();
+        self.steps.push(Step::Created { path: path.clone(), acl, parent_acl: parent.acl.clone() });
+        self.set(&path, node);
+        self.set(&parent_path, parent);
+        Ok((path, stat))
+    }
+
+    fn delete(&mut self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Item, i32> {
+        if !path.contains('/') || path.contains('\0') || SPECIAL.contains(&path) {
+            return Err(BAD_ARGUMENTS);
+        }
+        let parent = self.node(parent_of(path)).ok_or(NO_NODE)?;
+        if !allows(&parent.acl, DELETE, caller.identities) {
+            return Err(NO_AUTH);
+        }
+        let node = self.node(path).ok_or(NO_NODE)?;
+        expect(node.version, version)?;
+        if node.children > 0 {
+            return Err(NOT_EMPTY);
+        }
+        self.remove(path);
+        Ok(Item::Deleted)
+    }
+
+    fn existing(&self, caller: &Caller<'_>, path: &str, wanted: i32) -> Result<Node, i32> {
+        let node = self.node(path).ok_or(NO_NODE)?;
+        if allows(&node.acl, wanted, caller.identities) { Ok(node.clone()) } else { Err(NO_AUTH) }
+    }
+
+    fn set_data(&mut self, caller: &Caller<'_>, path: &str, data: Option<Vec<u8>>, version: i32) -> Result<Item, i32> {
+        if !is_legal(path) {
+            return Err(BAD_ARGUMENTS);
+        }
+        let mut node = self.existing(caller, path, WRITE)?;
+        expect(node.version, version)?;
+        node.data = data;
+        node.version = node.version.wrapping_add(1);
+        node.mzxid = self.zxid;
+        node.mtime = caller.time;
+        let stat = node.stat();
+        self.steps.push(Step::DataSet { path: path.to_owned(), acl: node.acl.clone() });
+        self.set(path, node);
+        Ok(Item::Stat(stat))
+    }
+
+    fn set_acl(&mut self, caller: &Caller<'_>, path: &str, acl: &[AclItem], version: i32) -> Result<Item, i32> {
+        if !is_legal(path) {
+            return Err(BAD_ARGUMENTS);
+        }
+        let acl = fixed_up(acl, caller.identities).ok_or(INVALID_ACL)?;
+        let mut node = self.existing(caller, path, ADMIN)?;
+        expect(node.aversion, version)?;
+        node.acl = acl;
+        node.aversion = node.aversion.wrapping_add(1);
+        let stat = node.stat();
+        self.set(path, node);
+        Ok(Item::Stat(stat))
+    }
+
+    fn check(&self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Item, i32> {
+        if !is_legal(path) {
+            return Err(BAD_ARGUMENTS);
+        }
+        expect(self.existing(caller, path, READ)?.version, version)?;
+        Ok(Item::Checked)
+    }
+}
+
+fn expect(actual: i32, wanted: i32) -> Result<(), i32> {
+    if wanted == -1 || wanted == actual { Ok(()) } else { Err(BAD_VERSION) }
+}
+
+fn parent_of(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
+}
+
+/// Chapter 8, as far as simulated clients go: what they send is ASCII.
+fn is_legal(path: &str) -> bool {
+    if path == "/" {
+        return true;
+    }
+    path.starts_with('/')
+        && !path.ends_with('/')
+        && path[1..].split('/').all(|part| !matches!(part, "" | "." | ".."))
+        && !path.chars().any(|c| c.is_ascii_control())
+}

@@ -1,0 +1,137 @@
+//! The world of one run, drawn from its seed: how many shards and clients, how slow, how faulty. Each run is another
+//! world, so that together they reach corners that no single setting would.
+
+use crate::rng::Stream;
+
+/// A bug put in on purpose, to prove that the checkers see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// The log thread reports an append as durable before it is.
+    AckBeforeSync,
+    /// One watch event never reaches its client.
+    DropEvent,
+    /// One watch event reaches its client twice.
+    DoubleEvent,
+    /// One shard gets a batch twice.
+    ApplyTwice,
+    /// One shard does not get a batch.
+    MissBatch,
+    /// A read behind a write of its own session shows the state before that write.
+    EarlyRead,
+    /// The shards are not told of a closed session's ephemerals.
+    KeepEphemerals,
+    /// Sessions are ended two seconds early.
+    ExpireEarly,
+    /// One reply never reaches its client.
+    LoseReply,
+    /// A reply's Stat is off by one.
+    WrongStat,
+    /// A failed sync is taken for a good one.
+    IgnoreFailedSync,
+}
+
+impl Bug {
+    pub const ALL: [Bug; 11] = [
+        Bug::AckBeforeSync,
+        Bug::DropEvent,
+        Bug::DoubleEvent,
+        Bug::ApplyTwice,
+        Bug::MissBatch,
+        Bug::EarlyRead,
+        Bug::KeepEphemerals,
+        Bug::ExpireEarly,
+        Bug::LoseReply,
+        Bug::WrongStat,
+        Bug::IgnoreFailedSync,
+    ];
+}
+
+/// See the module. Times in microseconds unless the name says otherwise, shares in a thousand.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub seed: u64,
+    pub bug: Option<Bug>,
+    pub shards: u16,
+    pub clients: usize,
+    /// Simulated time with faults; the run then heals and is checked once more.
+    pub busy_ms: u64,
+    pub session_tick_ms: u64,
+    /// Usual delays: between actors, over the network, of a sync.
+    pub mailbox_delay: u64,
+    pub network_delay: u64,
+    pub sync_delay: u64,
+    pub image_delay: u64,
+    /// Usual pause of a client between two actions.
+    pub think: u64,
+    pub depth_max: usize,
+    pub segment_bytes: usize,
+    pub batch_bytes_max: usize,
+    pub snapshot_txns: u64,
+    pub snapshot_floor_bytes: usize,
+    pub snapshot_interval_min_ms: u64,
+    pub images_retained: usize,
+    /// Mean time between faults of any kind.
+    pub fault_every_ms: u64,
+    /// Weights of the kinds of faults.
+    pub weight_power_cut: u64,
+    pub weight_kill: u64,
+    pub weight_stop_at_step: u64,
+    pub weight_fail_sync: u64,
+    pub weight_disk_full: u64,
+    pub weight_slow_disk: u64,
+    pub weight_shard_pause: u64,
+    pub weight_wall_jump: u64,
+    pub weight_stop: u64,
+    /// Of a client's actions: how many cut its connection, send garbage, stall or fall silent.
+    pub cut_share: u64,
+    pub garbage_share: u64,
+    pub stall_share: u64,
+    pub silence_share: u64,
+    pub close_share: u64,
+    /// Of the requests: how many are reads.
+    pub read_share: u64,
+}
+
+impl Options {
+    /// The world of this seed.
+    pub(crate) fn draw(seed: u64, bug: Option<Bug>) -> Options {
+        let mut rng = Stream::new(seed, "options");
+        let weight = |rng: &mut Stream| if rng.per_mille(400) { 0 } else { rng.within(1, 10) };
+        Options {
+            seed,
+            bug,
+            shards: rng.pick(&[1, 2, 4]),
+            clients: rng.pick(&[2, 3, 5, 8, 12]),
+            busy_ms: rng.within(4_000, 12_000),
+            session_tick_ms: rng.pick(&[100, 200, 500]),
+            mailbox_delay: rng.pick(&[0, 20, 200, 2_000]),
+            network_delay: rng.pick(&[50, 500, 3_000]),
+            sync_delay: rng.pick(&[20, 300, 5_000]),
+            image_delay: rng.pick(&[1_000, 50_000, 500_000]),
+            think: rng.pick(&[5_000, 20_000, 60_000]),
+            depth_max: rng.pick(&[1, 4, 16]),
+            segment_bytes: rng.pick(&[96 << 10, 128 << 10, 256 << 10]),
+            batch_bytes_max: rng.pick(&[256, 2 << 10, 8 << 10]),
+            snapshot_txns: rng.pick(&[20, 100, 400]),
+            snapshot_floor_bytes: rng.pick(&[1 << 10, 16 << 10, 1 << 20]),
+            snapshot_interval_min_ms: rng.pick(&[0, 200, 2_000]),
+            images_retained: rng.pick(&[1, 2, 3]),
+            fault_every_ms: rng.pick(&[300, 1_000, 3_000]),
+            weight_power_cut: weight(&mut rng),
+            weight_kill: weight(&mut rng),
+            weight_stop_at_step: weight(&mut rng),
+            weight_fail_sync: weight(&mut rng) / 2,
+            weight_disk_full: weight(&mut rng) / 2,
+            weight_slow_disk: weight(&mut rng),
+            weight_shard_pause: weight(&mut rng),
+            weight_wall_jump: weight(&mut rng),
+            weight_stop: weight(&mut rng) / 2,
+            cut_share: rng.pick(&[0, 10, 40]),
+            garbage_share: rng.pick(&[0, 3, 10]),
+            stall_share: rng.pick(&[0, 10, 30]),
+            silence_share: rng.pick(&[0, 3, 15]),
+            close_share: rng.pick(&[2, 10, 30]),
+            read_share: rng.pick(&[300, 500, 800]),
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What clients say and hear, as plain values of the simulator's own, and their bytes through `corral-wire`.
+//!
+//! Knows no server type: the model and the checkers are written against these.
+
+use corral_wire::frame::{begin_frame, end_frame};
+use corral_wire::multi::{MultiOp, MultiResponse, MultiResult, encode_request};
+use corral_wire::records::{
+    Acl, AuthPacket, CheckVersionRequest, Create2Response, CreateRequest, CreateResponse, DeleteRequest, ExistsRequest,
+    GetAclRequest, GetAclResponse, GetChildren2Response, GetChildrenRequest, GetChildrenResponse, GetDataRequest,
+    GetDataResponse, RequestHeader, SetAclRequest, SetDataRequest, SetWatches, Stat, SyncRequest, SyncResponse,
+};
+use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Writer};
+
+/// One entry of an ACL.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AclItem {
+    pub(crate) perms: i32,
+    pub(crate) scheme: String,
+    pub(crate) id: String,
+}
+
+impl AclItem {
+    pub(crate) fn new(perms: i32, scheme: &str, id: &str) -> AclItem {
+        AclItem { perms, scheme: scheme.to_owned(), id: id.to_owned() }
+    }
+
+    /// `world:anyone` with all permissions.
+    pub(crate) fn open() -> AclItem {
+        AclItem::new(31, "world", "anyone")
+    }
+}
+
+/// One operation that may change the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    Create { with_stat: bool, path: String, data: Option<Vec<u8>>, acl: Vec<AclItem>, flags: i32 },
+    Delete { path: String, version: i32 },
+    SetData { path: String, data: Option<Vec<u8>>, version: i32 },
+    SetAcl { path: String, acl: Vec<AclItem>, version: i32 },
+    Check { path: String, version: i32 },
+}
+
+/// One request of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Ping,
+    Auth {
+        credentials: &'static str,
+    },
+    Close,
+    Write(Write),
+    Multi(Vec<Write>),
+    Exists {
+        path: String,
+        watch: bool,
+    },
+    GetData {
+        path: String,
+        watch: bool,
+    },
+    GetChildren {
+        path: String,
+        watch: bool,
+        with_stat: bool,
+    },
+    GetAcl {
+        path: String,
+    },
+    Sync {
+        path: String,
+    },
+    SetWatches {
+        seen: i64,
+        data: Vec<String>,
+        exist: Vec<String>,
+        child: Vec<String>,
+    },
+    /// A known operation whose record is cut short.
+    Truncated(OpCode),
+    /// An operation nobody knows.
+    Unknown(i32),
+}
+
+/// The record of a successful reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    Nothing,
+    Path(String),
+    PathStat(String, Stat),
+    Stat(Stat),
+    Data(Option<Vec<u8>>, Stat),
+    Names(Vec<String>),
+    NamesStat(Vec<String>, Stat),
+    Acl(Vec<AclItem>, Stat),
+    Multi(Vec<Item>),
+}
+
+/// One result in a multi's reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    Path(String),
+    PathStat(String, Stat),
+    Stat(Stat),
+    Deleted,
+    Checked,
+    Error(i32),
+}
+
+impl Request {
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self, Request::Write(_) | Request::Multi(_) | Request::Close)
+    }
+
+    /// Appends the whole frame.
+    pub(crate) fn encode(&self, xid: i32, out: &mut Vec<u8>) {
+        let mark = begin_frame(out);
+        let mut writer = Writer::new(out);
+        RequestHeader { xid, op: self.op() }.encode(&mut writer);
+        self.encode_record(&mut writer);
+        end_frame(out, mark).expect("a request is small");
+    }
+
+    fn op(&self) -> i32 {
+        let op = match self {
+            Request::Ping => OpCode::Ping,
+            Request::Auth { .. } => OpCode::Auth,
+            Request::Close => OpCode::CloseSession,
+            Request::Write(write) => write.op(),
+            Request::Multi(_) => OpCode::Multi,
+            Request::Exists { .. } => OpCode::Exists,
+            Request::GetData { .. } => OpCode::GetData,
+            Request::GetChildren { with_stat: false, .. } => OpCode::GetChildren,
+            Request::GetChildren { with_stat: true, .. } => OpCode::GetChildren2,
+            Request::GetAcl { .. } => OpCode::GetAcl,
+            Request::Sync { .. } => OpCode::Sync,
+            Request::SetWatches { .. } => OpCode::SetWatches,
+            Request::Truncated(op) => *op,
+            Request::Unknown(number) => return *number,
+        };
+        op.number()
+    }
+
+    fn encode_record(&self, writer: &mut Writer<'_>) {
+        match self {
+            Request::Ping | Request::Close | Request::Unknown(_) => {}
+            Request::Auth { credentials } => {
+                let auth = Some(credentials.as_bytes());
+                AuthPacket { auth_type: 0, scheme: Some("digest"), auth }.encode(writer);
+            }
+            Request::Write(write) => write.encode(writer),
+            Request::Multi(writes) => encode_multi(writes, writer),
+            Request::Exists { path, watch } => ExistsRequest { path: Some(path), watch: *watch }.encode(writer),
+            Request::GetData { path, watch } => GetDataRequest { path: Some(path), watch: *watch }.encode(writer),
+            Request::GetChildren { path, watch, .. } => {
+                GetChildrenRequest { path: Some(path), watch: *watch }.encode(writer);
+            }
+            Request::GetAcl { path } => GetAclRequest { path: Some(path) }.encode(writer),
+            Request::Sync { path } => SyncRequest { path: Some(path) }.encode(writer),
+            Request::SetWatches { seen, data, exist, child } => {
+                let [data, exist, child] = [data, exist, child].map(|list| strings(list));
+                let view = |list: &VectorBuf| list.view::<Option<&str>>().map(|_| ()).is_ok();
+                debug_assert!(view(&data) && view(&exist) && view(&child));
+                SetWatches {
+                    relative_zxid: *seen,
+                    data_watches: data.view().ok(),
+                    exist_watches: exist.view().ok(),
+                    child_watches: child.view().ok(),
+                }
+                .encode(writer);
+            }
+            Request::Truncated(_) => writer.raw(&[0, 0, 0]),
+        }
+    }
+
+    /// The body of a successful reply to this request.
+    ///
+    /// # Errors
+    /// When the bytes are no such record, or more.
+    pub(crate) fn decode(&self, reader: &mut Reader<'_>) -> Result<Body, DecodeError> {
+        let body = match self {
+            Request::Write(write) => write.decode(reader)?,
+            Request::Multi(_) => {
+                Body::Multi(MultiResponse::decode(reader)?.iter().map(item).collect::<Result<_, _>>()?)
+            }
+            Request::Exists { .. } => Body::Stat(Stat::decode(reader)?),
+            Request::GetData { .. } => {
+                let GetDataResponse { data, stat } = GetDataResponse::decode(reader)?;
+                Body::Data(data.map(<[u8]>::to_vec), stat)
+            }
+            Request::GetChildren { with_stat: false, .. } => {
+                Body::Names(names(GetChildrenResponse::decode(reader)?.children)?)
+            }
+            Request::GetChildren { with_stat: true, .. } => {
+                let GetChildren2Response { children, stat } = GetChildren2Response::decode(reader)?;
+                Body::NamesStat(names(children)?, stat)
+            }
+            Request::GetAcl { .. } => {
+                let GetAclResponse { acl, stat } = GetAclResponse::decode(reader)?;
+                let list = acl.ok_or(DecodeError::Truncated)?;
+                let item =
+                    |acl: Acl<'_>| AclItem::new(acl.perms, acl.scheme.unwrap_or_default(), acl.id.unwrap_or_default());
+                Body::Acl(list.iter().map(item).collect(), stat)
+            }
+            Request::Sync { .. } => Body::Path(SyncResponse::decode(reader)?.path.unwrap_or_default().to_owned()),
+            _ => Body::Nothing,
+        };
+        if reader.remaining() == 0 { Ok(body) } else { Err(DecodeError::Truncated) }
+    }
+}
+
+impl Write {
+    fn op(&self) -> OpCode {
+        match self {
+            Write::Create { with_stat: false, .. } => OpCode::Create,
+            Write::Create { with_stat: true, .. } => OpCode::Create2,
+            Write::Delete { .. } => OpCode::Delete,
+            Write::SetData { .. } => OpCode::SetData,
+            Write::SetAcl { .. } => OpCode::SetAcl,
+            Write::Check { .. } => OpCode::Check,
+        }
+    }
+
+    fn encode(&self, writer: &mut Writer<'_>) {
+        match self {
+            Write::Create { path, data, acl, flags, .. } => {
+                let acl = acl_buf(acl);
+                let (data, acl) = (data.as_deref(), acl.view().ok());
+                CreateRequest { path: Some(path), data, acl, flags: *flags }.encode(writer);
+            }
+            Write::Delete { path, version } => DeleteRequest { path: Some(path), version: *version }.encode(writer),
+            Write::SetData { path, data, version } => {
+                SetDataRequest { path: Some(path), data: data.as_deref(), version: *version }.encode(writer);
+            }
+            Write::SetAcl { path, acl, version } => {
+                let acl = acl_buf(acl);
+                SetAclRequest { path: Some(path), acl: acl.view().ok(), version: *version }.encode(writer);
+            }
+            Write::Check { path, version } => {
+                CheckVersionRequest { path: Some(path), version: *version }.encode(writer);
+            }
+        }
+    }
+
+    fn decode(&self, reader: &mut Reader<'_>) -> Result<Body, DecodeError> {
+        Ok(match self {
+            Write::Create { with_stat: false, .. } => {
+                Body::Path(CreateResponse::decode(reader)?.path.unwrap_or_default().to_owned())
+            }
+            Write::Create { with_stat: true, .. } => {
+                let Create2Response { path, stat } = Create2Response::decode(reader)?;
+                Body::PathStat(path.unwrap_or_default().to_owned(), stat)
+            }
+            Write::SetData { .. } | Write::SetAcl { .. } => Body::Stat(Stat::decode(reader)?),
+            Write::Delete { .. } | Write::Check { .. } => Body::Nothing,
+        })
+    }
+}
+
+fn acl_buf(acl: &[AclItem]) -> VectorBuf {
+    VectorBuf::of(acl.iter().map(|item| Acl { perms: item.perms, scheme: Some(&item.scheme), id: Some(&item.id) }))
+}
+
+fn strings(list: &[String]) -> VectorBuf {
+    VectorBuf::of(list.iter().map(|path| Some(path.as_str())))
+}
+
+fn encode_multi(writes: &[Write], writer: &mut Writer<'_>) {
+    let acls: Vec<VectorBuf> = writes
+        .iter()
+        .map(|write| match write {
+            Write::Create { acl, .. } | Write::SetAcl { acl, .. } => acl_buf(acl),
+            _ => acl_buf(&[]),
+        })
+        .collect();
+    let ops = writes.iter().zip(&acls).map(|(write, acl)| match write {
+        Write::Create { path, data, flags, .. } => MultiOp::Create {
+            op: write.op(),
+            request: CreateRequest { path: Some(path), data: data.as_deref(), acl: acl.view().ok(), flags: *flags },
+            ttl: None,
+        },
+        Write::Delete { path, version } => MultiOp::Delete(DeleteRequest { path: Some(path), version: *version }),
+        Write::SetData { path, data, version } => {
+            MultiOp::SetData(SetDataRequest { path: Some(path), data: data.as_deref(), version: *version })
+        }
+        Write::Check { path, version } | Write::SetAcl { path, version, .. } => {
+            MultiOp::Check(CheckVersionRequest { path: Some(path), version: *version })
+        }
+    });
+    encode_request(writer, ops);
+}
+
+fn item(result: MultiResult<'_>) -> Result<Item, DecodeError> {
+    Ok(match result {
+        MultiResult::Create(made) => Item::Path(made.path.unwrap_or_default().to_owned()),
+        MultiResult::Create2(made) => Item::PathStat(made.path.unwrap_or_default().to_owned(), made.stat),
+        MultiResult::Delete => Item::Deleted,
+        MultiResult::SetData(set) => Item::Stat(set.stat),
+        MultiResult::Check => Item::Checked,
+        MultiResult::Error(code) => Item::Error(code),
+        MultiResult::GetData(_) | MultiResult::GetChildren(_) => return Err(DecodeError::BadOp(4)),
+    })
+}
+
+fn names(list: Option<corral_wire::records::Strings<'_>>) -> Result<Vec<String>, DecodeError> {
+    let list = list.ok_or(DecodeError::Truncated)?;
+    let mut names: Vec<String> = list.iter().map(|name| name.unwrap_or_default().to_owned()).collect();
+    names.sort_unstable();
+    Ok(names)
+}

@@ -1,0 +1,352 @@
+//! The server as the simulator drives it: the real actors, their mailboxes made of events.
+//!
+//! Mirrors the server's own drivers: a shard passes its proposals on after a turn, the consensus actor takes what waits
+//! and acts, the log thread copies, waits and syncs, the image writer takes its time.
+
+mod authority;
+mod consensus;
+mod disk_threads;
+mod recovery;
+mod shard_side;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use corral_consensus::{Append, Replica};
+use corral_core::change::AppliedBatch;
+use corral_core::command::Proposals;
+use corral_core::delta::Delta;
+use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
+use corral_core::image::Image;
+use corral_core::limits::ShardLimits;
+use corral_core::sequencer::FrozenState;
+use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_storage::SimDisk;
+use corral_storage::log::Log;
+use corral_wire::fourletter::FourLetter;
+
+pub(crate) use authority::{Authority, CommittedEntry};
+use recovery::{SERVER, Start};
+
+use crate::model::LinkId;
+use crate::options::Options;
+use crate::violation::{Checked, Violation};
+use crate::world::{Event, World};
+
+/// What can happen inside of the server.
+#[derive(Debug)]
+pub(crate) enum Inner {
+    ToShard(usize, ToShard),
+    /// A shard passes its proposals on.
+    Pump(usize),
+    ShardTick(usize),
+    /// A paused shard goes on.
+    Resume(usize),
+    /// A shard looks at a socket again.
+    Readable(LinkId),
+    ToConsensus(ToConsensus),
+    /// The consensus actor takes its turn.
+    Turn,
+    Tick,
+    ToLog(ToLog),
+    LogTurn,
+    LogSync(u64),
+    /// Nothing was appended since the append of this number.
+    LogIdle(u64),
+    ToWriter(Box<FrozenState>),
+    WriterBegins,
+    WriterEnds,
+    /// A failed image is tried again.
+    Retry,
+    /// The process ends because of a fault.
+    Die,
+}
+
+/// To a shard.
+#[derive(Clone, Debug)]
+pub(crate) enum ToShard {
+    Batch(Rc<AppliedBatch>),
+    Synced(Vec<ConnId>),
+    SyncRefused(Vec<ConnId>),
+    Adopt(Arc<Delta>),
+    Swap(Opaque<Arc<Image>>),
+    Drain,
+}
+
+/// To the consensus actor.
+#[derive(Debug)]
+pub(crate) enum ToConsensus {
+    Proposed { shard: usize, proposals: Proposals, syncs: Vec<ConnId> },
+    Heard { shard: usize, upto: Millis, sessions: Vec<(SessionId, Millis)> },
+    Durable(u64),
+    ImageWritten(Result<WrittenImage, String>),
+    Stop,
+    Drained,
+}
+
+/// A durable image.
+#[derive(Debug)]
+pub(crate) struct WrittenImage {
+    pub(crate) image: Opaque<Arc<Image>>,
+    pub(crate) index: u64,
+    pub(crate) term: u64,
+    pub(crate) log_from: u64,
+}
+
+/// To the log thread.
+#[derive(Debug)]
+pub(crate) enum ToLog {
+    Append(Append),
+    Trim(u64),
+}
+
+/// Something without a `Debug` of its own.
+#[derive(Clone)]
+pub(crate) struct Opaque<T>(pub(crate) T);
+
+impl<T> std::fmt::Debug for Opaque<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("..")
+    }
+}
+
+/// One shard and its driver's state.
+pub(crate) struct ShardSide {
+    pub(crate) shard: Shard,
+    pub(crate) out: Outputs,
+    pub(crate) links: BTreeMap<ConnId, LinkId>,
+    syncs: Vec<ConnId>,
+    pump_planned: bool,
+    draining: bool,
+    /// What came while the shard was paused; `None` while it runs.
+    deferred: Option<VecDeque<Event>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    No,
+    Draining(usize),
+    LastImage,
+    Done,
+}
+
+/// The log thread.
+struct LogSide {
+    log: Log<SimDisk>,
+    inbox: VecDeque<ToLog>,
+    /// A turn is planned or a sync is under way.
+    busy: bool,
+    appends: u64,
+    failed: bool,
+}
+
+/// The image writer.
+#[derive(Default)]
+struct WriterSide {
+    waiting: Option<Box<FrozenState>>,
+    half: Option<disk_threads::HalfWritten>,
+}
+
+/// See the module.
+pub(crate) struct Server {
+    pub(crate) shards: Vec<ShardSide>,
+    pub(crate) replica: Replica<Authority>,
+    inbox: VecDeque<ToConsensus>,
+    turn_planned: bool,
+    syncs: BTreeMap<u64, (usize, Vec<ConnId>)>,
+    next_token: u64,
+    stopping: Stopping,
+    log: LogSide,
+    writer: WriterSide,
+}
+
+impl World {
+    /// The process starts: recovery, then the actors.
+    pub(crate) fn start(&mut self) -> Checked {
+        self.starting = false;
+        self.life += 1;
+        self.disk.limit_space(None);
+        if self.faults_on() && self.faults.per_mille(100) {
+            let step = self.faults.below(40);
+            self.disk.stop_at_step(step);
+            self.disk_stops = true;
+        }
+        let start = Start {
+            options: &self.options,
+            incarnation: u64::from(self.life) << 32 | self.schedule.below(1 << 32),
+            path_seed: self.schedule.word(),
+            log_seed: self.disk_rng.word(),
+            now: self.clock(),
+            wall: self.wall(),
+        };
+        let incarnation = start.incarnation;
+        let started = match start.recover(&self.disk) {
+            Ok(started) => started,
+            Err(_) if self.disk_stops => return self.crash(true),
+            Err(reason) => return Err(Violation::of("recovery", reason)),
+        };
+        let mut replica = started.replica;
+        let entries = std::mem::take(&mut replica.machine_mut().committed);
+        self.counts.replayed += entries.len() as u64;
+        let upto = replica.applied().0;
+        let life = self.life;
+        self.note(format_args!("life {life} begins: image at {}, log to {upto}", started.image_index));
+        self.check.restarted(started.image_index, upto, entries, self.clock())?;
+        let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
+        self.server = Some(Box::new(Server {
+            shards,
+            replica,
+            inbox: VecDeque::new(),
+            turn_planned: false,
+            syncs: BTreeMap::new(),
+            next_token: 1,
+            stopping: Stopping::No,
+            log: LogSide { log: started.log, inbox: VecDeque::new(), busy: false, appends: 0, failed: false },
+            writer: WriterSide::default(),
+        }));
+        self.compare_everywhere()?;
+        self.inside_after(100_000, Inner::Tick);
+        for shard in 0..usize::from(self.options.shards) {
+            self.inside_after(200_000, Inner::ShardTick(shard));
+        }
+        Ok(())
+    }
+
+    fn new_shard(&self, id: u16, incarnation: u64, replica: &Replica<Authority>) -> ShardSide {
+        let tick = i32::try_from(self.options.session_tick_ms).expect("a small number");
+        let config = ShardConfig {
+            shard: ShardId(id),
+            server: SERVER,
+            incarnation,
+            session_timeout_min_ms: tick * 2,
+            session_timeout_max_ms: tick * 20,
+            sessionless_timeout_ms: 2_000,
+            whitelist: vec![FourLetter::Ruok],
+            super_digest: None,
+            skip_acl: false,
+            limits: shard_limits(&self.options),
+        };
+        let sequencer = &replica.machine().sequencer;
+        let view = sequencer.machine().view().clone();
+        ShardSide {
+            shard: Shard::new(config, view, sequencer.sessions_alive(), self.clock()),
+            out: Outputs::default(),
+            links: BTreeMap::new(),
+            syncs: Vec::new(),
+            pump_planned: false,
+            draining: false,
+            deferred: None,
+        }
+    }
+
+    /// The process ends at once, with the machine's power or without. It starts again a little later.
+    pub(crate) fn crash(&mut self, power: bool) -> Checked {
+        self.counts.crashes += 1;
+        self.note(format_args!("{}", if power { "power cut" } else { "killed" }));
+        if !self.disk_stops {
+            // A dead process does not tidy up.
+            self.disk.stop_at_step(0);
+        }
+        self.server = None;
+        self.disk.stop_at_step(u64::MAX);
+        self.disk_stops = false;
+        self.disk.limit_space(None);
+        if power {
+            let seed = self.disk_rng.word();
+            self.disk.crash(seed);
+        }
+        self.ended();
+        Ok(())
+    }
+
+    /// What follows from the end of a process, however it came.
+    fn ended(&mut self) {
+        self.server = None;
+        for link in 0..self.links.len() {
+            self.reset_link(LinkId(link));
+        }
+        if !self.starting {
+            self.starting = true;
+            let wait = 1_000 + self.schedule.delay(100_000);
+            self.after(wait, Event::Start);
+        }
+    }
+
+    /// The disk said no. Either it was told to stop the process here, or the log is lost to this process.
+    fn disk_failed(&mut self, reason: &str) -> Checked {
+        self.note(format_args!("disk: {reason}"));
+        if self.disk_stops {
+            let power = self.faults.per_mille(700);
+            return self.crash(power);
+        }
+        if let Some(server) = &mut self.server
+            && !std::mem::replace(&mut server.log.failed, true)
+        {
+            let wait = self.schedule.delay(20_000);
+            self.inside_after(wait, Inner::Die);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn inside(&mut self, inner: Inner) -> Checked {
+        match inner {
+            Inner::ToShard(shard, message) => self.shard_message(shard, message),
+            Inner::Pump(shard) => self.pump(shard),
+            Inner::ShardTick(shard) => self.shard_tick(shard),
+            Inner::Resume(shard) => self.resume_shard(shard),
+            Inner::Readable(link) => self.at_server(link, Vec::new()),
+            Inner::ToConsensus(message) => {
+                self.consensus_message(message);
+                Ok(())
+            }
+            Inner::Turn => self.consensus_turn(),
+            Inner::Tick => self.consensus_tick(),
+            Inner::ToLog(message) => {
+                self.log_message(message);
+                Ok(())
+            }
+            Inner::LogTurn => self.log_turn(),
+            Inner::LogSync(number) => self.log_sync(number),
+            Inner::LogIdle(appends) => self.log_idle(appends),
+            Inner::ToWriter(state) => {
+                self.writer_message(state);
+                Ok(())
+            }
+            Inner::WriterBegins => self.writer_begins(),
+            Inner::WriterEnds => self.writer_ends(),
+            Inner::Retry => {
+                self.retry_image();
+                Ok(())
+            }
+            Inner::Die => {
+                let power = self.faults.per_mille(500);
+                self.crash(power)
+            }
+        }
+    }
+
+    /// Every view of the server against the model, once the actors have nothing under way.
+    pub(crate) fn compare_everywhere(&self) -> Checked {
+        let Some(server) = &self.server else { return Ok(()) };
+        let machine = server.replica.machine().sequencer.machine();
+        self.check.same_tree("state machine", machine.view())?;
+        self.check.same_sessions(machine.sessions())?;
+        for side in &server.shards {
+            self.check.same_tree("shard", side.shard.view())?;
+        }
+        Ok(())
+    }
+}
+
+fn shard_limits(options: &Options) -> ShardLimits {
+    let tight = options.seed.is_multiple_of(3);
+    ShardLimits {
+        requests_per_conn_max: if tight { 4 } else { 1000 },
+        parked_bytes_max: if tight { 300 } else { 4 << 20 },
+        reply_bytes_soft: if tight { 500 } else { 1 << 20 },
+        reply_bytes_hard: if options.seed.is_multiple_of(5) { 6_000 } else { 64 << 20 },
+        in_flight_bytes_max: if tight { 2_000 } else { 64 << 20 },
+        ..ShardLimits::default()
+    }
+}

@@ -1,0 +1,215 @@
+//! Drives the log thread and the image writer: both take their time, and a crash may fall between any two of their steps.
+
+use std::sync::Arc;
+
+use corral_core::image::{ImageMerger, section_bits_for};
+use corral_core::sequencer::FrozenState;
+use corral_storage::log::LogError;
+use corral_storage::{ImageFile, ImageHead, ImageWriter, SimDisk, list_images, purge};
+
+use super::recovery::{SECTION_META, SECTION_NODES, load, write};
+use super::{Inner, Opaque, ToConsensus, ToLog, WrittenImage};
+use crate::limits::GROUP_MAX;
+use crate::options::Bug;
+use crate::violation::Checked;
+use crate::world::{Lane, World};
+
+const IDLE: u64 = 5_000;
+const NO_SPACE_RETRY: u64 = 200_000;
+
+/// An image whose sections are written and which has no name yet.
+pub(super) struct HalfWritten {
+    file: ImageWriter<SimDisk>,
+    index: u64,
+    term: u64,
+}
+
+impl World {
+    // ----- log thread -----
+
+    pub(super) fn log_message(&mut self, message: ToLog) {
+        let Some(server) = &mut self.server else { return };
+        server.log.inbox.push_back(message);
+        if !std::mem::replace(&mut server.log.busy, true) {
+            self.inside_after(0, Inner::LogTurn);
+        }
+    }
+
+    /// Takes a group; the sync comes later.
+    pub(super) fn log_turn(&mut self) -> Checked {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let side = &mut server.log;
+        if side.failed {
+            return Ok(());
+        }
+        let (mut durable, mut full, mut fault) = (None, false, None);
+        for _ in 0..GROUP_MAX {
+            let Some(message) = side.inbox.pop_front() else { break };
+            let done = match &message {
+                ToLog::Append(append) => write(&mut side.log, append).map(|()| durable = Some(append.number)),
+                ToLog::Trim(index) => side.log.trim_before(*index).map(drop),
+            };
+            match done {
+                Ok(()) => {}
+                Err(LogError::NoSpace { .. }) => {
+                    side.inbox.push_front(message);
+                    full = true;
+                    break;
+                }
+                Err(error) => {
+                    fault = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        side.appends += u64::from(durable.is_some());
+        let appends = side.appends;
+        if let Some(reason) = fault {
+            return self.disk_failed(&reason);
+        }
+        match durable {
+            Some(number) => {
+                if self.options.bug == Some(Bug::AckBeforeSync) {
+                    self.mail(Lane::LogToConsensus, Inner::ToConsensus(ToConsensus::Durable(number)));
+                }
+                let slow = if self.disk_slow { 100_000 } else { 0 };
+                let wait = self.schedule.delay(self.options.sync_delay + slow);
+                self.inside_after(wait, Inner::LogSync(number));
+            }
+            None if full => self.inside_after(NO_SPACE_RETRY, Inner::LogTurn),
+            None => self.log_rests(appends),
+        }
+        Ok(())
+    }
+
+    pub(super) fn log_sync(&mut self, number: u64) -> Checked {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        if server.log.failed {
+            return Ok(());
+        }
+        let done = server.log.log.sync();
+        let appends = server.log.appends;
+        match done {
+            Err(_) if !self.disk_stops && self.options.bug == Some(Bug::IgnoreFailedSync) => {}
+            Err(error) => {
+                self.counts.failed_syncs += 1;
+                return self.disk_failed(&error.to_string());
+            }
+            Ok(_) => {}
+        }
+        if self.options.bug != Some(Bug::AckBeforeSync) {
+            self.mail(Lane::LogToConsensus, Inner::ToConsensus(ToConsensus::Durable(number)));
+        }
+        self.log_rests(appends);
+        Ok(())
+    }
+
+    /// The next turn if something waits, else the idle work after a while.
+    fn log_rests(&mut self, appends: u64) {
+        let Some(server) = &mut self.server else { return };
+        if server.log.inbox.is_empty() {
+            server.log.busy = false;
+            self.inside_after(IDLE, Inner::LogIdle(appends));
+        } else {
+            self.inside_after(0, Inner::LogTurn);
+        }
+    }
+
+    pub(super) fn log_idle(&mut self, appends: u64) -> Checked {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let side = &mut server.log;
+        if side.busy || side.failed || side.appends != appends {
+            return Ok(());
+        }
+        let done = side.log.watermark_when_idle().and_then(|_| match side.log.prepare_ahead() {
+            Err(LogError::NoSpace { .. }) => Ok(false),
+            other => other,
+        });
+        match done {
+            Ok(_) => Ok(()),
+            Err(error) => self.disk_failed(&error.to_string()),
+        }
+    }
+
+    /// The process ends in good order.
+    pub(super) fn stopped(&mut self) {
+        self.counts.stops += 1;
+        self.note(format_args!("stopped"));
+        if let Some(mut server) = self.server.take() {
+            let closed = server.log.log.sync().and_then(|_| server.log.log.watermark_when_idle());
+            self.note(format_args!("log closed: {}", closed.is_ok()));
+        }
+        self.disk.stop_at_step(u64::MAX);
+        self.disk_stops = false;
+        self.ended();
+    }
+
+    // ----- image writer -----
+
+    pub(super) fn writer_message(&mut self, state: Box<FrozenState>) {
+        let Some(server) = &mut self.server else { return };
+        server.writer.waiting = Some(state);
+        let wait = self.schedule.delay(self.options.image_delay);
+        self.inside_after(wait, Inner::WriterBegins);
+    }
+
+    pub(super) fn writer_begins(&mut self) -> Checked {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(state) = server.writer.waiting.take() else { return Ok(()) };
+        match begin(&self.disk, *state) {
+            Ok(half) => {
+                server.writer.half = Some(half);
+                let wait = self.schedule.delay(self.options.image_delay);
+                self.inside_after(wait, Inner::WriterEnds);
+                Ok(())
+            }
+            Err(reason) => self.writer_says(Err(reason)),
+        }
+    }
+
+    pub(super) fn writer_ends(&mut self) -> Checked {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(half) = server.writer.half.take() else { return Ok(()) };
+        let written = end(&self.disk, half, self.options.images_retained);
+        self.writer_says(written)
+    }
+
+    fn writer_says(&mut self, written: Result<WrittenImage, String>) -> Checked {
+        if let Err(reason) = &written
+            && self.disk_stops
+        {
+            return self.disk_failed(&reason.clone());
+        }
+        self.mail(Lane::WriterToConsensus, Inner::ToConsensus(ToConsensus::ImageWritten(written)));
+        Ok(())
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, String> {
+    let FrozenState { image: below, delta, sessions, zxid, index, term, .. } = state;
+    let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
+    let mut file = ImageWriter::begin(disk, head, None).map_err(text)?;
+    let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
+    while let Some(section) = merger.next_section().map_err(text)? {
+        file.section(SECTION_NODES, &section).map_err(text)?;
+    }
+    let meta = merger.finish(zxid, sessions, Vec::new()).map_err(text)?;
+    file.section(SECTION_META, &meta).map_err(text)?;
+    Ok(HalfWritten { file, index, term })
+}
+
+fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenImage, String> {
+    let HalfWritten { file, index, term } = half;
+    let name = file.finish().map_err(text)?;
+    let (image, _) = load(disk, &name.file)?;
+    purge(disk, retained).map_err(text)?;
+    let mut oldest = index;
+    for name in list_images(disk).map_err(text)?.into_iter().take(retained) {
+        oldest = oldest.min(ImageFile::open(disk, &name.file).map_err(text)?.head().index);
+    }
+    Ok(WrittenImage { image: Opaque(Arc::clone(&image)), index, term, log_from: oldest + 1 })
+}

@@ -1,0 +1,225 @@
+//! From the simulated disk to a server that leads: the newest whole image, then the log behind it, as the real server's
+//! start does it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use corral_consensus::{
+    Append, Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, NodeId, RaftNode, Replica, Restored,
+    Term,
+};
+use corral_core::command::Batch;
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::{Millis, SessionId, WallMillis};
+use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
+use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::session::{Session, SessionTable};
+use corral_core::view::View;
+use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
+use corral_storage::{ImageFile, ImageHead, SimDisk, list_images};
+use rkyv::util::AlignedVec;
+
+use super::authority::Authority;
+use crate::options::Options;
+
+pub(crate) const SECTION_NODES: u32 = 1;
+pub(crate) const SECTION_META: u32 = 2;
+/// The server's id.
+pub(crate) const SERVER: u8 = 1;
+const READ_BYTES: usize = 64 << 10;
+
+/// What a start needs besides the disk.
+pub(crate) struct Start<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) incarnation: u64,
+    pub(crate) path_seed: u64,
+    pub(crate) log_seed: u64,
+    pub(crate) now: Millis,
+    pub(crate) wall: WallMillis,
+}
+
+/// What a start brings back.
+pub(crate) struct Started {
+    pub(crate) replica: Replica<Authority>,
+    pub(crate) log: Log<SimDisk>,
+    /// The log begins to be applied behind this index.
+    pub(crate) image_index: u64,
+}
+
+impl Start<'_> {
+    /// Opens the disk's content and leads.
+    ///
+    /// # Errors
+    /// A sentence; without a disk that was told to fail there must be none.
+    pub(crate) fn recover(&self, disk: &SimDisk) -> Result<Started, String> {
+        let loaded = newest(disk)?;
+        let config = LogConfig {
+            segment_bytes: self.options.segment_bytes,
+            create_if_missing: loaded.is_none(),
+            seed: self.log_seed,
+            ..LogConfig::default()
+        };
+        let (log, found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
+        let (machine, index, term) = self.state_machine(loaded);
+        let entries = entries_after(&log, &found, index)?;
+        let sequencer = Sequencer::new(self.sequencer_config(), machine, index, term);
+        let restored = Restored {
+            hard_state: hard_state(&found),
+            snapshot_index: Index(index),
+            snapshot_term: Term(term),
+            entries,
+            applied: Index(index),
+        };
+        let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
+        let replica = Replica::new(raft, Authority::new(sequencer), Index(index));
+        let mut started = Started { replica, log, image_index: index };
+        self.lead(&mut started)?;
+        Ok(started)
+    }
+
+    fn lead(&self, started: &mut Started) -> Result<(), String> {
+        let Started { replica, log, .. } = started;
+        replica.campaign();
+        while !replica.is_leading() {
+            let authority = replica.machine_mut();
+            (authority.now, authority.wall) = (self.now, self.wall);
+            let mut effects = Effects::default();
+            replica.turn(&mut effects).map_err(|_| "a log entry is no batch".to_owned())?;
+            for append in effects.appends {
+                write(log, &append).map_err(text)?;
+                log.sync().map_err(text)?;
+                replica.persisted(append.number);
+            }
+        }
+        replica.machine_mut().applied.clear();
+        Ok(())
+    }
+
+    fn state_machine(&self, loaded: Option<(Arc<Image>, ImageHead)>) -> (StateMachine, u64, u64) {
+        let Some((image, head)) = loaded else {
+            let view = View::new(Arc::new(initial_image(self.path_seed)));
+            return (StateMachine::new(view, SessionTable::new()), 0, 0);
+        };
+        let sessions = image.sessions().map(|session| {
+            let (id, timeout_ms, password) = (session.id, session.timeout_ms, session.password);
+            (id, Session { timeout_ms, password, owner: None, ephemerals: session.ephemerals.into_iter().collect() })
+        });
+        let sessions: SessionTable = sessions.collect::<Vec<(SessionId, Session)>>().into_iter().collect();
+        (StateMachine::new(View::new(image), sessions), head.index, head.term)
+    }
+
+    fn raft_config(&self, payload_bytes_max: usize) -> RaftConfig {
+        let id = NodeId(u64::from(SERVER));
+        RaftConfig {
+            id,
+            voters: vec![id],
+            learners: Vec::new(),
+            election_ticks: 10,
+            heartbeat_ticks: 1,
+            max_inflight_entries: 4096,
+            max_entry_bytes: u32::try_from(payload_bytes_max).expect("segments are small here"),
+            seed: self.incarnation,
+        }
+    }
+
+    fn sequencer_config(&self) -> SequencerConfig {
+        let Options { session_tick_ms, batch_bytes_max, .. } = *self.options;
+        SequencerConfig {
+            server: SERVER,
+            incarnation: self.incarnation,
+            tick_ms: session_tick_ms,
+            features: 0,
+            batch_bytes_max,
+            snapshot: SnapshotPolicy {
+                floor_bytes: self.options.snapshot_floor_bytes,
+                share_percent: 30,
+                txns_max: self.options.snapshot_txns,
+                log_bytes_max: 64 << 10,
+                interval_min_ms: self.options.snapshot_interval_min_ms,
+                interval_max_ms: 20_000,
+            },
+        }
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Copies an append into the log. Not durable yet.
+pub(crate) fn write(log: &mut Log<SimDisk>, append: &Append) -> Result<(), LogError> {
+    let entries = append.entries.iter().map(|entry| {
+        Record::Entry(corral_storage::log::Entry {
+            term: entry.term.0,
+            index: entry.index.0,
+            first_zxid: Batch::zxid_of(&entry.payload),
+            payload: &entry.payload,
+        })
+    });
+    let state = append.hard_state.map(|state| {
+        let vote = state.vote.map_or(0, |node| node.0);
+        Record::HardState(corral_storage::log::HardState { term: state.term.0, vote, commit: state.commit.0 })
+    });
+    let records: Vec<Record<'_>> = state.into_iter().chain(entries).collect();
+    log.append(&records)
+}
+
+/// The newest image that is whole; all must be, for nothing damages files here but a cut of un-synced bytes.
+fn newest(disk: &SimDisk) -> Result<Option<(Arc<Image>, ImageHead)>, String> {
+    let names = list_images(disk).map_err(text)?;
+    names.first().map(|name| load(disk, &name.file)).transpose()
+}
+
+/// Reads an image and checks every section.
+pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<(Arc<Image>, ImageHead), String> {
+    let file = ImageFile::open(disk, name).map_err(text)?;
+    let layout = layout(&file)?;
+    let mut copy = AlignedVec::new();
+    copy.extend_from_slice(file.bytes().as_slice());
+    let bytes: Arc<dyn ImageBytes> = Arc::new(AlignedBytes::new(copy));
+    for section in 0..=layout.sections.len() {
+        file.verify_section(section).map_err(text)?;
+    }
+    let sections = (0..layout.sections.len()).map(|at| CheckedSection::check(&bytes, &layout, at));
+    let sections = sections.collect::<Result<Vec<_>, _>>().map_err(text)?;
+    let meta = CheckedMeta::check(&bytes, &layout).map_err(text)?;
+    let image = Image::assemble(meta, sections).map_err(text)?;
+    Ok((Arc::new(image), file.head()))
+}
+
+fn layout(file: &ImageFile) -> Result<ImageLayout, String> {
+    let ranges: Option<Vec<_>> = (0..file.section_count()).map(|at| file.section_range(at)).collect();
+    let mut sections = ranges.ok_or("a section without a place")?;
+    let meta = sections.pop().ok_or("an image without sections")?;
+    let head = file.head();
+    Ok(ImageLayout { seed: head.seed, zxid: head.zxid, sections, meta })
+}
+
+fn entries_after(log: &Log<SimDisk>, found: &Recovered, image: u64) -> Result<Vec<Entry>, String> {
+    if found.first_index > image + 1 || found.last_index < image {
+        let (first, last) = (found.first_index, found.last_index);
+        return Err(format!("the log holds {first}..={last}, the newest image ends at {image}"));
+    }
+    let mut entries = Vec::new();
+    let mut next = image + 1;
+    while next <= found.last_index {
+        let mut keep = |entry: corral_storage::log::Entry<'_>| {
+            entries.push(Entry {
+                term: Term(entry.term),
+                index: Index(entry.index),
+                kind: EntryKind::Normal,
+                payload: Bytes::copy_from_slice(entry.payload),
+            });
+        };
+        next = log.read(next, READ_BYTES, &mut keep).map_err(text)?;
+    }
+    Ok(entries)
+}
+
+fn hard_state(found: &Recovered) -> HardState {
+    found.hard_state.map_or_else(HardState::default, |state| HardState {
+        term: Term(state.term),
+        vote: (state.vote != 0).then_some(NodeId(state.vote)),
+        commit: Index(0),
+    })
+}

@@ -1,0 +1,324 @@
+//! Drives the shards: messages, sockets, turns.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use corral_core::change::{AppliedBatch, Change, SessionChange};
+use corral_core::ids::ConnId;
+use corral_core::shard::{Outputs, Shard};
+
+use super::{Inner, ShardSide, ToConsensus, ToShard};
+use crate::limits::PROPOSAL_BYTES_MAX;
+use crate::model::LinkId;
+use crate::options::Bug;
+use crate::violation::Checked;
+use crate::world::{Event, Lane, World};
+
+impl World {
+    pub(crate) fn side(&mut self, shard: usize) -> Option<&mut ShardSide> {
+        self.server.as_mut().map(|server| &mut server.shards[shard])
+    }
+
+    /// Puts an event off if the shard is paused. True when it did.
+    fn defer(&mut self, shard: usize, event: impl FnOnce() -> Event) -> bool {
+        match self.side(shard).and_then(|side| side.deferred.as_mut()) {
+            Some(deferred) => {
+                deferred.push_back(event());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The shard's core stands still for a while.
+    pub(crate) fn pause_shard(&mut self, shard: usize, time: u64) {
+        let Some(side) = self.side(shard) else { return };
+        if side.deferred.is_none() {
+            side.deferred = Some(VecDeque::new());
+            self.inside_after(time, Inner::Resume(shard));
+            self.note(format_args!("shard {shard} stands still"));
+        }
+    }
+
+    pub(super) fn resume_shard(&mut self, shard: usize) -> Checked {
+        let deferred = self.side(shard).and_then(|side| side.deferred.take());
+        let life = self.life;
+        for event in deferred.into_iter().flatten() {
+            if self.life != life || self.server.is_none() {
+                break;
+            }
+            match event {
+                Event::Inside(_, inner) => self.inside(inner)?,
+                Event::ToServer(link, bytes) => self.at_server(link, bytes)?,
+                Event::EndToServer(link) => self.end_at_server(link)?,
+                Event::Arrive(link) => self.arrive(link),
+                Event::Writable(link) => self.writable(link)?,
+                other => unreachable!("{other:?} is not a shard's"),
+            }
+        }
+        Ok(())
+    }
+
+    /// One call of the actor and everything it asks for.
+    fn with_shard(&mut self, shard: usize, call: impl FnOnce(&mut Shard, &mut Outputs)) -> Checked {
+        if let Some(side) = self.side(shard) {
+            call(&mut side.shard, &mut side.out);
+        }
+        self.carry_out(shard)
+    }
+
+    fn carry_out(&mut self, shard: usize) -> Checked {
+        loop {
+            let now = self.clock();
+            let Some(side) = self.side(shard) else { return Ok(()) };
+            let out = std::mem::take(&mut side.out);
+            if out.is_empty() {
+                break;
+            }
+            for (id, _) in out.words {
+                side.shard.answer_word(now, id, "not served\n", &mut side.out);
+            }
+            side.syncs.extend(out.syncs);
+            let link_of = |side: &ShardSide, id: &ConnId| side.links.get(id).copied();
+            let dirty: Vec<LinkId> = out.dirty.iter().filter_map(|id| link_of(side, id)).collect();
+            let resumed: Vec<LinkId> = out.resumed.iter().filter_map(|id| link_of(side, id)).collect();
+            let closed: Vec<(LinkId, _)> =
+                out.closed.iter().filter_map(|(id, why)| Some((side.links.remove(id)?, *why))).collect();
+            for link in dirty {
+                self.flush(link, shard);
+            }
+            for link in resumed {
+                let wait = self.schedule.delay(50);
+                self.inside_after(wait, Inner::Readable(link));
+            }
+            for (link, why) in closed {
+                self.note(format_args!("link {} closed by the server: {why}", link.0));
+                self.close_at_server(link);
+            }
+        }
+        self.plan_pump(shard);
+        Ok(())
+    }
+
+    /// Gives the socket what it takes now.
+    fn flush(&mut self, link: LinkId, shard: usize) {
+        let now = self.clock();
+        let Some(id) = self.links[link.0].conn else { return };
+        let room = self.links[link.0].room();
+        let Some(side) = self.server.as_mut().map(|server| &mut server.shards[shard]) else { return };
+        let unsent = side.shard.unsent(id);
+        if unsent.is_empty() {
+            return;
+        }
+        let short = self.schedule.per_mille(50);
+        let count = if short { self.schedule.index(unsent.len()) + 1 } else { unsent.len() }.min(room);
+        if count == 0 {
+            self.links[link.0].writing = true;
+            return;
+        }
+        let bytes = unsent[..count].to_vec();
+        let rest = unsent.len() - count;
+        side.shard.sent(now, id, count, &mut side.out);
+        self.links[link.0].in_flight += count;
+        let delay = self.schedule.delay(self.options.network_delay);
+        self.send(Lane::ToClient(link), delay, Event::ToClient(link, bytes));
+        self.links[link.0].writing = rest > 0;
+        if rest > 0 && room > count {
+            let wait = self.schedule.delay(200);
+            self.after(wait, Event::Writable(link));
+        }
+    }
+
+    pub(crate) fn writable(&mut self, link: LinkId) -> Checked {
+        let shard = self.links[link.0].shard;
+        if !self.links[link.0].writing || self.links[link.0].conn.is_none() {
+            return Ok(());
+        }
+        if self.defer(shard, || Event::Writable(link)) {
+            return Ok(());
+        }
+        self.flush(link, shard);
+        self.carry_out(shard)
+    }
+
+    /// A client's connection is given to a shard.
+    pub(crate) fn arrive(&mut self, link: LinkId) {
+        let shard = self.links[link.0].shard;
+        if self.server.is_none() || self.links[link.0].client_gone {
+            self.close_at_server(link);
+            return;
+        }
+        if self.defer(shard, || Event::Arrive(link)) {
+            return;
+        }
+        let (now, peer) = (self.clock(), self.links[link.0].peer);
+        let entropy = self.workload.bytes();
+        let life = self.life;
+        let Some(side) = self.side(shard) else { return };
+        if side.draining {
+            self.close_at_server(link);
+            return;
+        }
+        let id = side.shard.accepted(now, peer, entropy);
+        side.links.insert(id, link);
+        let incarnation = side.shard.config().incarnation;
+        self.links[link.0].conn = Some(id);
+        self.links[link.0].life = life;
+        self.check.accepted(link, shard, id, incarnation);
+    }
+
+    /// Bytes come to a socket; the actor gets all that wait, unless it wants nothing read.
+    pub(crate) fn at_server(&mut self, link: LinkId, bytes: Vec<u8>) -> Checked {
+        let shard = self.links[link.0].shard;
+        let Some(id) = self.links[link.0].conn.filter(|_| self.links[link.0].life == self.life) else {
+            return Ok(());
+        };
+        let stalled = self.side(shard).is_none_or(|side| side.shard.is_stalled(id));
+        if !stalled && !bytes.is_empty() {
+            self.check.heard(link, self.clock());
+        }
+        let mut bytes = Some(bytes);
+        if self.defer(shard, || Event::ToServer(link, bytes.take().unwrap_or_default())) {
+            return Ok(());
+        }
+        self.links[link.0].unread.extend(bytes.unwrap_or_default());
+        if stalled {
+            return Ok(());
+        }
+        let unread = std::mem::take(&mut self.links[link.0].unread);
+        let now = self.clock();
+        if !unread.is_empty() {
+            self.check.heard(link, now);
+            self.with_shard(shard, |shard, out| shard.received(now, id, &unread, out))?;
+        }
+        let at_end = self.links[link.0].ended_by_client && self.links[link.0].conn == Some(id);
+        if at_end && self.side(shard).is_some_and(|side| !side.shard.is_stalled(id)) {
+            self.with_shard(shard, |shard, out| shard.hung_up(id, out))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end_at_server(&mut self, link: LinkId) -> Checked {
+        if self.defer(self.links[link.0].shard, || Event::EndToServer(link)) {
+            return Ok(());
+        }
+        self.links[link.0].ended_by_client = true;
+        self.at_server(link, Vec::new())
+    }
+
+    pub(super) fn shard_message(&mut self, shard: usize, message: ToShard) -> Checked {
+        let life = self.life;
+        let mut message = Some(message);
+        let taken = |message: &mut Option<ToShard>| message.take().expect("taken once");
+        if self.defer(shard, || Event::Inside(life, Inner::ToShard(shard, taken(&mut message)))) {
+            return Ok(());
+        }
+        let now = self.clock();
+        match taken(&mut message) {
+            ToShard::Batch(batch) => self.shard_batch(shard, batch)?,
+            ToShard::Synced(list) => {
+                self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.synced(now, *id, out)))?;
+            }
+            ToShard::SyncRefused(list) => {
+                self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.hung_up(*id, out)))?;
+            }
+            ToShard::Adopt(delta) => self.with_shard(shard, |shard, out| shard.adopt_frozen(delta, out))?,
+            ToShard::Swap(image) => self.with_shard(shard, |shard, out| shard.swap_image(image.0, out))?,
+            ToShard::Drain => {
+                if let Some(side) = self.side(shard) {
+                    side.draining = true;
+                }
+                self.with_shard(shard, |shard, out| shard.drain(now, out))?;
+            }
+        }
+        self.say_drained(shard);
+        Ok(())
+    }
+
+    fn say_drained(&mut self, shard: usize) {
+        let Some(side) = self.side(shard) else { return };
+        if side.draining && side.shard.connections() == 0 {
+            // Told once: a shard that drains takes no connection any more.
+            side.draining = false;
+            self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(ToConsensus::Drained));
+        }
+    }
+
+    fn shard_batch(&mut self, shard: usize, batch: Rc<AppliedBatch>) -> Checked {
+        let now = self.clock();
+        let plain = |change: &Change| matches!(change, Change::DataSet { .. });
+        let only_data = batch.txns.iter().all(|txn| txn.changes.iter().all(plain) && txn.session.is_none());
+        let foreign = batch.txns.iter().all(|txn| txn.origin.is_none_or(|at| usize::from(at.shard.0) != shard));
+        let some = batch.txns.iter().any(|txn| !txn.changes.is_empty());
+        if some && only_data && foreign && self.bug(Bug::MissBatch, 200) {
+            return Ok(());
+        }
+        let ends = |change: Option<SessionChange>| matches!(change, Some(SessionChange::Closed(_)));
+        let with_ephemerals = batch.txns.iter().any(|txn| ends(txn.session) && !txn.changes.is_empty());
+        if with_ephemerals && self.bug(Bug::KeepEphemerals, 300) {
+            let mut maimed = AppliedBatch::clone(&batch);
+            for txn in maimed.txns.iter_mut().filter(|txn| ends(txn.session)) {
+                txn.changes.clear();
+            }
+            return self.with_shard(shard, |shard, out| shard.apply(now, &maimed, out));
+        }
+        self.with_shard(shard, |shard, out| shard.apply(now, &batch, out))?;
+        if some && self.bug(Bug::ApplyTwice, 50) {
+            return self.with_shard(shard, |shard, out| shard.apply(now, &batch, out));
+        }
+        Ok(())
+    }
+
+    pub(super) fn shard_tick(&mut self, shard: usize) -> Checked {
+        let life = self.life;
+        if self.defer(shard, || Event::Inside(life, Inner::ShardTick(shard))) {
+            return Ok(());
+        }
+        let now = self.clock();
+        let mut heard = None;
+        self.with_shard(shard, |shard, out| heard = Some(shard.tick(now, out)))?;
+        if let Some((upto, sessions)) = heard {
+            let message = ToConsensus::Heard { shard, upto, sessions };
+            self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(message));
+        }
+        self.say_drained(shard);
+        let wait = 200_000 + self.schedule.delay(1_000);
+        self.inside_after(wait, Inner::ShardTick(shard));
+        Ok(())
+    }
+
+    fn plan_pump(&mut self, shard: usize) {
+        let Some(side) = self.side(shard) else { return };
+        let bytes = side.shard.proposal_bytes();
+        let waiting = bytes > 0 || !side.syncs.is_empty();
+        if bytes >= PROPOSAL_BYTES_MAX {
+            self.send_proposals(shard);
+        } else if waiting && !std::mem::replace(&mut side.pump_planned, true) {
+            let wait = self.schedule.delay(100);
+            self.inside_after(wait, Inner::Pump(shard));
+        }
+    }
+
+    pub(super) fn pump(&mut self, shard: usize) -> Checked {
+        let life = self.life;
+        if self.defer(shard, || Event::Inside(life, Inner::Pump(shard))) {
+            return Ok(());
+        }
+        if let Some(side) = self.side(shard) {
+            side.pump_planned = false;
+        }
+        self.send_proposals(shard);
+        Ok(())
+    }
+
+    fn send_proposals(&mut self, shard: usize) {
+        let Some(side) = self.side(shard) else { return };
+        let proposals = side.shard.take_proposals().unwrap_or_default();
+        let syncs = std::mem::take(&mut side.syncs);
+        if proposals.commands.is_empty() && syncs.is_empty() {
+            return;
+        }
+        let message = ToConsensus::Proposed { shard, proposals, syncs };
+        self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(message));
+    }
+}

@@ -1,0 +1,130 @@
+//! What clients ask for: few paths, so that requests collide, and every operation in every flavour.
+
+use corral_wire::OpCode;
+
+use crate::request::{AclItem, Request, Write};
+use crate::rng::Stream;
+
+/// Makes requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    values: u64,
+}
+
+const OPS_TO_TRUNCATE: [OpCode; 7] =
+    [OpCode::Create, OpCode::Delete, OpCode::SetData, OpCode::GetData, OpCode::Exists, OpCode::Multi, OpCode::Sync];
+
+impl Workload {
+    pub(crate) fn new(client: u64) -> Workload {
+        Workload { values: client << 32 }
+    }
+
+    /// Any request but those that make or end a session.
+    pub(crate) fn request(&mut self, rng: &mut Stream, read_share: u64) -> Request {
+        if !rng.per_mille(read_share) {
+            return if rng.per_mille(150) { self.multi(rng) } else { Request::Write(self.write(rng, false)) };
+        }
+        let (path, watch) = (path(rng), rng.per_mille(300));
+        match rng.below(20) {
+            0..6 => Request::GetData { path, watch },
+            6..10 => Request::Exists { path, watch },
+            10..13 => Request::GetChildren { path, watch, with_stat: false },
+            13..16 => Request::GetChildren { path, watch, with_stat: true },
+            16 => Request::GetAcl { path },
+            17 => Request::Sync { path },
+            _ => Request::Ping,
+        }
+    }
+
+    /// A request that the server refuses, politely.
+    pub(crate) fn refused(rng: &mut Stream) -> Request {
+        if rng.per_mille(200) {
+            Request::Unknown(rng.pick(&[7, 999, -1, 500]))
+        } else {
+            Request::Truncated(rng.pick(&OPS_TO_TRUNCATE))
+        }
+    }
+
+    fn multi(&mut self, rng: &mut Stream) -> Request {
+        let count = rng.below(6);
+        Request::Multi((0..count).map(|_| self.write(rng, true)).collect())
+    }
+
+    fn write(&mut self, rng: &mut Stream, in_multi: bool) -> Write {
+        let path = if rng.per_mille(15) { bad_path(rng) } else { path(rng) };
+        match rng.below(20) {
+            0..9 => {
+                let odd = !in_multi && rng.per_mille(15);
+                let flags = if odd { rng.pick(&[4, 5, 6, 9, -1]) } else { rng.pick(&[0, 0, 0, 1, 1, 2, 3]) };
+                let path = if flags == 2 || flags == 3 { sequential_path(rng) } else { path };
+                Write::Create { with_stat: rng.per_mille(400), path, data: self.data(rng), acl: acl(rng), flags }
+            }
+            9..12 => Write::Delete { path, version: version(rng) },
+            12..17 => Write::SetData { path, data: self.data(rng), version: version(rng) },
+            17 if in_multi => Write::Check { path, version: version(rng) },
+            18 if in_multi => Write::Check { path, version: -1 },
+            17 => Write::SetAcl { path, acl: acl(rng), version: version(rng) },
+            _ => Write::SetData { path, data: self.data(rng), version: -1 },
+        }
+    }
+
+    /// No two writes carry the same data, but for those that carry none.
+    fn data(&mut self, rng: &mut Stream) -> Option<Vec<u8>> {
+        if rng.per_mille(60) {
+            return rng.per_mille(500).then(Vec::new);
+        }
+        self.values += 1;
+        let mut data = self.values.to_be_bytes().to_vec();
+        let more = if rng.per_mille(50) { rng.index(1500) } else { rng.index(60) };
+        data.resize(8 + more, 0xab);
+        Some(data)
+    }
+}
+
+fn path(rng: &mut Stream) -> String {
+    let top = rng.below(5);
+    match rng.below(20) {
+        0 => "/".to_owned(),
+        1 => rng.pick(&["/zookeeper", "/zookeeper/config", "/zookeeper/quota", "/zookeeper/x"]).to_owned(),
+        2..8 => format!("/n{top}"),
+        8..17 => format!("/n{top}/c{}", rng.below(3)),
+        17 => format!("/n{top}/s{:010}", rng.below(12)),
+        _ => format!("/n{top}/c{}/g{}", rng.below(3), rng.below(2)),
+    }
+}
+
+fn sequential_path(rng: &mut Stream) -> String {
+    let top = rng.below(5);
+    match rng.below(8) {
+        0 => "/s".to_owned(),
+        1 => format!("/n{top}/"),
+        2..7 => format!("/n{top}/s"),
+        _ => format!("/n{top}/c{}/s", rng.below(3)),
+    }
+}
+
+fn bad_path(rng: &mut Stream) -> String {
+    rng.pick(&["", "n0", "/n0/", "//", "/n0//c0", "/n0/.", "/n0/../n1", "/n0/\u{1}", "/n0/a\0b", "n0/c0"]).to_owned()
+}
+
+fn version(rng: &mut Stream) -> i32 {
+    if rng.per_mille(500) { -1 } else { rng.pick(&[0, 0, 1, 1, 2, 3, 7, -2]) }
+}
+
+fn acl(rng: &mut Stream) -> Vec<AclItem> {
+    if !rng.per_mille(120) {
+        return vec![AclItem::open()];
+    }
+    let ann = "ann:6q+u+bEVJTdGGyG40XXuyaDlxCA=";
+    match rng.below(10) {
+        0 => Vec::new(),
+        1 => vec![AclItem::new(31, "world", "somebody")],
+        2 => vec![AclItem::new(31, "digest", "nocolon")],
+        3 | 4 => vec![AclItem::new(31, "auth", "")],
+        5 => vec![AclItem::new(1, "world", "anyone"), AclItem::new(31, "auth", "")],
+        6 => vec![AclItem::new(31, "digest", ann), AclItem::new(31, "digest", ann)],
+        7 => vec![AclItem::new(31, "ip", "10.0.0.1"), AclItem::new(1, "world", "anyone")],
+        8 => vec![AclItem::new(30, "world", "anyone")],
+        _ => vec![AclItem::new(15, "world", "anyone"), AclItem::new(16, "digest", ann)],
+    }
+}

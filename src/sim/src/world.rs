@@ -1,0 +1,345 @@
+//! The simulated world: one queue of events in time, and everything that handles them. One thread, one seed.
+//!
+//! The server's actors are the real ones; their mailboxes, the network, the disk and the clocks are made here. Actors
+//! hear of each other late but in order. Checkers look on from outside: at bytes that reach clients, and at committed
+//! log entries.
+
+use std::collections::BTreeMap;
+
+use corral_core::ids::{Millis, WallMillis};
+use corral_storage::SimDisk;
+
+use crate::check::Checkers;
+use crate::client::Client;
+use crate::limits::{EVENTS_MAX, HEAL_MS_MAX};
+use crate::link::Link;
+use crate::model::LinkId;
+use crate::options::Options;
+use crate::rng::Stream;
+use crate::server::{Inner, Server};
+use crate::trace::Trace;
+use crate::violation::{Checked, Violation};
+
+/// Everything that can happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A client does something.
+    Act(usize),
+    /// A client that did not read reads again.
+    ReadAgain(usize),
+    /// A connection reaches the server.
+    Arrive(LinkId),
+    /// Bytes, or the end, reach the server's socket.
+    ToServer(LinkId, Vec<u8>),
+    EndToServer(LinkId),
+    /// Bytes, or the end, reach the client's socket.
+    ToClient(LinkId, Vec<u8>),
+    EndToClient(LinkId),
+    /// The server's socket takes more.
+    Writable(LinkId),
+    /// Of the server in this life.
+    Inside(u32, Inner),
+    /// Something breaks.
+    Fault,
+    /// The server starts.
+    Start,
+    /// The disk has space again.
+    Space,
+    /// The disk is fast again.
+    FastDisk,
+}
+
+/// Pairs between which order is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    ToServer(LinkId),
+    ToClient(LinkId),
+    ConsensusToShard(usize),
+    ShardToConsensus(usize),
+    ConsensusToLog,
+    LogToConsensus,
+    ConsensusToWriter,
+    WriterToConsensus,
+}
+
+/// What a run counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub operations: u64,
+    pub replies: u64,
+    pub events: u64,
+    pub sessions: u64,
+    pub expiries: u64,
+    pub crashes: u64,
+    pub stops: u64,
+    pub cuts: u64,
+    pub images: u64,
+    pub failed_syncs: u64,
+    pub full_disks: u64,
+    pub replayed: u64,
+}
+
+/// Where a run has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Faults happen.
+    Busy,
+    /// No more faults; clients must get through.
+    Healing,
+    /// Clients are gone; their sessions must go.
+    Fading,
+}
+
+/// See the module.
+pub struct World {
+    pub(crate) options: Options,
+    /// Microseconds since the beginning.
+    pub(crate) now: u64,
+    pub(crate) wall_offset_ms: i64,
+    queue: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+    lanes: BTreeMap<Lane, u64>,
+    pub(crate) schedule: Stream,
+    pub(crate) disk_rng: Stream,
+    pub(crate) workload: Stream,
+    pub(crate) faults: Stream,
+    pub(crate) disk: SimDisk,
+    pub(crate) disk_stops: bool,
+    pub(crate) disk_slow: bool,
+    pub(crate) server: Option<Box<Server>>,
+    pub(crate) life: u32,
+    pub(crate) starting: bool,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) check: Checkers,
+    pub(crate) trace: Trace,
+    pub(crate) counts: Counts,
+    pub(crate) stage: Stage,
+    /// The bug of this run has been put in already; most are put in once.
+    pub(crate) bug_done: bool,
+}
+
+impl World {
+    /// A world at its beginning: an empty disk, a server about to start, clients about to act.
+    pub fn new(options: Options, with_lines: bool) -> World {
+        let seed = options.seed;
+        let mut world = World {
+            now: 0,
+            wall_offset_ms: 0,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            lanes: BTreeMap::new(),
+            schedule: Stream::new(seed, "schedule"),
+            disk_rng: Stream::new(seed, "disk"),
+            workload: Stream::new(seed, "workload"),
+            faults: Stream::new(seed, "faults"),
+            disk: SimDisk::new(),
+            disk_stops: false,
+            disk_slow: false,
+            server: None,
+            life: 0,
+            starting: true,
+            clients: Vec::new(),
+            links: Vec::new(),
+            check: Checkers::new(),
+            trace: Trace::new(with_lines),
+            counts: Counts::default(),
+            stage: Stage::Busy,
+            bug_done: false,
+            options,
+        };
+        world.clients = (0..world.options.clients).map(|_| Client::draw(&mut world.workload)).collect();
+        for client in 0..world.options.clients {
+            let wait = world.workload.below(50_000);
+            world.after(wait, Event::Act(client));
+        }
+        world.after(0, Event::Start);
+        world.plan_fault();
+        world
+    }
+
+    /// Runs to the end: busy, healing, a last crash, fading.
+    ///
+    /// # Errors
+    /// The first property that did not hold.
+    pub fn run(&mut self) -> Checked {
+        self.run_until(self.options.busy_ms * 1000)?;
+        self.heal()?;
+        self.compare_everywhere()?;
+        self.crash(true)?;
+        self.run_while("the server does not come back", |world| world.server.is_none())?;
+        self.compare_everywhere()?;
+        self.fade()?;
+        self.compare_everywhere()
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(crate) fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    fn run_until(&mut self, end: u64) -> Checked {
+        while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
+            self.step()?;
+        }
+        self.now = self.now.max(end);
+        Ok(())
+    }
+
+    /// Runs as long as the condition holds, which must not be for ever.
+    fn run_while(&mut self, complaint: &'static str, pending: impl Fn(&World) -> bool) -> Checked {
+        let end = self.now + HEAL_MS_MAX * 1000;
+        while pending(self) {
+            if self.now > end || self.queue.is_empty() {
+                return Err(Violation::of("liveness", complaint));
+            }
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// No more faults: the server runs, every client gets a session and answers, and its last ping brings every event.
+    fn heal(&mut self) -> Checked {
+        self.stage = Stage::Healing;
+        self.note(format_args!("healing"));
+        self.disk.limit_space(None);
+        self.disk_slow = false;
+        let goal: Vec<u64> = self.clients.iter().map(|client| client.healthy_replies + 5).collect();
+        let served =
+            |world: &World| world.clients.iter().zip(&goal).all(|(client, goal)| client.healthy_replies >= *goal);
+        self.run_while("a client gets no answers from a healthy server", |world| !served(world))?;
+        for client in 0..self.clients.len() {
+            self.clients[client].last_words = true;
+        }
+        self.run_while("a client's last requests are not answered", |world| {
+            world.clients.iter().any(|client| !client.is_done(&world.links))
+        })?;
+        self.run_until(self.now + 1_000_000)
+    }
+
+    /// Clients leave without a word: every session must expire and take its ephemerals along.
+    fn fade(&mut self) -> Checked {
+        self.stage = Stage::Fading;
+        self.note(format_args!("fading"));
+        for client in 0..self.clients.len() {
+            self.cut(client, true);
+        }
+        self.run_while("a silent session does not expire", |world| !world.check.model().sessions().is_empty())?;
+        self.run_until(self.now + 1_000_000)?;
+        self.check.no_ephemerals()
+    }
+
+    fn step(&mut self) -> Checked {
+        let Some(((at, _), event)) = self.queue.pop_first() else { return Ok(()) };
+        if self.sequence > EVENTS_MAX {
+            return Err(Violation::of("liveness", "the run does not come to an end"));
+        }
+        self.now = self.now.max(at);
+        self.handle(event)
+    }
+
+    fn handle(&mut self, event: Event) -> Checked {
+        match event {
+            Event::Act(client) => self.act(client),
+            Event::ReadAgain(client) => self.read_again(client),
+            Event::Arrive(link) => {
+                self.arrive(link);
+                Ok(())
+            }
+            Event::ToServer(link, bytes) => self.at_server(link, bytes),
+            Event::EndToServer(link) => self.end_at_server(link),
+            Event::ToClient(link, bytes) => self.at_client(link, &bytes),
+            Event::EndToClient(link) => {
+                self.end_at_client(link);
+                Ok(())
+            }
+            Event::Writable(link) => self.writable(link),
+            Event::Inside(life, inner) => {
+                if life == self.life && self.server.is_some() {
+                    self.inside(inner)
+                } else {
+                    Ok(())
+                }
+            }
+            Event::Fault => self.fault(),
+            Event::Start => self.start(),
+            Event::Space => {
+                self.disk.limit_space(None);
+                Ok(())
+            }
+            Event::FastDisk => {
+                self.disk_slow = false;
+                Ok(())
+            }
+        }
+    }
+
+    /// Something is to happen after so many microseconds.
+    pub(crate) fn after(&mut self, delay: u64, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    pub(crate) fn at(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.queue.insert((at, self.sequence), event);
+    }
+
+    /// As [`World::after`], but never before what was sent on the same lane earlier.
+    pub(crate) fn send(&mut self, lane: Lane, delay: u64, event: Event) {
+        let last = self.lanes.entry(lane).or_insert(0);
+        let at = (self.now + delay).max(*last);
+        *last = at;
+        self.at(at, event);
+    }
+
+    pub(crate) fn inside_after(&mut self, delay: u64, inner: Inner) {
+        self.after(delay, Event::Inside(self.life, inner));
+    }
+
+    /// A message between actors.
+    pub(crate) fn mail(&mut self, lane: Lane, inner: Inner) {
+        let delay = self.schedule.delay(self.options.mailbox_delay);
+        self.send(lane, delay, Event::Inside(self.life, inner));
+    }
+
+    pub(crate) fn clock(&self) -> Millis {
+        Millis(self.now / 1000)
+    }
+
+    pub(crate) fn wall(&self) -> WallMillis {
+        let ms = i64::try_from(self.now / 1000).expect("runs are short");
+        WallMillis(1_700_000_000_000 + self.wall_offset_ms + ms)
+    }
+
+    pub(crate) fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        self.trace.note(self.now, what);
+    }
+
+    /// Once in a run: whether the bug is to be put in now.
+    pub(crate) fn bug(&mut self, bug: crate::options::Bug, share: u64) -> bool {
+        let now = self.options.bug == Some(bug) && !self.bug_done && self.faults.per_mille(share);
+        self.bug_done |= now;
+        now
+    }
+}
+
+impl Counts {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Counts) {
+        self.operations += other.operations;
+        self.replies += other.replies;
+        self.events += other.events;
+        self.sessions += other.sessions;
+        self.expiries += other.expiries;
+        self.crashes += other.crashes;
+        self.stops += other.stops;
+        self.cuts += other.cuts;
+        self.images += other.images;
+        self.failed_syncs += other.failed_syncs;
+        self.full_disks += other.full_disks;
+        self.replayed += other.replayed;
+    }
+}
