@@ -3,6 +3,7 @@
 //! The main thread only. It turns arguments into calls and faults into one message; it does not know how the server
 //! works.
 
+mod bench;
 mod check_config;
 mod log;
 mod logging;
@@ -33,6 +34,7 @@ Next:
   corral check-config --template > corral.toml   a file with every key, to edit
   corral serve --config corral.toml              serve with it
   corral serve --help                            flags that override the file
+  corral bench --op mix                          measure the server that runs
 ";
 
 /// The command line of `corral`.
@@ -55,6 +57,8 @@ enum Command {
     /// Look into the log
     #[command(subcommand)]
     Log(LogCommand),
+    /// Put a load on a server, this one or another, and measure it
+    Bench(bench::Arguments),
     /// Print the version
     Version,
 }
@@ -85,6 +89,7 @@ pub(crate) fn run() -> Result<(), Fault> {
         Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Version => version::run(),
     }
 }

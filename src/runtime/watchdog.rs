@@ -1,12 +1,14 @@
 //! The watchdog: a plain thread that sees whether every executor's heart beats. One that does not is named in the log
 //! and kicked with a signal, which ends a sleep that should not be; one that stays frozen ends the process.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
+use nix::unistd::{Pid, gettid};
 
 use crate::actor::messages::Ending;
 use crate::exit::{ExitCode, Fault};
@@ -17,13 +19,21 @@ pub(crate) struct Pulse {
     name: String,
     beats: AtomicU64,
     thread: Pthread,
+    /// The same thread, as the kernel calls it.
+    tid: Pid,
     ended: AtomicBool,
 }
 
 impl Pulse {
     /// To be called on the executor's own thread.
     pub(crate) fn of_this_thread(name: String) -> Arc<Pulse> {
-        Arc::new(Pulse { name, beats: AtomicU64::new(0), thread: pthread_self(), ended: AtomicBool::new(false) })
+        Arc::new(Pulse {
+            name,
+            beats: AtomicU64::new(0),
+            thread: pthread_self(),
+            tid: gettid(),
+            ended: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn beat(&self) {
@@ -49,6 +59,8 @@ struct Watched {
     pulse: Arc<Pulse>,
     beats: u64,
     since: Instant,
+    /// What the thread had waited for a CPU at that time, ns.
+    waited_ns: u64,
     kicks: u32,
 }
 
@@ -66,7 +78,7 @@ pub(crate) fn run(
     let mut watched: Vec<Watched> = Vec::new();
     loop {
         match pulses.recv_timeout(patience.frozen / 4) {
-            Ok(pulse) => watched.push(Watched { pulse, beats: 0, since: Instant::now(), kicks: 0 }),
+            Ok(pulse) => watched.push(Watched { pulse, beats: 0, since: Instant::now(), waited_ns: 0, kicks: 0 }),
             Err(flume::RecvTimeoutError::Timeout) => {}
             Err(flume::RecvTimeoutError::Disconnected) => return,
         }
@@ -88,6 +100,7 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
             tracing::warn!(executor = %one.pulse.name, kicks = one.kicks, still_ms = still.as_millis(), "the core goes on");
         }
         (one.beats, one.since, one.kicks) = (beats, Instant::now(), 0);
+        one.waited_ns = waited_ns(one.pulse.tid);
         return None;
     }
     let name = &one.pulse.name;
@@ -103,8 +116,29 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
             freezes.fetch_add(1, Ordering::Relaxed);
         }
         one.kicks += 1;
-        tracing::error!(executor = %name, beats, still_ms = still.as_millis(), "a core stands still; kicked");
+        let waited_ms = waited_ns(one.pulse.tid).saturating_sub(one.waited_ns) / 1_000_000;
+        let state = kernel_state(one.pulse.tid);
+        tracing::error!(executor = %name, beats, still_ms = still.as_millis(), waited_for_cpu_ms = waited_ms, %state, "a core stands still; kicked");
         let _ = pthread_kill(one.pulse.thread, Signal::SIGURG);
     }
     None
+}
+
+/// How long a thread has been ready to run without a CPU since it began, ns; 0 where the kernel does not count.
+fn waited_ns(tid: Pid) -> u64 {
+    let text = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
+/// What the kernel says a thread is doing: its state letter, the number of the system call it is in, where it sleeps.
+fn kernel_state(tid: Pid) -> String {
+    let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{tid}/{file}")).unwrap_or_default();
+    let stat = read("stat");
+    let letter = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("?");
+    let call = read("syscall");
+    let call = call.split_whitespace().next().unwrap_or("?");
+    // The innermost functions; only root may see them.
+    let stack = read("stack");
+    let frames = stack.lines().take(8).filter_map(|line| line.split_whitespace().nth(1));
+    format!("{letter}, system call {call}, {} {}", read("wchan"), frames.collect::<Vec<_>>().join(" < "))
 }

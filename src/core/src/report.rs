@@ -210,7 +210,7 @@ fn monitor(report: &Report, facts: &ServerFacts, now: Millis) -> String {
     put("open_file_descriptor_count", &facts.open_files);
     put("max_file_descriptor_count", &facts.open_files_max);
     put("uptime", &now.0);
-    put("core_freezes", &facts.freezes);
+    put("watchdog_freezes", &facts.freezes);
     text
 }
 

@@ -1,0 +1,22 @@
+//! `corral bench`: the load generator, for any server that speaks the protocol.
+//!
+//! The main thread of a client process; it shares nothing with the server but the wire crate.
+
+use clap::Args;
+
+use crate::exit::{ExitCode, Fault};
+
+/// Arguments of `corral bench`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    load: corral_bench::Args,
+}
+
+/// Puts a load on a server and prints what it measured.
+///
+/// # Errors
+/// A server that cannot be reached, or that answers wrongly.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
+    corral_bench::run(&arguments.load).map_err(|error| Fault::new(ExitCode::Internal, format!("{error:#}")))
+}
