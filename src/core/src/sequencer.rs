@@ -315,6 +315,7 @@ impl Sequencer {
             id: *id,
             timeout_ms: session.timeout_ms,
             password: session.password,
+            owner: session.owner,
             ephemerals: session.ephemerals.iter().cloned().collect(),
         });
         let frozen = FrozenState {

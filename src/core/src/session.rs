@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub struct Session {
     pub timeout_ms: i32,
     pub password: [u8; 16],
-    /// The connection that created or last attached it; `None` after a restart.
+    /// The connection that created or last attached it; after a restart one of an earlier process.
     pub owner: Option<Origin>,
     /// Paths of its ephemerals, sorted: the order in which closing removes them.
     pub ephemerals: BTreeSet<Text>,

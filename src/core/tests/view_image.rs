@@ -1,8 +1,9 @@
 //! The image's bytes: what they keep, how small they are, and that damaged ones never do harm.
 
 use corral_core::change::Change;
+use corral_core::command::Origin;
 use corral_core::delta::Delta;
-use corral_core::ids::{SessionId, Zxid};
+use corral_core::ids::{ConnId, SessionId, ShardId, Zxid};
 use corral_core::image::{
     AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageFault, ImageLayout, ImageMerger, ImageSession,
     SECTION_ALIGN,
@@ -14,6 +15,9 @@ use rkyv::util::AlignedVec;
 use std::sync::Arc;
 
 const SEED: u64 = 99;
+
+const OWNER: Origin =
+    Origin { server: 1, shard: ShardId(2), conn: ConnId { slot: 3, generation: 4 }, incarnation: 1 << 40 };
 
 /// splitmix64.
 struct Random(u64);
@@ -70,6 +74,7 @@ fn sessions() -> Vec<ImageSession> {
         id: SessionId(id),
         timeout_ms: 4000,
         password: [9; 16],
+        owner: (id > 0).then_some(OWNER),
         ephemerals: paths.iter().map(|path| Text::from(*path)).collect(),
     };
     vec![session(5, &["/n0", "/n11"]), session(-6, &[])]

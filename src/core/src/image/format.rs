@@ -4,6 +4,7 @@
 //! parts of a Stat that differ from such a znode live in side records that are absent otherwise. A change of anything
 //! here is a change of [`FORMAT`].
 
+use crate::command::Origin;
 use crate::ids::{SessionId, Zxid};
 use crate::shared::Text;
 use crate::znode::{AclEntry, NodeStat};
@@ -18,7 +19,7 @@ use rkyv::with::{AsBox, InlineAsBox, Map, MapNiche, Unshare};
 use rkyv::{Archive, Deserialize, Place, Serialize};
 
 /// Version of the archives' shape; other versions are refused.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// The ACL index of a znode open to everybody; list `i` of the meta section has index `i + 1`.
 pub(crate) const ACL_OPEN: u32 = 0;
@@ -214,6 +215,8 @@ pub struct ImageSession {
     /// Negotiated, milliseconds.
     pub timeout_ms: i32,
     pub password: [u8; 16],
+    /// The connection that last attached it: commands behind the image are judged by it when they are replayed.
+    pub owner: Option<Origin>,
     /// Paths of its ephemerals, sorted.
     pub ephemerals: Vec<Text>,
 }

@@ -8,7 +8,8 @@ use super::format::{
     ACL_OPEN, ArchivedMeta, ArchivedNode, FORMAT, Probing, first_slot, section_root, slot_tag, take_name,
 };
 use super::{ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_BITS_MAX, SECTION_BYTES_MAX, section_of};
-use crate::ids::Zxid;
+use crate::command::{ArchivedOrigin, Origin};
+use crate::ids::{ConnId, ShardId, Zxid};
 use crate::shared::Data;
 use crate::znode::{Acl, AclEntry, NodeStat, Znode};
 use alloc::string::String;
@@ -248,6 +249,7 @@ impl Image {
             id: crate::ids::SessionId(session.id.0.to_native()),
             timeout_ms: session.timeout_ms.to_native(),
             password: session.password,
+            owner: session.owner.as_ref().map(origin),
             ephemerals: session.ephemerals.iter().map(|path| path.as_str().into()).collect(),
         })
     }
@@ -386,4 +388,14 @@ fn slice<'a>(bytes: &'a [u8], range: &Range<usize>) -> Result<&'a [u8], ImageFau
         return Err(ImageFault::Layout("a section is too long"));
     }
     Ok(part)
+}
+
+/// An origin as a value.
+fn origin(archived: &ArchivedOrigin) -> Origin {
+    Origin {
+        server: archived.server,
+        shard: ShardId(archived.shard.0.to_native()),
+        conn: ConnId { slot: archived.conn.slot.to_native(), generation: archived.conn.generation.to_native() },
+        incarnation: archived.incarnation.to_native(),
+    }
 }

@@ -101,8 +101,8 @@ impl Start<'_> {
             return (StateMachine::new(view, SessionTable::new()), 0, 0);
         };
         let sessions = image.sessions().map(|session| {
-            let (id, timeout_ms, password) = (session.id, session.timeout_ms, session.password);
-            (id, Session { timeout_ms, password, owner: None, ephemerals: session.ephemerals.into_iter().collect() })
+            let corral_core::image::ImageSession { id, timeout_ms, password, owner, ephemerals } = session;
+            (id, Session { timeout_ms, password, owner, ephemerals: ephemerals.into_iter().collect() })
         });
         let sessions: SessionTable = sessions.collect::<Vec<(SessionId, Session)>>().into_iter().collect();
         (StateMachine::new(View::new(image), sessions), head.index, head.term)
