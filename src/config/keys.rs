@@ -181,9 +181,10 @@ sections! {
         share_of_image_percent: u32 = 50, range(1, 1000), "percent";
         /// An image is written after this many transactions. 0 = not because of their number.
         txns_max: u64 = 0, range(0, 1 << 48), "transactions";
-        /// An image is written when the log since the last one reaches this size, which bounds the replay at a restart.
+        /// An image is written when the log since the last one reaches this size and the share of the image's, which
+        /// bounds the replay at a restart.
         /// 0 = never because of the log.
-        log_bytes_max: u64 = GIB, range(0, 1024 * GIB), "bytes";
+        log_bytes_max: u64 = 128 * MIB, range(0, 1024 * GIB), "bytes";
         /// Two images are never begun closer together than this, except on request and at shutdown.
         interval_min_ms: u64 = 10_000, range(0, INTERVAL_MS_MAX), "ms";
         /// An image is written at least this often if anything changed. 0 = not because of time.

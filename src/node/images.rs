@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
 use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, list_images};
@@ -12,6 +13,9 @@ use crate::exit::{ExitCode, Fault};
 pub(crate) const SECTION_NODES: u32 = 1;
 /// Kind of the last section: counts, ACLs, sessions.
 pub(crate) const SECTION_META: u32 = 2;
+
+/// How often a long check says how far it is.
+const SAY_EVERY: Duration = Duration::from_secs(1);
 
 /// A verified image with its place in the log.
 pub(crate) struct LoadedImage {
@@ -93,12 +97,16 @@ fn check_sections(
 ) -> Result<Vec<CheckedSection>, String> {
     let count = layout.sections.len();
     let next = AtomicUsize::new(0);
-    let work = || -> Result<Vec<(usize, CheckedSection)>, String> {
-        let mut checked = Vec::new();
+    let work = |tell: bool| -> Result<Vec<(usize, CheckedSection)>, String> {
+        let (mut checked, mut said) = (Vec::new(), Instant::now());
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             if at >= count {
                 return Ok(checked);
+            }
+            if tell && said.elapsed() >= SAY_EVERY {
+                said = Instant::now();
+                tracing::info!(file = file.name(), sections_done = at, sections = count, "checking the image");
             }
             file.verify_section(at).map_err(|error| error.to_string())?;
             let section =
@@ -107,8 +115,8 @@ fn check_sections(
         }
     };
     let mut checked = std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..threads.min(count).max(1)).map(|_| scope.spawn(work)).collect();
-        let mut all = work()?;
+        let helpers: Vec<_> = (1..threads.min(count).max(1)).map(|_| scope.spawn(|| work(false))).collect();
+        let mut all = work(true)?;
         for helper in helpers {
             all.append(&mut helper.join().expect("checking does not panic")?);
         }

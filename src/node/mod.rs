@@ -137,12 +137,12 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
         exit: Duration::from_millis(u64::from(context.config.runtime.watchdog_exit_ms)),
     };
     let (pulses, freezes, endings) = (boxes.pulses.1.clone(), Arc::clone(&context.freezes), boxes.endings.0.clone());
-    start("watchdog", move || watchdog::run(patience, &pulses, &freezes, &endings))?;
+    start_pinned("watchdog", plan.control_cpu, move || watchdog::run(patience, &pulses, &freezes, &endings))?;
 
     let images = &context.config.snapshot;
     let settings = ImageSettings { retained: images.images_retained as usize, purge: images.purge };
     let (inbox, consensus) = (boxes.writer.1.clone(), boxes.consensus.0.clone());
-    start("images", move || image_writer::run(&disk, &settings, &inbox, &consensus))?;
+    start_pinned("images", plan.control_cpu, move || image_writer::run(&disk, &settings, &inbox, &consensus))?;
 
     let (inbox, consensus, endings) = (boxes.log.1.clone(), boxes.consensus.0.clone(), boxes.endings.0.clone());
     let slow_sync = Duration::from_millis(u64::from(context.config.log.sync_warning_ms));
@@ -255,7 +255,7 @@ fn accept(context: &Context, plan: &CorePlan, listener: TcpListener) -> Result<(
         per_shard: per_shard.map(|one| one.connections_max.map_or(usize::MAX, |max| max as usize)).collect(),
     };
     let mut acceptor = Acceptor::new(limits, context.boxes.to_shards(), context.boxes.ended.1.clone());
-    start("acceptor", move || acceptor.run(&listener)).map(drop)
+    start_pinned("acceptor", plan.control_cpu, move || acceptor.run(&listener)).map(drop)
 }
 
 fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, Fault> {

@@ -3,6 +3,7 @@
 use crate::command::{AclSpec, Identity};
 use crate::shared::Text;
 use crate::znode::{Acl, AclEntry};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -40,8 +41,9 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity]) -> Result<Acl, ErrorCode>
         AclSpec::List(list) => list,
     };
     let mut fixed: Vec<AclEntry> = Vec::with_capacity(sent.len());
-    for (at, entry) in sent.iter().enumerate() {
-        if sent.iter().take(at).any(|earlier| earlier == entry) {
+    let mut seen = BTreeSet::new();
+    for entry in sent {
+        if !seen.insert(entry) {
             continue;
         }
         match &*entry.scheme {

@@ -102,7 +102,8 @@ impl Shard {
             watches: self.watches.len() as u64,
             lines,
             zxid: self.view.zxid(),
-            nodes: self.view.node_count(),
+            // ZooKeeper counts its root twice, under `/` and under the empty path.
+            nodes: self.view.node_count() + 1,
             data_bytes: self.view.data_bytes(),
             ephemerals: self.view.ephemerals_count(),
             sessions: self.sessions_alive,

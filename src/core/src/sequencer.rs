@@ -23,7 +23,7 @@ pub struct SnapshotPolicy {
     pub share_percent: usize,
     /// Transactions since the last image.
     pub txns_max: u64,
-    /// Bytes of log entries since the last image: they are what a restart replays.
+    /// Bytes of log entries since the last image, if they are also more than the share: they are what a restart replays.
     pub log_bytes_max: u64,
     /// No two images within this time, whatever the size of the changes.
     pub interval_min_ms: u64,
@@ -284,7 +284,7 @@ impl Sequencer {
         let share = self.machine.view().image().bytes() / 100 * policy.share_percent;
         self.machine.view().delta_bytes() > policy.floor_bytes.max(share)
             || self.txns_since_snapshot >= policy.txns_max
-            || self.log_bytes_since_snapshot >= policy.log_bytes_max
+            || self.log_bytes_since_snapshot >= policy.log_bytes_max.max(share as u64)
             || age >= policy.interval_max_ms
     }
 

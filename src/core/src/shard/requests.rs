@@ -10,7 +10,7 @@ use crate::reply;
 use crate::request::{self, Refused};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use corral_wire::consts::ZXID_UNNUMBERED;
+use corral_wire::consts::{XID_PING, ZXID_UNNUMBERED};
 use corral_wire::op::Kind as OpKind;
 use corral_wire::records::{AuthPacket, ReplyHeader, RequestHeader, SyncRequest};
 use corral_wire::{ErrorCode, OpCode, Reader};
@@ -123,7 +123,8 @@ impl Shard {
         let op = OpCode::from_i32(header.op);
         let served = match op {
             Some(OpCode::Ping) => {
-                reply::done(&mut conn.output, header.xid, zxid);
+                // Whatever xid it came with: ZooKeeper answers every ping with this one.
+                reply::done(&mut conn.output, XID_PING, zxid);
                 Ok(())
             }
             Some(OpCode::Sync) => {
