@@ -180,8 +180,13 @@ impl Conn {
         self.output.len() - self.sent
     }
 
+    /// Whether it only sends what is queued already.
+    pub(crate) const fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing { .. })
+    }
+
     pub(crate) fn close_after_flush(&mut self, now: Millis, why: Close) {
-        if !matches!(self.phase, Phase::Closing { .. }) {
+        if !self.is_closing() {
             self.phase = Phase::Closing { since: now, why };
         }
     }

@@ -16,6 +16,10 @@ use corral_wire::{ErrorCode, OpCode};
 impl Shard {
     pub(super) fn answer(&mut self, now: Millis, id: ConnId, txn: &AppliedTxn, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
+        if conn.is_closing() {
+            // It hears of no more events, so it must not see any more state either.
+            return self.conns.put_back(conn);
+        }
         let verdict = self
             .answer_first(now, &mut conn, txn)
             .and_then(|()| self.catch_up(now, &mut conn))
@@ -121,7 +125,7 @@ impl Shard {
     /// Appends an event to a connection's output, unless it may not see the node.
     pub(crate) fn deliver(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
-        if !matches!(conn.phase, Phase::Closing { .. }) {
+        if !conn.is_closing() {
             self.buffers.lend(&mut conn.output);
             conn.output.extend_from_slice(&self.event);
             conn.counters.sent += 1;
