@@ -108,6 +108,8 @@ pub struct Shard {
     held_back: Vec<ConnId>,
     draining: bool,
     heard: Vec<ConnId>,
+    /// Sessions heard from since the last report on connections that have ended.
+    heard_and_ended: Vec<(SessionId, Millis)>,
     reported_at: Millis,
     scanned_at: Millis,
     buffers: BufferPool,
@@ -136,6 +138,7 @@ impl Shard {
             held_back: Vec::new(),
             draining: false,
             heard: Vec::new(),
+            heard_and_ended: Vec::new(),
             reported_at: now,
             scanned_at: now,
             buffers: BufferPool::default(),
@@ -254,6 +257,9 @@ impl Shard {
     /// A sync asked for in [`Outputs::syncs`] has come back from the leader, behind every batch it stands for.
     pub fn synced(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
+        if conn.is_closing() {
+            return self.conns.put_back(conn);
+        }
         if let Some(Pending::Sync { done, .. }) = conn.pending.back_mut() {
             *done = true;
             conn.barred = false;
@@ -266,7 +272,8 @@ impl Shard {
     /// time up to which that list is complete: the last call's, because every socket has had its turn since.
     pub fn tick(&mut self, now: Millis, out: &mut Outputs) -> (Millis, Vec<(SessionId, Millis)>) {
         const SCAN_MS: u64 = 1000;
-        let mut list = Vec::with_capacity(self.heard.len());
+        let mut list = mem::take(&mut self.heard_and_ended);
+        list.reserve(self.heard.len());
         for id in mem::take(&mut self.heard) {
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.heard_noted = false;

@@ -2,7 +2,7 @@
 
 use super::{Outputs, Shard, Verdict};
 use crate::conn::{Close, Conn, Phase};
-use crate::ids::{ConnId, Millis};
+use crate::ids::{ConnId, Millis, SessionId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -31,7 +31,7 @@ impl Shard {
     ) -> Result<usize, Close> {
         let mut used = 0;
         loop {
-            if matches!(conn.phase, Phase::Closing { .. }) {
+            if conn.is_closing() {
                 return Ok(bytes.len());
             }
             conn.stalled = self.must_wait(conn);
@@ -114,17 +114,25 @@ impl Shard {
         if self.sessions.get(&conn.session) == Some(&conn.id) {
             self.sessions.remove(&conn.session);
         }
+        if conn.heard_noted && conn.session != SessionId(0) {
+            self.heard_and_ended.push((conn.session, conn.heard));
+        }
         self.conns.forget(conn);
         out.closed.push((conn.id, why));
     }
 
+    /// Silence is judged up to the last report: what came since may still lie in a socket that has not had its turn,
+    /// when this core stood still.
     pub(super) fn close_overdue(&mut self, now: Millis, out: &mut Outputs) {
+        let read_upto = self.reported_at;
         const LINGER_MS: u64 = 5000;
         let sessionless = self.config.sessionless_timeout_ms;
         let overdue = |conn: &Conn| match conn.phase {
-            Phase::Greeting if now.since(conn.opened) > sessionless => Some(Close::NeverConnected),
+            Phase::Greeting if read_upto.since(conn.opened) > sessionless => Some(Close::NeverConnected),
             Phase::Closing { since, why } if now.since(since) > LINGER_MS => Some(why),
-            Phase::Live if now.since(conn.heard) > u64::try_from(conn.timeout_ms).unwrap_or(0) => Some(Close::Silent),
+            Phase::Live if read_upto.since(conn.heard) > u64::try_from(conn.timeout_ms).unwrap_or(0) => {
+                Some(Close::Silent)
+            }
             _ => None,
         };
         let list: Vec<(ConnId, Close)> = self.conns.iter().filter_map(|conn| Some((conn.id, overdue(conn)?))).collect();
