@@ -72,9 +72,9 @@ impl Client {
         }
     }
 
-    /// Whether its last words were answered.
-    pub(crate) fn is_done(&self, links: &[Link]) -> bool {
-        self.last_words_answered && self.link.is_none_or(|link| links[link.0].sent.is_empty())
+    /// Whether its last words were answered, and with them everything before.
+    pub(crate) fn is_done(&self) -> bool {
+        self.last_words_answered
     }
 
     fn forget_session(&mut self) {

@@ -183,7 +183,8 @@ impl World {
         let incarnation = start.incarnation;
         let started = match start.recover(&self.disk) {
             Ok(started) => started,
-            Err(_) if self.disk_stops => return self.crash(true),
+            // A fault that was ordered, and fell into the start.
+            Err(reason) if reason.contains("simulated") => return self.crash(true),
             Err(reason) => return Err(Violation::of("recovery", reason)),
         };
         let mut replica = started.replica;

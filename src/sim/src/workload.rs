@@ -39,7 +39,7 @@ impl Workload {
     /// A request that the server refuses, politely.
     pub(crate) fn refused(rng: &mut Stream) -> Request {
         if rng.per_mille(200) {
-            Request::Unknown(rng.pick(&[7, 999, -1, 500]))
+            Request::Unknown(rng.pick(&[444, 999, -1, 500]))
         } else {
             Request::Truncated(rng.pick(&OPS_TO_TRUNCATE))
         }

@@ -20,6 +20,9 @@ use crate::server::{Inner, Server};
 use crate::trace::Trace;
 use crate::violation::{Checked, Violation};
 
+/// Longer than any pause or delay: after it nothing is under way.
+const REST: u64 = 6_000_000;
+
 /// Everything that can happen.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -214,10 +217,9 @@ impl World {
         for client in 0..self.clients.len() {
             self.clients[client].last_words = true;
         }
-        self.run_while("a client's last requests are not answered", |world| {
-            world.clients.iter().any(|client| !client.is_done(&world.links))
-        })?;
-        self.run_until(self.now + 1_000_000)
+        let pending = |world: &World| world.clients.iter().any(|client| !client.is_done());
+        self.run_while("a client's last requests are not answered", pending)?;
+        self.run_until(self.now + REST)
     }
 
     /// Clients leave without a word: every session must expire and take its ephemerals along.
@@ -228,7 +230,7 @@ impl World {
             self.cut(client, true);
         }
         self.run_while("a silent session does not expire", |world| !world.check.model().sessions().is_empty())?;
-        self.run_until(self.now + 1_000_000)?;
+        self.run_until(self.now + REST)?;
         self.check.no_ephemerals()
     }
 
