@@ -19,6 +19,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    abort_on_panic();
     match cli::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
@@ -26,4 +27,13 @@ fn main() -> ExitCode {
             ExitCode::from(fault.code.number())
         }
     }
+}
+
+/// A panic is a bug of ours: no thread goes on without the one that had it, whatever profile this was built with.
+fn abort_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
 }

@@ -18,7 +18,7 @@ from support import jute, suite  # noqa: E402
 from support.pipeline import Fleet, Pipelined  # noqa: E402
 
 TICK_MS = 100
-SESSION_MS = 2000
+SESSION_MS = 5000
 # In every so many cycles the load goes on until the ephemerals of all dead sessions are gone.
 SETTLE_EVERY = 5
 SETTLE_LIMIT_S = SESSION_MS / 1000 + 5
