@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["--seeds", range] => range_of(range).map(|range| run(range)),
+        ["--seeds", range] => range_of(range).map(run),
         ["--trace", seed] => seed.parse().ok().map(trace),
         _ => None,
     };
