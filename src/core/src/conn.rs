@@ -250,6 +250,10 @@ impl Conns {
         self.count -= 1;
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {
+        self.slots.iter_mut().filter_map(|slot| slot.conn.as_deref_mut())
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Conn> {
         self.slots.iter().filter_map(|slot| slot.conn.as_deref())
     }

@@ -111,7 +111,6 @@ pub struct Shard {
     /// Sessions heard from since the last report on connections that have ended.
     heard_and_ended: Vec<(SessionId, Millis)>,
     reported_at: Millis,
-    scanned_at: Millis,
     buffers: BufferPool,
     pub(crate) event: Vec<u8>,
     pub(crate) statistics: Statistics,
@@ -140,7 +139,6 @@ impl Shard {
             heard: Vec::new(),
             heard_and_ended: Vec::new(),
             reported_at: now,
-            scanned_at: now,
             buffers: BufferPool::default(),
             event: Vec::new(),
             statistics: Statistics::default(),
@@ -271,7 +269,6 @@ impl Shard {
     /// Time passes; call it every few hundred milliseconds. Gives the sessions heard from since the last call, and the
     /// time up to which that list is complete: the last call's, because every socket has had its turn since.
     pub fn tick(&mut self, now: Millis, out: &mut Outputs) -> (Millis, Vec<(SessionId, Millis)>) {
-        const SCAN_MS: u64 = 1000;
         let mut list = mem::take(&mut self.heard_and_ended);
         list.reserve(self.heard.len());
         for id in mem::take(&mut self.heard) {
@@ -282,10 +279,8 @@ impl Shard {
                 }
             }
         }
-        if now.since(self.scanned_at) >= SCAN_MS {
-            self.scanned_at = now;
-            self.close_overdue(now, out);
-        }
+        self.excuse_those_who_wait(now);
+        self.close_overdue(now, out);
         (mem::replace(&mut self.reported_at, now), list)
     }
 

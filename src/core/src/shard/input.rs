@@ -121,6 +121,16 @@ impl Shard {
         out.closed.push((conn.id, why));
     }
 
+    /// A connection that is not read because this server owes it answers is not silent: what it says may lie unread.
+    pub(super) fn excuse_those_who_wait(&mut self, now: Millis) {
+        for conn in self.conns.iter_mut().filter(|conn| conn.stalled && !conn.pending.is_empty()) {
+            conn.heard = now;
+            if !mem::replace(&mut conn.heard_noted, true) {
+                self.heard.push(conn.id);
+            }
+        }
+    }
+
     /// Silence is judged up to the last report: what came since may still lie in a socket that has not had its turn,
     /// when this core stood still.
     pub(super) fn close_overdue(&mut self, now: Millis, out: &mut Outputs) {
