@@ -103,11 +103,13 @@ impl From<LogError> for Fault {
     fn from(error: LogError) -> Fault {
         let code = match error {
             LogError::SyncFailed { .. } | LogError::Poisoned => ExitCode::SyncFailed,
-            LogError::Damaged { .. } | LogError::MissingSegment { .. } | LogError::NoLog => ExitCode::DataDamaged,
-            LogError::NotASegment { .. }
-            | LogError::WrongVersion { .. }
-            | LogError::StrayFile { .. }
-            | LogError::TooManySegments { .. } => ExitCode::DataDirForeign,
+            LogError::Damaged { .. }
+            | LogError::MissingSegment { .. }
+            | LogError::NotASegment { .. }
+            | LogError::NoLog => ExitCode::DataDamaged,
+            LogError::WrongVersion { .. } | LogError::StrayFile { .. } | LogError::TooManySegments { .. } => {
+                ExitCode::DataDirForeign
+            }
             LogError::Io { .. } | LogError::NoSpace { .. } => ExitCode::StorageUnavailable,
             LogError::Config { .. } => ExitCode::Config,
             _ => ExitCode::Internal,

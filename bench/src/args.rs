@@ -48,7 +48,7 @@ impl Operation {
 
 const EXAMPLES: &str = "\
 Examples:
-  corral-bench                                      64 connections x 16 in flight, getData, 10 s
+  corral-bench                                      50 connections x 16 in flight, getData, 10 s
   corral-bench -d 1 --pid $(pidof corral)           one request in flight each; server CPU per operation
   corral-bench -o mix --read-percent 90 -c 256
   corral-bench -o set --rate 20000                  open loop: 20,000/s come whether or not the server keeps up
@@ -71,8 +71,9 @@ pub struct Args {
     /// Share of reads in a mix, in percent
     #[arg(long, default_value_t = 90, value_name = "PERCENT")]
     pub read_percent: u32,
-    /// Number of connections, each a session of its own
-    #[arg(short, long, default_value_t = 64)]
+    /// Number of connections, each a session of its own. ZooKeeper and corral take 60 from one address unless told
+    /// otherwise
+    #[arg(short, long, default_value_t = 50)]
     pub connections: u32,
     /// Requests in flight on each connection
     #[arg(short, long, default_value_t = 16)]

@@ -47,7 +47,7 @@ pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> R
             ensure!(used == buf.len(), "{server} sent more than the connect response");
             break u64::try_from(response.timeout_ms).unwrap_or(0);
         }
-        more(&mut stream, &mut buf).with_context(|| format!("{server} did not answer the connect request"))?;
+        more(&mut stream, &mut buf).with_context(|| format!("{server} did not answer the connect request; has it a limit on connections (maxClientCnxns, limits.connections_per_ip_max)?"))?;
     };
     ensure!(granted > 0, "{server} granted no session");
     Ok((stream, Duration::from_millis(granted)))

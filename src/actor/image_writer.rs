@@ -80,8 +80,13 @@ fn retire(disk: &MmapDisk, settings: &ImageSettings, newest: u64) -> std::io::Re
     if settings.purge {
         purge(disk, settings.retained)?;
     }
+    let names: Vec<_> = list_images(disk)?.into_iter().take(settings.retained).collect();
+    if names.len() < 2 && settings.retained > 1 {
+        // The first image of all: what stands in for a second one is the whole log.
+        return Ok(1);
+    }
     let mut oldest = newest;
-    for name in list_images(disk)?.into_iter().take(settings.retained) {
+    for name in names {
         match ImageFile::open(disk, &name.file) {
             Ok(file) => oldest = oldest.min(file.head().index),
             Err(error) => tracing::warn!("an older image cannot be read and does not count: {error}"),

@@ -15,6 +15,8 @@ use crate::actor::messages::{Ending, ToConsensus, ToLog};
 
 /// Quiet time after which the last records get their watermark and the next segment is prepared.
 const IDLE_AFTER: Duration = Duration::from_millis(5);
+/// Time until a segment that could not be prepared is tried again.
+const PREPARE_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Appends taken into one sync at most; bounds the time until the first of them is acknowledged.
 const GROUP_MAX: usize = 64;
 
@@ -24,6 +26,8 @@ struct Preparer {
     made: flume::Receiver<io::Result<Spare<MmapDisk>>>,
     /// A file is being made.
     busy: bool,
+    /// The last try failed; not before this time is there another.
+    retry_at: Option<Instant>,
 }
 
 impl Preparer {
@@ -32,7 +36,7 @@ impl Preparer {
         let (outbox, made) = flume::bounded(1);
         let work = move || inbox.into_iter().try_for_each(|job| outbox.send(job.run()));
         thread::Builder::new().name("segments".to_owned()).spawn(work)?;
-        Ok(Preparer { jobs, made, busy: false })
+        Ok(Preparer { jobs, made, busy: false, retry_at: None })
     }
 
     /// Takes what was made, has the next segment ready if that costs little, and orders what is missing. No space is
@@ -40,16 +44,16 @@ impl Preparer {
     fn look_after(&mut self, log: &mut Log<MmapDisk>) -> Result<(), LogError> {
         match self.made.try_recv() {
             Ok(Ok(spare)) => {
-                self.busy = false;
+                (self.busy, self.retry_at) = (false, None);
                 log.accept_spare(spare);
             }
             Ok(Err(error)) => {
-                self.busy = false;
-                tracing::warn!("the next log segment cannot be prepared: {error}");
+                (self.busy, self.retry_at) = (false, Some(Instant::now() + PREPARE_RETRY_AFTER));
+                tracing::warn!("the next log segment cannot be prepared, trying again later: {error}");
             }
             Err(_) => {}
         }
-        if self.busy || log.room().1 {
+        if self.busy || log.room().1 || self.retry_at.is_some_and(|at| Instant::now() < at) {
             return Ok(());
         }
         match log.spare_job() {

@@ -17,7 +17,7 @@ use crate::exit::{ExitCode, Fault};
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The log directory: the server's --log-dir, or its --data-dir
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", default_value = "data")]
     path: PathBuf,
 }
 

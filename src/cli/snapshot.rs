@@ -14,7 +14,7 @@ use crate::exit::{ExitCode, Fault};
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// An image file, or a data directory with images
-    #[arg(value_name = "FILE|DIR")]
+    #[arg(value_name = "FILE|DIR", default_value = "data")]
     path: PathBuf,
 }
 

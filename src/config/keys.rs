@@ -154,8 +154,10 @@ sections! {
         /// Bytes of replies and watch events queued on one connection above which it is closed: a client that does not
         /// read.
         reply_buffer_bytes_hard_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
-        /// Watches of one connection; a request that would add more closes the connection.
+        /// Paths one connection may watch; a request that would add one more is answered THROTTLEDOP.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";
+        /// Identities one connection may prove with auth packets, its address included; one more closes the connection.
+        identities_per_connection_max: u32 = 16, range(2, 64), "";
         /// Sessions of the whole service; a connect beyond them is closed without an answer.
         sessions_max: u32 = 1_000_000, range(1, 100_000_000), "";
         /// Bytes of writes that one shard has handed to consensus and that are not committed; at the limit the shard

@@ -37,24 +37,32 @@ impl AsRef<[u8]> for Mapped {
 #[allow(unsafe_code)]
 unsafe impl ImageBytes for Mapped {}
 
-/// The newest image that is whole. A damaged one is named and passed over: the log still holds what it held, as far as
-/// an older image is kept. `None` when there is no image at all.
+/// What the data directory has to start from.
+pub(crate) struct Found {
+    /// The newest image that is whole.
+    pub(crate) newest: Option<LoadedImage>,
+    /// What is wrong with each image that was passed over.
+    pub(crate) damaged: Vec<String>,
+}
+
+/// The newest image that is whole. A damaged one is named and passed over: the log still holds what it held, back to the
+/// oldest image that is kept, or to the beginning.
 ///
 /// # Errors
-/// When there are images and none is whole.
-pub(crate) fn newest(disk: &MmapDisk, threads: usize) -> Result<Option<LoadedImage>, Fault> {
+/// When the directory cannot be read.
+pub(crate) fn newest(disk: &MmapDisk, threads: usize) -> Result<Found, Fault> {
     let names = list_images(disk).map_err(|error| Fault::new(ExitCode::StorageUnavailable, error.to_string()))?;
-    let mut reasons = Vec::new();
+    let mut damaged = Vec::new();
     for name in &names {
         match load(disk, &name.file, threads) {
-            Ok(loaded) => return Ok(Some(loaded)),
+            Ok(loaded) => return Ok(Found { newest: Some(loaded), damaged }),
             Err(reason) => {
                 tracing::error!("image passed over: {reason}");
-                reasons.push(reason);
+                damaged.push(reason);
             }
         }
     }
-    if reasons.is_empty() { Ok(None) } else { Err(Fault::new(ExitCode::DataDamaged, reasons.join("\n"))) }
+    Ok(Found { newest: None, damaged })
 }
 
 /// Maps an image and checks every section, on as many threads.

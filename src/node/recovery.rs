@@ -50,9 +50,14 @@ pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: 
     } else {
         MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?
     };
-    let loaded = images::newest(&disk, threads)?;
-    let (log, found) = open_log(log_disk, config, loaded.is_none())?;
-    let (machine, index, term) = state_machine(loaded)?;
+    let images = images::newest(&disk, threads)?;
+    let (log, found) = open_log(log_disk, config, images.newest.is_none() && images.damaged.is_empty())?;
+    if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
+        let mut sentence = images.damaged.join("\n");
+        sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
+        return Err(Fault::new(ExitCode::DataDamaged, sentence));
+    }
+    let (machine, index, term) = state_machine(images.newest)?;
     let nodes = machine.view().node_count();
     let entries = entries_after(&log, &found, index)?;
     let replayed = entries.len();

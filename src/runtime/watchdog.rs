@@ -55,12 +55,15 @@ pub(crate) struct Patience {
     pub(crate) exit: Duration,
 }
 
+/// An executor that has not beaten yet is given this many times the patience.
+const STARTING_FACTOR: u32 = 20;
+
 struct Watched {
     pulse: Arc<Pulse>,
     beats: u64,
     since: Instant,
-    /// What the thread had waited for a CPU at that time, ns.
-    waited_ns: u64,
+    /// What the kernel had counted for the thread at that time.
+    times: CpuTimes,
     kicks: u32,
 }
 
@@ -78,7 +81,9 @@ pub(crate) fn run(
     let mut watched: Vec<Watched> = Vec::new();
     loop {
         match pulses.recv_timeout(patience.frozen / 4) {
-            Ok(pulse) => watched.push(Watched { pulse, beats: 0, since: Instant::now(), waited_ns: 0, kicks: 0 }),
+            Ok(pulse) => {
+                watched.push(Watched { pulse, beats: 0, since: Instant::now(), times: CpuTimes::default(), kicks: 0 })
+            }
             Err(flume::RecvTimeoutError::Timeout) => {}
             Err(flume::RecvTimeoutError::Disconnected) => return,
         }
@@ -95,50 +100,82 @@ pub(crate) fn run(
 fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fault> {
     let beats = one.pulse.beats.load(Ordering::Relaxed);
     let still = one.since.elapsed();
+    let name = &one.pulse.name;
     if beats != one.beats {
         if one.kicks > 0 {
-            tracing::warn!(executor = %one.pulse.name, kicks = one.kicks, still_ms = still.as_millis(), "the core goes on");
+            tracing::warn!(executor = %name, kicks = one.kicks, still_ms = still.as_millis(), "the core goes on");
         }
         (one.beats, one.since, one.kicks) = (beats, Instant::now(), 0);
-        one.waited_ns = waited_ns(one.pulse.tid);
+        one.times = CpuTimes::of(one.pulse.tid);
         return None;
     }
-    let name = &one.pulse.name;
-    if still >= patience.exit {
-        let sentence = format!(
-            "{name} made no progress for {} ms; the process ends so that it can be restarted",
-            still.as_millis()
-        );
-        return Some(Fault::new(ExitCode::WatchdogFrozen, sentence));
+    // Making an executor takes longer than a beat.
+    let frozen = if beats == 0 { patience.frozen * STARTING_FACTOR } else { patience.frozen };
+    if still < frozen * (one.kicks + 1) {
+        return None;
     }
-    if still >= patience.frozen * (one.kicks + 1) {
-        if one.kicks == 0 {
-            freezes.fetch_add(1, Ordering::Relaxed);
-        }
-        one.kicks += 1;
-        let waited_ms = waited_ns(one.pulse.tid).saturating_sub(one.waited_ns) / 1_000_000;
-        let state = kernel_state(one.pulse.tid);
-        tracing::error!(executor = %name, beats, still_ms = still.as_millis(), waited_for_cpu_ms = waited_ms, %state, "a core stands still; kicked");
-        let _ = pthread_kill(one.pulse.thread, Signal::SIGURG);
+    let thread = Thread::look_at(one.pulse.tid);
+    let own = thread.own_time(still, &one.times);
+    if one.kicks == 0 {
+        freezes.fetch_add(1, Ordering::Relaxed);
+        let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
+        tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, sleeps_in = %thread.stack, "a core stands still; kicked");
     }
-    None
+    one.kicks += 1;
+    let _ = pthread_kill(one.pulse.thread, Signal::SIGURG);
+    if own < patience.exit {
+        return None;
+    }
+    let sentence = format!(
+        "{name} made no progress for {} ms, {} ms of them not for want of a CPU; the process ends so that it can be \
+         restarted (state {}, {})",
+        still.as_millis(),
+        own.as_millis(),
+        thread.state,
+        thread.stack
+    );
+    Some(Fault::new(ExitCode::WatchdogFrozen, sentence))
 }
 
-/// How long a thread has been ready to run without a CPU since it began, ns; 0 where the kernel does not count.
-fn waited_ns(tid: Pid) -> u64 {
-    let text = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap_or_default();
-    text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)
+/// What the kernel has counted for a thread, both in ns; 0 where it does not count.
+#[derive(Clone, Copy, Debug, Default)]
+struct CpuTimes {
+    on_cpu: u64,
+    waited: u64,
 }
 
-/// What the kernel says a thread is doing: its state letter, the number of the system call it is in, where it sleeps.
-fn kernel_state(tid: Pid) -> String {
-    let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{tid}/{file}")).unwrap_or_default();
-    let stat = read("stat");
-    let letter = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("?");
-    let call = read("syscall");
-    let call = call.split_whitespace().next().unwrap_or("?");
-    // The innermost functions; only root may see them.
-    let stack = read("stack");
-    let frames = stack.lines().take(8).filter_map(|line| line.split_whitespace().nth(1));
-    format!("{letter}, system call {call}, {} {}", read("wchan"), frames.collect::<Vec<_>>().join(" < "))
+impl CpuTimes {
+    fn of(tid: Pid) -> CpuTimes {
+        let text = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap_or_default();
+        let mut fields = text.split_whitespace().map_while(|field| field.parse().ok());
+        CpuTimes { on_cpu: fields.next().unwrap_or(0), waited: fields.next().unwrap_or(0) }
+    }
+}
+
+/// What a thread is doing, as the kernel tells.
+struct Thread {
+    /// `R` ready or running, `S` asleep, `D` held by the kernel.
+    state: char,
+    /// The innermost functions it sleeps in; only root may see them.
+    stack: String,
+    times: CpuTimes,
+}
+
+impl Thread {
+    fn look_at(tid: Pid) -> Thread {
+        let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{tid}/{file}")).unwrap_or_default();
+        let stat = read("stat");
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()).unwrap_or('?');
+        let stack = read("stack");
+        let frames: Vec<&str> = stack.lines().take(4).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        Thread { state, stack: frames.join(" < "), times: CpuTimes::of(tid) }
+    }
+
+    /// The part of a standstill that is not waiting for a CPU. The kernel counts a wait when it ends, so a thread that is
+    /// ready has its present wait in what is neither counted as running nor as waited.
+    fn own_time(&self, still: Duration, before: &CpuTimes) -> Duration {
+        let on_cpu = Duration::from_nanos(self.times.on_cpu.saturating_sub(before.on_cpu));
+        let waited = Duration::from_nanos(self.times.waited.saturating_sub(before.waited));
+        if self.state == 'R' { on_cpu.min(still) } else { still.saturating_sub(waited) }
+    }
 }

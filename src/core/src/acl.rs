@@ -21,6 +21,11 @@ pub const DELETE: i32 = 8;
 pub const ADMIN: i32 = 16;
 pub const ALL: i32 = 31;
 
+/// Entries of one ACL at most: every operation on the node may have to look at each, for each identity.
+///
+/// Not configurable, because it decides how the log is replayed.
+pub const ENTRIES_MAX: usize = 256;
+
 /// `user:` and the base64 of the SHA-1 of the whole `user:password`: the id that a digest auth packet proves.
 ///
 /// Bytes that are not UTF-8 are replaced in the user part, as the Java server does; the hash covers the original bytes.
@@ -38,6 +43,7 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity]) -> Result<Acl, ErrorCode>
     let sent = match spec {
         AclSpec::Open => return Ok(Acl::Open),
         AclSpec::Missing | AclSpec::Malformed => return Err(ErrorCode::InvalidAcl),
+        AclSpec::List(list) if list.len() > ENTRIES_MAX => return Err(ErrorCode::InvalidAcl),
         AclSpec::List(list) => list,
     };
     let mut fixed: Vec<AclEntry> = Vec::with_capacity(sent.len());
@@ -54,7 +60,7 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity]) -> Result<Acl, ErrorCode>
             _ => return Err(ErrorCode::InvalidAcl),
         }
     }
-    if fixed.is_empty() {
+    if fixed.is_empty() || fixed.len() > ENTRIES_MAX {
         return Err(ErrorCode::InvalidAcl);
     }
     Ok(Acl::List(Arc::new(fixed)))

@@ -44,6 +44,8 @@ pub enum Close {
     /// An operation this server does not know; its number.
     UnknownOp(i32),
     AuthFailed,
+    /// More identities than a connection may prove.
+    IdentityLimit,
     /// The session was ended by expiry.
     SessionExpired,
     /// The session is unknown, or its password wrong.
@@ -74,6 +76,9 @@ impl fmt::Display for Close {
             Self::Malformed => f.write_str("bytes that are no request"),
             Self::UnknownOp(number) => write!(f, "operation {number} is not served"),
             Self::AuthFailed => f.write_str("authentication refused"),
+            Self::IdentityLimit => {
+                f.write_str("more auth packets than a connection may send (limits.identities_per_connection_max)")
+            }
             Self::SessionExpired => f.write_str("its session ended"),
             Self::SessionRefused => f.write_str("session unknown or password wrong"),
             Self::SessionMoved => f.write_str("its session moved to another connection"),

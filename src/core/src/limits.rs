@@ -34,7 +34,7 @@ impl Default for ShardLimits {
             reply_bytes_hard: 64 << 20,
             in_flight_bytes_max: 64 << 20,
             watches_per_conn_max: 1_000_000,
-            identities_per_conn_max: 64,
+            identities_per_conn_max: 16,
             sessions_max: 1_000_000,
         }
     }

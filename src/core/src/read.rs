@@ -23,6 +23,8 @@ pub(crate) struct ReadContext<'s> {
     pub(crate) conn: ConnId,
     pub(crate) identities: &'s [Identity],
     pub(crate) skip_acl: bool,
+    /// A multiRead whose reply outgrows this is refused; a single read's reply is bounded by what one node holds.
+    pub(crate) reply_bytes_max: usize,
 }
 
 /// A read that is not served here: UNIMPLEMENTED, and the connection ends.
@@ -30,6 +32,11 @@ pub(crate) struct ReadContext<'s> {
 pub(crate) struct NotServed;
 
 type Failed = ErrorCode;
+
+/// Bytes of one result in a multiRead's reply without data or names, about.
+const RESULT_BYTES: usize = 96;
+/// Bytes of one child's name in a reply, about.
+const NAME_BYTES: usize = 32;
 
 impl ReadContext<'_> {
     /// Appends the reply (and, for setWatches, the events before it) to `out`.
@@ -173,6 +180,19 @@ impl ReadContext<'_> {
         let request = MultiRequest::decode(MultiKind::Read, reader).map_err(undecodable)?;
         if request.iter().any(|op| path_of(&op).is_none()) {
             return Err(ErrorCode::MarshallingError);
+        }
+        // What will be too large is not begun: each result is weighed before it is written.
+        let mut bytes = 0;
+        for op in request.iter() {
+            let path = path_of(&op).unwrap_or_default();
+            let node = self.view.get_hashed(path, self.view.hasher().hash(path));
+            bytes += node.map_or(RESULT_BYTES, |node| match op {
+                MultiOp::GetData(_) => RESULT_BYTES + node.data().map_or(0, <[u8]>::len),
+                _ => RESULT_BYTES + node.stat().num_children as usize * NAME_BYTES,
+            });
+            if bytes > self.reply_bytes_max {
+                return Err(ErrorCode::ThrottledOp);
+            }
         }
         self.reply(out, xid, |writer| {
             let mut list = MultiResponseEncoder::new(writer);

@@ -107,7 +107,7 @@ impl Shard {
             }
         }
         if list.len() > self.config.limits.identities_per_conn_max {
-            return Err(Close::AuthFailed);
+            return Err(Close::IdentityLimit);
         }
         conn.identities = Arc::new(list);
         conn.identity_slot = (0, 0);
@@ -141,7 +141,14 @@ impl Shard {
             Some(op) if op.kind() == OpKind::Read => {
                 let Self { view, watches, config, .. } = self;
                 let identities = conn.identities.as_slice();
-                let mut context = ReadContext { view, watches, conn: conn.id, identities, skip_acl: config.skip_acl };
+                let mut context = ReadContext {
+                    view,
+                    watches,
+                    conn: conn.id,
+                    identities,
+                    skip_acl: config.skip_acl,
+                    reply_bytes_max: config.limits.reply_bytes_hard,
+                };
                 context.serve(&mut conn.output, header.xid, op, &mut reader)
             }
             _ => Err(NotServed),

@@ -26,7 +26,9 @@ pub enum LogError {
     MissingSegment { file: String },
     #[error("no log in the data directory; it belongs to this server's images: restore it from a backup")]
     NoLog,
-    #[error("{file}: not a log segment: {what}; remove it if it is not corral's, else restore it from a backup")]
+    #[error(
+        "{file}: a damaged log segment, or none of corral's: {what}; restore it from a backup, and move it away only if it was never corral's"
+    )]
     NotASegment { file: String, what: &'static str },
     #[error("{file}: format version {found}, this program reads {expected}; use the version that wrote it")]
     WrongVersion { file: String, found: u32, expected: u32 },
