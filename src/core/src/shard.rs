@@ -297,6 +297,8 @@ impl Shard {
         let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
         for id in all {
             if let Some(mut conn) = self.conns.take(id) {
+                // Not read since the stop began, so nobody can say that it was silent.
+                (conn.heard, conn.heard_noted) = (now, true);
                 conn.close_after_flush(now, Close::Shutdown);
                 self.settle(now, conn, Ok(()), out);
             }

@@ -121,9 +121,11 @@ impl Shard {
         out.closed.push((conn.id, why));
     }
 
-    /// A connection that is not read because this server owes it answers is not silent: what it says may lie unread.
+    /// A connection that is not read, because this server owes it answers or is stopping, is not silent: what it says may
+    /// lie unread.
     pub(super) fn excuse_those_who_wait(&mut self, now: Millis) {
-        for conn in self.conns.iter_mut().filter(|conn| conn.stalled && !conn.pending.is_empty()) {
+        let draining = self.draining;
+        for conn in self.conns.iter_mut().filter(|conn| draining || (conn.stalled && !conn.pending.is_empty())) {
             conn.heard = now;
             if !mem::replace(&mut conn.heard_noted, true) {
                 self.heard.push(conn.id);
