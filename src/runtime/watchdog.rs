@@ -179,3 +179,30 @@ impl Thread {
         if self.state == 'R' { on_cpu.min(still) } else { still.saturating_sub(waited) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_a_cpu_is_not_standing_still() {
+        let before = CpuTimes { on_cpu: 5_000_000, waited: 7_000_000 };
+        let check = |state, on_cpu_ms: u64, waited_ms: u64, own_ms: u64| {
+            let times = CpuTimes {
+                on_cpu: before.on_cpu + on_cpu_ms * 1_000_000,
+                waited: before.waited + waited_ms * 1_000_000,
+            };
+            let thread = Thread { state, stack: String::new(), times };
+            let own = thread.own_time(Duration::from_millis(1000), &before);
+            assert_eq!(own, Duration::from_millis(own_ms), "{state} {on_cpu_ms} {waited_ms}");
+        };
+        // Asleep all the time; asleep but for a wait; held by the kernel.
+        check('S', 0, 0, 1000);
+        check('S', 0, 900, 100);
+        check('D', 10, 0, 1000);
+        // Ready and never given a CPU; spinning; both by turns.
+        check('R', 0, 0, 0);
+        check('R', 1000, 0, 1000);
+        check('R', 300, 100, 300);
+    }
+}

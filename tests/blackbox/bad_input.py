@@ -22,6 +22,8 @@ from support.probe import Probe  # noqa: E402
 from support.suite import equal, refuses  # noqa: E402
 from support.wait import wait_until  # noqa: E402
 
+# What no other suite needs.
+MULTI_READ, THROTTLED_OP = 22, -127
 SESSIONLESS_MS = 2000
 SETTINGS = {
     "corral": {"sessions.sessionless_timeout_ms": SESSIONLESS_MS, "limits.reply_buffer_bytes_hard_max": 16 << 20},
@@ -291,6 +293,28 @@ def test_the_costliest_frames(context):
     client.create(context.path, acl=acl)
     equal(len(client.get_acl(context.path)[0]), len(acl))
     client.call(jute.SYNC, jute.string("/" + "a" * 1_000_000))
+
+
+def test_a_small_request_for_a_huge_answer(context):
+    """A multiRead of a few kilobytes that asks for gigabytes: refused before it is begun."""
+    if not context.is_corral:
+        return
+    client = context.client()
+    client.create(context.path, b"x" * 1_000_000)
+    body = jute.multi_body([(jute.GET_DATA, jute.read_body(context.path))] * 5000)
+    refuses(THROTTLED_OP, client.call, MULTI_READ, body)
+    equal(len(client.get(context.path)[0]), 1_000_000)
+
+
+def test_many_identities_and_a_long_acl(context):
+    """Every check of fifteen thousand has to look at every entry for every identity."""
+    client = context.client()
+    acl = [(31, "digest", f"u:{number:040}") for number in range(255)] + list(jute.OPEN_ACL)
+    client.create(context.path, acl=acl)
+    for number in range(14):
+        client.auth("digest", f"u{number}:p".encode())
+    results = client.multi(*[(jute.CHECK, jute.check_body(context.path))] * 15_000)
+    equal({error for _, error, _ in results}, {0})
 
 
 def check_growth(context):

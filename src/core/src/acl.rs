@@ -212,6 +212,18 @@ mod tests {
     }
 
     #[test]
+    fn a_list_has_a_limit_before_and_after_expansion() {
+        let me = [identity("digest", "a:h1"), identity("digest", "b:h2")];
+        let list =
+            |count: usize| -> Vec<AclEntry> { (0..count).map(|at| entry(1, "digest", &format!("u:{at}"))).collect() };
+        assert!(fix_up(&AclSpec::List(list(ENTRIES_MAX)), &me).is_ok());
+        assert_eq!(fix_up(&AclSpec::List(list(ENTRIES_MAX + 1)), &me), Err(ErrorCode::InvalidAcl));
+        let mut expanding = list(ENTRIES_MAX - 1);
+        expanding.push(entry(1, "auth", ""));
+        assert_eq!(fix_up(&AclSpec::List(expanding), &me), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
     fn granting_by_data() {
         let me = [identity("ip", "10.1.2.3"), identity("digest", "a:h1")];
         let check = |perms, scheme, id, wanted, want| {
