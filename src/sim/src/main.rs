@@ -1,4 +1,5 @@
-//! `corral-sim --seeds 0..1000 [--trace SEED]`: runs seeds, prints what they did, stops at the first that fails.
+//! `corral-sim --seeds 0..1000`: runs seeds, prints what they did, stops at the first that fails. `--replay` runs each seed
+//! twice and compares the traces; `--trace SEED` prints one.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -12,7 +13,8 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["--seeds", range] => range_of(range).map(run),
+        ["--seeds", range] => range_of(range).map(|seeds| run(seeds, false)),
+        ["--replay", range] => range_of(range).map(|seeds| run(seeds, true)),
         ["--trace", seed] => seed.parse().ok().map(trace),
         _ => None,
     };
@@ -20,7 +22,7 @@ fn main() -> ExitCode {
         Some(true) => ExitCode::SUCCESS,
         Some(false) => ExitCode::FAILURE,
         None => {
-            say("usage: corral-sim --seeds FROM..TO | --trace SEED");
+            say("usage: corral-sim --seeds FROM..TO | --replay FROM..TO | --trace SEED");
             ExitCode::from(2)
         }
     }
@@ -36,7 +38,7 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-fn run(seeds: Range<u64>) -> bool {
+fn run(seeds: Range<u64>, replay: bool) -> bool {
     let started = Instant::now();
     let mut total = Counts::default();
     let mut ran = 0_u64;
@@ -48,10 +50,15 @@ fn run(seeds: Range<u64>) -> bool {
             report(seed, &run_seed(seed, None, true), TRACE_LINES);
             return false;
         }
+        if replay && run_seed(seed, None, false).trace_hash != outcome.trace_hash {
+            say(&format!("seed {seed}, commit {}: FAILED: a second run took another course", commit()));
+            return false;
+        }
         total.add(&outcome.counts);
         ran += 1;
     }
-    say(&format!("{ran} seeds in {} ms", started.elapsed().as_millis()));
+    let how = if replay { " twice, each with one trace," } else { "" };
+    say(&format!("{ran} seeds{how} in {} ms", started.elapsed().as_millis()));
     say(&format!("{total:#?}"));
     true
 }
