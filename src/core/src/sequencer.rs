@@ -72,7 +72,6 @@ pub struct Sequencer {
     /// Set while this server leads: the zxid that the next command takes.
     next_zxid: Option<u64>,
     queue: VecDeque<Proposals>,
-    queued_bytes: usize,
     /// Batches proposed by this server and not yet committed, in log order.
     proposed: VecDeque<Batch>,
     index: u64,
@@ -93,7 +92,6 @@ impl Sequencer {
             expiry: Expiry::new(config.tick_ms),
             next_zxid: None,
             queue: VecDeque::new(),
-            queued_bytes: 0,
             proposed: VecDeque::new(),
             index,
             term,
@@ -138,7 +136,6 @@ impl Sequencer {
     pub fn follow(&mut self) {
         self.next_zxid = None;
         self.queue.clear();
-        self.queued_bytes = 0;
         self.proposed.clear();
     }
 
@@ -159,7 +156,6 @@ impl Sequencer {
                 self.expiry.heard_directly(now, session);
             }
         }
-        self.queued_bytes += proposals.bytes;
         self.queue.push_back(proposals);
     }
 
@@ -197,7 +193,6 @@ impl Sequencer {
             && let Some(mut proposals) = self.queue.pop_front()
         {
             bytes += proposals.bytes;
-            self.queued_bytes -= proposals.bytes;
             if batch.commands.is_empty() {
                 batch.identities = proposals.identities;
                 batch.commands = proposals.commands;

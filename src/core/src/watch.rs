@@ -141,7 +141,7 @@ impl WatchTable {
     pub fn fire(&mut self, kind: Kind, path: &str, hash: u64, hash_of: impl Fn(&str) -> u64, into: &mut Vec<ConnId>) {
         let before = into.len();
         let spent = table(&mut self.data, &mut self.child, kind).fire(path, hash, into);
-        self.total -= spent.entries;
+        self.total -= spent;
         for conn in into.iter().skip(before).copied().collect::<SmallVec<[ConnId; 8]>>() {
             self.forget(conn, path, (Mode::Standard as u8) << shift(kind));
         }
@@ -204,11 +204,6 @@ const fn table<'t>(data: &'t mut Table, child: &'t mut Table, kind: Kind) -> &'t
     }
 }
 
-/// How many (path, connection) entries went away.
-struct Spent {
-    entries: usize,
-}
-
 impl Table {
     fn find(&self, path: &str, hash: u64) -> Option<&Watched> {
         self.paths.find(hash, |watched| watched.hash == hash && *watched.path == *path)
@@ -251,11 +246,11 @@ impl Table {
         gone
     }
 
-    /// Appends those who hear of an event on exactly this path.
-    fn fire(&mut self, path: &str, hash: u64, into: &mut Vec<ConnId>) -> Spent {
+    /// Appends those who hear of an event on exactly this path; gives the number of entries that are used up.
+    fn fire(&mut self, path: &str, hash: u64, into: &mut Vec<ConnId>) -> usize {
         let Ok(mut entry) = self.paths.find_entry(hash, |watched| watched.hash == hash && *watched.path == *path)
         else {
-            return Spent { entries: 0 };
+            return 0;
         };
         let watchers = &mut entry.get_mut().watchers;
         let before = watchers.len();
@@ -268,7 +263,7 @@ impl Table {
         if watchers.is_empty() {
             entry.remove();
         }
-        Spent { entries }
+        entries
     }
 }
 
