@@ -75,6 +75,8 @@ pub(crate) struct ShardActor {
     gathering: RefCell<HashMap<ConnId, Gathering>>,
     /// The task that sends proposals, when there is nothing to send.
     pump: Cell<Option<Waker>>,
+    /// The task that goes on with subtree walks, when there is none.
+    walker: Cell<Option<Waker>>,
     syncs: RefCell<Vec<ConnId>>,
     draining: Cell<bool>,
     links: ShardLinks,
@@ -92,6 +94,7 @@ impl ShardActor {
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
             gathering: RefCell::new(HashMap::new()),
             pump: Cell::new(None),
+            walker: Cell::new(None),
             syncs: RefCell::new(Vec::new()),
             draining: Cell::new(false),
             links,
@@ -103,6 +106,7 @@ impl ShardActor {
     /// Serves until drained or until every sender to the mailbox is gone.
     pub(crate) async fn run(self: Rc<Self>, mailbox: flume::Receiver<ToShard>) {
         glommio::spawn_local(Rc::clone(&self).send_proposals()).detach();
+        glommio::spawn_local(Rc::clone(&self).walk()).detach();
         glommio::spawn_local(Rc::clone(&self).tick()).detach();
         while let Ok(first) = mailbox.recv_async().await {
             let piece = Turn::begin();
@@ -174,6 +178,30 @@ impl ShardActor {
             }
         }
         self.pass_on_proposals();
+        if self.shard.borrow().is_walking()
+            && let Some(waker) = self.walker.take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// Goes on with subtree walks, a piece at a time between everybody else's work.
+    async fn walk(self: Rc<Self>) {
+        loop {
+            poll_fn(|cx| {
+                if self.shard.borrow().is_walking() {
+                    return Poll::Ready(());
+                }
+                self.walker.set(Some(cx.waker().clone()));
+                Poll::Pending
+            })
+            .await;
+            let piece = Turn::begin();
+            let now = self.clock.now();
+            self.with(|shard, out| shard.walk_on(now, out));
+            self.turn.end(&piece);
+            self.turn.yield_now().await;
+        }
     }
 
     // ----- clients -----

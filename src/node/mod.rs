@@ -232,6 +232,7 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
             .filter(|digest| !digest.is_empty())
             .map(|text| Text::from(&**text)),
         skip_acl: security.skip_acl,
+        keeper_extensions: false,
         limits: ShardLimits {
             frame_bytes_max: limits.frame_bytes_max as usize,
             requests_per_conn_max: limits.requests_in_flight_per_connection_max as usize,

@@ -48,9 +48,14 @@ impl Turn {
     /// the pass is still owed waits for it too, so that nobody keeps the executor from it.
     pub(crate) async fn yield_if_over(&self) {
         if self.used.get() > self.budget {
-            Timer::new(PASS).await;
-            self.used.set(Duration::ZERO);
+            self.yield_now().await;
         }
+    }
+
+    /// Lets everybody else have a go, whatever time is left in the turn.
+    pub(crate) async fn yield_now(&self) {
+        Timer::new(PASS).await;
+        self.used.set(Duration::ZERO);
     }
 
     /// Whether there was work since the last call.

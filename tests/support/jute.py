@@ -9,7 +9,9 @@ from collections import namedtuple
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN, SYNC = range(1, 10)
 PING, GET_CHILDREN2, CHECK, MULTI, CREATE2 = 11, 12, 13, 14, 15
-AUTH, SET_WATCHES, CLOSE = 100, 101, -11
+CHECK_WATCHES, REMOVE_WATCHES = 17, 18
+AUTH, SET_WATCHES, SASL, GET_EPHEMERALS, COUNT_DESCENDANTS, SET_WATCHES2, ADD_WATCH = range(100, 107)
+CLOSE = -11
 
 PERSISTENT, EPHEMERAL, SEQUENTIAL, EPHEMERAL_SEQUENTIAL = range(4)
 EVENT_XID, PING_XID, AUTH_XID, SET_WATCHES_XID = -1, -2, -4, -8
@@ -19,6 +21,7 @@ OK = 0
 RUNTIME_INCONSISTENCY, MARSHALLING_ERROR, UNIMPLEMENTED, BAD_ARGUMENTS = -2, -5, -6, -8
 NO_NODE, NO_AUTH, BAD_VERSION, NO_CHILDREN_FOR_EPHEMERALS = -101, -102, -103, -108
 NODE_EXISTS, NOT_EMPTY, SESSION_EXPIRED, INVALID_ACL, AUTH_FAILED = -110, -111, -112, -114, -115
+NO_WATCHER = -121
 
 READ, WRITE, CREATE_PERM, DELETE_PERM, ADMIN, ALL = 1, 2, 4, 8, 16, 31
 OPEN_ACL = ((ALL, "world", "anyone"),)
@@ -103,6 +106,10 @@ def check_body(path, version=-1):
 
 def set_watches_body(zxid, data=(), exist=(), child=()):
     return int64(zxid) + strings(data) + strings(exist) + strings(child)
+
+
+def set_watches2_body(zxid, data=(), exist=(), child=(), persistent=(), recursive=()):
+    return set_watches_body(zxid, data, exist, child) + strings(persistent) + strings(recursive)
 
 
 def multi_body(operations):

@@ -60,6 +60,8 @@ pub enum Outcome {
         session: SessionId,
         timeout_ms: i32,
         password: [u8; 16],
+        /// What the session owns at this zxid, sorted.
+        ephemerals: Vec<Text>,
     },
     /// Unknown session, wrong password or table full: the client is told that its session is expired.
     SessionRefused,

@@ -4,6 +4,7 @@
 
 use crate::command::Identity;
 use crate::ids::{ConnId, Millis, SessionId};
+use crate::walk::Walk;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -101,6 +102,8 @@ pub(crate) enum Pending {
     Connect { at: Millis },
     /// Waits for the requests before it; the whole frame.
     Parked { frame: Box<[u8]>, at: Millis },
+    /// A read of a whole subtree: not begun, or under way when it is the first of all.
+    Walk { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Walk>>, at: Millis },
     /// A sync on its way to the leader and back; `path` is echoed.
     Sync { xid: i32, path: Box<[u8]>, done: bool, at: Millis },
 }
@@ -134,9 +137,14 @@ pub(crate) struct Conn {
     pub(crate) output: Vec<u8>,
     /// How much of `output` the socket has taken.
     pub(crate) sent: usize,
+    /// How much of the unsent output is one read's reply, larger than what may otherwise wait: the tree's size is no fault
+    /// of its reader.
+    pub(crate) allowance: usize,
     pub(crate) pending: VecDeque<Pending>,
+    /// How many of `pending` are proposed and will be answered by a committed batch.
+    pub(crate) proposed: usize,
     pub(crate) parked_bytes: usize,
-    /// Nothing more is taken before the answer to a sync, or ever after a closeSession.
+    /// Nothing more is taken before the answer to a sync or a walk, or ever after a closeSession.
     pub(crate) barred: bool,
     /// Not to be read from until what holds it back has gone.
     pub(crate) stalled: bool,
@@ -171,7 +179,9 @@ impl Conn {
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
+            allowance: 0,
             pending: VecDeque::new(),
+            proposed: 0,
             parked_bytes: 0,
             barred: false,
             stalled: false,

@@ -117,7 +117,8 @@ impl StateMachine {
                     known.owner = origin;
                     known.timeout_ms = timeout_ms;
                     applied.session = Some(SessionChange::Attached(session));
-                    applied.outcome = Outcome::SessionAttached { session, timeout_ms, password };
+                    let ephemerals = known.ephemerals.iter().cloned().collect();
+                    applied.outcome = Outcome::SessionAttached { session, timeout_ms, password, ephemerals };
                 }
             }
             CommandKind::CloseSession => {

@@ -29,5 +29,6 @@ pub mod session;
 pub mod shard;
 pub mod shared;
 pub mod view;
+mod walk;
 pub mod watch;
 pub mod znode;

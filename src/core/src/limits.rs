@@ -8,11 +8,14 @@ pub struct ShardLimits {
     pub frame_bytes_max: usize,
     /// Requests of one connection that may be unanswered before it is read no further.
     pub requests_per_conn_max: usize,
+    /// Requests of one connection that may wait parked before it is read no further. Those with a write behind them are
+    /// all answered at once, whatever the size of their replies.
+    pub parked_per_conn_max: usize,
     /// Bytes of parked requests of one connection before it is read no further.
     pub parked_bytes_max: usize,
     /// Unsent bytes of replies before a connection's requests are read no further.
     pub reply_bytes_soft: usize,
-    /// Unsent bytes at which a connection that does not read is ended.
+    /// Unsent bytes at which a connection that does not read its events is ended. One read's reply may be larger.
     pub reply_bytes_hard: usize,
     /// Bytes of commands that a shard may have on their way before its connections are read no further.
     pub in_flight_bytes_max: usize,
@@ -29,6 +32,7 @@ impl Default for ShardLimits {
         Self {
             frame_bytes_max: corral_wire::limits::FRAME_MAX_DEFAULT,
             requests_per_conn_max: 1000,
+            parked_per_conn_max: 128,
             parked_bytes_max: 4 << 20,
             reply_bytes_soft: 1 << 20,
             reply_bytes_hard: 64 << 20,

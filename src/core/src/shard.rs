@@ -10,6 +10,7 @@ mod greeting;
 mod input;
 mod outcomes;
 mod requests;
+mod walks;
 
 use crate::acl;
 use crate::change::AppliedBatch;
@@ -23,7 +24,7 @@ use crate::report::Statistics;
 use crate::shared::Text;
 use crate::view::View;
 use crate::watch::WatchTable;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -50,6 +51,8 @@ pub struct ShardConfig {
     /// `user:hash` of the super user, if there is one.
     pub super_digest: Option<Text>,
     pub skip_acl: bool,
+    /// Whether ClickHouse Keeper's operations are served.
+    pub keeper_extensions: bool,
     pub limits: ShardLimits,
 }
 
@@ -96,6 +99,8 @@ pub struct Shard {
     pub(crate) watches: WatchTable,
     pub(crate) conns: Conns,
     sessions: HashMap<SessionId, ConnId, Xxh3DefaultBuilder>,
+    /// Ephemerals of the sessions that are here, of those that have any.
+    ephemerals: HashMap<SessionId, BTreeSet<Text>, Xxh3DefaultBuilder>,
     /// Living sessions of the whole server, here or not.
     pub(crate) sessions_alive: u64,
     proposals: Proposals,
@@ -107,6 +112,8 @@ pub struct Shard {
     /// Stalled because too much is in flight from this shard.
     held_back: Vec<ConnId>,
     draining: bool,
+    /// Connections whose subtree walk goes on, in turn.
+    walking: VecDeque<ConnId>,
     heard: Vec<ConnId>,
     /// Sessions heard from since the last report on connections that have ended.
     heard_and_ended: Vec<(SessionId, Millis)>,
@@ -129,6 +136,7 @@ impl Shard {
             watches,
             conns: Conns::default(),
             sessions: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
+            ephemerals: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             sessions_alive,
             proposals: Proposals::default(),
             turn: 1,
@@ -136,6 +144,7 @@ impl Shard {
             in_flight_bytes: 0,
             held_back: Vec::new(),
             draining: false,
+            walking: VecDeque::new(),
             heard: Vec::new(),
             heard_and_ended: Vec::new(),
             reported_at: now,
@@ -197,11 +206,11 @@ impl Shard {
         conn.sent += count;
         assert!(conn.sent <= conn.output.len(), "no more was sent than there was");
         if conn.unsent() == 0 {
-            conn.sent = 0;
+            (conn.sent, conn.allowance) = (0, 0);
             conn.announced = false;
             self.buffers.take_back(&mut conn.output);
         }
-        let verdict = self.resume(now, &mut conn, out);
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
         self.settle(now, conn, verdict, out);
     }
 
@@ -232,6 +241,7 @@ impl Shard {
         for txn in &batch.txns {
             for change in &txn.changes {
                 self.notify(now, txn.zxid, change, out);
+                self.note_ephemeral(change);
                 self.view.apply(change);
             }
             self.view.set_zxid(txn.zxid);

@@ -150,21 +150,23 @@ impl WatchTable {
         }
     }
 
+    /// Adds those who watch the path or an ancestor of it recursively; afterwards each connection stands there once.
     fn fire_recursive(&self, path: &str, hash_of: impl Fn(&str) -> u64, before: usize, into: &mut Vec<ConnId>) {
+        let exact = into.len();
         let mut at = path;
         loop {
             if let Some(watched) = self.data.find(at, hash_of(at)) {
-                for watcher in &watched.watchers {
-                    let told = into.iter().skip(before).any(|conn| *conn == watcher.conn);
-                    if watcher.modes & Mode::PersistentRecursive as u8 != 0 && !told {
-                        into.push(watcher.conn);
-                    }
-                }
+                let recursive = |watcher: &&Watcher| watcher.modes & Mode::PersistentRecursive as u8 != 0;
+                into.extend(watched.watchers.iter().filter(recursive).map(|watcher| watcher.conn));
             }
             if at == "/" {
-                return;
+                break;
             }
             at = crate::path::parent(at);
+        }
+        if into.len() > exact {
+            into[before..].sort_unstable();
+            into.dedup();
         }
     }
 

@@ -66,6 +66,7 @@ impl Shard {
             || conn.barred
             || conn.phase == Phase::Connecting
             || conn.pending.len() >= limits.requests_per_conn_max
+            || conn.pending.len() - conn.proposed >= limits.parked_per_conn_max
             || conn.parked_bytes >= limits.parked_bytes_max
             || conn.unsent() >= limits.reply_bytes_soft
     }
@@ -91,9 +92,6 @@ impl Shard {
 
     /// Puts a connection back after it was worked on, or ends it.
     pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Verdict, out: &mut Outputs) {
-        if conn.unsent() > self.config.limits.reply_bytes_hard {
-            return self.end(&conn, Close::SlowReader, out);
-        }
         if let Err(why) = verdict {
             conn.close_after_flush(now, why);
         }
@@ -111,9 +109,7 @@ impl Shard {
     pub(super) fn end(&mut self, conn: &Conn, why: Close, out: &mut Outputs) {
         let hasher = self.view.hasher();
         self.watches.drop_conn(conn.id, |path| hasher.hash(path));
-        if self.sessions.get(&conn.session) == Some(&conn.id) {
-            self.sessions.remove(&conn.session);
-        }
+        self.unbind(conn);
         if conn.heard_noted && conn.session != SessionId(0) {
             self.heard_and_ended.push((conn.session, conn.heard));
         }
@@ -125,7 +121,9 @@ impl Shard {
     /// lie unread.
     pub(super) fn excuse_those_who_wait(&mut self, now: Millis) {
         let draining = self.draining;
-        for conn in self.conns.iter_mut().filter(|conn| draining || (conn.stalled && !conn.pending.is_empty())) {
+        let unread = self.config.limits.reply_bytes_soft;
+        let waits = |conn: &&mut Conn| conn.stalled && !conn.pending.is_empty() && conn.unsent() < unread;
+        for conn in self.conns.iter_mut().filter(|conn| draining || waits(conn)) {
             conn.heard = now;
             if !mem::replace(&mut conn.heard_noted, true) {
                 self.heard.push(conn.id);

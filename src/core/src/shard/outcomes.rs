@@ -2,11 +2,12 @@
 //! moved or ended.
 
 use super::{Outputs, Shard, Verdict};
-use crate::change::{AppliedTxn, OpResult, Outcome, SessionChange};
+use crate::change::{AppliedTxn, Change, OpResult, Outcome, SessionChange};
 use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis};
 use crate::reply;
+use crate::znode::Owner;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -30,6 +31,7 @@ impl Shard {
     /// The oldest unanswered request of the connection is the one this transaction belongs to: both are in order.
     pub(super) fn answer_first(&mut self, now: Millis, conn: &mut Conn, txn: &AppliedTxn) -> Verdict {
         self.buffers.lend(&mut conn.output);
+        conn.proposed -= 1;
         match conn.pending.pop_front() {
             Some(Pending::Write { xid, op, at }) => {
                 if matches!(txn.outcome, Outcome::Op(OpResult::Error(ErrorCode::SessionMoved))) || moved(&txn.outcome) {
@@ -50,7 +52,12 @@ impl Shard {
     pub(super) fn connected(&mut self, conn: &mut Conn, outcome: &Outcome) -> Verdict {
         match outcome {
             Outcome::SessionCreated { session, timeout_ms, password }
-            | Outcome::SessionAttached { session, timeout_ms, password } => {
+            | Outcome::SessionAttached { session, timeout_ms, password, .. } => {
+                if let Outcome::SessionAttached { ephemerals, .. } = outcome
+                    && !ephemerals.is_empty()
+                {
+                    self.ephemerals.insert(*session, ephemerals.iter().cloned().collect());
+                }
                 conn.phase = Phase::Live;
                 conn.session = *session;
                 conn.timeout_ms = *timeout_ms;
@@ -65,14 +72,21 @@ impl Shard {
         }
     }
 
-    /// Serves what waited for the requests before it, up to the next one that still waits itself.
+    /// Serves what waited for the requests before it, up to the next one that still waits itself. A client that has enough
+    /// to read gets the rest later, unless writes are behind it: a read must not see what comes after it.
     pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Verdict {
-        while matches!(conn.pending.front(), Some(Pending::Parked { .. } | Pending::Sync { done: true, .. })) {
+        while matches!(
+            conn.pending.front(),
+            Some(Pending::Parked { .. } | Pending::Sync { done: true, .. } | Pending::Walk { begun: None, .. })
+        ) && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_bytes_soft)
+            && !conn.is_closing()
+        {
             match conn.pending.pop_front() {
                 Some(Pending::Parked { frame, at }) => {
                     conn.parked_bytes -= frame.len();
                     self.serve(now, conn, &frame, at)?;
                 }
+                Some(Pending::Walk { xid, op, record, at, .. }) => self.begin_walk(now, conn, xid, op, record, at),
                 Some(Pending::Sync { xid, path, at, .. }) => {
                     self.buffers.lend(&mut conn.output);
                     let zxid = self.view.zxid().wire();
@@ -86,6 +100,39 @@ impl Shard {
             }
         }
         Ok(())
+    }
+
+    /// Keeps the lists of ephemerals of the sessions that are here; called before the change reaches the view.
+    pub(super) fn note_ephemeral(&mut self, change: &Change) {
+        match change {
+            Change::Created { at, node, .. } => {
+                if let Owner::Session(session) = Owner::from_bits(node.stat.owner)
+                    && self.sessions.contains_key(&session)
+                {
+                    self.ephemerals.entry(session).or_default().insert(at.path.clone());
+                }
+            }
+            Change::Deleted { at, .. } if !self.ephemerals.is_empty() => {
+                let owner = self.view.get_hashed(&at.path, at.hash).map(|node| Owner::from_bits(node.stat().owner));
+                if let Some(Owner::Session(session)) = owner
+                    && let Some(list) = self.ephemerals.get_mut(&session)
+                {
+                    list.remove(&at.path);
+                    if list.is_empty() {
+                        self.ephemerals.remove(&session);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The session has no connection here any more, if it was this one's.
+    pub(super) fn unbind(&mut self, conn: &Conn) {
+        if self.sessions.get(&conn.session) == Some(&conn.id) {
+            self.sessions.remove(&conn.session);
+            self.ephemerals.remove(&conn.session);
+        }
     }
 
     pub(super) fn session_changed(
@@ -115,16 +162,17 @@ impl Shard {
 
     /// Ends a connection whose session went elsewhere: what is queued for it may still leave.
     pub(super) fn end_now(&mut self, now: Millis, mut conn: Box<Conn>, why: Close, out: &mut Outputs) {
-        if self.sessions.get(&conn.session) == Some(&conn.id) {
-            self.sessions.remove(&conn.session);
-        }
+        self.unbind(&conn);
         conn.close_after_flush(now, why);
         self.settle(now, conn, Ok(()), out);
     }
 
-    /// Appends an event to a connection's output, unless it may not see the node.
+    /// Appends an event to a connection's output. One that does not read, so that events pile up, is ended.
     pub(crate) fn deliver(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
+        if conn.unsent() > self.config.limits.reply_bytes_hard.saturating_add(conn.allowance) {
+            return self.end(&conn, Close::SlowReader, out);
+        }
         if !conn.is_closing() {
             self.buffers.lend(&mut conn.output);
             conn.output.extend_from_slice(&self.event);

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use corral_wire::consts::{XID_PING, ZXID_UNNUMBERED};
 use corral_wire::op::Kind as OpKind;
-use corral_wire::records::{AuthPacket, ReplyHeader, RequestHeader, SyncRequest};
+use corral_wire::records::{AuthPacket, GetSaslRequest, ReplyHeader, RequestHeader, SetSaslResponse, SyncRequest};
 use corral_wire::{ErrorCode, OpCode, Reader};
 
 impl Shard {
@@ -25,6 +25,9 @@ impl Shard {
         match op.map(OpCode::kind) {
             Some(OpKind::Connection) if op == Some(OpCode::Auth) => {
                 return self.authenticate(now, conn, header.xid, &mut reader);
+            }
+            Some(OpKind::Connection) if op == Some(OpCode::Sasl) => {
+                return self.refuse_sasl(now, conn, header.xid, &mut reader);
             }
             Some(OpKind::Write) => {
                 let op = op.expect("has a kind");
@@ -44,6 +47,12 @@ impl Shard {
                     out.syncs.push(conn.id);
                     return Ok(());
                 }
+            }
+            Some(_) if op.is_some_and(|op| self.walks(op)) => {
+                let (xid, op, record) = (header.xid, op.expect("has a kind"), reader.rest().into());
+                conn.barred = true;
+                conn.pending.push_back(Pending::Walk { xid, op, record, begun: None, at: now });
+                return self.catch_up(now, conn);
             }
             _ => {}
         }
@@ -65,6 +74,7 @@ impl Shard {
         let origin = Some(self.origin(conn.id));
         self.proposals.bytes += bytes;
         self.proposals.commands.push(Command { origin, session: conn.session, identities: conn.identity_slot.1, kind });
+        conn.proposed += 1;
         self.in_flight.push_back(bytes);
         self.in_flight_bytes += bytes;
     }
@@ -94,6 +104,20 @@ impl Shard {
             self.add_identity(conn, identity)?;
         }
         reply::done(&mut conn.output, xid, Zxid(0));
+        self.count_reply(conn, now, now);
+        Ok(())
+    }
+
+    /// No mechanism is configured: the exchange ends at once, without an identity and without an error, as ZooKeeper ends
+    /// it. A null token closes the connection there too.
+    fn refuse_sasl(&mut self, now: Millis, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
+        let request = GetSaslRequest::decode(reader).map_err(|_| Close::Malformed)?;
+        request.token.ok_or(Close::Malformed)?;
+        self.buffers.lend(&mut conn.output);
+        reply::frame(&mut conn.output, |writer| {
+            ReplyHeader::ok(xid, 0).encode(writer);
+            SetSaslResponse { token: None }.encode(writer);
+        });
         self.count_reply(conn, now, now);
         Ok(())
     }
@@ -138,14 +162,17 @@ impl Shard {
                     Ok(())
                 }
             },
-            Some(op) if op.kind() == OpKind::Read => {
-                let Self { view, watches, config, .. } = self;
+            Some(op)
+                if op.kind() == OpKind::Read || (op.kind() == OpKind::Extension && self.config.keeper_extensions) =>
+            {
+                let Self { view, watches, config, ephemerals, .. } = self;
                 let identities = conn.identities.as_slice();
                 let mut context = ReadContext {
                     view,
                     watches,
                     conn: conn.id,
                     identities,
+                    ephemerals: ephemerals.get(&conn.session),
                     skip_acl: config.skip_acl,
                     reply_bytes_max: config.limits.reply_bytes_hard,
                 };
@@ -154,6 +181,10 @@ impl Shard {
             _ => Err(NotServed),
         };
         self.count_reply(conn, now, at);
+        let unsent = conn.unsent();
+        if unsent > self.config.limits.reply_bytes_soft {
+            conn.allowance = unsent;
+        }
         served.map_err(|NotServed| {
             let refusal = ReplyHeader::error(header.xid, ZXID_UNNUMBERED, ErrorCode::Unimplemented);
             reply::frame(&mut conn.output, |writer| refusal.encode(writer));

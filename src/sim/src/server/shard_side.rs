@@ -71,6 +71,9 @@ impl World {
         loop {
             let now = self.clock();
             let Some(side) = self.side(shard) else { return Ok(()) };
+            while side.shard.is_walking() {
+                side.shard.walk_on(now, &mut side.out);
+            }
             let out = std::mem::take(&mut side.out);
             if out.is_empty() {
                 break;

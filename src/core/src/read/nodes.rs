@@ -1,0 +1,116 @@
+//! Reads of one znode: its data, Stat, children, ACL.
+
+use super::{Failed, ReadContext, undecodable};
+use crate::acl::{self, READ};
+use crate::watch::Kind;
+use alloc::format;
+use alloc::vec::Vec;
+use core::ops::Bound;
+use corral_wire::records::{
+    Acl, ClientInfo, ExistsRequest, GetAclRequest, GetChildrenRequest, GetDataRequest, GetEphemeralsRequest,
+};
+use corral_wire::vector::{ChildrenEncoder, VectorEncoder};
+use corral_wire::{ErrorCode, Reader};
+
+impl ReadContext<'_> {
+    pub(super) fn get_data(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let request = GetDataRequest::decode(reader).map_err(undecodable)?;
+        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let hash = self.view.hasher().hash(path);
+        let node = self.readable(path, hash, READ)?;
+        self.reply(out, xid, |writer| {
+            writer.buffer(node.data());
+            node.wire_stat().encode(writer);
+        });
+        self.watch(Kind::Data, path, hash, request.watch)
+    }
+
+    pub(super) fn exists(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let request = ExistsRequest::decode(reader).map_err(undecodable)?;
+        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        if path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let hash = self.view.hasher().hash(path);
+        match self.readable(path, hash, READ) {
+            Ok(node) => self.reply(out, xid, |writer| node.wire_stat().encode(writer)),
+            Err(ErrorCode::NoNode) => {
+                self.watch(Kind::Data, path, hash, request.watch)?;
+                return Err(ErrorCode::NoNode);
+            }
+            Err(code) => return Err(code),
+        }
+        self.watch(Kind::Data, path, hash, request.watch)
+    }
+
+    pub(super) fn get_children(
+        &mut self,
+        out: &mut Vec<u8>,
+        xid: i32,
+        reader: &mut Reader<'_>,
+        stat: bool,
+    ) -> Result<(), Failed> {
+        let request = GetChildrenRequest::decode(reader).map_err(undecodable)?;
+        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let hash = self.view.hasher().hash(path);
+        let node = self.readable(path, hash, READ)?;
+        self.reply(out, xid, |writer| {
+            let mut names = ChildrenEncoder::new(writer);
+            for name in self.view.children(path).into_iter().flatten() {
+                names.push(name);
+            }
+            names.finish();
+            if stat {
+                node.wire_stat().encode(writer);
+            }
+        });
+        self.watch(Kind::Child, path, hash, request.watch)
+    }
+
+    pub(super) fn get_acl(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let request = GetAclRequest::decode(reader).map_err(undecodable)?;
+        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let node = self.readable(path, self.view.hasher().hash(path), READ | acl::ADMIN)?;
+        let full = self.allows(&node, acl::ADMIN);
+        self.reply(out, xid, |writer| {
+            let mut list = VectorEncoder::new(writer);
+            for (perms, scheme, id) in node.acl().iter() {
+                if full {
+                    list.push(&Acl { perms, scheme: Some(scheme), id: Some(id) });
+                } else {
+                    let (kept, mark) = acl::redact(scheme, id);
+                    list.push(&Acl { perms, scheme: Some(scheme), id: Some(&format!("{kept}{mark}")) });
+                }
+            }
+            list.finish();
+            node.wire_stat().encode(writer);
+        });
+        Ok(())
+    }
+
+    pub(super) fn who_am_i(&self, out: &mut Vec<u8>, xid: i32) {
+        self.reply(out, xid, |writer| {
+            let mut list = VectorEncoder::new(writer);
+            for identity in self.identities {
+                list.push(&ClientInfo { auth_scheme: Some(&identity.scheme), user: Some(acl::user_name(identity)) });
+            }
+            list.finish();
+        });
+    }
+
+    /// The session's own ephemerals; the prefix is plain text, so `/a` finds `/ab` too.
+    pub(super) fn get_ephemerals(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let request = GetEphemeralsRequest::decode(reader).map_err(undecodable)?;
+        let prefix = request.prefix_path.filter(|prefix| !prefix.trim().is_empty()).unwrap_or("/");
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let paths = self.ephemerals.into_iter().flat_map(|all| all.range::<str, _>(from));
+        self.reply(out, xid, |writer| {
+            let mut list = VectorEncoder::new(writer);
+            for path in paths.take_while(|path| path.starts_with(prefix)) {
+                list.push(&Some(&**path));
+            }
+            list.finish();
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Watches asked for by themselves: set again after a reconnect, added, looked for, taken back (protocol chapter 14).
+
+use super::{Failed, ReadContext, undecodable};
+use crate::ids::Zxid;
+use crate::reply;
+use crate::view::NodeRef;
+use crate::watch::{Kind, Mode};
+use alloc::vec::Vec;
+use corral_wire::consts::{AddWatchMode, EventType, WatcherType};
+use corral_wire::records::{
+    AddWatchRequest, CheckWatchesRequest, ErrorResponse, RemoveWatchesRequest, SetWatches, SetWatches2,
+};
+use corral_wire::vector::Strings;
+use corral_wire::{ErrorCode, Reader};
+
+/// Where a persistent watch stands; one that is recursive stands in the data table alone.
+const PERSISTENT: &[(Kind, Mode)] = &[(Kind::Data, Mode::Persistent), (Kind::Child, Mode::Persistent)];
+const RECURSIVE: &[(Kind, Mode)] = &[(Kind::Data, Mode::PersistentRecursive)];
+
+impl ReadContext<'_> {
+    pub(super) fn set_watches(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let SetWatches { relative_zxid, data_watches, exist_watches, child_watches } =
+            SetWatches::decode(reader).map_err(undecodable)?;
+        let done = self.catch_up_all(out, relative_zxid, [data_watches, exist_watches, child_watches]);
+        self.finish(out, xid, done)
+    }
+
+    pub(super) fn set_watches2(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let request = SetWatches2::decode(reader).map_err(undecodable)?;
+        let (Some(persistent), Some(recursive)) = (request.persistent_watches, request.persistent_recursive_watches)
+        else {
+            return Err(ErrorCode::MarshallingError);
+        };
+        let lists = [request.data_watches, request.exist_watches, request.child_watches];
+        let done = self.catch_up_all(out, request.relative_zxid, lists).and_then(|()| {
+            let persistent = persistent.iter().flatten().map(|path| (path, PERSISTENT));
+            let recursive = recursive.iter().flatten().map(|path| (path, RECURSIVE));
+            persistent.chain(recursive).try_for_each(|(path, places)| self.register(path, places))
+        });
+        self.finish(out, xid, done)
+    }
+
+    /// The reply behind the events: those have been told, whatever became of the rest.
+    fn finish(&self, out: &mut Vec<u8>, xid: i32, done: Result<(), Failed>) -> Result<(), Failed> {
+        match done {
+            Ok(()) => reply::done(out, xid, self.zxid()),
+            Err(code) => reply::error(out, xid, self.zxid(), code),
+        }
+        Ok(())
+    }
+
+    /// Registers a reconnecting client's one-shot watches (data, exists, child), or tells at once what changed meanwhile.
+    fn catch_up_all(
+        &mut self,
+        out: &mut Vec<u8>,
+        relative_zxid: i64,
+        lists: [Option<Strings<'_>>; 3],
+    ) -> Result<(), Failed> {
+        let [Some(data), Some(exist), Some(child)] = lists else { return Err(ErrorCode::MarshallingError) };
+        let seen = Zxid::from_wire(relative_zxid.max(0));
+        for path in data.iter().flatten() {
+            let changed = |node: &NodeRef<'_>| (node.stat().mzxid > seen).then_some(EventType::NodeDataChanged);
+            self.catch_up(out, Kind::Data, path, Some(EventType::NodeDeleted), changed)?;
+        }
+        for path in exist.iter().flatten() {
+            self.catch_up(out, Kind::Data, path, None, |_| Some(EventType::NodeCreated))?;
+        }
+        for path in child.iter().flatten() {
+            let changed = |node: &NodeRef<'_>| (node.stat().pzxid > seen).then_some(EventType::NodeChildrenChanged);
+            self.catch_up(out, Kind::Child, path, Some(EventType::NodeDeleted), changed)?;
+        }
+        Ok(())
+    }
+
+    fn catch_up(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: Kind,
+        path: &str,
+        if_missing: Option<EventType>,
+        if_present: impl FnOnce(&NodeRef<'_>) -> Option<EventType>,
+    ) -> Result<(), Failed> {
+        let hash = self.view.hasher().hash(path);
+        let missed = match self.view.get_hashed(path, hash) {
+            None => if_missing,
+            Some(node) => if_present(&node),
+        };
+        match missed {
+            Some(event) => reply::event(out, -1, event, path),
+            None => self.watch(kind, path, hash, true)?,
+        }
+        Ok(())
+    }
+
+    /// Any path may be watched; whether its events may be seen is decided when they happen.
+    pub(super) fn add_watch(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let request = AddWatchRequest::decode(reader).map_err(undecodable)?;
+        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let places = match AddWatchMode::from_i32(request.mode).ok_or(ErrorCode::MarshallingError)? {
+            AddWatchMode::Persistent => PERSISTENT,
+            AddWatchMode::PersistentRecursive => RECURSIVE,
+        };
+        self.register(path, places)?;
+        self.reply(out, xid, |writer| ErrorResponse { err: 0 }.encode(writer));
+        Ok(())
+    }
+
+    fn register(&mut self, path: &str, places: &[(Kind, Mode)]) -> Result<(), Failed> {
+        let hash = self.view.hasher().hash(path);
+        for (kind, mode) in places {
+            self.watches.add(*kind, self.conn, path, hash, *mode).map_err(|_| ErrorCode::ThrottledOp)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_watches(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let request = CheckWatchesRequest::decode(reader).map_err(undecodable)?;
+        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let mut places = places_of(request.watcher_type)?.iter();
+        if !places.any(|(kind, mode)| self.watches.holds(*kind, self.conn, path, *mode)) {
+            return Err(ErrorCode::NoWatcher);
+        }
+        reply::done(out, xid, self.zxid());
+        Ok(())
+    }
+
+    pub(super) fn remove_watches(
+        &mut self,
+        out: &mut Vec<u8>,
+        xid: i32,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Failed> {
+        let request = RemoveWatchesRequest::decode(reader).map_err(undecodable)?;
+        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let hash = self.view.hasher().hash(path);
+        let mut removed = false;
+        for (kind, mode) in places_of(request.watcher_type)? {
+            removed |= self.watches.remove(*kind, self.conn, path, hash, *mode);
+        }
+        if !removed {
+            return Err(ErrorCode::NoWatcher);
+        }
+        reply::done(out, xid, self.zxid());
+        Ok(())
+    }
+}
+
+/// Where checkWatches and removeWatches look for a type of watch (protocol chapter 14.5).
+fn places_of(watcher_type: i32) -> Result<&'static [(Kind, Mode)], Failed> {
+    Ok(match WatcherType::from_i32(watcher_type).ok_or(ErrorCode::MarshallingError)? {
+        WatcherType::Children => &[(Kind::Child, Mode::Standard)],
+        WatcherType::Data => &[(Kind::Data, Mode::Standard)],
+        WatcherType::Persistent => PERSISTENT,
+        WatcherType::PersistentRecursive => RECURSIVE,
+        WatcherType::Any => &[
+            (Kind::Data, Mode::Standard),
+            (Kind::Child, Mode::Standard),
+            (Kind::Data, Mode::Persistent),
+            (Kind::Child, Mode::Persistent),
+            (Kind::Data, Mode::PersistentRecursive),
+        ],
+    })
+}

@@ -1,0 +1,230 @@
+//! Reads that visit a whole subtree, in pieces: a core serves its other clients in between.
+//!
+//! Between two pieces the tree may change. A znode that exists all the while is visited exactly once; of one created or
+//! deleted meanwhile either answer may be given, as ZooKeeper's own walk over its concurrent table does.
+
+use crate::acl::{READ, grants};
+use crate::command::Identity;
+use crate::ids::Zxid;
+use crate::reply;
+use crate::view::{NodeRef, View};
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use corral_wire::records::{
+    GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, ListRecursiveRequest, ReplyHeader,
+};
+use corral_wire::{ErrorCode, OpCode, Reader, Writer};
+
+/// Who walks, and what is there.
+pub(crate) struct WalkContext<'s> {
+    pub(crate) view: &'s View,
+    pub(crate) identities: &'s [Identity],
+    pub(crate) skip_acl: bool,
+    /// A list that outgrows this is refused.
+    pub(crate) reply_bytes_max: usize,
+}
+
+/// The children of one znode that have yet to be visited.
+#[derive(Debug)]
+struct Level {
+    parent: String,
+    /// The names, each followed by a NUL, which no name contains.
+    names: String,
+    at: usize,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    /// getAllChildrenNumber.
+    Count,
+    /// listRecursive: no more than this many paths, encoded one after the other.
+    List { max: u32, paths: Vec<u8> },
+}
+
+/// A walk under way.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    levels: VecDeque<Level>,
+    visited: u32,
+    wanted: Wanted,
+}
+
+/// Znodes visited in one piece: some hundred microseconds.
+pub(crate) const PIECE: usize = 1000;
+
+/// Whether an operation is answered by a walk.
+pub(crate) const fn is_walk(op: OpCode) -> bool {
+    matches!(op, OpCode::GetAllChildrenNumber | OpCode::ListRecursive)
+}
+
+impl Walk {
+    /// Starts the walk a request asks for.
+    ///
+    /// # Errors
+    /// What the client is told instead: MARSHALLINGERROR, NONODE, NOAUTH.
+    pub(crate) fn start(context: &WalkContext<'_>, op: OpCode, reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
+        let (path, wanted) = if op == OpCode::ListRecursive {
+            let request = ListRecursiveRequest::decode(reader).map_err(|_| ErrorCode::MarshallingError)?;
+            (request.path, Wanted::List { max: request.children_nodes_limit, paths: Vec::new() })
+        } else {
+            let request = GetAllChildrenNumberRequest::decode(reader).map_err(|_| ErrorCode::MarshallingError)?;
+            (request.path, Wanted::Count)
+        };
+        let path = path.ok_or(ErrorCode::MarshallingError)?;
+        let node = context.view.get(path).ok_or(ErrorCode::NoNode)?;
+        if !context.may_read(&node) {
+            return Err(ErrorCode::NoAuth);
+        }
+        let mut walk = Self { levels: VecDeque::new(), visited: 0, wanted };
+        if path == "/" && matches!(walk.wanted, Wanted::Count) {
+            walk.visited = u32::try_from(context.view.node_count().saturating_sub(1)).unwrap_or(u32::MAX);
+        } else {
+            walk.enter(context.view, path);
+        }
+        Ok(walk)
+    }
+
+    fn enter(&mut self, view: &View, parent: &str) {
+        let mut names = String::new();
+        for name in view.children(parent).into_iter().flatten() {
+            names.push_str(name);
+            names.push('\0');
+        }
+        if !names.is_empty() {
+            self.levels.push_back(Level { parent: String::from(parent), names, at: 0 });
+        }
+    }
+
+    /// The next znode to visit. A count goes deep first, which needs the least memory; a list goes level by level.
+    fn next_path(&mut self) -> Option<String> {
+        loop {
+            let deep = matches!(self.wanted, Wanted::Count);
+            let level = if deep { self.levels.back_mut() } else { self.levels.front_mut() }?;
+            if let Some((name, _)) = level.names[level.at..].split_once('\0') {
+                level.at += name.len() + 1;
+                let up = if level.parent == "/" { "" } else { level.parent.as_str() };
+                return Some([up, "/", name].concat());
+            }
+            if deep {
+                self.levels.pop_back();
+            } else {
+                self.levels.pop_front();
+            }
+        }
+    }
+
+    /// Visits up to [`PIECE`] znodes. True when the walk is over.
+    ///
+    /// # Errors
+    /// THROTTLEDOP when the list outgrows a reply.
+    pub(crate) fn step(&mut self, context: &WalkContext<'_>) -> Result<bool, ErrorCode> {
+        for _ in 0..PIECE {
+            let Some(path) = self.next_path() else { return Ok(true) };
+            let Some(node) = context.view.get(&path) else { continue };
+            if let Wanted::List { max, paths } = &mut self.wanted {
+                if self.visited >= *max {
+                    return Ok(true);
+                }
+                if !context.may_read(&node) {
+                    continue;
+                }
+                Writer::new(paths).str(&path);
+                if paths.len() > context.reply_bytes_max {
+                    return Err(ErrorCode::ThrottledOp);
+                }
+            }
+            self.visited = self.visited.saturating_add(1);
+            if node.stat().num_children > 0 {
+                self.enter(context.view, &path);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Appends the reply of a walk that is over.
+    pub(crate) fn reply(&self, out: &mut Vec<u8>, xid: i32, zxid: Zxid) {
+        let count = i32::try_from(self.visited).unwrap_or(i32::MAX);
+        reply::frame(out, |writer| {
+            ReplyHeader::ok(xid, zxid.wire()).encode(writer);
+            match &self.wanted {
+                Wanted::Count => GetAllChildrenNumberResponse { total_number: count }.encode(writer),
+                Wanted::List { paths, .. } => {
+                    writer.i32(count);
+                    writer.raw(paths);
+                }
+            }
+        });
+    }
+}
+
+impl WalkContext<'_> {
+    fn may_read(&self, node: &NodeRef<'_>) -> bool {
+        node.is_open_acl() || self.skip_acl || grants(node.acl().iter(), READ, self.identities)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Change;
+    use crate::shared::Text;
+    use crate::znode::{Acl, NodeStat, Znode};
+    use alloc::format;
+    use alloc::sync::Arc;
+
+    fn grow(view: &mut View, paths: impl Iterator<Item = String>) {
+        for path in paths {
+            let at = view.hashed(Text::from(path));
+            let mut parent = Znode::clone(&view.get(at.parent()).expect("parents come first").to_znode());
+            parent.stat.num_children += 1;
+            let node = Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data: None });
+            view.apply(&Change::Created { at, node, parent: Arc::new(parent) });
+        }
+    }
+
+    fn context(view: &View) -> WalkContext<'_> {
+        WalkContext { view, identities: &[], skip_acl: false, reply_bytes_max: 1 << 20 }
+    }
+
+    fn request(path: &str, limit: Option<u32>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        writer.str(path);
+        if let Some(limit) = limit {
+            writer.u32(limit);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_count_takes_several_pieces_and_counts_each_node_once() {
+        let mut view = View::empty(1);
+        grow(&mut view, ["/a", "/a/x", "/ab"].map(String::from).into_iter());
+        grow(&mut view, (0..2500).map(|at| format!("/a/{at}")));
+        grow(&mut view, (0..700).map(|at| format!("/a/x/{at}")));
+        let bytes = request("/a", None);
+        let mut walk =
+            Walk::start(&context(&view), OpCode::GetAllChildrenNumber, &mut Reader::new(&bytes)).expect("it is");
+        let mut pieces = 1;
+        while walk.step(&context(&view)) == Ok(false) {
+            pieces += 1;
+        }
+        assert_eq!((walk.visited, pieces), (3201, 4));
+    }
+
+    #[test]
+    fn a_list_goes_level_by_level_up_to_its_limit() {
+        let mut view = View::empty(1);
+        grow(&mut view, ["/a", "/a/x", "/a/x/y", "/a/z"].map(String::from).into_iter());
+        for (limit, want) in [(9, &["/a/x", "/a/z", "/a/x/y"][..]), (2, &["/a/x", "/a/z"]), (0, &[])] {
+            let bytes = request("/a", Some(limit));
+            let mut walk =
+                Walk::start(&context(&view), OpCode::ListRecursive, &mut Reader::new(&bytes)).expect("it is");
+            assert_eq!(walk.step(&context(&view)), Ok(true));
+            let mut paths = Vec::new();
+            want.iter().for_each(|path| Writer::new(&mut paths).str(path));
+            assert!(matches!(&walk.wanted, Wanted::List { paths: got, .. } if *got == paths), "{limit}");
+        }
+    }
+}
