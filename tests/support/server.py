@@ -128,8 +128,9 @@ class ZooKeeper(Server):
 
     kind = "zookeeper"
 
-    def __init__(self, tick_ms=500, settings=None):
+    def __init__(self, tick_ms=500, settings=None, java_options=()):
         super().__init__(tick_ms)
+        self.java_options = java_options
         self.settings = {
             "tickTime": tick_ms,
             "dataDir": self.directory / "data",
@@ -145,7 +146,7 @@ class ZooKeeper(Server):
         config = self.directory / "zoo.cfg"
         config.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return ["java", "-Xmx256m", "-cp", java_class_path(), main, str(config)]
+        return ["java", "-Xmx256m", *self.java_options, "-cp", java_class_path(), main, str(config)]
 
 
 class Running(Server):
@@ -184,6 +185,11 @@ def java_class_path():
         return None
     if folder:
         return f"{folder}/*" if glob.glob(f"{folder}/zookeeper-3*.jar") else None
+    return debian_class_path()
+
+
+def debian_class_path():
+    """The class path of Debian's ZooKeeper, or None if it is not installed."""
     names = "zookeeper zookeeper-jute commons-cli commons-io slf4j-api netty-all snappy-java metrics-core jackson-*"
     jars = [jar for name in names.split() for jar in glob.glob(f"{DEBIAN_JARS}/{name}.jar")]
     jars += glob.glob(f"{DEBIAN_JARS}/netty-*.jar")

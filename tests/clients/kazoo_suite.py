@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""kazoo's own tests, which its package contains, on corral: whatever passes on a standalone ZooKeeper 3.9 has to pass here.
+
+The tests are those of the installed package, with the Java cluster they start replaced (see kazoo_cluster.py). With --compare
+they run on a real ZooKeeper first, and what fails there is not asked of corral; otherwise the list below says what does.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support import packages, suite  # noqa: E402
+
+TESTS = Path(__file__).resolve().parents[1]
+SUITE_LIMIT_S = 1800
+# The same tests with other ways of waiting, and tests that wait themselves for ten seconds and more.
+QUICK = "not (eventlet or gevent or partitioner or selectors or sasl or remove_session_watcher or session_loss)"
+# What fails on a standalone ZooKeeper 3.9.4 as well, by the end of the test's name.
+FAILS_ON_ZOOKEEPER = {
+    "test_update_host_list": "needs an ensemble: it stops one server of three",
+    "TestReconfig.test_add_remove_observer": "needs an ensemble: a standalone server refuses reconfig",
+    "TestReconfig.test_bad_input": "needs an ensemble: a standalone server refuses reconfig",
+    "TestReconfig.test_no_super_auth": "needs an ensemble: a standalone server refuses reconfig",
+}
+
+
+def outcomes_on(kind, options):
+    """Runs the tests on one kind of server; returns the outcome of each by its name, the worst if there are several."""
+    packages.need_modules("kazoo", "pytest", "objgraph")
+    if kind == "zookeeper" and not packages.zookeeper():
+        raise suite.Skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
+    with tempfile.TemporaryDirectory(prefix="corral-kazoo-") as directory:
+        lines, log = Path(directory, "outcomes"), Path(directory, "log")
+        environment = {
+            **os.environ,
+            "KAZOO_SUITE_SERVER": kind,
+            "KAZOO_SUITE_SHARDS": str(options.shards),
+            "KAZOO_SUITE_OUTCOMES": str(lines),
+            "ZOOKEEPER_VERSION": "3.9.4",
+            "ZOOKEEPER_CLUSTER_SIZE": "1",
+            "PYTHONPATH": str(TESTS),
+        }
+        environment.pop("CI", None)
+        command = [sys.executable, "-m", "pytest", "-p", "clients.kazoo_cluster", "-p", "no:cacheprovider", "-q"]
+        command += ["--pyargs", "kazoo.tests", "-k", options.only or (QUICK if options.quick else "")]
+        with open(log, "wb") as output:
+            done = subprocess.run(
+                command, cwd=directory, env=environment, stdout=output, stderr=output, timeout=SUITE_LIMIT_S, check=False
+            )
+        if not lines.exists() or done.returncode not in (0, 1):
+            raise AssertionError(f"pytest ended with code {done.returncode}:\n{log.read_text(errors='replace')[-4000:]}")
+        found = {}
+        for line in map(json.loads, lines.read_text(encoding="utf-8").splitlines()):
+            if found.get(line["name"], {}).get("outcome") != "failed":
+                found[line["name"]] = line
+    return found
+
+
+def judge(outcome, fails_on_zookeeper):
+    """Raises unless the test passed."""
+    if outcome["outcome"] == "skipped":
+        raise suite.Skip(outcome["detail"])
+    if outcome["outcome"] == "failed":
+        if fails_on_zookeeper:
+            raise suite.Skip(f"fails on ZooKeeper too: {fails_on_zookeeper}")
+        raise AssertionError(outcome["detail"])
+    return f"{outcome['seconds'] * 1000:.0f} ms in the test"
+
+
+def reason(name, on_zookeeper):
+    """Why a test cannot pass on ZooKeeper either, if so."""
+    listed = next((why for end, why in FAILS_ON_ZOOKEEPER.items() if name.endswith(end)), None)
+    if on_zookeeper is None:
+        return listed
+    if on_zookeeper.get(name, {}).get("outcome") != "failed":
+        return None
+    return listed or on_zookeeper[name]["detail"].strip().splitlines()[-1]
+
+
+def run(options, tally):
+    on_zookeeper = outcomes_on("zookeeper", options) if options.compare else None
+    for name, outcome in outcomes_on(options.server, options).items():
+        tally.run(f"kazoo_suite.{name}", judge, outcome, reason(name, on_zookeeper))
+    if on_zookeeper is None:
+        return None
+    passed = sum(outcome["outcome"] == "passed" for outcome in on_zookeeper.values())
+    return f"{passed} passed on ZooKeeper"
+
+
+def main():
+    options = suite.parser(__doc__)
+    options.add_argument("--compare", action="store_true", help="run the tests on a real ZooKeeper as well")
+    options = options.parse_args()
+    options.compare |= not options.quick and options.server == "corral"
+    tally = suite.Tally()
+    tally.run("kazoo_suite.runs", run, options, tally)
+    suite.leave(tally)
+
+
+if __name__ == "__main__":
+    main()

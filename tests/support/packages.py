@@ -1,0 +1,59 @@
+"""Where the foreign packages are that the client suites need, or the reason why a suite is skipped.
+
+Nothing is installed here: tests/run prepares the Python packages in tests/.venv, Debian's packages are the machine's.
+"""
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+from support.server import DEBIAN_JARS, debian_class_path, java_class_path
+from support.suite import Skip
+
+
+def zookeeper():
+    """The class path of a ZooKeeper: ZOOKEEPER_JARS, else what pyspark brings, else Debian's package; None if there is none."""
+    if "ZOOKEEPER_JARS" not in os.environ and (home := _pyspark()):
+        os.environ["ZOOKEEPER_JARS"] = str(home / "jars")
+    return java_class_path()
+
+
+def client_class_paths():
+    """The class paths of the Java clients there are, by version, for example {"3.9.4": ..., "3.8.0": ...}."""
+    folders = [os.environ.get("ZOOKEEPER_JARS"), _pyspark() and _pyspark() / "jars"]
+    found = {}
+    for folder in filter(None, folders):
+        for jar in Path(folder).glob("zookeeper-3*.jar"):
+            found.setdefault(jar.stem.removeprefix("zookeeper-"), f"{folder}/*")
+    for jar in Path(DEBIAN_JARS).glob("zookeeper-3*.jar"):
+        found.setdefault(jar.stem.removeprefix("zookeeper-"), debian_class_path())
+    return found
+
+
+def spark_home():
+    """The folder of Spark, which the Python package pyspark contains."""
+    need_command("java", "a Java runtime, version 17 or newer (Debian: default-jre-headless)")
+    if home := _pyspark():
+        return home
+    raise Skip("pyspark is not installed (tests/run installs it from PyPI into tests/.venv)")
+
+
+def need_command(name, what):
+    """The path of a program; skips the test with `what` is missing."""
+    path = shutil.which(name)
+    if not path:
+        raise Skip(f"there is no {name}: needs {what}")
+    return path
+
+
+def need_modules(*names):
+    """Skips the test unless these Python modules are installed."""
+    missing = [name for name in names if not importlib.util.find_spec(name)]
+    if missing:
+        raise Skip(f"not installed: {', '.join(missing)} (tests/run installs them from PyPI into tests/.venv)")
+
+
+def _pyspark():
+    found = importlib.util.find_spec("pyspark")
+    return Path(found.origin).parent if found else None
