@@ -1,0 +1,238 @@
+//! One operation against the tree: the checks of protocol chapter 11 in their order, then its only change.
+//!
+//! Part of the state machine: whatever is read here is the committed state with the transaction's own changes laid over.
+
+use super::{BatchContext, features};
+use crate::acl::{self, grants};
+use crate::change::{Change, OpResult};
+use crate::command::{AclSpec, CreateOp, Identity, Origin, WriteOp};
+use crate::draft::Draft;
+use crate::ids::{SessionId, Zxid};
+use crate::path;
+use crate::session::SessionTable;
+use crate::shared::{Data, HashedPath, Text};
+use crate::view::{NodeRef, View};
+use crate::znode::{NodeStat, Owner, Znode};
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use corral_wire::consts::CreateMode;
+use corral_wire::error::ErrorCode;
+
+/// The longest time to live, 2^40 - 1 ms.
+const TTL_MS_MAX: i64 = 0xff_ffff_ffff;
+
+/// One command's view of the world while its operations are checked.
+pub(super) struct Caller<'a> {
+    pub(super) sessions: &'a SessionTable,
+    pub(super) session: SessionId,
+    pub(super) origin: Option<Origin>,
+    pub(super) identities: &'a [Identity],
+    pub(super) context: &'a BatchContext,
+    pub(super) zxid: Zxid,
+}
+
+impl Caller<'_> {
+    /// All or nothing, each operation against the state left by those before it (protocol chapter 13.2).
+    pub(super) fn evaluate_all(&self, view: &View, ops: Vec<WriteOp>) -> (Vec<Change>, Vec<OpResult>) {
+        let count = ops.len();
+        let mut draft = Draft::chained(view);
+        let mut results = Vec::with_capacity(count);
+        for op in ops {
+            match self.evaluate(&mut draft, op) {
+                Ok(result) => results.push(result),
+                Err(code) => {
+                    let failed_at = results.len();
+                    results = vec![OpResult::Error(ErrorCode::RuntimeInconsistency); count];
+                    for (at, result) in results.iter_mut().enumerate().take(failed_at + 1) {
+                        *result = OpResult::Error(if at == failed_at { code } else { ErrorCode::Ok });
+                    }
+                    return (Vec::new(), results);
+                }
+            }
+        }
+        (draft.into_changes(), results)
+    }
+
+    pub(super) fn evaluate(&self, draft: &mut Draft<'_>, op: WriteOp) -> Result<OpResult, ErrorCode> {
+        match op {
+            WriteOp::Create { op, path, data, acl, flags, ttl_ms } => {
+                let owner = self.owner_for(op, flags, ttl_ms)?;
+                self.check_session()?;
+                self.create(draft, op, path, data, &acl, flags, owner)
+            }
+            WriteOp::Delete { path, version } => self.check_session().and_then(|()| self.delete(draft, path, version)),
+            WriteOp::SetData { path, data, version } => {
+                self.check_session().and_then(|()| self.set_data(draft, path, data, version))
+            }
+            WriteOp::SetAcl { path, acl, version } => {
+                self.check_session().and_then(|()| self.set_acl(draft, path, &acl, version))
+            }
+            WriteOp::Check { path, version } => self.check_session().and_then(|()| self.check(draft, &path, version)),
+        }
+    }
+
+    /// The session lives and still belongs to the connection that sent the command.
+    fn check_session(&self) -> Result<(), ErrorCode> {
+        let session = self.sessions.get(&self.session).ok_or(ErrorCode::SessionExpired)?;
+        if session.owner == self.origin { Ok(()) } else { Err(ErrorCode::SessionMoved) }
+    }
+
+    /// What the flags and the operation make of the new node: the owner follows the operation where both speak.
+    fn owner_for(&self, op: CreateOp, flags: i32, ttl_ms: i64) -> Result<Owner, ErrorCode> {
+        let mode = CreateMode::from_flag(flags).ok_or(ErrorCode::BadArguments)?;
+        let extended = self.context.features & features::EXTENDED_TYPES != 0;
+        if mode.is_ttl() && !extended {
+            return Err(ErrorCode::Unimplemented);
+        }
+        if mode.is_ttl() != (op == CreateOp::Ttl) || (mode.is_ttl() && !(1..=TTL_MS_MAX).contains(&ttl_ms)) {
+            return Err(ErrorCode::BadArguments);
+        }
+        Ok(match op {
+            CreateOp::Ttl => Owner::Ttl(ttl_ms),
+            CreateOp::Container => Owner::Container,
+            CreateOp::Create | CreateOp::Create2 if mode.is_ephemeral() => Owner::Session(self.session),
+            CreateOp::Create | CreateOp::Create2 => Owner::Persistent,
+        })
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of one create, each used once")]
+    fn create(
+        &self,
+        draft: &mut Draft<'_>,
+        op: CreateOp,
+        path: Text,
+        data: Option<Data>,
+        acl: &AclSpec,
+        flags: i32,
+        owner: Owner,
+    ) -> Result<OpResult, ErrorCode> {
+        if !path::has_parent(&path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let acl = acl::fix_up(acl, self.identities)?;
+        let sequential = CreateMode::from_flag(flags).is_some_and(CreateMode::is_sequential);
+        let mut at = draft.hashed(path);
+        let parent = draft.node(at.parent(), at.parent_hash).ok_or(ErrorCode::NoNode)?;
+        self.allow(&parent, acl::CREATE)?;
+        if sequential {
+            at = draft.hashed(Text::from(format!("{}{:010}", &*at.path, parent.stat().cversion)));
+        }
+        if !path::is_valid(&at.path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        if draft.node(&at.path, at.hash).is_some() {
+            return Err(ErrorCode::NodeExists);
+        }
+        if Owner::from_bits(parent.stat().owner).is_ephemeral() {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let mut parent = Znode::clone(&*parent.to_znode());
+        parent.stat.cversion = parent.stat.cversion.wrapping_add(1);
+        parent.stat.pzxid = self.zxid;
+        parent.stat.num_children += 1;
+        let node = Arc::new(Znode { stat: self.fresh_stat(owner), acl, data });
+        let path = at.path.clone();
+        let stat = node.wire_stat();
+        draft.create(at, node, Arc::new(parent));
+        Ok(if op == CreateOp::Create { OpResult::Created { path } } else { OpResult::CreatedStat { path, stat } })
+    }
+
+    fn fresh_stat(&self, owner: Owner) -> NodeStat {
+        NodeStat {
+            czxid: self.zxid,
+            mzxid: self.zxid,
+            pzxid: self.zxid,
+            ctime: self.context.time,
+            mtime: self.context.time,
+            owner: owner.bits(),
+            ..NodeStat::default()
+        }
+    }
+
+    fn delete(&self, draft: &mut Draft<'_>, path: Text, version: i32) -> Result<OpResult, ErrorCode> {
+        if !path::has_parent(&path) || path::UNDELETABLE.contains(&&*path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let at = draft.hashed(path);
+        let parent = draft.node(at.parent(), at.parent_hash).ok_or(ErrorCode::NoNode)?;
+        self.allow(&parent, acl::DELETE)?;
+        let node = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?;
+        let stat = node.stat();
+        expect_version(stat.version, version)?;
+        if stat.num_children > 0 {
+            return Err(ErrorCode::NotEmpty);
+        }
+        let parent = without_child(&parent.to_znode(), self.zxid);
+        draft.delete(at, parent);
+        Ok(OpResult::Deleted)
+    }
+
+    fn set_data(
+        &self,
+        draft: &mut Draft<'_>,
+        path: Text,
+        data: Option<Data>,
+        version: i32,
+    ) -> Result<OpResult, ErrorCode> {
+        let (at, node) = self.existing(draft, path)?;
+        self.allow(&node, acl::WRITE)?;
+        expect_version(node.stat().version, version)?;
+        let mut next = Znode { stat: node.stat(), acl: node.to_acl(), data };
+        next.stat.version = next.stat.version.wrapping_add(1);
+        next.stat.mzxid = self.zxid;
+        next.stat.mtime = self.context.time;
+        let stat = next.wire_stat();
+        draft.set_data(at, Arc::new(next));
+        Ok(OpResult::Stat(stat))
+    }
+
+    fn set_acl(&self, draft: &mut Draft<'_>, path: Text, acl: &AclSpec, version: i32) -> Result<OpResult, ErrorCode> {
+        if !path::is_valid(&path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let acl = acl::fix_up(acl, self.identities)?;
+        let (at, node) = self.existing(draft, path)?;
+        self.allow(&node, acl::ADMIN)?;
+        expect_version(node.stat().aversion, version)?;
+        let mut next = Znode { acl, ..Znode::clone(&*node.to_znode()) };
+        next.stat.aversion = next.stat.aversion.wrapping_add(1);
+        let stat = next.wire_stat();
+        draft.set_acl(at, Arc::new(next));
+        Ok(OpResult::Stat(stat))
+    }
+
+    fn check(&self, draft: &Draft<'_>, path: &Text, version: i32) -> Result<OpResult, ErrorCode> {
+        let (_, node) = self.existing(draft, path.clone())?;
+        self.allow(&node, acl::READ)?;
+        expect_version(node.stat().version, version)?;
+        Ok(OpResult::Checked)
+    }
+
+    fn existing<'d>(&self, draft: &'d Draft<'_>, path: Text) -> Result<(HashedPath, NodeRef<'d>), ErrorCode> {
+        if !path::is_valid(&path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let at = draft.hashed(path);
+        let node = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?;
+        Ok((at, node))
+    }
+
+    fn allow(&self, node: &NodeRef<'_>, wanted: i32) -> Result<(), ErrorCode> {
+        let open = node.is_open_acl() || self.context.features & features::SKIP_ACL != 0;
+        if open || grants(node.acl().iter(), wanted, self.identities) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+    }
+}
+
+fn expect_version(actual: i32, wanted: i32) -> Result<(), ErrorCode> {
+    if wanted == -1 || wanted == actual { Ok(()) } else { Err(ErrorCode::BadVersion) }
+}
+
+/// The parent's state after a child was deleted.
+pub(super) fn without_child(parent: &Arc<Znode>, zxid: Zxid) -> Arc<Znode> {
+    let mut next = Znode::clone(parent);
+    next.stat.num_children = next.stat.num_children.saturating_sub(1);
+    next.stat.pzxid = next.stat.pzxid.max(zxid);
+    Arc::new(next)
+}
