@@ -163,6 +163,17 @@ sections! {
         /// Bytes of writes that one shard has handed to consensus and that are not committed; at the limit the shard
         /// stops reading.
         inflight_bytes_per_shard_max: u64 = 64 * MIB, range(MIB, 16 * GIB), "bytes";
+        /// Writes of the whole server that may be on their way; each shard has its share of them and stops reading at it.
+        /// 0 = no such limit.
+        requests_in_flight_max: u32 = 0, range(0, 100_000_000), "";
+        /// A request that waited longer than this for those before it is answered THROTTLEDOP, and not done; pings,
+        /// writes and the opening and closing of sessions never are. 0 = none is.
+        throttled_op_wait_ms: u32 = 0, range(0, INTERVAL_MS_MAX), "ms";
+        /// A request frame longer than this counts as large. 0 = none does.
+        large_request_bytes: u32 = 0, range(0, 64 * MIB), "bytes";
+        /// Bytes of large writes that may be on their way, in the whole server; each shard has its share of them, and one
+        /// more closes its connection.
+        large_requests_bytes_max: u32 = 104_857_600, range(MIB, 2 * GIB), "bytes";
     }
     /// The log: fully allocated segment files that every acknowledged write is synced to.
     log: Log {

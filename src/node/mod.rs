@@ -219,6 +219,7 @@ fn shard_links(context: &Context) -> ShardLinks {
 fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
     let Config { server, sessions, limits, commands, security, .. } = &context.config;
     let timeout = |ms: u32| i32::try_from(ms).unwrap_or(i32::MAX);
+    let shards = context.boxes.to_shards().len();
     let allowed = |word: &&FourLetter| commands.four_letter_whitelist.allows(word.name().as_bytes());
     ShardConfig {
         shard,
@@ -242,9 +243,19 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
             watches_per_conn_max: limits.watches_per_connection_max as usize,
             identities_per_conn_max: limits.identities_per_connection_max as usize,
             sessions_max: u64::from(limits.sessions_max),
+            in_flight_max: share(limits.requests_in_flight_max, shards).unwrap_or(usize::MAX),
+            throttled_op_wait_ms: u64::from(limits.throttled_op_wait_ms),
+            large_request_bytes: limits.large_request_bytes as usize,
+            large_requests_bytes_max: share(limits.large_requests_bytes_max, shards)
+                .map_or(usize::MAX, |share| share.max(limits.frame_bytes_max as usize)),
             ..ShardLimits::default()
         },
     }
+}
+
+/// One shard's share of what the whole server may have, at least 1; `None` for 0, which is no limit.
+fn share(whole: u32, shards: usize) -> Option<usize> {
+    (whole > 0).then(|| (whole as usize).div_ceil(shards.max(1)))
 }
 
 /// Starts the acceptor: the port is open from here on.

@@ -41,6 +41,12 @@ def test_acls_are_stored_as_sent_without_duplicates(context):
     equal(client.get_acl(f"{root}/x")[0], acl)
 
 
+def test_the_id_of_auth_may_be_null(context):
+    bob = with_bob(context)
+    path = bob.create(f"{context.root(bob)}/x", acl=((jute.ALL, "auth", None),))
+    equal(bob.get_acl(path)[0], [(jute.ALL, "digest", BOB)])
+
+
 def test_auth_expands_to_the_identities_of_the_connection(context):
     bob = with_bob(context)
     root = context.root(bob)

@@ -155,6 +155,17 @@ pub fn redact<'a>(scheme: &str, id: &'a str) -> (&'a str, &'static str) {
     }
 }
 
+/// An address as ZooKeeper shows it, because Java does: all eight groups of an IPv6 address, none shortened.
+pub fn address_text(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => format!("{address}"),
+        IpAddr::V6(address) => {
+            let groups: Vec<String> = address.segments().iter().map(|group| format!("{group:x}")).collect();
+            groups.join(":")
+        }
+    }
+}
+
 /// Builds an identity.
 pub fn identity(scheme: &str, id: &str) -> Identity {
     Identity { scheme: Text::from(scheme), id: Text::from(id) }
@@ -173,6 +184,15 @@ mod tests {
     fn digests_as_zookeeper_computes_them() {
         assert_eq!(digest_id(b"super:superpw"), "super:g9oN2HttPfn8MMWJZ2r45Np/LIA=");
         assert_eq!(digest_id(b"user1:pass1"), "user1:+7K83PhyQ3ijGj0ADmljf0quVwQ=");
+    }
+
+    #[test]
+    fn addresses_as_java_prints_them() {
+        for (address, text) in
+            [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::a:1", "fe80:0:0:0:0:0:a:1")]
+        {
+            assert_eq!(address_text(address.parse().expect("an address")), text);
+        }
     }
 
     #[test]

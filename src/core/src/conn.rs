@@ -61,6 +61,8 @@ pub enum Close {
     Silent,
     /// The client does not read: `reply_bytes_hard` are waiting for it.
     SlowReader,
+    /// A large request while `large_requests_bytes_max` are on their way.
+    LargeRequests,
     /// Too many sessions in all.
     SessionLimit,
     /// The server is shutting down.
@@ -87,6 +89,9 @@ impl fmt::Display for Close {
             Self::NeverConnected => f.write_str("no connect request in time"),
             Self::Silent => f.write_str("nothing heard for the session's timeout"),
             Self::SlowReader => f.write_str("it does not read its replies"),
+            Self::LargeRequests => {
+                f.write_str("too many bytes of large requests at once (limits.large_requests_bytes_max)")
+            }
             Self::SessionLimit => f.write_str("too many sessions (sessions_max)"),
             Self::Shutdown => f.write_str("the server stops"),
         }

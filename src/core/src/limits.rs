@@ -19,6 +19,14 @@ pub struct ShardLimits {
     pub reply_bytes_hard: usize,
     /// Bytes of commands that a shard may have on their way before its connections are read no further.
     pub in_flight_bytes_max: usize,
+    /// Commands that a shard may have on their way before its connections are read no further.
+    pub in_flight_max: usize,
+    /// A request that waited longer than this for the requests before it is answered THROTTLEDOP. 0 = never.
+    pub throttled_op_wait_ms: u64,
+    /// A request frame above this is a large one. 0 = none is.
+    pub large_request_bytes: usize,
+    /// Bytes of large writes that a shard may have on their way; one more closes its connection.
+    pub large_requests_bytes_max: usize,
     /// Paths one connection may watch.
     pub watches_per_conn_max: usize,
     /// Identities one connection may prove.
@@ -37,6 +45,10 @@ impl Default for ShardLimits {
             reply_bytes_soft: 1 << 20,
             reply_bytes_hard: 64 << 20,
             in_flight_bytes_max: 64 << 20,
+            in_flight_max: usize::MAX,
+            throttled_op_wait_ms: 0,
+            large_request_bytes: 0,
+            large_requests_bytes_max: 100 << 20,
             watches_per_conn_max: 1_000_000,
             identities_per_conn_max: 16,
             sessions_max: 1_000_000,

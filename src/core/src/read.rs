@@ -1,5 +1,6 @@
 //! Reads: served from the shard's own view, in one go, straight from the stored bytes (protocol chapter 12).
 
+mod listing;
 mod multi;
 mod nodes;
 mod watching;
@@ -51,6 +52,8 @@ impl ReadContext<'_> {
             OpCode::GetChildren => self.get_children(out, xid, reader, false),
             OpCode::GetChildren2 => self.get_children(out, xid, reader, true),
             OpCode::GetAcl => self.get_acl(out, xid, reader),
+            OpCode::FilteredList => self.filtered_list(out, xid, reader),
+            OpCode::FilteredListWithStatsAndData => self.filtered_list_whole(out, xid, reader),
             OpCode::GetEphemerals => self.get_ephemerals(out, xid, reader),
             OpCode::SetWatches => self.set_watches(out, xid, reader),
             OpCode::SetWatches2 => self.set_watches2(out, xid, reader),

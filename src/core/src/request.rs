@@ -98,7 +98,9 @@ fn acl_spec(sent: Option<Vector<'_, Acl<'_>>>) -> AclSpec {
     let Some(sent) = sent.filter(|list| !list.is_empty()) else { return AclSpec::Missing };
     let mut list = Vec::with_capacity(sent.len());
     for acl in sent.iter() {
-        let (Some(scheme), Some(id)) = (acl.scheme, acl.id) else { return AclSpec::Malformed };
+        // The id of `auth` is not looked at; kazoo sends null there.
+        let id = if acl.scheme == Some("auth") { Some(acl.id.unwrap_or_default()) } else { acl.id };
+        let (Some(scheme), Some(id)) = (acl.scheme, id) else { return AclSpec::Malformed };
         if sent.len() == 1 && acl.perms == perms::ALL && scheme == "world" && id == "anyone" {
             return AclSpec::Open;
         }

@@ -106,9 +106,11 @@ pub struct Shard {
     proposals: Proposals,
     /// Counts `take_proposals`, to know whether an identity is in the table of this turn already. Starts at 1.
     turn: u64,
-    /// Bytes of each proposed command that has not come back, oldest first.
-    in_flight: VecDeque<usize>,
+    /// Each proposed command that has not come back, oldest first.
+    in_flight: VecDeque<InFlight>,
     pub(crate) in_flight_bytes: usize,
+    /// Bytes of the large requests among them.
+    large_bytes: usize,
     /// Stalled because too much is in flight from this shard.
     held_back: Vec<ConnId>,
     draining: bool,
@@ -121,6 +123,14 @@ pub struct Shard {
     buffers: BufferPool,
     pub(crate) event: Vec<u8>,
     pub(crate) statistics: Statistics,
+}
+
+/// What a proposed command counts for until it comes back, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    weight: usize,
+    /// The size of its frame if that is a large one.
+    large: usize,
 }
 
 /// The verdict on a connection after some of its input: go on, or end it.
@@ -142,6 +152,7 @@ impl Shard {
             turn: 1,
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
+            large_bytes: 0,
             held_back: Vec::new(),
             draining: false,
             walking: VecDeque::new(),
@@ -169,7 +180,7 @@ impl Shard {
 
     /// A connection was accepted. `entropy` is fresh from the system's generator: it becomes the password of a session.
     pub fn accepted(&mut self, now: Millis, peer: SocketAddr, entropy: [u8; 16]) -> ConnId {
-        let address = alloc::format!("{}", peer.ip().to_canonical());
+        let address = acl::address_text(peer.ip());
         let identities = Arc::new(vec![acl::identity("ip", &address)]);
         self.conns.insert(|id| Conn::new(id, peer, entropy, now, identities))
     }
@@ -249,12 +260,14 @@ impl Shard {
                 self.session_changed(now, change, txn.origin, out);
             }
             if let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin)) {
-                let bytes = self.in_flight.pop_front().expect("every command of ours that comes back was in flight");
-                self.in_flight_bytes -= bytes;
+                let came_back =
+                    self.in_flight.pop_front().expect("every command of ours that comes back was in flight");
+                self.in_flight_bytes -= came_back.weight;
+                self.large_bytes -= came_back.large;
                 self.answer(now, origin.conn, txn, out);
             }
         }
-        if self.in_flight_bytes < self.config.limits.in_flight_bytes_max {
+        if !self.has_enough_in_flight() {
             for id in mem::take(&mut self.held_back) {
                 self.resume_by_id(now, id, out);
             }

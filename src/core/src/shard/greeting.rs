@@ -74,7 +74,7 @@ impl Shard {
         };
         conn.phase = Phase::Connecting;
         conn.pending.push_back(Pending::Connect { at: now });
-        self.propose(conn, kind);
+        self.propose(conn, kind, 0);
         Ok(())
     }
 }

@@ -55,13 +55,19 @@ impl Shard {
         }
     }
 
+    /// Whether this shard proposes no more before some of what it proposed has come back.
+    pub(super) fn has_enough_in_flight(&self) -> bool {
+        let limits = &self.config.limits;
+        self.in_flight_bytes >= limits.in_flight_bytes_max || self.in_flight.len() >= limits.in_flight_max
+    }
+
     /// Whether something of this connection, or of the shard, must be finished before more is read.
     pub(super) fn must_wait(&mut self, conn: &Conn) -> bool {
-        let limits = &self.config.limits;
-        if self.in_flight_bytes >= limits.in_flight_bytes_max {
+        if self.has_enough_in_flight() {
             self.held_back.push(conn.id);
             return true;
         }
+        let limits = &self.config.limits;
         self.draining
             || conn.barred
             || conn.phase == Phase::Connecting

@@ -1,6 +1,6 @@
 //! Requests of a session: writes become proposals, reads are served or wait for the writes before them.
 
-use super::{Outputs, Shard, Verdict};
+use super::{InFlight, Outputs, Shard, Verdict};
 use crate::acl;
 use crate::command::{Command, CommandKind, Identity, Origin};
 use crate::conn::{Close, Conn, Pending};
@@ -31,10 +31,11 @@ impl Shard {
             }
             Some(OpKind::Write) => {
                 let op = op.expect("has a kind");
+                let large = self.large(frame)?;
                 if let Ok(kind) = request::command(op, &mut reader) {
                     conn.barred |= op == OpCode::CloseSession;
                     conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
-                    self.propose(conn, kind);
+                    self.propose(conn, kind, large);
                     return Ok(());
                 }
             }
@@ -64,19 +65,31 @@ impl Shard {
         Ok(())
     }
 
-    pub(super) fn propose(&mut self, conn: &mut Conn, kind: CommandKind) {
+    /// What the frame counts for among the large requests.
+    fn large(&self, frame: &[u8]) -> Result<usize, Close> {
+        let limits = &self.config.limits;
+        if limits.large_request_bytes == 0 || frame.len() <= limits.large_request_bytes {
+            return Ok(0);
+        }
+        let fits = self.large_bytes + frame.len() <= limits.large_requests_bytes_max;
+        if fits { Ok(frame.len()) } else { Err(Close::LargeRequests) }
+    }
+
+    /// `large` is what the request counts for among the large ones.
+    pub(super) fn propose(&mut self, conn: &mut Conn, kind: CommandKind, large: usize) {
         if conn.identity_slot.0 != self.turn {
             let slot = u32::try_from(self.proposals.identities.len()).expect("fewer identities than connections");
             conn.identity_slot = (self.turn, slot);
             self.proposals.identities.push(Arc::clone(&conn.identities));
         }
-        let bytes = request::weight(&kind);
+        let weight = request::weight(&kind);
         let origin = Some(self.origin(conn.id));
-        self.proposals.bytes += bytes;
+        self.proposals.bytes += weight;
         self.proposals.commands.push(Command { origin, session: conn.session, identities: conn.identity_slot.1, kind });
         conn.proposed += 1;
-        self.in_flight.push_back(bytes);
-        self.in_flight_bytes += bytes;
+        self.in_flight.push_back(InFlight { weight, large });
+        self.in_flight_bytes += weight;
+        self.large_bytes += large;
     }
 
     pub(super) const fn origin(&self, conn: ConnId) -> Origin {
@@ -145,7 +158,12 @@ impl Shard {
         self.buffers.lend(&mut conn.output);
         let zxid = self.view.zxid();
         let op = OpCode::from_i32(header.op);
+        let longest = self.config.limits.throttled_op_wait_ms;
         let served = match op {
+            Some(op) if longest > 0 && now.since(at) > longest && op != OpCode::Ping => {
+                reply::error(&mut conn.output, header.xid, Zxid(0), ErrorCode::ThrottledOp);
+                Ok(())
+            }
             Some(OpCode::Ping) => {
                 // Whatever xid it came with: ZooKeeper answers every ping with this one.
                 reply::done(&mut conn.output, XID_PING, zxid);

@@ -1,0 +1,305 @@
+//! One shard and one state machine, without log or sockets: the limits on what a connection may have under way.
+
+use corral_core::command::{Batch, Proposals};
+use corral_core::conn::Close;
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
+use corral_core::limits::ShardLimits;
+use corral_core::session::SessionTable;
+use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::view::View;
+use corral_wire::frame::{begin_frame, end_frame, next_frame};
+use corral_wire::records::{ConnectRequest, ReplyHeader, RequestHeader};
+use corral_wire::{ErrorCode, OpCode, Reader, Writer};
+
+struct Server {
+    shard: Shard,
+    machine: StateMachine,
+    out: Outputs,
+    now: Millis,
+    next_zxid: u64,
+}
+
+impl Server {
+    fn new(limits: ShardLimits) -> Self {
+        let view = View::empty(7);
+        let config = ShardConfig {
+            shard: ShardId(0),
+            server: 1,
+            incarnation: 1,
+            session_timeout_min_ms: 1000,
+            session_timeout_max_ms: 60_000,
+            sessionless_timeout_ms: 1000,
+            whitelist: Vec::new(),
+            super_digest: None,
+            skip_acl: false,
+            keeper_extensions: true,
+            limits,
+        };
+        let machine = StateMachine::new(view.clone(), SessionTable::default());
+        let shard = Shard::new(config, view, 0, Millis(0));
+        Self { shard, machine, out: Outputs::default(), now: Millis(0), next_zxid: 0x1_0000_0001 }
+    }
+
+    /// A connection with a session.
+    fn client(&mut self) -> ConnId {
+        let id = self.shard.accepted(self.now, "127.0.0.1:9".parse().expect("an address"), [7; 16]);
+        let bytes = framed(|writer| {
+            ConnectRequest {
+                protocol_version: 0,
+                last_zxid_seen: 0,
+                timeout_ms: 30_000,
+                session_id: 0,
+                passwd: Some(&[0; 16]),
+                read_only: Some(false),
+            }
+            .encode(writer);
+        });
+        self.send(id, &bytes);
+        self.commit();
+        assert_eq!(self.take_frames(id).len(), 1, "connected");
+        id
+    }
+
+    fn send(&mut self, id: ConnId, bytes: &[u8]) {
+        self.shard.received(self.now, id, bytes, &mut self.out);
+    }
+
+    fn take(&mut self) -> Option<Proposals> {
+        self.shard.take_proposals()
+    }
+
+    fn commit(&mut self) {
+        while let Some(proposals) = self.take() {
+            self.commit_these(proposals);
+        }
+    }
+
+    fn commit_these(&mut self, proposals: Proposals) {
+        let Proposals { identities, commands, .. } = proposals;
+        let first_zxid = self.next_zxid;
+        self.next_zxid += commands.len() as u64;
+        let batch = Batch { time: WallMillis(1), first_zxid, features: 1, identities, commands };
+        let applied = self.machine.apply(batch);
+        self.shard.apply(self.now, &applied, &mut self.out);
+    }
+
+    /// The bodies of all frames that wait, as a client that reads everything takes them.
+    fn take_frames(&mut self, id: ConnId) -> Vec<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            let unsent = self.shard.unsent(id).to_vec();
+            if unsent.is_empty() {
+                break;
+            }
+            self.shard.sent(self.now, id, unsent.len(), &mut self.out);
+            bytes.extend(unsent);
+        }
+        let mut frames = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some((frame, length)) = next_frame(rest, usize::MAX >> 1).expect("whole frames") {
+            frames.push(frame.to_vec());
+            rest = &rest[length..];
+        }
+        assert!(rest.is_empty(), "half a frame");
+        frames
+    }
+
+    /// Xid and error of every reply that waits.
+    fn replies(&mut self, id: ConnId) -> Vec<(i32, i32)> {
+        let header = |frame: Vec<u8>| ReplyHeader::decode(&mut Reader::new(&frame)).expect("a header");
+        self.take_frames(id).into_iter().map(header).map(|header| (header.xid, header.err)).collect()
+    }
+
+    fn closed(&mut self) -> Vec<Close> {
+        self.out.closed.drain(..).map(|(_, why)| why).collect()
+    }
+}
+
+fn framed(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mark = begin_frame(&mut bytes);
+    encode(&mut Writer::new(&mut bytes));
+    end_frame(&mut bytes, mark).expect("small");
+    bytes
+}
+
+fn request(xid: i32, op: OpCode, encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    framed(|writer| {
+        RequestHeader { xid, op: op.number() }.encode(writer);
+        encode(writer);
+    })
+}
+
+fn create(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
+    request(xid, OpCode::Create, |writer| {
+        writer.str(path);
+        writer.buffer(Some(data));
+        writer.i32(1);
+        writer.i32(31);
+        writer.str("world");
+        writer.str("anyone");
+        writer.i32(0);
+    })
+}
+
+fn get(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, OpCode::GetData, |writer| {
+        writer.str(path);
+        writer.bool(false);
+    })
+}
+
+fn limits(change: impl FnOnce(&mut ShardLimits)) -> ShardLimits {
+    let mut limits = ShardLimits::default();
+    change(&mut limits);
+    limits
+}
+
+#[test]
+fn writes_on_their_way_have_a_limit() {
+    let mut server = Server::new(limits(|limits| limits.in_flight_max = 2));
+    let (a, b) = (server.client(), server.client());
+    let burst: Vec<u8> = (1..=5).flat_map(|xid| create(xid, &format!("/{xid}"), b"")).collect();
+    server.send(a, &burst);
+    assert!(server.shard.is_stalled(a));
+    let taken = server.take().expect("two of them");
+    assert_eq!(taken.commands.len(), 2);
+    server.send(b, &create(1, "/b", b""));
+    assert!(server.shard.is_stalled(b) && server.take().is_none(), "the limit is the shard's");
+    server.commit_these(taken);
+    while let Some(next) = server.take() {
+        assert!(next.commands.len() <= 2);
+        server.commit_these(next);
+    }
+    assert_eq!(server.replies(a), (1..=5).map(|xid| (xid, 0)).collect::<Vec<_>>());
+    assert_eq!(server.replies(b), [(1, 0)]);
+}
+
+#[test]
+fn large_requests_have_a_limit_of_their_own() {
+    let mut server = Server::new(limits(|limits| {
+        limits.large_request_bytes = 1000;
+        limits.large_requests_bytes_max = 5000;
+    }));
+    let (a, b) = (server.client(), server.client());
+    for xid in 1..=2 {
+        server.send(a, &create(xid, &format!("/{xid}"), &[0; 2000]));
+    }
+    server.send(b, &create(1, "/small", &[0; 500]));
+    server.send(b, &create(2, "/large", &[0; 2000]));
+    server.commit();
+    assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
+    assert_eq!(server.closed(), [Close::LargeRequests]);
+    assert!(server.machine.view().get("/small").is_some() && server.machine.view().get("/large").is_none());
+    server.send(a, &create(3, "/3", &[0; 2000]));
+    server.commit();
+    assert_eq!(server.replies(a), [(3, 0)], "what came back counts no more");
+}
+
+#[test]
+fn reads_that_waited_too_long_are_throttled() {
+    let mut server = Server::new(limits(|limits| limits.throttled_op_wait_ms = 100));
+    let a = server.client();
+    server.send(a, &[create(1, "/a", b""), get(2, "/a"), request(-2, OpCode::Ping, |_| ())].concat());
+    server.now = Millis(101);
+    server.commit();
+    assert_eq!(server.replies(a), [(1, 0), (2, ErrorCode::ThrottledOp.code()), (-2, 0)]);
+}
+
+#[test]
+fn parked_reads_come_when_their_client_reads() {
+    let mut server = Server::new(limits(|limits| limits.reply_bytes_soft = 10_000));
+    let a = server.client();
+    server.send(a, &create(1, "/a", &[0; 9000]));
+    let burst: Vec<u8> = (2..=20).flat_map(|xid| get(xid, "/a")).collect();
+    server.send(a, &burst);
+    server.commit();
+    let unsent = server.shard.unsent(a).len();
+    assert!((9000..30_000).contains(&unsent), "{unsent} bytes wait");
+    assert_eq!(server.replies(a).len(), 20, "all come when they are read");
+}
+
+#[test]
+fn reads_before_a_write_never_see_it() {
+    let mut server = Server::new(limits(|limits| limits.reply_bytes_soft = 1000));
+    let a = server.client();
+    server.send(a, &create(1, "/a", &[1; 900]));
+    let mut burst: Vec<u8> = (2..=9).flat_map(|xid| get(xid, "/a")).collect();
+    let set = request(10, OpCode::SetData, |writer| {
+        writer.str("/a");
+        writer.buffer(Some(&[2; 900]));
+        writer.i32(-1);
+    });
+    burst.extend(set);
+    server.send(a, &burst);
+    server.commit();
+    let frames = server.take_frames(a);
+    assert_eq!(frames.len(), 10);
+    for frame in &frames[1..9] {
+        assert_eq!(frame[20], 1, "a read in front of the write shows the state before it");
+    }
+}
+
+#[test]
+fn a_reply_larger_than_all_limits_arrives() {
+    let mut server = Server::new(limits(|limits| {
+        limits.reply_bytes_soft = 1000;
+        limits.reply_bytes_hard = 5000;
+    }));
+    let (a, b) = (server.client(), server.client());
+    for xid in 1..=1000 {
+        server.send(a, &create(xid, &format!("/node-{xid}"), b""));
+    }
+    server.commit();
+    assert_eq!(server.replies(a).len(), 1000);
+    let watched_list = request(1, OpCode::GetChildren, |writer| {
+        writer.str("/");
+        writer.bool(true);
+    });
+    server.send(b, &watched_list);
+    server.send(a, &create(1001, "/late", b""));
+    server.commit();
+    assert_eq!(server.closed(), [], "an event behind a large reply is no offence");
+    assert_eq!(server.replies(b), [(1, 0), (-1, 0)]);
+}
+
+#[test]
+fn who_does_not_read_its_events_is_ended() {
+    let mut server = Server::new(limits(|limits| limits.reply_bytes_hard = 5000));
+    let (a, b) = (server.client(), server.client());
+    let everything = request(1, OpCode::AddWatch, |writer| {
+        writer.str("/");
+        writer.i32(1);
+    });
+    server.send(b, &everything);
+    for xid in 1..=200 {
+        server.send(a, &create(xid, &format!("/node-{xid}"), b""));
+        server.commit();
+    }
+    assert_eq!(server.closed(), [Close::SlowReader]);
+    assert_eq!(server.replies(a).len(), 200);
+}
+
+#[test]
+fn a_walk_goes_on_between_other_work_and_keeps_the_order() {
+    let mut server = Server::new(ShardLimits::default());
+    let (a, b) = (server.client(), server.client());
+    for xid in 1..=2500 {
+        server.send(a, &create(xid, &format!("/zookeeper/{xid}"), b""));
+        server.commit();
+    }
+    assert_eq!(server.replies(a).len(), 2500);
+    let count = request(1, OpCode::GetAllChildrenNumber, |writer| writer.str("/zookeeper"));
+    server.send(a, &[count, get(2, "/")].concat());
+    assert!(server.shard.is_walking() && server.shard.is_stalled(a));
+    server.send(b, &get(1, "/"));
+    assert_eq!(server.replies(b), [(1, 0)], "others are served meanwhile");
+    while server.shard.is_walking() {
+        server.shard.walk_on(server.now, &mut server.out);
+    }
+    let frames = server.take_frames(a);
+    assert_eq!(frames.len(), 2);
+    assert_eq!(frames[0][16..], 2502_i32.to_be_bytes());
+    server.shard.hung_up(a, &mut server.out);
+}
