@@ -7,6 +7,7 @@ mod bench;
 mod check_config;
 mod log;
 mod logging;
+mod protocol;
 mod serve;
 mod snapshot;
 mod version;
@@ -59,6 +60,8 @@ enum Command {
     Log(LogCommand),
     /// Put a load on a server, this one or another, and measure it
     Bench(bench::Arguments),
+    /// Print every operation of the wire protocol and how this server differs, in Markdown
+    Protocol,
     /// Print the version
     Version,
 }
@@ -90,6 +93,7 @@ pub(crate) fn run() -> Result<(), Fault> {
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Protocol => protocol::run(),
         Command::Version => version::run(),
     }
 }

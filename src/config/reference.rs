@@ -119,7 +119,7 @@ fn zoo_section(page: &mut String) {
             Rule::ClientAddress => "address of `server.client_addr`".to_owned(),
             Rule::DynamicFile => "read for its `server.N` lines".to_owned(),
             Rule::Only { value, reason } => format!("only `{value}`: {reason}"),
-            Rule::Meaningless | Rule::NotOffered => continue,
+            Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => continue,
         };
         writeln!(page, "| `{name}` | {meaning} |").expect(TOOK);
     }
@@ -133,6 +133,9 @@ fn zoo_section(page: &mut String) {
         listed(Rule::NotOffered)
     )
     .expect(TOOK);
+    let ensemble_only = listed(Rule::EnsembleOnly);
+    write!(page, "\nIgnored with one warning, as every standalone server ignores them: {ensemble_only}.\n")
+        .expect(TOOK);
     let meaningless = listed(Rule::Meaningless);
     write!(page, "\nIgnored with one warning, because they mean nothing here: {meaningless}, `group.N`, `weight.N`.\n")
         .expect(TOOK);

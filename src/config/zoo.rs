@@ -22,6 +22,7 @@ struct Gathered {
     client_address: Option<(String, u32)>,
     servers: BTreeMap<String, String>,
     meaningless: Vec<String>,
+    ensemble_only: Vec<String>,
     not_offered: Vec<String>,
     unknown: Vec<String>,
 }
@@ -45,6 +46,7 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: &dyn Fn(&Path) -> R
         draft.sources.insert("server.data_dir", Source::ZooKeeperDefault);
     }
     servers(draft, &gathered);
+    warn(draft, "zoo.cfg keys that a standalone server ignores, as ZooKeeper's does", &gathered.ensemble_only);
     warn(draft, "zoo.cfg keys without a meaning in this server are ignored", &gathered.meaningless);
     warn(draft, "zoo.cfg keys of features that this version does not offer are ignored", &gathered.not_offered);
     warn(draft, "zoo.cfg keys that neither ZooKeeper 3.9 nor this server knows are ignored", &gathered.unknown);
@@ -101,6 +103,7 @@ fn read_property(
     let outcome = match zoo_keys::rule(key) {
         None => return gathered.unknown.push(shortened(key)),
         Some(Rule::Meaningless) => return gathered.meaningless.push(shortened(key)),
+        Some(Rule::EnsembleOnly) => return gathered.ensemble_only.push(shortened(key)),
         Some(Rule::NotOffered) => return gathered.not_offered.push(shortened(key)),
         Some(Rule::Number { to, scale, clamp }) => scaled(value, scale).map(|number| {
             let number = if clamp { clamped(draft, key, to, number, &source) } else { number };

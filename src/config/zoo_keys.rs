@@ -30,6 +30,8 @@ pub(crate) enum Rule {
     Only { value: &'static str, reason: &'static str },
     /// Has no meaning in this server.
     Meaningless,
+    /// Ignored by every standalone server, ZooKeeper's as well.
+    EnsembleOnly,
     /// Asks for what this version does not offer.
     NotOffered,
 }
@@ -92,9 +94,9 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("sessionRequireClientSASLAuth", Rule::Only { value: "false", reason: AUTHENTICATION }),
     ("secureClientPort", Rule::NotOffered),
     ("secureClientPortAddress", Rule::NotOffered),
-    ("localSessionsEnabled", Rule::NotOffered),
-    ("localSessionsUpgradingEnabled", Rule::NotOffered),
-    ("readonlymode.enabled", Rule::NotOffered),
+    ("localSessionsEnabled", Rule::EnsembleOnly),
+    ("localSessionsUpgradingEnabled", Rule::EnsembleOnly),
+    ("readonlymode.enabled", Rule::EnsembleOnly),
     ("audit.enable", Rule::NotOffered),
     ("emulate353TTLNodes", Rule::NotOffered),
     ("enableEagerACLCheck", Rule::NotOffered),
@@ -187,7 +189,7 @@ impl Rule {
             | Rule::Text { to }
             | Rule::Words { to } => Some(to),
             Rule::ClientPort | Rule::ClientAddress => Some("server.client_addr"),
-            Rule::DynamicFile | Rule::Only { .. } | Rule::Meaningless | Rule::NotOffered => None,
+            Rule::DynamicFile | Rule::Only { .. } | Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => None,
         }
     }
 }
