@@ -108,6 +108,7 @@ impl Checkers {
             None => self.read_answered(link, sent, zxid, err, body)?,
         }
         self.events_before_reply(link, &sent.request, zxid)?;
+        self.watches_held(link, &sent.request, err)?;
         self.watch_set(link, &sent.request, zxid, err);
         self.facts_mut(link).last_reply = (zxid, sent.command.is_some());
         self.acked = self.acked.max(zxid.cast_unsigned());

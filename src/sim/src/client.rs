@@ -11,7 +11,7 @@ use crate::limits::REPLY_BYTES_MAX;
 use crate::link::{Link, Sent};
 use crate::model::LinkId;
 use crate::options::Bug;
-use crate::request::{Body, Request};
+use crate::request::{Body, Request, WatchKind};
 use crate::rng::Stream;
 use crate::violation::{Checked, Violation};
 use crate::workload::Workload;
@@ -36,6 +36,8 @@ pub(crate) struct Client {
     /// Watches it believes to have: path, and whether the znode existed.
     data: BTreeMap<String, bool>,
     child: BTreeSet<String>,
+    persistent: BTreeSet<String>,
+    recursive: BTreeSet<String>,
     reads_not: bool,
     silent_until: u64,
     workload: Workload,
@@ -63,6 +65,8 @@ impl Client {
             auths,
             data: BTreeMap::new(),
             child: BTreeSet::new(),
+            persistent: BTreeSet::new(),
+            recursive: BTreeSet::new(),
             reads_not: false,
             silent_until: 0,
             workload: Workload::new(rng.below(1 << 20)),
@@ -81,8 +85,51 @@ impl Client {
         self.session = 0;
         self.password = [0; 16];
         self.last_zxid = 0;
+        self.forget_watches();
+    }
+
+    fn forget_watches(&mut self) {
         self.data.clear();
         self.child.clear();
+        self.persistent.clear();
+        self.recursive.clear();
+    }
+
+    /// What a reconnecting client sends to have its watches again; `None` when it has none.
+    fn watches(&self) -> Option<Request> {
+        let of = |existed: bool| {
+            self.data.iter().filter(move |(_, had)| **had == existed).map(|(path, _)| path.clone()).collect()
+        };
+        let lists = [&self.child, &self.persistent, &self.recursive];
+        if self.data.is_empty() && lists.iter().all(|list| list.is_empty()) {
+            return None;
+        }
+        let [child, persistent, recursive] = lists.map(|list| list.iter().cloned().collect());
+        Some(Request::SetWatches {
+            seen: self.last_zxid,
+            data: of(true),
+            exist: of(false),
+            child,
+            persistent,
+            recursive,
+        })
+    }
+
+    /// The server took watches back.
+    fn unwatched(&mut self, path: &str, kind: WatchKind) {
+        let any = kind == WatchKind::Any;
+        if any || kind == WatchKind::Data {
+            self.data.remove(path);
+        }
+        for (one, list) in [
+            (WatchKind::Children, &mut self.child),
+            (WatchKind::Persistent, &mut self.persistent),
+            (WatchKind::Recursive, &mut self.recursive),
+        ] {
+            if any || kind == one {
+                list.remove(path);
+            }
+        }
     }
 
     /// An event uses up what this client believes to watch.
@@ -402,19 +449,9 @@ impl World {
         self.links[link.0].live = true;
         self.clients[client].session = response.session_id;
         self.clients[client].password = password;
-        let Client { data, child, last_zxid, .. } = &mut self.clients[client];
-        if (!data.is_empty() || !child.is_empty()) && self.workload.per_mille(850) {
-            let of = |existed: bool| data.iter().filter(move |(_, had)| **had == existed).map(|(path, _)| path.clone());
-            let request = Request::SetWatches {
-                seen: *last_zxid,
-                data: of(true).collect(),
-                exist: of(false).collect(),
-                child: child.iter().cloned().collect(),
-            };
-            self.ask(link, request);
-        } else {
-            data.clear();
-            child.clear();
+        match self.clients[client].watches() {
+            Some(request) if self.workload.per_mille(850) => self.ask(link, request),
+            _ => self.clients[client].forget_watches(),
         }
         Ok(())
     }
@@ -458,6 +495,10 @@ impl World {
             Request::GetChildren { path, watch: true, .. } if err == 0 => {
                 state.child.insert(path);
             }
+            Request::AddWatch { path, recursive } if err == 0 => {
+                if recursive { &mut state.recursive } else { &mut state.persistent }.insert(path);
+            }
+            Request::RemoveWatches { path, kind } if err == 0 => state.unwatched(&path, kind),
             _ => {}
         }
         Ok(())

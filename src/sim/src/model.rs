@@ -178,6 +178,19 @@ impl Model {
             .collect()
     }
 
+    /// The number of all znodes below a path right after the transaction `zxid`.
+    pub(crate) fn descendants_at(&self, path: &str, zxid: u64) -> usize {
+        let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
+        let below = self.versions.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+        below.filter(|(path, _)| path.len() > prefix.len() && self.node_at(path, zxid).is_some()).count()
+    }
+
+    /// The ephemerals of a session right after the transaction `zxid` whose paths begin with the text, sorted.
+    pub(crate) fn owned_at(&self, session: i64, prefix: &str, zxid: u64) -> Vec<String> {
+        let owned = |path: &str| self.node_at(path, zxid).is_some_and(|node| node.owner == session);
+        self.versions.keys().filter(|path| path.starts_with(prefix) && owned(path)).cloned().collect()
+    }
+
     /// Every living znode, sorted by path.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.versions.iter().filter_map(|(path, list)| Some((path.as_str(), list.last()?.1.as_ref()?)))

@@ -5,9 +5,12 @@
 use corral_wire::frame::{begin_frame, end_frame};
 use corral_wire::multi::{MultiOp, MultiResponse, MultiResult, encode_request};
 use corral_wire::records::{
-    Acl, AuthPacket, CheckVersionRequest, Create2Response, CreateRequest, CreateResponse, DeleteRequest, ExistsRequest,
-    GetAclRequest, GetAclResponse, GetChildren2Response, GetChildrenRequest, GetChildrenResponse, GetDataRequest,
-    GetDataResponse, RequestHeader, SetAclRequest, SetDataRequest, SetWatches, Stat, SyncRequest, SyncResponse,
+    Acl, AddWatchRequest, AuthPacket, CheckVersionRequest, CheckWatchesRequest, Create2Response, CreateRequest,
+    CreateResponse, DeleteRequest, ErrorResponse, ExistsRequest, GetAclRequest, GetAclResponse,
+    GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, GetChildren2Response, GetChildrenRequest,
+    GetChildrenResponse, GetDataRequest, GetDataResponse, GetEphemeralsRequest, GetEphemeralsResponse,
+    RemoveWatchesRequest, RequestHeader, SetAclRequest, SetDataRequest, SetWatches, SetWatches2, Stat, SyncRequest,
+    SyncResponse,
 };
 use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Writer};
 
@@ -38,6 +41,16 @@ pub(crate) enum Write {
     SetData { path: String, data: Option<Vec<u8>>, version: i32 },
     SetAcl { path: String, acl: Vec<AclItem>, version: i32 },
     Check { path: String, version: i32 },
+}
+
+/// What checkWatches and removeWatches look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchKind {
+    Children = 1,
+    Data = 2,
+    Any = 3,
+    Persistent = 4,
+    Recursive = 5,
 }
 
 /// One request of a client.
@@ -74,6 +87,27 @@ pub(crate) enum Request {
         data: Vec<String>,
         exist: Vec<String>,
         child: Vec<String>,
+        persistent: Vec<String>,
+        recursive: Vec<String>,
+    },
+    AddWatch {
+        path: String,
+        recursive: bool,
+    },
+    CheckWatches {
+        path: String,
+        kind: WatchKind,
+    },
+    RemoveWatches {
+        path: String,
+        kind: WatchKind,
+    },
+    /// The session's own.
+    Ephemerals {
+        prefix: String,
+    },
+    CountDescendants {
+        path: String,
     },
     /// A known operation whose record is cut short.
     Truncated(OpCode),
@@ -90,6 +124,7 @@ pub(crate) enum Body {
     Stat(Stat),
     Data(Option<Vec<u8>>, Stat),
     Names(Vec<String>),
+    Count(i32),
     NamesStat(Vec<String>, Stat),
     Acl(Vec<AclItem>, Stat),
     Multi(Vec<Item>),
@@ -133,7 +168,15 @@ impl Request {
             Request::GetChildren { with_stat: true, .. } => OpCode::GetChildren2,
             Request::GetAcl { .. } => OpCode::GetAcl,
             Request::Sync { .. } => OpCode::Sync,
-            Request::SetWatches { .. } => OpCode::SetWatches,
+            Request::SetWatches { persistent, recursive, .. } if persistent.is_empty() && recursive.is_empty() => {
+                OpCode::SetWatches
+            }
+            Request::SetWatches { .. } => OpCode::SetWatches2,
+            Request::AddWatch { .. } => OpCode::AddWatch,
+            Request::CheckWatches { .. } => OpCode::CheckWatches,
+            Request::RemoveWatches { .. } => OpCode::RemoveWatches,
+            Request::Ephemerals { .. } => OpCode::GetEphemerals,
+            Request::CountDescendants { .. } => OpCode::GetAllChildrenNumber,
             Request::Truncated(op) => *op,
             Request::Unknown(number) => return *number,
         };
@@ -156,18 +199,36 @@ impl Request {
             }
             Request::GetAcl { path } => GetAclRequest { path: Some(path) }.encode(writer),
             Request::Sync { path } => SyncRequest { path: Some(path) }.encode(writer),
-            Request::SetWatches { seen, data, exist, child } => {
-                let [data, exist, child] = [data, exist, child].map(|list| strings(list));
-                let view = |list: &VectorBuf| list.view::<Option<&str>>().map(|_| ()).is_ok();
-                debug_assert!(view(&data) && view(&exist) && view(&child));
-                SetWatches {
-                    relative_zxid: *seen,
-                    data_watches: data.view().ok(),
-                    exist_watches: exist.view().ok(),
-                    child_watches: child.view().ok(),
+            Request::SetWatches { seen, data, exist, child, persistent, recursive } => {
+                let lists = [data, exist, child, persistent, recursive].map(|list| strings(list));
+                let [data_watches, exist_watches, child_watches, persistent_watches, persistent_recursive_watches] =
+                    lists.each_ref().map(|list| Some(list.view().expect("text is text")));
+                let relative_zxid = *seen;
+                if self.op() == OpCode::SetWatches.number() {
+                    SetWatches { relative_zxid, data_watches, exist_watches, child_watches }.encode(writer);
+                } else {
+                    SetWatches2 {
+                        relative_zxid,
+                        data_watches,
+                        exist_watches,
+                        child_watches,
+                        persistent_watches,
+                        persistent_recursive_watches,
+                    }
+                    .encode(writer);
                 }
-                .encode(writer);
             }
+            Request::AddWatch { path, recursive } => {
+                AddWatchRequest { path: Some(path), mode: i32::from(*recursive) }.encode(writer);
+            }
+            Request::CheckWatches { path, kind } => {
+                CheckWatchesRequest { path: Some(path), watcher_type: *kind as i32 }.encode(writer);
+            }
+            Request::RemoveWatches { path, kind } => {
+                RemoveWatchesRequest { path: Some(path), watcher_type: *kind as i32 }.encode(writer);
+            }
+            Request::Ephemerals { prefix } => GetEphemeralsRequest { prefix_path: Some(prefix) }.encode(writer),
+            Request::CountDescendants { path } => GetAllChildrenNumberRequest { path: Some(path) }.encode(writer),
             Request::Truncated(_) => writer.raw(&[0, 0, 0]),
         }
     }
@@ -201,6 +262,9 @@ impl Request {
                     |acl: Acl<'_>| AclItem::new(acl.perms, acl.scheme.unwrap_or_default(), acl.id.unwrap_or_default());
                 Body::Acl(list.iter().map(item).collect(), stat)
             }
+            Request::AddWatch { .. } => Body::Count(ErrorResponse::decode(reader)?.err),
+            Request::Ephemerals { .. } => Body::Names(names(GetEphemeralsResponse::decode(reader)?.ephemerals)?),
+            Request::CountDescendants { .. } => Body::Count(GetAllChildrenNumberResponse::decode(reader)?.total_number),
             Request::Sync { .. } => Body::Path(SyncResponse::decode(reader)?.path.unwrap_or_default().to_owned()),
             _ => Body::Nothing,
         };

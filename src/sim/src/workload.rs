@@ -2,7 +2,7 @@
 
 use corral_wire::OpCode;
 
-use crate::request::{AclItem, Request, Write};
+use crate::request::{AclItem, Request, WatchKind, Write};
 use crate::rng::Stream;
 
 /// Makes requests.
@@ -11,8 +11,17 @@ pub(crate) struct Workload {
     values: u64,
 }
 
-const OPS_TO_TRUNCATE: [OpCode; 7] =
-    [OpCode::Create, OpCode::Delete, OpCode::SetData, OpCode::GetData, OpCode::Exists, OpCode::Multi, OpCode::Sync];
+const OPS_TO_TRUNCATE: [OpCode; 9] = [
+    OpCode::Create,
+    OpCode::Delete,
+    OpCode::SetData,
+    OpCode::GetData,
+    OpCode::Exists,
+    OpCode::Multi,
+    OpCode::Sync,
+    OpCode::AddWatch,
+    OpCode::GetAllChildrenNumber,
+];
 
 impl Workload {
     pub(crate) fn new(client: u64) -> Workload {
@@ -25,7 +34,12 @@ impl Workload {
             return if rng.per_mille(150) { self.multi(rng) } else { Request::Write(self.write(rng, false)) };
         }
         let (path, watch) = (path(rng), rng.per_mille(300));
-        match rng.below(20) {
+        match rng.below(24) {
+            20 => Request::AddWatch { path, recursive: rng.per_mille(500) },
+            21 => Request::RemoveWatches { path, kind: kind(rng) },
+            22 if rng.per_mille(500) => Request::CheckWatches { path, kind: kind(rng) },
+            22 => Request::Ephemerals { prefix: if rng.per_mille(300) { "/".to_owned() } else { path } },
+            23 => Request::CountDescendants { path },
             0..6 => Request::GetData { path, watch },
             6..10 => Request::Exists { path, watch },
             10..13 => Request::GetChildren { path, watch, with_stat: false },
@@ -79,6 +93,11 @@ impl Workload {
         data.resize(8 + more, 0xab);
         Some(data)
     }
+}
+
+fn kind(rng: &mut Stream) -> WatchKind {
+    use WatchKind::{Any, Children, Data, Persistent, Recursive};
+    rng.pick(&[Children, Data, Any, Persistent, Persistent, Recursive, Recursive])
 }
 
 fn path(rng: &mut Stream) -> String {

@@ -1,4 +1,4 @@
-//! Watches: one-shot exactly once; the event comes before any reply that shows the change; none is lost while the
+//! Watches: one-shot exactly once, persistent ones always; the event comes before any reply that shows the change; none is lost while the
 //! connection lives; in the order of zxids; setWatches tells what was missed (protocol chapters 4 and 14).
 //!
 //! From the model's steps follows the one legal stream of events for what a connection watches. Each reply and each
@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::Checkers;
 use crate::model::{Identity, LinkId, Model, READ, Step, allows};
-use crate::request::Request;
+use crate::request::{Request, WatchKind};
 use crate::violation::{Checked, Violation, require};
 
 const CREATED: i32 = 1;
@@ -16,12 +16,15 @@ const DELETED: i32 = 2;
 const DATA_CHANGED: i32 = 3;
 const CHILDREN_CHANGED: i32 = 4;
 const NO_NODE: i32 = -101;
+const NO_WATCHER: i32 = -121;
 
 /// What one connection watches and what it is due.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     data: BTreeSet<String>,
     child: BTreeSet<String>,
+    persistent: BTreeSet<String>,
+    recursive: BTreeSet<String>,
     upto: u64,
     due: VecDeque<(u64, i32, String)>,
     /// Events without a zxid of their own: setWatches made them up.
@@ -31,7 +34,7 @@ pub(super) struct Watches {
 impl Watches {
     /// Everything that fires up to this zxid becomes due.
     fn advance(&mut self, model: &Model, identities: &[Identity], zxid: u64) {
-        if !self.data.is_empty() || !self.child.is_empty() {
+        if [&self.data, &self.child, &self.persistent, &self.recursive].iter().any(|list| !list.is_empty()) {
             for (at, step) in model.steps(self.upto, zxid) {
                 self.fire(at, step, identities);
             }
@@ -42,25 +45,47 @@ impl Watches {
     fn fire(&mut self, zxid: u64, step: &Step, identities: &[Identity]) {
         match step {
             Step::Created { path, acl, parent_acl } => {
-                let told = self.data.remove(path);
+                let told = self.node_watched(path);
                 self.tell(told && allows(acl, READ, identities), zxid, CREATED, path);
                 self.children_changed(zxid, path, parent_acl, identities);
             }
             Step::Deleted { path, acl, parent_acl } => {
-                let told = self.data.remove(path) | self.child.remove(path);
+                let told = self.node_watched(path) | self.child.remove(path);
                 self.tell(told && allows(acl, READ, identities), zxid, DELETED, path);
                 self.children_changed(zxid, path, parent_acl, identities);
             }
             Step::DataSet { path, acl } => {
-                let told = self.data.remove(path);
+                let told = self.node_watched(path);
                 self.tell(told && allows(acl, READ, identities), zxid, DATA_CHANGED, path);
             }
         }
     }
 
+    /// Whether an event on the znode itself is told; what fires once is used up.
+    fn node_watched(&mut self, path: &str) -> bool {
+        let mut above = path;
+        let mut told = self.data.remove(path) | self.persistent.contains(path) | self.recursive.contains(path);
+        while above != "/" {
+            above = parent(above);
+            told |= self.recursive.contains(above);
+        }
+        told
+    }
+
+    /// The lists that a kind of watch stands in.
+    fn of_kind(&mut self, kind: WatchKind) -> Vec<&mut BTreeSet<String>> {
+        match kind {
+            WatchKind::Children => vec![&mut self.child],
+            WatchKind::Data => vec![&mut self.data],
+            WatchKind::Persistent => vec![&mut self.persistent],
+            WatchKind::Recursive => vec![&mut self.recursive],
+            WatchKind::Any => vec![&mut self.child, &mut self.data, &mut self.persistent, &mut self.recursive],
+        }
+    }
+
     fn children_changed(&mut self, zxid: u64, path: &str, acl: &[crate::request::AclItem], identities: &[Identity]) {
-        let parent = path.rfind('/').map_or("/", |at| &path[..at.max(1)]);
-        let told = self.child.remove(parent);
+        let parent = parent(path);
+        let told = self.child.remove(parent) | self.persistent.contains(parent);
         self.tell(told && allows(acl, READ, identities), zxid, CHILDREN_CHANGED, parent);
     }
 
@@ -102,6 +127,20 @@ impl Checkers {
         })
     }
 
+    /// checkWatches and removeWatches tell what is there; removed is removed.
+    pub(super) fn watches_held(&mut self, link: LinkId, request: &Request, err: i32) -> Checked {
+        let (Request::CheckWatches { path, kind } | Request::RemoveWatches { path, kind }) = request else {
+            return Ok(());
+        };
+        let removes = matches!(request, Request::RemoveWatches { .. });
+        let mut held = false;
+        for list in self.facts.entry(link).or_default().watches.of_kind(*kind) {
+            held |= if removes { list.remove(path) } else { list.contains(path) };
+        }
+        let right = if held { 0 } else { NO_WATCHER };
+        require(err == right, "watches", || format!("link {}: {request:?} answered {err}, not {right}", link.0))
+    }
+
     /// A request that sets watches was answered.
     pub(super) fn watch_set(&mut self, link: LinkId, request: &Request, zxid: i64, err: i32) {
         let facts = self.facts.entry(link).or_default();
@@ -116,7 +155,15 @@ impl Checkers {
             Request::GetChildren { path, watch: true, .. } if err == 0 => {
                 watches.child.insert(path.clone());
             }
-            Request::SetWatches { data, exist, child, .. } => {
+            Request::AddWatch { path, recursive: false } if err == 0 => {
+                watches.persistent.insert(path.clone());
+            }
+            Request::AddWatch { path, recursive: true } if err == 0 => {
+                watches.recursive.insert(path.clone());
+            }
+            Request::SetWatches { data, exist, child, persistent, recursive, .. } => {
+                watches.persistent.extend(persistent.iter().cloned());
+                watches.recursive.extend(recursive.iter().cloned());
                 let missed = missed(&self.model, request, zxid.cast_unsigned());
                 let was_missed = |path: &String, child: bool| {
                     missed.iter().any(|(kind, at)| at == path && (*kind != CHILDREN_CHANGED || child))
@@ -131,9 +178,13 @@ impl Checkers {
     }
 }
 
+fn parent(path: &str) -> &str {
+    path.rfind('/').map_or("/", |at| &path[..at.max(1)])
+}
+
 /// What setWatches must tell at once (chapter 14.4).
 fn missed(model: &Model, request: &Request, zxid: u64) -> Vec<(i32, String)> {
-    let Request::SetWatches { seen, data, exist, child } = request else { return Vec::new() };
+    let Request::SetWatches { seen, data, exist, child, .. } = request else { return Vec::new() };
     let seen = seen.cast_unsigned();
     let mut missed = Vec::new();
     for path in data {
