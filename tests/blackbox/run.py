@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from blackbox import acls, limits, multis, ordering, persistent, reads, requests, sessions, stats, watches, words, writes  # noqa: E402
+from blackbox import acls, limits, multis, ordering, persistent, reads, requests, sessions, sizes, stats, watches, words, writes  # noqa: E402
 from support import suite  # noqa: E402
 
-MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, persistent, ordering, words]
+MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, persistent, ordering, sizes, words]
 
 
 def main():

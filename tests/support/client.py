@@ -31,7 +31,7 @@ class Connection:
     def __init__(self, address, limit_s=REPLY_LIMIT_S):
         self.socket = socket.create_connection(address, timeout=limit_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.received = b""
+        self.received = bytearray()
 
     def send_bytes(self, data):
         self.socket.sendall(data)
@@ -49,7 +49,8 @@ class Connection:
             if not piece:
                 raise Closed
             self.received += piece
-        taken, self.received = self.received[:size], self.received[size:]
+        taken = bytes(self.received[:size])
+        del self.received[:size]
         return taken
 
     def frame(self):
