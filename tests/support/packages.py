@@ -21,14 +21,18 @@ def zookeeper():
 
 def client_class_paths():
     """The class paths of the Java clients there are, by version, for example {"3.9.4": ..., "3.8.0": ...}."""
-    folders = [os.environ.get("ZOOKEEPER_JARS"), _pyspark() and _pyspark() / "jars"]
     found = {}
-    for folder in filter(None, folders):
+    for folder in _jar_folders():
         for jar in Path(folder).glob("zookeeper-3*.jar"):
             found.setdefault(jar.stem.removeprefix("zookeeper-"), f"{folder}/*")
     for jar in Path(DEBIAN_JARS).glob("zookeeper-3*.jar"):
         found.setdefault(jar.stem.removeprefix("zookeeper-"), debian_class_path())
     return found
+
+
+def curator_jars():
+    """The folder of jars that holds Curator, or None."""
+    return next((folder for folder in _jar_folders() if list(Path(folder).glob("curator-recipes-*.jar"))), None)
 
 
 def spark_home():
@@ -52,6 +56,10 @@ def need_modules(*names):
     missing = [name for name in names if not importlib.util.find_spec(name)]
     if missing:
         raise Skip(f"not installed: {', '.join(missing)} (tests/run installs them from PyPI into tests/.venv)")
+
+
+def _jar_folders():
+    return [folder for folder in (os.environ.get("ZOOKEEPER_JARS"), _pyspark() and str(_pyspark() / "jars")) if folder]
 
 
 def _pyspark():
