@@ -102,6 +102,8 @@ final class CuratorRecipes {
         return new String(bytes, StandardCharsets.UTF_8);
     }
 
+    // Wherever a client reads what another was answered, it syncs first: ZooKeeper promises no common view without.
+
     /** Ends the session of a client as if the server had let it expire. */
     static void endSession(CuratorFramework client) throws Exception {
         ZooKeeper own = client.getZookeeperClient().getZooKeeper();
@@ -173,6 +175,7 @@ final class CuratorRecipes {
             CuratorFramework owner = clients.started(CuratorFrameworkFactory.builder().authorization("digest", bytes("u:p")));
             CuratorFramework other = clients.one();
             owner.create().withACL(Ids.CREATOR_ALL_ACL).forPath(clients.path, bytes("secret"));
+            other.sync().forPath(clients.path);
             Suite.raises(KeeperException.NoAuthException.class, () -> other.getData().forPath(clients.path));
             Suite.equal(owner.getACL().forPath(clients.path).get(0).getId().getScheme(), "digest");
             // The identity is proved again with each new session.
@@ -287,8 +290,8 @@ final class CuratorRecipes {
             }
             Suite.until("all stand", () -> latches.get(0).getParticipants().size() == THREADS);
             while (!latches.isEmpty()) {
-                LeaderLatch leader = leaderOf(latches);
-                Suite.equal(latches.get(0).getLeader().getId(), leader.getId());
+                LeaderLatch leader = leaderOf(latches), observer = latches.get(0);
+                Suite.until("all know the leader", () -> observer.getLeader().getId().equals(leader.getId()));
                 latches.remove(leader);
                 leader.close();
             }
@@ -460,6 +463,7 @@ final class CuratorRecipes {
                 }
             });
             CuratorFramework first = clients.one(), second = clients.one();
+            first.sync().forPath(clients.path + "/atomic");
             Suite.equal(new DistributedAtomicLong(first, clients.path + "/atomic", new RetryOneTime(1)).get().postValue(),
                 20L * THREADS);
             try (SharedCount one = new SharedCount(first, clients.path + "/shared", 0);
@@ -478,6 +482,7 @@ final class CuratorRecipes {
         try (Clients clients = new Clients()) {
             CuratorFramework client = clients.one(), other = clients.one();
             other.create().creatingParentsIfNeeded().forPath(clients.path + "/old", bytes("1"));
+            client.sync().forPath(clients.path);
             List<String> events = new CopyOnWriteArrayList<>();
             CountDownLatch ready = new CountDownLatch(1);
             try (CuratorCache cache = CuratorCache.build(client, clients.path)) {
@@ -509,6 +514,7 @@ final class CuratorRecipes {
         try (Clients clients = new Clients()) {
             CuratorFramework client = clients.one(), other = clients.one();
             other.create().forPath(clients.path, bytes("0"));
+            client.sync().forPath(clients.path);
             try (NodeCache node = new NodeCache(client, clients.path);
                     PathChildrenCache children = new PathChildrenCache(client, clients.path, true);
                     TreeCache tree = new TreeCache(client, clients.path)) {

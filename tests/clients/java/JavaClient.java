@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
@@ -69,6 +70,13 @@ final class JavaClient {
         return connect(new Events());
     }
 
+    /** Catches up with what other clients were answered: ZooKeeper promises no common view without. */
+    static void sync(ZooKeeper client, String path) throws Exception {
+        CountDownLatch done = new CountDownLatch(1);
+        client.sync(path, (code, same, context) -> done.countDown(), null);
+        Suite.check(done.await(EVENT_LIMIT_MS, TimeUnit.MILLISECONDS), "sync is not answered");
+    }
+
     static byte[] bytes(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
     }
@@ -122,6 +130,7 @@ final class JavaClient {
                     KeeperException.NoChildrenForEphemeralsException.class,
                     () -> create(client, parent + "/x", CreateMode.PERSISTENT));
             }
+            sync(watcher, path);
             List<String> left = watcher.getChildren(path, false);
             Suite.equal(left.size(), CreateMode.values().length - 2);
             Suite.check(left.stream().noneMatch(name -> name.startsWith("EPHEMERAL")), "ephemerals outlive their session: " + left);
@@ -178,6 +187,7 @@ final class JavaClient {
             String path = root(owner) + "/secret";
             owner.addAuthInfo("digest", bytes("u:p"));
             owner.create(path, bytes("secret"), Ids.CREATOR_ALL_ACL, CreateMode.PERSISTENT);
+            sync(other, path);
             Suite.raises(KeeperException.NoAuthException.class, () -> other.getData(path, false, null));
             other.addAuthInfo("digest", bytes("u:p"));
             Suite.equal(new String(other.getData(path, false, null)), "secret");
@@ -217,6 +227,7 @@ final class JavaClient {
         // The client 3.8.0 mixes up the events of both modes in one session, so each mode has its own.
         try (ZooKeeper client = connect(); ZooKeeper second = connect(); ZooKeeper other = connect()) {
             String path = root(client);
+            sync(second, path);
             Events flat = new Events(), deep = new Events();
             client.addWatch(path, flat, AddWatchMode.PERSISTENT);
             second.addWatch(path, deep, AddWatchMode.PERSISTENT_RECURSIVE);
@@ -281,10 +292,12 @@ final class JavaClient {
         // A second connection takes the session over with its password.
         ZooKeeper mover = new ZooKeeper(address, SESSION_MS, new Events(), client.getSessionId(), client.getSessionPasswd());
         Suite.until("the session moves", () -> mover.getState() == ZooKeeper.States.CONNECTED);
+        sync(mover, path);
         Suite.equal(mover.exists(path, false).getEphemeralOwner(), client.getSessionId());
         mover.close();
         Suite.until("the first client learns that its session is closed", () -> client.getState() == ZooKeeper.States.CLOSED);
         try (ZooKeeper other = connect()) {
+            sync(other, path);
             Suite.equal(other.exists(path, false), null);
         }
         Events expired = new Events();

@@ -135,6 +135,8 @@ async fn acls(address: String) {
     owner.auth("digest", b"u:p").await.expect("auth");
     let creator = CreateMode::Persistent.with_acls(Acls::creator_all());
     owner.create(&path, b"secret", &creator).await.expect("create");
+    // ZooKeeper promises no common view of two clients without.
+    other.sync(&path).await.expect("sync");
     assert_eq!(other.get_data(&path).await.unwrap_err(), Error::NoAuth);
     other.auth("digest", b"u:p").await.expect("auth");
     assert_eq!(other.get_data(&path).await.expect("data").0, b"secret");
