@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corral_consensus::{Effects, Index, Replica, Term};
+use corral_core::evaluate::QuotaExceeded;
 use corral_core::ids::{ConnId, ShardId};
+use corral_core::sequencer::Ticked;
 use corral_core::shard::Garbage;
 use glommio::timer::Timer;
 
@@ -123,8 +125,16 @@ impl ConsensusActor {
     fn tick(&mut self) {
         let now = self.clock.now();
         self.replica.tick();
-        for session in self.replica.machine_mut().sequencer.tick(now) {
+        let Ticked { expired, reaped } = self.replica.machine_mut().sequencer.tick(now, self.clock.wall());
+        for session in expired {
             tracing::info!(%session, "session expired");
+        }
+        for chosen in reaped {
+            tracing::debug!(path = &*chosen.path, "container or TTL node outlived");
+        }
+        if let Some(report) = self.replica.machine_mut().sequencer.quota_report(now) {
+            let QuotaExceeded { path, of, usage, limit, hard } = report.last;
+            tracing::warn!(path = &*path, ?of, usage, limit, hard, writes = report.writes, "beyond a quota");
         }
         self.snapshot_if(|sequencer| sequencer.wants_snapshot(now));
     }

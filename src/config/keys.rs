@@ -213,6 +213,15 @@ sections! {
         /// monitors that use `ruok`, `stat` or `mntr` need them listed.
         four_letter_whitelist: FourLetterWords = FourLetterWords::zookeeper_default(), NONE, "";
     }
+    /// How containers that have become empty, and TTL nodes whose time is over, are deleted.
+    containers: Containers {
+        /// How often they are looked for.
+        check_interval_ms: u64 = 60_000, range(100, INTERVAL_MS_MAX), "ms";
+        /// Deletions in a minute, spread evenly.
+        deletes_per_minute_max: u32 = 10_000, range(1, 1_000_000), "znodes";
+        /// A container that never had a child is deleted this long after its last change. 0 = never.
+        never_used_max_ms: u64 = 0, range(0, INTERVAL_MS_MAX), "ms";
+    }
     /// Optional behaviour of ZooKeeper.
     features: Features {
         /// Container and TTL znodes. ZooKeeper's own default is off, and off it is with a zoo.cfg that does not name

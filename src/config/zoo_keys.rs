@@ -78,6 +78,9 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("autopurge.snapRetainCount", tuning("snapshot.images_retained", 1)),
     ("autopurge.purgeInterval", Rule::Positive { to: "snapshot.purge" }),
     ("4lw.commands.whitelist", Rule::Words { to: "commands.four_letter_whitelist" }),
+    ("znode.container.checkIntervalMs", tuning("containers.check_interval_ms", 1)),
+    ("znode.container.maxPerMinute", tuning("containers.deletes_per_minute_max", 1)),
+    ("znode.container.maxNeverUsedIntervalMs", tuning("containers.never_used_max_ms", 1)),
     ("extendedTypesEnabled", Rule::Flag { to: "features.extended_types" }),
     ("enforceQuota", Rule::Flag { to: "features.enforce_quota" }),
     ("reconfigEnabled", Rule::Flag { to: "features.reconfig" }),
@@ -176,7 +179,6 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("messageTracker.*", Rule::Meaningless),
     ("pathStats.*", Rule::Meaningless),
     ("bitHashCacheSize", Rule::Meaningless),
-    ("znode.container.*", Rule::Meaningless),
 ];
 
 impl Rule {

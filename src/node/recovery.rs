@@ -11,6 +11,7 @@ use corral_consensus::{
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::SessionId;
 use corral_core::image::initial_image;
+use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::{Session, SessionTable};
 use corral_core::view::View;
@@ -212,6 +213,9 @@ fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
     if config.security.skip_acl {
         bits |= features::SKIP_ACL;
     }
+    if config.features.enforce_quota {
+        bits |= features::ENFORCE_QUOTA;
+    }
     let txns_max = if config.snapshot.txns_max == 0 { u64::MAX } else { config.snapshot.txns_max };
     SequencerConfig {
         server: config.server.server_id,
@@ -219,6 +223,11 @@ fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
         tick_ms: u64::from(config.server.tick_time_ms),
         features: bits,
         batch_bytes_max: BATCH_BYTES_MAX,
+        reap: ReapPolicy {
+            check_interval_ms: config.containers.check_interval_ms,
+            deletes_per_minute_max: config.containers.deletes_per_minute_max,
+            never_used_max_ms: config.containers.never_used_max_ms,
+        },
         snapshot: SnapshotPolicy {
             floor_bytes: usize::try_from(config.snapshot.floor_bytes).unwrap_or(usize::MAX),
             share_percent: config.snapshot.share_of_image_percent as usize,

@@ -15,20 +15,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from blackbox import acls, limits, multis, ordering, persistent, reads, requests, sessions, sizes, stats, watches, words, writes  # noqa: E402
+from blackbox import (  # noqa: E402
+    acls, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats, watches, words, writes,
+)  # fmt: skip
 from support import suite  # noqa: E402
 
 MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, persistent, ordering, sizes, words]
+
+# Each on a server of its own, with its own settings.
+OTHERWISE = [limits, quotas, mortals]
 
 
 def main():
     options = suite.parser(__doc__).parse_args()
     server = suite.make_server(options, tick_ms=500)
     tally = suite.run_with_server(server, suite.tests_of(MODULES, options.only))
-    tests = list(suite.tests_of([limits], options.only))
-    if tests and not options.against:
-        server = suite.make_server(options, tick_ms=500, settings=limits.SETTINGS)
-        suite.run_with_server(server, tests, tally)
+    for module in OTHERWISE:
+        tests = list(suite.tests_of([module], options.only))
+        if tests and not options.against:
+            server = suite.make_server(options, tick_ms=500, settings=module.SETTINGS, java_options=getattr(module, "JAVA_OPTIONS", ()))
+            suite.run_with_server(server, tests, tally)
     suite.leave(tally)
 
 

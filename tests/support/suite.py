@@ -37,6 +37,7 @@ def make_server(options, **more):
     if options.against:
         return Running(options.against, options.server)
     if options.server == "corral":
+        more.pop("java_options", None)
         return Corral(shards=options.shards, **more)
     return ZooKeeper(**more)
 

@@ -19,8 +19,19 @@ pub enum Change {
     Deleted { at: HashedPath, parent: Arc<Znode> },
     /// New data.
     DataSet { at: HashedPath, node: Arc<Znode> },
-    /// New ACL; fires no watch.
-    AclSet { at: HashedPath, node: Arc<Znode> },
+    /// A new state of a znode that fires no watch: another ACL, or a quota's usage.
+    Quiet { at: HashedPath, node: Arc<Znode> },
+}
+
+impl Change {
+    /// The znode that changes, or that is created or deleted.
+    pub const fn at(&self) -> &HashedPath {
+        match self {
+            Self::Created { at, .. } | Self::Deleted { at, .. } | Self::DataSet { at, .. } | Self::Quiet { at, .. } => {
+                at
+            }
+        }
+    }
 }
 
 /// What happened to a session, for the shards' tables.

@@ -99,6 +99,12 @@ pub enum CommandKind {
         password: [u8; 16],
     },
     CloseSession,
+    /// The server's own: deletes a container or TTL node that has outlived its use, if nothing has changed since it was
+    /// chosen.
+    Reap {
+        path: Text,
+        mzxid: u64,
+    },
 }
 
 /// One command. `identities` indexes the table of the batch it travels in.
@@ -179,7 +185,7 @@ impl Batch {
 /// Bytes in front of the archive; keeps it aligned.
 const HEAD_BYTES: usize = 16;
 /// Changes whenever the archived form of a batch does.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// The payload of a log entry is not of the format this version writes.
 #[derive(Debug)]

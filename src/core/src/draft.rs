@@ -34,6 +34,11 @@ impl<'v> Draft<'v> {
         self.changes
     }
 
+    /// The tree without this transaction.
+    pub(crate) const fn view(&self) -> &'v View {
+        self.view
+    }
+
     /// The path with its hashes, reusing the tree's own allocation of it where there is one.
     pub(crate) fn hashed(&self, path: Text) -> HashedPath {
         self.view.hashed(path)
@@ -66,7 +71,7 @@ impl<'v> Draft<'v> {
 
     pub(crate) fn set_acl(&mut self, at: HashedPath, node: Arc<Znode>) {
         self.note(&at, Some(&node), None);
-        self.changes.push(Change::AclSet { at, node });
+        self.changes.push(Change::Quiet { at, node });
     }
 
     fn note(&mut self, at: &HashedPath, node: Option<&Arc<Znode>>, parent: Option<&Arc<Znode>>) {

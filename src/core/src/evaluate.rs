@@ -4,19 +4,25 @@
 //! the committed one: a command is evaluated when its log entry is committed, against everything before it.
 
 mod ops;
-mod sessions;
+mod owners;
+mod quota;
 
-use crate::change::{AppliedBatch, AppliedTxn, Change, OpResult, Outcome, SessionChange};
-use crate::command::{Batch, Command, CommandKind, Identity};
+pub use quota::{Measure, QuotaExceeded, QuotaReport};
+
+use crate::change::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
+use crate::command::{Batch, Command, CommandKind, Identity, Origin};
 use crate::draft::Draft;
-use crate::ids::Zxid;
+use crate::ids::{SessionId, Zxid};
 use crate::session::{Session, SessionTable};
+use crate::shared::Text;
 use crate::view::View;
-use crate::znode::Owner;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::cell::Cell;
+use core::mem;
 use ops::Caller;
-use sessions::{close_changes, same_secret, session_id};
+use owners::{close_changes, note_owner, reap, same_secret, session_id};
+use quota::{Books, Quotas};
 
 /// Switches that decide how a command is evaluated. They travel in the batch, stamped by the leader: a replay under
 /// another configuration must come to the same result.
@@ -25,18 +31,24 @@ pub mod features {
     pub const EXTENDED_TYPES: u32 = 1;
     /// ACLs are not checked.
     pub const SKIP_ACL: u32 = 2;
+    /// Hard quota limits refuse writes.
+    pub const ENFORCE_QUOTA: u32 = 4;
 }
 
 /// Tree, sessions and ephemerals at one zxid.
 pub struct StateMachine {
     view: View,
     sessions: SessionTable,
+    quotas: Quotas,
+    mortals: BTreeSet<Text>,
 }
 
 impl StateMachine {
     /// `sessions` as stored in the image that `view` stands on.
-    pub const fn new(view: View, sessions: SessionTable) -> Self {
-        Self { view, sessions }
+    pub fn new(view: View, sessions: SessionTable) -> Self {
+        let quotas = Quotas::of(&view);
+        let mortals = view.image().mortals().collect();
+        Self { view, sessions, quotas, mortals }
     }
 
     pub const fn view(&self) -> &View {
@@ -49,6 +61,16 @@ impl StateMachine {
 
     pub const fn sessions(&self) -> &SessionTable {
         &self.sessions
+    }
+
+    /// Paths of all containers and TTL nodes.
+    pub const fn mortals(&self) -> &BTreeSet<Text> {
+        &self.mortals
+    }
+
+    /// What went beyond a quota since this was last asked. The state does not depend on it.
+    pub fn take_quota_report(&mut self) -> Option<QuotaReport> {
+        self.quotas.take_report()
     }
 
     /// Applies a committed batch. Zxids follow from the batch alone.
@@ -86,17 +108,19 @@ impl StateMachine {
             AppliedTxn { zxid, changes: Vec::new(), session: None, origin, outcome: Outcome::SessionRefused };
         match kind {
             CommandKind::Op(op) => {
-                let caller = Caller { sessions: &self.sessions, session, origin, identities, context, zxid };
+                let caller = self.caller(origin, session, identities, context, zxid);
                 let mut draft = Draft::single(&self.view);
                 let result = caller.evaluate(&mut draft, op);
                 applied.changes = draft.into_changes();
                 applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
+                self.note_refusal(caller.beyond_quota.into_inner());
             }
             CommandKind::Multi(ops) => {
-                let caller = Caller { sessions: &self.sessions, session, origin, identities, context, zxid };
+                let caller = self.caller(origin, session, identities, context, zxid);
                 let (changes, results) = caller.evaluate_all(&self.view, ops);
                 applied.changes = changes;
                 applied.outcome = Outcome::Multi(results);
+                self.note_refusal(caller.beyond_quota.into_inner());
             }
             CommandKind::CreateSession { timeout_ms, password } => {
                 let id = session_id(origin, zxid);
@@ -122,33 +146,49 @@ impl StateMachine {
                     applied.session = Some(SessionChange::Closed(session));
                 }
             }
+            CommandKind::Reap { path, mzxid } => {
+                let mut draft = Draft::single(&self.view);
+                let result = reap(&mut draft, zxid, path, Zxid(mzxid));
+                applied.changes = draft.into_changes();
+                applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
+            }
         }
-        self.commit(&applied);
+        self.commit(&mut applied);
         applied
     }
 
-    /// Takes the changes into the tree and into the sessions' lists of ephemerals.
-    fn commit(&mut self, applied: &AppliedTxn) {
-        for change in &applied.changes {
-            match change {
-                Change::Created { at, node, .. } => {
-                    if let Owner::Session(owner) = Owner::from_bits(node.stat.owner)
-                        && let Some(session) = self.sessions.get_mut(&owner)
-                    {
-                        session.ephemerals.insert(at.path.clone());
-                    }
-                }
-                Change::Deleted { at, .. } => {
-                    let owner = self.view.get_hashed(&at.path, at.hash).map(|node| Owner::from_bits(node.stat().owner));
-                    if let Some(Owner::Session(owner)) = owner
-                        && let Some(session) = self.sessions.get_mut(&owner)
-                    {
-                        session.ephemerals.remove(&at.path);
-                    }
-                }
-                Change::DataSet { .. } | Change::AclSet { .. } => {}
+    const fn caller<'a>(
+        &'a self,
+        origin: Option<Origin>,
+        session: SessionId,
+        identities: &'a [Identity],
+        context: &'a BatchContext,
+        zxid: Zxid,
+    ) -> Caller<'a> {
+        let Self { sessions, quotas, .. } = self;
+        Caller { sessions, quotas, session, origin, identities, context, zxid, beyond_quota: Cell::new(None) }
+    }
+
+    fn note_refusal(&mut self, exceeded: Option<QuotaExceeded>) {
+        if let Some(exceeded) = exceeded {
+            self.quotas.note(exceeded);
+        }
+    }
+
+    /// Takes the changes into the tree, the lists of who owns what, and the usage of quotas, which adds changes.
+    fn commit(&mut self, applied: &mut AppliedTxn) {
+        if self.quotas.concern(&applied.changes) {
+            let mut books = Books::default();
+            for change in mem::take(&mut applied.changes) {
+                note_owner(&self.view, &mut self.sessions, &mut self.mortals, &change);
+                self.quotas.apply(&mut self.view, change, &mut books);
             }
-            self.view.apply(change);
+            applied.changes = books.finish(&self.view);
+        } else {
+            for change in &applied.changes {
+                note_owner(&self.view, &mut self.sessions, &mut self.mortals, change);
+                self.view.apply(change);
+            }
         }
         self.view.set_zxid(applied.zxid);
     }
@@ -159,3 +199,6 @@ struct BatchContext {
     time: i64,
     features: u32,
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,7 @@ pub mod limits;
 mod notify;
 pub mod path;
 mod read;
+pub mod reaper;
 mod reply;
 pub mod report;
 mod request;

@@ -39,7 +39,7 @@ impl Shard {
                 let told = self.fire(Kind::Data, &at.path, at.hash, Vec::new());
                 self.tell(now, zxid, EventType::NodeDataChanged, &at.path, &node.acl, told, out);
             }
-            Change::AclSet { .. } => {}
+            Change::Quiet { .. } => {}
         }
     }
 

@@ -115,6 +115,7 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
     match kind {
         CommandKind::Op(op) => FIXED + op_weight(op),
         CommandKind::Multi(ops) => FIXED + ops.iter().map(|op| FIXED + op_weight(op)).sum::<usize>(),
+        CommandKind::Reap { path, .. } => FIXED + path.len(),
         CommandKind::CreateSession { .. } | CommandKind::AttachSession { .. } | CommandKind::CloseSession => FIXED,
     }
 }

@@ -4,11 +4,12 @@
 //! log: the driver hands it committed payloads in log order and takes batches to propose from it.
 
 use crate::change::{AppliedBatch, SessionChange};
-use crate::command::{Batch, Command, CommandKind, Identity, Origin, Proposals};
+use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::delta::Delta;
-use crate::evaluate::StateMachine;
+use crate::evaluate::{QuotaReport, StateMachine};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
 use crate::image::{Image, ImageSession};
+use crate::reaper::{Chosen, ReapPolicy, Reaper};
 use crate::session::Expiry;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -45,6 +46,16 @@ pub struct SequencerConfig {
     /// Bytes of commands in one log entry, exceeded by at most one command.
     pub batch_bytes_max: usize,
     pub snapshot: SnapshotPolicy,
+    pub reap: ReapPolicy,
+}
+
+/// What the passing of time led to.
+#[derive(Clone, Debug, Default)]
+pub struct Ticked {
+    /// Sessions whose time is over.
+    pub expired: Vec<SessionId>,
+    /// Containers and TTL nodes to be deleted.
+    pub reaped: Vec<Chosen>,
 }
 
 /// A log entry that is no batch, although its checksum is right.
@@ -69,6 +80,7 @@ pub struct Sequencer {
     config: SequencerConfig,
     machine: StateMachine,
     expiry: Expiry,
+    reaper: Reaper,
     /// Set while this server leads: the zxid that the next command takes.
     next_zxid: Option<u64>,
     queue: VecDeque<Proposals>,
@@ -79,6 +91,7 @@ pub struct Sequencer {
     /// What is being written, to be tried again should that fail.
     frozen: Option<FrozenState>,
     snapshot_at: Millis,
+    quota_reported: Millis,
     txns_since_snapshot: u64,
     log_bytes_since_snapshot: u64,
 }
@@ -90,6 +103,7 @@ impl Sequencer {
             config,
             machine,
             expiry: Expiry::new(config.tick_ms),
+            reaper: Reaper::new(config.reap),
             next_zxid: None,
             queue: VecDeque::new(),
             proposed: VecDeque::new(),
@@ -97,6 +111,7 @@ impl Sequencer {
             term,
             frozen: None,
             snapshot_at: Millis(0),
+            quota_reported: Millis(0),
             txns_since_snapshot: 0,
             log_bytes_since_snapshot: 0,
         }
@@ -122,6 +137,7 @@ impl Sequencer {
     /// # Panics
     /// When the term does not fit an epoch, after 2^32 elections.
     pub fn lead(&mut self, now: Millis, term: u64) {
+        self.reaper.start(now);
         let term = u32::try_from(term).expect("fewer than 2^32 elections");
         let last = self.machine.view().zxid();
         let epoch = term.max(last.epoch() + 1);
@@ -164,23 +180,36 @@ impl Sequencer {
         self.expiry.heard(shard, upto, sessions);
     }
 
-    /// Time passes: ends the sessions whose time is over. Gives their ids, for the log.
-    pub fn tick(&mut self, now: Millis) -> Vec<SessionId> {
+    /// Time passes: ends the sessions whose time is over, and deletes containers and TTL nodes whose time is. Tells
+    /// which, for the log.
+    pub fn tick(&mut self, now: Millis, wall: WallMillis) -> Ticked {
         if !self.is_leading() {
-            return Vec::new();
+            return Ticked::default();
         }
-        let over = self.expiry.expired(now);
-        if !over.is_empty() {
-            let close = |session: &SessionId| Command {
-                origin: None,
-                session: *session,
-                identities: 0,
-                kind: CommandKind::CloseSession,
-            };
-            let identities: Vec<Arc<Vec<Identity>>> = Vec::new();
-            self.queue.push_back(Proposals { identities, commands: over.iter().map(close).collect(), bytes: 0 });
+        let expired = self.expiry.expired(now);
+        let reaped = self.reaper.tick(now, wall, self.machine.mortals(), self.machine.view());
+        let close = expired.iter().map(|session| (*session, CommandKind::CloseSession));
+        let reap = reaped
+            .iter()
+            .map(|Chosen { path, mzxid }| (SessionId(0), CommandKind::Reap { path: path.clone(), mzxid: mzxid.0 }));
+        let own = |(session, kind)| Command { origin: None, session, identities: 0, kind };
+        let commands: Vec<Command> = close.chain(reap).map(own).collect();
+        if !commands.is_empty() {
+            let bytes = reaped.iter().map(|chosen| chosen.path.len()).sum();
+            self.queue.push_back(Proposals { identities: Vec::new(), commands, bytes });
         }
-        over
+        Ticked { expired, reaped }
+    }
+
+    /// What went beyond a quota since it was last told, at most once a second: for the log.
+    pub fn quota_report(&mut self, now: Millis) -> Option<QuotaReport> {
+        const INTERVAL_MS: u64 = 1000;
+        if now.since(self.quota_reported) < INTERVAL_MS {
+            return None;
+        }
+        let report = self.machine.take_quota_report()?;
+        self.quota_reported = now;
+        Some(report)
     }
 
     /// The next log entry, made of everything that waits, up to the limit. `None` when nothing waits or another leads.

@@ -126,7 +126,7 @@ impl View {
                 self.set_parent(at, parent, KidNote::Set(&at.path, Mark::Added));
             }
             Change::Deleted { at, parent } => self.delete(at, parent),
-            Change::DataSet { at, node } | Change::AclSet { at, node } => {
+            Change::DataSet { at, node } | Change::Quiet { at, node } => {
                 let old = self.get_hashed(&at.path, at.hash);
                 debug_assert!(old.is_some(), "{:?} does not exist", at.path);
                 let old = old.map_or(0, |old| old.data().map_or(0, <[u8]>::len) as u64);

@@ -217,7 +217,7 @@ impl World {
         if let Some(key) = self.state.key(path, at.hash) {
             at.path = key;
         }
-        let change = if is_data { Change::DataSet { at, node } } else { Change::AclSet { at, node } };
+        let change = if is_data { Change::DataSet { at, node } } else { Change::Quiet { at, node } };
         self.commit(model, &change);
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Part of the state machine: whatever is read here is the committed state with the transaction's own changes laid over.
 
+use super::quota::{QuotaExceeded, Quotas};
 use super::{BatchContext, features};
 use crate::acl::{self, grants};
 use crate::change::{Change, OpResult};
@@ -17,6 +18,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use corral_wire::consts::CreateMode;
 use corral_wire::error::ErrorCode;
 
@@ -26,11 +28,14 @@ const TTL_MS_MAX: i64 = 0xff_ffff_ffff;
 /// One command's view of the world while its operations are checked.
 pub(super) struct Caller<'a> {
     pub(super) sessions: &'a SessionTable,
+    pub(super) quotas: &'a Quotas,
     pub(super) session: SessionId,
     pub(super) origin: Option<Origin>,
     pub(super) identities: &'a [Identity],
     pub(super) context: &'a BatchContext,
     pub(super) zxid: Zxid,
+    /// Why a quota refused, for the log.
+    pub(super) beyond_quota: Cell<Option<QuotaExceeded>>,
 }
 
 impl Caller<'_> {
@@ -128,6 +133,8 @@ impl Caller<'_> {
         if Owner::from_bits(parent.stat().owner).is_ephemeral() {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        let bytes = data.as_ref().map_or(0, |data| data.len());
+        self.check_quota(draft, &at.path, 1, bytes, 0)?;
         let mut parent = Znode::clone(&*parent.to_znode());
         parent.stat.cversion = parent.stat.cversion.wrapping_add(1);
         parent.stat.pzxid = self.zxid;
@@ -178,6 +185,8 @@ impl Caller<'_> {
     ) -> Result<OpResult, ErrorCode> {
         let (at, node) = self.existing(draft, path)?;
         self.allow(&node, acl::WRITE)?;
+        let bytes = (data.as_ref().map_or(0, |data| data.len()), node.data().map_or(0, <[u8]>::len));
+        self.check_quota(draft, &at.path, 0, bytes.0, bytes.1)?;
         expect_version(node.stat().version, version)?;
         let mut next = Znode { stat: node.stat(), acl: node.to_acl(), data };
         next.stat.version = next.stat.version.wrapping_add(1);
@@ -217,6 +226,26 @@ impl Caller<'_> {
         let at = draft.hashed(path);
         let node = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?;
         Ok((at, node))
+    }
+
+    /// As ZooKeeper does, quotas judge by what was used before the transaction.
+    fn check_quota(
+        &self,
+        draft: &Draft<'_>,
+        path: &str,
+        znodes: i64,
+        bytes: usize,
+        bytes_before: usize,
+    ) -> Result<(), ErrorCode> {
+        if self.quotas.is_empty() || self.context.features & features::ENFORCE_QUOTA == 0 {
+            return Ok(());
+        }
+        let length = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let more = length(bytes) - length(bytes_before);
+        self.quotas.check(draft.view(), path, znodes, more).map_err(|exceeded| {
+            self.beyond_quota.set(Some(exceeded));
+            ErrorCode::QuotaExceeded
+        })
     }
 
     fn allow(&self, node: &NodeRef<'_>, wanted: i32) -> Result<(), ErrorCode> {

@@ -19,7 +19,7 @@ use rkyv::with::{AsBox, InlineAsBox, Map, MapNiche, Unshare};
 use rkyv::{Archive, Deserialize, Place, Serialize};
 
 /// Version of the archives' shape; other versions are refused.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// The ACL index of a znode open to everybody; list `i` of the meta section has index `i + 1`.
 pub(crate) const ACL_OPEN: u32 = 0;
@@ -205,6 +205,8 @@ pub(crate) struct Meta {
     #[rkyv(with = Map<Unshare>)]
     pub(crate) acls: Vec<Arc<Vec<AclEntry>>>,
     pub(crate) sessions: Vec<ImageSession>,
+    /// Paths of containers and TTL nodes, sorted.
+    pub(crate) mortals: Vec<Text>,
     pub(crate) extra: Vec<u8>,
 }
 

@@ -10,7 +10,7 @@ use super::format::{
 use super::{ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_BITS_MAX, SECTION_BYTES_MAX, section_of};
 use crate::command::{ArchivedOrigin, Origin};
 use crate::ids::{ConnId, ShardId, Zxid};
-use crate::shared::Data;
+use crate::shared::{Data, Text};
 use crate::znode::{Acl, AclEntry, NodeStat, Znode};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -252,6 +252,11 @@ impl Image {
             owner: session.owner.as_ref().map(origin),
             ephemerals: session.ephemerals.iter().map(|path| path.as_str().into()).collect(),
         })
+    }
+
+    /// Paths of all containers and TTL nodes, sorted; copied out of the image when asked for.
+    pub fn mortals(&self) -> impl Iterator<Item = Text> + '_ {
+        self.meta.root().mortals.iter().map(|path| Text::from(path.as_str()))
     }
 
     /// What the writer of the image added for its own use.

@@ -35,6 +35,7 @@ pub struct ImageMerger<'a> {
     next: usize,
     acls: AclTable,
     stats: ImageStats,
+    mortals: Vec<Text>,
 }
 
 impl<'a> ImageMerger<'a> {
@@ -49,7 +50,16 @@ impl<'a> ImageMerger<'a> {
 
     fn over(below: Option<&'a Image>, delta: &'a Delta, hasher: PathHasher, bits: u32) -> Self {
         assert!(bits <= SECTION_BITS_MAX, "number of sections is limited");
-        Self { below, delta, hasher, bits, next: 0, acls: AclTable::default(), stats: ImageStats::default() }
+        Self {
+            below,
+            delta,
+            hasher,
+            bits,
+            next: 0,
+            acls: AclTable::default(),
+            stats: ImageStats::default(),
+            mortals: Vec::new(),
+        }
     }
 
     /// The bytes of the next section, to be placed at a multiple of [`SECTION_ALIGN`]; `None` after the last.
@@ -72,8 +82,9 @@ impl<'a> ImageMerger<'a> {
     ///
     /// # Panics
     /// When sections are still to be written.
-    pub fn finish(self, zxid: Zxid, sessions: Vec<ImageSession>, extra: Vec<u8>) -> Result<AlignedVec, ImageFault> {
+    pub fn finish(mut self, zxid: Zxid, sessions: Vec<ImageSession>, extra: Vec<u8>) -> Result<AlignedVec, ImageFault> {
         assert!(self.next == 1 << self.bits, "the meta section comes last");
+        self.mortals.sort_unstable();
         let meta = Meta {
             format: FORMAT,
             section_bits: self.bits,
@@ -84,10 +95,12 @@ impl<'a> ImageMerger<'a> {
             ephemerals: self.stats.ephemerals,
             acls: self.acls.lists,
             sessions,
+            mortals: self.mortals,
             extra,
         };
-        let ephemerals: usize = meta.sessions.iter().flat_map(|s| &s.ephemerals).map(|path| path.len() + 16).sum();
-        check_size(self.next, ephemerals + meta.sessions.len() * size_of::<ImageSession>() + meta.extra.len())?;
+        let owned = meta.sessions.iter().flat_map(|session| &session.ephemerals).chain(&meta.mortals);
+        let owned: usize = owned.map(|path| path.len() + 16).sum();
+        check_size(self.next, owned + meta.sessions.len() * size_of::<ImageSession>() + meta.extra.len())?;
         rkyv::to_bytes::<rancor::Error>(&meta).map_err(|reason| ImageFault::encode(&reason))
     }
 
@@ -105,8 +118,11 @@ impl<'a> ImageMerger<'a> {
         let mut estimate = 0;
         for source in &sources {
             let (path, data, names, stat) = source.parts();
-            let ephemeral = Owner::from_bits(stat.owner).is_ephemeral();
-            self.stats.add(path.len(), data.map_or(0, <[u8]>::len), ephemeral);
+            let owner = Owner::from_bits(stat.owner);
+            if matches!(owner, Owner::Container | Owner::Ttl(_)) {
+                self.mortals.push(Text::from(path));
+            }
+            self.stats.add(path.len(), data.map_or(0, <[u8]>::len), owner.is_ephemeral());
             estimate += Node::bytes_max(path.len(), data.map_or(0, <[u8]>::len), names.len());
         }
         check_size(index, estimate)?;

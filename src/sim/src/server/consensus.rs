@@ -83,12 +83,12 @@ impl World {
     pub(super) fn consensus_tick(&mut self) -> Checked {
         let wait = TICK + self.schedule.delay(1_000);
         self.inside_after(wait, Inner::Tick);
-        let now = self.clock();
+        let (now, wall) = (self.clock(), self.wall());
         let early = self.options.bug == Some(Bug::ExpireEarly);
         let Some(server) = &mut self.server else { return Ok(()) };
         server.replica.tick();
         let then = if early { now.plus(2_000) } else { now };
-        for session in server.replica.machine_mut().sequencer.tick(then) {
+        for session in server.replica.machine_mut().sequencer.tick(then, wall).expired {
             self.counts.expiries += 1;
             self.note(format_args!("session {session} expires"));
             self.check.expired(session.0, now)?;

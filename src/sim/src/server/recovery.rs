@@ -12,6 +12,7 @@ use corral_core::command::Batch;
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{Millis, SessionId, WallMillis};
 use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
+use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::{Session, SessionTable};
 use corral_core::view::View;
@@ -130,6 +131,7 @@ impl Start<'_> {
             tick_ms: session_tick_ms,
             features: 0,
             batch_bytes_max,
+            reap: ReapPolicy { check_interval_ms: 1_000, deletes_per_minute_max: 10_000, never_used_max_ms: 0 },
             snapshot: SnapshotPolicy {
                 floor_bytes: self.options.snapshot_floor_bytes,
                 share_percent: 30,

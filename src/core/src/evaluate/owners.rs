@@ -1,0 +1,83 @@
+//! What owns znodes, and how these end: sessions with their ephemerals, containers, TTL nodes.
+//!
+//! Pure functions of the state machine. When a session or a znode is over is the leader's affair (`session`, `reaper`).
+
+use super::ops::without_child;
+use crate::change::{Change, OpResult};
+use crate::command::Origin;
+use crate::draft::Draft;
+use crate::ids::{SessionId, Zxid};
+use crate::session::{Session, SessionTable};
+use crate::shared::Text;
+use crate::view::View;
+use crate::znode::Owner;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use corral_wire::error::ErrorCode;
+
+/// A session id that no other server, epoch or transaction can come up with: server id, then the zxid's own numbers.
+pub(super) fn session_id(origin: Option<Origin>, zxid: Zxid) -> SessionId {
+    let server = origin.map_or(0, |origin| origin.server);
+    let low = (u64::from(zxid.epoch() & 0x00ff_ffff) << 32) | u64::from(zxid.counter());
+    SessionId(((u64::from(server) << 56) | low).cast_signed())
+}
+
+/// Compares without telling by its duration where the first difference is.
+pub(super) fn same_secret(a: &[u8; 16], b: &[u8; 16]) -> bool {
+    a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
+}
+
+/// Removes all ephemerals of a session, with one zxid, in path order.
+pub(super) fn close_changes(view: &View, zxid: Zxid, ended: &Session) -> Vec<Change> {
+    let mut draft = Draft::chained(view);
+    for path in &ended.ephemerals {
+        let at = view.hashed(path.clone());
+        let parent = draft.node(at.parent(), at.parent_hash).map(|node| node.to_znode());
+        if let Some(parent) = parent
+            && draft.node(&at.path, at.hash).is_some()
+        {
+            draft.delete(at, without_child(&parent, zxid));
+        }
+    }
+    draft.into_changes()
+}
+
+/// Deletes a container or TTL node that was chosen at `mzxid`, unless it is no longer what it was.
+pub(super) fn reap(draft: &mut Draft<'_>, zxid: Zxid, path: Text, mzxid: Zxid) -> Result<OpResult, ErrorCode> {
+    let at = draft.hashed(path);
+    let stat = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?.stat();
+    if !matches!(Owner::from_bits(stat.owner), Owner::Container | Owner::Ttl(_)) || stat.mzxid != mzxid {
+        return Err(ErrorCode::BadVersion);
+    }
+    if stat.num_children > 0 {
+        return Err(ErrorCode::NotEmpty);
+    }
+    let parent = draft.node(at.parent(), at.parent_hash).ok_or(ErrorCode::NoNode)?.to_znode();
+    draft.delete(at, without_child(&parent, zxid));
+    Ok(OpResult::Deleted)
+}
+
+/// Keeps the lists of who owns what. To be called before the change is applied.
+pub(super) fn note_owner(view: &View, sessions: &mut SessionTable, mortals: &mut BTreeSet<Text>, change: &Change) {
+    let (at, owner) = match change {
+        Change::Created { at, node, .. } => (at, Owner::from_bits(node.stat.owner)),
+        Change::Deleted { at, .. } => {
+            let Some(node) = view.get_hashed(&at.path, at.hash) else { return };
+            (at, Owner::from_bits(node.stat().owner))
+        }
+        Change::DataSet { .. } | Change::Quiet { .. } => return,
+    };
+    let list = match owner {
+        Owner::Persistent => return,
+        Owner::Session(owner) => match sessions.get_mut(&owner) {
+            Some(session) => &mut session.ephemerals,
+            None => return,
+        },
+        Owner::Container | Owner::Ttl(_) => mortals,
+    };
+    if matches!(change, Change::Created { .. }) {
+        list.insert(at.path.clone());
+    } else {
+        list.remove(&at.path);
+    }
+}

@@ -1,0 +1,329 @@
+//! Quotas: which subtrees have one, what they use, and what is too much (protocol chapter 20).
+//!
+//! A quota on `/a` is two ordinary znodes, `/zookeeper/quota/a/zookeeper_limits` and `zookeeper_stats`. Limits register
+//! the subtree; the other's data is kept at what the subtree uses, without a trace in its Stat and without an event.
+//! Part of the state machine: everything here follows from the tree alone. What clients write into these znodes may be
+//! anything: what cannot be read counts as not there, and sums saturate.
+
+use crate::change::Change;
+use crate::path;
+use crate::shared::{Data, Text};
+use crate::view::View;
+use crate::znode::Znode;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+
+const ROOT: &str = "/zookeeper/quota";
+const LIMITS: &str = "zookeeper_limits";
+const STATS: &str = "zookeeper_stats";
+/// Longest text of limits or usage that is read; ZooKeeper's own never have a quarter of it.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// What a quota counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    Znodes,
+    Bytes,
+}
+
+/// A write that goes, or would have gone, beyond a quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaExceeded {
+    /// The root of the subtree.
+    pub path: Text,
+    pub of: Measure,
+    /// What the subtree uses, or would have used.
+    pub usage: i64,
+    pub limit: i64,
+    /// Whether it is a hard limit, which refuses writes if quotas are enforced.
+    pub hard: bool,
+}
+
+/// What went beyond a quota since somebody last asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaReport {
+    pub writes: u64,
+    pub last: QuotaExceeded,
+}
+
+/// The subtrees that have a quota.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    prefixes: BTreeSet<Text>,
+    report: Option<QuotaReport>,
+}
+
+impl Quotas {
+    /// Finds the quotas of a tree; looks at nothing but `/zookeeper/quota`.
+    pub(super) fn of(view: &View) -> Self {
+        let mut prefixes = BTreeSet::new();
+        view.walk(ROOT, |path, _| {
+            prefixes.extend(prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()).map(Text::from));
+            true
+        });
+        Self { prefixes, report: None }
+    }
+
+    /// Whether there is no quota at all: the usual case, which must cost nothing.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.prefixes.is_empty()
+    }
+
+    /// The deepest subtree with a quota that contains the path.
+    fn prefix(&self, path: &str) -> Option<&Text> {
+        let mut rest = path;
+        while rest.len() > 1 {
+            if let Some(found) = self.prefixes.get(rest) {
+                return Some(found);
+            }
+            rest = path::parent(rest);
+        }
+        None
+    }
+
+    /// Whether a hard limit stands against more znodes or bytes below `path`, judged by what is used now.
+    pub(super) fn check(&self, view: &View, path: &str, znodes: i64, bytes: i64) -> Result<(), QuotaExceeded> {
+        let Some(prefix) = self.prefix(path) else { return Ok(()) };
+        let (Some(limits), Some(usage)) = (Track::read(view, prefix, LIMITS), Track::read(view, prefix, STATS)) else {
+            return Ok(());
+        };
+        match limits.exceeded(prefix, &usage.plus(znodes, bytes), znodes != 0, bytes != 0) {
+            Some(exceeded) if exceeded.hard => Err(exceeded),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn note(&mut self, exceeded: QuotaExceeded) {
+        let writes = self.report.as_ref().map_or(0, |report| report.writes);
+        self.report = Some(QuotaReport { writes: writes + 1, last: exceeded });
+    }
+
+    pub(super) fn take_report(&mut self) -> Option<QuotaReport> {
+        self.report.take()
+    }
+
+    /// Whether these changes may concern a quota.
+    pub(super) fn concern(&self, changes: &[Change]) -> bool {
+        !self.is_empty() || changes.iter().any(|change| change.at().path.starts_with(ROOT))
+    }
+
+    /// Applies one change to the tree and keeps the usage in step.
+    pub(super) fn apply(&mut self, view: &mut View, mut change: Change, books: &mut Books) {
+        books.put_right(view, &mut change);
+        let (znodes, bytes) = difference(view, &change);
+        view.apply(&change);
+        let path = &change.at().path.clone();
+        match &change {
+            Change::Created { .. } => {
+                if let Some(prefix) = prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()) {
+                    self.prefixes.insert(Text::from(prefix));
+                } else if let Some(prefix) = prefix_of(path, STATS) {
+                    books.write(view, path, &Track::count(view, prefix));
+                }
+            }
+            Change::Deleted { .. } => {
+                if let Some(prefix) = prefix_of(path, LIMITS) {
+                    self.prefixes.remove(prefix);
+                }
+            }
+            Change::DataSet { .. } | Change::Quiet { .. } => {}
+        }
+        books.changes.push(change);
+        if (znodes, bytes) != (0, 0) {
+            self.account(view, path, znodes, bytes, books);
+        }
+    }
+
+    fn account(&mut self, view: &mut View, path: &Text, znodes: i64, bytes: i64, books: &mut Books) {
+        let Some(prefix) = self.prefix(path).cloned() else { return };
+        let Some(usage) = Track::read(view, &prefix, STATS) else { return };
+        let usage = usage.plus(znodes, bytes);
+        let exceeded = Track::read(view, &prefix, LIMITS)
+            .and_then(|limits| limits.exceeded(&prefix, &usage, znodes > 0, bytes > 0));
+        books.write(view, &Text::from(znode_of(&prefix, STATS)), &usage);
+        if let Some(exceeded) = exceeded {
+            self.note(exceeded);
+        }
+    }
+}
+
+/// The changes of one transaction, with what it does to usage.
+#[derive(Default)]
+pub(super) struct Books {
+    changes: Vec<Change>,
+    /// Znodes of usage written in this transaction. Its own changes were made before and do not know of it.
+    written: BTreeSet<Text>,
+    /// Those of them whose last state is not among the changes yet: one change may sum up many.
+    unsaid: BTreeSet<Text>,
+}
+
+impl Books {
+    /// Puts the usage into its znode: a new length of the data, and nothing else of the Stat.
+    fn write(&mut self, view: &mut View, path: &Text, usage: &Track) {
+        let at = view.hashed(path.clone());
+        let Some(node) = view.get_hashed(&at.path, at.hash) else { return };
+        let data = Some(Data::from(usage.text().as_bytes()));
+        let node = Arc::new(Znode { stat: node.stat(), acl: node.to_acl(), data });
+        view.apply(&Change::Quiet { at, node });
+        self.written.insert(path.clone());
+        self.unsaid.insert(path.clone());
+    }
+
+    /// Gives a change that carries the state of a written znode the data that was written.
+    fn put_right(&mut self, view: &View, change: &mut Change) {
+        if self.written.is_empty() {
+            return;
+        }
+        let at = change.at();
+        if matches!(change, Change::Created { .. } | Change::Deleted { .. } | Change::DataSet { .. }) {
+            self.written.remove(&at.path);
+            self.unsaid.remove(&at.path);
+        }
+        let stale = [&*at.path, at.parent()].into_iter().find_map(|path| self.written.get(path)).cloned();
+        let Some(stale) = stale else { return };
+        let data = view.get(&stale).and_then(|node| node.to_znode().data.clone());
+        if self.unsaid.remove(&stale) {
+            self.say(view, stale.clone());
+        }
+        match change {
+            Change::Quiet { at, node } if at.path == stale => Arc::make_mut(node).data = data,
+            Change::Created { parent, .. } | Change::Deleted { parent, .. } => Arc::make_mut(parent).data = data,
+            Change::Quiet { .. } | Change::DataSet { .. } => {}
+        }
+    }
+
+    fn say(&mut self, view: &View, path: Text) {
+        let at = view.hashed(path);
+        if let Some(node) = view.get_hashed(&at.path, at.hash) {
+            let node = node.to_znode();
+            self.changes.push(Change::Quiet { at, node });
+        }
+    }
+
+    /// All changes, for the shards.
+    pub(super) fn finish(mut self, view: &View) -> Vec<Change> {
+        for path in core::mem::take(&mut self.unsaid) {
+            self.say(view, path);
+        }
+        self.changes
+    }
+}
+
+/// `/a` of `/zookeeper/quota/a/<name>`; empty for `/zookeeper/quota/<name>`.
+fn prefix_of<'p>(path: &'p str, name: &str) -> Option<&'p str> {
+    let prefix = path.strip_prefix(ROOT)?.strip_suffix(name)?.strip_suffix('/')?;
+    (prefix.is_empty() || prefix.starts_with('/')).then_some(prefix)
+}
+
+fn znode_of(prefix: &str, name: &str) -> String {
+    format!("{ROOT}{prefix}/{name}")
+}
+
+/// Znodes and bytes that a change adds to its subtree. To be asked before it is applied.
+fn difference(view: &View, change: &Change) -> (i64, i64) {
+    let length = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let at = change.at();
+    let before = || view.get_hashed(&at.path, at.hash).map_or(0, |old| length(old.data().map_or(0, <[u8]>::len)));
+    match change {
+        Change::Created { node, .. } => (1, length(node.data_len())),
+        Change::Deleted { .. } => (-1, -before()),
+        Change::DataSet { node, .. } => (0, length(node.data_len()) - before()),
+        Change::Quiet { .. } => (0, 0),
+    }
+}
+
+/// The text of limits or usage: `count=N,bytes=M`, then other keys, sorted (ZooKeeper's `StatsTrack`). Absent is -1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Track {
+    values: BTreeMap<String, i64>,
+}
+
+impl Track {
+    fn parse(text: Option<&[u8]>) -> Self {
+        let text = text.filter(|text| text.len() <= TEXT_BYTES_MAX).and_then(|text| core::str::from_utf8(text).ok());
+        let mut values = BTreeMap::new();
+        for pair in text.unwrap_or_default().split([',', ';']) {
+            let mut parts = pair.split('=');
+            if let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+                values.insert(String::from(key), value.parse().unwrap_or(-1));
+            }
+        }
+        Self { values }
+    }
+
+    /// The text of a quota's znode; `None` when there is no such znode.
+    fn read(view: &View, prefix: &str, name: &str) -> Option<Self> {
+        Some(Self::parse(view.get(&znode_of(prefix, name))?.data()))
+    }
+
+    /// What a subtree uses: all of it is visited.
+    fn count(view: &View, prefix: &str) -> Self {
+        let (mut znodes, mut bytes) = (0_i64, 0_i64);
+        view.walk(if prefix.is_empty() { "/" } else { prefix }, |_, node| {
+            znodes += 1;
+            bytes = bytes.saturating_add(i64::try_from(node.data().map_or(0, <[u8]>::len)).unwrap_or(i64::MAX));
+            true
+        });
+        let mut usage = Self::default();
+        usage.set(COUNT, znodes);
+        usage.set(BYTES, bytes);
+        usage
+    }
+
+    fn get(&self, key: &str) -> i64 {
+        self.values.get(key).copied().unwrap_or(-1)
+    }
+
+    fn set(&mut self, key: &str, value: i64) {
+        self.values.insert(String::from(key), value);
+    }
+
+    fn plus(mut self, znodes: i64, bytes: i64) -> Self {
+        self.set(COUNT, self.get(COUNT).saturating_add(znodes));
+        self.set(BYTES, self.get(BYTES).saturating_add(bytes));
+        self
+    }
+
+    /// The first of these limits that the usage is beyond. A hard limit hides the soft one.
+    fn exceeded(&self, path: &Text, usage: &Self, znodes: bool, bytes: bool) -> Option<QuotaExceeded> {
+        let beyond = |of, used: i64, hard: &str, soft: &str| {
+            let (limit, hard) = match (self.get(hard), self.get(soft)) {
+                (limit, _) if limit > -1 => (limit, true),
+                (_, limit) if limit > -1 => (limit, false),
+                _ => return None,
+            };
+            (used > limit).then(|| QuotaExceeded { path: path.clone(), of, usage: used, limit, hard })
+        };
+        let of_znodes = znodes.then(|| beyond(Measure::Znodes, usage.get(COUNT), COUNT_HARD, COUNT)).flatten();
+        let of_bytes = || bytes.then(|| beyond(Measure::Bytes, usage.get(BYTES), BYTES_HARD, BYTES)).flatten();
+        match of_znodes {
+            // A soft limit of one does not keep the hard limit of the other from being seen.
+            Some(first) if !first.hard => of_bytes().filter(|second| second.hard).or(Some(first)),
+            Some(first) => Some(first),
+            None => of_bytes(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{COUNT}={},{BYTES}={}", self.get(COUNT), self.get(BYTES));
+        let others: Vec<_> = self.values.iter().filter(|(key, _)| *key != COUNT && *key != BYTES).collect();
+        if !others.is_empty() {
+            // The odd sign keeps readers of before hard limits from choking on what follows.
+            text.push('=');
+        }
+        for (key, value) in others {
+            write!(text, ";{key}={value}").expect("a string takes everything");
+        }
+        text
+    }
+}
+
+const COUNT: &str = "count";
+const BYTES: &str = "bytes";
+const COUNT_HARD: &str = "countHardLimit";
+const BYTES_HARD: &str = "byteHardLimit";
