@@ -242,6 +242,35 @@ fn reads_before_a_write_never_see_it() {
 }
 
 #[test]
+fn reads_before_a_write_are_refused_once_too_much_waits_to_be_sent() {
+    let mut server = Server::new(limits(|limits| {
+        limits.reply_bytes_soft = 1000;
+        limits.reply_bytes_hard = 5000;
+    }));
+    let a = server.client();
+    server.send(a, &create(1, "/a", &[0; 2000]));
+    server.commit();
+    assert_eq!(server.replies(a), [(1, 0)]);
+    let set = |xid| {
+        request(xid, OpCode::SetData, |writer| {
+            writer.str("/a");
+            writer.buffer(Some(&[1; 2000]));
+            writer.i32(-1);
+        })
+    };
+    let mut burst = set(2);
+    burst.extend((3..=20).flat_map(|xid| get(xid, "/a")));
+    burst.extend(set(21));
+    server.send(a, &burst);
+    server.commit();
+    assert!(server.shard.unsent(a).len() < 10_000);
+    let replies = server.replies(a);
+    let throttled = replies.iter().filter(|(_, err)| *err == ErrorCode::ThrottledOp.code()).count();
+    assert_eq!((replies.len(), throttled), (20, 15));
+    assert_eq!(replies.last(), Some(&(21, 0)));
+}
+
+#[test]
 fn a_reply_larger_than_all_limits_arrives() {
     let mut server = Server::new(limits(|limits| {
         limits.reply_bytes_soft = 1000;

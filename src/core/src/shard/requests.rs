@@ -158,9 +158,8 @@ impl Shard {
         self.buffers.lend(&mut conn.output);
         let zxid = self.view.zxid();
         let op = OpCode::from_i32(header.op);
-        let longest = self.config.limits.throttled_op_wait_ms;
         let served = match op {
-            Some(op) if longest > 0 && now.since(at) > longest && op != OpCode::Ping => {
+            Some(op) if self.is_throttled(now, conn, op, at) => {
                 reply::error(&mut conn.output, header.xid, Zxid(0), ErrorCode::ThrottledOp);
                 Ok(())
             }
@@ -192,7 +191,7 @@ impl Shard {
                     identities,
                     ephemerals: ephemerals.get(&conn.session),
                     skip_acl: config.skip_acl,
-                    reply_bytes_max: config.limits.reply_bytes_hard,
+                    reply_bytes_max: config.limits.reply_bytes_hard.saturating_sub(conn.unsent()),
                 };
                 context.serve(&mut conn.output, header.xid, op, &mut reader)
             }
@@ -208,6 +207,13 @@ impl Shard {
             reply::frame(&mut conn.output, |writer| refusal.encode(writer));
             Close::UnknownOp(header.op)
         })
+    }
+
+    /// Whether a request is refused because it waited too long, or because its client has more to read than it may.
+    fn is_throttled(&self, now: Millis, conn: &Conn, op: OpCode, at: Millis) -> bool {
+        let limits = &self.config.limits;
+        let late = limits.throttled_op_wait_ms > 0 && now.since(at) > limits.throttled_op_wait_ms;
+        op != OpCode::Ping && (late || conn.unsent() > limits.reply_bytes_hard)
     }
 
     pub(super) fn count_reply(&mut self, conn: &mut Conn, now: Millis, at: Millis) {

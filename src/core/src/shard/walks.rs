@@ -20,7 +20,7 @@ impl Shard {
             view: &self.view,
             identities: conn.identities.as_slice(),
             skip_acl: self.config.skip_acl,
-            reply_bytes_max: self.config.limits.reply_bytes_hard,
+            reply_bytes_max: self.config.limits.reply_bytes_hard.saturating_sub(conn.unsent()),
         }
     }
 
