@@ -229,7 +229,8 @@ sections! {
         extended_types: bool = true, NONE, "";
         /// Quotas are enforced; otherwise exceeding one is only logged.
         enforce_quota: bool = false, NONE, "";
-        /// The membership may be changed by clients with `reconfig`.
+        /// Clients may change the membership with `reconfig`. A server that is alone refuses all the same, with
+        /// UNIMPLEMENTED instead of RECONFIGDISABLED.
         reconfig: bool = false, NONE, "";
     }
     /// Who may do what.
@@ -239,6 +240,12 @@ sections! {
         /// The superuser's digest, `super:` and the base64 SHA-1 as ZooKeeper's DigestAuthenticationProvider prints it.
         /// Empty = none.
         super_digest: Secret = Secret::default(), NONE, "";
+        /// ACLs may name SASL users (scheme `sasl`). This version proves nobody to be one: such entries grant nothing
+        /// yet, but are kept.
+        sasl_acls: bool = false, NONE, "";
+        /// ACLs may name the subjects of client certificates (scheme `x509`). This version proves nobody to be one:
+        /// such entries grant nothing yet, but are kept.
+        x509_acls: bool = false, NONE, "";
     }
     /// Threads and their timing. The defaults are measured; change them only with a measurement.
     runtime: Runtime {

@@ -117,6 +117,11 @@ fn zoo_section(page: &mut String) {
             Rule::Positive { to } => format!("`{to}`, true when above 0"),
             Rule::ClientPort => "port of `server.client_addr`".to_owned(),
             Rule::ClientAddress => "address of `server.client_addr`".to_owned(),
+            Rule::AuthProvider => {
+                "`security.sasl_acls` or `security.x509_acls` for ZooKeeper's SASL and X.509 providers; those of the \
+                 digest and ip schemes are always there, others are not offered"
+                    .to_owned()
+            }
             Rule::DynamicFile => "read for its `server.N` lines".to_owned(),
             Rule::Only { value, reason } => format!("only `{value}`: {reason}"),
             Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => continue,

@@ -304,6 +304,14 @@ fn zoo_values_are_mapped() {
     check_zoo("extendedTypesEnabled=TRUE", "features.extended_types", ("true", line.clone()));
     check_zoo("enforceQuota=true", "features.enforce_quota", ("true", line.clone()));
     check_zoo("reconfigEnabled=true", "features.reconfig", ("true", line.clone()));
+    check_zoo("znode.container.checkIntervalMs=50", "containers.check_interval_ms", ("100", line.clone()));
+    check_zoo("znode.container.maxPerMinute=7", "containers.deletes_per_minute_max", ("7", line.clone()));
+    check_zoo("znode.container.maxNeverUsedIntervalMs=9", "containers.never_used_max_ms", ("9", line.clone()));
+    for (class, key) in [("SASL", "security.sasl_acls"), ("X509", "security.x509_acls")] {
+        let text = format!("authProvider.1=org.apache.zookeeper.server.auth.{class}AuthenticationProvider");
+        check_zoo(&text, key, ("true", line.clone()));
+    }
+    check_zoo("authProvider.1=com.example.Own", "security.sasl_acls", ("false", Source::Default));
     check_zoo("skipACL=yes", "security.skip_acl", ("true", line.clone()));
     check_zoo(
         "DigestAuthenticationProvider.superDigest=super\\:x=",

@@ -130,6 +130,14 @@ fn read_property(
             gathered.client_address = Some((value.clone(), *line));
             Ok(())
         }
+        Some(Rule::AuthProvider) => {
+            match auth_provider(value) {
+                Some(Some(to)) => draft.assign(to, &Raw::Boolean(true), source.clone(), key),
+                Some(None) => {}
+                None => gathered.not_offered.push(shortened(key)),
+            }
+            Ok(())
+        }
         Some(Rule::DynamicFile) => dynamic_file(value, gathered, read_file),
         Some(Rule::Only { value: only, reason }) if !value.eq_ignore_ascii_case(only) => Err(Rejection::new(
             format!("{:?} is refused: {reason}", shortened(value)),
@@ -139,6 +147,16 @@ fn read_property(
     };
     if let Err(rejection) = outcome {
         draft.problem(&source, key, rejection);
+    }
+}
+
+/// The key that a provider of ZooKeeper switches on, if its scheme is not always there; `None` for unknown ones.
+fn auth_provider(class: &str) -> Option<Option<&'static str>> {
+    match class.trim().strip_prefix("org.apache.zookeeper.server.auth.")? {
+        "SASLAuthenticationProvider" => Some(Some("security.sasl_acls")),
+        "X509AuthenticationProvider" => Some(Some("security.x509_acls")),
+        "DigestAuthenticationProvider" | "IPAuthenticationProvider" => Some(None),
+        _ => None,
     }
 }
 

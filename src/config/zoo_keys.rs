@@ -28,6 +28,8 @@ pub(crate) enum Rule {
     DynamicFile,
     /// Only this value, in any case, is possible; others are refused with the reason.
     Only { value: &'static str, reason: &'static str },
+    /// The class of an authentication provider; those of SASL and X.509 switch their schemes on.
+    AuthProvider,
     /// Has no meaning in this server.
     Meaningless,
     /// Ignored by every standalone server, ZooKeeper's as well.
@@ -108,7 +110,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("superUser", Rule::NotOffered),
     ("X509AuthenticationProvider.superUser", Rule::NotOffered),
     ("ensembleAuthName", Rule::NotOffered),
-    ("authProvider.*", Rule::NotOffered),
+    ("authProvider.*", Rule::AuthProvider),
     ("enforce.auth.schemes", Rule::NotOffered),
     ("allowSaslFailedClients", Rule::NotOffered),
     ("client.portUnification", Rule::NotOffered),
@@ -191,7 +193,12 @@ impl Rule {
             | Rule::Text { to }
             | Rule::Words { to } => Some(to),
             Rule::ClientPort | Rule::ClientAddress => Some("server.client_addr"),
-            Rule::DynamicFile | Rule::Only { .. } | Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => None,
+            Rule::AuthProvider
+            | Rule::DynamicFile
+            | Rule::Only { .. }
+            | Rule::Meaningless
+            | Rule::EnsembleOnly
+            | Rule::NotOffered => None,
         }
     }
 }

@@ -206,16 +206,15 @@ fn raft_config(config: &Config, incarnation: u64, payload_bytes_max: usize) -> R
 }
 
 fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
-    let mut bits = 0;
-    if config.features.extended_types {
-        bits |= features::EXTENDED_TYPES;
-    }
-    if config.security.skip_acl {
-        bits |= features::SKIP_ACL;
-    }
-    if config.features.enforce_quota {
-        bits |= features::ENFORCE_QUOTA;
-    }
+    let switches = [
+        (config.features.extended_types, features::EXTENDED_TYPES),
+        (config.features.enforce_quota, features::ENFORCE_QUOTA),
+        (config.features.reconfig, features::RECONFIG),
+        (config.security.skip_acl, features::SKIP_ACL),
+        (config.security.sasl_acls, features::SASL_ACLS),
+        (config.security.x509_acls, features::X509_ACLS),
+    ];
+    let bits = switches.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit);
     let txns_max = if config.snapshot.txns_max == 0 { u64::MAX } else { config.snapshot.txns_max };
     SequencerConfig {
         server: config.server.server_id,

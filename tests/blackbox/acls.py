@@ -26,11 +26,38 @@ def test_invalid_acls(context):
     client = context.client()
     root = context.root(client)
     invalid = [(), None, ((31, "foo", "x"),), AUTH_ACL, ((31, "world", "x"),), ((31, "digest", "nocolon"),),
-               ((31, "super", ""),), ((31, None, "anyone"),), ((31, "ip", "999.1.1.1"),)]  # fmt: skip
+               ((31, "super", ""),), ((31, None, "anyone"),), ((31, "ip", "999.1.1.1"),), ((31, "sasl", "bob"),), ((31, "x509", "CN=bob"),)]  # fmt: skip
     for acl in invalid:
         refuses(jute.INVALID_ACL, client.create, f"{root}/x", acl=acl)
         refuses(jute.INVALID_ACL, client.set_acl, root, acl)
     equal(client.children(root), [])
+
+
+def test_addresses(context):
+    client = context.client()
+    root = context.root(client)
+    good = ["1.2.3.4", "+1.2.3.4", "001.2.3.4", "10.0.0.0/08", "10.0.0.0/+8", "::1", "::", "::1/0", "1:2:3:4:5:6:7::",
+            "::-1", "::ffff:0102:0304"]  # fmt: skip
+    bad = ["1.2.3", "1.2.3.4.", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/8/8", "::1/", "::1/129", ":::", "1::2::3", "::12345",
+           "::ffff:1.2.3.4", "fe80::1%1", "fe80::1%lo", " 1.2.3.4", "localhost", "/8", ""]  # fmt: skip
+    for at, ident in enumerate(good):
+        acl = [(1, "ip", ident), (16, "world", "anyone")]
+        equal(client.get_acl(client.create(f"{root}/{at}", acl=acl))[0], acl)
+    for ident in bad:
+        refuses(jute.INVALID_ACL, client.create, f"{root}/x", acl=((31, "ip", ident),))
+
+
+def test_who_comes_from_where(context):
+    client = context.client()
+    root = context.root(client)
+    for at, (pattern, granted) in enumerate((("127.0.0.1", True), ("127.0.0.1/32", True), ("127.9.9.9/8", True),
+                                             ("0.0.0.0/0", True), ("127.0.0.0/31", True), ("127.0.0.2/31", False),
+                                             ("10.0.0.0/8", False), ("::/0", False))):  # fmt: skip
+        path = client.create(f"{root}/{at}", acl=((31, "ip", pattern),))
+        if granted:
+            client.get(path)
+        else:
+            refuses(jute.NO_AUTH, client.get, path)
 
 
 def test_acls_are_stored_as_sent_without_duplicates(context):

@@ -6,6 +6,13 @@ from support import jute
 from support.suite import closes, equal, refuses
 
 
+def test_reconfig_is_disabled_and_the_connection_lives(context):
+    client = context.client()
+    refuses(jute.RECONFIG_DISABLED, client.call, jute.RECONFIG, jute.reconfig_body(leaving="1"))
+    refuses(jute.MARSHALLING_ERROR, client.call, jute.RECONFIG, b"")
+    client.ping()
+
+
 def test_unknown_op_codes_are_unimplemented_and_close(context):
     codes = [0, 10, 13, 999, -1, 23, 2**31 - 1, -(2**31)]
     if context.is_corral:

@@ -16,14 +16,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from blackbox import (  # noqa: E402
-    acls, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats, watches, words, writes,
+    acls, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats, switched, watches, words,
+    writes,
 )  # fmt: skip
 from support import suite  # noqa: E402
 
 MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, persistent, ordering, sizes, words]
 
 # Each on a server of its own, with its own settings.
-OTHERWISE = [limits, quotas, mortals]
+OTHERWISE = [limits, quotas, mortals, switched]
 
 
 def main():

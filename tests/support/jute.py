@@ -112,6 +112,10 @@ def set_watches2_body(zxid, data=(), exist=(), child=(), persistent=(), recursiv
     return set_watches_body(zxid, data, exist, child) + strings(persistent) + strings(recursive)
 
 
+def reconfig_body(joining=None, leaving=None, members=None, version=-1):
+    return string(joining) + string(leaving) + string(members) + int64(version)
+
+
 def multi_body(operations):
     """Operations are (op code, encoded record)."""
     parts = [int32(op) + boolean(False) + int32(-1) + body for op, body in operations]

@@ -1,5 +1,7 @@
 //! Access control: who a connection is, what an ACL list may hold, and whether it grants (protocol chapter 17).
 
+mod ids;
+
 use crate::command::{AclSpec, Identity};
 use crate::shared::Text;
 use crate::znode::{Acl, AclEntry};
@@ -12,6 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use core::net::IpAddr;
 use corral_wire::error::ErrorCode;
+use ids::{ip_matches, ip_pattern, is_digest_id, is_distinguished_name, is_kerberos_name};
 use sha1::{Digest, Sha1};
 
 pub const READ: i32 = 1;
@@ -35,11 +38,18 @@ pub fn digest_id(credentials: &[u8]) -> String {
     format!("{}:{hash}", String::from_utf8_lossy(user))
 }
 
+/// Schemes that an ACL may name only if they are switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schemes {
+    pub sasl: bool,
+    pub x509: bool,
+}
+
 /// Turns what a client sent into what is stored: duplicates dropped, `auth` expanded, every id checked.
 ///
 /// # Errors
 /// `InvalidAcl`, as `PrepRequestProcessor.fixupACL` decides.
-pub fn fix_up(spec: &AclSpec, identities: &[Identity]) -> Result<Acl, ErrorCode> {
+pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes) -> Result<Acl, ErrorCode> {
     let sent = match spec {
         AclSpec::Open => return Ok(Acl::Open),
         AclSpec::Missing | AclSpec::Malformed => return Err(ErrorCode::InvalidAcl),
@@ -57,6 +67,8 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity]) -> Result<Acl, ErrorCode>
             "auth" => expand_auth(entry.perms, identities, &mut fixed)?,
             "ip" if ip_pattern(&entry.id).is_some() => fixed.push(entry.clone()),
             "digest" if is_digest_id(&entry.id) => fixed.push(entry.clone()),
+            "sasl" if schemes.sasl && is_kerberos_name(&entry.id) => fixed.push(entry.clone()),
+            "x509" if schemes.x509 && is_distinguished_name(&entry.id) => fixed.push(entry.clone()),
             _ => return Err(ErrorCode::InvalidAcl),
         }
     }
@@ -79,39 +91,6 @@ fn is_authenticated(scheme: &str) -> bool {
     matches!(scheme, "digest" | "sasl" | "x509")
 }
 
-/// Java's `split(":")` gives two parts: trailing empty parts do not count, the left part may be empty.
-fn is_digest_id(id: &str) -> bool {
-    let trimmed = id.trim_end_matches(':');
-    trimmed.matches(':').count() == 1
-}
-
-/// An address with the number of leading bits that count.
-fn ip_pattern(id: &str) -> Option<(IpAddr, u8)> {
-    let (address, bits) = match id.split_once('/') {
-        Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
-        None => (id, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let width = if address.is_ipv4() { 32 } else { 128 };
-    let bits = bits.unwrap_or(width);
-    (bits <= width).then_some((address, bits))
-}
-
-fn ip_matches(address: &str, pattern: &str) -> bool {
-    let Some((network, bits)) = ip_pattern(pattern) else { return false };
-    match (network, address.parse::<IpAddr>()) {
-        (IpAddr::V4(network), Ok(IpAddr::V4(address))) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-            network.to_bits() & mask == address.to_bits() & mask
-        }
-        (IpAddr::V6(network), Ok(IpAddr::V6(address))) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-            network.to_bits() & mask == address.to_bits() & mask
-        }
-        _ => false,
-    }
-}
-
 /// Whether a list of (perms, scheme, id) grants any of the `wanted` permissions to a connection with these identities.
 pub fn grants<'a>(
     entries: impl Iterator<Item = (i32, &'a str, &'a str)>,
@@ -130,6 +109,7 @@ pub fn grants<'a>(
         let granted = match scheme {
             "world" => id == "anyone",
             "ip" => identities.iter().any(|who| &*who.scheme == "ip" && ip_matches(&who.id, id)),
+            "sasl" => identities.iter().any(|who| &*who.scheme == "sasl" && (*who.id == *id || &*who.id == "super")),
             _ => identities.iter().any(|who| *who.scheme == *scheme && *who.id == *id),
         };
         if granted {
@@ -176,6 +156,8 @@ mod tests {
     use super::*;
     use alloc::vec;
 
+    const NO_MORE: Schemes = Schemes { sasl: false, x509: false };
+
     fn entry(perms: i32, scheme: &str, id: &str) -> AclEntry {
         AclEntry { perms, scheme: Text::from(scheme), id: Text::from(id) }
     }
@@ -204,7 +186,7 @@ mod tests {
             identity("super", ""),
         ];
         let check = |sent: Vec<AclEntry>, want: Option<Vec<AclEntry>>| {
-            let got = fix_up(&AclSpec::List(sent.clone()), &me).ok();
+            let got = fix_up(&AclSpec::List(sent.clone()), &me, NO_MORE).ok();
             assert_eq!(got, want.map(|list| Acl::List(Arc::new(list))), "{sent:?}");
         };
         let world = entry(31, "world", "anyone");
@@ -228,7 +210,7 @@ mod tests {
         }
         check(vec![entry(5, "auth", "")], Some(vec![entry(5, "digest", "a:h1"), entry(5, "digest", "b:h2")]));
         check(vec![entry(5, "super", "")], None);
-        assert_eq!(fix_up(&AclSpec::List(vec![entry(5, "auth", "")]), &me[..1]), Err(ErrorCode::InvalidAcl));
+        assert_eq!(fix_up(&AclSpec::List(vec![entry(5, "auth", "")]), &me[..1], NO_MORE), Err(ErrorCode::InvalidAcl));
     }
 
     #[test]
@@ -236,11 +218,11 @@ mod tests {
         let me = [identity("digest", "a:h1"), identity("digest", "b:h2")];
         let list =
             |count: usize| -> Vec<AclEntry> { (0..count).map(|at| entry(1, "digest", &format!("u:{at}"))).collect() };
-        assert!(fix_up(&AclSpec::List(list(ENTRIES_MAX)), &me).is_ok());
-        assert_eq!(fix_up(&AclSpec::List(list(ENTRIES_MAX + 1)), &me), Err(ErrorCode::InvalidAcl));
+        assert!(fix_up(&AclSpec::List(list(ENTRIES_MAX)), &me, NO_MORE).is_ok());
+        assert_eq!(fix_up(&AclSpec::List(list(ENTRIES_MAX + 1)), &me, NO_MORE), Err(ErrorCode::InvalidAcl));
         let mut expanding = list(ENTRIES_MAX - 1);
         expanding.push(entry(1, "auth", ""));
-        assert_eq!(fix_up(&AclSpec::List(expanding), &me), Err(ErrorCode::InvalidAcl));
+        assert_eq!(fix_up(&AclSpec::List(expanding), &me, NO_MORE), Err(ErrorCode::InvalidAcl));
     }
 
     #[test]
@@ -259,5 +241,29 @@ mod tests {
         check(2, "digest", "a:h2", WRITE, false);
         assert!(grants([(0, "world", "anyone")].into_iter(), READ, &[identity("super", "")]));
         assert!(grants(core::iter::empty(), READ, &me));
+    }
+
+    #[test]
+    fn schemes_that_are_switched_on() {
+        let check = |schemes, scheme, id, want| {
+            let sent = AclSpec::List(vec![entry(1, scheme, id)]);
+            assert_eq!(fix_up(&sent, &[], schemes).is_ok(), want, "{scheme}:{id}");
+        };
+        let all = Schemes { sasl: true, x509: true };
+        for (scheme, good, bad) in [("sasl", "bob/host@REALM", "a@b@c"), ("x509", "CN=bob,O=x", "bob")] {
+            check(all, scheme, good, true);
+            check(all, scheme, bad, false);
+            check(NO_MORE, scheme, good, false);
+        }
+        let grants_to =
+            |who: &str, scheme: &str, id: &str| grants([(1, scheme, id)].into_iter(), READ, &[identity(scheme, who)]);
+        assert!(
+            grants_to("bob", "sasl", "bob") && grants_to("super", "sasl", "bob") && grants_to("CN=a", "x509", "CN=a")
+        );
+        assert!(
+            !grants_to("eve", "sasl", "bob")
+                && !grants_to("super", "x509", "bob")
+                && !grants_to("CN=a", "x509", "cn=a")
+        );
     }
 }

@@ -99,6 +99,8 @@ pub enum CommandKind {
         password: [u8; 16],
     },
     CloseSession,
+    /// What it asks for does not matter: a server that is alone refuses it.
+    Reconfig,
     /// The server's own: deletes a container or TTL node that has outlived its use, if nothing has changed since it was
     /// chosen.
     Reap {

@@ -33,6 +33,12 @@ pub mod features {
     pub const SKIP_ACL: u32 = 2;
     /// Hard quota limits refuse writes.
     pub const ENFORCE_QUOTA: u32 = 4;
+    /// The membership may be changed by clients.
+    pub const RECONFIG: u32 = 8;
+    /// ACLs may name the scheme sasl.
+    pub const SASL_ACLS: u32 = 16;
+    /// ACLs may name the scheme x509.
+    pub const X509_ACLS: u32 = 32;
 }
 
 /// Tree, sessions and ephemerals at one zxid.
@@ -121,6 +127,10 @@ impl StateMachine {
                 applied.changes = changes;
                 applied.outcome = Outcome::Multi(results);
                 self.note_refusal(caller.beyond_quota.into_inner());
+            }
+            CommandKind::Reconfig => {
+                let caller = self.caller(origin, session, identities, context, zxid);
+                applied.outcome = Outcome::Op(OpResult::Error(caller.reconfig()));
             }
             CommandKind::CreateSession { timeout_ms, password } => {
                 let id = session_id(origin, zxid);

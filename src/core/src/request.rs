@@ -6,7 +6,9 @@ use crate::znode::AclEntry;
 use alloc::vec::Vec;
 use corral_wire::consts::perms;
 use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
-use corral_wire::records::{Acl, CreateRequest, CreateTtlRequest, DeleteRequest, SetAclRequest, SetDataRequest};
+use corral_wire::records::{
+    Acl, CreateRequest, CreateTtlRequest, DeleteRequest, ReconfigRequest, SetAclRequest, SetDataRequest,
+};
 use corral_wire::{DecodeError, OpCode, Reader, Vector};
 
 /// Why a request never becomes a command.
@@ -41,6 +43,10 @@ pub(crate) fn command(op: OpCode, reader: &mut Reader<'_>) -> Result<CommandKind
             WriteOp::SetAcl { path: text(request.path)?, acl: acl_spec(request.acl), version: request.version }
         }
         OpCode::CloseSession => return Ok(CommandKind::CloseSession),
+        OpCode::Reconfig => {
+            ReconfigRequest::decode(reader)?;
+            return Ok(CommandKind::Reconfig);
+        }
         OpCode::Multi => return multi(reader),
         _ => return Err(Refused::NotServed),
     }))
@@ -116,7 +122,10 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
         CommandKind::Op(op) => FIXED + op_weight(op),
         CommandKind::Multi(ops) => FIXED + ops.iter().map(|op| FIXED + op_weight(op)).sum::<usize>(),
         CommandKind::Reap { path, .. } => FIXED + path.len(),
-        CommandKind::CreateSession { .. } | CommandKind::AttachSession { .. } | CommandKind::CloseSession => FIXED,
+        CommandKind::CreateSession { .. }
+        | CommandKind::AttachSession { .. }
+        | CommandKind::CloseSession
+        | CommandKind::Reconfig => FIXED,
     }
 }
 

@@ -78,6 +78,20 @@ impl Caller<'_> {
         }
     }
 
+    /// Why the membership is not changed: this server is alone, and says so last (protocol chapter 11.6).
+    pub(super) fn reconfig(&self) -> ErrorCode {
+        if self.context.features & features::RECONFIG == 0 {
+            return ErrorCode::ReconfigDisabled;
+        }
+        self.check_session().err().unwrap_or(ErrorCode::Unimplemented)
+    }
+
+    /// The schemes that ACLs may name here.
+    fn schemes(&self) -> acl::Schemes {
+        let has = |feature: u32| self.context.features & feature != 0;
+        acl::Schemes { sasl: has(features::SASL_ACLS), x509: has(features::X509_ACLS) }
+    }
+
     /// The session lives and still belongs to the connection that sent the command.
     fn check_session(&self) -> Result<(), ErrorCode> {
         let session = self.sessions.get(&self.session).ok_or(ErrorCode::SessionExpired)?;
@@ -116,7 +130,7 @@ impl Caller<'_> {
         if !path::has_parent(&path) {
             return Err(ErrorCode::BadArguments);
         }
-        let acl = acl::fix_up(acl, self.identities)?;
+        let acl = acl::fix_up(acl, self.identities, self.schemes())?;
         let sequential = CreateMode::from_flag(flags).is_some_and(CreateMode::is_sequential);
         let mut at = draft.hashed(path);
         let parent = draft.node(at.parent(), at.parent_hash).ok_or(ErrorCode::NoNode)?;
@@ -201,7 +215,7 @@ impl Caller<'_> {
         if !path::is_valid(&path) {
             return Err(ErrorCode::BadArguments);
         }
-        let acl = acl::fix_up(acl, self.identities)?;
+        let acl = acl::fix_up(acl, self.identities, self.schemes())?;
         let (at, node) = self.existing(draft, path)?;
         self.allow(&node, acl::ADMIN)?;
         expect_version(node.stat().aversion, version)?;
