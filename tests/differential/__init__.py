@@ -1,0 +1,1 @@
+"""The differential tester: the same bytes to a real ZooKeeper and to corral, and the answers compared."""

@@ -1,0 +1,125 @@
+"""What corral does unlike ZooKeeper on purpose. Each entry names its row in docs/compatibility.md and is as narrow as it can be."""
+
+from collections import namedtuple
+from pathlib import Path
+
+from differential import operations
+
+# What an explanation means for the rest of the sequence: nothing; the connection is closed on both sides; the servers hold
+# different things from here on, so that the sequence ends.
+SAME, CLOSE, PARTED = "same", "close", "parted"
+
+Case = namedtuple("Case", "step slot ops op zookeeper corral all_zookeeper all_corral more")
+Entry = namedtuple("Entry", "row applies verdict")
+# The name of the step that compares what is left behind.
+TREES = "the trees afterwards"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+ACL_ENTRIES_MAX = 256
+MARSHALLING_ERROR, UNIMPLEMENTED, INVALID_ACL = -5, -6, -114
+
+
+def error_of(message):
+    return message[2] if message and len(message) > 3 else None
+
+
+def sub_operations(case):
+    """The operation itself and those inside it."""
+    op = operations.plain(case.op) if case.op else ["none"]
+    return [op, *op[1]] if op[0] in ("multi", "multiRead") else [op]
+
+
+def wrong_password(case):
+    options = case.step[2] if case.step[0] == "connect" else {}
+    return options.get("password", "right") != "right" and case.zookeeper == ("closed",)
+
+
+def delete_container(case):
+    return case.op and operations.op_code(case.op) == operations.DELETE_CONTAINER and error_of(case.corral) == UNIMPLEMENTED
+
+
+def create_session(case):
+    return case.op and operations.op_code(case.op) == operations.CREATE_SESSION and error_of(case.corral) == UNIMPLEMENTED
+
+
+def long_acl(case):
+    longest = max((len(entry) for op in sub_operations(case) for entry in op if isinstance(entry, list)), default=0)
+    return longest > ACL_ENTRIES_MAX and error_of(case.corral) == INVALID_ACL and error_of(case.zookeeper) != INVALID_ACL
+
+
+def negative_count(case):
+    counts = [part for op in sub_operations(case) if op[0] in ("create", "create2", "createContainer", "setACL") for part in op[2:4]]
+    return any(isinstance(count, int) and count < -1 for count in counts) and error_of(case.corral) == MARSHALLING_ERROR
+
+
+def order_of_identities(case):
+    """The ACLs are the same but for the order of what `auth` was replaced by: one entry for each identity, in no order."""
+    if not case.op or operations.plain(case.op)[0] != "getACL" or not case.zookeeper or not case.corral:
+        return False
+    return same_entries(case.zookeeper[2:], case.corral[2:]) and case.zookeeper[:2] == case.corral[:2]
+
+
+def order_of_identities_in_tree(case):
+    return case.step[0] == TREES and all(
+        left == right or same_entries(left, right) for left, right in zip(case.zookeeper, case.corral)
+    )
+
+
+def same_entries(left, right):
+    """Whether two outcomes of getACL have the same entries and Stat, at least two of them digests of one mask."""
+    if left[0] or right[0] or left[2] != right[2] or left[1][1] != right[1][1]:
+        return False
+    (mine, _), (theirs, _) = left[1], right[1]
+    masks = [entry[0] for entry in mine if entry[1] == b"digest"]
+    return sorted(mine) == sorted(theirs) and len(masks) > len(set(masks))
+
+
+def beyond_the_plane(case):
+    """A path echoed by sync or in an event: Java writes a character above U+FFFF as two halves of three bytes each."""
+    return case.zookeeper != whole(case.zookeeper) == case.corral
+
+
+def whole(message):
+    """The message with such halves joined, and the lengths of the strings set right."""
+    if not message or message[0] not in ("event",) and len(message) != 5:
+        return message
+    if message[0] == "event":
+        return (*message[:5], joined(message[5]), message[6])
+    path = joined(message[4][4:])
+    return (*message[:4], len(path).to_bytes(4, "big") + path)
+
+
+def joined(text):
+    try:
+        return text.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16").encode()
+    except UnicodeError:
+        return text
+
+
+def read_in_multi(case):
+    """Both refuse the request as undecodable; ZooKeeper sends a body behind the error."""
+    same_head = case.zookeeper and case.corral and case.zookeeper[:3] == case.corral[:3]
+    return sub_operations(case)[0][0] == "multiRead" and same_head and error_of(case.corral) == MARSHALLING_ERROR
+
+
+ENTRIES = (
+    Entry("resuming with a wrong password", wrong_password, CLOSE),
+    Entry("deleteContainer (20) from a client", delete_container, PARTED),
+    Entry("createSession (-10) from a client", create_session, PARTED),
+    Entry("ACLs of more than 256 entries", long_acl, PARTED),
+    Entry("vector counts below -1", negative_count, PARTED),
+    Entry("order of the entries that `auth` stands for", order_of_identities, SAME),
+    Entry("order of the entries that `auth` stands for", order_of_identities_in_tree, SAME),
+    Entry("characters above U+FFFF in replies", beyond_the_plane, SAME),
+    Entry("multiRead with a write in it", read_in_multi, SAME),
+)
+
+
+def find(case):
+    """The entry that explains this difference, or None."""
+    return next((entry for entry in ENTRIES if entry.applies(case)), None)
+
+
+def undocumented():
+    """Rows that the table of differences does not have."""
+    rows = {line.split("|")[1].strip() for line in DOCUMENT.read_text().splitlines() if line.startswith("| ")}
+    return sorted({entry.row for entry in ENTRIES} - rows)
