@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from differential import explained, pair, session  # noqa: E402
 from support import suite  # noqa: E402
 
-QUICK_SEEDS, FULL_SEEDS = range(1, 251), range(1, 10_001)
+QUICK_SEEDS, FULL_SEEDS = range(1, 601), range(1, 10_001)
 OPERATIONS = 110
 
 
