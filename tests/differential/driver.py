@@ -115,7 +115,7 @@ class Driver:
         return slot in self.sides[0].sessions and all(side.sessions[slot] == side.sessions[other] for side in self.sides)
 
     def send(self, step, slot, ops, ending):
-        """Sends a burst. What is behind a setACL is sent when that is answered: ZooKeeper may or may not use the new ACL before."""
+        """Sends a burst. What is behind a setACL goes when that is answered: before, ZooKeeper may use the old ACL or the new."""
         begin = 0
         for at, op in enumerate(ops[:-1]):
             if operations.plain(op)[0] == "setACL":

@@ -1,4 +1,7 @@
-"""What corral does unlike ZooKeeper on purpose. Each entry names its row in docs/compatibility.md and is as narrow as it can be."""
+"""What corral does unlike ZooKeeper on purpose. Each entry names its row in docs/compatibility.md.
+
+The predicates are as narrow as they can be: everything they let pass is not compared.
+"""
 
 from collections import namedtuple
 from pathlib import Path
@@ -14,7 +17,7 @@ Entry = namedtuple("Entry", "row applies verdict")
 # The name of the step that compares what is left behind.
 TREES = "the trees afterwards"
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
-ACL_ENTRIES_MAX = 256
+ACL_ENTRIES_MAX, IDENTITIES_MAX = 256, 15
 MARSHALLING_ERROR, UNIMPLEMENTED, INVALID_ACL = -5, -6, -114
 
 
@@ -47,7 +50,8 @@ def long_acl(case):
 
 
 def negative_count(case):
-    counts = [part for op in sub_operations(case) if op[0] in ("create", "create2", "createContainer", "setACL") for part in op[2:4]]
+    writers = [op for op in sub_operations(case) if op[0] in ("create", "create2", "createContainer", "setACL")]
+    counts = [part for op in writers for part in op[2:4]]
     return any(isinstance(count, int) and count < -1 for count in counts) and error_of(case.corral) == MARSHALLING_ERROR
 
 
@@ -95,6 +99,22 @@ def joined(text):
         return text
 
 
+def no_utf8(case):
+    """The generator writes such strings only as half of a surrogate pair."""
+    halves = any("\ud800" <= letter <= "\udfff" for letter in letters(case.op or []))
+    return halves and error_of(case.corral) == MARSHALLING_ERROR
+
+
+def letters(value):
+    if isinstance(value, str):
+        return value
+    return "".join(map(letters, value)) if isinstance(value, list) else ""
+
+
+def many_auths(case):
+    return case.op and operations.plain(case.op)[0] == "auth" and len(case.ops) > IDENTITIES_MAX and case.corral == ("closed",)
+
+
 def read_in_multi(case):
     """Both refuse the request as undecodable; ZooKeeper sends a body behind the error."""
     same_head = case.zookeeper and case.corral and case.zookeeper[:3] == case.corral[:3]
@@ -107,6 +127,8 @@ ENTRIES = (
     Entry("createSession (-10) from a client", create_session, PARTED),
     Entry("ACLs of more than 256 entries", long_acl, PARTED),
     Entry("vector counts below -1", negative_count, PARTED),
+    Entry("strings that are no UTF-8", no_utf8, PARTED),
+    Entry("auth packets on one connection", many_auths, PARTED),
     Entry("order of the entries that `auth` stands for", order_of_identities, SAME),
     Entry("order of the entries that `auth` stands for", order_of_identities_in_tree, SAME),
     Entry("characters above U+FFFF in replies", beyond_the_plane, SAME),

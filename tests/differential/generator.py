@@ -20,7 +20,7 @@ WEIGHTS = {
 }  # fmt: skip
 # Kinds of steps other than operations, in parts of a thousand.
 STEPS = {"reconnect": 25, "take_over": 6, "drop": 6, "close": 6, "stranger": 5, "fatal": 8, "raw": 3, "mutated": 30, "big": 2}
-LAST_STEPS = ("deleteContainer", "createSession", "long_acl", "negative_count", "read_in_multi")
+LAST_STEPS = ("deleteContainer", "createSession", "long_acl", "negative_count", "read_in_multi", "no_utf8", "many_auths", "sasl")
 LAST_PERCENT = 3
 # Sequences that set quotas, and how often these read or change a quota's znodes.
 QUOTA_SHARE, QUOTA_PATH_SHARE = 0.25, 0.06
@@ -54,7 +54,8 @@ class Generator:
             steps.append(step)
             operations += len(step[2]) if step[0] == "send" else 1
         if self.chance(LAST_PERCENT / 100) and self.open:
-            steps.append(["send", self.pick(sorted(self.open)), [getattr(self, self.pick(LAST_STEPS))()], "maybe"])
+            op = getattr(self, self.pick(LAST_STEPS))()
+            steps.append(["send", self.pick(sorted(self.open)), op if isinstance(op[0], list) else [op], "maybe"])
         return steps
 
     def chance(self, probability):
@@ -307,7 +308,8 @@ class Generator:
         if self.chance(0.03):
             return ["multi", []]
         if self.chance(0.02):
-            return ["multi", [self.pick((["getData", ROOT, False], ["setACL", ROOT, words.OPEN, -1], ["sync", ROOT], ["multi", []]))]]
+            strangers = ["getData", ROOT, False], ["setACL", ROOT, words.OPEN, -1], ["sync", ROOT], ["multi", []]
+            return ["multi", [self.pick(strangers)]]
         return ["multi", [self.make(self.pick(MULTI_WRITES)) for _ in range(self.random.randint(1, 5))]]
 
     def make(self, name):
@@ -374,7 +376,7 @@ class Generator:
         return self.make_setWatches("setWatches2", 5)
 
     def make_reconfig(self):
-        return ["reconfig", *self.pick(((None, None, None, -1), ("", "", "", -1), (None, "1", None, 0), ("server.2=a:1:2;3", None, None, -1)))]
+        return ["reconfig", *self.pick(words.RECONFIGS)]
 
     # --- what corral does unlike ZooKeeper: the last step of a sequence, because the servers part there
 
@@ -383,6 +385,18 @@ class Generator:
 
     def createSession(self):
         return ["createSession", 30_000]
+
+    def no_utf8(self):
+        return self.pick((
+            ["create", f"{ROOT}/\ud800", "", words.OPEN, 0], ["getData", f"{ROOT}/\udfff", False], ["sync", "\ud800"],
+            ["setACL", ROOT, [[31, "digest", "a:\udc00"]], -1],
+        ))  # fmt: skip
+
+    def many_auths(self):
+        return [["auth", 0, "digest", f"user{number}:secret"] for number in range(16)]
+
+    def sasl(self):
+        return ["sasl", self.pick(("", None, "token", "\0ann\0secret", 1000))]
 
     def long_acl(self):
         return ["create", f"{ROOT}/long", "", [[31, "ip", f"10.0.{i >> 8}.{i & 255}"] for i in range(257)], 0]

@@ -3,7 +3,8 @@
 
 `differential/run.py [--quick] [--seeds A..B] [--ops N] [--shards N] [--strict] [--replay FILE]`. What is mapped before comparing
 is told in mapping.py, what differs on purpose in explained.py and docs/compatibility.md. A sequence that differs is shrunk and
-printed with what both servers sent, and kept in the folder --keep names. The files in cases/ are run first, always.
+printed with what both servers sent, and kept in the folder --keep names. What differed once is in cases/, a line of JSON each,
+and runs first, always; --replay takes such a file.
 ZooKeeper is found as the other suites find it: the jars of ZOOKEEPER_JARS, or Debian's package.
 """
 
@@ -29,7 +30,7 @@ def options():
     parser.add_argument("--seeds", type=seeds, help="run these instead of the size's own")
     parser.add_argument("--ops", type=int, default=OPERATIONS, help="operations of a sequence")
     parser.add_argument("--strict", action="store_true", help="only the second configuration: quotas enforced, reconfig enabled")
-    parser.add_argument("--replay", metavar="FILE", type=Path, help="run this case alone")
+    parser.add_argument("--replay", metavar="FILE", type=Path, help="run the cases of this file alone")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="where shrunk cases are written")
     parser.add_argument("--without", default="", help="operations and steps to leave out, separated by commas")
     parser.add_argument("--failures-max", type=int, default=5, help="stop after so many failing sequences")
@@ -48,10 +49,10 @@ def main():
         tally.failed += 1
         print(f"FAIL docs/compatibility.md has no row for: {', '.join(missing)}")
     print(f"comparing with ZooKeeper {pair.oracle_version()}", flush=True)
-    wanted = chosen.seeds or (QUICK_SEEDS if chosen.quick else FULL_SEEDS)
+    wanted = chosen.seeds if chosen.seeds is not None else QUICK_SEEDS if chosen.quick else FULL_SEEDS
     for strict in (True,) if chosen.strict else (False, True):
         # The second configuration gets a fifth of the sequences, the last ones.
-        if not chosen.strict and not chosen.seeds:
+        if not chosen.strict and chosen.seeds is None:
             split = len(wanted) * 4 // 5
             part = wanted[split:] if strict else wanted[:split]
         else:

@@ -39,10 +39,11 @@ class Session:
             self.summary(time.monotonic() - begin)
 
     def sequences_of(self, seeds):
-        for path in [self.chosen.replay] if self.chosen.replay else sorted(CASES.glob("*.json")):
-            case = json.loads(path.read_text())
-            if case.get("strict", False) == self.strict:
-                yield path.name, case["steps"]
+        for path in [self.chosen.replay] if self.chosen.replay else sorted(CASES.glob("*.jsonl")):
+            for line in path.read_text().splitlines():
+                case = json.loads(line)
+                if case.get("strict", False) == self.strict:
+                    yield f"{path.stem}: {case['from']}", case["steps"]
         if self.chosen.replay:
             return
         without = [name for name in self.chosen.without.split(",") if name]
@@ -90,7 +91,8 @@ class Session:
         print(text, flush=True)
         if self.chosen.keep:
             self.chosen.keep.mkdir(parents=True, exist_ok=True)
-            (self.chosen.keep / f"{name.replace(' ', '-')}{'-strict' if self.strict else ''}.json").write_text(text + "\n")
+            with open(self.chosen.keep / "found.jsonl", "a", encoding="ascii") as kept:
+                kept.write(text + "\n")
 
     def attempt(self, steps):
         """Runs a sequence; returns the Difference or None, and the driver. Leaves both servers in the same state."""
@@ -137,11 +139,13 @@ class Session:
         now = time.monotonic()
         if now - self.shown > PROGRESS_S:
             self.shown = now
-            print(f"{self.sequences} sequences, {self.operations} operations, {self.operations / (now - begin):.0f}/s", flush=True)
+            pace = self.operations / (now - begin)
+            print(f"{self.sequences} sequences, {self.operations} operations, {pace:.0f}/s", flush=True)
 
     def summary(self, took):
-        print(f"--- {'second' if self.strict else 'first'} configuration: {self.sequences} sequences, {self.operations} operations, "
-              f"{self.operations / took:.0f} operations/s on both servers")  # fmt: skip
+        which = "second" if self.strict else "first"
+        print(f"--- {which} configuration: {self.sequences} sequences, {self.operations} operations, ", end="")
+        print(f"{self.operations / took:.0f} operations/s on both servers")
         outcomes = {}
         for (what, error), count in sorted(self.counts.items(), key=str):
             if what != "explained":

@@ -51,3 +51,4 @@ PREFIXES = ("/", "/d", "/d/a", "", None, "/x", " ", "/d/e")
 RAW = (
     "fffffffe", "00100000", "7fffffff", "80000000", "00000000", "0000000400000001", "00000007" + "00" * 7, "ffffffff",
 )  # fmt: skip
+RECONFIGS = ((None, None, None, -1), ("", "", "", -1), (None, "1", None, 0), ("server.2=a:1:2;3", None, None, -1))
