@@ -21,6 +21,7 @@ ZOOKEEPER_SETTINGS = {
 }
 CORRAL_SETTINGS = {
     "features.extended_types": "true",
+    "containers.check_interval_ms": NEVER_MS,
     "security.super_digest": f'"{SUPER_DIGEST}"',
 }
 # The second configuration: quotas are enforced and reconfig is switched on.

@@ -14,11 +14,13 @@ QUOTA_PATHS = (
     "/zookeeper/quota/d", "/zookeeper/quota/d", "/zookeeper/quota/d/a", "/zookeeper/quota/d/zookeeper_limits",
     "/zookeeper/quota/d/zookeeper_stats", "/zookeeper/quota/d/a/zookeeper_limits", "/zookeeper/quota/d/a/zookeeper_stats",
 )  # fmt: skip
+# Only texts that both servers can read.
 QUOTA_TEXTS = (
-    "count=3,bytes=-1", "count=-1,bytes=10", "count=5,bytes=100=;byteHardLimit=20;countHardLimit=4", "", "count=,bytes=",
-    "count=2,bytes=2=;byteHardLimit=-1;countHardLimit=2", "nonsense", "count=x,bytes=1", "bytes=1", "count=1",
-    "count=-1,bytes=-1=;byteHardLimit=5", "count=-1,bytes=-1=;countHardLimit=3",
+    "count=3,bytes=-1", "count=-1,bytes=10", "count=5,bytes=100=;byteHardLimit=20;countHardLimit=4", "count=2,bytes=2",
+    "count=2,bytes=2=;byteHardLimit=-1;countHardLimit=2", "count=-1,bytes=-1=;byteHardLimit=5", "count=100,bytes=-1",
+    "count=-1,bytes=-1=;countHardLimit=3", "count=-1,bytes=-1=;byteHardLimit=1500;countHardLimit=10",
 )  # fmt: skip
+USAGE_TEXTS = ("count=0,bytes=0", "count=2,bytes=7", "count=1,bytes=0")
 DATA = ("", "x", "data", "\0\1\2\xff", None, 100, 1000)
 TTLS = (1, 1000, 60_000, 2**40 - 1, 10_000_000)
 BAD_TTLS = (0, -1, 2**40, 2**63 - 1, -(2**63))
