@@ -12,6 +12,8 @@ from differential.shrink import shrink
 
 CASES = Path(__file__).resolve().parent / "cases"
 PROGRESS_S = 30
+# How the name of a sequence that comes from a file begins; it is not made smaller.
+KEPT = "case"
 SHOWN_MESSAGES = 12
 
 
@@ -29,7 +31,7 @@ class Session:
         try:
             for name, steps in self.sequences_of(seeds):
                 if self.tally.failed - failures >= self.chosen.failures_max:
-                    print("too many failures: the rest is left out")
+                    print(f"too many failures: {name} and what follows is left out")
                     break
                 self.one(name, steps)
                 self.progress(begin)
@@ -43,7 +45,7 @@ class Session:
             for line in path.read_text().splitlines():
                 case = json.loads(line)
                 if case.get("strict", False) == self.strict:
-                    yield f"{path.stem}: {case['from']}", case["steps"]
+                    yield f"{KEPT} {case['from']}", case["steps"]
         if self.chosen.replay:
             return
         without = [name for name in self.chosen.without.split(",") if name]
@@ -71,6 +73,9 @@ class Session:
             return
         self.tally.failed += 1
         print(f"FAIL {name}{' (strict)' if self.strict else ''}: the servers differ")
+        if name.startswith(KEPT):
+            show(difference, driver)
+            return
         again = self.attempt(steps)
         if not again[0]:
             print("it did not differ again; the whole step:")
