@@ -16,7 +16,7 @@ use corral_core::shard::Garbage;
 use glommio::timer::Timer;
 
 use crate::actor::authority::Authority;
-use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWriter, WrittenImage};
+use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter, WrittenImage};
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
 use crate::runtime::turn::Turn;
@@ -31,6 +31,7 @@ pub(crate) struct ConsensusLinks {
     pub(crate) shards: Vec<flume::Sender<ToShard>>,
     pub(crate) log: flume::Sender<ToLog>,
     pub(crate) writer: flume::Sender<ToWriter>,
+    pub(crate) words: flume::Sender<ToWords>,
     pub(crate) endings: flume::Sender<Ending>,
     /// The actor's own mailbox, for its timer.
     pub(crate) own: flume::Sender<ToConsensus>,
@@ -118,6 +119,10 @@ impl ConsensusActor {
                 if let Stopping::Draining(left) = self.stopping {
                     self.stopping = Stopping::Draining(left - 1);
                 }
+            }
+            ToConsensus::SessionsAsked { asker, from } => {
+                let piece = Box::new(self.replica.machine().sequencer.report_sessions(&from));
+                let _ = self.links.words.send(ToWords::Sessions { asker, piece });
             }
         }
     }

@@ -11,6 +11,7 @@ use corral_core::sequencer::FrozenState;
 use corral_storage::{ImageFile, ImageHead, ImageWriter, MmapDisk, list_images, purge};
 
 use crate::actor::messages::{ToConsensus, ToWriter, WrittenImage};
+use crate::control::Stopwatch;
 use crate::node::images::{SECTION_META, SECTION_NODES, load};
 
 /// The thread's nice value: the shards' cores come first.
@@ -28,6 +29,7 @@ pub(crate) struct ImageSettings {
 pub(crate) fn run(
     disk: &MmapDisk,
     settings: &ImageSettings,
+    images: &Stopwatch,
     inbox: &flume::Receiver<ToWriter>,
     consensus: &flume::Sender<ToConsensus>,
 ) {
@@ -36,7 +38,7 @@ pub(crate) fn run(
         match message {
             ToWriter::Drop(garbage) => drop(garbage),
             ToWriter::Write(state) => {
-                let written = write(disk, settings, *state);
+                let written = write(disk, settings, images, *state);
                 if let Err(reason) = &written {
                     tracing::error!("the image was not written, the log keeps everything: {reason}");
                 }
@@ -53,7 +55,12 @@ fn lower_priority() {
     }
 }
 
-fn write(disk: &MmapDisk, settings: &ImageSettings, state: FrozenState) -> Result<WrittenImage, String> {
+fn write(
+    disk: &MmapDisk,
+    settings: &ImageSettings,
+    images: &Stopwatch,
+    state: FrozenState,
+) -> Result<WrittenImage, String> {
     let started = Instant::now();
     let FrozenState { image: below, delta, sessions, zxid, index, term, .. } = state;
     let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
@@ -69,7 +76,9 @@ fn write(disk: &MmapDisk, settings: &ImageSettings, state: FrozenState) -> Resul
     let name = file.finish().map_err(|error| error.to_string())?;
     let image = load(disk, &name.file, 1)?;
     let log_from = retire(disk, settings, index).map_err(|error| error.to_string())?;
-    let took_ms = started.elapsed().as_millis();
+    let took = started.elapsed();
+    images.note(took);
+    let took_ms = took.as_millis();
     tracing::info!(file = %name.file, %zxid, nodes = stats.nodes, bytes, took_ms, "image written");
     Ok(WrittenImage { image: Arc::clone(&image.image), index, term, log_from })
 }

@@ -12,6 +12,7 @@ use corral_storage::log::{Entry, HardState, Log, LogError, Record};
 use corral_storage::{MmapDisk, Spare, SpareJob};
 
 use crate::actor::messages::{Ending, ToConsensus, ToLog};
+use crate::control::Stopwatch;
 
 /// Quiet time after which the last records get their watermark and the next segment is prepared.
 const IDLE_AFTER: Duration = Duration::from_millis(5);
@@ -68,11 +69,12 @@ impl Preparer {
 pub(crate) fn run(
     mut log: Log<MmapDisk>,
     slow_sync: Duration,
+    syncs: &Stopwatch,
     inbox: &flume::Receiver<ToLog>,
     consensus: &flume::Sender<ToConsensus>,
     endings: &flume::Sender<Ending>,
 ) {
-    if let Err(error) = serve(&mut log, slow_sync, inbox, consensus) {
+    if let Err(error) = serve(&mut log, slow_sync, syncs, inbox, consensus) {
         tracing::error!("the log failed: {error}");
         let _ = endings.send(Ending::Failed(error.into()));
     }
@@ -81,6 +83,7 @@ pub(crate) fn run(
 fn serve(
     log: &mut Log<MmapDisk>,
     slow_sync: Duration,
+    syncs: &Stopwatch,
     inbox: &flume::Receiver<ToLog>,
     consensus: &flume::Sender<ToConsensus>,
 ) -> Result<(), LogError> {
@@ -124,6 +127,7 @@ fn serve(
             let began = Instant::now();
             log.sync()?;
             let took = began.elapsed();
+            syncs.note(took);
             if took > slow_sync {
                 tracing::warn!(took_ms = took.as_millis(), "a sync of the log took long; look at the disk");
             }

@@ -12,9 +12,9 @@ use corral_core::command::Proposals;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
 use corral_core::image::Image;
-use corral_core::report::Report;
+use corral_core::report::{Piece, SessionMark, SessionPiece};
 use corral_core::sequencer::FrozenState;
-use corral_core::shard::Garbage;
+use corral_core::shard::{Garbage, Question};
 use corral_wire::fourletter::FourLetter;
 
 use crate::exit::Fault;
@@ -33,10 +33,10 @@ pub(crate) enum ToShard {
     Adopt(Arc<Delta>),
     /// The frozen delta is in this image.
     Swap(Arc<Image>),
-    /// A connection of another shard waits for the answer to a four-letter word.
-    ReportAsked { asker: ShardId, conn: ConnId, word: FourLetter },
-    /// The answer to that.
-    Reported { conn: ConnId, word: FourLetter, report: Box<Report> },
+    /// A connection waits for the answer to a four-letter word; a piece of it from this place on.
+    PieceAsked { asker: Asker, word: FourLetter, from: usize },
+    /// The answer to a word that a connection of this shard asked for.
+    WordAnswered { conn: ConnId, text: String },
     /// Answer what is under way, take nothing new, then close every connection.
     Drain,
 }
@@ -59,6 +59,27 @@ pub(crate) enum ToConsensus {
     Stop,
     /// A shard has no connection left.
     Drained,
+    /// A connection waits for the answer to `dump`; sessions from this one on.
+    SessionsAsked { asker: Asker, from: SessionMark },
+}
+
+/// The connection that sent a four-letter word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Asker {
+    pub(crate) shard: ShardId,
+    pub(crate) conn: ConnId,
+}
+
+/// To the thread that answers four-letter words.
+pub(crate) enum ToWords {
+    /// A connection of this shard sent a word.
+    Asked { shard: ShardId, question: Question },
+    /// What a shard has to say to it.
+    Piece { asker: Asker, shard: ShardId, piece: Box<Piece> },
+    /// What the leader has to say to it.
+    Sessions { asker: Asker, piece: Box<SessionPiece> },
+    /// The connection has its answer, or is gone.
+    Ended(Asker),
 }
 
 /// A durable, verified, mapped image.

@@ -5,24 +5,20 @@
 //! length of one call and never across an await.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::report::{Report, ServerFacts, render};
-use corral_core::shard::{Outputs, Shard};
-use corral_wire::fourletter::FourLetter;
+use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
-use crate::actor::messages::{ToConsensus, ToShard, ToWriter};
+use crate::actor::messages::{Asker, ToConsensus, ToShard, ToWords, ToWriter};
 use crate::net::acceptor::Ended;
 use crate::net::socket::Socket;
 use crate::runtime::clock::Clock;
@@ -32,6 +28,8 @@ use crate::runtime::turn::Turn;
 const SCRATCH_BYTES: usize = 64 * 1024;
 /// Proposals are sent on before they outgrow this, even within a turn.
 const PROPOSAL_BYTES_MAX: usize = 256 * 1024;
+/// Bytes given to one socket before others have their turn.
+const SENT_BYTES_MAX: usize = 1 << 20;
 /// Messages taken from the mailbox before the turn's time is looked at.
 const MAILBOX_BATCH: usize = 16;
 /// How often sessions heard from are reported.
@@ -40,12 +38,11 @@ const TICK: Duration = Duration::from_millis(200);
 /// Where a shard's messages go.
 pub(crate) struct ShardLinks {
     pub(crate) consensus: flume::Sender<ToConsensus>,
-    /// All shards by index, this one too.
-    pub(crate) shards: Vec<flume::Sender<ToShard>>,
+    /// This shard's own mailbox.
+    pub(crate) own: flume::Sender<ToShard>,
     pub(crate) writer: flume::Sender<ToWriter>,
+    pub(crate) words: flume::Sender<ToWords>,
     pub(crate) ended: flume::Sender<Ended>,
-    pub(crate) freezes: Arc<AtomicU64>,
-    pub(crate) version: String,
 }
 
 /// One client of this shard, as the driver knows it.
@@ -59,12 +56,6 @@ struct Client {
     writing: bool,
 }
 
-/// A four-letter word being answered by all shards.
-struct Gathering {
-    missing: usize,
-    report: Report,
-}
-
 /// See the module.
 pub(crate) struct ShardActor {
     id: ShardId,
@@ -72,7 +63,8 @@ pub(crate) struct ShardActor {
     out: RefCell<Outputs>,
     clients: RefCell<Vec<Option<Client>>>,
     scratch: RefCell<Vec<u8>>,
-    gathering: RefCell<HashMap<ConnId, Gathering>>,
+    /// Connections whose four-letter word is answered elsewhere.
+    asking: RefCell<HashSet<ConnId>>,
     /// The task that sends proposals, when there is nothing to send.
     pump: Cell<Option<Waker>>,
     /// The task that goes on with subtree walks, when there is none.
@@ -92,7 +84,7 @@ impl ShardActor {
             out: RefCell::new(Outputs::default()),
             clients: RefCell::new(Vec::new()),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
-            gathering: RefCell::new(HashMap::new()),
+            asking: RefCell::new(HashSet::new()),
             pump: Cell::new(None),
             walker: Cell::new(None),
             syncs: RefCell::new(Vec::new()),
@@ -131,11 +123,13 @@ impl ShardActor {
             ToShard::SyncRefused(list) => self.with(|shard, out| list.iter().for_each(|id| shard.hung_up(*id, out))),
             ToShard::Adopt(frozen) => self.with(|shard, out| shard.adopt_frozen(frozen, out)),
             ToShard::Swap(image) => self.with(|shard, out| shard.swap_image(image, out)),
-            ToShard::ReportAsked { asker, conn, word } => {
-                let report = Box::new(self.shard.borrow().report(word));
-                let _ = self.links.shards[usize::from(asker.0)].send(ToShard::Reported { conn, word, report });
+            ToShard::PieceAsked { asker, word, from } => {
+                let piece = Box::new(self.shard.borrow_mut().report(word, from));
+                let _ = self.links.words.send(ToWords::Piece { asker, shard: self.id, piece });
             }
-            ToShard::Reported { conn, word, report } => self.reported(conn, word, *report),
+            ToShard::WordAnswered { conn, text } => {
+                self.with(|shard, out| shard.answer_word(now, conn, text.into_bytes(), out));
+            }
             ToShard::Drain => {
                 self.draining.set(true);
                 self.with(|shard, out| shard.drain(now, out));
@@ -164,8 +158,8 @@ impl ShardActor {
                 self.close(id, why);
             }
             self.syncs.borrow_mut().append(&mut out.syncs);
-            for (id, word) in out.words.drain(..) {
-                self.gather(id, word);
+            for question in out.words.drain(..) {
+                self.ask(question);
             }
             for garbage in out.garbage.drain(..) {
                 let _ = self.links.writer.send(ToWriter::Drop(garbage));
@@ -271,7 +265,7 @@ impl ShardActor {
     /// Sends at once what the socket takes; the rest is left to a task of its own.
     fn send(self: &Rc<Self>, id: ConnId) {
         let waiting = self.with_client(id, |client| client.writing).unwrap_or(true);
-        if waiting || self.poll_send(&mut Context::from_waker(Waker::noop()), id).is_ready() {
+        if waiting || self.poll_send(&mut Context::from_waker(Waker::noop()), id) == Poll::Ready(true) {
             return;
         }
         self.with_client(id, |client| client.writing = true);
@@ -279,27 +273,43 @@ impl ShardActor {
     }
 
     async fn write(self: Rc<Self>, id: ConnId) {
-        poll_fn(|cx| self.poll_send(cx, id)).await;
+        let poll = |cx: &mut Context<'_>| {
+            let piece = Turn::begin();
+            let sent = self.poll_send(cx, id);
+            self.turn.end(&piece);
+            sent
+        };
+        while !poll_fn(poll).await {
+            self.turn.yield_if_over().await;
+        }
         self.with_client(id, |client| client.writing = false);
         self.carry_out();
     }
 
-    /// Ready when everything is sent or the client is gone.
-    fn poll_send(&self, cx: &mut Context<'_>, id: ConnId) -> Poll<()> {
-        let Some(socket) = self.with_client(id, |client| Rc::clone(&client.socket)) else { return Poll::Ready(()) };
+    /// Ready with true when everything is sent or the client is gone; with false when there is more, but a client that
+    /// takes whatever it is given must not keep the core from the others.
+    fn poll_send(&self, cx: &mut Context<'_>, id: ConnId) -> Poll<bool> {
+        let Some(socket) = self.with_client(id, |client| Rc::clone(&client.socket)) else { return Poll::Ready(true) };
+        let mut room = SENT_BYTES_MAX;
         loop {
             let mut shard = self.shard.borrow_mut();
             let mut out = self.out.borrow_mut();
             let bytes = shard.unsent(id);
             if bytes.is_empty() {
-                return Poll::Ready(());
+                return Poll::Ready(true);
             }
-            match socket.poll_write(cx, bytes) {
+            if room == 0 {
+                return Poll::Ready(false);
+            }
+            match socket.poll_write(cx, &bytes[..bytes.len().min(room)]) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(count)) => shard.sent(self.clock.now(), id, count, &mut out),
+                Poll::Ready(Ok(count)) => {
+                    room -= count;
+                    shard.sent(self.clock.now(), id, count, &mut out);
+                }
                 Poll::Ready(Err(_)) => {
                     shard.hung_up(id, &mut out);
-                    return Poll::Ready(());
+                    return Poll::Ready(true);
                 }
             }
         }
@@ -317,7 +327,9 @@ impl ShardActor {
             waker.wake();
         }
         say(client.peer, why);
-        self.gathering.borrow_mut().remove(&id);
+        if self.asking.borrow_mut().remove(&id) {
+            let _ = self.links.words.send(ToWords::Ended(Asker { shard: self.id, conn: id }));
+        }
         let _ = self.links.ended.send(Ended { shard: self.id, address: client.peer.ip() });
         self.wake_mailbox_if_drained();
     }
@@ -325,7 +337,7 @@ impl ShardActor {
     fn wake_mailbox_if_drained(&self) {
         if self.draining.get() && self.shard.borrow().connections() == 0 {
             // An empty list of syncs: nothing to do but to come round.
-            let _ = self.links.shards[usize::from(self.id.0)].send(ToShard::Synced(Vec::new()));
+            let _ = self.links.own.send(ToShard::Synced(Vec::new()));
         }
     }
 
@@ -376,40 +388,9 @@ impl ShardActor {
         }
     }
 
-    // ----- four-letter words -----
-
-    fn gather(&self, conn: ConnId, word: FourLetter) {
-        let missing = self.links.shards.len();
-        self.gathering.borrow_mut().insert(conn, Gathering { missing, report: Report::default() });
-        for shard in &self.links.shards {
-            let _ = shard.send(ToShard::ReportAsked { asker: self.id, conn, word });
-        }
-    }
-
-    fn reported(self: &Rc<Self>, conn: ConnId, word: FourLetter, report: Report) {
-        let mut gathering = self.gathering.borrow_mut();
-        let Some(entry) = gathering.get_mut(&conn) else { return };
-        entry.report.merge(report);
-        entry.missing -= 1;
-        if entry.missing > 0 {
-            return;
-        }
-        let Gathering { report, .. } = gathering.remove(&conn).expect("just seen");
-        drop(gathering);
-        let now = self.clock.now();
-        let text =
-            render(word, &report, &self.facts(), now).unwrap_or_else(|| format!("{} is not served\n", word.name()));
-        self.with(|shard, out| shard.answer_word(now, conn, &text, out));
-    }
-
-    fn facts(&self) -> ServerFacts {
-        let (open_files, open_files_max) = crate::control::open_files();
-        ServerFacts {
-            version: self.links.version.clone(),
-            open_files,
-            open_files_max,
-            freezes: self.links.freezes.load(Ordering::Relaxed),
-        }
+    fn ask(&self, question: Question) {
+        self.asking.borrow_mut().insert(question.conn);
+        let _ = self.links.words.send(ToWords::Asked { shard: self.id, question });
     }
 }
 

@@ -1,4 +1,9 @@
-//! The control plane: signals, and what the process knows of itself. Plain threads, off the data path.
+//! The control plane: signals, four-letter words, and what the process knows of itself. Plain threads, off the data
+//! path.
+
+mod facts;
+mod gauges;
+mod words;
 
 use std::thread;
 
@@ -7,6 +12,10 @@ use signal_hook::iterator::Signals;
 
 use crate::actor::messages::ToConsensus;
 use crate::exit::{ExitCode, Fault};
+
+pub(crate) use facts::Facts;
+pub(crate) use gauges::{Gauges, Stopwatch};
+pub(crate) use words::Words;
 
 /// Starts the thread that turns signals into messages: SIGTERM and SIGINT stop in good order, SIGUSR1 asks for an
 /// image, SIGHUP is reserved and does nothing.
@@ -27,11 +36,4 @@ pub(crate) fn handle_signals(consensus: flume::Sender<ToConsensus>) -> Result<()
     };
     thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failed)?;
     Ok(())
-}
-
-/// File descriptors in use, and how many there may be.
-pub(crate) fn open_files() -> (u64, u64) {
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
-    let max = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
-    (open, max)
 }

@@ -5,11 +5,14 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use corral_core::ids::ShardId;
 
 use crate::actor::messages::ToShard;
+use crate::control::Gauges;
 
 /// A connection of a shard has ended.
 pub(crate) struct Ended {
@@ -33,7 +36,7 @@ pub(crate) struct Acceptor {
     ended: flume::Receiver<Ended>,
     open: Vec<usize>,
     by_address: HashMap<IpAddr, usize>,
-    refused: u64,
+    gauges: Arc<Gauges>,
 }
 
 impl Acceptor {
@@ -41,9 +44,10 @@ impl Acceptor {
         limits: ConnectionLimits,
         shards: Vec<flume::Sender<ToShard>>,
         ended: flume::Receiver<Ended>,
+        gauges: Arc<Gauges>,
     ) -> Acceptor {
         let open = vec![0; shards.len()];
-        Acceptor { limits, shards, ended, open, by_address: HashMap::new(), refused: 0 }
+        Acceptor { limits, shards, ended, open, by_address: HashMap::new(), gauges }
     }
 
     /// Accepts until the listener is shut down.
@@ -74,9 +78,9 @@ impl Acceptor {
         }
         let address = peer.ip();
         if let Some(reason) = self.refusal(address) {
-            self.refused += 1;
-            if self.refused.is_power_of_two() {
-                tracing::warn!(%peer, refused_so_far = self.refused, "connection refused: {reason}");
+            let refused = self.gauges.refused.fetch_add(1, Ordering::Relaxed) + 1;
+            if refused.is_power_of_two() {
+                tracing::warn!(%peer, refused_so_far = refused, "connection refused: {reason}");
             }
             return;
         }

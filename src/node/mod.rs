@@ -9,7 +9,6 @@ pub(crate) mod recovery;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
@@ -25,11 +24,11 @@ use crate::actor::authority::Authority;
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks};
 use crate::actor::image_writer::{self, ImageSettings};
 use crate::actor::log_thread;
-use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWriter};
+use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter};
 use crate::actor::shard::{ShardActor, ShardLinks};
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
-use crate::control;
+use crate::control::{self, Facts, Gauges, Words};
 use crate::exit::{ExitCode, Fault};
 use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
 use crate::node::recovery::Recovery;
@@ -39,9 +38,9 @@ use crate::runtime::executor::{self, ExecutorSettings};
 use crate::runtime::watchdog::{self, Patience, Pulse};
 
 /// What clients are told: the protocol spoken, then this program.
-const VERSION: &str = concat!("3.9.5-corral-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-21 00:00 UTC");
+pub(crate) const VERSION: &str = concat!("3.9.5-corral-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-21 00:00 UTC");
 /// Connections the kernel holds while they wait to be accepted.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// Both ends of a mailbox.
 type Mailbox<T> = (flume::Sender<T>, flume::Receiver<T>);
@@ -52,6 +51,7 @@ struct Mailboxes {
     consensus: Mailbox<ToConsensus>,
     log: Mailbox<ToLog>,
     writer: Mailbox<ToWriter>,
+    words: Mailbox<ToWords>,
     ended: Mailbox<Ended>,
     endings: Mailbox<Ending>,
     pulses: Mailbox<Arc<Pulse>>,
@@ -64,6 +64,7 @@ impl Mailboxes {
             consensus: flume::unbounded(),
             log: flume::unbounded(),
             writer: flume::unbounded(),
+            words: flume::unbounded(),
             ended: flume::unbounded(),
             endings: flume::unbounded(),
             pulses: flume::unbounded(),
@@ -81,7 +82,7 @@ struct Context {
     clock: Clock,
     incarnation: u64,
     boxes: Mailboxes,
-    freezes: Arc<AtomicU64>,
+    gauges: Arc<Gauges>,
 }
 
 /// Runs the server until it is told to stop.
@@ -96,8 +97,10 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let recovery = recovery::recover(&config, clock, incarnation, threads)?;
     let boxes = Mailboxes::new(plan.shards());
-    let context = Arc::new(Context { config, clock, incarnation, boxes, freezes: Arc::new(AtomicU64::new(0)) });
+    let context = Arc::new(Context { config, clock, incarnation, boxes, gauges: Arc::new(Gauges::default()) });
     let log_thread = start_threads(&context, plan, recovery)?;
+    let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
+    start_words(&context, plan, bound.port())?;
     control::handle_signals(context.boxes.consensus.0.clone())?;
     listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
     accept(&context, plan, listener.into())?;
@@ -136,17 +139,21 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
         exit: Duration::from_millis(u64::from(context.config.runtime.watchdog_exit_ms)),
     };
-    let (pulses, freezes, endings) = (boxes.pulses.1.clone(), Arc::clone(&context.freezes), boxes.endings.0.clone());
-    start_pinned("watchdog", plan.control_cpu, move || watchdog::run(patience, &pulses, &freezes, &endings))?;
+    let (pulses, gauges, endings) = (boxes.pulses.1.clone(), Arc::clone(&context.gauges), boxes.endings.0.clone());
+    let watch = move || watchdog::run(patience, &pulses, &gauges.freezes, &endings);
+    start_pinned("watchdog", plan.control_cpu, watch)?;
 
     let images = &context.config.snapshot;
     let settings = ImageSettings { retained: images.images_retained as usize, purge: images.purge };
     let (inbox, consensus) = (boxes.writer.1.clone(), boxes.consensus.0.clone());
-    start_pinned("images", plan.control_cpu, move || image_writer::run(&disk, &settings, &inbox, &consensus))?;
+    let gauges = Arc::clone(&context.gauges);
+    let write = move || image_writer::run(&disk, &settings, &gauges.images, &inbox, &consensus);
+    start_pinned("images", plan.control_cpu, write)?;
 
     let (inbox, consensus, endings) = (boxes.log.1.clone(), boxes.consensus.0.clone(), boxes.endings.0.clone());
     let slow_sync = Duration::from_millis(u64::from(context.config.log.sync_warning_ms));
-    let serve_log = move || log_thread::run(log, slow_sync, &inbox, &consensus, &endings);
+    let gauges = Arc::clone(&context.gauges);
+    let serve_log = move || log_thread::run(log, slow_sync, &gauges.syncs, &inbox, &consensus, &endings);
     let log_thread = start_pinned("log", plan.log_cpu, serve_log)?;
 
     let sequencer = &replica.machine().sequencer;
@@ -159,6 +166,15 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
         start(&executor.name(), move || run_executor(&context, &executor, state, sessions, replica))?;
     }
     Ok(log_thread)
+}
+
+/// Starts the thread that answers four-letter words.
+fn start_words(context: &Arc<Context>, plan: &CorePlan, port: u16) -> Result<(), Fault> {
+    let Context { config, clock, boxes, .. } = &**context;
+    let facts = Facts::new(config, port, *clock, Arc::clone(&context.gauges));
+    let words = Words::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
+    let inbox = boxes.words.1.clone();
+    start_pinned("words", plan.control_cpu, move || words.run(&inbox)).map(drop)
 }
 
 /// The life of an executor's thread.
@@ -180,7 +196,7 @@ fn run_executor(
         });
         if let (Some(id), Some(view)) = (shard, view) {
             let shard = Shard::new(shard_config(&inner, id), view, sessions, inner.clock.now());
-            let actor = ShardActor::new(shard, shard_links(&inner), inner.clock, turn);
+            let actor = ShardActor::new(shard, shard_links(&inner, id), inner.clock, turn);
             actor.run(inner.boxes.shards[usize::from(id.0)].1.clone()).await;
         }
         if let Some(consensus) = consensus {
@@ -199,20 +215,20 @@ fn consensus_links(context: &Context) -> ConsensusLinks {
         shards: boxes.to_shards(),
         log: boxes.log.0.clone(),
         writer: boxes.writer.0.clone(),
+        words: boxes.words.0.clone(),
         endings: boxes.endings.0.clone(),
         own: boxes.consensus.0.clone(),
     }
 }
 
-fn shard_links(context: &Context) -> ShardLinks {
+fn shard_links(context: &Context, shard: ShardId) -> ShardLinks {
     let boxes = &context.boxes;
     ShardLinks {
         consensus: boxes.consensus.0.clone(),
-        shards: boxes.to_shards(),
+        own: boxes.shards[usize::from(shard.0)].0.clone(),
         writer: boxes.writer.0.clone(),
+        words: boxes.words.0.clone(),
         ended: boxes.ended.0.clone(),
-        freezes: Arc::clone(&context.freezes),
-        version: VERSION.to_owned(),
     }
 }
 
@@ -267,7 +283,8 @@ fn accept(context: &Context, plan: &CorePlan, listener: TcpListener) -> Result<(
         per_address: limits.connections_per_ip_max as usize,
         per_shard: per_shard.map(|one| one.connections_max.map_or(usize::MAX, |max| max as usize)).collect(),
     };
-    let mut acceptor = Acceptor::new(limits, context.boxes.to_shards(), context.boxes.ended.1.clone());
+    let gauges = Arc::clone(&context.gauges);
+    let mut acceptor = Acceptor::new(limits, context.boxes.to_shards(), context.boxes.ended.1.clone(), gauges);
     start_pinned("acceptor", plan.control_cpu, move || acceptor.run(&listener)).map(drop)
 }
 

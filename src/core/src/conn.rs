@@ -4,6 +4,7 @@
 
 use crate::command::Identity;
 use crate::ids::{ConnId, Millis, SessionId};
+use crate::report::ConnCounters;
 use crate::walk::Walk;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -111,13 +112,6 @@ pub(crate) enum Pending {
     Walk { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Walk>>, at: Millis },
     /// A sync on its way to the leader and back; `path` is echoed.
     Sync { xid: i32, path: Box<[u8]>, done: bool, at: Millis },
-}
-
-/// Operations as counted for the `stat` family of four-letter words.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ConnCounters {
-    pub(crate) received: u64,
-    pub(crate) sent: u64,
 }
 
 #[derive(Debug)]
@@ -276,6 +270,20 @@ impl Conns {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Conn> {
         self.slots.iter().filter_map(|slot| slot.conn.as_deref())
+    }
+
+    /// The connections in `count` slots, from a slot on.
+    pub(crate) fn range(&self, from: usize, count: usize) -> impl Iterator<Item = &Conn> {
+        self.slots.iter().skip(from).take(count).filter_map(|slot| slot.conn.as_deref())
+    }
+
+    pub(crate) fn range_mut(&mut self, from: usize, count: usize) -> impl Iterator<Item = &mut Conn> {
+        self.slots.iter_mut().skip(from).take(count).filter_map(|slot| slot.conn.as_deref_mut())
+    }
+
+    /// The slot behind those, if there are any more.
+    pub(crate) fn after(&self, from: usize, count: usize) -> Option<usize> {
+        Some(from + count).filter(|next| *next < self.slots.len())
     }
 }
 

@@ -57,3 +57,10 @@ impl Default for ShardLimits {
 }
 
 const _: () = assert!(corral_wire::limits::FRAME_MAX_DEFAULT < 4 << 20, "a frame fits what may be parked");
+
+/// Connections, watches or sessions told of in one pass of a core: well below a millisecond.
+pub const PIECE_ENTRIES: usize = 1024;
+/// Places of a hash table looked at in one pass, most of them empty after a great shrinking.
+pub const PIECE_PLACES: usize = 64 * PIECE_ENTRIES;
+/// Bytes of the answer to a four-letter word, by and large: what is longer is cut and says so.
+pub const WORD_BYTES_MAX: usize = 32 << 20;

@@ -1,65 +1,42 @@
-//! What a shard tells of itself, and the texts of the four-letter words made from all shards' reports (protocol
-//! chapter 23).
+//! The four-letter words' answers (protocol chapter 23): what shards and the leader tell of themselves, in pieces, and
+//! the text made of all pieces.
+//!
+//! Pieces are taken on the core that owns what they tell of, each in one short pass; putting them together and writing
+//! the text may take long and is done on a thread that holds nobody up. Knows no clock, no file and no process: what
+//! those tell comes as [`ServerFacts`].
 
-use crate::ids::{Millis, Zxid};
-use crate::shard::Shard;
-use alloc::format;
+mod clients;
+mod counters;
+mod date;
+mod dump;
+mod monitor;
+mod pieces;
+mod process;
+mod server;
+mod watches;
+
+use crate::ids::{Millis, SessionId, WallMillis, Zxid};
+use crate::limits::WORD_BYTES_MAX;
+use crate::shared::Text;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
-use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
+use smallvec::SmallVec;
 
-/// Counters of one shard since its start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Statistics {
-    pub received: u64,
-    pub sent: u64,
-    pub latency_ms_min: Option<u64>,
-    pub latency_ms_max: u64,
-    pub latency_ms_sum: u64,
-    pub latency_count: u64,
-}
+pub use clients::ConnLine;
+pub(crate) use counters::{Answered, ConnCounters};
+pub use counters::{Latency, Statistics};
+pub use process::{Configured, ServerFacts, Timing};
 
-impl Statistics {
-    pub(crate) fn latency(&mut self, ms: u64) {
-        self.latency_ms_min = Some(self.latency_ms_min.map_or(ms, |min| min.min(ms)));
-        self.latency_ms_max = self.latency_ms_max.max(ms);
-        self.latency_ms_sum += ms;
-        self.latency_count += 1;
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.received += other.received;
-        self.sent += other.sent;
-        self.latency_ms_min = match (self.latency_ms_min, other.latency_ms_min) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        self.latency_ms_max = self.latency_ms_max.max(other.latency_ms_max);
-        self.latency_ms_sum += other.latency_ms_sum;
-        self.latency_count += other.latency_count;
-    }
-}
-
-/// One connection, as `stat` lists it.
-#[derive(Clone, Debug)]
-pub struct ConnLine {
-    pub peer: SocketAddr,
-    pub reading: bool,
-    pub queued: usize,
-    pub received: u64,
-    pub sent: u64,
-}
-
-/// One shard's part of an answer; merged with the others'.
+/// Sums over one shard, or over all of them.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct Totals {
     pub statistics: Statistics,
     pub connections: u64,
     pub outstanding: u64,
+    /// Both tables, per path, table and connection.
     pub watches: u64,
-    pub lines: Vec<ConnLine>,
     /// The rest is the same on every shard at the same zxid; the newest counts.
     pub zxid: Zxid,
     pub nodes: u64,
@@ -68,14 +45,98 @@ pub struct Report {
     pub sessions: u64,
 }
 
+/// A path with data watches.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// The path's hash, the same on all shards.
+    pub hash: u64,
+    pub path: Text,
+    pub watchers: SmallVec<[SessionId; 1]>,
+}
+
+/// A session, or more of the ephemerals of the session before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionLine {
+    pub id: SessionId,
+    /// When it ends unless it is heard from; `None` when only its ephemerals go on, or when nobody here keeps its time.
+    pub due: Option<Millis>,
+    pub ephemerals: Vec<Text>,
+}
+
+/// From where a pass over the sessions goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionMark {
+    pub(crate) id: SessionId,
+    /// The last ephemeral told of this session; `None` when the session itself is still to be told.
+    pub(crate) path: Option<Text>,
+}
+
+/// What one pass of one actor found.
+#[derive(Debug, Default)]
+pub struct Piece {
+    pub totals: Totals,
+    pub conns: Vec<ConnLine>,
+    pub watched: Vec<Watched>,
+    /// Where the next pass begins; `None` after the last.
+    pub next: Option<usize>,
+}
+
+/// What one pass over the leader's sessions found.
+#[derive(Debug, Default)]
+pub struct SessionPiece {
+    pub sessions: Vec<SessionLine>,
+    pub next: Option<SessionMark>,
+}
+
+/// All pieces of an answer.
+#[derive(Debug, Default)]
+pub struct Report {
+    totals: Totals,
+    conns: Vec<ConnLine>,
+    watched: Vec<Watched>,
+    sessions: Vec<SessionLine>,
+    /// For `wchs`: hashes of watched paths and ids of watching sessions, as they came.
+    watched_hashes: Vec<u64>,
+    watching: Vec<SessionId>,
+    /// About how long the answer becomes.
+    bytes: usize,
+}
+
 impl Report {
-    /// Takes another shard's report in.
-    pub fn merge(&mut self, other: Self) {
+    /// Takes in a shard's piece.
+    pub fn take(&mut self, word: FourLetter, piece: Piece) {
+        self.totals.merge(&piece.totals);
+        self.bytes += piece.conns.len() * clients::LINE_BYTES;
+        self.conns.extend(piece.conns);
+        if word == FourLetter::Wchs {
+            for watched in &piece.watched {
+                self.watched_hashes.push(watched.hash);
+                self.watching.extend_from_slice(&watched.watchers);
+            }
+            return;
+        }
+        self.bytes += piece.watched.iter().map(watches::bytes).sum::<usize>();
+        self.watched.extend(piece.watched);
+    }
+
+    /// Takes in a piece of the leader's sessions.
+    pub fn take_sessions(&mut self, piece: SessionPiece) {
+        self.bytes += piece.sessions.iter().map(dump::bytes).sum::<usize>();
+        self.sessions.extend(piece.sessions);
+    }
+
+    /// Whether the answer is as long as it may become: no more pieces are wanted.
+    pub const fn is_full(&self) -> bool {
+        self.bytes >= WORD_BYTES_MAX
+    }
+}
+
+impl Totals {
+    fn merge(&mut self, other: &Self) {
         self.statistics.merge(&other.statistics);
         self.connections += other.connections;
         self.outstanding += other.outstanding;
         self.watches += other.watches;
-        self.lines.extend(other.lines);
         if other.zxid >= self.zxid {
             self.zxid = other.zxid;
             self.nodes = other.nodes;
@@ -84,145 +145,99 @@ impl Report {
             self.sessions = other.sessions;
         }
     }
-
-    /// In tenths of microseconds, as text in milliseconds.
-    fn average_latency(&self) -> String {
-        decimal(self.statistics.latency_ms_sum * 10_000 / self.statistics.latency_count.max(1))
-    }
 }
 
-impl Shard {
-    /// This shard's part of the answer to a four-letter word; `word` decides whether connections are listed.
-    pub fn report(&self, word: FourLetter) -> Report {
-        let lines = if word == FourLetter::Stat { self.conns.iter().map(line).collect() } else { Vec::new() };
-        Report {
-            statistics: self.statistics,
-            connections: self.conns.len() as u64,
-            outstanding: self.conns.iter().map(|conn| conn.pending.len() as u64).sum(),
-            watches: self.watches.len() as u64,
-            lines,
-            zxid: self.view.zxid(),
-            // ZooKeeper counts its root twice, under `/` and under the empty path.
-            nodes: self.view.node_count() + 1,
-            data_bytes: self.view.data_bytes(),
-            ephemerals: self.view.ephemerals_count(),
-            sessions: self.sessions_alive,
-        }
-    }
+/// Whether a word's answer grows with the number of connections, watches or sessions.
+pub const fn is_long(word: FourLetter) -> bool {
+    use FourLetter::{Cons, Dump, Stat, Wchc, Wchp};
+    matches!(word, Stat | Cons | Dump | Wchc | Wchp)
 }
 
-fn line(conn: &crate::conn::Conn) -> ConnLine {
-    ConnLine {
-        peer: conn.peer,
-        reading: conn.word.is_none() && !conn.stalled,
-        queued: conn.pending.len(),
-        received: conn.counters.received,
-        sent: conn.counters.sent,
-    }
+/// Whether the shards have something to say to it, or to do.
+pub const fn asks_shards(word: FourLetter) -> bool {
+    use FourLetter::{Crst, Mntr, Srst, Srvr, Wchs};
+    is_long(word) || matches!(word, Srvr | Mntr | Crst | Srst | Wchs)
 }
 
-/// What the process knows and no shard does.
-#[derive(Clone, Debug)]
-pub struct ServerFacts {
-    /// As in `3.9.4-corral 0.1.0, built on ...`.
-    pub version: String,
-    pub open_files: u64,
-    pub open_files_max: u64,
-    /// How often a core stood still long enough for the watchdog to see it.
-    pub freezes: u64,
+/// The moment an answer is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub now: Millis,
+    pub wall: WallMillis,
 }
 
-/// The whole answer to a word; `None` for one that is not served.
-pub fn render(word: FourLetter, report: &Report, facts: &ServerFacts, now: Millis) -> Option<String> {
-    match word {
-        FourLetter::Srvr => Some(server_block(report, facts, false)),
-        FourLetter::Stat => Some(server_block(report, facts, true)),
-        FourLetter::Mntr => Some(monitor(report, facts, now)),
-        _ => None,
+/// The whole answer. `report` holds the pieces of everybody that was asked.
+pub fn render(word: FourLetter, report: Report, facts: &ServerFacts, moment: Moment) -> String {
+    let cut = report.is_full();
+    let mut text = match word {
+        FourLetter::Srvr => server::block(&report, facts, false),
+        FourLetter::Stat => server::block(&report, facts, true),
+        FourLetter::Mntr => monitor::text(&report.totals, facts, moment.now),
+        FourLetter::Cons => clients::text(&report.conns, facts),
+        FourLetter::Dump => dump::text(&report, moment),
+        FourLetter::Wchs => watches::summary(report.watched_hashes, report.watching),
+        FourLetter::Wchc => watches::by_session(&report.watched),
+        FourLetter::Wchp => watches::by_path(report.watched),
+        FourLetter::Crst => String::from("Connection stats reset.\n"),
+        FourLetter::Srst => String::from("Server stats reset.\n"),
+        FourLetter::Conf => process::configuration(&facts.configured),
+        FourLetter::Dirs => process::directories(&facts.configured),
+        FourLetter::Envi => process::environment(facts),
+        // Without a newline, as ZooKeeper prints it.
+        FourLetter::Gtmk | FourLetter::Stmk => alloc::format!("{}", facts.trace_mask),
+        // Answered by the shard itself: nothing there is to ask for.
+        FourLetter::Ruok | FourLetter::Isro | FourLetter::Hash => String::new(),
+    };
+    if cut {
+        let _ = writeln!(text, "Cut: there is more than the {WORD_BYTES_MAX} bytes that an answer may have.");
     }
-}
-
-fn server_block(report: &Report, facts: &ServerFacts, clients: bool) -> String {
-    let mut text = format!("Zookeeper version: {}\n", facts.version);
-    if clients {
-        text.push_str("Clients:\n");
-        for line in &report.lines {
-            let _ = writeln!(
-                text,
-                " /{}[{}](queued={},recved={},sent={})",
-                line.peer,
-                u8::from(line.reading),
-                line.queued,
-                line.received,
-                line.sent
-            );
-        }
-        text.push('\n');
-    }
-    let statistics = &report.statistics;
-    let average = report.average_latency();
-    let _ = write!(
-        text,
-        "Latency min/avg/max: {}/{average}/{}\nReceived: {}\nSent: {}\nConnections: {}\nOutstanding: {}\nZxid: {}\n\
-         Mode: standalone\nNode count: {}\n",
-        statistics.latency_ms_min.unwrap_or(0),
-        statistics.latency_ms_max,
-        statistics.received,
-        statistics.sent,
-        report.connections,
-        report.outstanding,
-        report.zxid,
-        report.nodes,
-    );
     text
 }
 
 /// Ten-thousandths as Java prints a double rounded to four digits: at least one after the point, no trailing zeros.
 fn decimal(ten_thousandths: u64) -> String {
-    let mut text = format!("{}.{:04}", ten_thousandths / 10_000, ten_thousandths % 10_000);
+    let mut text = alloc::format!("{}.{:04}", ten_thousandths / 10_000, ten_thousandths % 10_000);
     while text.ends_with('0') && !text.ends_with(".0") {
         text.pop();
     }
     text
 }
 
-fn monitor(report: &Report, facts: &ServerFacts, now: Millis) -> String {
-    let statistics = &report.statistics;
-    let mut text = String::new();
-    let mut put = |key: &str, value: &dyn core::fmt::Display| {
-        let _ = writeln!(text, "zk_{key}\t{value}");
-    };
-    put("version", &facts.version);
-    put("server_state", &"standalone");
-    put("peer_state", &"leading - broadcast");
-    put("avg_latency", &report.average_latency());
-    put("min_latency", &statistics.latency_ms_min.unwrap_or(0));
-    put("max_latency", &statistics.latency_ms_max);
-    put("packets_received", &statistics.received);
-    put("packets_sent", &statistics.sent);
-    put("num_alive_connections", &report.connections);
-    put("outstanding_requests", &report.outstanding);
-    put("znode_count", &report.nodes);
-    put("watch_count", &report.watches);
-    put("ephemerals_count", &report.ephemerals);
-    put("approximate_data_size", &report.data_bytes);
-    put("global_sessions", &report.sessions);
-    put("local_sessions", &0);
-    put("open_file_descriptor_count", &facts.open_files);
-    put("max_file_descriptor_count", &facts.open_files_max);
-    put("uptime", &now.0);
-    put("watchdog_freezes", &facts.freezes);
-    text
-}
-
 #[cfg(test)]
 mod tests {
-    use super::decimal;
+    use super::*;
+    use alloc::vec;
 
     #[test]
     fn decimals_as_java_prints_them() {
         for (value, text) in [(0, "0.0"), (5000, "0.5"), (4217, "0.4217"), (120_000, "12.0"), (12_500, "1.25")] {
             assert_eq!(decimal(value), text);
+        }
+    }
+
+    #[test]
+    fn a_full_answer_says_that_it_is_cut() {
+        let mut report = Report::default();
+        assert!(!report.is_full());
+        let path = Text::from("x".repeat(WORD_BYTES_MAX / 32));
+        let line = SessionLine { id: SessionId(1), due: None, ephemerals: vec![path; 32] };
+        report.take_sessions(SessionPiece { sessions: vec![line], next: None });
+        assert!(report.is_full());
+        report.sessions.clear();
+        let moment = Moment { now: Millis(0), wall: WallMillis(0) };
+        let text = render(FourLetter::Dump, report, &ServerFacts::default(), moment);
+        assert!(text.ends_with("\nCut: there is more than the 33554432 bytes that an answer may have.\n"), "{text}");
+    }
+
+    #[test]
+    fn the_newest_shard_counts_for_what_all_have_in_common() {
+        let totals = |zxid, nodes| Totals { zxid: Zxid(zxid), nodes, connections: 2, ..Totals::default() };
+        for order in [[(5, 10), (6, 11)], [(6, 11), (5, 10)]] {
+            let mut report = Report::default();
+            for (zxid, nodes) in order {
+                report.take(FourLetter::Srvr, Piece { totals: totals(zxid, nodes), ..Piece::default() });
+            }
+            assert_eq!((report.totals.zxid, report.totals.nodes, report.totals.connections), (Zxid(6), 11, 4));
         }
     }
 }

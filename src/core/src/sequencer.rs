@@ -121,6 +121,10 @@ impl Sequencer {
         &self.machine
     }
 
+    pub(crate) const fn expiry(&self) -> &Expiry {
+        &self.expiry
+    }
+
     /// Index of the last log entry applied.
     pub const fn index(&self) -> u64 {
         self.index

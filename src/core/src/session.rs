@@ -121,6 +121,11 @@ impl Expiry {
         self.reported.get(&owner).is_none_or(|at| *at < deadline.heard.plus(deadline.timeout_ms))
     }
 
+    /// When the session ends unless it is heard from.
+    pub fn due(&self, session: SessionId) -> Option<Millis> {
+        Some(Millis(self.deadlines.get(&session)?.bucket(self.tick_ms)))
+    }
+
     /// How many sessions are tracked.
     pub fn len(&self) -> usize {
         self.deadlines.len()

@@ -64,6 +64,15 @@ pub enum Garbage {
     Image(Arc<Image>),
 }
 
+/// A connection that waits for [`Shard::answer_word`].
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    pub conn: ConnId,
+    pub word: FourLetter,
+    /// What came behind the word; 0 for all but `stmk`.
+    pub argument: i64,
+}
+
 /// What a shard asks of its driver, collected over a turn.
 #[derive(Debug, Default)]
 pub struct Outputs {
@@ -75,8 +84,8 @@ pub struct Outputs {
     pub closed: Vec<(ConnId, Close)>,
     /// Connections whose sync waits for the leader.
     pub syncs: Vec<ConnId>,
-    /// Four-letter words to be answered with every shard's report.
-    pub words: Vec<(ConnId, FourLetter)>,
+    /// Four-letter words to be answered with what others know.
+    pub words: Vec<Question>,
     pub garbage: Vec<Garbage>,
 }
 
@@ -189,6 +198,7 @@ impl Shard {
     pub fn received(&mut self, now: Millis, id: ConnId, bytes: &[u8], out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
         conn.heard = now;
+        self.statistics.bytes_received += bytes.len() as u64;
         if !mem::replace(&mut conn.heard_noted, true) {
             self.heard.push(id);
         }
@@ -216,6 +226,7 @@ impl Shard {
         let Some(mut conn) = self.conns.take(id) else { return };
         conn.sent += count;
         assert!(conn.sent <= conn.output.len(), "no more was sent than there was");
+        self.statistics.bytes_sent += count as u64;
         if conn.unsent() == 0 {
             (conn.sent, conn.allowance) = (0, 0);
             conn.announced = false;

@@ -190,6 +190,17 @@ impl WatchTable {
     pub fn paths(&self) -> usize {
         self.data.paths.len() + self.child.paths.len()
     }
+
+    /// Places of the data table, filled or not; for passes in pieces. They move when the table grows or shrinks.
+    pub(crate) fn data_places(&self) -> usize {
+        self.data.paths.num_buckets()
+    }
+
+    /// The path at a place of the data table, with its hash and who watches it.
+    pub(crate) fn data_at(&self, place: usize) -> Option<(u64, &Text, impl Iterator<Item = ConnId>)> {
+        let Watched { hash, path, watchers } = self.data.paths.get_bucket(place)?;
+        Some((*hash, path, watchers.iter().map(|watcher| watcher.conn)))
+    }
 }
 
 const fn shift(kind: Kind) -> u32 {

@@ -1,62 +1,76 @@
 //! The first bytes of a connection: a four-letter word, or the request to begin or resume a session (protocol chapters 3, 23).
 
-use super::{Outputs, Shard, Verdict};
+use super::{Outputs, Question, Shard, Verdict};
 use crate::command::CommandKind;
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
+use alloc::vec::Vec;
 use corral_wire::Reader;
 use corral_wire::fourletter::{FourLetter, TELNET_CLOSE};
 use corral_wire::records::ConnectRequest;
 
 impl Shard {
-    /// True when the connection began with a four-letter word, which is all it will ever say.
+    /// Whether the connection began with a four-letter word, which is all it will ever say: then how many of the bytes
+    /// are done with, all of them or, while the word's argument is not whole, none.
     pub(super) fn greeted_with_word(
         &mut self,
-        now: Millis,
         conn: &mut Conn,
         bytes: &[u8],
         out: &mut Outputs,
-    ) -> Result<bool, Close> {
+    ) -> Result<Option<usize>, Close> {
         if conn.word.is_some() {
-            return Ok(true);
+            return Ok(Some(bytes.len()));
         }
-        let Some(first) = bytes.first_chunk::<4>() else { return Ok(false) };
+        let Some((first, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         if *first == TELNET_CLOSE {
             return Err(Close::Done);
         }
-        let Some(word) = FourLetter::from_bytes(*first) else { return Ok(false) };
+        let Some(word) = FourLetter::from_bytes(*first) else { return Ok(None) };
+        let allowed = self.config.whitelist.contains(&word);
+        let argument = rest.first_chunk::<8>().map(|bytes| i64::from_be_bytes(*bytes));
+        if word == FourLetter::Stmk && allowed && argument.is_none() {
+            return Ok(Some(0));
+        }
         conn.word = Some(word);
-        if !self.config.whitelist.contains(&word) {
+        conn.counters.received += 1;
+        self.statistics.received += 1;
+        if !allowed {
             let refusal = alloc::format!("{} is not executed because it is not in the whitelist.\n", word.name());
-            self.say(conn, refusal.as_bytes());
+            self.say(conn, refusal.into_bytes());
             return Err(Close::Done);
         }
         match word {
-            FourLetter::Ruok => self.say(conn, b"imok"),
-            FourLetter::Isro => self.say(conn, b"rw"),
+            FourLetter::Ruok => self.say(conn, b"imok".to_vec()),
+            FourLetter::Isro => self.say(conn, b"rw".to_vec()),
+            // ZooKeeper lists digests of its tree here; there are none, and an empty list is what it prints then.
+            FourLetter::Hash => self.say(conn, Vec::new()),
             _ => {
-                out.words.push((conn.id, word));
-                return Ok(true);
+                out.words.push(Question { conn: conn.id, word, argument: argument.unwrap_or_default() });
+                return Ok(Some(bytes.len()));
             }
         }
-        conn.close_after_flush(now, Close::Done);
-        Ok(true)
+        Err(Close::Done)
     }
 
-    /// The text for a four-letter word is ready; `None` for one that this server does not serve.
-    pub fn answer_word(&mut self, now: Millis, id: ConnId, text: &str, out: &mut Outputs) {
+    /// The text for a four-letter word is ready.
+    pub fn answer_word(&mut self, now: Millis, id: ConnId, text: Vec<u8>, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
-        self.say(&mut conn, text.as_bytes());
+        self.say(&mut conn, text);
         self.settle(now, conn, Err(Close::Done), out);
     }
 
-    pub(super) fn say(&mut self, conn: &mut Conn, text: &[u8]) {
-        self.buffers.lend(&mut conn.output);
-        conn.output.extend_from_slice(text);
+    /// Long texts are not copied: a connection that asked with a word has sent nothing else.
+    fn say(&mut self, conn: &mut Conn, text: Vec<u8>) {
+        assert!(conn.output.is_empty(), "a word has one answer");
+        conn.output = text;
+        self.statistics.sent += 1;
     }
 
     pub(super) fn connect(&mut self, now: Millis, conn: &mut Conn, frame: &[u8]) -> Verdict {
         let request = ConnectRequest::decode(&mut Reader::new(frame)).map_err(|_| Close::Malformed)?;
+        conn.counters.received += 1;
+        self.statistics.received += 1;
+        self.statistics.connects += 1;
         conn.knows_read_only = request.read_only.is_some();
         if request.last_zxid_seen > self.view.zxid().wire() {
             return Err(Close::ClientAhead);

@@ -39,8 +39,10 @@ impl Shard {
                 return Ok(used);
             }
             let rest = &bytes[used..];
-            if conn.phase == Phase::Greeting && self.greeted_with_word(now, conn, rest, out)? {
-                return Ok(bytes.len());
+            if conn.phase == Phase::Greeting
+                && let Some(done) = self.greeted_with_word(conn, rest, out)?
+            {
+                return Ok(used + done);
             }
             let Ok(found) = next_frame(rest, self.config.limits.frame_bytes_max) else {
                 return Err(bad_length(conn.phase, rest));
@@ -118,6 +120,11 @@ impl Shard {
         self.unbind(conn);
         if conn.heard_noted && conn.session != SessionId(0) {
             self.heard_and_ended.push((conn.session, conn.heard));
+        }
+        match why {
+            Close::AuthFailed => self.statistics.auths_failed += 1,
+            Close::NeverConnected => self.statistics.never_connected += 1,
+            _ => {}
         }
         self.conns.forget(conn);
         out.closed.push((conn.id, why));

@@ -7,6 +7,7 @@ use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis};
 use crate::reply;
+use crate::report::Answered;
 use crate::znode::Owner;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -38,11 +39,11 @@ impl Shard {
                     return Err(Close::SessionMoved);
                 }
                 reply::outcome(&mut conn.output, xid, txn.zxid, &txn.outcome);
-                self.count_reply(conn, now, at);
+                self.count_reply(conn, now, Answered { op: Some(op), xid, at, update: true });
                 if op == OpCode::CloseSession { Err(Close::Done) } else { Ok(()) }
             }
             Some(Pending::Connect { at }) => {
-                self.count_reply(conn, now, at);
+                self.count_reply(conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true });
                 self.connected(conn, &txn.outcome)
             }
             other => unreachable!("a command of this connection came back, but {other:?} waits first"),
@@ -94,7 +95,7 @@ impl Shard {
                         ReplyHeader::ok(xid, zxid).encode(writer);
                         writer.buffer(Some(&path));
                     });
-                    self.count_reply(conn, now, at);
+                    self.count_reply(conn, now, Answered { op: Some(OpCode::Sync), xid, at, update: false });
                 }
                 other => unreachable!("{other:?} was in front"),
             }
@@ -151,6 +152,7 @@ impl Shard {
             SessionChange::Attached(session) => (session, Close::SessionMoved),
             SessionChange::Closed(session) => {
                 self.sessions_alive -= 1;
+                self.statistics.sessions_expired += u64::from(origin.is_none());
                 (session, Close::SessionExpired)
             }
         };

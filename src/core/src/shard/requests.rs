@@ -7,6 +7,7 @@ use crate::conn::{Close, Conn, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
 use crate::read::{NotServed, ReadContext};
 use crate::reply;
+use crate::report::Answered;
 use crate::request::{self, Refused};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,10 +25,10 @@ impl Shard {
         let op = OpCode::from_i32(header.op);
         match op.map(OpCode::kind) {
             Some(OpKind::Connection) if op == Some(OpCode::Auth) => {
-                return self.authenticate(now, conn, header.xid, &mut reader);
+                return self.authenticate(conn, header.xid, &mut reader);
             }
             Some(OpKind::Connection) if op == Some(OpCode::Sasl) => {
-                return self.refuse_sasl(now, conn, header.xid, &mut reader);
+                return self.refuse_sasl(conn, header.xid, &mut reader);
             }
             Some(OpKind::Write) => {
                 let op = op.expect("has a kind");
@@ -101,7 +102,7 @@ impl Shard {
     }
 
     /// Adds an identity to the connection; done at once, ahead of requests that wait (protocol chapter 17.6).
-    pub(super) fn authenticate(&mut self, now: Millis, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
+    pub(super) fn authenticate(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
         let packet = AuthPacket::decode(reader).map_err(|_| Close::Malformed)?;
         self.buffers.lend(&mut conn.output);
         let proven = match packet.scheme {
@@ -109,7 +110,7 @@ impl Shard {
             Some("ip") => None,
             _ => {
                 reply::error(&mut conn.output, xid, Zxid(0), ErrorCode::AuthFailed);
-                self.count_reply(conn, now, now);
+                self.count_sent(conn);
                 return Err(Close::AuthFailed);
             }
         };
@@ -117,13 +118,13 @@ impl Shard {
             self.add_identity(conn, identity)?;
         }
         reply::done(&mut conn.output, xid, Zxid(0));
-        self.count_reply(conn, now, now);
+        self.count_sent(conn);
         Ok(())
     }
 
     /// No mechanism is configured: the exchange ends at once, without an identity and without an error, as ZooKeeper ends
     /// it. A null token closes the connection there too.
-    fn refuse_sasl(&mut self, now: Millis, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
+    fn refuse_sasl(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
         let request = GetSaslRequest::decode(reader).map_err(|_| Close::Malformed)?;
         request.token.ok_or(Close::Malformed)?;
         self.buffers.lend(&mut conn.output);
@@ -131,7 +132,7 @@ impl Shard {
             ReplyHeader::ok(xid, 0).encode(writer);
             SetSaslResponse { token: None }.encode(writer);
         });
-        self.count_reply(conn, now, now);
+        self.count_sent(conn);
         Ok(())
     }
 
@@ -197,7 +198,7 @@ impl Shard {
             }
             _ => Err(NotServed),
         };
-        self.count_reply(conn, now, at);
+        self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false });
         let unsent = conn.unsent();
         if unsent > self.config.limits.reply_bytes_soft {
             conn.allowance = unsent;
@@ -216,9 +217,17 @@ impl Shard {
         op != OpCode::Ping && (late || conn.unsent() > limits.reply_bytes_hard)
     }
 
-    pub(super) fn count_reply(&mut self, conn: &mut Conn, now: Millis, at: Millis) {
+    /// Counts a reply: a few plain stores, because every read comes by here.
+    pub(super) fn count_reply(&mut self, conn: &mut Conn, now: Millis, what: Answered) {
+        conn.counters.replied(what, self.view.zxid(), now);
+        self.statistics.sent += 1;
+        let latency = if what.update { &mut self.statistics.updates } else { &mut self.statistics.reads };
+        latency.note(now.since(what.at));
+    }
+
+    /// Counts a reply that tells nothing of how fast this server is.
+    fn count_sent(&mut self, conn: &mut Conn) {
         conn.counters.sent += 1;
         self.statistics.sent += 1;
-        self.statistics.latency(now.since(at));
     }
 }

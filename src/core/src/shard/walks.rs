@@ -4,6 +4,7 @@ use super::{Outputs, Shard};
 use crate::conn::{Conn, Pending};
 use crate::ids::Millis;
 use crate::reply;
+use crate::report::Answered;
 use crate::walk::{Walk, WalkContext, is_walk};
 use alloc::boxed::Box;
 use corral_wire::op::Kind as OpKind;
@@ -35,7 +36,7 @@ impl Shard {
     ) {
         match Walk::start(&self.walk_context(conn), op, &mut Reader::new(&record)) {
             Ok(walk) => self.go_on(now, conn, xid, op, Box::new(walk), at),
-            Err(code) => self.end_walk(now, conn, xid, Err(code), at),
+            Err(code) => self.end_walk(now, conn, Answered { op: Some(op), xid, at, update: false }, Err(code)),
         }
     }
 
@@ -45,20 +46,20 @@ impl Shard {
                 conn.pending.push_front(Pending::Walk { xid, op, record: Box::default(), begun: Some(walk), at });
                 self.walking.push_back(conn.id);
             }
-            Ok(true) => self.end_walk(now, conn, xid, Ok(walk), at),
-            Err(code) => self.end_walk(now, conn, xid, Err(code), at),
+            Ok(true) => self.end_walk(now, conn, Answered { op: Some(op), xid, at, update: false }, Ok(walk)),
+            Err(code) => self.end_walk(now, conn, Answered { op: Some(op), xid, at, update: false }, Err(code)),
         }
     }
 
-    fn end_walk(&mut self, now: Millis, conn: &mut Conn, xid: i32, walk: Result<Box<Walk>, ErrorCode>, at: Millis) {
+    fn end_walk(&mut self, now: Millis, conn: &mut Conn, what: Answered, walk: Result<Box<Walk>, ErrorCode>) {
         self.buffers.lend(&mut conn.output);
         let zxid = self.view.zxid();
         match walk {
-            Ok(walk) => walk.reply(&mut conn.output, xid, zxid),
-            Err(code) => reply::error(&mut conn.output, xid, zxid, code),
+            Ok(walk) => walk.reply(&mut conn.output, what.xid, zxid),
+            Err(code) => reply::error(&mut conn.output, what.xid, zxid, code),
         }
         conn.barred = false;
-        self.count_reply(conn, now, at);
+        self.count_reply(conn, now, what);
     }
 
     /// Whether [`Shard::walk_on`] has something to do: the driver calls it, between other work, until it has not.

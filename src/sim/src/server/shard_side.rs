@@ -78,8 +78,8 @@ impl World {
             if out.is_empty() {
                 break;
             }
-            for (id, _) in out.words {
-                side.shard.answer_word(now, id, "not served\n", &mut side.out);
+            for question in out.words {
+                side.shard.answer_word(now, question.conn, b"not served\n".to_vec(), &mut side.out);
             }
             side.syncs.extend(out.syncs);
             let link_of = |side: &ShardSide, id: &ConnId| side.links.get(id).copied();

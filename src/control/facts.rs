@@ -1,0 +1,220 @@
+//! What the process and its host tell, gathered when somebody asks: sizes of directories, open files, the environment.
+//!
+//! For a thread that may block: all of it is files. Knows no shard.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use corral_core::ids::WallMillis;
+use corral_core::report::{Configured, Moment, ServerFacts};
+use corral_wire::fourletter::FourLetter;
+
+use crate::config::Config;
+use crate::control::Gauges;
+use crate::node::{BACKLOG, VERSION};
+use crate::runtime::clock::Clock;
+
+/// What ZooKeeper prints for a property that its Java machine does not have.
+const ABSENT: &str = "<NA>";
+
+/// See the module.
+pub(crate) struct Facts {
+    clock: Clock,
+    started: WallMillis,
+    gauges: Arc<Gauges>,
+    data_dir: PathBuf,
+    log_dir: PathBuf,
+    /// Without the sizes of the directories.
+    configured: Configured,
+}
+
+impl Facts {
+    /// `port` is the one that was bound, should the configured one be 0.
+    pub(crate) fn new(config: &Config, port: u16, clock: Clock, gauges: Arc<Gauges>) -> Facts {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let (data_dir, log_dir) = (absolute(&config.server.data_dir), absolute(&config.server.log_dir));
+        let configured = Configured {
+            client_port: port,
+            secure_client_port: None,
+            data_dir: data_dir.display().to_string(),
+            data_dir_bytes: 0,
+            log_dir: log_dir.display().to_string(),
+            log_dir_bytes: 0,
+            tick_ms: config.server.tick_time_ms,
+            connections_per_ip_max: config.limits.connections_per_ip_max,
+            session_timeout_min_ms: config.sessions.timeout_min_ms,
+            session_timeout_max_ms: config.sessions.timeout_max_ms,
+            backlog: BACKLOG,
+            server_id: config.server.server_id,
+        };
+        let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
+        Facts { clock, started, gauges, data_dir, log_dir, configured }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        Moment { now: self.clock.now(), wall: self.clock.wall() }
+    }
+
+    /// Forgets what `srst` wants forgotten.
+    pub(crate) fn reset(&self) {
+        self.gauges.reset();
+    }
+
+    /// What the answer to this word needs; looks at no more files than that takes.
+    pub(crate) fn gather(&self, word: FourLetter, trace_mask: i64) -> ServerFacts {
+        let mut facts = ServerFacts {
+            version: VERSION.to_owned(),
+            started: self.started,
+            trace_mask,
+            configured: self.configured.clone(),
+            ..ServerFacts::default()
+        };
+        match word {
+            FourLetter::Conf | FourLetter::Dirs => {
+                facts.configured.data_dir_bytes = bytes_below(&self.data_dir);
+                facts.configured.log_dir_bytes = bytes_below(&self.log_dir);
+            }
+            FourLetter::Envi => facts.environment = environment(),
+            FourLetter::Mntr => {
+                (facts.open_files, facts.open_files_max) = open_files();
+                facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
+                facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
+                facts.syncs = self.gauges.syncs.timing();
+                facts.images = self.gauges.images.timing();
+            }
+            _ => {}
+        }
+        facts
+    }
+}
+
+/// Sizes of all files below a directory. Files may come and go meanwhile; links are not followed.
+fn bytes_below(directory: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(meta) if meta.is_dir() => left.push(entry.path()),
+                Ok(meta) => bytes += meta.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
+}
+
+/// File descriptors in use, and how many there may be.
+fn open_files() -> (u64, u64) {
+    let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
+    let max = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    (open, max)
+}
+
+/// ZooKeeper's keys. There is no Java here, so what is Java's own is absent; the memory is the host's and the process's.
+fn environment() -> Vec<(&'static str, String)> {
+    let absent = || ABSENT.to_owned();
+    let kernel = |name: &str| {
+        fs::read_to_string(Path::new("/proc/sys/kernel").join(name))
+            .map_or_else(|_| absent(), |text| text.trim().to_owned())
+    };
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+    let (user, home) = user.map_or_else(|| (absent(), absent()), |user| (user.name, user.dir.display().to_string()));
+    let memory = Memory::now();
+    let mb = |bytes: u64| format!("{}MB", bytes >> 20);
+    vec![
+        ("zookeeper.version", VERSION.to_owned()),
+        ("host.name", kernel("hostname")),
+        ("java.version", absent()),
+        ("java.vendor", absent()),
+        ("java.home", absent()),
+        ("java.class.path", absent()),
+        ("java.library.path", absent()),
+        ("java.io.tmpdir", std::env::temp_dir().display().to_string()),
+        ("java.compiler", absent()),
+        ("os.name", kernel("ostype")),
+        ("os.arch", java_name(std::env::consts::ARCH).to_owned()),
+        ("os.version", kernel("osrelease")),
+        ("user.name", user),
+        ("user.home", home),
+        ("user.dir", std::env::current_dir().map_or_else(|_| absent(), |path| path.display().to_string())),
+        ("os.memory.free", mb(memory.free)),
+        ("os.memory.max", mb(memory.max)),
+        ("os.memory.total", mb(memory.used)),
+    ]
+}
+
+/// An architecture as Java calls it.
+fn java_name(arch: &str) -> &str {
+    if arch == "x86_64" { "amd64" } else { arch }
+}
+
+/// Bytes of memory; 0 for what the kernel does not tell.
+struct Memory {
+    /// What the host can still give.
+    free: u64,
+    /// What the process may take: the control group's limit or all there is.
+    max: u64,
+    /// What the process has, its mapped files included.
+    used: u64,
+}
+
+impl Memory {
+    fn now() -> Memory {
+        let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+        Memory {
+            free: kib(&host, "MemAvailable:"),
+            max: limit.unwrap_or(u64::MAX).min(kib(&host, "MemTotal:")),
+            used: kib(&own, "VmRSS:"),
+        }
+    }
+}
+
+/// The bytes of a line such as `VmRSS:     1234 kB`.
+fn kib(text: &str, key: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let number: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    number.unwrap_or(0).saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_directories() {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        assert_eq!(bytes_below(&dir.path().join("missing")), 0);
+        fs::create_dir(dir.path().join("below")).expect("the directory is writable");
+        for (name, bytes) in [("a", 10), ("below/b", 20)] {
+            fs::write(dir.path().join(name), vec![0; bytes]).expect("the directory is writable");
+        }
+        std::os::unix::fs::symlink("/", dir.path().join("below/up")).expect("the directory is writable");
+        // A link has the size of its text.
+        assert_eq!(bytes_below(dir.path()), 31);
+    }
+
+    #[test]
+    fn the_environment_has_zookeepers_keys() {
+        let keys: Vec<&str> = environment().iter().map(|(key, _)| *key).collect();
+        let expect = "zookeeper.version host.name java.version java.vendor java.home java.class.path \
+                      java.library.path java.io.tmpdir java.compiler os.name os.arch os.version user.name user.home \
+                      user.dir os.memory.free os.memory.max os.memory.total";
+        assert_eq!(keys, expect.split_whitespace().collect::<Vec<_>>());
+        assert!(
+            environment().iter().all(|(key, value)| !value.is_empty() && (!key.contains("memory") || value != "0MB"))
+        );
+    }
+
+    #[test]
+    fn lines_of_the_kernels_files() {
+        let text = "VmPeak:\t  99 kB\nVmRSS:\t  1234 kB\nThreads:\tx\n";
+        for (key, bytes) in [("VmRSS:", 1234 * 1024), ("Threads:", 0), ("None:", 0)] {
+            assert_eq!(kib(text, key), bytes, "{key}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a request.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use corral_core::report::Timing;
+
+/// Counters of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    /// Times that a core stood still long enough for the watchdog to see it.
+    pub(crate) freezes: AtomicU64,
+    /// Connections closed on accept.
+    pub(crate) refused: AtomicU64,
+    /// Syncs of the log.
+    pub(crate) syncs: Stopwatch,
+    /// Images written.
+    pub(crate) images: Stopwatch,
+}
+
+impl Gauges {
+    /// `srst`: all but the freezes, which nobody should lose sight of.
+    pub(crate) fn reset(&self) {
+        self.refused.store(0, Ordering::Relaxed);
+        self.syncs.reset();
+        self.images.reset();
+    }
+}
+
+/// How long something took, each time; written by one thread.
+#[derive(Debug)]
+pub(crate) struct Stopwatch {
+    count: AtomicU64,
+    us_sum: AtomicU64,
+    us_min: AtomicU64,
+    us_max: AtomicU64,
+}
+
+impl Default for Stopwatch {
+    fn default() -> Stopwatch {
+        let zero = || AtomicU64::new(0);
+        Stopwatch { count: zero(), us_sum: zero(), us_min: AtomicU64::new(u64::MAX), us_max: zero() }
+    }
+}
+
+impl Stopwatch {
+    pub(crate) fn note(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.us_sum.fetch_add(us, Ordering::Relaxed);
+        self.us_min.fetch_min(us, Ordering::Relaxed);
+        self.us_max.fetch_max(us, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn timing(&self) -> Timing {
+        let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let us_min = Some(load(&self.us_min)).filter(|us| *us != u64::MAX).unwrap_or(0);
+        Timing { count: load(&self.count), us_sum: load(&self.us_sum), us_min, us_max: load(&self.us_max) }
+    }
+
+    fn reset(&self) {
+        self.us_min.store(u64::MAX, Ordering::Relaxed);
+        for number in [&self.count, &self.us_sum, &self.us_max] {
+            number.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopwatch_sums_up_and_forgets() {
+        let watch = Stopwatch::default();
+        assert_eq!(watch.timing(), Timing::default());
+        for us in [300, 20, 100] {
+            watch.note(Duration::from_micros(us));
+        }
+        assert_eq!(watch.timing(), Timing { count: 3, us_sum: 420, us_min: 20, us_max: 300 });
+        watch.reset();
+        assert_eq!(watch.timing(), Timing::default());
+    }
+}

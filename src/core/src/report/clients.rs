@@ -1,0 +1,159 @@
+//! Connections, one line each: brief in `stat`, in full in `cons`.
+//!
+//! On the thread that puts answers together; the lines were taken on the shards.
+
+use super::{ConnCounters, ServerFacts};
+use crate::acl;
+use crate::conn::{Conn, Phase};
+use crate::ids::{Millis, SessionId};
+use alloc::format;
+use alloc::string::String;
+use core::fmt::{self, Write};
+use core::net::SocketAddr;
+use corral_wire::OpCode;
+
+/// About the length of a line of `cons`.
+pub(super) const LINE_BYTES: usize = 200;
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct ConnLine {
+    peer: SocketAddr,
+    pub(super) session: SessionId,
+    timeout_ms: i32,
+    opened: Millis,
+    /// The bucket of ten seconds, or whatever a connection without a session is given, in which it ends if it stays silent.
+    pub(super) due: Millis,
+    reading: bool,
+    writing: bool,
+    queued: usize,
+    counters: ConnCounters,
+}
+
+impl ConnLine {
+    /// `sessionless_ms` is how long a connection may go without a session, and the width of the buckets, as in ZooKeeper.
+    pub(super) fn of(conn: &Conn, sessionless_ms: u64) -> Self {
+        let silent_ms = u64::try_from(conn.timeout_ms).unwrap_or(0);
+        let end = match conn.phase {
+            Phase::Live => conn.heard.plus(silent_ms),
+            _ => conn.opened.plus(sessionless_ms),
+        };
+        let width = sessionless_ms.max(1);
+        Self {
+            peer: conn.peer,
+            session: conn.session,
+            timeout_ms: conn.timeout_ms,
+            opened: conn.opened,
+            due: Millis((end.0 / width + 1).saturating_mul(width)),
+            reading: conn.word.is_none() && !conn.stalled,
+            writing: conn.word.is_none() && conn.unsent() > 0,
+            queued: conn.pending.len(),
+            counters: conn.counters,
+        }
+    }
+}
+
+impl ConnLine {
+    /// As Java shows it: `127.0.0.1:80`, `[0:0:0:0:0:0:0:1]:80`.
+    pub(super) fn address(&self) -> String {
+        let ip = self.peer.ip().to_canonical();
+        let (left, right) = if ip.is_ipv4() { ("", "") } else { ("[", "]") };
+        format!("{left}{}{right}:{}", acl::address_text(ip), self.peer.port())
+    }
+}
+
+/// ` /ip:port[interest](queued=,recved=,sent=`, without the end. Interest as in Java's NIO: 1 reads, 4 waits to write.
+fn begin(line: &ConnLine, text: &mut String) -> fmt::Result {
+    let interest = u8::from(line.reading) + 4 * u8::from(line.writing);
+    let ConnLine { queued, counters, .. } = line;
+    write!(text, " /{}[{interest}](queued={queued},recved={},sent={}", line.address(), counters.received, counters.sent)
+}
+
+pub(super) fn brief(line: &ConnLine, text: &mut String) {
+    let _ = begin(line, text);
+    text.push_str(")\n");
+}
+
+fn full(line: &ConnLine, facts: &ServerFacts, text: &mut String) -> fmt::Result {
+    begin(line, text)?;
+    if line.session != SessionId(0) {
+        let ConnLine { session, timeout_ms, opened, counters, .. } = line;
+        let lop = counters.last_op.map_or("NA", OpCode::lop);
+        let opened = facts.started.0.saturating_add_unsigned(opened.0);
+        write!(text, ",sid={session},lop={lop},est={opened},to={timeout_ms}")?;
+        if counters.last_xid >= 0 {
+            write!(text, ",lcxid=0x{:x}", counters.last_xid)?;
+        }
+        write!(
+            text,
+            ",lzxid=0x{:x},lresp={},llat={},minlat={},avglat={},maxlat={}",
+            counters.last_zxid,
+            counters.last_reply.0,
+            counters.last_latency_ms,
+            counters.latency_ms_min(),
+            counters.latency_ms_average(),
+            counters.latency_ms_max,
+        )?;
+    }
+    text.push_str(")\n");
+    Ok(())
+}
+
+/// `cons`: a line each, and an empty one.
+pub(super) fn text(lines: &[ConnLine], facts: &ServerFacts) -> String {
+    let mut text = String::with_capacity(lines.len() * LINE_BYTES + 1);
+    for line in lines {
+        let _ = full(line, facts, &mut text);
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::Answered;
+    use super::*;
+    use crate::ids::{WallMillis, Zxid};
+
+    pub(in super::super) fn line(peer: &str, session: i64, due: u64) -> ConnLine {
+        ConnLine {
+            peer: peer.parse().expect("an address"),
+            session: SessionId(session),
+            timeout_ms: 10_000,
+            opened: Millis(2000),
+            due: Millis(due),
+            reading: true,
+            writing: false,
+            queued: 0,
+            counters: ConnCounters { received: 3, sent: 3, ..ConnCounters::default() },
+        }
+    }
+
+    #[test]
+    fn lines_as_zookeeper_prints_them() {
+        let facts = ServerFacts { started: WallMillis(1_795_249_857_163), ..ServerFacts::default() };
+        let check = |line: &ConnLine, expect: &str| assert_eq!(text(core::slice::from_ref(line), &facts), expect);
+        let mut conn = line("127.0.0.1:49260", 0, 0);
+        check(&conn, " /127.0.0.1:49260[1](queued=0,recved=3,sent=3)\n\n");
+        conn.session = SessionId(0x1_0000_342e_c100_23);
+        let answered = Answered { op: Some(OpCode::SetData), xid: 2, at: Millis(9), update: true };
+        conn.counters.replied(answered, Zxid(0xbe), Millis(10));
+        let rest =
+            "lop=SETD,est=1795249859163,to=10000,lcxid=0x2,lzxid=0xbe,lresp=10,llat=1,minlat=1,avglat=1,maxlat=1";
+        check(
+            &conn,
+            &alloc::format!(" /127.0.0.1:49260[1](queued=0,recved=3,sent=4,sid=0x10000342ec10023,{rest})\n\n"),
+        );
+        conn.counters = ConnCounters::reset();
+        (conn.reading, conn.writing, conn.queued) = (false, true, 12);
+        let rest =
+            "lop=NA,est=1795249859163,to=10000,lzxid=0xffffffffffffffff,lresp=0,llat=0,minlat=0,avglat=0,maxlat=0";
+        check(
+            &conn,
+            &alloc::format!(" /127.0.0.1:49260[4](queued=12,recved=0,sent=0,sid=0x10000342ec10023,{rest})\n\n"),
+        );
+        let mut short = String::new();
+        brief(&line("[::1]:80", 5, 0), &mut short);
+        assert_eq!(short, " /[0:0:0:0:0:0:0:1]:80[1](queued=0,recved=3,sent=3)\n");
+    }
+}

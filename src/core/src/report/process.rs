@@ -1,0 +1,129 @@
+//! What the process tells, and the answers that are about nothing else: `conf`, `dirs`, `envi`.
+//!
+//! The facts are plain values; somebody who may look at files and clocks gathers them.
+
+use crate::ids::WallMillis;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+/// What the process knows and no shard does.
+#[derive(Clone, Debug, Default)]
+pub struct ServerFacts {
+    /// As in `3.9.5-corral-0.1.0, built on ...`.
+    pub version: String,
+    /// Wall time at the zero of [`Millis`](crate::ids::Millis).
+    pub started: WallMillis,
+    pub trace_mask: i64,
+    pub open_files: u64,
+    pub open_files_max: u64,
+    /// How often a core stood still long enough for the watchdog to see it.
+    pub freezes: u64,
+    /// Connections closed on accept, because of a limit.
+    pub connections_refused: u64,
+    /// Syncs of the log.
+    pub syncs: Timing,
+    /// Images written.
+    pub images: Timing,
+    pub configured: Configured,
+    /// The lines of `envi`.
+    pub environment: Vec<(&'static str, String)>,
+}
+
+/// How long something took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    pub count: u64,
+    pub us_sum: u64,
+    pub us_min: u64,
+    pub us_max: u64,
+}
+
+/// The part of the configuration that `conf` shows.
+#[derive(Clone, Debug, Default)]
+pub struct Configured {
+    pub client_port: u16,
+    pub secure_client_port: Option<u16>,
+    /// Directory of the images, and the size of its files.
+    pub data_dir: String,
+    pub data_dir_bytes: u64,
+    /// Directory of the log, and the size of its files.
+    pub log_dir: String,
+    pub log_dir_bytes: u64,
+    pub tick_ms: u32,
+    /// 0 is no limit.
+    pub connections_per_ip_max: u32,
+    pub session_timeout_min_ms: u32,
+    pub session_timeout_max_ms: u32,
+    pub backlog: i32,
+    pub server_id: u8,
+}
+
+pub(super) fn configuration(conf: &Configured) -> String {
+    let mut text = String::new();
+    let mut put = |key: &str, value: &dyn core::fmt::Display| {
+        let _ = writeln!(text, "{key}={value}");
+    };
+    put("clientPort", &conf.client_port);
+    put("secureClientPort", &conf.secure_client_port.map_or(-1, i32::from));
+    put("dataDir", &conf.data_dir);
+    put("dataDirSize", &conf.data_dir_bytes);
+    put("dataLogDir", &conf.log_dir);
+    put("dataLogSize", &conf.log_dir_bytes);
+    put("tickTime", &conf.tick_ms);
+    put("maxClientCnxns", &conf.connections_per_ip_max);
+    put("minSessionTimeout", &conf.session_timeout_min_ms);
+    put("maxSessionTimeout", &conf.session_timeout_max_ms);
+    put("clientPortListenBacklog", &conf.backlog);
+    put("serverId", &conf.server_id);
+    text
+}
+
+pub(super) fn directories(conf: &Configured) -> String {
+    alloc::format!("datadir_size: {}\nlogdir_size: {}\n", conf.data_dir_bytes, conf.log_dir_bytes)
+}
+
+/// Values are the host's and may hold anything; a line is a line.
+pub(super) fn environment(facts: &ServerFacts) -> String {
+    let mut text = String::from("Environment:\n");
+    for (key, value) in &facts.environment {
+        let _ = writeln!(text, "{key}={}", value.replace(['\n', '\r'], " "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_zookeepers_order() {
+        let conf = Configured {
+            client_port: 2181,
+            secure_client_port: None,
+            data_dir: String::from("/data"),
+            data_dir_bytes: 478,
+            log_dir: String::from("/log"),
+            log_dir_bytes: 67_109_358,
+            tick_ms: 2000,
+            connections_per_ip_max: 60,
+            session_timeout_min_ms: 4000,
+            session_timeout_max_ms: 40_000,
+            backlog: 4096,
+            server_id: 1,
+        };
+        let expect = "clientPort=2181\nsecureClientPort=-1\ndataDir=/data\ndataDirSize=478\ndataLogDir=/log\n\
+                      dataLogSize=67109358\ntickTime=2000\nmaxClientCnxns=60\nminSessionTimeout=4000\n\
+                      maxSessionTimeout=40000\nclientPortListenBacklog=4096\nserverId=1\n";
+        assert_eq!(configuration(&conf), expect);
+        assert_eq!(directories(&conf), "datadir_size: 478\nlogdir_size: 67109358\n");
+    }
+
+    #[test]
+    fn a_value_cannot_forge_a_line() {
+        let environment =
+            alloc::vec![("os.name", String::from("Linux")), ("user.dir", String::from("/a\nuser.name=root"))];
+        let facts = ServerFacts { environment, ..ServerFacts::default() };
+        assert_eq!(super::environment(&facts), "Environment:\nos.name=Linux\nuser.dir=/a user.name=root\n");
+    }
+}

@@ -1,0 +1,59 @@
+//! `srvr` and `stat`: the server block that `zkServer.sh status` and many monitors read.
+
+use super::{Report, ServerFacts, clients, decimal};
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Write;
+
+pub(super) fn block(report: &Report, facts: &ServerFacts, with_clients: bool) -> String {
+    let mut text = format!("Zookeeper version: {}\n", facts.version);
+    if with_clients {
+        text.push_str("Clients:\n");
+        for line in &report.conns {
+            clients::brief(line, &mut text);
+        }
+        text.push('\n');
+    }
+    let totals = &report.totals;
+    let latency = totals.statistics.latency();
+    let _ = write!(
+        text,
+        "Latency min/avg/max: {}/{}/{}\nReceived: {}\nSent: {}\nConnections: {}\nOutstanding: {}\nZxid: {}\n\
+         Mode: standalone\nNode count: {}\n",
+        latency.ms_min(),
+        decimal(latency.average()),
+        latency.ms_max,
+        totals.statistics.received,
+        totals.statistics.sent,
+        totals.connections,
+        totals.outstanding,
+        totals.zxid,
+        totals.nodes,
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Totals;
+    use super::*;
+    use crate::ids::Zxid;
+
+    #[test]
+    fn blocks_as_zookeeper_prints_them() {
+        let mut totals = Totals { connections: 5, outstanding: 1, zxid: Zxid(0xa), nodes: 12, ..Totals::default() };
+        (totals.statistics.received, totals.statistics.sent) = (31, 32);
+        for ms in [0, 1, 14] {
+            totals.statistics.reads.note(ms);
+        }
+        totals.statistics.updates.note(2);
+        let conns = alloc::vec![clients::tests::line("10.0.0.7:51822", 7, 0)];
+        let report = Report { totals, conns, ..Report::default() };
+        let facts = ServerFacts { version: String::from("3.9.5-x"), ..ServerFacts::default() };
+        let rest = "Latency min/avg/max: 0/4.25/14\nReceived: 31\nSent: 32\nConnections: 5\nOutstanding: 1\nZxid: 0xa\n\
+                    Mode: standalone\nNode count: 12\n";
+        assert_eq!(block(&report, &facts, false), format!("Zookeeper version: 3.9.5-x\n{rest}"));
+        let clients = "Clients:\n /10.0.0.7:51822[1](queued=0,recved=3,sent=3)\n\n";
+        assert_eq!(block(&report, &facts, true), format!("Zookeeper version: 3.9.5-x\n{clients}{rest}"));
+    }
+}
