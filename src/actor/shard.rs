@@ -56,6 +56,16 @@ struct Client {
     writing: bool,
 }
 
+/// What came of reading a client's socket.
+enum Input {
+    /// Bytes, and there may be more.
+    Some,
+    /// The client sends no more.
+    Ended,
+    /// The client is gone.
+    Failed,
+}
+
 /// See the module.
 pub(crate) struct ShardActor {
     id: ShardId,
@@ -221,31 +231,31 @@ impl ShardActor {
     /// The life of a client's reading side.
     async fn read(self: Rc<Self>, id: ConnId, socket: Rc<Socket>) {
         loop {
-            let open = poll_fn(|cx| self.poll_client(cx, id, &socket)).await;
-            if !open {
-                break;
+            match poll_fn(|cx| self.poll_client(cx, id, &socket)).await {
+                Input::Some => self.turn.yield_if_over().await,
+                Input::Ended => return self.with(|shard, out| shard.input_ended(id, out)),
+                Input::Failed => return self.with(|shard, out| shard.hung_up(id, out)),
             }
-            self.turn.yield_if_over().await;
         }
-        self.with(|shard, out| shard.hung_up(id, out));
     }
 
-    /// One read, handed to the actor. Ready with false when the client is gone.
-    fn poll_client(self: &Rc<Self>, cx: &mut Context<'_>, id: ConnId, socket: &Socket) -> Poll<bool> {
+    /// One read, handed to the actor.
+    fn poll_client(self: &Rc<Self>, cx: &mut Context<'_>, id: ConnId, socket: &Socket) -> Poll<Input> {
         if self.shard.borrow().is_stalled(id) {
             let gone = self.with_client(id, |client| client.paused = Some(cx.waker().clone())).is_none();
-            return if gone { Poll::Ready(false) } else { Poll::Pending };
+            return if gone { Poll::Ready(Input::Failed) } else { Poll::Pending };
         }
         let piece = Turn::begin();
         let mut scratch = self.scratch.borrow_mut();
         match socket.poll_read(cx, &mut scratch) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
+            Poll::Ready(Ok(0)) => Poll::Ready(Input::Ended),
+            Poll::Ready(Err(_)) => Poll::Ready(Input::Failed),
             Poll::Ready(Ok(count)) => {
                 let now = self.clock.now();
                 self.with(|shard, out| shard.received(now, id, &scratch[..count], out));
                 self.turn.end(&piece);
-                Poll::Ready(true)
+                Poll::Ready(Input::Some)
             }
         }
     }

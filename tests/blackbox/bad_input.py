@@ -72,6 +72,9 @@ def test_other_protocols(context):
         connection = Connection(context.address)
         connection.send_bytes(hello)
         expect_closed(context, connection, what)
+        if context.is_corral and what in ("HTTP", "TLS"):
+            said = [line for line in context.server.log().splitlines() if f"{what} spoken on the plain client port" in line]
+            equal(len(said), 1, f"lines about {what}")
 
 
 def test_truncated_frames(context):

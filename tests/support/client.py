@@ -207,10 +207,10 @@ class Client(Connection):
         self.drop()
 
 
-def exists_or_none(client, path):
+def exists_or_none(client, path, watch=False):
     """The Stat, or None if there is no such node."""
     try:
-        return client.exists(path)
+        return client.exists(path, watch)
     except Refused as refused:
         if refused.code != jute.NO_NODE:
             raise

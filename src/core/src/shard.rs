@@ -236,6 +236,13 @@ impl Shard {
         self.settle(now, conn, verdict, out);
     }
 
+    /// The client sends no more. One that sent a four-letter word still reads: netcat closes its side at once.
+    pub fn input_ended(&mut self, id: ConnId, out: &mut Outputs) {
+        if self.conns.get(id).is_some_and(|conn| conn.word.is_none()) {
+            self.hung_up(id, out);
+        }
+    }
+
     /// The socket failed or the client closed it.
     pub fn hung_up(&mut self, id: ConnId, out: &mut Outputs) {
         if let Some(conn) = self.conns.take(id) {

@@ -135,7 +135,7 @@ pub(super) mod tests {
         let check = |line: &ConnLine, expect: &str| assert_eq!(text(core::slice::from_ref(line), &facts), expect);
         let mut conn = line("127.0.0.1:49260", 0, 0);
         check(&conn, " /127.0.0.1:49260[1](queued=0,recved=3,sent=3)\n\n");
-        conn.session = SessionId(0x1_0000_342e_c100_23);
+        conn.session = SessionId(0x0100_0034_2ec1_0023);
         let answered = Answered { op: Some(OpCode::SetData), xid: 2, at: Millis(9), update: true };
         conn.counters.replied(answered, Zxid(0xbe), Millis(10));
         let rest =
