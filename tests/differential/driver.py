@@ -45,8 +45,9 @@ class Parted(Exception):
 class Driver:
     """Runs one sequence. After it `transcript` holds what each step brought, the same on both sides up to the last."""
 
-    def __init__(self, sides):
-        self.sides = sides
+    def __init__(self, sides, lone_writes=False):
+        """With `lone_writes` each write waits for the one before: ZooKeeper's quotas do not count what is not applied yet."""
+        self.sides, self.lone_writes = sides, lone_writes
         self.transcript, self.counts, self.operations = [], Counter(), 0
         # `stale` are the slots whose next operations go behind a sync; `ended` the sessions that were closed.
         self.next_xid, self.stale, self.ended = {}, set(), set()
@@ -116,9 +117,10 @@ class Driver:
 
     def send(self, step, slot, ops, ending):
         """Sends a burst. What is behind a setACL goes when that is answered: before, ZooKeeper may use the old ACL or the new."""
+        lone = operations.is_write if self.lone_writes else is_set_acl
         begin = 0
         for at, op in enumerate(ops[:-1]):
-            if operations.plain(op)[0] == "setACL":
+            if lone(op):
                 self.burst(step, slot, ops[begin : at + 1], "")
                 begin = at + 1
         self.burst(step, slot, ops[begin:], ending)
@@ -284,6 +286,10 @@ class Driver:
         for message in messages:
             if mapping.is_event(message):
                 self.counts[("event", message[3])] += 1
+
+
+def is_set_acl(op):
+    return operations.plain(op)[0] == "setACL"
 
 
 def end_quietly(side):
