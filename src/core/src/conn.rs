@@ -111,7 +111,7 @@ pub(crate) enum Pending {
     /// A read of a whole subtree: not begun, or under way when it is the first of all.
     Walk { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Walk>>, at: Millis },
     /// A sync on its way to the leader and back; `path` is echoed.
-    Sync { xid: i32, path: Box<[u8]>, done: bool, at: Millis },
+    Sync { xid: i32, path: Option<Box<[u8]>>, done: bool, at: Millis },
 }
 
 #[derive(Debug)]

@@ -1,5 +1,8 @@
 //! Paths: what is a legal one, and how to take one apart (protocol chapter 8).
 
+/// The root.
+pub const ROOT: &str = "/";
+
 /// Paths that can never be deleted.
 pub const UNDELETABLE: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 

@@ -8,6 +8,7 @@ mod watching;
 use crate::acl::grants;
 use crate::command::Identity;
 use crate::ids::{ConnId, Zxid};
+use crate::path;
 use crate::reply;
 use crate::shared::Text;
 use crate::view::{NodeRef, View};
@@ -86,8 +87,18 @@ impl ReadContext<'_> {
         });
     }
 
+    /// The znode of a path. The empty path is the root's second name, in reads alone, as in ZooKeeper.
+    fn find(&self, path: &str, hash: u64) -> Option<NodeRef<'_>> {
+        if path.is_empty() { self.view.get(path::ROOT) } else { self.view.get_hashed(path, hash) }
+    }
+
+    fn children(&self, path: &str) -> impl Iterator<Item = &str> {
+        let path = if path.is_empty() { path::ROOT } else { path };
+        self.view.children(path).into_iter().flatten()
+    }
+
     fn readable(&self, path: &str, hash: u64, wanted: i32) -> Result<NodeRef<'_>, Failed> {
-        let node = self.view.get_hashed(path, hash).ok_or(ErrorCode::NoNode)?;
+        let node = self.find(path, hash).ok_or(ErrorCode::NoNode)?;
         if self.allows(&node, wanted) { Ok(node) } else { Err(ErrorCode::NoAuth) }
     }
 

@@ -6,6 +6,7 @@
 use crate::acl::{READ, grants};
 use crate::command::Identity;
 use crate::ids::Zxid;
+use crate::path::ROOT;
 use crate::reply;
 use crate::view::{NodeRef, View};
 use alloc::collections::VecDeque;
@@ -72,13 +73,15 @@ impl Walk {
             (request.path, Wanted::Count)
         };
         let path = path.ok_or(ErrorCode::MarshallingError)?;
-        let node = context.view.get(path).ok_or(ErrorCode::NoNode)?;
+        let node = context.view.get(if path.is_empty() { ROOT } else { path }).ok_or(ErrorCode::NoNode)?;
         if !context.may_read(&node) {
             return Err(ErrorCode::NoAuth);
         }
         let mut walk = Self { levels: VecDeque::new(), visited: 0, wanted };
-        if path == "/" && matches!(walk.wanted, Wanted::Count) {
-            walk.visited = u32::try_from(context.view.node_count().saturating_sub(1)).unwrap_or(u32::MAX);
+        if matches!((path, &walk.wanted), ("" | ROOT, Wanted::Count)) {
+            // Below the empty path, the root's second name, ZooKeeper counts the root too.
+            let all = context.view.node_count().saturating_sub(u64::from(path == ROOT));
+            walk.visited = u32::try_from(all).unwrap_or(u32::MAX);
         } else {
             walk.enter(context.view, path);
         }
@@ -103,7 +106,7 @@ impl Walk {
             let level = if deep { self.levels.back_mut() } else { self.levels.front_mut() }?;
             if let Some((name, _)) = level.names[level.at..].split_once('\0') {
                 level.at += name.len() + 1;
-                let up = if level.parent == "/" { "" } else { level.parent.as_str() };
+                let up = if level.parent == ROOT { "" } else { level.parent.as_str() };
                 return Some([up, "/", name].concat());
             }
             if deep {

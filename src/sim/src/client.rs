@@ -13,7 +13,7 @@ use crate::model::LinkId;
 use crate::options::Bug;
 use crate::request::{Body, Request, WatchKind};
 use crate::rng::Stream;
-use crate::violation::{Checked, Violation};
+use crate::violation::{Checked, Violation, require};
 use crate::workload::Workload;
 use crate::world::{Event, Lane, Stage, World};
 
@@ -21,6 +21,7 @@ use crate::world::{Event, Lane, Stage, World};
 const PATIENCE: u64 = 3_000_000;
 const DELETED: i32 = 2;
 const CHILDREN_CHANGED: i32 = 4;
+const THROTTLED: i32 = -127;
 
 /// See the module.
 #[derive(Debug)]
@@ -477,6 +478,13 @@ impl World {
         let mut body = body.map_err(|error| Violation::of("replies", format!("{:?}: {error}", sent.request)))?;
         self.note(format_args!("link {} gets {xid} zxid {zxid:#x} err {err} {body:?}", link.0));
         self.counts.replies += 1;
+        if err == THROTTLED {
+            // A read is refused only in front of a write, for which it cannot wait until its client has read.
+            let behind = self.links[link.0].sent.iter().any(|sent| sent.request.is_write());
+            return require(behind && zxid == 0 && sent.command.is_none(), "replies", || {
+                format!("{:?} is throttled at {zxid:#x}", sent.request)
+            });
+        }
         let mut zxid = zxid;
         self.maim(link, &sent, &mut zxid, &mut body);
         self.check.replied(link, &sent, zxid, err, &body)?;

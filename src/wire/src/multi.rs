@@ -407,6 +407,12 @@ impl<'w, 'v> MultiResponseEncoder<'w, 'v> {
         Self { writer }
     }
 
+    /// Bytes in the buffer so far, what was there before included.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.writer.position()
+    }
+
     /// Appends any result.
     pub fn push(&mut self, result: &MultiResult<'_>) {
         result.encode(self.writer);

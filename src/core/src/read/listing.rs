@@ -2,6 +2,7 @@
 
 use super::{Failed, ReadContext, undecodable};
 use crate::acl::READ;
+use crate::path;
 use crate::view::NodeRef;
 use crate::watch::Kind;
 use crate::znode::Owner;
@@ -94,11 +95,11 @@ impl ReadContext<'_> {
 
     /// The children of a znode. Where more than names is told, each child's own ACL counts.
     fn listed(&self, path: &str, listed: Listed, nodes: bool) -> Result<Vec<Child<'_>>, Failed> {
-        let names = self.view.children(path).into_iter().flatten();
+        let names = self.children(path);
         if !nodes {
             return Ok(names.map(|name| (name, None)).collect());
         }
-        let up = if path == "/" { "" } else { path };
+        let up = if path == path::ROOT { "" } else { path };
         let mut children = Vec::new();
         for name in names {
             let Some(node) = self.view.get(&format!("{up}/{name}")) else { continue };

@@ -56,7 +56,7 @@ impl ReadContext<'_> {
         let node = self.readable(path, hash, READ)?;
         self.reply(out, xid, |writer| {
             let mut names = ChildrenEncoder::new(writer);
-            for name in self.view.children(path).into_iter().flatten() {
+            for name in self.children(path) {
                 names.push(name);
             }
             names.finish();

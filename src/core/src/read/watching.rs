@@ -17,6 +17,9 @@ use corral_wire::{ErrorCode, Reader};
 const PERSISTENT: &[(Kind, Mode)] = &[(Kind::Data, Mode::Persistent), (Kind::Child, Mode::Persistent)];
 const RECURSIVE: &[(Kind, Mode)] = &[(Kind::Data, Mode::PersistentRecursive)];
 
+/// What a null path stands under: ZooKeeper lets it be watched too, and no znode's event ever fires it.
+const NULL_PATH: &str = "\0";
+
 impl ReadContext<'_> {
     pub(super) fn set_watches(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let SetWatches { relative_zxid, data_watches, exist_watches, child_watches } =
@@ -33,8 +36,8 @@ impl ReadContext<'_> {
         };
         let lists = [request.data_watches, request.exist_watches, request.child_watches];
         let done = self.catch_up_all(out, request.relative_zxid, lists).and_then(|()| {
-            let persistent = persistent.iter().flatten().map(|path| (path, PERSISTENT));
-            let recursive = recursive.iter().flatten().map(|path| (path, RECURSIVE));
+            let persistent = persistent.iter().map(|path| (path.unwrap_or(NULL_PATH), PERSISTENT));
+            let recursive = recursive.iter().map(|path| (path.unwrap_or(NULL_PATH), RECURSIVE));
             persistent.chain(recursive).try_for_each(|(path, places)| self.register(path, places))
         });
         self.finish(out, xid, done)
@@ -57,16 +60,17 @@ impl ReadContext<'_> {
         lists: [Option<Strings<'_>>; 3],
     ) -> Result<(), Failed> {
         let [Some(data), Some(exist), Some(child)] = lists else { return Err(ErrorCode::MarshallingError) };
-        let seen = Zxid::from_wire(relative_zxid.max(0));
-        for path in data.iter().flatten() {
-            let changed = |node: &NodeRef<'_>| (node.stat().mzxid > seen).then_some(EventType::NodeDataChanged);
+        // Below 0 everything has changed since: the numbers are compared with their signs.
+        let after = |zxid: Zxid| zxid.wire() > relative_zxid;
+        for path in data.iter() {
+            let changed = |node: &NodeRef<'_>| after(node.stat().mzxid).then_some(EventType::NodeDataChanged);
             self.catch_up(out, Kind::Data, path, Some(EventType::NodeDeleted), changed)?;
         }
-        for path in exist.iter().flatten() {
+        for path in exist.iter() {
             self.catch_up(out, Kind::Data, path, None, |_| Some(EventType::NodeCreated))?;
         }
-        for path in child.iter().flatten() {
-            let changed = |node: &NodeRef<'_>| (node.stat().pzxid > seen).then_some(EventType::NodeChildrenChanged);
+        for path in child.iter() {
+            let changed = |node: &NodeRef<'_>| after(node.stat().pzxid).then_some(EventType::NodeChildrenChanged);
             self.catch_up(out, Kind::Child, path, Some(EventType::NodeDeleted), changed)?;
         }
         Ok(())
@@ -76,12 +80,13 @@ impl ReadContext<'_> {
         &mut self,
         out: &mut Vec<u8>,
         kind: Kind,
-        path: &str,
+        path: Option<&str>,
         if_missing: Option<EventType>,
         if_present: impl FnOnce(&NodeRef<'_>) -> Option<EventType>,
     ) -> Result<(), Failed> {
+        let path = path.ok_or(ErrorCode::MarshallingError)?;
         let hash = self.view.hasher().hash(path);
-        let missed = match self.view.get_hashed(path, hash) {
+        let missed = match self.find(path, hash) {
             None => if_missing,
             Some(node) => if_present(&node),
         };
@@ -95,7 +100,7 @@ impl ReadContext<'_> {
     /// Any path may be watched; whether its events may be seen is decided when they happen.
     pub(super) fn add_watch(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = AddWatchRequest::decode(reader).map_err(undecodable)?;
-        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let path = request.path.unwrap_or(NULL_PATH);
         let places = match AddWatchMode::from_i32(request.mode).ok_or(ErrorCode::MarshallingError)? {
             AddWatchMode::Persistent => PERSISTENT,
             AddWatchMode::PersistentRecursive => RECURSIVE,
@@ -115,7 +120,7 @@ impl ReadContext<'_> {
 
     pub(super) fn check_watches(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = CheckWatchesRequest::decode(reader).map_err(undecodable)?;
-        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let path = request.path.unwrap_or(NULL_PATH);
         let mut places = places_of(request.watcher_type)?.iter();
         if !places.any(|(kind, mode)| self.watches.holds(*kind, self.conn, path, *mode)) {
             return Err(ErrorCode::NoWatcher);
@@ -131,7 +136,7 @@ impl ReadContext<'_> {
         reader: &mut Reader<'_>,
     ) -> Result<(), Failed> {
         let request = RemoveWatchesRequest::decode(reader).map_err(undecodable)?;
-        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let path = request.path.unwrap_or(NULL_PATH);
         let hash = self.view.hasher().hash(path);
         let mut removed = false;
         for (kind, mode) in places_of(request.watcher_type)? {

@@ -93,7 +93,7 @@ impl Shard {
                     let zxid = self.view.zxid().wire();
                     reply::frame(&mut conn.output, |writer| {
                         ReplyHeader::ok(xid, zxid).encode(writer);
-                        writer.buffer(Some(&path));
+                        writer.buffer(path.as_deref());
                     });
                     self.count_reply(conn, now, Answered { op: Some(OpCode::Sync), xid, at, update: false });
                 }

@@ -41,9 +41,8 @@ impl Shard {
                 }
             }
             _ if op == Some(OpCode::Sync) => {
-                let path = SyncRequest::decode(&mut reader).ok().and_then(|request| request.path);
-                if let Some(path) = path {
-                    let path = path.as_bytes().into();
+                if let Ok(request) = SyncRequest::decode(&mut reader) {
+                    let path = request.path.map(|path| path.as_bytes().into());
                     conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: now });
                     conn.barred = true;
                     out.syncs.push(conn.id);
@@ -106,8 +105,10 @@ impl Shard {
         let packet = AuthPacket::decode(reader).map_err(|_| Close::Malformed)?;
         self.buffers.lend(&mut conn.output);
         let proven = match packet.scheme {
-            Some("digest") => Some(acl::identity("digest", &acl::digest_id(packet.auth.unwrap_or_default()))),
             Some("ip") => None,
+            Some("digest") if packet.auth.is_some() => {
+                Some(acl::identity("digest", &acl::digest_id(packet.auth.unwrap_or_default())))
+            }
             _ => {
                 reply::error(&mut conn.output, xid, Zxid(0), ErrorCode::AuthFailed);
                 self.count_sent(conn);
