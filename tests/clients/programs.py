@@ -24,7 +24,8 @@ def server_for(options):
     if options.server == "zookeeper":
         java = [f"-Dznode.container.checkIntervalMs={CONTAINER_CHECK_MS}"]
         return ZooKeeper(tick_ms=TICK_MS, settings={"extendedTypesEnabled": "true"}, java_options=java)
-    return Corral(shards=options.shards, tick_ms=TICK_MS)
+    settings = {"containers.check_interval_ms": CONTAINER_CHECK_MS}
+    return Corral(shards=options.shards, tick_ms=TICK_MS, settings=settings)
 
 
 def run_program(tally, name, server, command, only="", **options):
@@ -79,7 +80,7 @@ def skip(reason):
 
 
 def run_with_server(options, prepare):
-    """Starts a server and runs on it what `prepare(tally, server)` returns the programs of; prints the sum and leaves.
+    """Prepares programs, runs them on one server, prints the sum and leaves.
 
     `prepare(directory)` builds the programs and returns (name, command, further options of Popen) for each; it may raise Skip.
     """

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Runs the same session of cli_mt, the shell of ZooKeeper's C client, on a real ZooKeeper and on corral and compares what it prints.
+
+cli_mt is in Debian's package zookeeper-bin. Zxids and session ids are replaced by their order of appearance, times are left out.
+"""
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from clients.programs import server_for  # noqa: E402
+from support import packages, suite  # noqa: E402
+
+PROGRAM = "/usr/lib/zookeeper/bin/cli_mt"
+LIMIT_S = 60
+COMMANDS = """
+create /cli
+set /cli hello
+get /cli
+ls /
+create +e /cli/e
+create +s /cli/s-
+create +c /cli/container
+create +t 3600000 /cli/ttl
+ls2 /cli
+exists /cli/none
+wexists /w
+create /w
+stat /cli/e
+addauth digest u:p
+delete /cli/s-0000000001
+delete /cli
+set /none x
+sync /cli
+"""
+# Printed by the thread that reads the commands, between what the answers print.
+COMMAND_LINE = re.compile(r"Creating \[|logging level|Quitting")
+NOISE = re.compile(r"^time = |ZOO_(INFO|DEBUG)@|^$|[cm]time ?=")
+NUMBER = re.compile(r"((?:czxid|mzxid)=|session id: 0x|session Id = |ephemeralOwner = )([0-9a-f]+)", re.IGNORECASE)
+
+
+def session(server):
+    """What cli_mt prints for the commands, with names for the numbers that differ between servers."""
+    command = ["stdbuf", "-oL", PROGRAM, f"{server.address[0]}:{server.address[1]}"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    watchdog = threading.Timer(LIMIT_S, process.kill)
+    watchdog.start()
+    lines = []
+    try:
+        process.stdin.write(COMMANDS.lstrip())
+        process.stdin.flush()
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            # The answer to sync is the last.
+            if lines[-2:] == ["[/cli]: rc = 0", "\tname = /cli"] and sum("/cli]: rc" in seen for seen in lines) == 2:
+                process.stdin.write("quit\n")
+                process.stdin.flush()
+        assert process.wait() == 0, f"cli_mt ended with code {process.returncode}, or not within {LIMIT_S} s:\n" + "\n".join(lines)
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+    names = {}
+    named = [NUMBER.sub(lambda found: found[1] + name(names, found[2]), line) for line in lines if not NOISE.search(line)]
+    return [line for line in named if not COMMAND_LINE.search(line)]
+
+
+def name(names, number):
+    """The same name for the same number; zero stays zero."""
+    return number if int(number, 16) == 0 else names.setdefault(number, f"<{len(names)}>")
+
+
+def on(kind, options):
+    options.server = kind
+    server = server_for(options)
+    try:
+        return session(server.start())
+    finally:
+        server.dispose()
+
+
+def compare(options):
+    if not os.path.exists(PROGRAM):
+        raise suite.Skip("no cli_mt: install Debian's package zookeeper-bin")
+    packages.need_command("stdbuf", "coreutils")
+    if not packages.zookeeper():
+        raise suite.Skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
+    kind = options.server
+    expected, actual = on("zookeeper", options), on(kind, options)
+    if expected != actual:
+        raise AssertionError("\n".join(difflib.unified_diff(expected, actual, "zookeeper", kind, lineterm="")))
+    return f"{len(COMMANDS.strip().splitlines())} commands, {len(actual)} lines of output are the same"
+
+
+def main():
+    options = suite.parser(__doc__).parse_args()
+    tally = suite.Tally()
+    tally.run("cli_mt.outputs_match_zookeeper", compare, options)
+    suite.leave(tally)
+
+
+if __name__ == "__main__":
+    main()
