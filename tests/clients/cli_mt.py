@@ -39,8 +39,8 @@ delete /cli
 set /none x
 sync /cli
 """
-# Printed by the thread that reads the commands, between what the answers print.
-COMMAND_LINE = re.compile(r"Creating \[|logging level|Quitting")
+# Printed by the thread that reads the commands, any time between what the other prints for the answers.
+COMMAND_LINE = re.compile(r"Creating \[|Error |logging level|Quitting")
 NOISE = re.compile(r"^time = |ZOO_(INFO|DEBUG)@|^$|[cm]time ?=")
 NUMBER = re.compile(r"((?:czxid|mzxid)=|session id: 0x|session Id = |ephemeralOwner = )([0-9a-f]+)", re.IGNORECASE)
 
@@ -68,7 +68,22 @@ def session(server):
         process.wait()
     names = {}
     named = [NUMBER.sub(lambda found: found[1] + name(names, found[2]), line) for line in lines if not NOISE.search(line)]
-    return [line for line in named if not COMMAND_LINE.search(line)]
+    answers = [line for line in named if not COMMAND_LINE.search(line)]
+    return with_sorted_names(answers) + [line for line in named if COMMAND_LINE.search(line)]
+
+
+def with_sorted_names(lines):
+    """The lines with each list of children sorted; ZooKeeper's order is that of a hash table."""
+    sorted_lines, names = [], []
+    for line in [*lines, None]:
+        if line is not None and re.fullmatch(r"\t[^ =]+", line):
+            names.append(line)
+            continue
+        sorted_lines += sorted(names)
+        names = []
+        if line is not None:
+            sorted_lines.append(line)
+    return sorted_lines
 
 
 def name(names, number):

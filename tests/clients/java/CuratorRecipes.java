@@ -68,6 +68,8 @@ final class CuratorRecipes {
     private static final int SESSION_MS = 8_000;
     private static final int CONNECT_MS = 15_000;
     private static final int THREADS = 4;
+    // Nobody listens there.
+    private static final String NOWHERE = "127.0.0.1:1";
     private static String address;
     private static int count;
 
@@ -104,12 +106,14 @@ final class CuratorRecipes {
 
     // Wherever a client reads what another was answered, it syncs first: ZooKeeper promises no common view without.
 
-    /** Ends the session of a client as if the server had let it expire. */
+    /** Ends the session of a client as if the server had let it expire, while the client cannot reach the server. */
     static void endSession(CuratorFramework client) throws Exception {
         ZooKeeper own = client.getZookeeperClient().getZooKeeper();
+        own.updateServerList(NOWHERE);
         ZooKeeper copy = new ZooKeeper(address, SESSION_MS, event -> { }, own.getSessionId(), own.getSessionPasswd());
         Suite.until("the copy connects", () -> copy.getState() == ZooKeeper.States.CONNECTED);
         copy.close();
+        own.updateServerList(address);
     }
 
     /** Runs the task in several threads and waits for all. */
@@ -344,8 +348,10 @@ final class CuratorRecipes {
     static void barriers() throws Exception {
         try (Clients clients = new Clients()) {
             DistributedBarrier barrier = new DistributedBarrier(clients.one(), clients.path + "/single");
-            DistributedBarrier waiting = new DistributedBarrier(clients.one(), clients.path + "/single");
+            CuratorFramework other = clients.one();
+            DistributedBarrier waiting = new DistributedBarrier(other, clients.path + "/single");
             barrier.setBarrier();
+            other.sync().forPath(clients.path);
             Suite.check(!waiting.waitOnBarrier(300, TimeUnit.MILLISECONDS), "the barrier does not hold");
             barrier.removeBarrier();
             Suite.check(waiting.waitOnBarrier(10, TimeUnit.SECONDS), "the barrier does not go");

@@ -30,6 +30,8 @@ final class JavaClient {
     private static final int SESSION_MS = 10_000;
     private static final int EVENT_LIMIT_MS = 15_000;
     private static final int QUIET_MS = 200;
+    // Nobody listens there.
+    private static final String NOWHERE = "127.0.0.1:1";
     private static String address;
     private static int count;
 
@@ -289,12 +291,14 @@ final class JavaClient {
         ZooKeeper client = connect(events);
         Suite.equal(client.getSessionTimeout(), SESSION_MS);
         String path = create(client, root(client) + "/e", CreateMode.EPHEMERAL);
-        // A second connection takes the session over with its password.
+        // A second connection takes the session over with its password, while the first client cannot take it back.
+        client.updateServerList(NOWHERE);
         ZooKeeper mover = new ZooKeeper(address, SESSION_MS, new Events(), client.getSessionId(), client.getSessionPasswd());
         Suite.until("the session moves", () -> mover.getState() == ZooKeeper.States.CONNECTED);
         sync(mover, path);
         Suite.equal(mover.exists(path, false).getEphemeralOwner(), client.getSessionId());
         mover.close();
+        client.updateServerList(address);
         Suite.until("the first client learns that its session is closed", () -> client.getState() == ZooKeeper.States.CLOSED);
         try (ZooKeeper other = connect()) {
             sync(other, path);
