@@ -8,6 +8,7 @@
 mod check;
 mod client;
 mod faults;
+pub mod fuzz;
 pub mod limits;
 mod link;
 mod model;

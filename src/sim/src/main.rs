@@ -1,5 +1,7 @@
 //! `corral-sim --seeds 0..1000`: runs seeds, prints what they did, stops at the first that fails. `--replay` runs each seed
-//! twice and compares the traces; `--trace SEED` prints one.
+//! twice and compares the traces; `--trace SEED` prints one. `fuzz` runs the fuzz targets, see `fuzzing`.
+
+mod fuzzing;
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -9,6 +11,10 @@ use std::time::Instant;
 use corral_sim::limits::TRACE_LINES;
 use corral_sim::{Counts, Outcome, run_seed};
 
+/// The fuzz targets measure what an input makes them hold.
+#[global_allocator]
+static ALLOCATOR: corral_sim::fuzz::memory::Counting = corral_sim::fuzz::memory::Counting;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -16,6 +22,7 @@ fn main() -> ExitCode {
         ["--seeds", range] => range_of(range).map(|seeds| run(seeds, false)),
         ["--replay", range] => range_of(range).map(|seeds| run(seeds, true)),
         ["--trace", seed] => seed.parse().ok().map(trace),
+        ["fuzz", options @ ..] => fuzzing::run(options),
         _ => None,
     };
     match done {
@@ -23,6 +30,7 @@ fn main() -> ExitCode {
         Some(false) => ExitCode::FAILURE,
         None => {
             say("usage: corral-sim --seeds FROM..TO | --replay FROM..TO | --trace SEED");
+            say(fuzzing::USAGE);
             ExitCode::from(2)
         }
     }

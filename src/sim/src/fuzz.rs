@@ -1,0 +1,141 @@
+//! Fuzz targets: plain functions from any bytes to a verdict, for two drivers. [`runner`] makes inputs from a seed, in every
+//! run of the tests; `tests/fuzz` puts the same functions under a coverage-guided fuzzer.
+//!
+//! A target fails by a panic, by a broken property, or by holding more memory at once than its input allows
+//! ([`Target::memory_max`]). Knows no file and no clock; one input never influences the next.
+
+mod canary;
+mod decoders;
+mod judge;
+pub mod memory;
+mod records;
+mod rules;
+pub mod runner;
+mod script;
+mod server;
+
+use crate::rng::Stream;
+use crate::violation::{Checked, Violation, require};
+
+/// Longest input that is made, bytes.
+pub const INPUT_BYTES_MAX: usize = 4096;
+
+/// What an input led to, so that a campaign can show that it got somewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Records decoded, paths and ACLs found good, requests answered without error.
+    pub accepted: u64,
+    /// The contrary.
+    pub refused: u64,
+    /// Watch events received.
+    pub events: u64,
+    /// Connections that the server ended.
+    pub closed: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.accepted += other.accepted;
+        self.refused += other.refused;
+        self.events += other.events;
+        self.closed += other.closed;
+    }
+}
+
+/// Something that takes any bytes.
+#[derive(Clone, Copy)]
+pub struct Target {
+    pub name: &'static str,
+    run: Run,
+    generate: Generate,
+    /// Inputs of a short run.
+    pub inputs_quick: u64,
+    /// Bytes of memory that may be held at once: this many for each byte of input ...
+    pub memory_per_byte: usize,
+    /// ... and these in any case.
+    pub memory_fixed: usize,
+}
+
+/// Every target. Decoding allocates nothing, which the decoders' targets check by themselves; what they may hold here is
+/// their copies.
+pub const TARGETS: [Target; 7] = [
+    Target::of("frame", decoders::frame, decoders::generate_frames, 1_000_000, (0, 0)),
+    Target::of("request", decoders::request, decoders::generate_request, 1_000_000, (8, 512)),
+    Target::of("reply", decoders::reply, decoders::generate_reply, 1_000_000, (8, 512)),
+    Target::of("path", rules::path, rules::generate_path, 1_000_000, (8, 512)),
+    Target::of("acl", rules::acl, rules::generate_acl, 300_000, (256, 4096)),
+    Target::of("batch", rules::batch, rules::generate_batch, 300_000, (64, 16 << 10)),
+    Target::of("shard", server::shard, script::generate, 100_000, (server::MEMORY_PER_BYTE, server::MEMORY_FIXED)),
+];
+
+/// Targets with a bug each, which the runner must find: a fuzzer that finds nothing in these looks at nothing.
+pub const CANARIES: [Target; 3] = [
+    Target::of("unchecked index", canary::unchecked_index, decoders::generate_request, 100_000, (8, 512)),
+    Target::of("trusted count", canary::trusted_count, decoders::generate_request, 100_000, (8, 512)),
+    Target::of(
+        "lost answer",
+        server::forgetful,
+        script::generate,
+        1000,
+        (server::MEMORY_PER_BYTE, server::MEMORY_FIXED),
+    ),
+];
+
+type Run = fn(&[u8]) -> Result<Tally, Violation>;
+type Generate = fn(&mut Stream, &mut Vec<u8>);
+
+impl Target {
+    const fn of(name: &'static str, run: Run, generate: Generate, inputs_quick: u64, memory: (usize, usize)) -> Target {
+        Target { name, run, generate, inputs_quick, memory_per_byte: memory.0, memory_fixed: memory.1 }
+    }
+
+    /// The target of this name.
+    pub fn named(name: &str) -> Option<Target> {
+        TARGETS.into_iter().find(|target| target.name == name)
+    }
+
+    /// The most memory an input of this length may make anything hold.
+    pub const fn memory_max(&self, input_bytes: usize) -> usize {
+        self.memory_fixed + self.memory_per_byte * input_bytes
+    }
+
+    /// Runs one input. Gives what it led to and the most memory held at once.
+    ///
+    /// # Errors
+    /// The property that broke.
+    ///
+    /// # Panics
+    /// When what is under test does.
+    pub fn run(&self, input: &[u8]) -> Result<(Tally, usize), Violation> {
+        let (done, peak) = memory::peak(|| (self.run)(input));
+        let tally = done?;
+        self.fits(input.len(), peak)?;
+        Ok((tally, peak))
+    }
+
+    fn fits(&self, input_bytes: usize, peak: usize) -> Checked {
+        require(peak <= self.memory_max(input_bytes), "memory", || {
+            format!("{peak} bytes held for an input of {input_bytes}, {} allowed", self.memory_max(input_bytes))
+        })
+    }
+
+    /// An input as the runner makes them: well formed for the most part, from a seed.
+    pub fn make(&self, seed: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        (self.generate)(&mut Stream::new(seed, self.name), &mut bytes);
+        bytes.truncate(INPUT_BYTES_MAX);
+        bytes
+    }
+
+    /// Changes an input as the runner does, for drivers with a mind of their own: now and then it is a new one.
+    pub fn change(&self, seed: u64, input: &mut Vec<u8>) {
+        let mut stream = Stream::new(seed, "change");
+        let other = self.make(stream.word());
+        if input.len() < 2 || stream.per_mille(100) {
+            *input = other;
+            return;
+        }
+        runner::change(&mut stream, input, &other);
+        input.truncate(INPUT_BYTES_MAX);
+    }
+}

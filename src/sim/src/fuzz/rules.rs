@@ -1,0 +1,190 @@
+//! Targets: paths, ACLs and log entries, the first two against an independent reading of the rules.
+//!
+//! Paths are judged by a transcript of ZooKeeper's `PathUtils.validatePath`, addresses bit by bit.
+
+use std::net::IpAddr;
+
+use corral_core::acl::{self, fix_up, grants};
+use corral_core::command::{AclSpec, Batch, Command, CommandKind, Identity, WriteOp};
+use corral_core::ids::{SessionId, WallMillis};
+use corral_core::path::{has_parent, is_valid, name, parent};
+use corral_core::shared::{Data, Text};
+use corral_core::znode::{Acl, AclEntry};
+
+use super::records;
+use super::{Tally, Violation};
+use crate::rng::Stream;
+use crate::violation::require;
+
+const fn judged(good: bool) -> Tally {
+    Tally { accepted: good as u64, refused: !good as u64, events: 0, closed: 0 }
+}
+
+/// The input is a path.
+pub(super) fn path(input: &[u8]) -> Result<Tally, Violation> {
+    let Ok(text) = str::from_utf8(input) else { return Ok(judged(false)) };
+    let good = is_valid(text);
+    require(good == java_is_valid(text), "path", || format!("{text:?} is valid: {good}"))?;
+    let (up, last) = (parent(text), name(text));
+    if good && text != "/" {
+        let joined = format!("{}/{last}", if up == "/" { "" } else { up });
+        require(joined == text && is_valid(up) && !last.is_empty(), "path", || format!("{text:?}: {up:?}, {last:?}"))?;
+        require(has_parent(text), "path", || format!("{text:?} has no parent"))?;
+    }
+    require(up.len() <= text.len().max(1) && !last.contains('/'), "path", || format!("{text:?}: {up:?}, {last:?}"))?;
+    Ok(judged(good))
+}
+
+/// ZooKeeper's own loop, over the units in which Java counts.
+fn java_is_valid(path: &str) -> bool {
+    let units: Vec<u16> = path.encode_utf16().collect();
+    let (slash, dot) = (u16::from(b'/'), u16::from(b'.'));
+    if units.first() != Some(&slash) {
+        return false;
+    }
+    if units.len() > 1 && units.last() == Some(&slash) {
+        return false;
+    }
+    let ends = |at: usize| units.get(at + 1).is_none_or(|unit| *unit == slash);
+    for at in 1..units.len() {
+        let (unit, last) = (units[at], units[at - 1]);
+        let twice = unit == dot && last == dot && at >= 2 && units[at - 2] == slash && ends(at);
+        let once = unit == dot && last == slash && ends(at);
+        let odd = matches!(unit, 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff);
+        if twice || once || odd || (unit == slash && last == slash) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Lines: who asks, one identity a line as `scheme:id`; an empty line; what is asked for, `permissions scheme:id` each.
+pub(super) fn acl(input: &[u8]) -> Result<Tally, Violation> {
+    let text = String::from_utf8_lossy(input);
+    let mut lines = text.split('\n');
+    let mut who = Vec::new();
+    for line in lines.by_ref().take_while(|line| !line.is_empty()).take(16) {
+        let (scheme, id) = line.split_once(':').unwrap_or((line, ""));
+        let id = if scheme == "digest" { acl::digest_id(id.as_bytes()) } else { id.to_owned() };
+        who.push(acl::identity(scheme, &id));
+    }
+    let entries: Vec<AclEntry> = lines.map(entry).collect();
+    let open = entries.iter().map(|entry| (entry.perms, &*entry.scheme, &*entry.id));
+    let granted = grants(open, acl::READ, &who);
+    require(granted == model_grants(&entries, acl::READ, &who), "acl", || format!("{who:?} {entries:?}"))?;
+    let fixed = fix_up(&AclSpec::List(entries.clone()), &who);
+    if let Ok(Acl::List(list)) = &fixed {
+        let bounded = !list.is_empty() && list.len() <= acl::ENTRIES_MAX;
+        require(bounded, "acl", || format!("{} entries come out of {}", list.len(), entries.len()))?;
+        // What was fixed up holds no more wishes, so to fix it up again changes at most the number of doubles.
+        let again = fix_up(&AclSpec::List(list.to_vec()), &[]);
+        let same = matches!(&again, Ok(Acl::List(again)) if again.len() <= list.len());
+        let foreign = list.iter().any(|entry| matches!(&*entry.scheme, "sasl" | "x509"));
+        require(same || foreign, "acl", || format!("{list:?} becomes {again:?}"))?;
+        for entry in list.iter() {
+            let (kept, mark) = acl::redact(&entry.scheme, &entry.id);
+            let hidden = &*entry.scheme != "digest" || !kept.contains(':') && !mark.is_empty();
+            require(hidden || !entry.id.contains(':'), "acl", || format!("{entry:?} is shown as {kept}{mark}"))?;
+        }
+    }
+    for identity in &who {
+        let shown = acl::user_name(identity);
+        require(identity.id.starts_with(shown), "acl", || format!("{identity:?} is called {shown}"))?;
+    }
+    Ok(judged(fixed.is_ok()))
+}
+
+fn entry(line: &str) -> AclEntry {
+    let (perms, who) = line.split_once(' ').unwrap_or(("1", line));
+    let (scheme, id) = who.split_once(':').unwrap_or((who, ""));
+    AclEntry { perms: perms.parse().unwrap_or(1), scheme: Text::from(scheme), id: Text::from(id) }
+}
+
+fn model_grants(entries: &[AclEntry], wanted: i32, who: &[Identity]) -> bool {
+    let is_super = who.iter().any(|identity| &*identity.scheme == "super");
+    let granted = entries.iter().filter(|entry| entry.perms & wanted != 0).any(|entry| match &*entry.scheme {
+        "world" => &*entry.id == "anyone",
+        "ip" => who.iter().any(|who| &*who.scheme == "ip" && model_address(&who.id, &entry.id)),
+        _ => who.iter().any(|who| who.scheme == entry.scheme && who.id == entry.id),
+    });
+    is_super || entries.is_empty() || granted
+}
+
+fn model_address(address: &str, pattern: &str) -> bool {
+    let bits_of = |text: &str| -> Option<Vec<bool>> {
+        let octets = match text.parse::<IpAddr>().ok()? {
+            IpAddr::V4(four) => four.octets().to_vec(),
+            IpAddr::V6(six) => six.octets().to_vec(),
+        };
+        Some(octets.iter().flat_map(|octet| (0..8).map(move |at| octet >> (7 - at) & 1 == 1)).collect())
+    };
+    let (network, count) = pattern.split_once('/').map_or((pattern, None), |(network, count)| (network, Some(count)));
+    let (Some(network), Some(address)) = (bits_of(network), bits_of(address)) else { return false };
+    let count = match count.map(str::parse::<u8>) {
+        None => network.len(),
+        Some(Ok(count)) if usize::from(count) <= network.len() => usize::from(count),
+        Some(_) => return false,
+    };
+    network.len() == address.len() && network[..count] == address[..count]
+}
+
+/// The input is the payload of a log entry: read, and if it is one, read back from what it is written as.
+pub(super) fn batch(input: &[u8]) -> Result<Tally, Violation> {
+    let Ok(batch) = Batch::decode(input) else { return Ok(judged(false)) };
+    let bytes = batch.encode().map_err(|error| Violation::of("batch", error.to_string()))?;
+    let same = Batch::decode(&bytes).is_ok_and(|again| again == batch);
+    require(same, "batch", || format!("{batch:?} is not what is read back"))?;
+    Ok(judged(true))
+}
+
+pub(super) fn generate_path(stream: &mut Stream, out: &mut Vec<u8>) {
+    out.extend(records::some_path(stream));
+    for _ in 0..stream.below(3) {
+        out.extend(records::some_path(stream));
+    }
+    const PARTS: [&str; 12] =
+        ["/", ".", "..", "/.", "/../", "\u{7f}", "\u{9f}", "\u{a0}", "\u{d7ff}", "\u{e000}", "\u{f900}", "\u{fff0}"];
+    for _ in 0..stream.below(4) {
+        out.extend_from_slice(stream.pick(&PARTS).as_bytes());
+    }
+}
+
+pub(super) fn generate_acl(stream: &mut Stream, out: &mut Vec<u8>) {
+    const WHO: [&str; 8] =
+        ["ip:127.0.0.1", "ip:::1", "ip:10.1.2.3", "digest:a:b", "digest:x", "super:", "sasl:me", "x509:CN=me"];
+    const ADDRESSES: [&str; 6] = ["127.0.0.1", "10.1.2.3", "::1", "fe80::1:2", "0.0.0.0", "::ffff:10.1.2.3"];
+    for _ in 0..stream.below(4) {
+        out.extend_from_slice(stream.pick(&WHO).as_bytes());
+        out.push(b'\n');
+    }
+    for _ in 0..stream.below(8) {
+        let perms = stream.pick(&[31, 1, 2, 16, 0, -1, i32::MIN]);
+        let line = match stream.below(4) {
+            0 => "world:anyone".to_owned(),
+            1 => stream.pick(&["digest:a:hash", "digest:a:b:c", "digest:a:", "auth:", "digest:", "sasl:me"]).to_owned(),
+            _ => {
+                let bits = stream.pick(&["", "/0", "/8", "/32", "/33", "/127", "/128", "/129", "/-1", "/", "/+8"]);
+                format!("ip:{}{bits}", stream.pick(&ADDRESSES))
+            }
+        };
+        out.extend_from_slice(format!("\n{perms} {line}").as_bytes());
+    }
+}
+
+pub(super) fn generate_batch(stream: &mut Stream, out: &mut Vec<u8>) {
+    let text = |stream: &mut Stream| Text::from(&*String::from_utf8_lossy(&records::some_path(stream)));
+    let mut commands = Vec::new();
+    for _ in 0..=stream.below(3) {
+        let op = match stream.below(3) {
+            0 => WriteOp::Delete { path: text(stream), version: -1 },
+            1 => WriteOp::SetData { path: text(stream), data: Some(Data::from(&b"data"[..])), version: 0 },
+            _ => WriteOp::SetAcl { path: text(stream), acl: AclSpec::List(vec![entry("3 digest:a:b")]), version: 1 },
+        };
+        let many = stream.per_mille(300);
+        let kind = if many { CommandKind::Multi(vec![op.clone(), op]) } else { CommandKind::Op(op) };
+        commands.push(Command { origin: None, session: SessionId(1), identities: 0, kind });
+    }
+    let identities = vec![std::sync::Arc::new(vec![acl::identity("ip", "::1")])];
+    let batch = Batch { time: WallMillis(5), first_zxid: 1 << 32, features: 1, identities, commands };
+    out.extend_from_slice(&batch.encode().expect("small"));
+}

@@ -1,0 +1,235 @@
+//! A script for the whole server in memory, as bytes: any bytes are one, read to their end.
+//!
+//! The first byte sets the server up, see [`Setup`]. Then steps: a byte whose low nibble names the step and whose high bits
+//! name the connection, followed by the step's operands. A frame of a step gets its length word here, so that a change inside
+//! of it leaves the rest in step; wrong length words come with [`Step::Raw`].
+
+use corral_wire::OpCode;
+
+use super::records;
+use crate::rng::Stream;
+
+/// Connections a script has.
+pub(super) const CLIENTS: usize = 4;
+
+/// How the server is set up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) shards: usize,
+    /// Limits so small that a script reaches them.
+    pub(super) tight: bool,
+    /// Committed entries are decoded from their bytes, as on another server.
+    pub(super) decoded: bool,
+    pub(super) skip_acl: bool,
+    pub(super) extended_types: bool,
+}
+
+/// One step; `usize` is the connection.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// The client sends bytes as they are.
+    Raw(usize, &'a [u8]),
+    /// The client sends a request; `true` runs the server until nothing is left to do.
+    Request(usize, OpCode, &'a [u8], bool),
+    /// The client begins or resumes a session, as the byte says.
+    Connect(usize, u8),
+    /// So many bytes of what was sent arrive; 0 stands for all.
+    Arrive(usize, usize),
+    /// The client takes so many bytes of what is unsent; 0 stands for all.
+    Take(usize, usize),
+    /// The connection's shard passes its proposals on.
+    Propose(usize),
+    /// What was proposed is committed.
+    Commit,
+    /// The connection's shard takes a message from its mailbox.
+    Mail(usize),
+    /// So many milliseconds pass.
+    Pass(u64),
+    /// The client hangs up; another takes its place.
+    HangUp(usize),
+    /// An image is begun, or the one that was begun is finished.
+    Image,
+    /// Everything runs until nothing is left to do.
+    Settle,
+}
+
+/// Reads a script.
+pub(super) struct Script<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Script<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> (Setup, Script<'a>) {
+        let mut script = Script { rest: bytes };
+        let bits = script.byte();
+        let set = |bit: u8| bits & (1 << bit) != 0;
+        let setup = Setup {
+            shards: if set(0) { 2 } else { 1 },
+            tight: set(1),
+            decoded: set(2),
+            skip_acl: set(3) && set(4),
+            extended_types: !set(5),
+        };
+        (setup, script)
+    }
+
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.rest.split_first().unwrap_or((&0, &[]));
+        self.rest = rest;
+        *first
+    }
+
+    fn two(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
+        self.rest = rest;
+        taken
+    }
+
+    fn request(&mut self, client: usize, settle: bool) -> Step<'a> {
+        let op = OpCode::ALL[usize::from(self.byte()) % OpCode::ALL.len()];
+        let length = self.two();
+        Step::Request(client, op, self.take(usize::from(length)), settle)
+    }
+}
+
+impl<'a> Iterator for Script<'a> {
+    type Item = Step<'a>;
+
+    fn next(&mut self) -> Option<Step<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let byte = self.byte();
+        let client = usize::from(byte >> 4) % CLIENTS;
+        Some(match byte & 15 {
+            0 => {
+                let length = self.byte();
+                Step::Raw(client, self.take(usize::from(length)))
+            }
+            1 => self.request(client, false),
+            2 => Step::Connect(client, self.byte()),
+            3 => Step::Arrive(client, usize::from(self.byte())),
+            4 => Step::Take(client, usize::from(self.byte())),
+            5 => Step::Propose(client),
+            6 => Step::Commit,
+            7 => Step::Mail(client),
+            8 => Step::Pass(u64::from(self.two())),
+            9 => Step::HangUp(client),
+            10 => Step::Image,
+            11 => Step::Settle,
+            _ => self.request(client, true),
+        })
+    }
+}
+
+/// Operations by how often a script should have them.
+const OFTEN: [OpCode; 24] = [
+    OpCode::Create,
+    OpCode::Create,
+    OpCode::Create2,
+    OpCode::Delete,
+    OpCode::SetData,
+    OpCode::SetData,
+    OpCode::SetAcl,
+    OpCode::GetAcl,
+    OpCode::GetData,
+    OpCode::GetData,
+    OpCode::Exists,
+    OpCode::GetChildren,
+    OpCode::GetChildren2,
+    OpCode::Multi,
+    OpCode::MultiRead,
+    OpCode::SetWatches,
+    OpCode::SetWatches2,
+    OpCode::AddWatch,
+    OpCode::RemoveWatches,
+    OpCode::CreateTtl,
+    OpCode::Sync,
+    OpCode::Auth,
+    OpCode::Ping,
+    OpCode::CloseSession,
+];
+
+/// Appends a script that makes sense for the most part.
+pub(super) fn generate(stream: &mut Stream, out: &mut Vec<u8>) {
+    let [setup, ..] = stream.bytes::<8>();
+    out.push(setup);
+    let clients = 1 + stream.below(CLIENTS as u64);
+    for client in 0..clients {
+        step(out, 2, client, &[0]);
+    }
+    out.push(11);
+    let steps = stream.pick(&[2, 5, 10, 25]);
+    for _ in 0..steps {
+        let client = stream.below(clients);
+        match stream.below(100) {
+            0..45 => request(stream, out, 12, client),
+            45..70 => request(stream, out, 1, client),
+            70..74 => step(out, 3, client, &[stream.bytes::<1>()[0] % 60]),
+            74..77 => step(out, 4, client, &[stream.bytes::<1>()[0] % 60]),
+            77..81 => step(out, 5, client, &[]),
+            81..84 => step(out, 6, client, &[]),
+            84..87 => step(out, 7, client, &[]),
+            87..89 => step(out, 8, client, &[stream.bytes::<1>()[0] % 40, 0]),
+            89..91 => step(out, 9, client, &[]),
+            91..94 => step(out, 2, client, &stream.bytes::<1>()),
+            94..96 => step(out, 10, client, &[]),
+            96..98 => step(out, 11, client, &[]),
+            _ => raw(stream, out, client),
+        }
+    }
+}
+
+fn step(out: &mut Vec<u8>, number: u8, client: u64, operands: &[u8]) {
+    out.push(number | (u8::try_from(client).unwrap_or(0) << 4));
+    out.extend_from_slice(operands);
+}
+
+fn request(stream: &mut Stream, out: &mut Vec<u8>, number: u8, client: u64) {
+    let any = stream.per_mille(100);
+    let op = stream.pick(if any { OpCode::ALL } else { &OFTEN });
+    let place = OpCode::ALL.iter().position(|known| *known == op).unwrap_or(0);
+    let mut body = Vec::new();
+    records::body(stream, op, &mut body);
+    if stream.per_mille(20) && !body.is_empty() {
+        body.truncate(stream.index(body.len()));
+    }
+    let length = u16::try_from(body.len()).unwrap_or(u16::MAX);
+    let [high, low] = length.to_be_bytes();
+    step(out, number, client, &[u8::try_from(place).unwrap_or(0), high, low]);
+    out.extend_from_slice(&body);
+}
+
+fn raw(stream: &mut Stream, out: &mut Vec<u8>, client: u64) {
+    const TEXTS: [&[u8]; 10] = [
+        b"ruok",
+        b"mntr",
+        b"srvr",
+        b"stat",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02",
+        b"\xff\xf4\xff\xfd",
+        b"\0\0\0\x08\0\0\0\x01\0\0\x03\xe7",
+        b"\0\0\0\0",
+        b"\x7f\xff\xff\xff",
+    ];
+    if stream.per_mille(300) {
+        let noise = stream.bytes::<24>();
+        let length = stream.index(noise.len());
+        step(out, 0, client, &[u8::try_from(length).unwrap_or(0)]);
+        out.extend_from_slice(&noise[..length]);
+        return;
+    }
+    // Words and foreign protocols come first on a connection.
+    if stream.per_mille(700) {
+        step(out, 9, client, &[]);
+    }
+    let text = stream.pick(&TEXTS);
+    step(out, 0, client, &[u8::try_from(text.len()).unwrap_or(0)]);
+    out.extend_from_slice(text);
+    step(out, 3, client, &[0]);
+}

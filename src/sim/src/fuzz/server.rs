@@ -1,0 +1,552 @@
+//! Target: a whole server in memory - shards and sequencer, the real ones - under a script of bytes, from four connections.
+//!
+//! Drives the actors as the server's executors do, without log, network or time. Checks every answer (`judge`), that nobody
+//! is forgotten, that all views end equal, that output stays within its limit and that a server that stops gets empty.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use corral_core::change::AppliedBatch;
+use corral_core::delta::Delta;
+use corral_core::evaluate::{StateMachine, features};
+use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
+use corral_core::image::{Image, initial_image, merge_in_memory};
+use corral_core::limits::ShardLimits;
+use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::session::SessionTable;
+use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::view::View;
+use corral_wire::OpCode;
+use corral_wire::Writer;
+use corral_wire::consts::{XID_AUTH, XID_PING, XID_SET_WATCHES};
+use corral_wire::fourletter::FourLetter;
+use corral_wire::records::{ConnectRequest, RequestHeader};
+
+use super::Tally;
+use super::judge::{Judge, Session};
+use super::script::{CLIENTS, Script, Setup, Step};
+use crate::violation::{Checked, Violation, require};
+
+/// Bytes of memory that a byte of script may make the server hold. The dearest are the smallest things a request can ask
+/// for: a watch of a path of one letter, an operation of a multi.
+pub(super) const MEMORY_PER_BYTE: usize = 1024;
+/// Bytes that four connections may hold in any case: chiefly what waits to be sent to each.
+pub(super) const MEMORY_FIXED: usize = 1 << 20;
+
+const FRAME_BYTES_MAX: usize = 2048;
+const REPLY_BYTES_HARD: usize = 64 << 10;
+const SERVER: u8 = 1;
+const INCARNATION: u64 = 7;
+/// Rounds in which a server must have done what there is to do.
+const ROUNDS_MAX: usize = 20_000;
+
+/// To a shard, in order.
+enum Mail {
+    Batch(Rc<AppliedBatch>),
+    Synced(Vec<ConnId>),
+    Adopt(Arc<Delta>),
+    Swap(Arc<Image>),
+}
+
+struct Side {
+    shard: Shard,
+    out: Outputs,
+    mail: VecDeque<Mail>,
+    syncs: Vec<ConnId>,
+}
+
+#[derive(Default)]
+struct Client {
+    conn: Option<ConnId>,
+    /// Sent, not arrived.
+    wire: Vec<u8>,
+    /// The server has said that it reads no further, and not yet that it does again.
+    waits: bool,
+    /// The server has said that there is something to send.
+    dirty: bool,
+    next_xid: i32,
+    judge: Judge,
+}
+
+struct World {
+    setup: Setup,
+    now: Millis,
+    sides: Vec<Side>,
+    sequencer: Sequencer,
+    /// Syncs that have reached the leader, by shard.
+    syncs: Vec<(usize, Vec<ConnId>)>,
+    clients: [Client; CLIENTS],
+    accepted: u64,
+    sessions: Vec<Session>,
+    image: Option<FrozenState>,
+    index: u64,
+    tally: Tally,
+    forgets_syncs: bool,
+}
+
+thread_local! {
+    /// The tree that every run begins with; the same for all, so made once.
+    static IMAGE: Arc<Image> = Arc::new(initial_image(1));
+}
+
+/// See the module.
+pub(super) fn shard(input: &[u8]) -> Result<Tally, Violation> {
+    play(input, false)
+}
+
+/// The same with a bug: the answers to syncs get lost on their way.
+pub(super) fn forgetful(input: &[u8]) -> Result<Tally, Violation> {
+    play(input, true)
+}
+
+fn play(input: &[u8], forgets_syncs: bool) -> Result<Tally, Violation> {
+    let (setup, script) = Script::new(input);
+    let mut world = World::new(setup);
+    world.forgets_syncs = forgets_syncs;
+    for step in script {
+        world.step(&step)?;
+    }
+    world.settle()?;
+    for at in 0..CLIENTS {
+        if world.clients[at].conn.is_some() {
+            world.clients[at].judge.is_served()?;
+        }
+    }
+    world.views_are_equal()?;
+    world.stop()?;
+    Ok(world.tally)
+}
+
+fn limits(setup: Setup) -> ShardLimits {
+    let normal = ShardLimits {
+        frame_bytes_max: FRAME_BYTES_MAX,
+        reply_bytes_soft: REPLY_BYTES_HARD / 4,
+        reply_bytes_hard: REPLY_BYTES_HARD,
+        ..ShardLimits::default()
+    };
+    if !setup.tight {
+        return normal;
+    }
+    ShardLimits {
+        requests_per_conn_max: 3,
+        parked_bytes_max: 200,
+        reply_bytes_soft: 300,
+        reply_bytes_hard: 6_000,
+        in_flight_bytes_max: 1_500,
+        watches_per_conn_max: 6,
+        identities_per_conn_max: 3,
+        sessions_max: 3,
+        ..normal
+    }
+}
+
+impl World {
+    fn new(setup: Setup) -> World {
+        let image = IMAGE.with(Arc::clone);
+        let snapshot = SnapshotPolicy {
+            floor_bytes: usize::MAX,
+            share_percent: 100,
+            txns_max: u64::MAX,
+            log_bytes_max: u64::MAX,
+            interval_min_ms: 0,
+            interval_max_ms: u64::MAX,
+        };
+        let skip_acl = if setup.skip_acl { features::SKIP_ACL } else { 0 };
+        let extended = if setup.extended_types { features::EXTENDED_TYPES } else { 0 };
+        let config = SequencerConfig {
+            server: SERVER,
+            incarnation: INCARNATION,
+            tick_ms: 1000,
+            features: skip_acl | extended,
+            batch_bytes_max: 4096,
+            snapshot,
+        };
+        let machine = StateMachine::new(View::new(Arc::clone(&image)), SessionTable::new());
+        let mut sequencer = Sequencer::new(config, machine, 0, 0);
+        sequencer.lead(Millis(0), 1);
+        let sides = (0..setup.shards).map(|id| Side::new(id, setup, View::new(Arc::clone(&image)))).collect();
+        World {
+            setup,
+            now: Millis(0),
+            sides,
+            sequencer,
+            syncs: Vec::new(),
+            clients: Default::default(),
+            accepted: 0,
+            sessions: Vec::new(),
+            image: None,
+            index: 0,
+            tally: Tally::default(),
+            forgets_syncs: false,
+        }
+    }
+
+    fn side_of(&self, client: usize) -> usize {
+        client % self.setup.shards
+    }
+
+    fn step(&mut self, step: &Step<'_>) -> Checked {
+        match *step {
+            Step::Raw(client, bytes) => {
+                self.send(client, bytes);
+                Ok(())
+            }
+            Step::Request(client, op, body, settle) => {
+                self.conn(client);
+                if !self.clients[client].judge.has_greeted() {
+                    self.connect(client, 0)?;
+                }
+                self.request(client, op, body);
+                if settle { self.settle() } else { Ok(()) }
+            }
+            Step::Connect(client, how) => self.connect(client, how),
+            Step::Arrive(client, count) => self.arrive(client, count).map(|_| ()),
+            Step::Take(client, count) => self.take(client, count).map(|_| ()),
+            Step::Propose(client) => {
+                self.propose(self.side_of(client));
+                Ok(())
+            }
+            Step::Commit => self.commit().map(|_| ()),
+            Step::Mail(client) => self.mail(self.side_of(client)).map(|_| ()),
+            Step::Pass(ms) => self.pass(ms),
+            Step::HangUp(client) => self.hang_up(client),
+            Step::Image => self.image(),
+            Step::Settle => self.settle(),
+        }
+    }
+
+    /// The client's connection; a new one if the server has ended the last.
+    fn conn(&mut self, client: usize) -> ConnId {
+        if let Some(conn) = self.clients[client].conn {
+            return conn;
+        }
+        self.accepted += 1;
+        let [.., low] = self.accepted.to_be_bytes();
+        let peer = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1 + low % 2), 1000 + u16::from(low)));
+        let mut entropy = [0x5a; 16];
+        entropy[..8].copy_from_slice(&self.accepted.to_be_bytes());
+        let side = self.side_of(client);
+        let conn = self.sides[side].shard.accepted(self.now, peer, entropy);
+        self.clients[client] = Client { conn: Some(conn), ..Client::default() };
+        conn
+    }
+
+    fn send(&mut self, client: usize, bytes: &[u8]) {
+        self.conn(client);
+        let client = &mut self.clients[client];
+        client.judge.sends(bytes, FRAME_BYTES_MAX);
+        client.wire.extend_from_slice(bytes);
+    }
+
+    fn request(&mut self, client: usize, op: OpCode, body: &[u8]) {
+        let xid = match op {
+            OpCode::Ping => XID_PING,
+            OpCode::Auth => XID_AUTH,
+            OpCode::SetWatches | OpCode::SetWatches2 => XID_SET_WATCHES,
+            _ => {
+                self.clients[client].next_xid += 1;
+                self.clients[client].next_xid
+            }
+        };
+        self.send_frame(client, |writer| {
+            RequestHeader { xid, op: op.number() }.encode(writer);
+            writer.raw(body);
+        });
+    }
+
+    fn send_frame(&mut self, client: usize, encode: impl FnOnce(&mut Writer<'_>)) {
+        let mut frame = vec![0; 4];
+        encode(&mut Writer::new(&mut frame));
+        let length = u32::try_from(frame.len() - 4).expect("a script is short");
+        frame[..4].copy_from_slice(&length.to_be_bytes());
+        self.send(client, &frame);
+    }
+
+    /// Bits of `how`: 0..2 which known session, or a new one; 3 a wrong password; 4 without the last byte; 5 the client is
+    /// ahead; 6 long timeout; 7 not at once.
+    fn connect(&mut self, client: usize, how: u8) -> Checked {
+        self.conn(client);
+        let known = usize::from(how & 7).checked_sub(1).and_then(|at| self.sessions.get(at).copied());
+        let (session_id, mut passwd) = known.unwrap_or_default();
+        passwd[0] ^= u8::from(how & 8 != 0);
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: if how & 32 == 0 { 0 } else { i64::MAX },
+            timeout_ms: if how & 64 == 0 { 4000 } else { i32::MAX },
+            session_id,
+            passwd: Some(&passwd),
+            read_only: (how & 16 == 0).then_some(false),
+        };
+        self.send_frame(client, |writer| request.encode(writer));
+        if how & 128 == 0 { self.arrive(client, 0).map(|_| ()) } else { Ok(()) }
+    }
+
+    /// Bytes reach the server, unless it does not read. True if some did.
+    fn arrive(&mut self, client: usize, count: usize) -> Result<bool, Violation> {
+        let Some(conn) = self.clients[client].conn.filter(|_| !self.clients[client].waits) else { return Ok(false) };
+        let wire = &mut self.clients[client].wire;
+        let count = if count == 0 { wire.len() } else { count.min(wire.len()) };
+        if count == 0 {
+            return Ok(false);
+        }
+        let bytes: Vec<u8> = wire.drain(..count).collect();
+        let at = self.side_of(client);
+        let (now, side) = (self.now, &mut self.sides[at]);
+        side.shard.received(now, conn, &bytes, &mut side.out);
+        let stalled = side.shard.is_stalled(conn);
+        self.clients[client].waits = stalled;
+        self.carry_out(at)?;
+        Ok(true)
+    }
+
+    /// The client reads. True if there was something.
+    fn take(&mut self, client: usize, count: usize) -> Result<bool, Violation> {
+        let Some(conn) = self.clients[client].conn.filter(|_| self.clients[client].dirty) else { return Ok(false) };
+        let at = self.side_of(client);
+        let side = &mut self.sides[at];
+        let unsent = side.shard.unsent(conn);
+        let count = if count == 0 { unsent.len() } else { count.min(unsent.len()) };
+        let bytes = unsent[..count].to_vec();
+        self.clients[client].dirty = count < unsent.len();
+        side.shard.sent(self.now, conn, count, &mut side.out);
+        let begun = self.clients[client].judge.receives(&bytes, &mut self.tally)?;
+        self.sessions.extend(begun.filter(|begun| self.sessions.len() < 7 && !self.sessions.contains(begun)));
+        self.carry_out(at)?;
+        Ok(true)
+    }
+
+    /// Does what a shard asks for.
+    fn carry_out(&mut self, at: usize) -> Checked {
+        loop {
+            let side = &mut self.sides[at];
+            let out = std::mem::take(&mut side.out);
+            if out.is_empty() {
+                break;
+            }
+            side.syncs.extend(out.syncs);
+            for (conn, word) in out.words {
+                let report = side.shard.report(word);
+                let text = format!("{} connections\n", report.connections);
+                side.shard.answer_word(self.now, conn, &text, &mut side.out);
+            }
+            for conn in out.dirty {
+                self.client_of(at, conn, "has something to send")?.dirty = true;
+            }
+            for conn in out.resumed {
+                // It may have ended in the same turn.
+                if let Ok(client) = self.client_of(at, conn, "is read again") {
+                    client.waits = false;
+                }
+            }
+            for (conn, _) in out.closed {
+                self.client_of(at, conn, "is closed")?.conn = None;
+                self.tally.closed += 1;
+            }
+        }
+        self.output_is_bounded(at)
+    }
+
+    fn client_of(&mut self, at: usize, conn: ConnId, why: &str) -> Result<&mut Client, Violation> {
+        let shards = self.setup.shards;
+        let mut own = self.clients.iter_mut().enumerate().filter(|(client, _)| client % shards == at);
+        own.find(|(_, client)| client.conn == Some(conn))
+            .map(|(_, client)| client)
+            .ok_or_else(|| Violation::of("connections", format!("{conn:?} {why}, but there is none")))
+    }
+
+    fn output_is_bounded(&self, at: usize) -> Checked {
+        let side = &self.sides[at];
+        let hard = limits(self.setup).reply_bytes_hard;
+        for conn in self.clients.iter().filter_map(|client| client.conn) {
+            let unsent = side.shard.unsent(conn).len();
+            require(unsent <= hard, "output", || format!("{unsent} bytes wait for one client"))?;
+        }
+        Ok(())
+    }
+
+    /// A shard's turn ends. True if it had anything to pass on.
+    fn propose(&mut self, at: usize) -> bool {
+        let side = &mut self.sides[at];
+        let proposals = side.shard.take_proposals();
+        let syncs = std::mem::take(&mut side.syncs);
+        let some = proposals.is_some() || !syncs.is_empty();
+        if let Some(proposals) = proposals {
+            self.sequencer.enqueue(self.now, proposals);
+        }
+        if !syncs.is_empty() {
+            self.syncs.push((at, syncs));
+        }
+        some
+    }
+
+    /// Everything that was proposed is committed. True if there was anything.
+    fn commit(&mut self) -> Result<bool, Violation> {
+        let wall = WallMillis(1_700_000_000_000 + self.now.0.cast_signed());
+        let mut some = false;
+        while let Some(batch) = self.sequencer.next_batch(wall) {
+            some = true;
+            let payload = batch.encode().map_err(|error| Violation::of("log", error.to_string()))?;
+            if !self.setup.decoded {
+                self.sequencer.proposed(batch);
+            }
+            self.index += 1;
+            let applied = self.sequencer.commit(self.now, self.index, 1, &payload, !self.setup.decoded);
+            let applied = Rc::new(applied.map_err(|_| Violation::of("log", "an entry of our own is no batch"))?);
+            self.tell(|| Mail::Batch(Rc::clone(&applied)));
+        }
+        for (at, syncs) in std::mem::take(&mut self.syncs) {
+            some = true;
+            if !self.forgets_syncs {
+                self.sides[at].mail.push_back(Mail::Synced(syncs));
+            }
+        }
+        Ok(some)
+    }
+
+    fn tell(&mut self, mail: impl Fn() -> Mail) {
+        for side in &mut self.sides {
+            side.mail.push_back(mail());
+        }
+    }
+
+    /// A shard takes a message. True if there was one.
+    fn mail(&mut self, at: usize) -> Result<bool, Violation> {
+        let now = self.now;
+        let Side { shard, out, mail, .. } = &mut self.sides[at];
+        let Some(mail) = mail.pop_front() else { return Ok(false) };
+        match mail {
+            Mail::Batch(batch) => shard.apply(now, &batch, out),
+            Mail::Synced(list) => list.into_iter().for_each(|conn| shard.synced(now, conn, out)),
+            Mail::Adopt(delta) => shard.adopt_frozen(delta, out),
+            Mail::Swap(image) => shard.swap_image(image, out),
+        }
+        self.carry_out(at)?;
+        Ok(true)
+    }
+
+    fn pass(&mut self, ms: u64) -> Checked {
+        self.now = self.now.plus(ms);
+        for at in 0..self.sides.len() {
+            let side = &mut self.sides[at];
+            let (upto, heard) = side.shard.tick(self.now, &mut side.out);
+            self.sequencer.heard(side.shard.config().shard, upto, &heard);
+            self.carry_out(at)?;
+        }
+        self.sequencer.tick(self.now);
+        Ok(())
+    }
+
+    fn hang_up(&mut self, client: usize) -> Checked {
+        let Some(conn) = self.clients[client].conn else { return Ok(()) };
+        let at = self.side_of(client);
+        let side = &mut self.sides[at];
+        side.shard.hung_up(conn, &mut side.out);
+        self.carry_out(at)
+    }
+
+    fn image(&mut self) -> Checked {
+        // Images are far apart: each shard has taken the last into use before the next begins.
+        if self.sides.iter().any(|side| side.mail.iter().any(|mail| matches!(mail, Mail::Swap(_)))) {
+            return Ok(());
+        }
+        let Some(frozen) = self.image.take() else {
+            let frozen = self.sequencer.freeze(self.now);
+            self.tell(|| Mail::Adopt(Arc::clone(&frozen.delta)));
+            self.image = Some(frozen);
+            return Ok(());
+        };
+        let image = merge_in_memory(&frozen.image, &frozen.delta, 0, frozen.sessions, Vec::new());
+        let image = Arc::new(image.map_err(|fault| Violation::of("image", format!("{fault:?}")))?);
+        self.tell(|| Mail::Swap(Arc::clone(&image)));
+        self.sequencer.image_ready(image);
+        Ok(())
+    }
+
+    /// Runs until nothing is left to do.
+    fn settle(&mut self) -> Checked {
+        for _ in 0..ROUNDS_MAX {
+            let mut busy = false;
+            for client in 0..CLIENTS {
+                busy |= self.arrive(client, 0)?;
+            }
+            for at in 0..self.sides.len() {
+                busy |= self.propose(at);
+            }
+            busy |= self.commit()?;
+            for at in 0..self.sides.len() {
+                while self.mail(at)? {
+                    busy = true;
+                }
+            }
+            for client in 0..CLIENTS {
+                busy |= self.take(client, 0)?;
+            }
+            if !busy {
+                return self.nobody_is_forgotten();
+            }
+        }
+        Err(Violation::of("progress", format!("still busy after {ROUNDS_MAX} rounds")))
+    }
+
+    fn nobody_is_forgotten(&self) -> Checked {
+        for (at, client) in self.clients.iter().enumerate() {
+            let Some(conn) = client.conn else { continue };
+            let shard = &self.sides[self.side_of(at)].shard;
+            require(client.wire.is_empty(), "progress", || format!("connection {at} is never read again"))?;
+            let unsent = shard.unsent(conn).len();
+            require(unsent == 0, "progress", || format!("{unsent} bytes for connection {at} are never announced"))?;
+        }
+        Ok(())
+    }
+
+    fn views_are_equal(&self) -> Checked {
+        let machine = self.sequencer.machine();
+        for side in &self.sides {
+            let view = side.shard.view();
+            require(view.zxid() == machine.view().zxid(), "views", || "a shard is at another zxid".to_owned())?;
+            require(view.digest() == machine.view().digest(), "views", || "a shard sees another tree".to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// The server stops, and every session runs out.
+    fn stop(&mut self) -> Checked {
+        for at in 0..self.sides.len() {
+            let side = &mut self.sides[at];
+            side.shard.drain(self.now, &mut side.out);
+            self.carry_out(at)?;
+        }
+        self.settle()?;
+        let open: usize = self.sides.iter().map(|side| side.shard.connections()).sum();
+        require(open == 0, "stop", || format!("{open} connections stay"))?;
+        for _ in 0..3 {
+            self.pass(60_000)?;
+            self.settle()?;
+        }
+        let left = self.sequencer.machine().sessions().len();
+        let ephemerals = self.sequencer.machine().view().ephemerals_count();
+        require(left == 0 && ephemerals == 0, "stop", || format!("{left} sessions and {ephemerals} ephemerals stay"))?;
+        self.views_are_equal()
+    }
+}
+
+impl Side {
+    fn new(id: usize, setup: Setup, view: View) -> Side {
+        let config = ShardConfig {
+            shard: ShardId(u16::try_from(id).expect("one or two")),
+            server: SERVER,
+            incarnation: INCARNATION,
+            session_timeout_min_ms: 4_000,
+            session_timeout_max_ms: 40_000,
+            sessionless_timeout_ms: 2_000,
+            whitelist: FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Dump).collect(),
+            super_digest: None,
+            skip_acl: setup.skip_acl,
+            limits: limits(setup),
+        };
+        let shard = Shard::new(config, view, 0, Millis(0));
+        Side { shard, out: Outputs::default(), mail: VecDeque::new(), syncs: Vec::new() }
+    }
+}

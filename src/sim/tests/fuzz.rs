@@ -1,0 +1,44 @@
+//! The fuzz targets for a moment, over fixed inputs and the corpus, and the canaries: bugs that a short run must find.
+//!
+//! The short run of `tests/run` does the same for longer, from another seed each time.
+
+use corral_sim::fuzz::memory::Counting;
+use corral_sim::fuzz::runner::{campaign, is_counted, parse_corpus};
+use corral_sim::fuzz::{CANARIES, TARGETS};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/corpus.txt");
+
+#[test]
+fn memory_is_counted() {
+    assert!(is_counted());
+}
+
+#[test]
+fn targets_hold() {
+    let text = std::fs::read_to_string(CORPUS).expect("the corpus");
+    let corpus = parse_corpus(&text).expect("a corpus");
+    for name in corpus.keys() {
+        assert!(TARGETS.iter().any(|target| target.name == name), "the corpus names {name}, which is no target");
+    }
+    for target in TARGETS {
+        let known = corpus.get(target.name).map_or(&[][..], Vec::as_slice);
+        let inputs = known.len() as u64 + target.inputs_quick / 100;
+        let done = campaign(&target, known, inputs, 1);
+        let done = done.unwrap_or_else(|failure| panic!("{}: {failure:?}", target.name));
+        assert!(done.tally.accepted > 0 && done.tally.refused > 0, "{}: {done:?}", target.name);
+    }
+}
+
+#[test]
+fn canaries_are_found_and_shrunk() {
+    for (canary, reason) in CANARIES.iter().zip(["a panic", "memory: ", "progress: "]) {
+        let done = campaign(canary, &[], canary.inputs_quick, 1);
+        let failure = done.expect_err(canary.name);
+        assert!(failure.reason.starts_with(reason), "{}: {failure:?}", canary.name);
+        let short = if canary.name == "lost answer" { 2000 } else { 40 };
+        assert!(failure.input.len() < short, "{}: {failure:?}", canary.name);
+    }
+}
