@@ -26,7 +26,9 @@ pub(super) struct Judge {
     /// Xids that mean two things were used.
     ambiguous: bool,
     owed: VecDeque<(i32, Option<OpCode>)>,
+    /// Auth and SASL packets are answered at once, ahead of requests that wait.
     auths: u64,
+    sasls: VecDeque<i32>,
     zxid: i64,
 }
 
@@ -59,7 +61,14 @@ impl Judge {
                 match op {
                     Some(OpCode::Auth) => self.auths += 1,
                     Some(OpCode::Ping) => self.owed.push_back((XID_PING, op)),
-                    _ => self.owed.push_back((header.xid, op)),
+                    Some(OpCode::Sasl) => {
+                        self.ambiguous |= self.owed.iter().any(|(xid, _)| *xid == header.xid);
+                        self.sasls.push_back(header.xid);
+                    }
+                    _ => {
+                        self.ambiguous |= self.sasls.contains(&header.xid);
+                        self.owed.push_back((header.xid, op));
+                    }
                 }
             } else {
                 self.lost = true;
@@ -134,7 +143,12 @@ impl Judge {
             self.auths -= 1;
             return Ok(());
         }
-        let Some((xid, op)) = self.owed.pop_front() else {
+        let first_sasl = self.sasls.front().copied().filter(|xid| *xid == header.xid);
+        let owed = first_sasl.map(|xid| (xid, Some(OpCode::Sasl))).or_else(|| self.owed.pop_front());
+        if first_sasl.is_some() {
+            self.sasls.pop_front();
+        }
+        let Some((xid, op)) = owed else {
             return Err(Violation::of("order", format!("{header:?} answers nothing")));
         };
         require(header.xid == xid, "order", || format!("{header:?} comes where {xid} ({op:?}) is due"))?;
@@ -153,7 +167,7 @@ impl Judge {
         if self.lost || self.ambiguous {
             return Ok(());
         }
-        require(self.owed.is_empty() && self.auths == 0, "progress", || {
+        require(self.owed.is_empty() && self.auths == 0 && self.sasls.is_empty(), "progress", || {
             format!("{} requests and {} auth packets are never answered: {:?}", self.owed.len(), self.auths, self.owed)
         })?;
         require(!self.greeted || self.connected, "progress", || "a connect request is never answered".to_owned())

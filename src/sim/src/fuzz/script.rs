@@ -22,6 +22,7 @@ pub(super) struct Setup {
     pub(super) decoded: bool,
     pub(super) skip_acl: bool,
     pub(super) extended_types: bool,
+    pub(super) keeper_extensions: bool,
 }
 
 /// One step; `usize` is the connection.
@@ -69,6 +70,7 @@ impl<'a> Script<'a> {
             decoded: set(2),
             skip_acl: set(3) && set(4),
             extended_types: !set(5),
+            keeper_extensions: set(6),
         };
         (setup, script)
     }

@@ -37,6 +37,8 @@ pub(super) const MEMORY_FIXED: usize = 1 << 20;
 
 const FRAME_BYTES_MAX: usize = 2048;
 const REPLY_BYTES_HARD: usize = 64 << 10;
+/// What the reply to one read of a script's small tree may have, if it is no multiRead: those hold to the hard limit.
+const READ_BYTES_MAX: usize = 3 << 10;
 const SERVER: u8 = 1;
 const INCARNATION: u64 = 7;
 /// Rounds in which a server must have done what there is to do.
@@ -134,7 +136,11 @@ fn limits(setup: Setup) -> ShardLimits {
         parked_bytes_max: 200,
         reply_bytes_soft: 300,
         reply_bytes_hard: 6_000,
+        parked_per_conn_max: 3,
         in_flight_bytes_max: 1_500,
+        in_flight_max: 5,
+        large_request_bytes: 400,
+        large_requests_bytes_max: 900,
         watches_per_conn_max: 6,
         identities_per_conn_max: 3,
         sessions_max: 3,
@@ -321,6 +327,9 @@ impl World {
     fn carry_out(&mut self, at: usize) -> Checked {
         loop {
             let side = &mut self.sides[at];
+            while side.shard.is_walking() {
+                side.shard.walk_on(self.now, &mut side.out);
+            }
             let out = std::mem::take(&mut side.out);
             if out.is_empty() {
                 break;
@@ -358,10 +367,11 @@ impl World {
 
     fn output_is_bounded(&self, at: usize) -> Checked {
         let side = &self.sides[at];
-        let hard = limits(self.setup).reply_bytes_hard;
+        let limits = limits(self.setup);
+        let most = 2 * limits.reply_bytes_hard + limits.parked_per_conn_max * READ_BYTES_MAX;
         for conn in self.clients.iter().filter_map(|client| client.conn) {
             let unsent = side.shard.unsent(conn).len();
-            require(unsent <= hard, "output", || format!("{unsent} bytes wait for one client"))?;
+            require(unsent <= most, "output", || format!("{unsent} bytes wait for one client, {most} may"))?;
         }
         Ok(())
     }
@@ -544,6 +554,7 @@ impl Side {
             whitelist: FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Dump).collect(),
             super_digest: None,
             skip_acl: setup.skip_acl,
+            keeper_extensions: setup.keeper_extensions,
             limits: limits(setup),
         };
         let shard = Shard::new(config, view, 0, Millis(0));
