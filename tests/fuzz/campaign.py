@@ -3,7 +3,7 @@
 
     tests/fuzz/campaign.py [--inputs N] [--target NAME]... [--jobs N] [--work FOLDER] [--keep]
 
-`--inputs` (default 100000000) are shared out among the targets: the slowest, the whole server in memory, gets a fiftieth. Ends
+`--inputs` (default 100000000) are shared out among the targets: the slowest, the whole server in memory, gets a hundredth. Ends
 with a table of what was run and code 1 if anything was found; the input then lies in FOLDER (default tests/fuzz/target/work),
 and `corral-sim fuzz --target NAME --replay HEX` runs it again. `--keep` writes the smallest inputs with the same coverage to
 corpus.txt, which the short runs of the tests begin with. Needs cargo (stable will do), a C++ compiler, no other tool.
@@ -30,7 +30,7 @@ COVERAGE = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ]
 # Shares of the inputs, in per cent.
-SHARES = {"frame": 8, "request": 30, "reply": 20, "path": 15, "acl": 15, "batch": 10, "shard": 2}
+SHARES = {"frame": 10, "request": 33, "reply": 24, "path": 18, "acl": 8, "batch": 6, "shard": 1}
 INPUT_BYTES_MAX = 1024
 # Inputs longer than this stay out of the corpus that is kept, and of the longest targets the shortest so many stay.
 KEPT_BYTES_MAX, KEPT_MAX = 400, 400

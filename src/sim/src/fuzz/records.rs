@@ -262,7 +262,13 @@ fn credentials(stream: &mut Stream, out: &mut Vec<u8>) {
 
 /// A path of a small tree, at times one that is none.
 pub(super) fn some_path(stream: &mut Stream) -> Vec<u8> {
-    const ODD: [&str; 16] = [
+    const QUOTA: [&str; 4] = [
+        "/zookeeper/quota/a",
+        "/zookeeper/quota/a/zookeeper_limits",
+        "/zookeeper/quota/a/zookeeper_stats",
+        "/zookeeper/quota/a/b/zookeeper_limits",
+    ];
+    const ODD: [&str; 14] = [
         "",
         "/",
         "//",
@@ -276,12 +282,13 @@ pub(super) fn some_path(stream: &mut Stream) -> Vec<u8> {
         "/\u{10000}",
         "/\u{e4}/\u{20ac}",
         "/zookeeper",
-        "/zookeeper/quota/a",
-        "/zookeeper/quota/a/zookeeper_limits",
         "/zookeeper/config",
     ];
     if stream.per_mille(40) {
         return stream.pick(&ODD).into();
+    }
+    if stream.per_mille(50) {
+        return stream.pick(&QUOTA).into();
     }
     let mut path = Vec::new();
     for _ in 0..stream.pick(&[1, 1, 1, 1, 2, 2, 2, 3]) {
@@ -295,6 +302,10 @@ pub(super) fn some_path(stream: &mut Stream) -> Vec<u8> {
 }
 
 fn some_data(stream: &mut Stream) -> Vec<u8> {
+    if stream.per_mille(100) {
+        let limits = ["count=1,bytes=5", "count=-1,bytes=-1=;byteHardLimit=3", "countHardLimit=2", "count=x", "=,;"];
+        return stream.pick(&limits).into();
+    }
     let length = stream.pick(&[0, 1, 5, 5, 100, 700]);
     vec![b'd'; length]
 }

@@ -23,6 +23,8 @@ pub(super) struct Setup {
     pub(super) skip_acl: bool,
     pub(super) extended_types: bool,
     pub(super) keeper_extensions: bool,
+    /// What is off by default: enforced quotas, more kinds of ACLs, reconfig.
+    pub(super) all_features: bool,
 }
 
 /// One step; `usize` is the connection.
@@ -71,6 +73,7 @@ impl<'a> Script<'a> {
             skip_acl: set(3) && set(4),
             extended_types: !set(5),
             keeper_extensions: set(6),
+            all_features: set(7),
         };
         (setup, script)
     }

@@ -14,6 +14,7 @@ use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::image::{Image, initial_image, merge_in_memory};
 use corral_core::limits::ShardLimits;
+use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
@@ -159,15 +160,19 @@ impl World {
             interval_min_ms: 0,
             interval_max_ms: u64::MAX,
         };
-        let skip_acl = if setup.skip_acl { features::SKIP_ACL } else { 0 };
-        let extended = if setup.extended_types { features::EXTENDED_TYPES } else { 0 };
+        let on = |on: bool, bits: u32| if on { bits } else { 0 };
+        let features = on(setup.skip_acl, features::SKIP_ACL)
+            | on(setup.extended_types, features::EXTENDED_TYPES)
+            | on(setup.all_features, features::ENFORCE_QUOTA | features::SASL_ACLS | features::X509_ACLS)
+            | on(setup.all_features && setup.tight, features::RECONFIG);
         let config = SequencerConfig {
             server: SERVER,
             incarnation: INCARNATION,
             tick_ms: 1000,
-            features: skip_acl | extended,
+            features,
             batch_bytes_max: 4096,
             snapshot,
+            reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 600, never_used_max_ms: 5000 },
         };
         let machine = StateMachine::new(View::new(Arc::clone(&image)), SessionTable::new());
         let mut sequencer = Sequencer::new(config, machine, 0, 0);
@@ -393,9 +398,8 @@ impl World {
 
     /// Everything that was proposed is committed. True if there was anything.
     fn commit(&mut self) -> Result<bool, Violation> {
-        let wall = WallMillis(1_700_000_000_000 + self.now.0.cast_signed());
         let mut some = false;
-        while let Some(batch) = self.sequencer.next_batch(wall) {
+        while let Some(batch) = self.sequencer.next_batch(self.wall()) {
             some = true;
             let payload = batch.encode().map_err(|error| Violation::of("log", error.to_string()))?;
             if !self.setup.decoded {
@@ -413,6 +417,10 @@ impl World {
             }
         }
         Ok(some)
+    }
+
+    fn wall(&self) -> WallMillis {
+        WallMillis(1_700_000_000_000 + self.now.0.cast_signed())
     }
 
     fn tell(&mut self, mail: impl Fn() -> Mail) {
@@ -444,7 +452,7 @@ impl World {
             self.sequencer.heard(side.shard.config().shard, upto, &heard);
             self.carry_out(at)?;
         }
-        self.sequencer.tick(self.now);
+        self.sequencer.tick(self.now, self.wall());
         Ok(())
     }
 
