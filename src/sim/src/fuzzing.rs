@@ -8,12 +8,15 @@ use corral_sim::fuzz::{TARGETS, Target};
 use crate::say;
 
 /// How to call it.
-pub(crate) const USAGE: &str = "       corral-sim fuzz --target NAME|all [--inputs N] [--seed S] [--corpus FILE]
+pub(crate) const USAGE: &str =
+    "       corral-sim fuzz --target NAME|all [--inputs N | --times N] [--seed S] [--corpus FILE]
        corral-sim fuzz --target NAME --replay HEX";
 
 struct Options<'a> {
     target: &'a str,
     inputs: Option<u64>,
+    /// So many times the inputs of a short run.
+    times: u64,
     seed: u64,
     corpus: Corpus,
     replay: Option<Vec<u8>>,
@@ -36,11 +39,12 @@ pub(crate) fn run(words: &[&str]) -> Option<bool> {
 }
 
 fn parse<'a>(words: &[&'a str]) -> Option<Options<'a>> {
-    let mut options = Options { target: "all", inputs: None, seed: 0, corpus: Corpus::new(), replay: None };
+    let mut options = Options { target: "all", inputs: None, times: 1, seed: 0, corpus: Corpus::new(), replay: None };
     for pair in words.chunks(2) {
         match *pair {
             ["--target", name] => options.target = name,
             ["--inputs", count] => options.inputs = Some(count.parse().ok()?),
+            ["--times", count] => options.times = count.parse().ok()?,
             ["--seed", seed] => options.seed = seed.parse().ok()?,
             ["--replay", hex] => options.replay = Some(from_hex(hex)?),
             ["--corpus", file] => match std::fs::read_to_string(file).map_err(|error| error.to_string()) {
@@ -59,7 +63,7 @@ fn parse<'a>(words: &[&'a str]) -> Option<Options<'a>> {
 fn run_target(target: &Target, options: &Options<'_>) -> bool {
     let started = Instant::now();
     let corpus = options.corpus.get(target.name).map_or(&[][..], Vec::as_slice);
-    let inputs = options.inputs.unwrap_or(target.inputs_quick);
+    let inputs = options.inputs.unwrap_or(target.inputs_quick * options.times);
     match campaign(target, corpus, inputs, options.seed) {
         Ok(done) => {
             let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);

@@ -15,6 +15,7 @@ use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::image::{Image, initial_image, merge_in_memory};
 use corral_core::limits::ShardLimits;
 use corral_core::reaper::ReapPolicy;
+use corral_core::report::Report;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
@@ -340,10 +341,17 @@ impl World {
                 break;
             }
             side.syncs.extend(out.syncs);
-            for (conn, word) in out.words {
-                let report = side.shard.report(word);
-                let text = format!("{} connections\n", report.connections);
-                side.shard.answer_word(self.now, conn, &text, &mut side.out);
+            for question in out.words {
+                let mut report = Report::default();
+                let (mut from, mut pieces) = (Some(0), 0);
+                while let Some(place) = from {
+                    pieces += 1;
+                    let piece = side.shard.report(question.word, place);
+                    from = piece.next;
+                    report.take(question.word, piece);
+                }
+                let text = format!("{pieces} pieces\n").into_bytes();
+                side.shard.answer_word(self.now, question.conn, text, &mut side.out);
             }
             for conn in out.dirty {
                 self.client_of(at, conn, "has something to send")?.dirty = true;
