@@ -71,6 +71,8 @@ class Cluster(list):
 
     def __init__(self, configuration_entries=(), java_system_properties=(), jaas_config=None, **_):
         if jaas_config:
+            # The test's tearDown, which takes this back, does not run after a skip in its setUp.
+            os.environ.pop("ZOOKEEPER_JAAS_AUTH", None)
             pytest.skip("needs SASL")
         make = corral if os.environ["KAZOO_SUITE_SERVER"] == "corral" else zookeeper
         super().__init__([ManagedServer(make(configuration_entries, java_system_properties))])

@@ -61,9 +61,10 @@ def outcomes_on(kind, options):
     return found
 
 
-def judge(outcome, fails_on_zookeeper):
+def judge(outcome, fails_on_zookeeper, passes_on_zookeeper):
     """Raises unless the test passed."""
     if outcome["outcome"] == "skipped":
+        assert not passes_on_zookeeper, f"passes on ZooKeeper, and is skipped here: {outcome['detail']}"
         raise suite.Skip(outcome["detail"])
     if outcome["outcome"] == "failed":
         if fails_on_zookeeper:
@@ -84,12 +85,12 @@ def reason(name, on_zookeeper):
 
 def run(options, tally):
     on_zookeeper = outcomes_on("zookeeper", options) if options.compare else None
-    for name, outcome in outcomes_on(options.server, options).items():
-        tally.run(f"kazoo_suite.{name}", judge, outcome, reason(name, on_zookeeper))
-    if on_zookeeper is None:
-        return None
-    passed = sum(outcome["outcome"] == "passed" for outcome in on_zookeeper.values())
-    return f"{passed} passed on ZooKeeper"
+    passed = {name for name, outcome in (on_zookeeper or {}).items() if outcome["outcome"] == "passed"}
+    found = outcomes_on(options.server, options)
+    for name, outcome in found.items():
+        tally.run(f"kazoo_suite.{name}", judge, outcome, reason(name, on_zookeeper), name in passed)
+    assert passed <= found.keys(), f"did not run: {sorted(passed - found.keys())}"
+    return None if on_zookeeper is None else f"{len(passed)} passed on ZooKeeper"
 
 
 def main():
