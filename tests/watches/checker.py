@@ -2,7 +2,8 @@
 
 Takes a run as a list of entries, made by `player`, and never talks to a server, so that a run can be recorded, spoilt and judged
 again. Entries: `("open", connection, session id)` a connection begins; `("round", {connection: messages}, extra)` what the
-connections received in a round at whose end nothing was on its way, and transactions that are known without their replies.
+connections received in a round at whose end nothing was on its way, and transactions that are known without their replies;
+`("plant", [(path, state)])` nodes that are there before; `("gone", connection)` one that is not looked at any more.
 A message is `(EVENT, zxid, kind, state, path)` or `(REPLY, request, zxid, error, body)`; a request is a tuple that begins with
 its name.
 """
@@ -58,6 +59,8 @@ class Checker:
         elif entry[0] == "open":
             _, name, session = entry
             self.watchers[name] = Watcher(name, session)
+        elif entry[0] == "gone":
+            del self.watchers[entry[1]]
         else:
             self.round(*entry[1:])
 

@@ -8,6 +8,10 @@ import selectors
 from collections import Counter
 
 from support import jute
+from support.client import exists_or_none
+from support.wait import wait_until
+from watches.checker import REPLY
+from watches.model import USERS, parent_of
 from watches.session import Session, await_all, turn
 
 ROOT = "/w"
@@ -18,6 +22,7 @@ KINDS = {
     "multi": 7,
 }  # fmt: skip
 EPHEMERALS_SHARE = 0.2
+EXPIRING_TIMEOUT_MS = 1000
 
 
 def paths():
@@ -87,12 +92,19 @@ class Player:
         self.random = random.Random(f"{seed}-player")
         self.workload = Workload(seed, owns_many)
         self.selector = selectors.DefaultSelector()
-        self.control = server.client(timeout_ms=30_000)
+        self.control = self.controller()
         self.plant(connections)
         self.sessions, self.going = {}, []
         self.counts = Counter()
         for name in range(connections):
             self.begin(name)
+
+    def controller(self):
+        """A client outside of the model, which may read nearly all."""
+        client = self.server.client(timeout_ms=60_000)
+        for credentials in USERS.values():
+            client.auth("digest", credentials)
+        return client
 
     def plant(self, connections):
         """The nodes that are there before: the root of the tree and a journal for each connection."""
@@ -163,7 +175,6 @@ class Player:
         return self.workload.owns_many or not getattr(session, "owns", False)
 
     def finish_round(self, extra=()):
-        everybody = list(self.sessions.values())
         leaver = self.random.choice(list(self.sessions)) if self.random.random() < 0.05 else None
         self.going = [name for name in self.sessions if name != leaver and self.random.random() < 0.2]
         for name in self.going:
@@ -172,6 +183,14 @@ class Player:
                 self.sessions[name].ask(self.workload.read(1.0))
         for name, session in self.sessions.items():
             session.ask(("close",) if name == leaver else ("ping",))
+        self.settle(extra, leaver)
+        if leaver is not None:
+            self.forget(leaver)
+            self.begin(leaver)
+
+    def settle(self, extra=(), leaver=None):
+        """Waits until everything is answered; the round ends."""
+        everybody = list(self.sessions.values())
         await_all(self.selector, everybody)
         # One shard may be behind another. What was answered to anybody in this round is seen by everybody in the next.
         for name, session in self.sessions.items():
@@ -179,9 +198,35 @@ class Player:
                 session.ask(("sync",))
         await_all(self.selector, everybody)
         self.entries.append(("round", {name: session.hand_over() for name, session in self.sessions.items()}, list(extra)))
-        if leaver is not None:
-            self.forget(leaver)
-            self.begin(leaver)
+
+    def expire(self):
+        """A session is left alone until it expires; nobody else writes meanwhile, so its nodes' parent tells the zxid."""
+        ghost, session = "ghost", Session(self.server.address, (), EXPIRING_TIMEOUT_MS)
+        self.sessions[ghost] = session
+        self.opened(ghost)
+        for _ in range(8 if self.workload.owns_many else 1):
+            path = self.workload.child()
+            # Its end must be visible to the one who waits for it.
+            session.ask(("acl", parent_of(path), "open"))
+            session.ask(("create", path, b"", jute.EPHEMERAL, self.random.choice(("open", "one", "both"))))
+        self.settle()
+        replies = [message for message in self.entries[-1][1][ghost] if message[0] == REPLY]
+        created = [request[1] for _, request, _, error, _ in replies if request[0] == "create" and error == jute.OK]
+        self.forget(ghost)
+        del self.sessions[ghost]
+        extra = []
+        if created:
+            wait_until(lambda: not any(self.owns(session, path) for path in created), "the session expires", 30)
+            stat = self.control.exists(parent_of(created[0]))
+            extra = [(stat.pzxid, ghost, ("close",), [None])]
+            self.counts["expired"] += 1
+        self.settle(extra)
+        self.entries.append(("gone", ghost))
+
+    def owns(self, session, path):
+        self.control.sync()
+        stat = exists_or_none(self.control, path)
+        return stat is not None and stat.ephemeral_owner == session.client.session_id
 
     def kill(self):
         """Everybody writes with a journal, one write at a time; the server is killed; who had a write under way finds out."""
@@ -206,7 +251,7 @@ class Player:
         self.going = []
         self.server.start()
         self.counts["restarts"] += 1
-        self.control = self.server.client(timeout_ms=30_000)
+        self.control = self.controller()
         extra = [found for name, request in under_way.items() if (found := self.resolve(name, request))]
         self.entries.append(("round", messages, extra))
         for name, session in self.sessions.items():

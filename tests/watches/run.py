@@ -2,7 +2,7 @@
 """Model-based watch test: `watches/run.py [--quick] [--events N] [--shards N] [--seed S] [--server zookeeper]`.
 
 Sessions with watches of all kinds on overlapping paths change a small tree at random, lose their connections, set their watches
-again; corral is also killed and started again on the same data. A model written from the protocol foresees the exact sequence of
+again, end and expire; corral is also killed and started again on the same data. A model written from the protocol foresees the exact sequence of
 events, with zxids, for each connection: none may be lost, doubled, out of order, behind the data or seen without permission.
 A real ZooKeeper passes too; it is not killed.
 """
@@ -24,6 +24,8 @@ CONNECTIONS = 8
 ROUND_REQUESTS = (30, 700)
 # A kill after so many events.
 KILL_EVENTS, KILL_EVENTS_QUICK = 60_000, 50_000
+# Of the rounds, that end with waiting for a session to expire.
+EXPIRY_SHARE = 0.02
 RECORDED_ROUNDS = 12
 
 
@@ -37,6 +39,8 @@ def play(context, options):
     next_kill, began = kill_events, time.monotonic()
     while checker.counts["events"] < events:
         player.round(pick.randint(*ROUND_REQUESTS))
+        if pick.random() < EXPIRY_SHARE:
+            player.expire()
         if can_kill and checker.counts["events"] > next_kill:
             player.kill()
             next_kill += kill_events
@@ -53,6 +57,7 @@ def record(context, options):
     player = Player(context.server, CONNECTIONS, f"{options.seed}-recorded", context.is_corral)
     for _ in range(RECORDED_ROUNDS):
         player.round(ROUND_REQUESTS[1])
+    player.expire()
     player.end()
     return player.entries
 
