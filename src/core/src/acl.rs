@@ -48,13 +48,15 @@ pub struct Schemes {
 /// Turns what a client sent into what is stored: duplicates dropped, `auth` expanded, every id checked.
 ///
 /// # Errors
-/// `InvalidAcl`, as `PrepRequestProcessor.fixupACL` decides.
+/// `InvalidAcl`, as `PrepRequestProcessor.fixupACL` decides; `MarshallingError` where that breaks off at a null id.
 pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes) -> Result<Acl, ErrorCode> {
     let sent = match spec {
         AclSpec::Open => return Ok(Acl::Open),
         AclSpec::Missing | AclSpec::Malformed => return Err(ErrorCode::InvalidAcl),
-        AclSpec::List(list) if list.len() > ENTRIES_MAX => return Err(ErrorCode::InvalidAcl),
-        AclSpec::List(list) => list,
+        AclSpec::List(list) | AclSpec::BrokenOff(list) if list.len() > ENTRIES_MAX => {
+            return Err(ErrorCode::InvalidAcl);
+        }
+        AclSpec::List(list) | AclSpec::BrokenOff(list) => list,
     };
     let mut fixed: Vec<AclEntry> = Vec::with_capacity(sent.len());
     let mut seen = BTreeSet::new();
@@ -71,6 +73,9 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes) -> Resu
             "x509" if schemes.x509 && is_distinguished_name(&entry.id) => fixed.push(entry.clone()),
             _ => return Err(ErrorCode::InvalidAcl),
         }
+    }
+    if matches!(spec, AclSpec::BrokenOff(_)) {
+        return Err(ErrorCode::MarshallingError);
     }
     if fixed.is_empty() || fixed.len() > ENTRIES_MAX {
         return Err(ErrorCode::InvalidAcl);
@@ -211,6 +216,9 @@ mod tests {
         check(vec![entry(5, "auth", "")], Some(vec![entry(5, "digest", "a:h1"), entry(5, "digest", "b:h2")]));
         check(vec![entry(5, "super", "")], None);
         assert_eq!(fix_up(&AclSpec::List(vec![entry(5, "auth", "")]), &me[..1], NO_MORE), Err(ErrorCode::InvalidAcl));
+        for (before, code) in [(world, ErrorCode::MarshallingError), (entry(1, "ip", "x"), ErrorCode::InvalidAcl)] {
+            assert_eq!(fix_up(&AclSpec::BrokenOff(vec![before]), &me, NO_MORE), Err(code));
+        }
     }
 
     #[test]

@@ -38,8 +38,10 @@ pub enum AclSpec {
     /// Null or empty: refused by evaluation, in its place among the checks.
     Missing,
     List(Vec<AclEntry>),
-    /// Holds a null scheme or id: refused by evaluation.
+    /// Holds a null scheme: refused by evaluation.
     Malformed,
+    /// The entries before one with a null id, at which the check of the list breaks off.
+    BrokenOff(Vec<AclEntry>),
 }
 
 /// Which create operation asked: it decides the kind of node and the shape of the reply.
@@ -107,6 +109,8 @@ pub enum CommandKind {
         path: Text,
         mzxid: u64,
     },
+    /// A multi whose records make no sense. It takes its zxid all the same, as in ZooKeeper.
+    Undecodable,
 }
 
 /// One command. `identities` indexes the table of the batch it travels in.

@@ -123,10 +123,18 @@ impl StateMachine {
             }
             CommandKind::Multi(ops) => {
                 let caller = self.caller(origin, session, identities, context, zxid);
-                let (changes, results) = caller.evaluate_all(&self.view, ops);
-                applied.changes = changes;
-                applied.outcome = Outcome::Multi(results);
+                match caller.evaluate_all(&self.view, ops) {
+                    Ok((changes, results)) => {
+                        applied.changes = changes;
+                        applied.outcome = Outcome::Multi(results);
+                    }
+                    Err(code) => applied.outcome = Outcome::Op(OpResult::Error(code)),
+                }
                 self.note_refusal(caller.beyond_quota.into_inner());
+            }
+            CommandKind::Undecodable => {
+                let caller = self.caller(origin, session, identities, context, zxid);
+                applied.outcome = Outcome::Op(OpResult::Error(caller.undecodable()));
             }
             CommandKind::Reconfig => {
                 let caller = self.caller(origin, session, identities, context, zxid);

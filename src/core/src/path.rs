@@ -3,6 +3,9 @@
 /// The root.
 pub const ROOT: &str = "/";
 
+/// Stands for a null path where ZooKeeper comes as far as to look at it. Never valid, so nobody else's.
+pub const NULL: &str = "\0null";
+
 /// Paths that can never be deleted.
 pub const UNDELETABLE: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 

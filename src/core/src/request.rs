@@ -1,6 +1,7 @@
 //! From a request's bytes to the command that is proposed. The only place where a client's bytes are copied.
 
 use crate::command::{AclSpec, CommandKind, CreateOp, WriteOp};
+use crate::path;
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
 use alloc::vec::Vec;
@@ -14,7 +15,7 @@ use corral_wire::{DecodeError, OpCode, Reader, Vector};
 /// Why a request never becomes a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The record cannot be decoded, or its path is null: MARSHALLINGERROR.
+    /// The record cannot be decoded: MARSHALLINGERROR.
     Undecodable,
     /// Known to the protocol, not served here: UNIMPLEMENTED, and the connection ends.
     NotServed,
@@ -40,7 +41,7 @@ pub(crate) fn command(op: OpCode, reader: &mut Reader<'_>) -> Result<CommandKind
         OpCode::SetData => set_data(SetDataRequest::decode(reader)?)?,
         OpCode::SetAcl => {
             let request = SetAclRequest::decode(reader)?;
-            WriteOp::SetAcl { path: text(request.path)?, acl: acl_spec(request.acl), version: request.version }
+            WriteOp::SetAcl { path: text(request.path), acl: acl_spec(request.acl), version: request.version }
         }
         OpCode::CloseSession => return Ok(CommandKind::CloseSession),
         OpCode::Reconfig => {
@@ -53,18 +54,34 @@ pub(crate) fn command(op: OpCode, reader: &mut Reader<'_>) -> Result<CommandKind
 }
 
 fn multi(reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
-    let request = MultiRequest::decode(MultiKind::Write, reader)?;
+    let Ok(request) = MultiRequest::decode(MultiKind::Write, reader) else { return Ok(CommandKind::Undecodable) };
+    if request.iter().any(|op| path_of(&op).is_none()) {
+        return Ok(CommandKind::Undecodable);
+    }
     let mut ops = Vec::with_capacity(request.len());
     for op in request.iter() {
         ops.push(match op {
+            // This alone breaks ZooKeeper's decoder before the zxid is taken.
+            MultiOp::Create { request, .. } if request.acl.is_none() => return Err(Refused::Undecodable),
             MultiOp::Create { request, ttl, .. } => create(create_op(op.effective_op())?, &request, ttl)?,
             MultiOp::Delete(request) => delete(request)?,
             MultiOp::SetData(request) => set_data(request)?,
-            MultiOp::Check(request) => WriteOp::Check { path: text(request.path)?, version: request.version },
-            MultiOp::GetData(_) | MultiOp::GetChildren(_) => return Err(Refused::Undecodable),
+            MultiOp::Check(request) => WriteOp::Check { path: text(request.path), version: request.version },
+            MultiOp::GetData(_) | MultiOp::GetChildren(_) => return Ok(CommandKind::Undecodable),
         });
     }
     Ok(CommandKind::Multi(ops))
+}
+
+const fn path_of<'a>(op: &MultiOp<'a>) -> Option<&'a str> {
+    match op {
+        MultiOp::Create { request, .. } => request.path,
+        MultiOp::Delete(request) => request.path,
+        MultiOp::SetData(request) => request.path,
+        MultiOp::Check(request) => request.path,
+        MultiOp::GetData(request) => request.path,
+        MultiOp::GetChildren(request) => request.path,
+    }
 }
 
 fn create_op(op: OpCode) -> Result<CreateOp, Refused> {
@@ -80,7 +97,7 @@ fn create_op(op: OpCode) -> Result<CreateOp, Refused> {
 fn create(op: CreateOp, request: &CreateRequest<'_>, ttl: Option<i64>) -> Result<WriteOp, Refused> {
     Ok(WriteOp::Create {
         op,
-        path: text(request.path)?,
+        path: text(request.path),
         data: request.data.map(Data::from),
         acl: acl_spec(request.acl),
         flags: request.flags,
@@ -89,15 +106,15 @@ fn create(op: CreateOp, request: &CreateRequest<'_>, ttl: Option<i64>) -> Result
 }
 
 fn delete(request: DeleteRequest<'_>) -> Result<WriteOp, Refused> {
-    Ok(WriteOp::Delete { path: text(request.path)?, version: request.version })
+    Ok(WriteOp::Delete { path: text(request.path), version: request.version })
 }
 
 fn set_data(request: SetDataRequest<'_>) -> Result<WriteOp, Refused> {
-    Ok(WriteOp::SetData { path: text(request.path)?, data: request.data.map(Data::from), version: request.version })
+    Ok(WriteOp::SetData { path: text(request.path), data: request.data.map(Data::from), version: request.version })
 }
 
-fn text(path: Option<&str>) -> Result<Text, Refused> {
-    path.map(Text::from).ok_or(Refused::Undecodable)
+fn text(path: Option<&str>) -> Text {
+    Text::from(path.unwrap_or(path::NULL))
 }
 
 fn acl_spec(sent: Option<Vector<'_, Acl<'_>>>) -> AclSpec {
@@ -106,7 +123,8 @@ fn acl_spec(sent: Option<Vector<'_, Acl<'_>>>) -> AclSpec {
     for acl in sent.iter() {
         // The id of `auth` is not looked at; kazoo sends null there.
         let id = if acl.scheme == Some("auth") { Some(acl.id.unwrap_or_default()) } else { acl.id };
-        let (Some(scheme), Some(id)) = (acl.scheme, id) else { return AclSpec::Malformed };
+        let Some(scheme) = acl.scheme else { return AclSpec::Malformed };
+        let Some(id) = id else { return AclSpec::BrokenOff(list) };
         if sent.len() == 1 && acl.perms == perms::ALL && scheme == "world" && id == "anyone" {
             return AclSpec::Open;
         }
@@ -125,7 +143,8 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
         CommandKind::CreateSession { .. }
         | CommandKind::AttachSession { .. }
         | CommandKind::CloseSession
-        | CommandKind::Reconfig => FIXED,
+        | CommandKind::Reconfig
+        | CommandKind::Undecodable => FIXED,
     }
 }
 
@@ -142,7 +161,9 @@ fn op_weight(op: &WriteOp) -> usize {
 fn acl_weight(acl: &AclSpec) -> usize {
     const FIXED: usize = 32;
     match acl {
-        AclSpec::List(list) => list.iter().map(|entry| FIXED + entry.scheme.len() + entry.id.len()).sum(),
+        AclSpec::List(list) | AclSpec::BrokenOff(list) => {
+            list.iter().map(|entry| FIXED + entry.scheme.len() + entry.id.len()).sum()
+        }
         AclSpec::Open | AclSpec::Missing | AclSpec::Malformed => 0,
     }
 }

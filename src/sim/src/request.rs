@@ -143,7 +143,8 @@ pub(crate) enum Item {
 
 impl Request {
     pub(crate) fn is_write(&self) -> bool {
-        matches!(self, Request::Write(_) | Request::Multi(_) | Request::Close)
+        // A multi that makes no sense takes a zxid.
+        matches!(self, Request::Write(_) | Request::Multi(_) | Request::Close | Request::Truncated(OpCode::Multi))
     }
 
     /// Appends the whole frame.

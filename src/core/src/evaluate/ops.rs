@@ -40,24 +40,32 @@ pub(super) struct Caller<'a> {
 
 impl Caller<'_> {
     /// All or nothing, each operation against the state left by those before it (protocol chapter 13.2).
-    pub(super) fn evaluate_all(&self, view: &View, ops: Vec<WriteOp>) -> (Vec<Change>, Vec<OpResult>) {
+    ///
+    /// # Errors
+    /// MARSHALLINGERROR, when an operation breaks the check off: then there are no results at all.
+    pub(super) fn evaluate_all(
+        &self,
+        view: &View,
+        ops: Vec<WriteOp>,
+    ) -> Result<(Vec<Change>, Vec<OpResult>), ErrorCode> {
         let count = ops.len();
         let mut draft = Draft::chained(view);
         let mut results = Vec::with_capacity(count);
         for op in ops {
             match self.evaluate(&mut draft, op) {
                 Ok(result) => results.push(result),
+                Err(ErrorCode::MarshallingError) => return Err(ErrorCode::MarshallingError),
                 Err(code) => {
                     let failed_at = results.len();
                     results = vec![OpResult::Error(ErrorCode::RuntimeInconsistency); count];
                     for (at, result) in results.iter_mut().enumerate().take(failed_at + 1) {
                         *result = OpResult::Error(if at == failed_at { code } else { ErrorCode::Ok });
                     }
-                    return (Vec::new(), results);
+                    return Ok((Vec::new(), results));
                 }
             }
         }
-        (draft.into_changes(), results)
+        Ok((draft.into_changes(), results))
     }
 
     pub(super) fn evaluate(&self, draft: &mut Draft<'_>, op: WriteOp) -> Result<OpResult, ErrorCode> {
@@ -84,6 +92,11 @@ impl Caller<'_> {
             return ErrorCode::ReconfigDisabled;
         }
         self.check_session().err().unwrap_or(ErrorCode::Unimplemented)
+    }
+
+    /// What a multi that makes no sense is answered.
+    pub(super) fn undecodable(&self) -> ErrorCode {
+        self.check_session().err().unwrap_or(ErrorCode::MarshallingError)
     }
 
     /// The schemes that ACLs may name here.
@@ -127,9 +140,7 @@ impl Caller<'_> {
         flags: i32,
         owner: Owner,
     ) -> Result<OpResult, ErrorCode> {
-        if !path::has_parent(&path) {
-            return Err(ErrorCode::BadArguments);
-        }
+        has_parent(&path)?;
         let acl = acl::fix_up(acl, self.identities, self.schemes())?;
         let sequential = CreateMode::from_flag(flags).is_some_and(CreateMode::is_sequential);
         let mut at = draft.hashed(path);
@@ -173,7 +184,8 @@ impl Caller<'_> {
     }
 
     fn delete(&self, draft: &mut Draft<'_>, path: Text, version: i32) -> Result<OpResult, ErrorCode> {
-        if !path::has_parent(&path) || path::UNDELETABLE.contains(&&*path) {
+        has_parent(&path)?;
+        if path::UNDELETABLE.contains(&&*path) {
             return Err(ErrorCode::BadArguments);
         }
         let at = draft.hashed(path);
@@ -265,6 +277,15 @@ impl Caller<'_> {
     fn allow(&self, node: &NodeRef<'_>, wanted: i32) -> Result<(), ErrorCode> {
         let open = node.is_open_acl() || self.context.features & features::SKIP_ACL != 0;
         if open || grants(node.acl().iter(), wanted, self.identities) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+    }
+}
+
+/// The first check of create and delete; a null path breaks it off.
+fn has_parent(path: &str) -> Result<(), ErrorCode> {
+    match path {
+        path::NULL => Err(ErrorCode::MarshallingError),
+        path if path::has_parent(path) => Ok(()),
+        _ => Err(ErrorCode::BadArguments),
     }
 }
 

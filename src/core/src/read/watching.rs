@@ -2,6 +2,7 @@
 
 use super::{Failed, ReadContext, undecodable};
 use crate::ids::Zxid;
+use crate::path;
 use crate::reply;
 use crate::view::NodeRef;
 use crate::watch::{Kind, Mode};
@@ -16,9 +17,6 @@ use corral_wire::{ErrorCode, Reader};
 /// Where a persistent watch stands; one that is recursive stands in the data table alone.
 const PERSISTENT: &[(Kind, Mode)] = &[(Kind::Data, Mode::Persistent), (Kind::Child, Mode::Persistent)];
 const RECURSIVE: &[(Kind, Mode)] = &[(Kind::Data, Mode::PersistentRecursive)];
-
-/// What a null path stands under: ZooKeeper lets it be watched too, and no znode's event ever fires it.
-const NULL_PATH: &str = "\0";
 
 impl ReadContext<'_> {
     pub(super) fn set_watches(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
@@ -36,8 +34,8 @@ impl ReadContext<'_> {
         };
         let lists = [request.data_watches, request.exist_watches, request.child_watches];
         let done = self.catch_up_all(out, request.relative_zxid, lists).and_then(|()| {
-            let persistent = persistent.iter().map(|path| (path.unwrap_or(NULL_PATH), PERSISTENT));
-            let recursive = recursive.iter().map(|path| (path.unwrap_or(NULL_PATH), RECURSIVE));
+            let persistent = persistent.iter().map(|path| (path.unwrap_or(path::NULL), PERSISTENT));
+            let recursive = recursive.iter().map(|path| (path.unwrap_or(path::NULL), RECURSIVE));
             persistent.chain(recursive).try_for_each(|(path, places)| self.register(path, places))
         });
         self.finish(out, xid, done)
@@ -100,7 +98,8 @@ impl ReadContext<'_> {
     /// Any path may be watched; whether its events may be seen is decided when they happen.
     pub(super) fn add_watch(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = AddWatchRequest::decode(reader).map_err(undecodable)?;
-        let path = request.path.unwrap_or(NULL_PATH);
+        // ZooKeeper lets the null path be watched too; no znode's event ever fires that.
+        let path = request.path.unwrap_or(path::NULL);
         let places = match AddWatchMode::from_i32(request.mode).ok_or(ErrorCode::MarshallingError)? {
             AddWatchMode::Persistent => PERSISTENT,
             AddWatchMode::PersistentRecursive => RECURSIVE,
@@ -120,7 +119,7 @@ impl ReadContext<'_> {
 
     pub(super) fn check_watches(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = CheckWatchesRequest::decode(reader).map_err(undecodable)?;
-        let path = request.path.unwrap_or(NULL_PATH);
+        let path = request.path.unwrap_or(path::NULL);
         let mut places = places_of(request.watcher_type)?.iter();
         if !places.any(|(kind, mode)| self.watches.holds(*kind, self.conn, path, *mode)) {
             return Err(ErrorCode::NoWatcher);
@@ -136,7 +135,7 @@ impl ReadContext<'_> {
         reader: &mut Reader<'_>,
     ) -> Result<(), Failed> {
         let request = RemoveWatchesRequest::decode(reader).map_err(undecodable)?;
-        let path = request.path.unwrap_or(NULL_PATH);
+        let path = request.path.unwrap_or(path::NULL);
         let hash = self.view.hasher().hash(path);
         let mut removed = false;
         for (kind, mode) in places_of(request.watcher_type)? {

@@ -118,6 +118,7 @@ impl Checkers {
             Proposed::Connect { .. } => self.connect(link, &command.kind, zxid, begun, now)?,
             Proposed::Request(Request::Write(write)) => self.model.write(&caller, write),
             Proposed::Request(Request::Multi(writes)) => self.model.multi(&caller, writes),
+            Proposed::Request(Request::Truncated(_)) => self.model.undecodable(&caller),
             Proposed::Request(_) => {
                 self.lives.ends(session);
                 self.model.close_session(zxid, session)
@@ -222,7 +223,8 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
         (Proposed::Request(Request::Multi(writes)), CommandKind::Multi(ops)) => {
             writes.len() == ops.len() && writes.iter().zip(ops).all(|(write, op)| is_same_write(write, op))
         }
-        (Proposed::Request(Request::Close), CommandKind::CloseSession) => true,
+        (Proposed::Request(Request::Close), CommandKind::CloseSession)
+        | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable) => true,
         _ => false,
     }
 }
@@ -256,7 +258,7 @@ fn is_same_acl(sent: &[AclItem], logged: &AclSpec) -> bool {
     match logged {
         AclSpec::Open => sent == [AclItem::open()],
         AclSpec::Missing => sent.is_empty(),
-        AclSpec::Malformed => false,
+        AclSpec::Malformed | AclSpec::BrokenOff(_) => false,
         AclSpec::List(list) => {
             sent.len() == list.len()
                 && sent.iter().zip(list).all(|(a, b)| a.perms == b.perms && a.scheme == *b.scheme && a.id == *b.id)

@@ -7,6 +7,7 @@ use super::{Caller, Model, Node, Step, Verdict};
 use crate::request::{AclItem, Body, Item, Write};
 
 const RUNTIME_INCONSISTENCY: i32 = -2;
+const MARSHALLING_ERROR: i32 = -5;
 const UNIMPLEMENTED: i32 = -6;
 const BAD_ARGUMENTS: i32 = -8;
 const NO_NODE: i32 = -101;
@@ -39,6 +40,25 @@ impl Model {
             }
             Err(Refusal::Code(err)) => Verdict::Reply { err, body: Body::Nothing },
             Err(Refusal::Moved) => Verdict::Moved,
+        }
+    }
+
+    /// The session lives and is still the sender's.
+    fn session_check(&self, caller: &Caller<'_>) -> Result<(), Refusal> {
+        match self.sessions.get(&caller.session) {
+            None => Err(Refusal::Code(SESSION_EXPIRED)),
+            Some(session) if Some(session.owner) != caller.link => Err(Refusal::Moved),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// A multi whose records make no sense changes nothing but the zxid.
+    pub(crate) fn undecodable(&mut self, caller: &Caller<'_>) -> Verdict {
+        self.zxid = caller.zxid;
+        match self.session_check(caller) {
+            Err(Refusal::Moved) => Verdict::Moved,
+            Err(Refusal::Code(err)) => Verdict::Reply { err, body: Body::Nothing },
+            Ok(()) => Verdict::Reply { err: MARSHALLING_ERROR, body: Body::Nothing },
         }
     }
 
@@ -134,11 +154,7 @@ impl<'m> Draft<'m> {
                 _ => return Err(Refusal::Code(BAD_ARGUMENTS)),
             }
         }
-        match self.model.sessions.get(&caller.session) {
-            None => return Err(Refusal::Code(SESSION_EXPIRED)),
-            Some(session) if Some(session.owner) != caller.link => return Err(Refusal::Moved),
-            Some(_) => {}
-        }
+        self.model.session_check(caller)?;
         let done = match write {
             Write::Create { with_stat, path, data, acl, flags } => {
                 let made = self.create(caller, path, data.clone(), acl, *flags);
