@@ -240,6 +240,9 @@ sections! {
         /// The superuser's digest, `super:` and the base64 SHA-1 as ZooKeeper's DigestAuthenticationProvider prints it.
         /// Empty = none.
         super_digest: Secret = Secret::default(), NONE, "";
+        /// Whatever a connection asks for before it has proven a digest user, pings too, is answered
+        /// SESSIONCLOSEDREQUIRESASLAUTH (-124), and the connection is closed.
+        enforce_digest: bool = false, NONE, "";
         /// ACLs may name SASL users (scheme `sasl`). This version proves nobody to be one: such entries grant nothing
         /// yet, but are kept.
         sasl_acls: bool = false, NONE, "";

@@ -48,7 +48,8 @@ const fn tuning(to: &'static str, scale: u32) -> Rule {
 }
 
 const DURABILITY: &str = "every acknowledged write is on disk; that is not optional";
-const AUTHENTICATION: &str = "this version cannot demand authentication and must not pretend to";
+const AUTHENTICATION: &str =
+    "this version can demand a digest user alone (security.enforce_digest = true) and must not pretend to more";
 
 /// The rule of a key; `None` when ZooKeeper does not know the key either.
 pub(crate) fn rule(key: &str) -> Option<Rule> {

@@ -249,6 +249,7 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
             .filter(|digest| !digest.is_empty())
             .map(|text| Text::from(&**text)),
         skip_acl: security.skip_acl,
+        enforce_digest: security.enforce_digest,
         keeper_extensions: false,
         limits: ShardLimits {
             frame_bytes_max: limits.frame_bytes_max as usize,

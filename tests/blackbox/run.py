@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from blackbox import (  # noqa: E402
-    acls, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats, switched, watches, words,
+    acls, demanding, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats, switched, watches, words,
     writes,
 )  # fmt: skip
 from support import suite  # noqa: E402
@@ -25,7 +25,7 @@ from support import suite  # noqa: E402
 MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, persistent, ordering, sizes, words]
 
 # Each on a server of its own, with its own settings.
-OTHERWISE = [limits, quotas, mortals, switched]
+OTHERWISE = [limits, demanding, quotas, mortals, switched]
 
 
 def main():

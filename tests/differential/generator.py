@@ -142,8 +142,9 @@ class Generator(Draw):
         slot = self.pick(sorted(self.open))
         op = self.operation_for_burst()
         kind = self.pick(("cut", "cut", "cut", "tail", "xid", "poke"))
-        # A changed byte in these could turn one operation into another, or one mode into another.
-        fragile = op[0] in ("createTTL", "multi", "multiRead")
+        # A changed byte in these could turn one operation into another, one mode into another, or one server's zxid into a
+        # number that the other reads otherwise.
+        fragile = op[0] in ("createTTL", "multi", "multiRead", "setWatches", "setWatches2")
         if kind == "cut" or (kind == "poke" and fragile):
             op = ["cut", self.pick((1, 1, 2, 3, 4, 5, 8, 9, 12, 20, 100)), op]
         elif kind == "tail":

@@ -46,6 +46,8 @@ pub enum Close {
     /// An operation this server does not know; its number.
     UnknownOp(i32),
     AuthFailed,
+    /// A request without the authentication that every connection must have.
+    Unauthenticated,
     /// More identities than a connection may prove.
     IdentityLimit,
     /// The session was ended by expiry.
@@ -80,6 +82,7 @@ impl fmt::Display for Close {
             Self::Malformed => f.write_str("bytes that are no request"),
             Self::UnknownOp(number) => write!(f, "operation {number} is not served"),
             Self::AuthFailed => f.write_str("authentication refused"),
+            Self::Unauthenticated => f.write_str("a request before authentication (security.enforce_digest)"),
             Self::IdentityLimit => {
                 f.write_str("more auth packets than a connection may send (limits.identities_per_connection_max)")
             }

@@ -51,6 +51,8 @@ pub struct ShardConfig {
     /// `user:hash` of the super user, if there is one.
     pub super_digest: Option<Text>,
     pub skip_acl: bool,
+    /// Whether a connection must prove a digest user before it may ask for anything.
+    pub enforce_digest: bool,
     /// Whether ClickHouse Keeper's operations are served.
     pub keeper_extensions: bool,
     pub limits: ShardLimits,

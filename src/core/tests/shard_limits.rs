@@ -33,6 +33,7 @@ impl Server {
             whitelist: Vec::new(),
             super_digest: None,
             skip_acl: false,
+            enforce_digest: false,
             keeper_extensions: true,
             limits,
         };

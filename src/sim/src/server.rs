@@ -226,6 +226,7 @@ impl World {
             whitelist: vec![FourLetter::Ruok],
             super_digest: None,
             skip_acl: false,
+            enforce_digest: false,
             keeper_extensions: false,
             limits: shard_limits(&self.options),
         };

@@ -30,6 +30,12 @@ impl Shard {
             Some(OpKind::Connection) if op == Some(OpCode::Sasl) => {
                 return self.refuse_sasl(conn, header.xid, &mut reader);
             }
+            _ if self.config.enforce_digest && !conn.identities.iter().any(|who| &*who.scheme == "digest") => {
+                self.buffers.lend(&mut conn.output);
+                reply::error(&mut conn.output, header.xid, Zxid(0), ErrorCode::SessionClosedRequireSaslAuth);
+                self.count_sent(conn);
+                return Err(Close::Unauthenticated);
+            }
             Some(OpKind::Write) => {
                 let op = op.expect("has a kind");
                 let large = self.large(frame)?;
