@@ -232,6 +232,9 @@ sections! {
         /// Clients may change the membership with `reconfig`. A server that is alone refuses all the same, with
         /// UNIMPLEMENTED instead of RECONFIGDISABLED.
         reconfig: bool = false, NONE, "";
+        /// ClickHouse Keeper's operations 500 to 507 are served, and `/keeper` tells its clients so; nobody may write
+        /// there.
+        keeper_extensions: bool = false, NONE, "";
     }
     /// Who may do what.
     security: Security {

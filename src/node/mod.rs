@@ -233,7 +233,7 @@ fn shard_links(context: &Context, shard: ShardId) -> ShardLinks {
 }
 
 fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
-    let Config { server, sessions, limits, commands, security, .. } = &context.config;
+    let Config { server, sessions, limits, commands, features, security, .. } = &context.config;
     let timeout = |ms: u32| i32::try_from(ms).unwrap_or(i32::MAX);
     let shards = context.boxes.to_shards().len();
     let allowed = |word: &&FourLetter| commands.four_letter_whitelist.allows(word.name().as_bytes());
@@ -250,7 +250,7 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
             .map(|text| Text::from(&**text)),
         skip_acl: security.skip_acl,
         enforce_digest: security.enforce_digest,
-        keeper_extensions: false,
+        keeper_extensions: features.keeper_extensions,
         limits: ShardLimits {
             frame_bytes_max: limits.frame_bytes_max as usize,
             requests_per_conn_max: limits.requests_in_flight_per_connection_max as usize,

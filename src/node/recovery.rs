@@ -210,6 +210,7 @@ fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
         (config.features.extended_types, features::EXTENDED_TYPES),
         (config.features.enforce_quota, features::ENFORCE_QUOTA),
         (config.features.reconfig, features::RECONFIG),
+        (config.features.keeper_extensions, features::KEEPER),
         (config.security.skip_acl, features::SKIP_ACL),
         (config.security.sasl_acls, features::SASL_ACLS),
         (config.security.x509_acls, features::X509_ACLS),

@@ -17,15 +17,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from blackbox import (  # noqa: E402
-    acls, demanding, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats, switched, watches, words,
-    writes,
+    acls, demanding, keeper, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats, switched,
+    watches, words, writes,
 )  # fmt: skip
 from support import suite  # noqa: E402
 
 MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, persistent, ordering, sizes, words]
 
 # Each on a server of its own, with its own settings.
-OTHERWISE = [limits, demanding, quotas, mortals, switched]
+OTHERWISE = [limits, demanding, quotas, mortals, switched, keeper]
 
 
 def main():

@@ -11,6 +11,7 @@ CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN, SYNC
 PING, GET_CHILDREN2, CHECK, MULTI, CREATE2 = 11, 12, 13, 14, 15
 RECONFIG, CHECK_WATCHES, REMOVE_WATCHES, CREATE_CONTAINER, DELETE_CONTAINER, CREATE_TTL = range(16, 22)
 AUTH, SET_WATCHES, SASL, GET_EPHEMERALS, COUNT_DESCENDANTS, SET_WATCHES2, ADD_WATCH = range(100, 107)
+CHECK_NOT_EXISTS, CREATE_IF_NOT_EXISTS, REMOVE_RECURSIVE, CHECK_STAT, TRY_REMOVE = range(501, 506)
 CLOSE = -11
 
 PERSISTENT, EPHEMERAL, SEQUENTIAL, EPHEMERAL_SEQUENTIAL, CONTAINER, TTL, TTL_SEQUENTIAL = range(7)
@@ -175,7 +176,7 @@ def multi_results(reader):
         value = None
         if kind == -1:
             value = reader.int32()
-        elif kind == CREATE:
+        elif kind in (CREATE, CREATE_IF_NOT_EXISTS):
             value = reader.string()
         elif kind == CREATE2:
             value = (reader.string(), reader.stat())

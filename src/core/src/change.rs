@@ -45,14 +45,34 @@ pub enum SessionChange {
     Closed(SessionId),
 }
 
+/// Those of ClickHouse Keeper's operations that answer with nothing but success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeeperOp {
+    CheckNotExists,
+    CheckStat,
+    RemoveRecursive,
+    TryRemove,
+}
+
 /// The result of one operation, as values; the origin's shard turns it into bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpResult {
-    Created { path: Text },
-    CreatedStat { path: Text, stat: Stat },
+    Created {
+        path: Text,
+    },
+    CreatedStat {
+        path: Text,
+        stat: Stat,
+    },
     Stat(Stat),
     Deleted,
     Checked,
+    /// Of createIfNotExists.
+    Ensured {
+        path: Text,
+    },
+    /// Of an operation whose result is no more than that it succeeded.
+    Done(KeeperOp),
     Error(ErrorCode),
 }
 

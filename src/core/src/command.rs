@@ -51,6 +51,8 @@ pub enum CreateOp {
     Create2,
     Container,
     Ttl,
+    /// ClickHouse Keeper's createIfNotExists.
+    IfNotExists,
 }
 
 /// One operation that may change the tree.
@@ -83,7 +85,31 @@ pub enum WriteOp {
         path: Text,
         version: i32,
     },
+    /// Fails if the znode exists, with this version unless that is -1.
+    CheckNotExists {
+        path: Text,
+        version: i32,
+    },
+    /// Each field of `stat`, in the order of the wire, must be the znode's unless it is -1.
+    CheckStat {
+        path: Text,
+        version: i32,
+        stat: [i64; STAT_FIELDS],
+    },
+    /// As delete, but nothing happens where that would fail for the znode's own sake.
+    TryRemove {
+        path: Text,
+        version: i32,
+    },
+    /// Deletes a znode and all below it, if they are at most `limit`.
+    RemoveRecursive {
+        path: Text,
+        limit: u32,
+    },
 }
+
+/// Fields of a Stat.
+pub const STAT_FIELDS: usize = 11;
 
 /// What a command asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
@@ -103,6 +129,8 @@ pub enum CommandKind {
     CloseSession,
     /// What it asks for does not matter: a server that is alone refuses it.
     Reconfig,
+    /// The server's own: makes sure that these znodes exist with this data. Parents come before children.
+    SystemNodes(Vec<(Text, Data)>),
     /// The server's own: deletes a container or TTL node that has outlived its use, if nothing has changed since it was
     /// chosen.
     Reap {
@@ -191,7 +219,7 @@ impl Batch {
 /// Bytes in front of the archive; keeps it aligned.
 const HEAD_BYTES: usize = 16;
 /// Changes whenever the archived form of a batch does.
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 
 /// The payload of a log entry is not of the format this version writes.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use crate::znode::Znode;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 /// Collects changes; dropped without trace when the transaction fails.
 pub(crate) struct Draft<'v> {
@@ -37,6 +38,27 @@ impl<'v> Draft<'v> {
     /// The tree without this transaction.
     pub(crate) const fn view(&self) -> &'v View {
         self.view
+    }
+
+    /// How many deletions there are so far.
+    pub(crate) fn removed(&self) -> usize {
+        self.changes.iter().filter(|change| matches!(change, Change::Deleted { .. })).count()
+    }
+
+    /// Whether this transaction changed or deleted the node.
+    pub(crate) fn has_changed(&self, path: &str) -> bool {
+        self.own.as_ref().is_some_and(|own| own.contains_key(path))
+    }
+
+    /// The node of this path and those below it that this transaction created or changed, as it left them.
+    pub(crate) fn changed_below(&self, root: &str) -> impl Iterator<Item = (Text, &Arc<Znode>)> {
+        let below =
+            move |path: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let range = self.own.iter().flat_map(move |own| own.range::<str, _>((Bound::Included(root), Bound::Unbounded)));
+        range
+            .take_while(move |(path, _)| path.starts_with(root))
+            .filter(move |(path, _)| below(path))
+            .filter_map(|(path, state)| Some((path.clone(), state.as_ref()?)))
     }
 
     /// The path with its hashes, reusing the tree's own allocation of it where there is one.

@@ -3,14 +3,16 @@
 //! Checks stand in the exact order of ZooKeeper's `PrepRequestProcessor` (protocol chapter 11). There is no state but
 //! the committed one: a command is evaluated when its log entry is committed, against everything before it.
 
+mod keeper;
 mod ops;
 mod owners;
 mod quota;
 
+pub use keeper::system_nodes;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
 
 use crate::change::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
-use crate::command::{Batch, Command, CommandKind, Identity, Origin};
+use crate::command::{Batch, Command, CommandKind, Identity, Origin, WriteOp};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
 use crate::session::{Session, SessionTable};
@@ -39,6 +41,8 @@ pub mod features {
     pub const SASL_ACLS: u32 = 16;
     /// ACLs may name the scheme x509.
     pub const X509_ACLS: u32 = 32;
+    /// ClickHouse Keeper's operations are served, and its system nodes are there.
+    pub const KEEPER: u32 = 64;
 }
 
 /// Tree, sessions and ephemerals at one zxid.
@@ -115,7 +119,8 @@ impl StateMachine {
         match kind {
             CommandKind::Op(op) => {
                 let caller = self.caller(origin, session, identities, context, zxid);
-                let mut draft = Draft::single(&self.view);
+                let is_one_change = !matches!(op, WriteOp::RemoveRecursive { .. });
+                let mut draft = if is_one_change { Draft::single(&self.view) } else { Draft::chained(&self.view) };
                 let result = caller.evaluate(&mut draft, op);
                 applied.changes = draft.into_changes();
                 applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
@@ -163,6 +168,10 @@ impl StateMachine {
                     applied.changes = close_changes(&self.view, zxid, &ended);
                     applied.session = Some(SessionChange::Closed(session));
                 }
+            }
+            CommandKind::SystemNodes(nodes) => {
+                applied.changes = keeper::system_changes(&self.view, zxid, context.time, nodes);
+                applied.outcome = Outcome::Op(OpResult::Checked);
             }
             CommandKind::Reap { path, mzxid } => {
                 let mut draft = Draft::single(&self.view);

@@ -1,12 +1,12 @@
 //! From outcomes and events to bytes: everything a shard sends but the results of reads.
 
-use crate::change::{OpResult, Outcome};
+use crate::change::{KeeperOp, OpResult, Outcome};
 use crate::ids::Zxid;
 use alloc::vec::Vec;
 use corral_wire::consts::{EventType, KeeperState};
 use corral_wire::frame::{begin_frame, end_frame};
-use corral_wire::multi::MultiResponseEncoder;
-use corral_wire::records::{ConnectResponse, ReplyHeader, WatcherEvent};
+use corral_wire::multi::{MultiResponseEncoder, MultiResult};
+use corral_wire::records::{ConnectResponse, CreateResponse, ReplyHeader, WatcherEvent};
 use corral_wire::{ErrorCode, Writer};
 
 /// Appends one frame whose body `encode` writes.
@@ -42,13 +42,13 @@ pub(crate) fn outcome(out: &mut Vec<u8>, xid: i32, zxid: Zxid, outcome: &Outcome
         Outcome::Op(result) => frame(out, |writer| {
             ReplyHeader::ok(xid, zxid.wire()).encode(writer);
             match result {
-                OpResult::Created { path } => writer.str(path),
+                OpResult::Created { path } | OpResult::Ensured { path } => writer.str(path),
                 OpResult::CreatedStat { path, stat } => {
                     writer.str(path);
                     stat.encode(writer);
                 }
                 OpResult::Stat(stat) => stat.encode(writer),
-                OpResult::Deleted | OpResult::Checked | OpResult::Error(_) => {}
+                OpResult::Deleted | OpResult::Checked | OpResult::Done(_) | OpResult::Error(_) => {}
             }
         }),
         Outcome::Multi(results) => frame(out, |writer| {
@@ -68,6 +68,13 @@ fn multi_body(writer: &mut Writer<'_>, results: &[OpResult]) {
             OpResult::Stat(stat) => list.set_data(stat),
             OpResult::Deleted => list.delete(),
             OpResult::Checked => list.check(),
+            OpResult::Ensured { path } => {
+                list.push(&MultiResult::CreateIfNotExists(CreateResponse { path: Some(path) }));
+            }
+            OpResult::Done(KeeperOp::CheckNotExists) => list.push(&MultiResult::CheckNotExists),
+            OpResult::Done(KeeperOp::CheckStat) => list.push(&MultiResult::CheckStat),
+            OpResult::Done(KeeperOp::RemoveRecursive) => list.push(&MultiResult::RemoveRecursive),
+            OpResult::Done(KeeperOp::TryRemove) => list.push(&MultiResult::TryRemove),
             OpResult::Error(code) => list.error(*code),
         }
     }

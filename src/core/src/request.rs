@@ -1,6 +1,6 @@
 //! From a request's bytes to the command that is proposed. The only place where a client's bytes are copied.
 
-use crate::command::{AclSpec, CommandKind, CreateOp, WriteOp};
+use crate::command::{AclSpec, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
 use crate::path;
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use corral_wire::consts::perms;
 use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
 use corral_wire::records::{
-    Acl, CreateRequest, CreateTtlRequest, DeleteRequest, ReconfigRequest, SetAclRequest, SetDataRequest,
+    Acl, CheckNotExistsRequest, CheckStatRequest, CreateRequest, CreateTtlRequest, DeleteRequest, ReconfigRequest,
+    RemoveRecursiveRequest, SetAclRequest, SetDataRequest, Stat, TryRemoveRequest,
 };
 use corral_wire::{DecodeError, OpCode, Reader, Vector};
 
@@ -27,8 +28,8 @@ impl From<DecodeError> for Refused {
     }
 }
 
-/// Decodes the record of a write.
-pub(crate) fn command(op: OpCode, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
+/// Decodes the record of a write. `keeper` says that ClickHouse Keeper's operations are served.
+pub(crate) fn command(op: OpCode, keeper: bool, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
     Ok(CommandKind::Op(match op {
         OpCode::Create => create(CreateOp::Create, &CreateRequest::decode(reader)?, None)?,
         OpCode::Create2 => create(CreateOp::Create2, &CreateRequest::decode(reader)?, None)?,
@@ -48,13 +49,26 @@ pub(crate) fn command(op: OpCode, reader: &mut Reader<'_>) -> Result<CommandKind
             ReconfigRequest::decode(reader)?;
             return Ok(CommandKind::Reconfig);
         }
-        OpCode::Multi => return multi(reader),
+        OpCode::Multi => return multi(if keeper { MultiKind::KeeperWrite } else { MultiKind::Write }, reader),
+        op if keeper && op.is_keeper_write() => keeper_write(op, reader)?,
         _ => return Err(Refused::NotServed),
     }))
 }
 
-fn multi(reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
-    let Ok(request) = MultiRequest::decode(MultiKind::Write, reader) else { return Ok(CommandKind::Undecodable) };
+/// One of ClickHouse Keeper's operations outside a multi.
+fn keeper_write(op: OpCode, reader: &mut Reader<'_>) -> Result<WriteOp, Refused> {
+    match op {
+        OpCode::CreateIfNotExists => create(CreateOp::IfNotExists, &CreateRequest::decode(reader)?, None),
+        OpCode::CheckNotExists => check_not_exists(CheckNotExistsRequest::decode(reader)?),
+        OpCode::CheckStat => check_stat(CheckStatRequest::decode(reader)?),
+        OpCode::TryRemove => try_remove(TryRemoveRequest::decode(reader)?),
+        OpCode::RemoveRecursive => remove_recursive(RemoveRecursiveRequest::decode(reader)?),
+        _ => Err(Refused::NotServed),
+    }
+}
+
+fn multi(kind: MultiKind, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
+    let Ok(request) = MultiRequest::decode(kind, reader) else { return Ok(CommandKind::Undecodable) };
     if request.iter().any(|op| path_of(&op).is_none()) {
         return Ok(CommandKind::Undecodable);
     }
@@ -67,6 +81,10 @@ fn multi(reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
             MultiOp::Delete(request) => delete(request)?,
             MultiOp::SetData(request) => set_data(request)?,
             MultiOp::Check(request) => WriteOp::Check { path: text(request.path), version: request.version },
+            MultiOp::CheckNotExists(request) => check_not_exists(request)?,
+            MultiOp::CheckStat(request) => check_stat(request)?,
+            MultiOp::TryRemove(request) => try_remove(request)?,
+            MultiOp::RemoveRecursive(request) => remove_recursive(request)?,
             MultiOp::GetData(_) | MultiOp::GetChildren(_) => return Ok(CommandKind::Undecodable),
         });
     }
@@ -79,6 +97,10 @@ const fn path_of<'a>(op: &MultiOp<'a>) -> Option<&'a str> {
         MultiOp::Delete(request) => request.path,
         MultiOp::SetData(request) => request.path,
         MultiOp::Check(request) => request.path,
+        MultiOp::CheckNotExists(request) => request.path,
+        MultiOp::CheckStat(request) => request.path,
+        MultiOp::TryRemove(request) => request.path,
+        MultiOp::RemoveRecursive(request) => request.path,
         MultiOp::GetData(request) => request.path,
         MultiOp::GetChildren(request) => request.path,
     }
@@ -90,6 +112,7 @@ fn create_op(op: OpCode) -> Result<CreateOp, Refused> {
         OpCode::Create2 => Ok(CreateOp::Create2),
         OpCode::CreateContainer => Ok(CreateOp::Container),
         OpCode::CreateTtl => Ok(CreateOp::Ttl),
+        OpCode::CreateIfNotExists => Ok(CreateOp::IfNotExists),
         _ => Err(Refused::Undecodable),
     }
 }
@@ -111,6 +134,46 @@ fn delete(request: DeleteRequest<'_>) -> Result<WriteOp, Refused> {
 
 fn set_data(request: SetDataRequest<'_>) -> Result<WriteOp, Refused> {
     Ok(WriteOp::SetData { path: text(request.path), data: request.data.map(Data::from), version: request.version })
+}
+
+fn check_not_exists(request: CheckNotExistsRequest<'_>) -> Result<WriteOp, Refused> {
+    Ok(WriteOp::CheckNotExists { path: required(request.path)?, version: request.version })
+}
+
+fn check_stat(request: CheckStatRequest<'_>) -> Result<WriteOp, Refused> {
+    let CheckStatRequest { path, version, stat } = request;
+    Ok(WriteOp::CheckStat { path: required(path)?, version, stat: stat_fields(&stat) })
+}
+
+fn try_remove(request: TryRemoveRequest<'_>) -> Result<WriteOp, Refused> {
+    Ok(WriteOp::TryRemove { path: required(request.path)?, version: request.version })
+}
+
+fn remove_recursive(request: RemoveRecursiveRequest<'_>) -> Result<WriteOp, Refused> {
+    Ok(WriteOp::RemoveRecursive { path: required(request.path)?, limit: request.remove_nodes_limit })
+}
+
+/// A Stat's fields in the order of the wire.
+pub(crate) fn stat_fields(stat: &Stat) -> [i64; STAT_FIELDS] {
+    let wide = i64::from;
+    [
+        stat.czxid,
+        stat.mzxid,
+        stat.ctime,
+        stat.mtime,
+        wide(stat.version),
+        wide(stat.cversion),
+        wide(stat.aversion),
+        stat.ephemeral_owner,
+        wide(stat.data_length),
+        wide(stat.num_children),
+        stat.pzxid,
+    ]
+}
+
+/// The path of one of Keeper's operations, which has no use for a null one.
+fn required(path: Option<&str>) -> Result<Text, Refused> {
+    path.map(Text::from).ok_or(Refused::Undecodable)
 }
 
 fn text(path: Option<&str>) -> Text {
@@ -140,6 +203,7 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
         CommandKind::Op(op) => FIXED + op_weight(op),
         CommandKind::Multi(ops) => FIXED + ops.iter().map(|op| FIXED + op_weight(op)).sum::<usize>(),
         CommandKind::Reap { path, .. } => FIXED + path.len(),
+        CommandKind::SystemNodes(nodes) => nodes.iter().map(|(path, data)| FIXED + path.len() + data.len()).sum(),
         CommandKind::CreateSession { .. }
         | CommandKind::AttachSession { .. }
         | CommandKind::CloseSession
@@ -154,7 +218,12 @@ fn op_weight(op: &WriteOp) -> usize {
         WriteOp::Create { path, data, acl, .. } => path.len() + bytes(data) + acl_weight(acl),
         WriteOp::SetData { path, data, .. } => path.len() + bytes(data),
         WriteOp::SetAcl { path, acl, .. } => path.len() + acl_weight(acl),
-        WriteOp::Delete { path, .. } | WriteOp::Check { path, .. } => path.len(),
+        WriteOp::Delete { path, .. }
+        | WriteOp::Check { path, .. }
+        | WriteOp::CheckNotExists { path, .. }
+        | WriteOp::CheckStat { path, .. }
+        | WriteOp::TryRemove { path, .. }
+        | WriteOp::RemoveRecursive { path, .. } => path.len(),
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::change::{AppliedBatch, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::delta::Delta;
-use crate::evaluate::{QuotaReport, StateMachine};
+use crate::evaluate::{QuotaReport, StateMachine, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
 use crate::image::{Image, ImageSession};
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
@@ -149,6 +149,19 @@ impl Sequencer {
         for (id, session) in self.machine.sessions() {
             let owner = self.local_shard(session.owner);
             self.expiry.start(now, *id, session.timeout_ms, owner);
+        }
+        self.propose_system_nodes();
+    }
+
+    /// What this version wants to be there before the first client comes.
+    fn propose_system_nodes(&mut self) {
+        if self.config.features & features::KEEPER == 0 {
+            return;
+        }
+        if let Some(nodes) = system_nodes(self.machine.view()) {
+            let kind = CommandKind::SystemNodes(nodes);
+            let commands = Vec::from([Command { origin: None, session: SessionId(0), identities: 0, kind }]);
+            self.queue.push_back(Proposals { identities: Vec::new(), commands, bytes: 0 });
         }
     }
 

@@ -120,4 +120,14 @@ impl Znode {
     pub fn wire_stat(&self) -> Stat {
         self.stat.wire(self.data_len())
     }
+
+    /// The state after a child was created.
+    #[must_use]
+    pub fn with_child(&self, zxid: Zxid) -> Self {
+        let mut next = self.clone();
+        next.stat.cversion = next.stat.cversion.wrapping_add(1);
+        next.stat.pzxid = zxid;
+        next.stat.num_children += 1;
+        next
+    }
 }

@@ -16,6 +16,7 @@ use corral_core::ids::{ConnId, Millis};
 
 use crate::link::Sent;
 use crate::model::{Identity, LinkId, Model, Verdict, digest_id};
+use crate::options::Switches;
 use crate::request::{Body, Request};
 use crate::violation::{Checked, require};
 use watches::Watches;
@@ -58,8 +59,8 @@ pub(crate) struct Checkers {
 }
 
 impl Checkers {
-    pub(crate) fn new() -> Checkers {
-        Checkers::default()
+    pub(crate) fn new(switches: Switches) -> Checkers {
+        Checkers { model: Model::new(switches), ..Checkers::default() }
     }
 
     pub(crate) fn model(&self) -> &Model {

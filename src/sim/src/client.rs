@@ -50,7 +50,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn draw(rng: &mut Stream) -> Client {
+    pub(crate) fn draw(rng: &mut Stream, keeper: bool) -> Client {
         let auths = match rng.below(4) {
             0 => vec!["ann:apple"],
             1 => vec!["bob:berry", "ann:apple"],
@@ -70,7 +70,7 @@ impl Client {
             recursive: BTreeSet::new(),
             reads_not: false,
             silent_until: 0,
-            workload: Workload::new(rng.below(1 << 20)),
+            workload: Workload::new(rng.below(1 << 20), keeper),
             healthy_replies: 0,
             last_words: false,
             last_words_answered: false,

@@ -6,12 +6,15 @@
 //! connections' state, no time.
 
 mod acl;
+mod keeper;
+mod quota;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use corral_wire::records::Stat;
 
+use crate::options::Switches;
 use crate::request::{AclItem, Body};
 
 pub(crate) use acl::{ADMIN, Identity, READ, allows, digest_id, redacted};
@@ -36,6 +39,17 @@ pub(crate) struct Node {
     /// The session of an ephemeral, else 0.
     pub(crate) owner: i64,
     pub(crate) children: i32,
+    pub(crate) life: Life,
+}
+
+/// How a znode ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Deleted by a client, or with its session.
+    Plain,
+    Container,
+    /// Time to live in milliseconds.
+    Ttl(i64),
 }
 
 impl Node {
@@ -105,6 +119,7 @@ pub(crate) struct Caller<'a> {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
+    switches: Switches,
     versions: BTreeMap<String, Vec<(u64, Option<Node>)>>,
     sessions: BTreeMap<i64, Session>,
     /// Every session there ever was: ids are never used twice.
@@ -115,7 +130,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// An empty server's tree (chapter 10).
-    pub(crate) fn new() -> Model {
+    pub(crate) fn new(switches: Switches) -> Model {
         let node = |acl: AclItem, aversion, children| Node {
             data: Some(Vec::new()),
             acl: vec![acl],
@@ -129,6 +144,7 @@ impl Model {
             aversion,
             owner: 0,
             children,
+            life: Life::Plain,
         };
         let open = AclItem::open;
         let initial = [
@@ -138,6 +154,7 @@ impl Model {
             ("/zookeeper/quota", node(open(), 0, 0)),
         ];
         Model {
+            switches,
             versions: initial.into_iter().map(|(path, node)| (path.to_owned(), vec![(0, Some(node))])).collect(),
             sessions: BTreeMap::new(),
             sessions_ever: BTreeSet::new(),
@@ -241,6 +258,28 @@ impl Model {
         Verdict::Reply { err: 0, body: Body::Nothing }
     }
 
+    /// The server deletes a container or TTL node, if it is still what was chosen (chapter 9.4).
+    pub(crate) fn reap(&mut self, zxid: u64, path: &str, mzxid: u64) {
+        self.zxid = zxid;
+        let still = |node: &Node| node.life != Life::Plain && node.children == 0 && node.mzxid == mzxid;
+        if self.node(path).is_some_and(still) {
+            let mut draft = rules::Draft::new(self, zxid);
+            draft.remove(path);
+            let done = draft.finish();
+            self.keep(zxid, done);
+        }
+    }
+
+    /// Whether a container or TTL node has outlived its use at this time.
+    pub(crate) fn is_outlived(node: &Node, wall: i64) -> bool {
+        node.children == 0
+            && match node.life {
+                Life::Plain => false,
+                Life::Container => node.created > 0,
+                Life::Ttl(ttl) => wall - node.mtime > ttl,
+            }
+    }
+
     fn keep(&mut self, zxid: u64, (changed, steps): (BTreeMap<String, Option<Node>>, Vec<Step>)) {
         for (path, node) in changed {
             self.versions.entry(path).or_default().push((zxid, node));
@@ -253,6 +292,6 @@ impl Model {
 
 impl Default for Model {
     fn default() -> Model {
-        Model::new()
+        Model::new(Switches::default())
     }
 }

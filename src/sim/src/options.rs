@@ -90,6 +90,23 @@ pub struct Options {
     pub close_share: u64,
     /// Of the requests: how many are reads.
     pub read_share: u64,
+    pub switches: Switches,
+}
+
+/// What the server of this world is told to do beyond its usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    pub extended_types: bool,
+    pub enforce_quota: bool,
+    pub reconfig: bool,
+    pub keeper: bool,
+}
+
+impl Switches {
+    fn draw(rng: &mut Stream) -> Switches {
+        let mut on = || rng.per_mille(500);
+        Switches { extended_types: on(), enforce_quota: on(), reconfig: on(), keeper: on() }
+    }
 }
 
 impl Options {
@@ -132,6 +149,7 @@ impl Options {
             silence_share: rng.pick(&[0, 3, 15]),
             close_share: rng.pick(&[2, 10, 30]),
             read_share: rng.pick(&[300, 500, 800]),
+            switches: Switches::draw(&mut rng),
         }
     }
 }

@@ -5,12 +5,12 @@
 use corral_wire::frame::{begin_frame, end_frame};
 use corral_wire::multi::{MultiOp, MultiResponse, MultiResult, encode_request};
 use corral_wire::records::{
-    Acl, AddWatchRequest, AuthPacket, CheckVersionRequest, CheckWatchesRequest, Create2Response, CreateRequest,
-    CreateResponse, DeleteRequest, ErrorResponse, ExistsRequest, GetAclRequest, GetAclResponse,
-    GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, GetChildren2Response, GetChildrenRequest,
-    GetChildrenResponse, GetDataRequest, GetDataResponse, GetEphemeralsRequest, GetEphemeralsResponse,
-    RemoveWatchesRequest, RequestHeader, SetAclRequest, SetDataRequest, SetWatches, SetWatches2, Stat, SyncRequest,
-    SyncResponse,
+    Acl, AddWatchRequest, AuthPacket, CheckNotExistsRequest, CheckStatRequest, CheckVersionRequest,
+    CheckWatchesRequest, Create2Response, CreateRequest, CreateResponse, DeleteRequest, ErrorResponse, ExistsRequest,
+    GetAclRequest, GetAclResponse, GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, GetChildren2Response,
+    GetChildrenRequest, GetChildrenResponse, GetDataRequest, GetDataResponse, GetEphemeralsRequest,
+    GetEphemeralsResponse, ReconfigRequest, RemoveRecursiveRequest, RemoveWatchesRequest, RequestHeader, SetAclRequest,
+    SetDataRequest, SetWatches, SetWatches2, Stat, SyncRequest, SyncResponse, TryRemoveRequest,
 };
 use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Writer};
 
@@ -36,11 +36,58 @@ impl AclItem {
 /// One operation that may change the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
-    Create { with_stat: bool, path: String, data: Option<Vec<u8>>, acl: Vec<AclItem>, flags: i32 },
-    Delete { path: String, version: i32 },
-    SetData { path: String, data: Option<Vec<u8>>, version: i32 },
-    SetAcl { path: String, acl: Vec<AclItem>, version: i32 },
-    Check { path: String, version: i32 },
+    Create {
+        with_stat: bool,
+        path: String,
+        data: Option<Vec<u8>>,
+        acl: Vec<AclItem>,
+        flags: i32,
+    },
+    Delete {
+        path: String,
+        version: i32,
+    },
+    SetData {
+        path: String,
+        data: Option<Vec<u8>>,
+        version: i32,
+    },
+    SetAcl {
+        path: String,
+        acl: Vec<AclItem>,
+        version: i32,
+    },
+    Check {
+        path: String,
+        version: i32,
+    },
+    /// A container, or with a time to live in milliseconds a TTL node.
+    CreateMortal {
+        path: String,
+        ttl: Option<i64>,
+    },
+    Ensure {
+        path: String,
+        data: Option<Vec<u8>>,
+    },
+    CheckNotExists {
+        path: String,
+        version: i32,
+    },
+    /// Version and number of children, either of them -1 for any.
+    CheckStat {
+        path: String,
+        version: i32,
+        children: i32,
+    },
+    TryRemove {
+        path: String,
+        version: i32,
+    },
+    RemoveRecursive {
+        path: String,
+        limit: u32,
+    },
 }
 
 /// What checkWatches and removeWatches look for.
@@ -63,6 +110,7 @@ pub(crate) enum Request {
     Close,
     Write(Write),
     Multi(Vec<Write>),
+    Reconfig,
     Exists {
         path: String,
         watch: bool,
@@ -138,13 +186,18 @@ pub(crate) enum Item {
     Stat(Stat),
     Deleted,
     Checked,
+    /// Of Keeper's operations that answer with nothing but success.
+    Done,
     Error(i32),
 }
 
 impl Request {
     pub(crate) fn is_write(&self) -> bool {
-        // A multi that makes no sense takes a zxid.
-        matches!(self, Request::Write(_) | Request::Multi(_) | Request::Close | Request::Truncated(OpCode::Multi))
+        match self {
+            // A multi that makes no sense takes a zxid.
+            Request::Truncated(op) => *op == OpCode::Multi,
+            _ => matches!(self, Request::Write(_) | Request::Multi(_) | Request::Reconfig | Request::Close),
+        }
     }
 
     /// Appends the whole frame.
@@ -163,6 +216,7 @@ impl Request {
             Request::Close => OpCode::CloseSession,
             Request::Write(write) => write.op(),
             Request::Multi(_) => OpCode::Multi,
+            Request::Reconfig => OpCode::Reconfig,
             Request::Exists { .. } => OpCode::Exists,
             Request::GetData { .. } => OpCode::GetData,
             Request::GetChildren { with_stat: false, .. } => OpCode::GetChildren,
@@ -193,6 +247,16 @@ impl Request {
             }
             Request::Write(write) => write.encode(writer),
             Request::Multi(writes) => encode_multi(writes, writer),
+            Request::Reconfig => {
+                let (joining, new) = (Some("server.2=host:1:2;3"), None);
+                ReconfigRequest {
+                    joining_servers: joining,
+                    leaving_servers: None,
+                    new_members: new,
+                    cur_config_id: -1,
+                }
+                .encode(writer);
+            }
             Request::Exists { path, watch } => ExistsRequest { path: Some(path), watch: *watch }.encode(writer),
             Request::GetData { path, watch } => GetDataRequest { path: Some(path), watch: *watch }.encode(writer),
             Request::GetChildren { path, watch, .. } => {
@@ -282,6 +346,13 @@ impl Write {
             Write::SetData { .. } => OpCode::SetData,
             Write::SetAcl { .. } => OpCode::SetAcl,
             Write::Check { .. } => OpCode::Check,
+            Write::CreateMortal { ttl: None, .. } => OpCode::CreateContainer,
+            Write::CreateMortal { ttl: Some(_), .. } => OpCode::CreateTtl,
+            Write::Ensure { .. } => OpCode::CreateIfNotExists,
+            Write::CheckNotExists { .. } => OpCode::CheckNotExists,
+            Write::CheckStat { .. } => OpCode::CheckStat,
+            Write::TryRemove { .. } => OpCode::TryRemove,
+            Write::RemoveRecursive { .. } => OpCode::RemoveRecursive,
         }
     }
 
@@ -303,7 +374,38 @@ impl Write {
             Write::Check { path, version } => {
                 CheckVersionRequest { path: Some(path), version: *version }.encode(writer);
             }
+            Write::CreateMortal { .. } | Write::Ensure { .. } => self.encode_create(writer),
+            Write::CheckNotExists { path, version } => {
+                CheckNotExistsRequest { path: Some(path), version: *version }.encode(writer);
+            }
+            Write::CheckStat { path, version, children } => check_stat(path, *version, *children).encode(writer),
+            Write::TryRemove { path, version } => {
+                TryRemoveRequest { path: Some(path), version: *version }.encode(writer);
+            }
+            Write::RemoveRecursive { path, limit } => {
+                RemoveRecursiveRequest { path: Some(path), remove_nodes_limit: *limit }.encode(writer);
+            }
         }
+    }
+
+    /// The record of a create that is open to everybody.
+    fn encode_create(&self, writer: &mut Writer<'_>) {
+        let acl = acl_buf(&[AclItem::open()]);
+        if let Some((request, ttl)) = self.open_create(&acl) {
+            request.encode(writer);
+            if let Some(ttl) = ttl {
+                writer.i64(ttl);
+            }
+        }
+    }
+
+    fn open_create<'a>(&'a self, acl: &'a VectorBuf) -> Option<(CreateRequest<'a>, Option<i64>)> {
+        let (path, data, flags, ttl) = match self {
+            Write::CreateMortal { path, ttl } => (path, None, if ttl.is_some() { 5 } else { 4 }, *ttl),
+            Write::Ensure { path, data } => (path, data.as_deref(), 0, None),
+            _ => return None,
+        };
+        Some((CreateRequest { path: Some(path), data, acl: acl.view().ok(), flags }, ttl))
     }
 
     fn decode(&self, reader: &mut Reader<'_>) -> Result<Body, DecodeError> {
@@ -311,12 +413,13 @@ impl Write {
             Write::Create { with_stat: false, .. } => {
                 Body::Path(CreateResponse::decode(reader)?.path.unwrap_or_default().to_owned())
             }
-            Write::Create { with_stat: true, .. } => {
+            Write::Ensure { .. } => Body::Path(CreateResponse::decode(reader)?.path.unwrap_or_default().to_owned()),
+            Write::Create { with_stat: true, .. } | Write::CreateMortal { .. } => {
                 let Create2Response { path, stat } = Create2Response::decode(reader)?;
                 Body::PathStat(path.unwrap_or_default().to_owned(), stat)
             }
             Write::SetData { .. } | Write::SetAcl { .. } => Body::Stat(Stat::decode(reader)?),
-            Write::Delete { .. } | Write::Check { .. } => Body::Nothing,
+            _ => Body::Nothing,
         })
     }
 }
@@ -334,7 +437,7 @@ fn encode_multi(writes: &[Write], writer: &mut Writer<'_>) {
         .iter()
         .map(|write| match write {
             Write::Create { acl, .. } | Write::SetAcl { acl, .. } => acl_buf(acl),
-            _ => acl_buf(&[]),
+            _ => acl_buf(&[AclItem::open()]),
         })
         .collect();
     let ops = writes.iter().zip(&acls).map(|(write, acl)| match write {
@@ -350,17 +453,54 @@ fn encode_multi(writes: &[Write], writer: &mut Writer<'_>) {
         Write::Check { path, version } | Write::SetAcl { path, version, .. } => {
             MultiOp::Check(CheckVersionRequest { path: Some(path), version: *version })
         }
+        Write::CreateMortal { .. } | Write::Ensure { .. } => {
+            let (request, ttl) = write.open_create(acl).expect("one of the two");
+            MultiOp::Create { op: write.op(), request, ttl }
+        }
+        Write::CheckNotExists { path, version } => {
+            MultiOp::CheckNotExists(CheckNotExistsRequest { path: Some(path), version: *version })
+        }
+        Write::CheckStat { path, version, children } => MultiOp::CheckStat(check_stat(path, *version, *children)),
+        Write::TryRemove { path, version } => {
+            MultiOp::TryRemove(TryRemoveRequest { path: Some(path), version: *version })
+        }
+        Write::RemoveRecursive { path, limit } => {
+            MultiOp::RemoveRecursive(RemoveRecursiveRequest { path: Some(path), remove_nodes_limit: *limit })
+        }
     });
     encode_request(writer, ops);
 }
 
+fn check_stat(path: &str, version: i32, children: i32) -> CheckStatRequest<'_> {
+    let stat = Stat {
+        czxid: -1,
+        mzxid: -1,
+        ctime: -1,
+        mtime: -1,
+        version: -1,
+        cversion: -1,
+        aversion: -1,
+        ephemeral_owner: -1,
+        data_length: -1,
+        num_children: children,
+        pzxid: -1,
+    };
+    CheckStatRequest { path: Some(path), version, stat }
+}
+
 fn item(result: MultiResult<'_>) -> Result<Item, DecodeError> {
     Ok(match result {
-        MultiResult::Create(made) => Item::Path(made.path.unwrap_or_default().to_owned()),
+        MultiResult::Create(made) | MultiResult::CreateIfNotExists(made) => {
+            Item::Path(made.path.unwrap_or_default().to_owned())
+        }
         MultiResult::Create2(made) => Item::PathStat(made.path.unwrap_or_default().to_owned(), made.stat),
         MultiResult::Delete => Item::Deleted,
         MultiResult::SetData(set) => Item::Stat(set.stat),
         MultiResult::Check => Item::Checked,
+        MultiResult::CheckNotExists
+        | MultiResult::CheckStat
+        | MultiResult::TryRemove
+        | MultiResult::RemoveRecursive => Item::Done,
         MultiResult::Error(code) => Item::Error(code),
         MultiResult::GetData(_) | MultiResult::GetChildren(_) => return Err(DecodeError::BadOp(4)),
     })

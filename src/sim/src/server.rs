@@ -227,7 +227,7 @@ impl World {
             super_digest: None,
             skip_acl: false,
             enforce_digest: false,
-            keeper_extensions: false,
+            keeper_extensions: self.options.switches.keeper,
             limits: shard_limits(&self.options),
         };
         let sequencer = &replica.machine().sequencer;

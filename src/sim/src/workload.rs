@@ -9,6 +9,8 @@ use crate::rng::Stream;
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     values: u64,
+    /// Whether the server serves Keeper's operations.
+    keeper: bool,
 }
 
 const OPS_TO_TRUNCATE: [OpCode; 9] = [
@@ -24,14 +26,19 @@ const OPS_TO_TRUNCATE: [OpCode; 9] = [
 ];
 
 impl Workload {
-    pub(crate) fn new(client: u64) -> Workload {
-        Workload { values: client << 32 }
+    pub(crate) fn new(client: u64, keeper: bool) -> Workload {
+        Workload { values: client << 32, keeper }
     }
 
     /// Any request but those that make or end a session.
     pub(crate) fn request(&mut self, rng: &mut Stream, read_share: u64) -> Request {
         if !rng.per_mille(read_share) {
-            return if rng.per_mille(150) { self.multi(rng) } else { Request::Write(self.write(rng, false)) };
+            return match rng.below(1000) {
+                0..150 => self.multi(rng),
+                150..155 => Request::Reconfig,
+                155..175 => with_quota(rng),
+                _ => Request::Write(self.write(rng, false)),
+            };
         }
         let (path, watch) = (path(rng), rng.per_mille(300));
         match rng.below(24) {
@@ -53,7 +60,7 @@ impl Workload {
     /// A request that the server refuses, politely.
     pub(crate) fn refused(rng: &mut Stream) -> Request {
         if rng.per_mille(200) {
-            Request::Unknown(rng.pick(&[444, 999, -1, 500]))
+            Request::Unknown(rng.pick(&[444, 999, -1, 508]))
         } else {
             Request::Truncated(rng.pick(&OPS_TO_TRUNCATE))
         }
@@ -66,7 +73,12 @@ impl Workload {
 
     fn write(&mut self, rng: &mut Stream, in_multi: bool) -> Write {
         let path = if rng.per_mille(15) { bad_path(rng) } else { path(rng) };
-        match rng.below(20) {
+        if self.keeper && rng.per_mille(150) {
+            return self.keeper_write(rng, path);
+        }
+        match rng.below(22) {
+            20 => Write::CreateMortal { path, ttl: None },
+            21 => Write::CreateMortal { path, ttl: Some(rng.pick(&[1, 500, 2_000, 1 << 39, 0, 1 << 40])) },
             0..9 => {
                 let odd = !in_multi && rng.per_mille(15);
                 let flags = if odd { rng.pick(&[4, 5, 6, 9, -1]) } else { rng.pick(&[0, 0, 0, 1, 1, 2, 3]) };
@@ -82,6 +94,17 @@ impl Workload {
         }
     }
 
+    fn keeper_write(&mut self, rng: &mut Stream, path: String) -> Write {
+        let path = if rng.per_mille(50) { rng.pick(&["/keeper", "/keeper/x"]).to_owned() } else { path };
+        match rng.below(5) {
+            0 => Write::Ensure { path, data: self.data(rng) },
+            1 => Write::CheckNotExists { path, version: version(rng) },
+            2 => Write::CheckStat { path, version: version(rng), children: rng.pick(&[-1, 0, 0, 1, 2]) },
+            3 => Write::TryRemove { path, version: version(rng) },
+            _ => Write::RemoveRecursive { path, limit: rng.pick(&[0, 1, 2, 3, 5, 100]) },
+        }
+    }
+
     /// No two writes carry the same data, but for those that carry none.
     fn data(&mut self, rng: &mut Stream) -> Option<Vec<u8>> {
         if rng.per_mille(60) {
@@ -92,6 +115,40 @@ impl Workload {
         let more = if rng.per_mille(50) { rng.index(1500) } else { rng.index(60) };
         data.resize(8 + more, 0xab);
         Some(data)
+    }
+}
+
+/// Sets a quota on a subtree, changes it or takes it away; now and then only half of it.
+fn with_quota(rng: &mut Stream) -> Request {
+    let top = rng.below(5);
+    let root = if rng.per_mille(300) { format!("/n{top}/c{}", rng.below(3)) } else { format!("/n{top}") };
+    let (count, bytes) = (rng.within(1, 6), rng.within(1, 400));
+    let limits = match rng.below(4) {
+        0 => format!("count={count},bytes={bytes}"),
+        1 => format!("count=-1,bytes=-1=;byteHardLimit={bytes};countHardLimit={count}"),
+        2 => format!("countHardLimit={count}"),
+        _ => "nonsense".to_owned(),
+    };
+    let place = format!("/zookeeper/quota{root}");
+    let create = |path: String, data: &str| Write::Create {
+        with_stat: false,
+        path,
+        data: Some(data.as_bytes().to_vec()),
+        acl: vec![AclItem::open()],
+        flags: 0,
+    };
+    let (limits_path, stats_path) = (format!("{place}/zookeeper_limits"), format!("{place}/zookeeper_stats"));
+    match rng.below(8) {
+        0 => Request::Write(Write::Delete { path: limits_path, version: -1 }),
+        1 => Request::Write(Write::Delete { path: stats_path, version: -1 }),
+        2 => Request::Write(Write::SetData { path: limits_path, data: Some(limits.into_bytes()), version: -1 }),
+        3 => Request::Write(Write::SetData { path: stats_path, data: Some(b"count=1,bytes=7".to_vec()), version: -1 }),
+        4 => Request::Write(create(stats_path, "")),
+        5 => Request::Write(create(limits_path, &limits)),
+        6 => Request::Write(create(place, "")),
+        _ => {
+            Request::Multi(vec![create(place, ""), create(limits_path, &limits), create(stats_path, "count=0,bytes=0")])
+        }
     }
 }
 

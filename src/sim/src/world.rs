@@ -73,6 +73,7 @@ pub struct Counts {
     pub events: u64,
     pub sessions: u64,
     pub expiries: u64,
+    pub reaped: u64,
     pub crashes: u64,
     pub stops: u64,
     pub cuts: u64,
@@ -99,6 +100,8 @@ pub struct World {
     /// Microseconds since the beginning.
     pub(crate) now: u64,
     pub(crate) wall_offset_ms: i64,
+    /// The latest time that the wall clock ever showed to the leader.
+    pub(crate) wall_latest: WallMillis,
     queue: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     lanes: BTreeMap<Lane, u64>,
@@ -129,6 +132,7 @@ impl World {
         let mut world = World {
             now: 0,
             wall_offset_ms: 0,
+            wall_latest: WallMillis(0),
             queue: BTreeMap::new(),
             sequence: 0,
             lanes: BTreeMap::new(),
@@ -144,14 +148,15 @@ impl World {
             starting: true,
             clients: Vec::new(),
             links: Vec::new(),
-            check: Checkers::new(),
+            check: Checkers::new(options.switches),
             trace: Trace::new(with_lines),
             counts: Counts::default(),
             stage: Stage::Busy,
             bug_done: false,
             options,
         };
-        world.clients = (0..world.options.clients).map(|_| Client::draw(&mut world.workload)).collect();
+        let keeper = world.options.switches.keeper;
+        world.clients = (0..world.options.clients).map(|_| Client::draw(&mut world.workload, keeper)).collect();
         for client in 0..world.options.clients {
             let wait = world.workload.below(50_000);
             world.after(wait, Event::Act(client));
@@ -230,6 +235,8 @@ impl World {
             self.cut(client, true);
         }
         self.run_while("a silent session does not expire", |world| !world.check.model().sessions().is_empty())?;
+        let outlived = |world: &World| world.check.something_is_outlived(world.wall());
+        self.run_while("an outlived container or TTL node stays", outlived)?;
         self.run_until(self.now + REST)?;
         self.check.no_ephemerals()
     }
@@ -336,6 +343,7 @@ impl Counts {
         self.events += other.events;
         self.sessions += other.sessions;
         self.expiries += other.expiries;
+        self.reaped += other.reaped;
         self.crashes += other.crashes;
         self.stops += other.stops;
         self.cuts += other.cuts;

@@ -11,9 +11,9 @@ use crate::error::{DecodeError, ErrorCode};
 use crate::jute::{Reader, Writer};
 use crate::op::OpCode;
 use crate::records::{
-    CheckVersionRequest, Create2Response, CreateRequest, CreateResponse, CreateTtlRequest, DeleteRequest,
-    ErrorResponse, GetChildrenRequest, GetChildrenResponse, GetDataRequest, GetDataResponse, MultiHeader,
-    SetDataRequest, SetDataResponse, Stat,
+    CheckNotExistsRequest, CheckStatRequest, CheckVersionRequest, Create2Response, CreateRequest, CreateResponse,
+    CreateTtlRequest, DeleteRequest, ErrorResponse, GetChildrenRequest, GetChildrenResponse, GetDataRequest,
+    GetDataResponse, MultiHeader, RemoveRecursiveRequest, SetDataRequest, SetDataResponse, Stat, TryRemoveRequest,
 };
 use crate::vector::ChildrenEncoder;
 
@@ -22,6 +22,8 @@ use crate::vector::ChildrenEncoder;
 pub enum MultiKind {
     /// multi (14): creates, delete, setData, check.
     Write,
+    /// multi (14) of a server that knows ClickHouse Keeper's operations: those that write or check as well.
+    KeeperWrite,
     /// multiRead (22): getData, getChildren.
     Read,
 }
@@ -41,12 +43,12 @@ impl MultiKind {
 /// One operation of a multi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiOp<'a> {
-    /// create, create2, createContainer or createTTL. The flag of `request` is a create mode without TTL, but any number
-    /// in a createTTL: ZooKeeper refuses the whole list for a bad flag in the first three only.
+    /// create, create2, createContainer, createTTL or createIfNotExists. The flag of `request` is a create mode without TTL, but any number
+    /// in a createTTL: ZooKeeper refuses the whole list for a bad flag in the others only.
     Create {
-        /// Which of the four.
+        /// Which of them.
         op: OpCode,
-        /// The record all four share.
+        /// The record they share.
         request: CreateRequest<'a>,
         /// Time to live in ms, of createTTL only.
         ttl: Option<i64>,
@@ -57,6 +59,14 @@ pub enum MultiOp<'a> {
     SetData(SetDataRequest<'a>),
     /// check.
     Check(CheckVersionRequest<'a>),
+    /// checkNotExists.
+    CheckNotExists(CheckNotExistsRequest<'a>),
+    /// removeRecursive.
+    RemoveRecursive(RemoveRecursiveRequest<'a>),
+    /// checkStat.
+    CheckStat(CheckStatRequest<'a>),
+    /// tryRemove.
+    TryRemove(TryRemoveRequest<'a>),
     /// getData; its watch flag means nothing here.
     GetData(GetDataRequest<'a>),
     /// getChildren; its watch flag means nothing here.
@@ -72,6 +82,10 @@ impl<'a> MultiOp<'a> {
             Self::Delete(_) => OpCode::Delete,
             Self::SetData(_) => OpCode::SetData,
             Self::Check(_) => OpCode::Check,
+            Self::CheckNotExists(_) => OpCode::CheckNotExists,
+            Self::RemoveRecursive(_) => OpCode::RemoveRecursive,
+            Self::CheckStat(_) => OpCode::CheckStat,
+            Self::TryRemove(_) => OpCode::TryRemove,
             Self::GetData(_) => OpCode::GetData,
             Self::GetChildren(_) => OpCode::GetChildren,
         }
@@ -99,16 +113,31 @@ impl<'a> MultiOp<'a> {
         }
         let op = OpCode::from_i32(header.op).ok_or(DecodeError::BadOp(header.op))?;
         let operation = match (kind, op) {
-            (MultiKind::Write, OpCode::Create | OpCode::Create2 | OpCode::CreateContainer) => {
+            (MultiKind::KeeperWrite, OpCode::CreateIfNotExists) => {
                 Self::Create { op, request: CreateRequest::decode(reader)?, ttl: None }
             }
-            (MultiKind::Write, OpCode::CreateTtl) => {
+            (MultiKind::KeeperWrite, OpCode::CheckNotExists) => {
+                Self::CheckNotExists(CheckNotExistsRequest::decode(reader)?)
+            }
+            (MultiKind::KeeperWrite, OpCode::RemoveRecursive) => {
+                Self::RemoveRecursive(RemoveRecursiveRequest::decode(reader)?)
+            }
+            (MultiKind::KeeperWrite, OpCode::CheckStat) => Self::CheckStat(CheckStatRequest::decode(reader)?),
+            (MultiKind::KeeperWrite, OpCode::TryRemove) => Self::TryRemove(TryRemoveRequest::decode(reader)?),
+            (MultiKind::Write | MultiKind::KeeperWrite, OpCode::Create | OpCode::Create2 | OpCode::CreateContainer) => {
+                Self::Create { op, request: CreateRequest::decode(reader)?, ttl: None }
+            }
+            (MultiKind::Write | MultiKind::KeeperWrite, OpCode::CreateTtl) => {
                 let CreateTtlRequest { path, data, acl, flags, ttl } = CreateTtlRequest::decode(reader)?;
                 Self::Create { op, request: CreateRequest { path, data, acl, flags }, ttl: Some(ttl) }
             }
-            (MultiKind::Write, OpCode::Delete) => Self::Delete(DeleteRequest::decode(reader)?),
-            (MultiKind::Write, OpCode::SetData) => Self::SetData(SetDataRequest::decode(reader)?),
-            (MultiKind::Write, OpCode::Check) => Self::Check(CheckVersionRequest::decode(reader)?),
+            (MultiKind::Write | MultiKind::KeeperWrite, OpCode::Delete) => Self::Delete(DeleteRequest::decode(reader)?),
+            (MultiKind::Write | MultiKind::KeeperWrite, OpCode::SetData) => {
+                Self::SetData(SetDataRequest::decode(reader)?)
+            }
+            (MultiKind::Write | MultiKind::KeeperWrite, OpCode::Check) => {
+                Self::Check(CheckVersionRequest::decode(reader)?)
+            }
             (MultiKind::Read, OpCode::GetData) => Self::GetData(GetDataRequest::decode(reader)?),
             (MultiKind::Read, OpCode::GetChildren) => Self::GetChildren(GetChildrenRequest::decode(reader)?),
             _ => return Err(DecodeError::BadOp(header.op)),
@@ -135,6 +164,10 @@ impl<'a> MultiOp<'a> {
             Self::Delete(request) => request.encode(writer),
             Self::SetData(request) => request.encode(writer),
             Self::Check(request) => request.encode(writer),
+            Self::CheckNotExists(request) => request.encode(writer),
+            Self::RemoveRecursive(request) => request.encode(writer),
+            Self::CheckStat(request) => request.encode(writer),
+            Self::TryRemove(request) => request.encode(writer),
             Self::GetData(request) => request.encode(writer),
             Self::GetChildren(request) => request.encode(writer),
         }
@@ -254,6 +287,16 @@ pub enum MultiResult<'a> {
     SetData(SetDataResponse),
     /// Of check.
     Check,
+    /// Of createIfNotExists.
+    CreateIfNotExists(CreateResponse<'a>),
+    /// Of checkNotExists.
+    CheckNotExists,
+    /// Of removeRecursive.
+    RemoveRecursive,
+    /// Of checkStat.
+    CheckStat,
+    /// Of tryRemove.
+    TryRemove,
     /// Of getData.
     GetData(GetDataResponse<'a>),
     /// Of getChildren.
@@ -275,6 +318,11 @@ impl<'a> MultiResult<'a> {
             Some(OpCode::Delete) => Self::Delete,
             Some(OpCode::SetData) => Self::SetData(SetDataResponse::decode(reader)?),
             Some(OpCode::Check) => Self::Check,
+            Some(OpCode::CreateIfNotExists) => Self::CreateIfNotExists(CreateResponse::decode(reader)?),
+            Some(OpCode::CheckNotExists) => Self::CheckNotExists,
+            Some(OpCode::RemoveRecursive) => Self::RemoveRecursive,
+            Some(OpCode::CheckStat) => Self::CheckStat,
+            Some(OpCode::TryRemove) => Self::TryRemove,
             Some(OpCode::GetData) => Self::GetData(GetDataResponse::decode(reader)?),
             Some(OpCode::GetChildren) => Self::GetChildren(GetChildrenResponse::decode(reader)?),
             Some(OpCode::Error) => Self::Error(ErrorResponse::decode(reader)?.err),
@@ -290,19 +338,29 @@ impl<'a> MultiResult<'a> {
             Self::Delete => (OpCode::Delete, 0),
             Self::SetData(_) => (OpCode::SetData, 0),
             Self::Check => (OpCode::Check, 0),
+            Self::CreateIfNotExists(_) => (OpCode::CreateIfNotExists, 0),
+            Self::CheckNotExists => (OpCode::CheckNotExists, 0),
+            Self::RemoveRecursive => (OpCode::RemoveRecursive, 0),
+            Self::CheckStat => (OpCode::CheckStat, 0),
+            Self::TryRemove => (OpCode::TryRemove, 0),
             Self::GetData(_) => (OpCode::GetData, 0),
             Self::GetChildren(_) => (OpCode::GetChildren, 0),
             Self::Error(err) => (OpCode::Error, err),
         };
         MultiHeader { op: op.number(), done: false, err }.encode(writer);
         match self {
-            Self::Create(response) => response.encode(writer),
+            Self::Create(response) | Self::CreateIfNotExists(response) => response.encode(writer),
             Self::Create2(response) => response.encode(writer),
             Self::SetData(response) => response.encode(writer),
             Self::GetData(response) => response.encode(writer),
             Self::GetChildren(response) => response.encode(writer),
             Self::Error(err) => writer.i32(*err),
-            Self::Delete | Self::Check => {}
+            Self::Delete
+            | Self::Check
+            | Self::CheckNotExists
+            | Self::RemoveRecursive
+            | Self::CheckStat
+            | Self::TryRemove => {}
         }
     }
 }
@@ -484,101 +542,4 @@ pub fn encode_failed(writer: &mut Writer<'_>, count: usize, failed: usize, code:
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
-
-    use super::*;
-
-    #[test]
-    fn results_stream_as_their_records_encode() {
-        let stat = Stat { czxid: 1, pzxid: 2, ..Stat::default() };
-        let mut streamed = Vec::new();
-        let mut writer = Writer::new(&mut streamed);
-        let mut encoder = MultiResponseEncoder::new(&mut writer);
-        encoder.create("/a");
-        encoder.create2("/b", &stat);
-        encoder.delete();
-        encoder.set_data(&stat);
-        encoder.check();
-        encoder.get_data(None, &stat);
-        encoder.get_children(["x", "yz"]);
-        encoder.error(ErrorCode::NoNode);
-        encoder.finish();
-        let response = MultiResponse::decode(&mut Reader::new(&streamed)).expect("valid");
-        let types: Vec<i32> = response
-            .iter()
-            .map(|result| {
-                let mut out = Vec::new();
-                result.encode(&mut Writer::new(&mut out));
-                Reader::new(&out).i32().expect("a header")
-            })
-            .collect();
-        assert_eq!(types, [1, 15, 2, 5, 13, 4, 8, -1]);
-        let Some(MultiResult::GetChildren(names)) = response.iter().nth(6) else { panic!("{response:?}") };
-        assert!(names.children.expect("a list").iter().eq([Some("x"), Some("yz")]));
-        let mut again = Vec::new();
-        response.encode(&mut Writer::new(&mut again));
-        assert_eq!(streamed, again);
-    }
-
-    #[test]
-    fn types_stand_only_where_they_may() {
-        fn check(kind: MultiKind, op: i32, allowed: bool) {
-            let mut bytes = Vec::new();
-            let mut writer = Writer::new(&mut bytes);
-            MultiHeader { op, done: false, err: -1 }.encode(&mut writer);
-            // Null strings, buffers and lists, version, flag and TTL 0: enough for any of the records, and the end.
-            let padding: &[u8] = match op {
-                1 | 15 | 19 => &[255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0],
-                21 => &[255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-                4 | 8 => &[255, 255, 255, 255, 1],
-                5 => &[255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0],
-                _ => &[255, 255, 255, 255, 0, 0, 0, 0],
-            };
-            writer.raw(padding);
-            MultiHeader::END.encode(&mut writer);
-            let decoded = MultiRequest::decode(kind, &mut Reader::new(&bytes)).map(|multi| multi.len());
-            assert_eq!(decoded, if allowed { Ok(1) } else { Err(DecodeError::BadOp(op)) }, "{kind:?} {op}");
-        }
-        for op in OpCode::ALL.iter().map(|op| op.number()).chain([10, 23, 999, i32::MIN]) {
-            check(MultiKind::Write, op, matches!(op, 1 | 2 | 5 | 13 | 15 | 19 | 21));
-            check(MultiKind::Read, op, matches!(op, 4 | 8));
-        }
-    }
-
-    #[test]
-    fn flags_stand_only_where_they_may() {
-        fn check(op: OpCode, flags: i32, expect: Result<OpCode, DecodeError>) {
-            let request = CreateRequest { path: Some("/a"), data: None, acl: None, flags };
-            let ttl = (op == OpCode::CreateTtl).then_some(1);
-            let mut bytes = Vec::new();
-            encode_request(&mut Writer::new(&mut bytes), [MultiOp::Create { op, request, ttl }]);
-            let decoded = MultiRequest::decode(MultiKind::Write, &mut Reader::new(&bytes));
-            let op = decoded.map(|multi| multi.iter().next().expect("one operation").effective_op());
-            assert_eq!(op, expect, "{op:?} {flags}");
-        }
-        for op in [OpCode::Create, OpCode::Create2, OpCode::CreateContainer] {
-            for flags in 0..4 {
-                check(op, flags, Ok(op));
-            }
-            check(op, 4, Ok(OpCode::CreateContainer));
-            for flags in [-1, 5, 6, 7, i32::MIN] {
-                check(op, flags, Err(DecodeError::BadFlag(flags)));
-            }
-        }
-        for flags in -1..8 {
-            check(OpCode::CreateTtl, flags, Ok(OpCode::CreateTtl));
-        }
-    }
-
-    #[test]
-    fn the_end_ends_whatever_type_it_has() {
-        let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes);
-        MultiHeader { op: 1, done: true, err: 7 }.encode(&mut writer);
-        writer.str("trailing bytes are left to the caller");
-        let mut reader = Reader::new(&bytes);
-        assert!(MultiRequest::decode(MultiKind::Write, &mut reader).expect("empty").is_empty());
-        assert_eq!(reader.remaining(), 41);
-    }
-}
+mod tests;

@@ -96,6 +96,19 @@ macro_rules! ops {
                 }
             }
 
+            /// Whether this is one of ClickHouse Keeper's operations that write, or check inside a multi.
+            #[must_use]
+            pub const fn is_keeper_write(self) -> bool {
+                matches!(
+                    self,
+                    Self::CheckNotExists
+                        | Self::CreateIfNotExists
+                        | Self::RemoveRecursive
+                        | Self::CheckStat
+                        | Self::TryRemove
+                )
+            }
+
             /// How corral's answer differs from ZooKeeper's, in Markdown; empty where it does not.
             #[must_use]
             pub const fn differs(self) -> &'static str {
@@ -208,11 +221,11 @@ ops! {
         "Keeper", "";
     /// Deletes a whole subtree up to a number of znodes.
     RemoveRecursive = 503, "removeRecursive", "RemoveRecursiveRequest" => "-", Extension, "NA",
-        "Keeper", "";
+        "Keeper", "At most 1,000 znodes in one transaction, whatever the request allows.";
     /// Compares given fields of a znode's Stat.
     CheckStat = 504, "checkStat", "CheckStatRequest" => "-", Extension, "NA",
         "Keeper", "";
-    /// As delete, succeeds if the znode is absent.
+    /// As delete, succeeds without a write where delete finds no such znode, another version or children.
     TryRemove = 505, "tryRemove", "TryRemoveRequest" => "-", Extension, "NA",
         "Keeper", "";
     /// As filteredList, with the children's Stat and data.

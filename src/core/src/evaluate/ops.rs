@@ -83,6 +83,10 @@ impl Caller<'_> {
                 self.check_session().and_then(|()| self.set_acl(draft, path, &acl, version))
             }
             WriteOp::Check { path, version } => self.check_session().and_then(|()| self.check(draft, &path, version)),
+            WriteOp::CheckNotExists { .. }
+            | WriteOp::CheckStat { .. }
+            | WriteOp::TryRemove { .. }
+            | WriteOp::RemoveRecursive { .. } => self.check_session().and_then(|()| self.keeper(draft, op)),
         }
     }
 
@@ -118,14 +122,19 @@ impl Caller<'_> {
         if mode.is_ttl() && !extended {
             return Err(ErrorCode::Unimplemented);
         }
+        if mode.is_sequential() && op == CreateOp::IfNotExists {
+            return Err(ErrorCode::BadArguments);
+        }
         if mode.is_ttl() != (op == CreateOp::Ttl) || (mode.is_ttl() && !(1..=TTL_MS_MAX).contains(&ttl_ms)) {
             return Err(ErrorCode::BadArguments);
         }
         Ok(match op {
             CreateOp::Ttl => Owner::Ttl(ttl_ms),
             CreateOp::Container => Owner::Container,
-            CreateOp::Create | CreateOp::Create2 if mode.is_ephemeral() => Owner::Session(self.session),
-            CreateOp::Create | CreateOp::Create2 => Owner::Persistent,
+            CreateOp::Create | CreateOp::Create2 | CreateOp::IfNotExists if mode.is_ephemeral() => {
+                Owner::Session(self.session)
+            }
+            CreateOp::Create | CreateOp::Create2 | CreateOp::IfNotExists => Owner::Persistent,
         })
     }
 
@@ -152,7 +161,11 @@ impl Caller<'_> {
         if !path::is_valid(&at.path) {
             return Err(ErrorCode::BadArguments);
         }
+        self.guard(&at.path)?;
         if draft.node(&at.path, at.hash).is_some() {
+            if op == CreateOp::IfNotExists {
+                return Ok(OpResult::Ensured { path: at.path });
+            }
             return Err(ErrorCode::NodeExists);
         }
         if Owner::from_bits(parent.stat().owner).is_ephemeral() {
@@ -160,34 +173,24 @@ impl Caller<'_> {
         }
         let bytes = data.as_ref().map_or(0, |data| data.len());
         self.check_quota(draft, &at.path, 1, bytes, 0)?;
-        let mut parent = Znode::clone(&*parent.to_znode());
-        parent.stat.cversion = parent.stat.cversion.wrapping_add(1);
-        parent.stat.pzxid = self.zxid;
-        parent.stat.num_children += 1;
-        let node = Arc::new(Znode { stat: self.fresh_stat(owner), acl, data });
+        let parent = parent.to_znode().with_child(self.zxid);
+        let node = Arc::new(Znode { stat: fresh_stat(self.zxid, self.context.time, owner), acl, data });
         let path = at.path.clone();
         let stat = node.wire_stat();
         draft.create(at, node, Arc::new(parent));
-        Ok(if op == CreateOp::Create { OpResult::Created { path } } else { OpResult::CreatedStat { path, stat } })
+        Ok(match op {
+            CreateOp::Create => OpResult::Created { path },
+            CreateOp::IfNotExists => OpResult::Ensured { path },
+            CreateOp::Create2 | CreateOp::Container | CreateOp::Ttl => OpResult::CreatedStat { path, stat },
+        })
     }
 
-    fn fresh_stat(&self, owner: Owner) -> NodeStat {
-        NodeStat {
-            czxid: self.zxid,
-            mzxid: self.zxid,
-            pzxid: self.zxid,
-            ctime: self.context.time,
-            mtime: self.context.time,
-            owner: owner.bits(),
-            ..NodeStat::default()
-        }
-    }
-
-    fn delete(&self, draft: &mut Draft<'_>, path: Text, version: i32) -> Result<OpResult, ErrorCode> {
+    pub(super) fn delete(&self, draft: &mut Draft<'_>, path: Text, version: i32) -> Result<OpResult, ErrorCode> {
         has_parent(&path)?;
         if path::UNDELETABLE.contains(&&*path) {
             return Err(ErrorCode::BadArguments);
         }
+        self.guard(&path)?;
         let at = draft.hashed(path);
         let parent = draft.node(at.parent(), at.parent_hash).ok_or(ErrorCode::NoNode)?;
         self.allow(&parent, acl::DELETE)?;
@@ -245,10 +248,15 @@ impl Caller<'_> {
         Ok(OpResult::Checked)
     }
 
-    fn existing<'d>(&self, draft: &'d Draft<'_>, path: Text) -> Result<(HashedPath, NodeRef<'d>), ErrorCode> {
+    pub(super) fn existing<'d>(
+        &self,
+        draft: &'d Draft<'_>,
+        path: Text,
+    ) -> Result<(HashedPath, NodeRef<'d>), ErrorCode> {
         if !path::is_valid(&path) {
             return Err(ErrorCode::BadArguments);
         }
+        self.guard(&path)?;
         let at = draft.hashed(path);
         let node = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?;
         Ok((at, node))
@@ -274,14 +282,14 @@ impl Caller<'_> {
         })
     }
 
-    fn allow(&self, node: &NodeRef<'_>, wanted: i32) -> Result<(), ErrorCode> {
+    pub(super) fn allow(&self, node: &NodeRef<'_>, wanted: i32) -> Result<(), ErrorCode> {
         let open = node.is_open_acl() || self.context.features & features::SKIP_ACL != 0;
         if open || grants(node.acl().iter(), wanted, self.identities) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 }
 
 /// The first check of create and delete; a null path breaks it off.
-fn has_parent(path: &str) -> Result<(), ErrorCode> {
+pub(super) fn has_parent(path: &str) -> Result<(), ErrorCode> {
     match path {
         path::NULL => Err(ErrorCode::MarshallingError),
         path if path::has_parent(path) => Ok(()),
@@ -289,7 +297,7 @@ fn has_parent(path: &str) -> Result<(), ErrorCode> {
     }
 }
 
-fn expect_version(actual: i32, wanted: i32) -> Result<(), ErrorCode> {
+pub(super) fn expect_version(actual: i32, wanted: i32) -> Result<(), ErrorCode> {
     if wanted == -1 || wanted == actual { Ok(()) } else { Err(ErrorCode::BadVersion) }
 }
 
@@ -299,4 +307,17 @@ pub(super) fn without_child(parent: &Arc<Znode>, zxid: Zxid) -> Arc<Znode> {
     next.stat.num_children = next.stat.num_children.saturating_sub(1);
     next.stat.pzxid = next.stat.pzxid.max(zxid);
     Arc::new(next)
+}
+
+/// The Stat of a znode that is created by this transaction.
+pub(super) fn fresh_stat(zxid: Zxid, time: i64, owner: Owner) -> NodeStat {
+    NodeStat {
+        czxid: zxid,
+        mzxid: zxid,
+        pzxid: zxid,
+        ctime: time,
+        mtime: time,
+        owner: owner.bits(),
+        ..NodeStat::default()
+    }
 }

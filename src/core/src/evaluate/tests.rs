@@ -80,6 +80,12 @@ impl World {
         String::from_utf8_lossy(data).into_owned()
     }
 
+    /// The connection that the session belongs to.
+    #[expect(clippy::unused_self, reason = "every world has one and the same")]
+    pub(super) const fn origin(&self) -> Option<Origin> {
+        Some(ORIGIN)
+    }
+
     fn create(&mut self, path: &str, data: &str) -> OpResult {
         self.op(create(path, data))
     }
@@ -98,7 +104,7 @@ pub(super) fn delete(path: &str) -> WriteOp {
     WriteOp::Delete { path: Text::from(path), version: -1 }
 }
 
-fn refused(result: &OpResult) -> Option<ErrorCode> {
+pub(super) fn refused(result: &OpResult) -> Option<ErrorCode> {
     if let OpResult::Error(code) = result { Some(*code) } else { None }
 }
 

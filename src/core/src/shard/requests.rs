@@ -36,10 +36,10 @@ impl Shard {
                 self.count_sent(conn);
                 return Err(Close::Unauthenticated);
             }
-            Some(OpKind::Write) => {
+            Some(_) if op.is_some_and(|op| self.writes(op)) => {
                 let op = op.expect("has a kind");
                 let large = self.large(frame)?;
-                if let Ok(kind) = request::command(op, &mut reader) {
+                if let Ok(kind) = request::command(op, self.config.keeper_extensions, &mut reader) {
                     conn.barred |= op == OpCode::CloseSession;
                     conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
                     self.propose(conn, kind, large);
@@ -69,6 +69,11 @@ impl Shard {
         conn.parked_bytes += frame.len();
         conn.pending.push_back(Pending::Parked { frame: frame.into(), at: now });
         Ok(())
+    }
+
+    /// Whether the operation is proposed to the quorum.
+    const fn writes(&self, op: OpCode) -> bool {
+        matches!(op.kind(), OpKind::Write) || (self.config.keeper_extensions && op.is_keeper_write())
     }
 
     /// What the frame counts for among the large requests.
@@ -180,7 +185,7 @@ impl Shard {
                 reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
                 Ok(())
             }
-            Some(op) if op.kind() == OpKind::Write => match request::command(op, &mut reader) {
+            Some(op) if self.writes(op) => match request::command(op, self.config.keeper_extensions, &mut reader) {
                 Err(Refused::NotServed) => Err(NotServed),
                 _ => {
                     reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);

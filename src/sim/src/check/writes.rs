@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, WriteOp};
-use corral_core::ids::Millis;
+use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
+use corral_core::ids::{Millis, WallMillis};
 
 use super::{Checkers, Proposed};
 use crate::link::Sent;
-use crate::model::{Caller, LinkId, Session, Verdict};
+use crate::model::{Caller, LinkId, Model, Node, Session, Verdict};
 use crate::request::{AclItem, Body, Item, Request, Write};
 use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
@@ -71,7 +71,7 @@ impl Checkers {
                 require(zxid > last, "writes", || format!("zxid {zxid:#x} after {last:#x}"))?;
             }
             match self.sender(&command)? {
-                None => self.server_closes(&command, zxid)?,
+                None => self.server_commands(&command, zxid, batch.time.0)?,
                 Some(link) => self.command(link, &command, zxid, batch.time.0, &mut begun, now)?,
             }
         }
@@ -85,12 +85,40 @@ impl Checkers {
         link.map(Some).ok_or_else(|| Violation::of("writes", format!("a command of nobody: {name:?}")))
     }
 
-    /// A session has expired.
-    fn server_closes(&mut self, command: &Command, zxid: u64) -> Checked {
-        require(command.kind == CommandKind::CloseSession, "writes", || format!("{command:?} without a sender"))?;
-        self.lives.ends(command.session.0);
-        self.model.close_session(zxid, command.session.0);
+    /// A session has expired, a container or TTL node is outlived, or the server makes its system znodes.
+    fn server_commands(&mut self, command: &Command, zxid: u64, time: i64) -> Checked {
+        match &command.kind {
+            CommandKind::CloseSession => {
+                self.lives.ends(command.session.0);
+                self.model.close_session(zxid, command.session.0);
+            }
+            CommandKind::Reap { path, mzxid } => self.model.reap(zxid, path, *mzxid),
+            CommandKind::SystemNodes(nodes) => {
+                let nodes: Vec<(String, Vec<u8>)> =
+                    nodes.iter().map(|(path, data)| (path.to_string(), data.to_vec())).collect();
+                let is_system = |path: &str| path == "/keeper" || path.starts_with("/keeper/");
+                let right = nodes.iter().all(|(path, _)| is_system(path));
+                require(right, "writes", || format!("{nodes:?} are no system znodes"))?;
+                self.model.system_nodes(zxid, time, &nodes);
+            }
+            other => return Err(Violation::of("writes", format!("{other:?} without a sender"))),
+        }
         Ok(())
+    }
+
+    /// The server is about to delete a container or TTL node: it must have outlived its use.
+    pub(crate) fn reaped(&self, path: &str, mzxid: u64, wall: WallMillis) -> Checked {
+        let right = |node: &Node| node.mzxid != mzxid || Model::is_outlived(node, wall.0);
+        let node = self.model.node(path);
+        // One that is gone or changed since it was chosen is left alone when the command is evaluated.
+        require(node.is_none_or(|node| right(node) || node.children > 0), "reaping", || {
+            format!("{path} is deleted at {wall:?}: {node:?}")
+        })
+    }
+
+    /// Whether a container or TTL node stands although it has outlived its use.
+    pub(crate) fn something_is_outlived(&self, wall: WallMillis) -> bool {
+        self.model.nodes().any(|(_, node)| Model::is_outlived(node, wall.0))
     }
 
     /// The next command of a connection: what its client sent, evaluated by the model.
@@ -119,6 +147,7 @@ impl Checkers {
             Proposed::Request(Request::Write(write)) => self.model.write(&caller, write),
             Proposed::Request(Request::Multi(writes)) => self.model.multi(&caller, writes),
             Proposed::Request(Request::Truncated(_)) => self.model.undecodable(&caller),
+            Proposed::Request(Request::Reconfig) => self.model.reconfig(&caller),
             Proposed::Request(_) => {
                 self.lives.ends(session);
                 self.model.close_session(zxid, session)
@@ -224,7 +253,8 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
             writes.len() == ops.len() && writes.iter().zip(ops).all(|(write, op)| is_same_write(write, op))
         }
         (Proposed::Request(Request::Close), CommandKind::CloseSession)
-        | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable) => true,
+        | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable)
+        | (Proposed::Request(Request::Reconfig), CommandKind::Reconfig) => true,
         _ => false,
     }
 }
@@ -243,6 +273,29 @@ fn is_same_write(write: &Write, op: &WriteOp) -> bool {
         (Write::Delete { path, version }, WriteOp::Delete { path: at, version: logged })
         | (Write::Check { path, version }, WriteOp::Check { path: at, version: logged }) => {
             **path == **at && version == logged
+        }
+        (
+            Write::CreateMortal { path, ttl },
+            WriteOp::Create { op, path: at, data: None, acl: AclSpec::Open, flags, ttl_ms },
+        ) => {
+            let right = if ttl.is_some() { (CreateOp::Ttl, 5) } else { (CreateOp::Container, 4) };
+            (*op, *flags) == right && **path == **at && ttl.unwrap_or(-1) == *ttl_ms
+        }
+        (
+            Write::Ensure { path, data },
+            WriteOp::Create { op: CreateOp::IfNotExists, path: at, data: logged, acl: AclSpec::Open, flags: 0, .. },
+        ) => **path == **at && is_data(data, logged),
+        (Write::CheckNotExists { path, version }, WriteOp::CheckNotExists { path: at, version: logged })
+        | (Write::TryRemove { path, version }, WriteOp::TryRemove { path: at, version: logged }) => {
+            **path == **at && version == logged
+        }
+        (Write::CheckStat { path, version, children }, WriteOp::CheckStat { path: at, version: logged, stat }) => {
+            let mut right = [-1; STAT_FIELDS];
+            right[9] = i64::from(*children);
+            **path == **at && version == logged && *stat == right
+        }
+        (Write::RemoveRecursive { path, limit }, WriteOp::RemoveRecursive { path: at, limit: logged }) => {
+            **path == **at && limit == logged
         }
         (Write::SetData { path, data, version }, WriteOp::SetData { path: at, data: logged, version: wanted }) => {
             **path == **at && is_data(data, logged) && version == wanted

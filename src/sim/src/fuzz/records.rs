@@ -50,7 +50,8 @@ macro_rules! steps {
 /// The step of the record an operation's request consists of.
 pub(super) fn request_step(op: OpCode) -> Step {
     match MultiKind::of(op) {
-        Some(MultiKind::Write) => |reader, out| multi(MultiKind::Write, reader, out),
+        // With Keeper's operations it takes all that it takes without them.
+        Some(MultiKind::Write | MultiKind::KeeperWrite) => |reader, out| multi(MultiKind::KeeperWrite, reader, out),
         Some(MultiKind::Read) => |reader, out| multi(MultiKind::Read, reader, out),
         None => record_step(op.request()),
     }

@@ -165,6 +165,7 @@ impl World {
         let features = on(setup.skip_acl, features::SKIP_ACL)
             | on(setup.extended_types, features::EXTENDED_TYPES)
             | on(setup.all_features, features::ENFORCE_QUOTA | features::SASL_ACLS | features::X509_ACLS)
+            | on(setup.keeper_extensions, features::KEEPER)
             | on(setup.all_features && setup.tight, features::RECONFIG);
         let config = SequencerConfig {
             server: SERVER,
@@ -570,6 +571,7 @@ impl Side {
             whitelist: FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Dump).collect(),
             super_digest: None,
             skip_acl: setup.skip_acl,
+            enforce_digest: false,
             keeper_extensions: setup.keeper_extensions,
             limits: limits(setup),
         };

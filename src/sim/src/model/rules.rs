@@ -3,23 +3,25 @@
 use std::collections::BTreeMap;
 
 use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE, allows, fixed_up};
-use super::{Caller, Model, Node, Step, Verdict};
+use super::{Caller, Life, Model, Node, Step, Verdict};
 use crate::request::{AclItem, Body, Item, Write};
 
 const RUNTIME_INCONSISTENCY: i32 = -2;
 const MARSHALLING_ERROR: i32 = -5;
 const UNIMPLEMENTED: i32 = -6;
-const BAD_ARGUMENTS: i32 = -8;
-const NO_NODE: i32 = -101;
-const NO_AUTH: i32 = -102;
-const BAD_VERSION: i32 = -103;
+pub(super) const BAD_ARGUMENTS: i32 = -8;
+pub(super) const NO_NODE: i32 = -101;
+pub(super) const NO_AUTH: i32 = -102;
+pub(super) const BAD_VERSION: i32 = -103;
 const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
-const NODE_EXISTS: i32 = -110;
-const NOT_EMPTY: i32 = -111;
+pub(super) const NODE_EXISTS: i32 = -110;
+pub(super) const NOT_EMPTY: i32 = -111;
 const SESSION_EXPIRED: i32 = -112;
+const RECONFIG_DISABLED: i32 = -123;
+const QUOTA_EXCEEDED: i32 = -125;
 const INVALID_ACL: i32 = -114;
 
-const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+pub(super) const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
 /// Why an operation fails.
 enum Refusal {
@@ -62,6 +64,19 @@ impl Model {
         }
     }
 
+    /// A change of the membership, which a server that is alone refuses (chapter 11.6).
+    pub(crate) fn reconfig(&mut self, caller: &Caller<'_>) -> Verdict {
+        self.zxid = caller.zxid;
+        let owner = self.sessions.get(&caller.session).map(|session| session.owner);
+        let err = match (self.switches.reconfig, owner) {
+            (false, _) => RECONFIG_DISABLED,
+            (true, None) => SESSION_EXPIRED,
+            (true, owner) if owner != caller.link => return Verdict::Moved,
+            (true, _) => UNIMPLEMENTED,
+        };
+        Verdict::Reply { err, body: Body::Nothing }
+    }
+
     /// All or nothing.
     pub(crate) fn multi(&mut self, caller: &Caller<'_>, writes: &[Write]) -> Verdict {
         self.zxid = caller.zxid;
@@ -94,16 +109,24 @@ fn body_of(item: Item) -> Body {
         Item::Path(path) => Body::Path(path),
         Item::PathStat(path, stat) => Body::PathStat(path, stat),
         Item::Stat(stat) => Body::Stat(stat),
-        Item::Deleted | Item::Checked | Item::Error(_) => Body::Nothing,
+        Item::Deleted | Item::Checked | Item::Done | Item::Error(_) => Body::Nothing,
     }
 }
 
 /// The model with the changes of one transaction laid over it.
 pub(super) struct Draft<'m> {
-    model: &'m Model,
+    pub(super) model: &'m Model,
     zxid: u64,
-    changed: BTreeMap<String, Option<Node>>,
-    steps: Vec<Step>,
+    pub(super) changed: BTreeMap<String, Option<Node>>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// What a create makes.
+#[derive(Clone, Copy)]
+pub(super) enum Made {
+    New(Life),
+    /// Nothing, if it is there already.
+    Ensured,
 }
 
 impl<'m> Draft<'m> {
@@ -115,14 +138,14 @@ impl<'m> Draft<'m> {
         (self.changed, self.steps)
     }
 
-    fn node(&self, path: &str) -> Option<&Node> {
+    pub(super) fn node(&self, path: &str) -> Option<&Node> {
         match self.changed.get(path) {
             Some(changed) => changed.as_ref(),
             None => self.model.node(path),
         }
     }
 
-    fn set(&mut self, path: &str, node: Node) {
+    pub(super) fn set(&mut self, path: &str, node: Node) {
         self.changed.insert(path.to_owned(), Some(node));
     }
 
@@ -134,36 +157,54 @@ impl<'m> Draft<'m> {
         }
     }
 
-    fn remove(&mut self, path: &str) {
+    pub(super) fn remove(&mut self, path: &str) {
         let parent_path = parent_of(path);
         let (Some(node), Some(mut parent)) = (self.node(path).cloned(), self.node(parent_path).cloned()) else {
             return;
         };
         parent.children -= 1;
         parent.pzxid = parent.pzxid.max(self.zxid);
-        self.steps.push(Step::Deleted { path: path.to_owned(), acl: node.acl, parent_acl: parent.acl.clone() });
+        self.steps.push(Step::Deleted { path: path.to_owned(), acl: node.acl.clone(), parent_acl: parent.acl.clone() });
         self.changed.insert(path.to_owned(), None);
         self.set(parent_path, parent);
+        self.account(path, -1, -length(node.data.as_deref()));
+    }
+
+    /// What is wrong with the mode of a create; checked before all else.
+    fn check_mode(&self, write: &Write) -> Result<(), i32> {
+        let extended = self.model.switches.extended_types;
+        match write {
+            Write::Create { flags: 5 | 6, .. } | Write::CreateMortal { ttl: Some(_), .. } if !extended => {
+                Err(UNIMPLEMENTED)
+            }
+            Write::Create { flags: 0..=4, .. } => Ok(()),
+            Write::Create { .. } => Err(BAD_ARGUMENTS),
+            Write::CreateMortal { ttl: Some(ttl), .. } if !(1..1 << 40).contains(ttl) => Err(BAD_ARGUMENTS),
+            _ => Ok(()),
+        }
     }
 
     fn perform(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Item, Refusal> {
-        if let Write::Create { flags, .. } = write {
-            match flags {
-                0..=4 => {}
-                5 | 6 => return Err(Refusal::Code(UNIMPLEMENTED)),
-                _ => return Err(Refusal::Code(BAD_ARGUMENTS)),
-            }
-        }
+        self.check_mode(write).map_err(Refusal::Code)?;
         self.model.session_check(caller)?;
         let done = match write {
             Write::Create { with_stat, path, data, acl, flags } => {
-                let made = self.create(caller, path, data.clone(), acl, *flags);
+                let made = self.create(caller, path, data.clone(), acl, *flags, Made::New(Life::Plain));
                 made.map(|(path, stat)| if *with_stat { Item::PathStat(path, stat) } else { Item::Path(path) })
             }
             Write::Delete { path, version } => self.delete(caller, path, *version),
             Write::SetData { path, data, version } => self.set_data(caller, path, data.clone(), *version),
             Write::SetAcl { path, acl, version } => self.set_acl(caller, path, acl, *version),
             Write::Check { path, version } => self.check(caller, path, *version),
+            Write::CreateMortal { path, ttl } => {
+                let made = Made::New(ttl.map_or(Life::Container, Life::Ttl));
+                self.create(caller, path, None, &[AclItem::open()], 0, made)
+                    .map(|(path, stat)| Item::PathStat(path, stat))
+            }
+            Write::Ensure { path, data } => self
+                .create(caller, path, data.clone(), &[AclItem::open()], 0, Made::Ensured)
+                .map(|(path, _)| Item::Path(path)),
+            _ => self.keeper(caller, write),
         };
         done.map_err(Refusal::Code)
     }
@@ -175,6 +216,7 @@ impl<'m> Draft<'m> {
         data: Option<Vec<u8>>,
         acl: &[AclItem],
         flags: i32,
+        made: Made,
     ) -> Result<(String, corral_wire::records::Stat), i32> {
         if !path.contains('/') || path.contains('\0') {
             return Err(BAD_ARGUMENTS);
@@ -190,11 +232,19 @@ impl<'m> Draft<'m> {
         if !is_legal(&path) {
             return Err(BAD_ARGUMENTS);
         }
-        if self.node(&path).is_some() {
-            return Err(NODE_EXISTS);
-        }
+        self.guard(&path)?;
+        let life = match (self.node(&path), made) {
+            (Some(node), Made::Ensured) => return Ok((path, node.stat())),
+            (Some(_), Made::New(_)) => return Err(NODE_EXISTS),
+            (None, Made::New(life)) => life,
+            (None, Made::Ensured) => Life::Plain,
+        };
         if parent.owner != 0 {
             return Err(NO_CHILDREN_FOR_EPHEMERALS);
+        }
+        let bytes = length(data.as_deref());
+        if self.is_beyond_quota(&path, 1, bytes) {
+            return Err(QUOTA_EXCEEDED);
         }
         parent.created = parent.created.wrapping_add(1);
         parent.children += 1;
@@ -212,18 +262,22 @@ impl<'m> Draft<'m> {
             aversion: 0,
             owner: if flags == 1 || flags == 3 { caller.session } else { 0 },
             children: 0,
+            life,
         };
         let stat = node.stat();
         self.steps.push(Step::Created { path: path.clone(), acl, parent_acl: parent.acl.clone() });
         self.set(&path, node);
         self.set(&parent_path, parent);
+        self.count_if_usage(&path);
+        self.account(&path, 1, bytes);
         Ok((path, stat))
     }
 
-    fn delete(&mut self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Item, i32> {
+    pub(super) fn delete(&mut self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Item, i32> {
         if !path.contains('/') || path.contains('\0') || SPECIAL.contains(&path) {
             return Err(BAD_ARGUMENTS);
         }
+        self.guard(path)?;
         let parent = self.node(parent_of(path)).ok_or(NO_NODE)?;
         if !allows(&parent.acl, DELETE, caller.identities) {
             return Err(NO_AUTH);
@@ -237,7 +291,8 @@ impl<'m> Draft<'m> {
         Ok(Item::Deleted)
     }
 
-    fn existing(&self, caller: &Caller<'_>, path: &str, wanted: i32) -> Result<Node, i32> {
+    pub(super) fn existing(&self, caller: &Caller<'_>, path: &str, wanted: i32) -> Result<Node, i32> {
+        self.guard(path)?;
         let node = self.node(path).ok_or(NO_NODE)?;
         if allows(&node.acl, wanted, caller.identities) { Ok(node.clone()) } else { Err(NO_AUTH) }
     }
@@ -247,6 +302,10 @@ impl<'m> Draft<'m> {
             return Err(BAD_ARGUMENTS);
         }
         let mut node = self.existing(caller, path, WRITE)?;
+        let more = length(data.as_deref()) - length(node.data.as_deref());
+        if self.is_beyond_quota(path, 0, more) {
+            return Err(QUOTA_EXCEEDED);
+        }
         expect(node.version, version)?;
         node.data = data;
         node.version = node.version.wrapping_add(1);
@@ -255,6 +314,7 @@ impl<'m> Draft<'m> {
         let stat = node.stat();
         self.steps.push(Step::DataSet { path: path.to_owned(), acl: node.acl.clone() });
         self.set(path, node);
+        self.account(path, 0, more);
         Ok(Item::Stat(stat))
     }
 
@@ -281,11 +341,11 @@ impl<'m> Draft<'m> {
     }
 }
 
-fn expect(actual: i32, wanted: i32) -> Result<(), i32> {
+pub(super) fn expect(actual: i32, wanted: i32) -> Result<(), i32> {
     if wanted == -1 || wanted == actual { Ok(()) } else { Err(BAD_VERSION) }
 }
 
-fn parent_of(path: &str) -> &str {
+pub(super) fn parent_of(path: &str) -> &str {
     match path.rfind('/') {
         Some(0) | None => "/",
         Some(at) => &path[..at],
@@ -293,7 +353,7 @@ fn parent_of(path: &str) -> &str {
 }
 
 /// Chapter 8, as far as simulated clients go: what they send is ASCII.
-fn is_legal(path: &str) -> bool {
+pub(super) fn is_legal(path: &str) -> bool {
     if path == "/" {
         return true;
     }
@@ -301,4 +361,8 @@ fn is_legal(path: &str) -> bool {
         && !path.ends_with('/')
         && path[1..].split('/').all(|part| !matches!(part, "" | "." | ".."))
         && !path.chars().any(|c| c.is_ascii_control())
+}
+
+pub(super) fn length(data: Option<&[u8]>) -> i64 {
+    i64::try_from(data.map_or(0, <[u8]>::len)).expect("data is small")
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use corral_consensus::{Effects, Index, Term};
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::sequencer::Sequencer;
+use corral_core::sequencer::{Sequencer, Ticked};
 
 use super::{Inner, Opaque, Stopping, ToConsensus, ToLog, ToShard, WrittenImage};
 use crate::limits::MAILBOX_BATCH;
@@ -84,11 +84,18 @@ impl World {
         let wait = TICK + self.schedule.delay(1_000);
         self.inside_after(wait, Inner::Tick);
         let (now, wall) = (self.clock(), self.wall());
+        self.wall_latest = self.wall_latest.max(wall);
         let early = self.options.bug == Some(Bug::ExpireEarly);
         let Some(server) = &mut self.server else { return Ok(()) };
         server.replica.tick();
         let then = if early { now.plus(2_000) } else { now };
-        for session in server.replica.machine_mut().sequencer.tick(then, wall).expired {
+        let Ticked { expired, reaped } = server.replica.machine_mut().sequencer.tick(then, wall);
+        for chosen in reaped {
+            self.counts.reaped += 1;
+            self.note(format_args!("{} is outlived", &*chosen.path));
+            self.check.reaped(&chosen.path, chosen.mzxid.0, self.wall_latest)?;
+        }
+        for session in expired {
             self.counts.expiries += 1;
             self.note(format_args!("session {session} expires"));
             self.check.expired(session.0, now)?;

@@ -9,7 +9,7 @@ use corral_consensus::{
     Term,
 };
 use corral_core::command::Batch;
-use corral_core::evaluate::StateMachine;
+use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{Millis, SessionId, WallMillis};
 use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
 use corral_core::reaper::ReapPolicy;
@@ -21,13 +21,15 @@ use corral_storage::{ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
 
 use super::authority::Authority;
-use crate::options::Options;
+use crate::options::{Options, Switches};
 
 pub(crate) const SECTION_NODES: u32 = 1;
 pub(crate) const SECTION_META: u32 = 2;
 /// The server's id.
 pub(crate) const SERVER: u8 = 1;
 const READ_BYTES: usize = 64 << 10;
+/// How often containers and TTL nodes are looked at.
+const REAP_INTERVAL_MS: u64 = 1_000;
 
 /// What a start needs besides the disk.
 pub(crate) struct Start<'a> {
@@ -123,15 +125,30 @@ impl Start<'_> {
         }
     }
 
+    fn feature_bits(&self) -> u32 {
+        let Switches { extended_types, enforce_quota, reconfig, keeper } = self.options.switches;
+        let switches = [
+            (extended_types, features::EXTENDED_TYPES),
+            (enforce_quota, features::ENFORCE_QUOTA),
+            (reconfig, features::RECONFIG),
+            (keeper, features::KEEPER),
+        ];
+        switches.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit)
+    }
+
     fn sequencer_config(&self) -> SequencerConfig {
         let Options { session_tick_ms, batch_bytes_max, .. } = *self.options;
         SequencerConfig {
             server: SERVER,
             incarnation: self.incarnation,
             tick_ms: session_tick_ms,
-            features: 0,
+            features: self.feature_bits(),
             batch_bytes_max,
-            reap: ReapPolicy { check_interval_ms: 1_000, deletes_per_minute_max: 10_000, never_used_max_ms: 0 },
+            reap: ReapPolicy {
+                check_interval_ms: REAP_INTERVAL_MS,
+                deletes_per_minute_max: 10_000,
+                never_used_max_ms: 0,
+            },
             snapshot: SnapshotPolicy {
                 floor_bytes: self.options.snapshot_floor_bytes,
                 share_percent: 30,
