@@ -68,15 +68,18 @@ fn keeper_write(op: OpCode, reader: &mut Reader<'_>) -> Result<WriteOp, Refused>
 }
 
 fn multi(kind: MultiKind, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
-    let Ok(request) = MultiRequest::decode(kind, reader) else { return Ok(CommandKind::Undecodable) };
+    let request = match MultiRequest::decode(kind, reader) {
+        Ok(request) => request,
+        // This alone stops ZooKeeper before the zxid is taken.
+        Err(DecodeError::NullAcl) => return Err(Refused::Undecodable),
+        Err(_) => return Ok(CommandKind::Undecodable),
+    };
     if request.iter().any(|op| path_of(&op).is_none()) {
         return Ok(CommandKind::Undecodable);
     }
     let mut ops = Vec::with_capacity(request.len());
     for op in request.iter() {
         ops.push(match op {
-            // This alone breaks ZooKeeper's decoder before the zxid is taken.
-            MultiOp::Create { request, .. } if request.acl.is_none() => return Err(Refused::Undecodable),
             MultiOp::Create { request, ttl, .. } => create(create_op(op.effective_op())?, &request, ttl)?,
             MultiOp::Delete(request) => delete(request)?,
             MultiOp::SetData(request) => set_data(request)?,

@@ -27,6 +27,9 @@ pub enum DecodeError {
     BadUtf8,
     /// A create, create2 or createContainer inside a multi carries a flag that is no create mode or needs a TTL.
     BadFlag(i32),
+    /// A create, create2 or createContainer inside a multi carries a null ACL. ZooKeeper's decoder trips over it, and
+    /// before it looks at the flag; alone, and in a createTTL, a null ACL is decoded like any other.
+    NullAcl,
     /// An operation type that is not allowed at this place of a multi.
     BadOp(i32),
 }
@@ -40,6 +43,7 @@ impl fmt::Display for DecodeError {
                 write!(f, "a vector of {claimed} elements cannot fit, at most {possible} can")
             }
             Self::BadUtf8 => f.write_str("a string is not valid UTF-8"),
+            Self::NullAcl => f.write_str("a create in a multi without an ACL"),
             Self::BadFlag(flag) => write!(f, "create mode flag {flag} is not allowed in this multi"),
             Self::BadOp(op) => write!(f, "operation type {op} is not allowed in this multi"),
         }

@@ -143,6 +143,7 @@ impl<'a> MultiOp<'a> {
             _ => return Err(DecodeError::BadOp(header.op)),
         };
         match operation {
+            Self::Create { request, ttl: None, .. } if request.acl.is_none() => Err(DecodeError::NullAcl),
             Self::Create { request, ttl: None, .. } => match CreateMode::from_flag(request.flags) {
                 Some(mode) if !mode.is_ttl() => Ok(Some(operation)),
                 _ => Err(DecodeError::BadFlag(request.flags)),

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::*;
+use crate::vector::Vector;
 
 #[test]
 fn results_stream_as_their_records_encode() {
@@ -42,11 +43,10 @@ fn types_stand_only_where_they_may() {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         MultiHeader { op, done: false, err: -1 }.encode(&mut writer);
-        // Null strings, buffers and lists, version, flag and TTL 0: enough for any of the records, and the end.
+        // Null strings and buffers, empty lists, version, flag and TTL 0: enough for any of the records, and the end.
         let padding: &[u8] = match op {
-            1 | 15 | 19 => &[255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0],
+            1 | 15 | 19 | 502 => &[255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0],
             21 => &[255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            502 => &[255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0],
             504 => &[0; 76],
             4 | 8 => &[255, 255, 255, 255, 1],
             5 => &[255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0],
@@ -65,9 +65,14 @@ fn types_stand_only_where_they_may() {
 }
 
 #[test]
-fn flags_stand_only_where_they_may() {
+fn flags_stand_only_where_they_may_and_null_acls_in_ttl_creates() {
     fn check(op: OpCode, flags: i32, expect: Result<OpCode, DecodeError>) {
-        let request = CreateRequest { path: Some("/a"), data: None, acl: None, flags };
+        decode(op, flags, true, expect);
+        decode(op, flags, false, if op == OpCode::CreateTtl { expect } else { Err(DecodeError::NullAcl) });
+    }
+    fn decode(op: OpCode, flags: i32, acl: bool, expect: Result<OpCode, DecodeError>) {
+        let acl = acl.then_some(Vector::OPEN_ACL_UNSAFE);
+        let request = CreateRequest { path: Some("/a"), data: None, acl, flags };
         let ttl = (op == OpCode::CreateTtl).then_some(1);
         let mut bytes = Vec::new();
         encode_request(&mut Writer::new(&mut bytes), [MultiOp::Create { op, request, ttl }]);
