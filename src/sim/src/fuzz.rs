@@ -65,7 +65,7 @@ pub const TARGETS: [Target; 7] = [
     Target::of("path", rules::path, rules::generate_path, 1_000_000, (8, 512)),
     Target::of("acl", rules::acl, rules::generate_acl, 300_000, (256, 4096)),
     Target::of("batch", rules::batch, rules::generate_batch, 300_000, (64, 16 << 10)),
-    Target::of("shard", server::shard, script::generate, 100_000, (server::MEMORY_PER_BYTE, server::MEMORY_FIXED)),
+    Target::of("shard", server::shard, script::generate, 50_000, (server::MEMORY_PER_BYTE, server::MEMORY_FIXED)),
 ];
 
 /// Targets with a bug each, which the runner must find: a fuzzer that finds nothing in these looks at nothing.
