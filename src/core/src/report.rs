@@ -64,11 +64,18 @@ pub struct SessionLine {
 }
 
 /// From where a pass over the sessions goes on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionMark {
     pub(crate) id: SessionId,
     /// The last ephemeral told of this session; `None` when the session itself is still to be told.
     pub(crate) path: Option<Text>,
+}
+
+impl Default for SessionMark {
+    /// Before the first: ids are signed.
+    fn default() -> Self {
+        Self { id: SessionId(i64::MIN), path: None }
+    }
 }
 
 /// What one pass of one actor found.

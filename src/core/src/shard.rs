@@ -361,3 +361,28 @@ impl Shard {
         out.garbage.extend(frozen.map(Garbage::Frozen));
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A shard of an empty tree that answers all words but `wchc`.
+    pub(crate) fn shard() -> Shard {
+        let whitelist = FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Wchc).collect();
+        let config = ShardConfig {
+            shard: ShardId(0),
+            server: 1,
+            incarnation: 1,
+            session_timeout_min_ms: 1000,
+            session_timeout_max_ms: 60_000,
+            sessionless_timeout_ms: 10_000,
+            whitelist,
+            super_digest: None,
+            skip_acl: false,
+            enforce_digest: false,
+            keeper_extensions: false,
+            limits: ShardLimits::default(),
+        };
+        Shard::new(config, View::empty(7), 0, Millis(0))
+    }
+}

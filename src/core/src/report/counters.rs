@@ -144,8 +144,9 @@ impl ConnCounters {
         Self { last_zxid: -1, last_xid: -1, ..Self::default() }
     }
 
-    pub(crate) fn replied(&mut self, what: Answered, zxid: Zxid, now: Millis) {
-        let ms = u32::try_from(now.since(what.at)).unwrap_or(u32::MAX);
+    /// `ms` is how long the answer took.
+    pub(crate) fn replied(&mut self, what: Answered, zxid: Zxid, now: Millis, ms: u64) {
+        let ms = u32::try_from(ms).unwrap_or(u32::MAX);
         self.sent += 1;
         self.replies += 1;
         self.latency_ms_sum += u64::from(ms);
@@ -195,7 +196,8 @@ mod tests {
     fn a_connection_remembers_its_last_real_request() {
         let mut counters = ConnCounters::default();
         let mut reply = |xid, op, at, now| {
-            counters.replied(Answered { op: Some(op), xid, at: Millis(at), update: false }, Zxid(now), Millis(now));
+            let what = Answered { op: Some(op), xid, at: Millis(at), update: false };
+            counters.replied(what, Zxid(now), Millis(now), now - at);
             counters
         };
         reply(7, OpCode::GetData, 10, 13);

@@ -106,3 +106,158 @@ impl Sequencer {
         piece
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Report, ServerFacts, render};
+    use super::*;
+    use crate::evaluate::StateMachine;
+    use crate::ids::{ConnId, Millis, SessionId, WallMillis};
+    use crate::reaper::ReapPolicy;
+    use crate::report::Moment;
+    use crate::sequencer::{SequencerConfig, SnapshotPolicy};
+    use crate::session::{Session, SessionTable};
+    use crate::shard::tests::shard;
+    use crate::view::View;
+    use crate::watch::{Kind, Mode};
+    use alloc::collections::BTreeSet;
+    use alloc::format;
+    use alloc::string::String;
+
+    /// Asks until there is no more; gives the text and the number of pieces.
+    fn told(shard: &mut Shard, word: FourLetter) -> (String, usize) {
+        let (mut report, mut from, mut pieces) = (Report::default(), Some(0), 0);
+        while let Some(at) = from {
+            let piece = shard.report(word, at);
+            (from, pieces) = (piece.next, pieces + 1);
+            report.take(word, piece);
+        }
+        let moment = Moment { now: Millis(0), wall: WallMillis(0) };
+        (render(word, report, &ServerFacts::default(), moment), pieces)
+    }
+
+    fn accept(shard: &mut Shard, count: usize) -> Vec<ConnId> {
+        let address = "10.0.0.1:1".parse().expect("an address");
+        (0..count).map(|_| shard.accepted(Millis(0), address, [0; 16])).collect()
+    }
+
+    #[test]
+    fn every_connection_is_told_of_once() {
+        for (count, expect) in [(0, 1), (1, 1), (PIECE_ENTRIES, 1), (PIECE_ENTRIES + 1, 2), (3 * PIECE_ENTRIES, 3)] {
+            let mut shard = shard();
+            accept(&mut shard, count);
+            for word in [FourLetter::Cons, FourLetter::Stat] {
+                let (text, pieces) = told(&mut shard, word);
+                assert_eq!((text.matches(" /10.0.0.1:1[1](").count(), pieces), (count, expect), "{word:?}");
+            }
+            let (text, _) = told(&mut shard, FourLetter::Srvr);
+            assert!(text.contains(&format!("\nConnections: {count}\nOutstanding: 0\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_watch_is_told_of_once() {
+        let mut shard = shard();
+        let conns = accept(&mut shard, 3);
+        let count = 2 * PIECE_ENTRIES;
+        for (number, conn) in conns.iter().enumerate() {
+            shard.conns.get_mut(*conn).expect("it is there").session = SessionId(1 + number as i64);
+            for at in 0..count {
+                let path = format!("/{at}");
+                let hash = shard.view.hasher().hash(&path);
+                let mode = [Mode::Standard, Mode::Persistent, Mode::PersistentRecursive][at % 3];
+                assert!(shard.watches.add(Kind::Data, *conn, &path, hash, mode).is_ok());
+                assert!(shard.watches.add(Kind::Child, *conn, "/kids", 1, Mode::Standard).is_ok());
+            }
+        }
+        let expect = format!("3 connections watching {count} paths\nTotal watches:{}\n", 3 * count);
+        let (text, pieces) = told(&mut shard, FourLetter::Wchs);
+        assert_eq!(text, expect);
+        assert!(pieces > 4, "a piece is short: {pieces}");
+        let (text, _) = told(&mut shard, FourLetter::Wchp);
+        let lines: BTreeSet<&str> = text.lines().filter(|line| line.starts_with('/')).collect();
+        assert_eq!((lines.len(), text.lines().count()), (count, 4 * count + 1));
+        let (text, _) = told(&mut shard, FourLetter::Wchc);
+        assert_eq!((text.lines().count(), text.contains("/kids")), (3 * (1 + count) + 1, false));
+    }
+
+    #[test]
+    fn a_table_that_shrank_is_passed_over_quickly() {
+        let mut shard = shard();
+        let conn = accept(&mut shard, 1)[0];
+        for at in 0..100_000_u64 {
+            assert!(shard.watches.add(Kind::Data, conn, &format!("/{at}"), at << 40 | at, Mode::Standard).is_ok());
+        }
+        for at in 0..100_000_u64 {
+            let hash = at << 40 | at;
+            assert!(shard.watches.remove(Kind::Data, conn, &format!("/{at}"), hash, Mode::Standard));
+        }
+        let (text, pieces) = told(&mut shard, FourLetter::Wchs);
+        assert_eq!(text, "0 connections watching 0 paths\nTotal watches:0\n");
+        assert!(pieces <= 4, "{pieces}");
+    }
+
+    #[test]
+    fn counters_begin_anew() {
+        let mut shard = shard();
+        let conns = accept(&mut shard, PIECE_ENTRIES + 5);
+        for conn in &conns {
+            shard.conns.get_mut(*conn).expect("it is there").counters.received = 7;
+        }
+        shard.statistics.received = 9;
+        told(&mut shard, FourLetter::Crst);
+        assert!(shard.conns.iter().all(|conn| conn.counters.received == 0 && conn.counters.last_xid == -1));
+        assert_eq!(shard.statistics.received, 9);
+        told(&mut shard, FourLetter::Srst);
+        assert_eq!(shard.statistics.received, 0);
+    }
+
+    fn sequencer(sessions: SessionTable) -> Sequencer {
+        let snapshot = SnapshotPolicy {
+            floor_bytes: 0,
+            share_percent: 0,
+            txns_max: 0,
+            log_bytes_max: 0,
+            interval_min_ms: 0,
+            interval_max_ms: 0,
+        };
+        let config = SequencerConfig {
+            server: 1,
+            incarnation: 1,
+            tick_ms: 1000,
+            features: 0,
+            batch_bytes_max: 1,
+            snapshot,
+            reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
+        };
+        Sequencer::new(config, StateMachine::new(View::empty(1), sessions), 0, 0)
+    }
+
+    #[test]
+    fn every_session_and_every_ephemeral_is_told_of_once() {
+        for ephemerals in [0, 1, PIECE_ENTRIES - 1, PIECE_ENTRIES, PIECE_ENTRIES + 1, 3 * PIECE_ENTRIES] {
+            let mut sessions = SessionTable::new();
+            for id in [-5, 3, 4, 900] {
+                let paths = if id == 3 { ephemerals } else { 1 };
+                let ephemerals = (0..paths).map(|at| Text::from(format!("/{id}/{at}"))).collect();
+                let session = Session { timeout_ms: 4000, password: [0; 16], owner: None, ephemerals };
+                sessions.insert(SessionId(id), session);
+            }
+            let mut sequencer = sequencer(sessions);
+            sequencer.lead(Millis(500), 1);
+            let (mut from, mut lines) = (Some(SessionMark::default()), Vec::new());
+            while let Some(mark) = from {
+                let piece = sequencer.report_sessions(&mark);
+                let entries: usize = piece.sessions.iter().map(|line| 1 + line.ephemerals.len()).sum();
+                assert!(entries <= PIECE_ENTRIES + 1, "{entries}");
+                from = piece.next;
+                lines.extend(piece.sessions);
+            }
+            let due: Vec<(SessionId, Millis)> = lines.iter().filter_map(|line| Some((line.id, line.due?))).collect();
+            assert_eq!(due, [-5, 3, 4, 900].map(|id| (SessionId(id), Millis(5000))));
+            let paths: Vec<&Text> = lines.iter().flat_map(|line| &line.ephemerals).collect();
+            let different: BTreeSet<&Text> = paths.iter().copied().collect();
+            assert_eq!((paths.len(), different.len()), (ephemerals + 3, ephemerals + 3));
+        }
+    }
+}

@@ -92,3 +92,73 @@ impl Shard {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::shard;
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    /// What is said, what is asked, how the connection ends; the bytes come in the given portions.
+    fn check(portions: &[&[u8]], said: &str, asked: Option<(FourLetter, i64)>, ended: Option<Close>) {
+        let mut shard = shard();
+        let mut out = Outputs::default();
+        let id = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+        for portion in portions {
+            shard.received(Millis(1), id, portion, &mut out);
+        }
+        assert_eq!(shard.unsent(id), said.as_bytes(), "{portions:?}");
+        let words: Vec<_> = out.words.iter().map(|question| (question.word, question.argument)).collect();
+        assert_eq!(words, asked.into_iter().collect::<Vec<_>>(), "{portions:?}");
+        let length = said.len();
+        if length > 0 {
+            shard.sent(Millis(2), id, length, &mut out);
+        }
+        let closed: Vec<Close> = out.closed.iter().map(|(_, why)| *why).collect();
+        assert_eq!(closed, ended.into_iter().collect::<Vec<_>>(), "{portions:?}");
+    }
+
+    #[test]
+    fn words_whole_and_byte_by_byte() {
+        check(&[b"ruok"], "imok", None, Some(Close::Done));
+        check(&[b"r", b"u", b"o", b"k"], "imok", None, Some(Close::Done));
+        check(&[b"isro\r\n"], "rw", None, Some(Close::Done));
+        check(&[b"hash"], "", None, Some(Close::Done));
+        check(&[b"cons"], "", Some((FourLetter::Cons, 0)), None);
+        check(&[b"co", b"ns\n", b"more"], "", Some((FourLetter::Cons, 0)), None);
+        check(&[b"RUOK"], "", None, Some(Close::BadLength(0x5255_4f4b)));
+        check(&[&TELNET_CLOSE], "", None, Some(Close::Done));
+        let refusal = "wchc is not executed because it is not in the whitelist.\n";
+        check(&[b"wchc"], refusal, None, Some(Close::Done));
+    }
+
+    #[test]
+    fn a_mask_follows_its_word() {
+        let asked = Some((FourLetter::Stmk, 0x132));
+        let whole = b"stmk\0\0\0\0\0\0\x01\x32";
+        check(&[whole], "", asked, None);
+        check(&[b"stmk\0\0\0\0\0\0\x01\x32 and more"], "", asked, None);
+        let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+        check(&bytes, "", asked, None);
+        check(&bytes[..11], "", None, None);
+        check(&[b"stmk", &[0xff; 8]], "", Some((FourLetter::Stmk, -1)), None);
+    }
+
+    #[test]
+    fn an_answer_reaches_a_client_that_sends_no_more() {
+        let mut shard = shard();
+        let mut out = Outputs::default();
+        let peer = "10.0.0.1:1".parse().expect("an address");
+        let ids = vec![shard.accepted(Millis(0), peer, [0; 16]), shard.accepted(Millis(0), peer, [0; 16])];
+        shard.received(Millis(1), ids[0], b"conf", &mut out);
+        for id in &ids {
+            shard.input_ended(*id, &mut out);
+        }
+        assert_eq!(out.closed, [(ids[1], Close::HungUp)]);
+        shard.answer_word(Millis(2), ids[0], b"text".to_vec(), &mut out);
+        assert_eq!(shard.unsent(ids[0]), b"text");
+        shard.sent(Millis(3), ids[0], 4, &mut out);
+        assert_eq!(out.closed[1..], [(ids[0], Close::Done)]);
+    }
+}

@@ -231,10 +231,11 @@ impl Shard {
 
     /// Counts a reply: a few plain stores, because every read comes by here.
     pub(super) fn count_reply(&mut self, conn: &mut Conn, now: Millis, what: Answered) {
-        conn.counters.replied(what, self.view.zxid(), now);
+        let ms = now.since(what.at);
+        conn.counters.replied(what, self.view.zxid(), now, ms);
         self.statistics.sent += 1;
         let latency = if what.update { &mut self.statistics.updates } else { &mut self.statistics.reads };
-        latency.note(now.since(what.at));
+        latency.note(ms);
     }
 
     /// Counts a reply that tells nothing of how fast this server is.
