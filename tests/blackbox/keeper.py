@@ -32,7 +32,7 @@ def test_system_nodes(context):
     equal(client.children("/keeper"), ["api_version", "feature_flags"])
     assert client.get("/keeper/api_version")[0].isdigit()
     flags = client.get("/keeper/feature_flags")[0]
-    for feature in (2, 3, 4, 6, 7, 8, 9):
+    for feature in (0, 2, 3, 4, 6, 7, 8, 9, 10):
         assert flags[feature // 8] & 0x80 >> feature % 8, f"feature {feature} is not told"
     for call, arguments in ((client.set, ("/keeper", b"")), (client.create, ("/keeper/x",)), (client.delete, ("/keeper",)),
                             (client.set_acl, ("/keeper/api_version", jute.OPEN_ACL)), (ensure, (client, "/keeper/x")),
@@ -134,7 +134,8 @@ def test_what_cannot_be_read(context):
     client, _ = client_of(context)
     for op in (jute.CHECK_NOT_EXISTS, jute.CREATE_IF_NOT_EXISTS, jute.REMOVE_RECURSIVE, jute.CHECK_STAT, jute.TRY_REMOVE):
         refuses(jute.MARSHALLING_ERROR, client.call, op, b"\0")
-        refuses(jute.MARSHALLING_ERROR, client.call, op, jute.string(None) + ANY_STAT)
+        body = jute.create_body(None) if op == jute.CREATE_IF_NOT_EXISTS else jute.string(None) + ANY_STAT
+        refuses(jute.MARSHALLING_ERROR, client.call, op, body)
     refuses(jute.MARSHALLING_ERROR, client.call, jute.MULTI, jute.multi_body([(500, jute.read_body("/"))]))
     refuses(jute.UNIMPLEMENTED, client.call, 508)
     assert client.is_closed()

@@ -20,6 +20,10 @@ pub enum Bug {
     EarlyRead,
     /// The shards are not told of a closed session's ephemerals.
     KeepEphemerals,
+    /// The shards are not told of a quota's usage.
+    ForgetUsage,
+    /// TTL nodes are deleted an hour early.
+    ReapEarly,
     /// Sessions are ended two seconds early.
     ExpireEarly,
     /// One reply never reaches its client.
@@ -31,7 +35,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Bug; 11] = [
+    pub const ALL: [Bug; 13] = [
         Bug::AckBeforeSync,
         Bug::DropEvent,
         Bug::DoubleEvent,
@@ -39,6 +43,8 @@ impl Bug {
         Bug::MissBatch,
         Bug::EarlyRead,
         Bug::KeepEphemerals,
+        Bug::ForgetUsage,
+        Bug::ReapEarly,
         Bug::ExpireEarly,
         Bug::LoseReply,
         Bug::WrongStat,

@@ -161,6 +161,7 @@ fn path(rng: &mut Stream) -> String {
     let top = rng.below(5);
     match rng.below(20) {
         0 => "/".to_owned(),
+        1 if rng.per_mille(500) => format!("/zookeeper/quota/n{top}/zookeeper_stats"),
         1 => rng.pick(&["/zookeeper", "/zookeeper/config", "/zookeeper/quota", "/zookeeper/x"]).to_owned(),
         2..8 => format!("/n{top}"),
         8..17 => format!("/n{top}/c{}", rng.below(3)),

@@ -37,6 +37,8 @@ fn every_bug_is_caught() {
             Bug::ApplyTwice => check(bug, &["assertion"]),
             Bug::MissBatch | Bug::KeepEphemerals => check(bug, &["reads", "trees", "watches", "writes", "assertion"]),
             Bug::EarlyRead => check(bug, &["reads"]),
+            Bug::ForgetUsage => check(bug, &["reads", "trees", "assertion"]),
+            Bug::ReapEarly => check(bug, &["reaping"]),
             Bug::ExpireEarly => check(bug, &["sessions"]),
             Bug::LoseReply => check(bug, &["replies"]),
             Bug::WrongStat => check(bug, &["reads", "writes"]),

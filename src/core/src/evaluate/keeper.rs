@@ -23,10 +23,11 @@ use corral_wire::error::ErrorCode;
 /// Where Keeper tells clients what it serves; nobody may write there.
 const SYSTEM: &str = "/keeper";
 /// What each later Keeper added to the plain protocol: 1 filtered lists, 2 multiRead, 3 checkNotExists.
-const API_VERSION: &[u8] = b"0";
-/// What is served, by Keeper's numbers: checkNotExists, createIfNotExists, removeRecursive, checkStat, persistent watches,
-/// create with Stat, tryRemove.
-const FEATURES: [usize; 7] = [2, 3, 4, 6, 7, 8, 9];
+const API_VERSION: &[u8] = b"1";
+/// What is served, by Keeper's numbers: filtered lists, checkNotExists, createIfNotExists, removeRecursive, checkStat,
+/// persistent watches, create with Stat, tryRemove, filtered lists with Stat and data. Not so multiRead (1), which
+/// Keeper's clients send more than ZooKeeper allows there, nor watches in it (5).
+const FEATURES: [usize; 9] = [0, 2, 3, 4, 6, 7, 8, 9, 10];
 /// Znodes that the removals of one transaction may take at most: all of them are looked at before the first goes.
 const REMOVED_MAX: usize = 1000;
 
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(system_nodes(world.machine.view()), None);
         assert_eq!(
             world.machine.view().get("/keeper/feature_flags").and_then(|node| node.data()),
-            Some(&[59, 192][..])
+            Some(&[0b1011_1011, 0b1110_0000][..])
         );
         let below = "/keeper/feature_flags/x";
         let ops = [
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(refused(&world.op(set("/keeper/api_version", "9", -1))), None, "without the feature they are plain");
         let nodes = system_nodes(world.machine.view()).expect("changed since");
         world.command(CommandKind::SystemNodes(nodes), None);
-        assert_eq!(world.text("/keeper/api_version"), "0");
+        assert_eq!(world.text("/keeper/api_version"), "1");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use corral_consensus::{Effects, Index, Term};
-use corral_core::ids::{ConnId, ShardId};
+use corral_core::ids::{ConnId, ShardId, WallMillis};
 use corral_core::sequencer::{Sequencer, Ticked};
 
 use super::{Inner, Opaque, Stopping, ToConsensus, ToLog, ToShard, WrittenImage};
@@ -89,7 +89,9 @@ impl World {
         let Some(server) = &mut self.server else { return Ok(()) };
         server.replica.tick();
         let then = if early { now.plus(2_000) } else { now };
-        let Ticked { expired, reaped } = server.replica.machine_mut().sequencer.tick(then, wall);
+        let hour_ms = if self.options.bug == Some(Bug::ReapEarly) { 3_600_000 } else { 0 };
+        let Ticked { expired, reaped } =
+            server.replica.machine_mut().sequencer.tick(then, WallMillis(wall.0 + hour_ms));
         for chosen in reaped {
             self.counts.reaped += 1;
             self.note(format_args!("{} is outlived", &*chosen.path));

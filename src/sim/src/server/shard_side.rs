@@ -265,6 +265,15 @@ impl World {
             }
             return self.with_shard(shard, |shard, out| shard.apply(now, &maimed, out));
         }
+        let is_usage =
+            |change: &Change| matches!(change, Change::Quiet { at, .. } if at.path.starts_with("/zookeeper/quota/"));
+        if self.options.bug == Some(Bug::ForgetUsage) {
+            let mut maimed = AppliedBatch::clone(&batch);
+            for txn in &mut maimed.txns {
+                txn.changes.retain(|change| !is_usage(change));
+            }
+            return self.with_shard(shard, |shard, out| shard.apply(now, &maimed, out));
+        }
         self.with_shard(shard, |shard, out| shard.apply(now, &batch, out))?;
         if some && self.bug(Bug::ApplyTwice, 50) {
             return self.with_shard(shard, |shard, out| shard.apply(now, &batch, out));
