@@ -27,6 +27,8 @@ pub(crate) struct ReadContext<'s> {
     /// The session's ephemerals, sorted; `None` when it has none.
     pub(crate) ephemerals: Option<&'s BTreeSet<Text>>,
     pub(crate) skip_acl: bool,
+    /// Whether ClickHouse Keeper's operations are served.
+    pub(crate) keeper: bool,
     /// A multiRead whose reply outgrows this is refused; a single read's reply is bounded by what one node holds.
     pub(crate) reply_bytes_max: usize,
 }

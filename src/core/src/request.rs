@@ -88,7 +88,10 @@ fn multi(kind: MultiKind, reader: &mut Reader<'_>) -> Result<CommandKind, Refuse
             MultiOp::CheckStat(request) => check_stat(request)?,
             MultiOp::TryRemove(request) => try_remove(request)?,
             MultiOp::RemoveRecursive(request) => remove_recursive(request)?,
-            MultiOp::GetData(_) | MultiOp::GetChildren(_) => return Ok(CommandKind::Undecodable),
+            MultiOp::GetData(_)
+            | MultiOp::GetChildren(_)
+            | MultiOp::FilteredList(_)
+            | MultiOp::FilteredListWithStatsAndData(_) => return Ok(CommandKind::Undecodable),
         });
     }
     Ok(CommandKind::Multi(ops))
@@ -106,6 +109,8 @@ const fn path_of<'a>(op: &MultiOp<'a>) -> Option<&'a str> {
         MultiOp::RemoveRecursive(request) => request.path,
         MultiOp::GetData(request) => request.path,
         MultiOp::GetChildren(request) => request.path,
+        MultiOp::FilteredList(request) => request.path,
+        MultiOp::FilteredListWithStatsAndData(request) => request.path,
     }
 }
 

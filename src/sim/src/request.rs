@@ -502,7 +502,10 @@ fn item(result: MultiResult<'_>) -> Result<Item, DecodeError> {
         | MultiResult::TryRemove
         | MultiResult::RemoveRecursive => Item::Done,
         MultiResult::Error(code) => Item::Error(code),
-        MultiResult::GetData(_) | MultiResult::GetChildren(_) => return Err(DecodeError::BadOp(4)),
+        MultiResult::GetData(_)
+        | MultiResult::GetChildren(_)
+        | MultiResult::FilteredList(_)
+        | MultiResult::FilteredListWithStatsAndData(_) => return Err(DecodeError::BadOp(4)),
     })
 }
 

@@ -12,8 +12,10 @@ use crate::jute::{Reader, Writer};
 use crate::op::OpCode;
 use crate::records::{
     CheckNotExistsRequest, CheckStatRequest, CheckVersionRequest, Create2Response, CreateRequest, CreateResponse,
-    CreateTtlRequest, DeleteRequest, ErrorResponse, GetChildrenRequest, GetChildrenResponse, GetDataRequest,
-    GetDataResponse, MultiHeader, RemoveRecursiveRequest, SetDataRequest, SetDataResponse, Stat, TryRemoveRequest,
+    CreateTtlRequest, DeleteRequest, ErrorResponse, FilteredListRequest, FilteredListWithStatsAndDataRequest,
+    FilteredListWithStatsAndDataResponse, GetChildren2Response, GetChildrenRequest, GetChildrenResponse,
+    GetDataRequest, GetDataResponse, MultiHeader, RemoveRecursiveRequest, SetDataRequest, SetDataResponse, Stat,
+    TryRemoveRequest,
 };
 use crate::vector::ChildrenEncoder;
 
@@ -26,6 +28,8 @@ pub enum MultiKind {
     KeeperWrite,
     /// multiRead (22): getData, getChildren.
     Read,
+    /// multiRead (22) of a server that knows ClickHouse Keeper's operations: its lists as well.
+    KeeperRead,
 }
 
 impl MultiKind {
@@ -71,6 +75,10 @@ pub enum MultiOp<'a> {
     GetData(GetDataRequest<'a>),
     /// getChildren; its watch flag means nothing here.
     GetChildren(GetChildrenRequest<'a>),
+    /// filteredList; its watch flag means nothing here.
+    FilteredList(FilteredListRequest<'a>),
+    /// filteredListWithStatsAndData; its watch flag means nothing here.
+    FilteredListWithStatsAndData(FilteredListWithStatsAndDataRequest<'a>),
 }
 
 impl<'a> MultiOp<'a> {
@@ -88,6 +96,8 @@ impl<'a> MultiOp<'a> {
             Self::TryRemove(_) => OpCode::TryRemove,
             Self::GetData(_) => OpCode::GetData,
             Self::GetChildren(_) => OpCode::GetChildren,
+            Self::FilteredList(_) => OpCode::FilteredList,
+            Self::FilteredListWithStatsAndData(_) => OpCode::FilteredListWithStatsAndData,
         }
     }
 
@@ -138,8 +148,16 @@ impl<'a> MultiOp<'a> {
             (MultiKind::Write | MultiKind::KeeperWrite, OpCode::Check) => {
                 Self::Check(CheckVersionRequest::decode(reader)?)
             }
-            (MultiKind::Read, OpCode::GetData) => Self::GetData(GetDataRequest::decode(reader)?),
-            (MultiKind::Read, OpCode::GetChildren) => Self::GetChildren(GetChildrenRequest::decode(reader)?),
+            (MultiKind::Read | MultiKind::KeeperRead, OpCode::GetData) => {
+                Self::GetData(GetDataRequest::decode(reader)?)
+            }
+            (MultiKind::Read | MultiKind::KeeperRead, OpCode::GetChildren) => {
+                Self::GetChildren(GetChildrenRequest::decode(reader)?)
+            }
+            (MultiKind::KeeperRead, OpCode::FilteredList) => Self::FilteredList(FilteredListRequest::decode(reader)?),
+            (MultiKind::KeeperRead, OpCode::FilteredListWithStatsAndData) => {
+                Self::FilteredListWithStatsAndData(FilteredListWithStatsAndDataRequest::decode(reader)?)
+            }
             _ => return Err(DecodeError::BadOp(header.op)),
         };
         match operation {
@@ -171,6 +189,8 @@ impl<'a> MultiOp<'a> {
             Self::TryRemove(request) => request.encode(writer),
             Self::GetData(request) => request.encode(writer),
             Self::GetChildren(request) => request.encode(writer),
+            Self::FilteredList(request) => request.encode(writer),
+            Self::FilteredListWithStatsAndData(request) => request.encode(writer),
         }
     }
 }
@@ -302,6 +322,10 @@ pub enum MultiResult<'a> {
     GetData(GetDataResponse<'a>),
     /// Of getChildren.
     GetChildren(GetChildrenResponse<'a>),
+    /// Of filteredList.
+    FilteredList(GetChildren2Response<'a>),
+    /// Of filteredListWithStatsAndData.
+    FilteredListWithStatsAndData(FilteredListWithStatsAndDataResponse<'a>),
     /// Of an operation that failed, or that is part of a failed multi: code 0 before the failing one,
     /// [`ErrorCode::RuntimeInconsistency`] behind it.
     Error(i32),
@@ -326,6 +350,10 @@ impl<'a> MultiResult<'a> {
             Some(OpCode::TryRemove) => Self::TryRemove,
             Some(OpCode::GetData) => Self::GetData(GetDataResponse::decode(reader)?),
             Some(OpCode::GetChildren) => Self::GetChildren(GetChildrenResponse::decode(reader)?),
+            Some(OpCode::FilteredList) => Self::FilteredList(GetChildren2Response::decode(reader)?),
+            Some(OpCode::FilteredListWithStatsAndData) => {
+                Self::FilteredListWithStatsAndData(FilteredListWithStatsAndDataResponse::decode(reader)?)
+            }
             Some(OpCode::Error) => Self::Error(ErrorResponse::decode(reader)?.err),
             _ => return Err(DecodeError::BadOp(header.op)),
         }))
@@ -346,6 +374,8 @@ impl<'a> MultiResult<'a> {
             Self::TryRemove => (OpCode::TryRemove, 0),
             Self::GetData(_) => (OpCode::GetData, 0),
             Self::GetChildren(_) => (OpCode::GetChildren, 0),
+            Self::FilteredList(_) => (OpCode::FilteredList, 0),
+            Self::FilteredListWithStatsAndData(_) => (OpCode::FilteredListWithStatsAndData, 0),
             Self::Error(err) => (OpCode::Error, err),
         };
         MultiHeader { op: op.number(), done: false, err }.encode(writer);
@@ -355,6 +385,8 @@ impl<'a> MultiResult<'a> {
             Self::SetData(response) => response.encode(writer),
             Self::GetData(response) => response.encode(writer),
             Self::GetChildren(response) => response.encode(writer),
+            Self::FilteredList(response) => response.encode(writer),
+            Self::FilteredListWithStatsAndData(response) => response.encode(writer),
             Self::Error(err) => writer.i32(*err),
             Self::Delete
             | Self::Check
@@ -515,6 +547,12 @@ impl<'w, 'v> MultiResponseEncoder<'w, 'v> {
             children.push(name);
         }
         children.finish();
+    }
+
+    /// Appends the result of an operation whose record `encode` writes.
+    pub fn with(&mut self, op: OpCode, encode: impl FnOnce(&mut Writer<'_>)) {
+        MultiHeader { op: op.number(), done: false, err: 0 }.encode(self.writer);
+        encode(self.writer);
     }
 
     /// Appends an error.

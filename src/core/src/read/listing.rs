@@ -43,23 +43,22 @@ impl Listed {
 /// A child that is listed, with its znode where more than the name is asked for.
 type Child<'v> = (&'v str, Option<NodeRef<'v>>);
 
+/// The answer to a list, before it is written.
+pub(super) struct Listing<'v> {
+    parent: NodeRef<'v>,
+    children: Vec<Child<'v>>,
+    /// Whether the children's Stat, and their data, is told; of a plain filtered list neither is even empty.
+    whole: Option<(bool, bool)>,
+}
+
 impl ReadContext<'_> {
     pub(super) fn filtered_list(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = FilteredListRequest::decode(reader).map_err(undecodable)?;
-        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
-        let listed = Listed::from_wire(request.list_type)?;
-        let hash = self.view.hasher().hash(path);
-        let node = self.readable(path, hash, READ)?;
-        let children = self.listed(path, listed, listed != Listed::All)?;
-        self.reply(out, xid, |writer| {
-            encode_names(writer, &children);
-            node.wire_stat().encode(writer);
-        });
-        self.watch(Kind::Child, path, hash, request.watch)
+        let listing = self.list(&request)?;
+        self.reply(out, xid, |writer| listing.encode(writer));
+        self.watch_children(request.path, request.watch)
     }
 
-    /// # Errors
-    /// THROTTLEDOP besides a read's own, when the children's data is more than a reply may hold.
     pub(super) fn filtered_list_whole(
         &mut self,
         out: &mut Vec<u8>,
@@ -67,30 +66,44 @@ impl ReadContext<'_> {
         reader: &mut Reader<'_>,
     ) -> Result<(), Failed> {
         let request = FilteredListWithStatsAndDataRequest::decode(reader).map_err(undecodable)?;
-        let path = request.path.ok_or(ErrorCode::MarshallingError)?;
+        let listing = self.list_whole(&request)?;
+        self.reply(out, xid, |writer| listing.encode(writer));
+        self.watch_children(request.path, request.watch)
+    }
+
+    fn watch_children(&mut self, path: Option<&str>, wanted: bool) -> Result<(), Failed> {
+        let path = path.unwrap_or_default();
+        self.watch(Kind::Child, path, self.view.hasher().hash(path), wanted)
+    }
+
+    pub(super) fn list(&self, request: &FilteredListRequest<'_>) -> Result<Listing<'_>, Failed> {
         let listed = Listed::from_wire(request.list_type)?;
-        let hash = self.view.hasher().hash(path);
-        let node = self.readable(path, hash, READ)?;
-        let whole = request.with_stat || request.with_data;
-        let children = self.listed(path, listed, whole || listed != Listed::All)?;
-        let nodes = || children.iter().filter_map(|(_, node)| node.as_ref());
-        if request.with_data {
-            let bytes: usize = nodes().map(|node| node.data().map_or(0, <[u8]>::len)).sum();
-            if bytes > self.reply_bytes_max {
-                return Err(ErrorCode::ThrottledOp);
-            }
+        let (parent, children) = self.parent_and_listed(request.path, listed, listed != Listed::All)?;
+        Ok(Listing { parent, children, whole: None })
+    }
+
+    /// # Errors
+    /// THROTTLEDOP besides a read's own, when the children's data is more than a reply may hold.
+    pub(super) fn list_whole(&self, request: &FilteredListWithStatsAndDataRequest<'_>) -> Result<Listing<'_>, Failed> {
+        let listed = Listed::from_wire(request.list_type)?;
+        let nodes = request.with_stat || request.with_data || listed != Listed::All;
+        let (parent, children) = self.parent_and_listed(request.path, listed, nodes)?;
+        let data = |(_, node): &Child<'_>| node.as_ref().and_then(NodeRef::data).map_or(0, <[u8]>::len);
+        if request.with_data && children.iter().map(data).sum::<usize>() > self.reply_bytes_max {
+            return Err(ErrorCode::ThrottledOp);
         }
-        self.reply(out, xid, |writer| {
-            encode_names(writer, &children);
-            node.wire_stat().encode(writer);
-            let mut stats = VectorEncoder::new(writer);
-            nodes().filter(|_| request.with_stat).for_each(|node| stats.push(&node.wire_stat()));
-            stats.finish();
-            let mut data = VectorEncoder::new(writer);
-            nodes().filter(|_| request.with_data).for_each(|node| data.push(&node.data()));
-            data.finish();
-        });
-        self.watch(Kind::Child, path, hash, request.watch)
+        Ok(Listing { parent, children, whole: Some((request.with_stat, request.with_data)) })
+    }
+
+    fn parent_and_listed(
+        &self,
+        path: Option<&str>,
+        listed: Listed,
+        nodes: bool,
+    ) -> Result<(NodeRef<'_>, Vec<Child<'_>>), Failed> {
+        let path = path.ok_or(ErrorCode::MarshallingError)?;
+        let parent = self.readable(path, self.view.hasher().hash(path), READ)?;
+        Ok((parent, self.listed(path, listed, nodes)?))
     }
 
     /// The children of a znode. Where more than names is told, each child's own ACL counts.
@@ -114,8 +127,19 @@ impl ReadContext<'_> {
     }
 }
 
-fn encode_names(writer: &mut Writer<'_>, children: &[Child<'_>]) {
-    let mut names = ChildrenEncoder::new(writer);
-    children.iter().for_each(|(name, _)| names.push(name));
-    names.finish();
+impl Listing<'_> {
+    pub(super) fn encode(&self, writer: &mut Writer<'_>) {
+        let mut names = ChildrenEncoder::new(writer);
+        self.children.iter().for_each(|(name, _)| names.push(name));
+        names.finish();
+        self.parent.wire_stat().encode(writer);
+        let Some((with_stat, with_data)) = self.whole else { return };
+        let nodes = || self.children.iter().filter_map(|(_, node)| node.as_ref());
+        let mut stats = VectorEncoder::new(writer);
+        nodes().filter(|_| with_stat).for_each(|node| stats.push(&node.wire_stat()));
+        stats.finish();
+        let mut data = VectorEncoder::new(writer);
+        nodes().filter(|_| with_data).for_each(|node| data.push(&node.data()));
+        data.finish();
+    }
 }

@@ -8,7 +8,8 @@ use corral_wire::{ErrorCode, Reader};
 
 impl ReadContext<'_> {
     pub(super) fn multi_read(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
-        let request = MultiRequest::decode(MultiKind::Read, reader).map_err(undecodable)?;
+        let kind = if self.keeper { MultiKind::KeeperRead } else { MultiKind::Read };
+        let request = MultiRequest::decode(kind, reader).map_err(undecodable)?;
         if request.iter().any(|op| path_of(&op).is_none()) {
             return Err(ErrorCode::MarshallingError);
         }
@@ -16,11 +17,8 @@ impl ReadContext<'_> {
         self.reply(out, xid, |writer| {
             let mut list = MultiResponseEncoder::new(writer);
             for op in request.iter() {
-                let path = path_of(&op).unwrap_or_default();
-                match (self.readable(path, self.view.hasher().hash(path), READ), op) {
-                    (Ok(node), MultiOp::GetData(_)) => list.get_data(node.data(), &node.wire_stat()),
-                    (Ok(_), _) => list.get_children(self.children(path)),
-                    (Err(code), _) => list.error(code),
+                if let Err(code) = self.one_of_many(&mut list, &op) {
+                    list.error(code);
                 }
                 fits = list.position() - start <= self.reply_bytes_max;
                 if !fits {
@@ -34,12 +32,37 @@ impl ReadContext<'_> {
         }
         Ok(())
     }
+
+    fn one_of_many(&self, list: &mut MultiResponseEncoder<'_, '_>, op: &MultiOp<'_>) -> Result<(), Failed> {
+        let path = path_of(op).unwrap_or_default();
+        match op {
+            MultiOp::FilteredList(request) => {
+                let listing = self.list(request)?;
+                list.with(op.op(), |writer| listing.encode(writer));
+            }
+            MultiOp::FilteredListWithStatsAndData(request) => {
+                let listing = self.list_whole(request)?;
+                list.with(op.op(), |writer| listing.encode(writer));
+            }
+            MultiOp::GetData(_) => {
+                let node = self.readable(path, self.view.hasher().hash(path), READ)?;
+                list.get_data(node.data(), &node.wire_stat());
+            }
+            _ => {
+                self.readable(path, self.view.hasher().hash(path), READ)?;
+                list.get_children(self.children(path));
+            }
+        }
+        Ok(())
+    }
 }
 
 const fn path_of<'a>(op: &MultiOp<'a>) -> Option<&'a str> {
     match op {
         MultiOp::GetData(get) => get.path,
         MultiOp::GetChildren(get) => get.path,
+        MultiOp::FilteredList(list) => list.path,
+        MultiOp::FilteredListWithStatsAndData(list) => list.path,
         _ => None,
     }
 }

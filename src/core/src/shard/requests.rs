@@ -204,6 +204,7 @@ impl Shard {
                     identities,
                     ephemerals: ephemerals.get(&conn.session),
                     skip_acl: config.skip_acl,
+                    keeper: config.keeper_extensions,
                     reply_bytes_max: config.limits.reply_bytes_hard.saturating_sub(conn.unsent()),
                 };
                 context.serve(&mut conn.output, header.xid, op, &mut reader)

@@ -52,7 +52,7 @@ pub(super) fn request_step(op: OpCode) -> Step {
     match MultiKind::of(op) {
         // With Keeper's operations it takes all that it takes without them.
         Some(MultiKind::Write | MultiKind::KeeperWrite) => |reader, out| multi(MultiKind::KeeperWrite, reader, out),
-        Some(MultiKind::Read) => |reader, out| multi(MultiKind::Read, reader, out),
+        Some(MultiKind::Read | MultiKind::KeeperRead) => |reader, out| multi(MultiKind::KeeperRead, reader, out),
         None => record_step(op.request()),
     }
 }

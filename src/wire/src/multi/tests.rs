@@ -49,6 +49,8 @@ fn types_stand_only_where_they_may() {
             21 => &[255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             504 => &[0; 76],
             4 | 8 => &[255, 255, 255, 255, 1],
+            500 => &[255, 255, 255, 255, 1, 0],
+            506 => &[255, 255, 255, 255, 1, 0, 1, 1],
             5 => &[255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0],
             _ => &[255, 255, 255, 255, 0, 0, 0, 0],
         };
@@ -61,6 +63,7 @@ fn types_stand_only_where_they_may() {
         check(MultiKind::Write, op, matches!(op, 1 | 2 | 5 | 13 | 15 | 19 | 21));
         check(MultiKind::KeeperWrite, op, matches!(op, 1 | 2 | 5 | 13 | 15 | 19 | 21 | 501..=505));
         check(MultiKind::Read, op, matches!(op, 4 | 8));
+        check(MultiKind::KeeperRead, op, matches!(op, 4 | 8 | 500 | 506));
     }
 }
 
