@@ -27,8 +27,9 @@ pub enum DecodeError {
     BadUtf8,
     /// A create, create2 or createContainer inside a multi carries a flag that is no create mode or needs a TTL.
     BadFlag(i32),
-    /// A create, create2 or createContainer inside a multi carries a null ACL. ZooKeeper's decoder trips over it, and
-    /// before it looks at the flag; alone, and in a createTTL, a null ACL is decoded like any other.
+    /// A create, create2 or createContainer inside a multi carries a null ACL. ZooKeeper's decoder trips over it, when it
+    /// knows the flag and before it asks whether that needs a TTL; alone, and in a createTTL, a null ACL is decoded like
+    /// any other.
     NullAcl,
     /// An operation type that is not allowed at this place of a multi.
     BadOp(i32),

@@ -161,8 +161,8 @@ impl<'a> MultiOp<'a> {
             _ => return Err(DecodeError::BadOp(header.op)),
         };
         match operation {
-            Self::Create { request, ttl: None, .. } if request.acl.is_none() => Err(DecodeError::NullAcl),
             Self::Create { request, ttl: None, .. } => match CreateMode::from_flag(request.flags) {
+                Some(_) if request.acl.is_none() => Err(DecodeError::NullAcl),
                 Some(mode) if !mode.is_ttl() => Ok(Some(operation)),
                 _ => Err(DecodeError::BadFlag(request.flags)),
             },

@@ -71,7 +71,8 @@ fn types_stand_only_where_they_may() {
 fn flags_stand_only_where_they_may_and_null_acls_in_ttl_creates() {
     fn check(op: OpCode, flags: i32, expect: Result<OpCode, DecodeError>) {
         decode(op, flags, true, expect);
-        decode(op, flags, false, if op == OpCode::CreateTtl { expect } else { Err(DecodeError::NullAcl) });
+        let trips = op != OpCode::CreateTtl && (0..7).contains(&flags);
+        decode(op, flags, false, if trips { Err(DecodeError::NullAcl) } else { expect });
     }
     fn decode(op: OpCode, flags: i32, acl: bool, expect: Result<OpCode, DecodeError>) {
         let acl = acl.then_some(Vector::OPEN_ACL_UNSAFE);
