@@ -10,11 +10,13 @@ use std::future::poll_fn;
 use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use corral_core::conn::Close;
-use corral_core::ids::{ConnId, ShardId};
+use corral_core::ids::{ConnId, ShardId, Zxid};
 use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
@@ -43,6 +45,8 @@ pub(crate) struct ShardLinks {
     pub(crate) writer: flume::Sender<ToWriter>,
     pub(crate) words: flume::Sender<ToWords>,
     pub(crate) ended: flume::Sender<Ended>,
+    /// The newest zxid that the view of any shard is at.
+    pub(crate) applied: Arc<AtomicU64>,
 }
 
 /// One client of this shard, as the driver knows it.
@@ -127,7 +131,11 @@ impl ShardActor {
     fn receive(self: &Rc<Self>, message: ToShard) {
         let now = self.clock.now();
         match message {
-            ToShard::Batch(batch) => self.with(|shard, out| shard.apply(now, &batch, out)),
+            ToShard::Batch(batch) => self.with(|shard, out| {
+                shard.apply(now, &batch, out);
+                // Before anything of it is sent.
+                self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
+            }),
             ToShard::Accepted { stream, peer, entropy } => self.accept(stream, peer, entropy),
             ToShard::Synced(list) => self.with(|shard, out| list.iter().for_each(|id| shard.synced(now, *id, out))),
             ToShard::SyncRefused(list) => self.with(|shard, out| list.iter().for_each(|id| shard.hung_up(*id, out))),
@@ -253,7 +261,11 @@ impl ShardActor {
             Poll::Ready(Err(_)) => Poll::Ready(Input::Failed),
             Poll::Ready(Ok(count)) => {
                 let now = self.clock.now();
-                self.with(|shard, out| shard.received(now, id, &scratch[..count], out));
+                let applied = Zxid(self.links.applied.load(Ordering::Acquire));
+                self.with(|shard, out| {
+                    shard.observe(applied);
+                    shard.received(now, id, &scratch[..count], out);
+                });
                 self.turn.end(&piece);
                 Poll::Ready(Input::Some)
             }

@@ -9,6 +9,7 @@ pub(crate) mod recovery;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
@@ -83,6 +84,8 @@ struct Context {
     incarnation: u64,
     boxes: Mailboxes,
     gauges: Arc<Gauges>,
+    /// The newest zxid that the view of any shard is at.
+    applied: Arc<AtomicU64>,
 }
 
 /// Runs the server until it is told to stop.
@@ -97,7 +100,8 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let recovery = recovery::recover(&config, clock, incarnation, threads)?;
     let boxes = Mailboxes::new(plan.shards());
-    let context = Arc::new(Context { config, clock, incarnation, boxes, gauges: Arc::new(Gauges::default()) });
+    let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
+    let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, applied });
     let log_thread = start_threads(&context, plan, recovery)?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
     start_words(&context, plan, bound.port())?;
@@ -229,6 +233,7 @@ fn shard_links(context: &Context, shard: ShardId) -> ShardLinks {
         writer: boxes.writer.0.clone(),
         words: boxes.words.0.clone(),
         ended: boxes.ended.0.clone(),
+        applied: Arc::clone(&context.applied),
     }
 }
 

@@ -4,7 +4,7 @@ import re
 
 from support import jute
 from support.client import Connection, exists_or_none, four_letter_word, words_table
-from support.server import Corral, ZooKeeper, java_class_path
+from support.server import Corral, ZooKeeper, java_class_path, zookeeper_version
 from support.suite import Skip, equal
 
 WORDS = "conf cons dirs dump envi gtmk isro ruok srvr stat wchs wchc wchp crst cons srst srvr".split()
@@ -83,6 +83,8 @@ def test_words_beside_zookeeper(context):
         raise Skip("it starts both servers itself")
     if java_class_path() is None:
         raise Skip("there is no ZooKeeper; ZOOKEEPER_JARS names the folder of its jars")
+    if not (version := zookeeper_version()).startswith("3.9"):
+        raise Skip(f"the ZooKeeper found is {version}, the measure is 3.9; ZOOKEEPER_JARS names the folder of its jars")
     servers = [Corral(), ZooKeeper()]
     try:
         (ours, our_table), (theirs, their_table) = (situation(server.start()) for server in servers)

@@ -1,4 +1,4 @@
-"""ClickHouse Keeper's writes and checks, alone and in a multi, on a server that is told to serve them."""
+"""ClickHouse Keeper's operations, alone and in a multi, on a server that is told to serve them."""
 
 from support import jute
 from support.suite import Skip, equal, refuses
@@ -139,3 +139,62 @@ def test_what_cannot_be_read(context):
     refuses(jute.MARSHALLING_ERROR, client.call, jute.MULTI, jute.multi_body([(500, jute.read_body("/"))]))
     refuses(jute.UNIMPLEMENTED, client.call, 508)
     assert client.is_closed()
+
+
+def lists(client, root):
+    """A persistent child with data, an ephemeral one, and what listType selects of them: all, persistent, ephemeral."""
+    client.create(f"{root}/p", b"data")
+    client.create(f"{root}/e", b"", jute.EPHEMERAL)
+    return {0: ["e", "p"], 1: ["p"], 2: ["e"]}
+
+
+def test_filtered_lists(context):
+    client, root = client_of(context)
+    for kind, names in lists(client, root).items():
+        body = client.call(jute.FILTERED_LIST, jute.read_body(root) + bytes([kind]))
+        equal((body.strings(), body.stat(), body.rest()), (names, client.exists(root), b""))
+        body = client.call(jute.FILTERED_LIST_WHOLE, jute.read_body(root) + bytes([kind, 1, 1]))
+        equal((body.strings(), body.stat()), (names, client.exists(root)))
+        equal([body.stat() for _ in range(body.int32())], [client.exists(f"{root}/{name}") for name in names])
+        equal([body.buffer() for _ in range(body.int32())], [client.get(f"{root}/{name}")[0] for name in names])
+        body = client.call(jute.FILTERED_LIST_WHOLE, jute.read_body(root) + bytes([kind, 0, 0]))
+        equal((body.strings(), body.stat(), body.int32(), body.int32(), body.rest()), (names, client.exists(root), 0, 0, b""))
+    refuses(jute.MARSHALLING_ERROR, client.call, jute.FILTERED_LIST, jute.read_body(root) + b"\3")
+    refuses(jute.NO_NODE, client.call, jute.FILTERED_LIST, jute.read_body(f"{root}/none") + b"\0")
+    client.call(jute.FILTERED_LIST, jute.read_body(root, True) + b"\2")
+    client.create(f"{root}/q")
+    equal(client.take_events(), [(jute.CHILDREN_CHANGED, root)])
+
+
+def test_filtered_lists_keep_what_may_not_be_read(context):
+    client, root = client_of(context)
+    client.auth("digest", b"owner:secret")
+    client.create(f"{root}/closed", acl=((jute.ALL, "auth", ""),))
+    other = context.client()
+    other.sync()
+    equal(other.call(jute.FILTERED_LIST, jute.read_body(root) + b"\0").strings(), ["closed"])
+    refuses(jute.NO_AUTH, other.call, jute.FILTERED_LIST, jute.read_body(root) + b"\1")
+    refuses(jute.NO_AUTH, other.call, jute.FILTERED_LIST_WHOLE, jute.read_body(root) + b"\0\1\0")
+
+
+def test_lists_in_a_multi_read(context):
+    client, root = client_of(context)
+    lists(client, root)
+    operations = [(jute.FILTERED_LIST, jute.read_body(root) + b"\1"), (jute.FILTERED_LIST, jute.read_body("/none") + b"\1"),
+                  (jute.FILTERED_LIST_WHOLE, jute.read_body(root) + b"\1\0\1")]  # fmt: skip
+    body = client.call(jute.MULTI_READ, jute.multi_body(operations))
+    stat = client.exists(root)
+    equal((body.int32(), body.boolean(), body.int32(), body.strings(), body.stat()), (500, False, 0, ["p"], stat))
+    equal((body.int32(), body.boolean(), body.int32(), body.int32()), (-1, False, jute.NO_NODE, jute.NO_NODE))
+    equal((body.int32(), body.boolean(), body.int32(), body.strings(), body.stat()), (506, False, 0, ["p"], stat))
+    equal((body.int32(), body.int32(), body.buffer()), (0, 1, b"data"))
+
+
+def test_a_subtree_is_listed(context):
+    client, root = client_of(context)
+    for name in ("a", "a/b", "a/b/c", "d"):
+        client.create(f"{root}/{name}")
+    everything = [f"{root}/{name}" for name in ("a", "d", "a/b", "a/b/c")]
+    for limit in (9, 4, 2, 0):
+        equal(client.call(jute.LIST_RECURSIVE, jute.string(root) + jute.int32(limit)).strings(), everything[:limit])
+    refuses(jute.NO_NODE, client.call, jute.LIST_RECURSIVE, jute.string(f"{root}/none") + jute.int32(9))

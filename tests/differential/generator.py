@@ -52,7 +52,7 @@ class Generator(Draw):
                 return getattr(self, kind)()
         slot = self.pick(sorted(self.open))
         count = 1 if self.chance(0.3) else self.random.randint(2, BURST_MAX)
-        ops = [self.operation() for _ in range(count)]
+        ops = [self.operation_for_burst() if number + 1 < count else self.operation() for number in range(count)]
         # Auth packets overtake the requests in front of them.
         auths = [op for op in ops if op[0] == "auth"]
         return ["send", slot, auths[:1] + [op for op in ops if op[0] != "auth"], ""]

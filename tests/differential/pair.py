@@ -1,10 +1,7 @@
 """Starts the two servers that are compared, with the same settings: a real ZooKeeper, and corral."""
 
-import glob
-import os
-import re
 
-from support.server import DEBIAN_JARS, Corral, ZooKeeper, java_class_path
+from support.server import Corral, ZooKeeper, java_class_path, zookeeper_version
 
 # No session ends by time, no container is looked at and no image written while a sequence runs.
 TICK_MS = 3000
@@ -61,13 +58,10 @@ class Pair:
 
 def why_not():
     """Why there is no ZooKeeper to compare with, or None."""
-    if java_class_path():
-        return None
-    return "no Java, or no ZooKeeper: install Debian's package zookeeper or name a folder with its jars in ZOOKEEPER_JARS"
+    if not java_class_path():
+        return "no Java, or no ZooKeeper: name a folder with the jars of ZooKeeper 3.9 in ZOOKEEPER_JARS"
+    if not zookeeper_version().startswith("3.9"):
+        return f"the ZooKeeper found is {zookeeper_version()}, the measure is 3.9: name a folder with its jars in ZOOKEEPER_JARS"
+    return None
 
 
-def oracle_version():
-    """The version of the ZooKeeper found, by the names of its jars."""
-    folder = os.environ.get("ZOOKEEPER_JARS", DEBIAN_JARS)
-    versions = [re.search(r"zookeeper-(\d[\d.]*\d)\.jar", jar) for jar in glob.glob(f"{folder}/zookeeper-*.jar")]
-    return next((found[1] for found in versions if found), "unknown")

@@ -48,7 +48,7 @@ def main():
     if missing := explained.undocumented():
         tally.failed += 1
         print(f"FAIL docs/compatibility.md has no row for: {', '.join(missing)}")
-    print(f"comparing with ZooKeeper {pair.oracle_version()}", flush=True)
+    print(f"comparing with ZooKeeper {pair.zookeeper_version()}", flush=True)
     wanted = chosen.seeds if chosen.seeds is not None else QUICK_SEEDS if chosen.quick else FULL_SEEDS
     for strict in (True,) if chosen.strict else (False, True):
         # The second configuration gets a fifth of the sequences, the last ones.

@@ -5,6 +5,7 @@ Every server is a process of ours, addressed by its pid alone. Its files and its
 
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -194,3 +195,10 @@ def debian_class_path():
     jars = [jar for name in names.split() for jar in glob.glob(f"{DEBIAN_JARS}/{name}.jar")]
     jars += glob.glob(f"{DEBIAN_JARS}/netty-*.jar")
     return ":".join(jars) if any(jar.endswith("/zookeeper.jar") for jar in jars) else None
+
+
+def zookeeper_version():
+    """The version of the ZooKeeper found, by the names of its jars."""
+    folder = os.environ.get("ZOOKEEPER_JARS", DEBIAN_JARS)
+    versions = [re.search(r"zookeeper-(\d[\d.]*\d)\.jar", jar) for jar in glob.glob(f"{folder}/zookeeper-*.jar")]
+    return next((found[1] for found in versions if found), "unknown")

@@ -3,7 +3,7 @@
 //! Lives on one shard for its whole life. An idle connection owns no buffer.
 
 use crate::command::Identity;
-use crate::ids::{ConnId, Millis, SessionId};
+use crate::ids::{ConnId, Millis, SessionId, Zxid};
 use crate::report::ConnCounters;
 use crate::walk::Walk;
 use alloc::boxed::Box;
@@ -102,6 +102,17 @@ impl fmt::Display for Close {
     }
 }
 
+impl Pending {
+    /// For what can be answered once it is the first: the zxid that the view must have reached by then.
+    pub(crate) fn ready_at(&self) -> Option<Zxid> {
+        match self {
+            Self::Parked { floor, .. } | Self::Walk { begun: None, floor, .. } => Some(*floor),
+            Self::Sync { done: true, .. } => Some(Zxid(0)),
+            Self::Write { .. } | Self::Connect { .. } | Self::Walk { .. } | Self::Sync { .. } => None,
+        }
+    }
+}
+
 /// A request that was taken but not answered.
 #[derive(Debug)]
 pub(crate) enum Pending {
@@ -109,10 +120,10 @@ pub(crate) enum Pending {
     Write { xid: i32, op: OpCode, at: Millis },
     /// The session command of a connect request.
     Connect { at: Millis },
-    /// Waits for the requests before it; the whole frame.
-    Parked { frame: Box<[u8]>, at: Millis },
+    /// Waits for the requests before it, and for a view that is at least at `floor`; the whole frame.
+    Parked { frame: Box<[u8]>, floor: Zxid, at: Millis },
     /// A read of a whole subtree: not begun, or under way when it is the first of all.
-    Walk { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Walk>>, at: Millis },
+    Walk { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Walk>>, floor: Zxid, at: Millis },
     /// A sync on its way to the leader and back; `path` is echoed.
     Sync { xid: i32, path: Option<Box<[u8]>>, done: bool, at: Millis },
 }
@@ -146,6 +157,8 @@ pub(crate) struct Conn {
     /// How many of `pending` are proposed and will be answered by a committed batch.
     pub(crate) proposed: usize,
     pub(crate) parked_bytes: usize,
+    /// On the shard's list of those whose next read waits for the view.
+    pub(crate) behind: bool,
     /// Nothing more is taken before the answer to a sync or a walk, or ever after a closeSession.
     pub(crate) barred: bool,
     /// Not to be read from until what holds it back has gone.
@@ -185,6 +198,7 @@ impl Conn {
             pending: VecDeque::new(),
             proposed: 0,
             parked_bytes: 0,
+            behind: false,
             barred: false,
             stalled: false,
             announced: false,

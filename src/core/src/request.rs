@@ -58,7 +58,10 @@ pub(crate) fn command(op: OpCode, keeper: bool, reader: &mut Reader<'_>) -> Resu
 /// One of ClickHouse Keeper's operations outside a multi.
 fn keeper_write(op: OpCode, reader: &mut Reader<'_>) -> Result<WriteOp, Refused> {
     match op {
-        OpCode::CreateIfNotExists => create(CreateOp::IfNotExists, &CreateRequest::decode(reader)?, None),
+        OpCode::CreateIfNotExists => match CreateRequest::decode(reader)? {
+            CreateRequest { path: None, .. } => Err(Refused::Undecodable),
+            request => create(CreateOp::IfNotExists, &request, None),
+        },
         OpCode::CheckNotExists => check_not_exists(CheckNotExistsRequest::decode(reader)?),
         OpCode::CheckStat => check_stat(CheckStatRequest::decode(reader)?),
         OpCode::TryRemove => try_remove(TryRemoveRequest::decode(reader)?),

@@ -17,7 +17,7 @@ use crate::change::AppliedBatch;
 use crate::command::Proposals;
 use crate::conn::{BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
-use crate::ids::{ConnId, Millis, SessionId, ShardId};
+use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::image::Image;
 use crate::limits::ShardLimits;
 use crate::report::Statistics;
@@ -125,6 +125,10 @@ pub struct Shard {
     /// Stalled because too much is in flight from this shard.
     held_back: Vec<ConnId>,
     draining: bool,
+    /// The newest state that any client of this server may have seen: no read shows an older one.
+    floor: Zxid,
+    /// Connections whose next read waits until the view has come that far.
+    behind: Vec<ConnId>,
     /// Connections whose subtree walk goes on, in turn.
     walking: VecDeque<ConnId>,
     heard: Vec<ConnId>,
@@ -166,6 +170,8 @@ impl Shard {
             large_bytes: 0,
             held_back: Vec::new(),
             draining: false,
+            floor: Zxid(0),
+            behind: Vec::new(),
             walking: VecDeque::new(),
             heard: Vec::new(),
             heard_and_ended: Vec::new(),
@@ -194,6 +200,12 @@ impl Shard {
         let address = acl::address_text(peer.ip());
         let identities = Arc::new(vec![acl::identity("ip", &address)]);
         self.conns.insert(|id| Conn::new(id, peer, entropy, now, identities))
+    }
+
+    /// Another shard's view has come to this zxid, so its clients may have seen that state and told of it: what is received
+    /// from here on is answered from no older one. The batch that leads there is on its way to this shard.
+    pub fn observe(&mut self, zxid: Zxid) {
+        self.floor = self.floor.max(zxid);
     }
 
     /// Bytes came in. They are taken whole; while the connection is stalled the driver reads no more of it.
@@ -285,6 +297,9 @@ impl Shard {
                 self.in_flight_bytes -= came_back.weight;
                 self.large_bytes -= came_back.large;
                 self.answer(now, origin.conn, txn, out);
+            }
+            if !self.behind.is_empty() {
+                self.serve_those_behind(now, out);
             }
         }
         if !self.has_enough_in_flight() {

@@ -72,7 +72,7 @@ impl Shard {
         self.statistics.received += 1;
         self.statistics.connects += 1;
         conn.knows_read_only = request.read_only.is_some();
-        if request.last_zxid_seen > self.view.zxid().wire() {
+        if request.last_zxid_seen > self.view.zxid().max(self.floor).wire() {
             return Err(Close::ClientAhead);
         }
         let timeout_ms =

@@ -12,6 +12,7 @@ use crate::znode::Owner;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 use corral_wire::records::ReplyHeader;
 use corral_wire::{ErrorCode, OpCode};
 
@@ -76,14 +77,18 @@ impl Shard {
     /// Serves what waited for the requests before it, up to the next one that still waits itself. A client that has enough
     /// to read gets the rest later, unless writes are behind it: a read must not see what comes after it.
     pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Verdict {
-        while matches!(
-            conn.pending.front(),
-            Some(Pending::Parked { .. } | Pending::Sync { done: true, .. } | Pending::Walk { begun: None, .. })
-        ) && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_bytes_soft)
+        while let Some(floor) = conn.pending.front().and_then(Pending::ready_at)
+            && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_bytes_soft)
             && !conn.is_closing()
         {
+            if floor > self.view.zxid() {
+                if !mem::replace(&mut conn.behind, true) {
+                    self.behind.push(conn.id);
+                }
+                return Ok(());
+            }
             match conn.pending.pop_front() {
-                Some(Pending::Parked { frame, at }) => {
+                Some(Pending::Parked { frame, at, .. }) => {
                     conn.parked_bytes -= frame.len();
                     self.serve(now, conn, &frame, at)?;
                 }
@@ -133,6 +138,16 @@ impl Shard {
         if self.sessions.get(&conn.session) == Some(&conn.id) {
             self.sessions.remove(&conn.session);
             self.ephemerals.remove(&conn.session);
+        }
+    }
+
+    /// The view has moved: serves those whose reads waited for that.
+    pub(super) fn serve_those_behind(&mut self, now: Millis, out: &mut Outputs) {
+        for id in mem::take(&mut self.behind) {
+            let Some(mut conn) = self.conns.take(id) else { continue };
+            conn.behind = false;
+            let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
+            self.settle(now, conn, verdict, out);
         }
     }
 

@@ -58,17 +58,18 @@ impl Shard {
             Some(_) if op.is_some_and(|op| self.walks(op)) => {
                 let (xid, op, record) = (header.xid, op.expect("has a kind"), reader.rest().into());
                 conn.barred = true;
-                conn.pending.push_back(Pending::Walk { xid, op, record, begun: None, at: now });
+                conn.pending.push_back(Pending::Walk { xid, op, record, begun: None, floor: self.floor, at: now });
                 return self.catch_up(now, conn);
             }
             _ => {}
         }
-        if conn.pending.is_empty() {
+        let first = conn.pending.is_empty();
+        if first && self.view.zxid() >= self.floor {
             return self.serve(now, conn, frame, now);
         }
         conn.parked_bytes += frame.len();
-        conn.pending.push_back(Pending::Parked { frame: frame.into(), at: now });
-        Ok(())
+        conn.pending.push_back(Pending::Parked { frame: frame.into(), floor: self.floor, at: now });
+        if first { self.catch_up(now, conn) } else { Ok(()) }
     }
 
     /// Whether the operation is proposed to the quorum.

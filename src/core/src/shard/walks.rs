@@ -2,7 +2,7 @@
 
 use super::{Outputs, Shard};
 use crate::conn::{Conn, Pending};
-use crate::ids::Millis;
+use crate::ids::{Millis, Zxid};
 use crate::reply;
 use crate::report::Answered;
 use crate::walk::{Walk, WalkContext, is_walk};
@@ -43,7 +43,8 @@ impl Shard {
     fn go_on(&mut self, now: Millis, conn: &mut Conn, xid: i32, op: OpCode, mut walk: Box<Walk>, at: Millis) {
         match walk.step(&self.walk_context(conn)) {
             Ok(false) => {
-                conn.pending.push_front(Pending::Walk { xid, op, record: Box::default(), begun: Some(walk), at });
+                let (record, begun, floor) = (Box::default(), Some(walk), Zxid(0));
+                conn.pending.push_front(Pending::Walk { xid, op, record, begun, floor, at });
                 self.walking.push_back(conn.id);
             }
             Ok(true) => self.end_walk(now, conn, Answered { op: Some(op), xid, at, update: false }, Ok(walk)),

@@ -2,8 +2,8 @@
 //! chapters 4 and 12; the exact header is this server's own promise).
 //!
 //! A session's own earlier writes are visible because header zxids never go back; its later ones are not, because a
-//! write's zxid lies above that of every reply before it (`writes`). After a sync a read shows everything that anybody
-//! had an answer for when the sync was sent.
+//! write's zxid lies above that of every reply before it (`writes`). A read shows everything that anybody had an answer
+//! for when it was sent: one server is one truth, whatever the number of its shards.
 
 use super::Checkers;
 use crate::link::Sent;
@@ -18,11 +18,9 @@ const NO_AUTH: i32 = -102;
 
 impl Checkers {
     pub(super) fn read_answered(&self, link: LinkId, sent: &Sent, zxid: i64, err: i32, body: &Body) -> Checked {
-        if matches!(sent.request, Request::Sync { .. }) {
-            require(zxid.cast_unsigned() >= sent.acked_before, "reads", || {
-                format!("sync at {zxid:#x}, but {:#x} was acknowledged before", sent.acked_before)
-            })?;
-        }
+        require(zxid.cast_unsigned() >= sent.acked_before, "reads", || {
+            format!("{:?} at {zxid:#x}, but {:#x} was seen before it was sent", sent.request, sent.acked_before)
+        })?;
         if matches!(sent.request, Request::CheckWatches { .. } | Request::RemoveWatches { .. }) {
             // What is watched at this zxid is known once the events before it are counted: see `watches`.
             return Ok(());

@@ -192,7 +192,12 @@ impl World {
         let now = self.clock();
         if !unread.is_empty() {
             self.check.heard(link, now);
-            self.with_shard(shard, |shard, out| shard.received(now, id, &unread, out))?;
+            let views = self.server.iter().flat_map(|server| &server.shards).map(|side| side.shard.view().zxid());
+            let applied = views.max().unwrap_or_default();
+            self.with_shard(shard, |shard, out| {
+                shard.observe(applied);
+                shard.received(now, id, &unread, out);
+            })?;
         }
         let at_end = self.links[link.0].ended_by_client && self.links[link.0].conn == Some(id);
         if at_end && self.side(shard).is_some_and(|side| !side.shard.is_stalled(id)) {
