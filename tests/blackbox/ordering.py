@@ -112,3 +112,16 @@ def test_large_and_small_replies_keep_their_order(context):
         send_read(client, f"{root}/big")
         send_read(client, f"{root}/small")
     equal([len(client.reply().body.buffer()) for _ in range(20)], [500_000, 1] * 10)
+
+
+def test_what_one_client_was_answered_every_other_reads(context):
+    writer, readers = context.client(), [context.client() for _ in range(4)]
+    root = context.root(writer)
+    for number in range(500):
+        path = writer.create(f"{root}/{number}")
+        for reader in readers:
+            reader.exists(path)
+        stat = writer.set(path, b"x")
+        for reader in readers:
+            equal(reader.get(path)[1], stat)
+            equal(reader.children2(root)[1].num_children, number + 1)

@@ -6,9 +6,7 @@ What corral does unlike ZooKeeper on purpose; the tests ask `context.is_corral` 
   2. Op code 20, deleteContainer, is refused (requests.unknown_op_codes): ZooKeeper lets anybody delete with it.
   3. Op code -10, createSession, is refused (requests.unknown_op_codes).
   4. A create flag that contradicts its op code is refused (writes.flags), where ZooKeeper 3.9 makes a plain node.
-  5. What one session wrote, another may see a moment later unless it syncs. Standalone ZooKeeper shows it at once, its ensembles
-     do not; so the tests sync wherever one session reads what another wrote, and pass on both.
-  6. `wchs` counts the connections that watch something, ZooKeeper also those that did (words.watches_of_several_kinds).
+  5. `wchs` counts the connections that watch something, ZooKeeper also those that did (words.watches_of_several_kinds).
 """
 
 import sys
