@@ -59,9 +59,10 @@ class Pair:
 def why_not():
     """Why there is no ZooKeeper to compare with, or None."""
     if not java_class_path():
-        return "no Java, or no ZooKeeper: name a folder with the jars of ZooKeeper 3.9 in ZOOKEEPER_JARS"
+        return "no Java, or no ZooKeeper: install pyspark (tests/run clients does), or name a folder of jars in ZOOKEEPER_JARS"
     if not zookeeper_version().startswith("3.9"):
-        return f"the ZooKeeper found is {zookeeper_version()}, the measure is 3.9: name a folder with its jars in ZOOKEEPER_JARS"
+        found = f"the ZooKeeper found is {zookeeper_version()}, the measure is 3.9"
+        return f"{found}: install pyspark (tests/run clients does), or name a folder of jars in ZOOKEEPER_JARS"
     return None
 
 

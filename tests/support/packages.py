@@ -8,14 +8,12 @@ import os
 import shutil
 from pathlib import Path
 
-from support.server import DEBIAN_JARS, debian_class_path, java_class_path
+from support.server import DEBIAN_JARS, debian_class_path, java_class_path, pyspark_home
 from support.suite import Skip
 
 
 def zookeeper():
     """The class path of a ZooKeeper: ZOOKEEPER_JARS, else what pyspark brings, else Debian's package; None if there is none."""
-    if "ZOOKEEPER_JARS" not in os.environ and (home := _pyspark()):
-        os.environ["ZOOKEEPER_JARS"] = str(home / "jars")
     return java_class_path()
 
 
@@ -38,7 +36,7 @@ def curator_jars():
 def spark_home():
     """The folder of Spark, which the Python package pyspark contains."""
     need_command("java", "a Java runtime, version 17 or newer (Debian: default-jre-headless)")
-    if home := _pyspark():
+    if home := pyspark_home():
         return home
     raise Skip("pyspark is not installed (tests/run installs it from PyPI into tests/.venv)")
 
@@ -59,9 +57,5 @@ def need_modules(*names):
 
 
 def _jar_folders():
-    return [folder for folder in (os.environ.get("ZOOKEEPER_JARS"), _pyspark() and str(_pyspark() / "jars")) if folder]
-
-
-def _pyspark():
-    found = importlib.util.find_spec("pyspark")
-    return Path(found.origin).parent if found else None
+    home = pyspark_home()
+    return [folder for folder in (os.environ.get("ZOOKEEPER_JARS"), home and str(home / "jars")) if folder]

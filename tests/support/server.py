@@ -4,6 +4,7 @@ Every server is a process of ours, addressed by its pid alone. Its files and its
 """
 
 import glob
+import importlib.util
 import os
 import re
 import shutil
@@ -179,12 +180,25 @@ def binary():
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
+def pyspark_home():
+    """The folder of Spark, which the Python package pyspark contains with the jars of ZooKeeper 3.9, or None."""
+    found = importlib.util.find_spec("pyspark")
+    return Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else None
+
+
+def jars_folder():
+    """The folder of ZooKeeper's jars: ZOOKEEPER_JARS, else what pyspark brings, else None."""
+    if folder := os.environ.get("ZOOKEEPER_JARS"):
+        return folder
+    home = pyspark_home()
+    return str(home / "jars") if home else None
+
+
 def java_class_path():
     """The class path of ZooKeeper, client and server, or None if there is none."""
-    folder = os.environ.get("ZOOKEEPER_JARS")
     if not shutil.which("java"):
         return None
-    if folder:
+    if folder := jars_folder():
         return f"{folder}/*" if glob.glob(f"{folder}/zookeeper-3*.jar") else None
     return debian_class_path()
 
@@ -199,6 +213,6 @@ def debian_class_path():
 
 def zookeeper_version():
     """The version of the ZooKeeper found, by the names of its jars."""
-    folder = os.environ.get("ZOOKEEPER_JARS", DEBIAN_JARS)
+    folder = jars_folder() or DEBIAN_JARS
     versions = [re.search(r"zookeeper-(\d[\d.]*\d)\.jar", jar) for jar in glob.glob(f"{folder}/zookeeper-*.jar")]
     return next((found[1] for found in versions if found), "unknown")
