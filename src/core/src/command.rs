@@ -6,6 +6,7 @@
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use rkyv::rancor::{Error, Source};
@@ -94,7 +95,8 @@ pub enum WriteOp {
     CheckStat {
         path: Text,
         version: i32,
-        stat: [i64; STAT_FIELDS],
+        /// Boxed, so that the rare operation does not make all others larger.
+        stat: Box<[i64; STAT_FIELDS]>,
     },
     /// As delete, but nothing happens where that would fail for the znode's own sake.
     TryRemove {
@@ -219,7 +221,7 @@ impl Batch {
 /// Bytes in front of the archive; keeps it aligned.
 const HEAD_BYTES: usize = 16;
 /// Changes whenever the archived form of a batch does.
-const FORMAT: u64 = 3;
+const FORMAT: u64 = 4;
 
 /// The payload of a log entry is not of the format this version writes.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use crate::command::{AclSpec, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
 use crate::path;
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use corral_wire::consts::perms;
 use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
@@ -153,7 +154,7 @@ fn check_not_exists(request: CheckNotExistsRequest<'_>) -> Result<WriteOp, Refus
 
 fn check_stat(request: CheckStatRequest<'_>) -> Result<WriteOp, Refused> {
     let CheckStatRequest { path, version, stat } = request;
-    Ok(WriteOp::CheckStat { path: required(path)?, version, stat: stat_fields(&stat) })
+    Ok(WriteOp::CheckStat { path: required(path)?, version, stat: Box::new(stat_fields(&stat)) })
 }
 
 fn try_remove(request: TryRemoveRequest<'_>) -> Result<WriteOp, Refused> {

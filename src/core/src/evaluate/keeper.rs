@@ -87,7 +87,7 @@ impl Caller<'_> {
                 self.allow(&node, acl::READ)?;
                 expect_version(node.stat().version, version)?;
                 let fits = |(actual, wanted): (i64, i64)| wanted == -1 || wanted == actual;
-                if !stat_fields(&node.wire_stat()).into_iter().zip(stat).all(fits) {
+                if !stat_fields(&node.wire_stat()).into_iter().zip(*stat).all(fits) {
                     return Err(ErrorCode::BadVersion);
                 }
                 KeeperOp::CheckStat
@@ -175,6 +175,7 @@ mod tests {
     use super::*;
     use crate::command::{AclSpec, CommandKind, CreateOp, STAT_FIELDS};
     use crate::znode::AclEntry;
+    use alloc::boxed::Box;
     use alloc::format;
 
     fn world() -> World {
@@ -266,7 +267,11 @@ mod tests {
         assert_eq!(outcome(world.op(absent("/a", 0))), Err(ErrorCode::NodeExists));
         assert_eq!(outcome(world.op(absent("/a", 1))), done(KeeperOp::CheckNotExists));
         let stat = stat_fields(&world.machine.view().get("/a").expect("made").wire_stat());
-        let check = |version, stat: [i64; STAT_FIELDS]| WriteOp::CheckStat { path: Text::from("/a"), version, stat };
+        let check = |version, stat: [i64; STAT_FIELDS]| WriteOp::CheckStat {
+            path: Text::from("/a"),
+            version,
+            stat: Box::new(stat),
+        };
         assert_eq!(outcome(world.op(check(0, stat))), done(KeeperOp::CheckStat));
         assert_eq!(outcome(world.op(check(-1, [-1; STAT_FIELDS]))), done(KeeperOp::CheckStat));
         assert_eq!(outcome(world.op(check(1, [-1; STAT_FIELDS]))), Err(ErrorCode::BadVersion));

@@ -292,7 +292,7 @@ fn is_same_write(write: &Write, op: &WriteOp) -> bool {
         (Write::CheckStat { path, version, children }, WriteOp::CheckStat { path: at, version: logged, stat }) => {
             let mut right = [-1; STAT_FIELDS];
             right[9] = i64::from(*children);
-            **path == **at && version == logged && *stat == right
+            **path == **at && version == logged && **stat == right
         }
         (Write::RemoveRecursive { path, limit }, WriteOp::RemoveRecursive { path: at, limit: logged }) => {
             **path == **at && limit == logged
