@@ -89,7 +89,7 @@ impl StateMachine {
     /// When the batch would take the state back in time, which only a broken log order can cause.
     pub fn apply(&mut self, batch: Batch) -> AppliedBatch {
         let mut next = batch.first_zxid;
-        let context = BatchContext { time: batch.time.0, features: batch.features };
+        let context = BatchContext { time: batch.time.0, features: batch.features, countable: Cell::new(None) };
         let mut txns = Vec::with_capacity(batch.commands.len());
         for command in batch.commands {
             let zxid = if command.takes_zxid() {
@@ -225,6 +225,8 @@ impl StateMachine {
 struct BatchContext {
     time: i64,
     features: u32,
+    /// Znodes that counts of usage may still visit; `None` before the first count.
+    countable: Cell<Option<u64>>,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Part of the state machine: whatever is read here is the committed state with the transaction's own changes laid over.
 
-use super::quota::{QuotaExceeded, Quotas};
+use super::quota::{QuotaExceeded, Quotas, allow_count};
 use super::{BatchContext, features};
 use crate::acl::{self, grants};
 use crate::change::{Change, OpResult};
@@ -173,6 +173,7 @@ impl Caller<'_> {
         }
         let bytes = data.as_ref().map_or(0, |data| data.len());
         self.check_quota(draft, &at.path, 1, bytes, 0)?;
+        allow_count(draft.view(), &at.path, &self.context.countable)?;
         let parent = parent.to_znode().with_child(self.zxid);
         let node = Arc::new(Znode { stat: fresh_stat(self.zxid, self.context.time, owner), acl, data });
         let path = at.path.clone();

@@ -15,7 +15,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::fmt::Write as _;
+use corral_wire::error::ErrorCode;
 
 const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
@@ -212,6 +214,30 @@ impl Books {
         }
         self.changes
     }
+}
+
+/// Znodes that the counts of one batch may visit, the first count aside. A new zookeeper_stats node counts a subtree at
+/// once, and nobody else's writes go on meanwhile.
+const COUNTED_MAX: u64 = 100_000;
+
+/// Whether a znode may be created although that may count a subtree. `countable` is what the batch's counts may still
+/// visit, `None` before the first, which may be of any size.
+///
+/// # Errors
+/// `ThrottledOp` when the batch has counted enough.
+pub(super) fn allow_count(view: &View, path: &str, countable: &Cell<Option<u64>>) -> Result<(), ErrorCode> {
+    let Some(prefix) = prefix_of(path, STATS) else { return Ok(()) };
+    let Some(left) = countable.get() else {
+        countable.set(Some(COUNTED_MAX));
+        return Ok(());
+    };
+    let mut visited = 0;
+    view.walk(if prefix.is_empty() { "/" } else { prefix }, |_, _| {
+        visited += 1;
+        visited <= left
+    });
+    countable.set(Some(left.checked_sub(visited).ok_or(ErrorCode::ThrottledOp)?));
+    Ok(())
 }
 
 /// `/a` of `/zookeeper/quota/a/<name>`; empty for `/zookeeper/quota/<name>`.

@@ -356,3 +356,20 @@ fn mortals_are_known_from_an_image() {
     let left: Vec<_> = again.mortals().iter().map(|path| String::from(&**path)).collect();
     assert_eq!(left, ["/c", "/c/d"]);
 }
+
+#[test]
+fn one_batch_does_not_count_a_large_tree_again_and_again() {
+    let mut world = World::new(0);
+    let mut tree = vec![create("/x", ""), create("/zookeeper/quota/x", "")];
+    tree.extend((0..60_000).map(|number| create(&format!("/x/{number}"), "")));
+    world.multi(tree);
+    let stats = "/zookeeper/quota/x/zookeeper_stats";
+    let again = || vec![create(stats, ""), delete(stats)];
+    let twice = world.multi([again(), again()].concat());
+    assert!(!twice.iter().any(|result| matches!(result, OpResult::Error(_))), "the first is free, and one more fits");
+    let often = world.multi([again(), again(), again()].concat());
+    assert_eq!(often[4], OpResult::Error(ErrorCode::ThrottledOp));
+    world.op(create(stats, ""));
+    let counted = world.machine.view().get(stats).and_then(|node| node.data().map(<[u8]>::to_vec));
+    assert_eq!(counted.as_deref(), Some(&b"count=60001,bytes=0"[..]), "the next batch counts again");
+}
