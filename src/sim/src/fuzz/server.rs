@@ -33,8 +33,8 @@ use crate::violation::{Checked, Violation, require};
 
 /// Bytes of memory that a byte of script may make the server hold. The dearest are the smallest things a request can ask
 /// for: a watch of a path of one letter, an operation of a multi.
-pub(super) const MEMORY_PER_BYTE: usize = 1024;
-/// Bytes that four connections may hold in any case: chiefly what waits to be sent to each.
+pub(super) const MEMORY_PER_BYTE: usize = 256;
+/// Bytes that may be held in any case: what waits to be sent to four connections, and an image in the making.
 pub(super) const MEMORY_FIXED: usize = 1 << 20;
 
 const FRAME_BYTES_MAX: usize = 2048;
