@@ -72,6 +72,9 @@ impl ConsensusActor {
 
     /// Serves until stopped.
     pub(crate) async fn run(mut self, mailbox: flume::Receiver<ToConsensus>) {
+        // Recovery may have taken longer than a session's timeout.
+        let now = self.clock.now();
+        self.replica.machine_mut().sequencer.start_deadlines(now);
         glommio::spawn_local(tick(self.links.own.clone())).detach();
         while let Ok(first) = mailbox.recv_async().await {
             let piece = Turn::begin();

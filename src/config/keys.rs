@@ -154,6 +154,10 @@ sections! {
         /// Bytes of replies and watch events queued on one connection above which it is closed: a client that does not
         /// read.
         reply_buffer_bytes_hard_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
+        /// Bytes of replies and watch events queued on all connections together, each shard with its share of them. Beyond
+        /// it no more is read of a client that has something to take, and one that has more than
+        /// `limits.reply_buffer_bytes_soft_max` to take is closed when an event is due to it.
+        reply_buffer_bytes_total_max: u64 = GIB, range(MIB, 1024 * GIB), "bytes";
         /// Paths one connection may watch; a request that would add one more is answered THROTTLEDOP.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";
         /// Identities one connection may prove with auth packets, its address included; one more closes the connection.

@@ -265,6 +265,8 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
             watches_per_conn_max: limits.watches_per_connection_max as usize,
             identities_per_conn_max: limits.identities_per_connection_max as usize,
             sessions_max: u64::from(limits.sessions_max),
+            unsent_bytes_max: usize::try_from(limits.reply_buffer_bytes_total_max).unwrap_or(usize::MAX)
+                / shards.max(1),
             in_flight_max: share(limits.requests_in_flight_max, shards).unwrap_or(usize::MAX),
             throttled_op_wait_ms: u64::from(limits.throttled_op_wait_ms),
             large_request_bytes: limits.large_request_bytes as usize,

@@ -150,6 +150,8 @@ pub(crate) struct Conn {
     pub(crate) output: Vec<u8>,
     /// How much of `output` the socket has taken.
     pub(crate) sent: usize,
+    /// How much of this connection's unsent output the shard's sum holds.
+    pub(crate) summed: usize,
     /// How much of the unsent output is one read's reply, larger than what may otherwise wait: the tree's size is no fault
     /// of its reader.
     pub(crate) allowance: usize,
@@ -194,6 +196,7 @@ impl Conn {
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
+            summed: 0,
             allowance: 0,
             pending: VecDeque::new(),
             proposed: 0,

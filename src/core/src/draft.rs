@@ -31,6 +31,11 @@ impl<'v> Draft<'v> {
         Self { view, own: Some(BTreeMap::new()), changes: Vec::new() }
     }
 
+    /// Changes of this transaction so far.
+    pub(crate) fn change_count(&self) -> usize {
+        self.changes.len()
+    }
+
     pub(crate) fn into_changes(self) -> Vec<Change> {
         self.changes
     }

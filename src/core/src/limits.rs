@@ -19,6 +19,9 @@ pub struct ShardLimits {
     pub reply_bytes_hard: usize,
     /// Bytes of commands that a shard may have on their way before its connections are read no further.
     pub in_flight_bytes_max: usize,
+    /// Unsent bytes of all connections of the shard together. Beyond them a connection that has something to read is given
+    /// no more of what it asks for, and one that has more than `reply_bytes_soft` is ended when an event is due to it.
+    pub unsent_bytes_max: usize,
     /// Commands that a shard may have on their way before its connections are read no further.
     pub in_flight_max: usize,
     /// A request that waited longer than this for the requests before it is answered THROTTLEDOP. 0 = never.
@@ -45,6 +48,7 @@ impl Default for ShardLimits {
             reply_bytes_soft: 1 << 20,
             reply_bytes_hard: 64 << 20,
             in_flight_bytes_max: 64 << 20,
+            unsent_bytes_max: 512 << 20,
             in_flight_max: usize::MAX,
             throttled_op_wait_ms: 0,
             large_request_bytes: 0,

@@ -146,11 +146,16 @@ impl Sequencer {
         let last = self.machine.view().zxid();
         let epoch = term.max(last.epoch() + 1);
         self.next_zxid = Some(Zxid::of(epoch, 1).0);
+        self.start_deadlines(now);
+        self.propose_system_nodes();
+    }
+
+    /// Every session has a full timeout from now on: nobody could be heard before.
+    pub fn start_deadlines(&mut self, now: Millis) {
         for (id, session) in self.machine.sessions() {
             let owner = self.local_shard(session.owner);
             self.expiry.start(now, *id, session.timeout_ms, owner);
         }
-        self.propose_system_nodes();
     }
 
     /// What this version wants to be there before the first client comes.

@@ -122,6 +122,8 @@ pub struct Shard {
     pub(crate) in_flight_bytes: usize,
     /// Bytes of the large requests among them.
     large_bytes: usize,
+    /// Unsent bytes of all connections.
+    unsent_bytes: usize,
     /// Stalled because too much is in flight from this shard.
     held_back: Vec<ConnId>,
     draining: bool,
@@ -168,6 +170,7 @@ impl Shard {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             large_bytes: 0,
+            unsent_bytes: 0,
             held_back: Vec::new(),
             draining: false,
             floor: Zxid(0),

@@ -160,8 +160,13 @@ impl Caller<'_> {
                 break;
             }
         }
-        draft.view().walk(root, |path, node| draft.has_changed(path) || take(Text::from(path), &node));
-        match (found.len() > limit, denied) {
+        // What has more children than may go, and than this transaction can have taken away, is not walked into at all.
+        let (enough, mut crowded) = (limit + draft.change_count(), false);
+        draft.view().walk(root, |path, node| {
+            crowded |= node.stat().num_children as usize > enough;
+            !crowded && (draft.has_changed(path) || take(Text::from(path), &node))
+        });
+        match (crowded || found.len() > limit, denied) {
             (true, _) => Err(ErrorCode::NotEmpty),
             (false, true) => Err(ErrorCode::NoAuth),
             (false, false) => Ok(found),

@@ -77,6 +77,7 @@ impl Shard {
             || conn.pending.len() - conn.proposed >= limits.parked_per_conn_max
             || conn.parked_bytes >= limits.parked_bytes_max
             || conn.unsent() >= limits.reply_bytes_soft
+            || (conn.unsent() > 0 && self.unsent_bytes >= limits.unsent_bytes_max)
     }
 
     pub(super) fn resume_by_id(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
@@ -100,6 +101,8 @@ impl Shard {
 
     /// Puts a connection back after it was worked on, or ends it.
     pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Verdict, out: &mut Outputs) {
+        self.unsent_bytes = self.unsent_bytes - conn.summed + conn.unsent();
+        conn.summed = conn.unsent();
         if let Err(why) = verdict {
             conn.close_after_flush(now, why);
         }
@@ -118,6 +121,7 @@ impl Shard {
         let hasher = self.view.hasher();
         self.watches.drop_conn(conn.id, |path| hasher.hash(path));
         self.unbind(conn);
+        self.unsent_bytes -= conn.summed;
         if conn.heard_noted && conn.session != SessionId(0) {
             self.heard_and_ended.push((conn.session, conn.heard));
         }

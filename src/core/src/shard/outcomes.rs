@@ -187,7 +187,10 @@ impl Shard {
     /// Appends an event to a connection's output. One that does not read, so that events pile up, is ended.
     pub(crate) fn deliver(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
-        if conn.unsent() > self.config.limits.reply_bytes_hard.saturating_add(conn.allowance) {
+        let limits = &self.config.limits;
+        let too_much = conn.unsent() > limits.reply_bytes_hard.saturating_add(conn.allowance);
+        let crowded = self.unsent_bytes >= limits.unsent_bytes_max && conn.unsent() > limits.reply_bytes_soft;
+        if too_much || crowded {
             return self.end(&conn, Close::SlowReader, out);
         }
         if !conn.is_closing() {
