@@ -19,7 +19,8 @@ encoding. A request is a header (`int xid, int op`) and the operation's request 
 four-letter word.
 
 *Since* is the ZooKeeper release that brought the operation; `Keeper` marks those of ClickHouse Keeper. *Differs* is empty where the
-answer is ZooKeeper's own; what is not about one operation stands in [compatibility.md](compatibility.md).
+answer is ZooKeeper's own; what is not about one operation stands in [compatibility.md](compatibility.md). A request that would
+have its connection watch more than `limits.watches_per_connection_max` paths is answered THROTTLEDOP (-127), whatever it is.
 ";
 
 /// # Errors

@@ -312,6 +312,33 @@ fn who_does_not_read_its_events_is_ended() {
 }
 
 #[test]
+fn all_connections_together_have_a_limit_on_what_waits() {
+    let mut server = Server::new(limits(|limits| {
+        limits.reply_bytes_soft = 2000;
+        limits.reply_bytes_hard = 1_000_000;
+        limits.unsent_bytes_max = 10_000;
+    }));
+    let a = server.client();
+    let watchers: Vec<ConnId> = (0..8).map(|_| server.client()).collect();
+    let everything = request(1, OpCode::AddWatch, |writer| {
+        writer.str("/");
+        writer.i32(1);
+    });
+    for watcher in &watchers {
+        server.send(*watcher, &everything);
+    }
+    for xid in 1..=200 {
+        server.send(a, &create(xid, &format!("/node-{xid}"), b""));
+        server.commit();
+        assert_eq!(server.replies(a), [(xid, 0)], "who reads is served");
+    }
+    let waiting: usize = watchers.iter().map(|watcher| server.shard.unsent(*watcher).len()).sum();
+    assert!(waiting < 10_000 + 8 * 100, "{waiting} bytes wait");
+    let closed = server.closed();
+    assert!(!closed.is_empty() && closed.iter().all(|why| *why == Close::SlowReader), "{closed:?}");
+}
+
+#[test]
 fn a_walk_goes_on_between_other_work_and_keeps_the_order() {
     let mut server = Server::new(ShardLimits::default());
     let (a, b) = (server.client(), server.client());

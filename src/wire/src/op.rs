@@ -199,7 +199,7 @@ ops! {
     SetWatches2 = 105, "setWatches2", "SetWatches2" => "-", Read, "STW2", "3.6", "";
     /// Adds a persistent watch.
     AddWatch = 106, "addWatch", "AddWatchRequest" => "ErrorResponse", Read, "ADDW",
-        "3.6", "THROTTLEDOP when the connection watches `limits.watches_per_connection_max` paths.";
+        "3.6", "";
     /// The identities of the connection.
     WhoAmI = 107, "whoAmI", "-" => "WhoAmIResponse", Read, "HOMI", "3.7", "";
     /// Made by the server when a client connects.
@@ -232,7 +232,7 @@ ops! {
     FilteredListWithStatsAndData = 506, "filteredListWithStatsAndData",
         "FilteredListWithStatsAndDataRequest" => "FilteredListWithStatsAndDataResponse", Extension, "NA",
         "Keeper", "";
-    /// The paths of all descendants of a znode.
+    /// The paths of all descendants of a znode that may be read, level by level, up to a number.
     ListRecursive = 507, "listRecursive", "ListRecursiveRequest" => "ListRecursiveResponse", Extension, "NA",
         "Keeper", "";
 }

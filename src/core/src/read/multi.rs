@@ -13,6 +13,14 @@ impl ReadContext<'_> {
         if request.iter().any(|op| path_of(&op).is_none()) {
             return Err(ErrorCode::MarshallingError);
         }
+        // What is surely too large is not begun; names may be longer than thought, so that what is written is measured too.
+        let mut weight = 0;
+        for op in request.iter() {
+            weight += self.weigh(&op);
+            if weight > self.reply_bytes_max {
+                return Err(ErrorCode::ThrottledOp);
+            }
+        }
         let (start, mut fits) = (out.len(), true);
         self.reply(out, xid, |writer| {
             let mut list = MultiResponseEncoder::new(writer);
@@ -31,6 +39,20 @@ impl ReadContext<'_> {
             return Err(ErrorCode::ThrottledOp);
         }
         Ok(())
+    }
+
+    /// Bytes of one result, about.
+    fn weigh(&self, op: &MultiOp<'_>) -> usize {
+        /// Without data or names.
+        const RESULT_BYTES: usize = 96;
+        /// One child's name.
+        const NAME_BYTES: usize = 32;
+        let path = path_of(op).unwrap_or_default();
+        let Some(node) = self.find(path, self.view.hasher().hash(path)) else { return RESULT_BYTES };
+        match op {
+            MultiOp::GetData(_) => RESULT_BYTES + node.data().map_or(0, <[u8]>::len),
+            _ => RESULT_BYTES + node.stat().num_children as usize * NAME_BYTES,
+        }
     }
 
     fn one_of_many(&self, list: &mut MultiResponseEncoder<'_, '_>, op: &MultiOp<'_>) -> Result<(), Failed> {
