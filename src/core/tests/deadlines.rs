@@ -1,0 +1,32 @@
+//! Whose session ends when: a server that was busy with itself must not take that for its clients' silence.
+
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::{Millis, SessionId, WallMillis};
+use corral_core::reaper::ReapPolicy;
+use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::session::{Session, SessionTable};
+use corral_core::view::View;
+use std::collections::BTreeSet;
+
+#[test]
+fn a_long_recovery_ends_nobody() {
+    let session = Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals: BTreeSet::new() };
+    let machine = StateMachine::new(View::empty(7), SessionTable::from([(SessionId(1), session)]));
+    let snapshot = SnapshotPolicy {
+        floor_bytes: usize::MAX,
+        share_percent: 50,
+        txns_max: u64::MAX,
+        log_bytes_max: u64::MAX,
+        interval_min_ms: 0,
+        interval_max_ms: u64::MAX,
+    };
+    let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 };
+    let config =
+        SequencerConfig { server: 1, incarnation: 1, tick_ms: 100, features: 0, batch_bytes_max: 1000, snapshot, reap };
+    let mut sequencer = Sequencer::new(config, machine, 0, 0);
+    sequencer.lead(Millis(0), 1);
+    sequencer.start_deadlines(Millis(5000));
+    let mut expired = |at| sequencer.tick(Millis(at), WallMillis(0)).expired;
+    assert_eq!(expired(5900), []);
+    assert_eq!(expired(6200), [SessionId(1)], "silent from then on, it ends in its time");
+}
