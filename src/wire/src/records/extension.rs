@@ -1,6 +1,6 @@
 //! The records of ClickHouse Keeper's operations 500 to 507.
 //!
-//! Not part of ZooKeeper and not served; the layouts are here so that the operation table is whole. CreateIfNotExists
+//! Not part of ZooKeeper; a server takes them only where they are switched on. CreateIfNotExists
 //! uses the records of create, FilteredList answers with a `GetChildren2Response`. Plain layouts, any core.
 
 use super::Stat;
