@@ -15,6 +15,18 @@ Answer = namedtuple("Answer", "tag zxid error body seconds")
 RECEIVE_BYTES = 1 << 18
 
 
+def send_some(socket, outgoing):
+    """Takes off the bytearray what a socket that does not block takes; all of it when the connection is gone."""
+    try:
+        while outgoing:
+            sent = socket.send(memoryview(outgoing)[:RECEIVE_BYTES])
+            del outgoing[:sent]
+    except BlockingIOError:
+        pass
+    except OSError:
+        outgoing.clear()
+
+
 class Pipelined:
     """A session that keeps up to `depth` requests in flight."""
 
@@ -38,14 +50,7 @@ class Pipelined:
 
     def flush(self):
         """Sends as much as the socket takes."""
-        try:
-            while self.outgoing:
-                sent = self.client.socket.send(memoryview(self.outgoing)[:RECEIVE_BYTES])
-                del self.outgoing[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.outgoing.clear()
+        send_some(self.client.socket, self.outgoing)
 
     def receive(self):
         """The answers that have arrived. Sets `closed` at the end of the connection."""

@@ -7,6 +7,7 @@ from collections import deque
 
 from support import jute
 from support.client import Client
+from support.pipeline import send_some
 from support.wait import TooLate
 from watches.checker import EVENT, REPLY
 from watches.model import ACLS, USERS, Belief
@@ -89,13 +90,7 @@ class Session:
         self.outgoing += jute.frame(jute.int32(xid) + jute.int32(op) + record)
 
     def flush(self):
-        try:
-            while self.outgoing:
-                del self.outgoing[: self.client.socket.send(self.outgoing)]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.outgoing.clear()
+        send_some(self.client.socket, self.outgoing)
 
     def receive(self):
         """Takes what has arrived. True while the connection lives."""

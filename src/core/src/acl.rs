@@ -4,6 +4,7 @@ mod ids;
 
 use crate::command::{AclSpec, Identity};
 use crate::shared::Text;
+use crate::view::NodeRef;
 use crate::znode::{Acl, AclEntry};
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -122,6 +123,11 @@ pub fn grants<'a>(
         }
     }
     empty
+}
+
+/// Whether a znode grants any of the `wanted` permissions. Most are open to all, which is asked first.
+pub fn allows(node: &NodeRef<'_>, wanted: i32, identities: &[Identity]) -> bool {
+    node.is_open_acl() || grants(node.acl().iter(), wanted, identities)
 }
 
 /// The user name that whoAmI shows for an identity.

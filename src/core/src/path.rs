@@ -1,5 +1,7 @@
 //! Paths: what is a legal one, and how to take one apart (protocol chapter 8).
 
+use alloc::string::String;
+
 /// The root.
 pub const ROOT: &str = "/";
 
@@ -40,6 +42,17 @@ pub fn parent(path: &str) -> &str {
         None | Some(0) => "/",
         Some(at) => &path[..at],
     }
+}
+
+/// The path, or the root for the empty one.
+pub const fn or_root(path: &str) -> &str {
+    if path.is_empty() { ROOT } else { path }
+}
+
+/// The path of a child.
+pub fn child(parent: &str, name: &str) -> String {
+    let up = if parent == ROOT { "" } else { parent };
+    [up, "/", name].concat()
 }
 
 /// The text after the last slash.

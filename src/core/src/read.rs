@@ -5,7 +5,7 @@ mod multi;
 mod nodes;
 mod watching;
 
-use crate::acl::grants;
+use crate::acl;
 use crate::command::Identity;
 use crate::ids::{ConnId, Zxid};
 use crate::path;
@@ -95,8 +95,7 @@ impl ReadContext<'_> {
     }
 
     fn children(&self, path: &str) -> impl Iterator<Item = &str> {
-        let path = if path.is_empty() { path::ROOT } else { path };
-        self.view.children(path).into_iter().flatten()
+        self.view.children(path::or_root(path)).into_iter().flatten()
     }
 
     fn readable(&self, path: &str, hash: u64, wanted: i32) -> Result<NodeRef<'_>, Failed> {
@@ -105,7 +104,7 @@ impl ReadContext<'_> {
     }
 
     fn allows(&self, node: &NodeRef<'_>, wanted: i32) -> bool {
-        node.is_open_acl() || self.skip_acl || grants(node.acl().iter(), wanted, self.identities)
+        self.skip_acl || acl::allows(node, wanted, self.identities)
     }
 
     fn watch(&mut self, kind: Kind, path: &str, hash: u64, wanted: bool) -> Result<(), Failed> {

@@ -201,9 +201,8 @@ impl View {
             }
             left -= 1;
             let first = pending.len();
-            let up = if path == "/" { "" } else { path.as_str() };
             let children = self.children_hashed(&path, hash).into_iter().flatten();
-            pending.extend(children.map(|name| [up, "/", name].concat()));
+            pending.extend(children.map(|name| path::child(&path, name)));
             pending[first..].reverse();
         }
     }

@@ -3,10 +3,10 @@
 //! Between two pieces the tree may change. A znode that exists all the while is visited exactly once; of one created or
 //! deleted meanwhile either answer may be given, as ZooKeeper's own walk over its concurrent table does.
 
-use crate::acl::{READ, grants};
+use crate::acl::{self, READ};
 use crate::command::Identity;
 use crate::ids::Zxid;
-use crate::path::ROOT;
+use crate::path::{self, ROOT};
 use crate::reply;
 use crate::view::{NodeRef, View};
 use alloc::collections::VecDeque;
@@ -73,7 +73,7 @@ impl Walk {
             (request.path, Wanted::Count)
         };
         let path = path.ok_or(ErrorCode::MarshallingError)?;
-        let node = context.view.get(if path.is_empty() { ROOT } else { path }).ok_or(ErrorCode::NoNode)?;
+        let node = context.view.get(path::or_root(path)).ok_or(ErrorCode::NoNode)?;
         if !context.may_read(&node) {
             return Err(ErrorCode::NoAuth);
         }
@@ -106,8 +106,7 @@ impl Walk {
             let level = if deep { self.levels.back_mut() } else { self.levels.front_mut() }?;
             if let Some((name, _)) = level.names[level.at..].split_once('\0') {
                 level.at += name.len() + 1;
-                let up = if level.parent == ROOT { "" } else { level.parent.as_str() };
-                return Some([up, "/", name].concat());
+                return Some(path::child(&level.parent, name));
             }
             if deep {
                 self.levels.pop_back();
@@ -163,7 +162,7 @@ impl Walk {
 
 impl WalkContext<'_> {
     fn may_read(&self, node: &NodeRef<'_>) -> bool {
-        node.is_open_acl() || self.skip_acl || grants(node.acl().iter(), READ, self.identities)
+        self.skip_acl || acl::allows(node, READ, self.identities)
     }
 }
 

@@ -232,7 +232,7 @@ pub(super) fn allow_count(view: &View, path: &str, countable: &Cell<Option<u64>>
         return Ok(());
     };
     let mut visited = 0;
-    view.walk(if prefix.is_empty() { "/" } else { prefix }, |_, _| {
+    view.walk(path::or_root(prefix), |_, _| {
         visited += 1;
         visited <= left
     });
@@ -290,7 +290,7 @@ impl Track {
     /// What a subtree uses: all of it is visited.
     fn count(view: &View, prefix: &str) -> Self {
         let (mut znodes, mut bytes) = (0_i64, 0_i64);
-        view.walk(if prefix.is_empty() { "/" } else { prefix }, |_, node| {
+        view.walk(path::or_root(prefix), |_, node| {
             znodes += 1;
             bytes = bytes.saturating_add(i64::try_from(node.data().map_or(0, <[u8]>::len)).unwrap_or(i64::MAX));
             true

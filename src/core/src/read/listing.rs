@@ -6,7 +6,6 @@ use crate::path;
 use crate::view::NodeRef;
 use crate::watch::Kind;
 use crate::znode::Owner;
-use alloc::format;
 use alloc::vec::Vec;
 use corral_wire::records::{FilteredListRequest, FilteredListWithStatsAndDataRequest};
 use corral_wire::vector::{ChildrenEncoder, VectorEncoder};
@@ -112,10 +111,10 @@ impl ReadContext<'_> {
         if !nodes {
             return Ok(names.map(|name| (name, None)).collect());
         }
-        let up = if path == path::ROOT { "" } else { path };
+        let parent = path::or_root(path);
         let mut children = Vec::new();
         for name in names {
-            let Some(node) = self.view.get(&format!("{up}/{name}")) else { continue };
+            let Some(node) = self.view.get(&path::child(parent, name)) else { continue };
             if listed.admits(&node) {
                 if !self.allows(&node, READ) {
                     return Err(ErrorCode::NoAuth);
