@@ -8,22 +8,36 @@
 mod args;
 mod check;
 mod connection;
+mod console;
 mod cpu;
+mod keys;
 mod limits;
-mod report;
+mod link;
+mod machine;
+mod meter;
+mod mix;
+mod plan;
+pub mod report;
 mod run;
 mod session;
+mod table;
+mod timeline;
 mod worker;
 mod workload;
 
+use std::fs;
 use std::io::Write;
 
 use anyhow::{Context, Result};
 
-pub use args::{Args, Operation};
+pub use args::CommonArgs;
 pub use check::BadReply;
 pub use cpu::CpuClock;
-pub use report::{Latency, Machine, Report};
+pub use keys::Distribution;
+pub use machine::Machine;
+pub use mix::Operation;
+pub use plan::Args;
+pub use report::Report;
 pub use workload::value;
 
 /// Runs the load and gives the figures; prints only progress.
@@ -33,18 +47,21 @@ pub use workload::value;
 /// # Errors
 /// A flag out of its limits, a server that cannot be reached, falls silent or answers wrongly, Ctrl-C.
 pub fn measure(args: &Args) -> Result<Report> {
-    let plan = args::Plan::of(args)?;
+    let plan = plan::Plan::of(args)?;
     let measured = run::execute(&plan)?;
-    Ok(Report::of(args, &plan, &measured))
+    Ok(Report::of(args.common.label.as_ref(), &plan, &measured))
 }
 
 /// Runs the load and prints the figures on standard output, as a table or with `--json` as one line.
 ///
 /// # Errors
-/// As [`measure`], and if standard output is closed.
+/// As [`measure`], and if standard output is closed or a file cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let report = measure(args)?;
+    if let Some(file) = &args.csv {
+        fs::write(file, report.csv()).with_context(|| format!("--csv {}", file.display()))?;
+    }
     let mut out = std::io::stdout().lock();
-    let written = if args.json { writeln!(out, "{}", report.json()) } else { write!(out, "{}", report.table()) };
+    let written = if args.common.json { writeln!(out, "{}", report.json()) } else { write!(out, "{}", report.table()) };
     written.context("the report cannot be printed")
 }

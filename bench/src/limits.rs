@@ -57,3 +57,21 @@ pub(crate) const BACKLOG_RECORDED_MAX: u64 = 10_000_000;
 
 /// How long the requests in flight may take to come back after the measured window, beside the reply timeout.
 pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// One weight of a mix; the sum of all must be a 32-bit number.
+pub(crate) const WEIGHT_MAX: u32 = 1_000_000;
+
+/// The exponent of Zipf's law; beyond it the first key gets everything.
+pub(crate) const ZIPF_THETA_MAX: f64 = 10.0;
+
+/// Operations in one multi.
+pub(crate) const MULTI_OPS_MAX: u32 = 10_000;
+
+/// Bytes of a multi's operations together: the request must stay below the server's default frame limit (0xfffff).
+pub(crate) const MULTI_BYTES_MAX: usize = 1_000_000;
+
+/// The shortest interval of a timeline.
+pub(crate) const INTERVAL_SECONDS_MIN: f64 = 0.01;
+
+/// Lines of a timeline: a week of seconds fits.
+pub(crate) const TIMELINE_ROWS_MAX: u32 = 700_000;

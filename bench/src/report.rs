@@ -1,24 +1,28 @@
-//! The figures of a run: as a table for people, as one line of JSON for scripts.
+//! The figures of a load: the public, serialisable record of everything one run found out.
 //!
-//! Derives rates and percentiles from what was measured and says when a figure deserves doubt. Knows no socket.
+//! Derives rates and percentiles from what was measured and says when a figure deserves doubt. `table` prints it for
+//! people, [`Report::json`] for scripts, [`Report::csv`] the timeline for spreadsheets. Knows no socket.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 
-use serde::Serialize;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
-use crate::args::{Args, Plan};
-use crate::run::{Measured, writes};
+use crate::check::error_name;
+use crate::connection::Pace;
+use crate::machine::{Machine, command_line, unix_time};
+use crate::meter::{cell, histogram};
+use crate::mix::Kind;
+use crate::plan::Plan;
+use crate::run::Measured;
+use crate::timeline::{Total, intervals};
 
-/// Above this share of its CPUs the client, not the server, sets the pace.
-const CLIENT_BUSY: f64 = 0.97;
-
-/// An open loop that completes less than this share of its offered rate was overloaded.
-const RATE_KEPT: f64 = 0.98;
-
-/// Everything one run found out. Times in microseconds, rates per second.
-#[derive(Clone, Debug, Serialize)]
+/// Everything one load found out. Times in microseconds, rates per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// Which sub-command made it: `load`.
+    pub scenario: String,
     /// The text of `--label`.
     pub label: Option<String>,
     /// Seconds since 1970 at the end of the run.
@@ -27,28 +31,44 @@ pub struct Report {
     pub command: String,
     /// The machine it ran on.
     pub machine: Machine,
-    /// The operation's name.
-    pub op: &'static str,
+    /// The operation's name; `mix` if there are several.
+    pub op: String,
+    /// The weights of the operations, as `get=90,set=10`.
+    pub mix: String,
     /// Sessions.
     pub connections: u32,
     /// Requests in flight on each.
     pub depth: u32,
     /// Client threads.
     pub threads: u32,
-    /// Bytes of each value.
+    /// Bytes of each value, the largest if it is a range.
     pub value_bytes: usize,
+    /// Bytes of the smallest value.
+    pub value_bytes_min: usize,
+    /// Number of keys.
+    pub keys: u32,
+    /// `uniform` or `zipf 0.99`.
+    pub keys_distribution: String,
     /// Requests offered per second in an open loop.
     pub offered_rate: Option<f64>,
     /// Length of the measured window in seconds.
     pub seconds: f64,
-    /// Operations completed in the window, each reply checked.
+    /// Operations answered in the window, each reply checked. Those of `errors` are not among them.
     pub operations: u64,
     /// Operations per second.
     pub throughput: f64,
     /// Requests of an open loop that were due at the end but had found no place.
     pub backlog: u64,
-    /// Latency in microseconds.
+    /// Latency of all operations.
     pub latency_us: Latency,
+    /// Latency at many percentiles, for plotting; ascending, the last is the maximum.
+    pub percentiles: Vec<Percentile>,
+    /// The same by operation.
+    pub by_op: BTreeMap<String, ByOp>,
+    /// Replies with an error that was to be tolerated, by the error's name.
+    pub errors: BTreeMap<String, u64>,
+    /// The window cut into intervals, in order and without gaps.
+    pub timeline: Vec<Interval>,
     /// On-CPU time of all the server's threads per operation.
     pub server_cpu_us_per_op: Option<f64>,
     /// CPUs the server kept busy on average.
@@ -63,8 +83,8 @@ pub struct Report {
     pub remarks: Vec<String>,
 }
 
-/// Latency from when a request was sent (closed loop) or due (open loop) to when its reply was read.
-#[derive(Clone, Debug, Serialize)]
+/// Latency in microseconds, from when a request was sent (closed loop) or due (open loop) to when its reply was read.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Latency {
     pub mean: f64,
@@ -75,68 +95,99 @@ pub struct Latency {
     pub max: f64,
 }
 
-/// Where a run took place.
-#[derive(Clone, Debug, Serialize)]
-pub struct Machine {
-    /// Model name of the first CPU.
-    pub cpu: String,
-    /// Online CPUs.
-    pub cpus: usize,
-    /// Kernel release.
-    pub kernel: String,
-    /// TCP congestion control of new sockets; one that paces (bbr) makes every send dearer.
-    pub congestion: String,
+/// One point of a latency distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    /// Percent of the operations that took at most `us`, 0 to 100.
+    pub percent: f64,
+    /// Microseconds.
+    pub us: f64,
 }
 
-impl Machine {
-    /// This machine.
-    #[must_use]
-    pub fn here() -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        Self {
-            cpu: model.map_or("unknown", |(_, name)| name.trim()).to_owned(),
-            cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
-            kernel: line("/proc/sys/kernel/osrelease"),
-            congestion: line("/proc/sys/net/ipv4/tcp_congestion_control"),
-        }
-    }
+/// One operation of a mix.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ByOp {
+    /// Operations answered in the window.
+    pub operations: u64,
+    /// Operations per second.
+    pub throughput: f64,
+    /// Their latency, those in flight at the window's end included.
+    pub latency_us: Latency,
 }
 
-impl std::fmt::Display for Machine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {} CPUs, kernel {}, TCP {}", self.cpu, self.cpus, self.kernel, self.congestion)
-    }
+/// One interval of the measured window; an operation belongs to the one in which its reply was read.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Seconds from the window's start to the interval's.
+    pub start: f64,
+    /// Its length in seconds.
+    pub seconds: f64,
+    /// Operations answered within it.
+    pub operations: u64,
+    /// Operations per second.
+    pub throughput: f64,
+    /// Latency percentiles in microseconds of those operations; 0 if there are none.
+    pub p50_us: f64,
+    /// As `p50_us`.
+    pub p99_us: f64,
+    /// As `p50_us`.
+    pub p99_9_us: f64,
+    /// As `p50_us`.
+    pub max_us: f64,
+    /// Replies with a tolerated error.
+    pub errors: u64,
 }
+
+/// Above this share of its CPUs the client, not the server, sets the pace.
+const CLIENT_BUSY: f64 = 0.97;
+
+/// An open loop that completes less than this share of its offered rate was overloaded.
+const RATE_KEPT: f64 = 0.98;
+
+/// Where the latency curve is sampled; percentiles beyond what the number of samples can tell are left out.
+const PERCENTS: [f64; 22] = [
+    0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9, 99.95, 99.99,
+    99.995, 99.999, 99.9995, 99.9999,
+];
 
 impl Report {
-    pub(crate) fn of(args: &Args, plan: &Plan, measured: &Measured) -> Self {
+    pub(crate) fn of(label: Option<&String>, plan: &Plan, measured: &Measured) -> Self {
         let seconds = measured.window.as_secs_f64();
-        let throughput = ratio(measured.operations, 1) / seconds;
-        let client_cpus_busy = ratio(measured.client_cpu_ns, 1) / 1e9 / seconds;
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let window_ns = u64::try_from(measured.window.as_nanos()).unwrap_or(u64::MAX);
+        let interval_ns = u64::try_from(plan.interval.as_nanos()).unwrap_or(u64::MAX);
+        let by_kind = by_kind(&measured.totals);
+        let operations = by_kind.values().map(|total| total.operations).sum();
+        let all = merged(by_kind.values().map(|total| &total.latency));
         let mut report = Self {
-            label: args.label.clone(),
-            unix_time: since.as_secs(),
-            command: command(std::env::args()),
+            scenario: "load".to_owned(),
+            label: label.cloned(),
+            unix_time: unix_time(),
+            command: command_line(),
             machine: Machine::here(),
-            op: plan.op.name(),
+            op: plan.mix.name().to_owned(),
+            mix: plan.mix.text(),
             connections: plan.connections,
             depth: plan.depth,
             threads: plan.threads,
-            value_bytes: plan.value_bytes,
+            value_bytes: plan.value_bytes_max,
+            value_bytes_min: plan.value_bytes_min,
+            keys: plan.keys,
+            keys_distribution: plan.theta.map_or("uniform".to_owned(), |theta| format!("zipf {theta}")),
             offered_rate: plan.rate,
             seconds,
-            operations: measured.operations,
-            throughput,
+            operations,
+            throughput: ratio(operations, 1) / seconds,
             backlog: measured.backlog,
-            latency_us: Latency::of(&measured.latency),
-            server_cpu_us_per_op: measured.server_cpu_ns.map(|ns| ratio(ns, measured.operations) / 1e3),
+            latency_us: Latency::of(&all),
+            percentiles: percentiles(&all),
+            by_op: by_kind.into_iter().map(|(name, total)| (name.to_owned(), ByOp::of(&total, seconds))).collect(),
+            errors: measured.errors.iter().map(|(code, count)| (error_name(*code).to_owned(), *count)).collect(),
+            timeline: intervals(&measured.rows, interval_ns, window_ns),
+            server_cpu_us_per_op: measured.server_cpu_ns.map(|ns| ratio(ns, operations) / 1e3),
             server_cpus_busy: measured.server_cpu_ns.map(|ns| ratio(ns, 1) / 1e9 / seconds),
             server_resident_kib: measured.server_resident_kib,
-            client_cpu_us_per_op: ratio(measured.client_cpu_ns, measured.operations) / 1e3,
-            client_cpus_busy,
+            client_cpu_us_per_op: ratio(measured.client_cpu_ns, operations) / 1e3,
+            client_cpus_busy: ratio(measured.client_cpu_ns, 1) / 1e9 / seconds,
             remarks: Vec::new(),
         };
         report.remark(plan);
@@ -155,45 +206,17 @@ impl Report {
         } else if self.client_cpus_busy > f64::from(self.threads) * CLIENT_BUSY {
             say("the client was the bottleneck: throughput is a lower bound, more --threads may find more".to_owned());
         }
-        if writes(plan.op) && plan.op != crate::Operation::Create && plan.keys < 100 {
+        if plan.mix.kinds().any(|kind| kind.writes() && kind.uses_keys()) && plan.keys < 100 {
             say("few keys: writes to one znode may be cheaper than real ones".to_owned());
         }
-    }
-
-    /// The table for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut out = String::new();
-        let mut row = |name: &str, value: String| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(out, "{name:<22}{value}");
-        };
-        let pace = self.offered_rate.map_or("closed loop".to_owned(), |rate| format!("open loop at {rate:.0}/s"));
-        let Self { op, connections, depth, value_bytes, .. } = self;
-        row("load", format!("{op}, {connections} connections x {depth} in flight, {value_bytes} B values, {pace}"));
-        row("machine", self.machine.to_string());
-        row("measured", format!("{} operations in {:.2} s, every reply checked", self.operations, self.seconds));
-        row("throughput", format!("{:.0} operations/s", self.throughput));
-        let Latency { mean, p50, p90, p99, p99_9, max } = self.latency_us;
-        row(
-            "latency us",
-            format!("mean {mean:.0}  p50 {p50:.0}  p90 {p90:.0}  p99 {p99:.0}  p99.9 {p99_9:.0}  max {max:.0}"),
-        );
-        if let (Some(cpu), Some(busy)) = (self.server_cpu_us_per_op, self.server_cpus_busy) {
-            row("server CPU", format!("{cpu:.3} us/operation ({busy:.2} CPUs busy)"));
+        let of = |name: &str| self.by_op.get(name).map_or(0, |of| of.operations);
+        if !plan.mix.has(Kind::Create) && of("create") > 0 {
+            say(format!("{} creates were needed, because nothing was left to delete", of("create")));
         }
-        if let Some(kib) = self.server_resident_kib {
-            row("server memory", format!("{:.1} MiB resident", ratio(kib, 1024)));
+        let errors: u64 = self.errors.values().sum();
+        if errors > 0 {
+            say(format!("{errors} replies were errors; they are no operations and have no latency here"));
         }
-        let (cpu, busy) = (self.client_cpu_us_per_op, self.client_cpus_busy);
-        row("client CPU", format!("{cpu:.3} us/operation ({busy:.2} CPUs busy)"));
-        if self.backlog > 0 {
-            row("backlog", format!("{} requests were due and unsent at the end", self.backlog));
-        }
-        for remark in &self.remarks {
-            row("note", remark.clone());
-        }
-        out
     }
 
     /// One line of JSON, without the line end.
@@ -201,10 +224,25 @@ impl Report {
     pub fn json(&self) -> String {
         serde_json::to_string(self).expect("the report holds only strings and numbers")
     }
+
+    /// The timeline as comma-separated values with a line of names in front.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut out = "start_s,seconds,operations,throughput,p50_us,p99_us,p99_9_us,max_us,errors\n".to_owned();
+        for row in &self.timeline {
+            let Interval { start, seconds, operations, throughput, p50_us, p99_us, p99_9_us, max_us, errors } = row;
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                out,
+                "{start:.3},{seconds:.3},{operations},{throughput:.1},{p50_us:.1},{p99_us:.1},{p99_9_us:.1},{max_us:.1},{errors}"
+            );
+        }
+        out
+    }
 }
 
 impl Latency {
-    fn of(histogram: &hdrhistogram::Histogram<u64>) -> Self {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile: f64| ratio(histogram.value_at_quantile(quantile), 1000);
         Self {
             mean: histogram.mean() / 1e3,
@@ -217,33 +255,74 @@ impl Latency {
     }
 }
 
-/// A quotient for display; 0 when there is nothing to divide by.
-#[allow(clippy::cast_precision_loss)]
-fn ratio(numerator: u64, denominator: u64) -> f64 {
-    if denominator == 0 { 0.0 } else { numerator as f64 / denominator as f64 }
+impl ByOp {
+    pub(crate) fn of(total: &Total, seconds: f64) -> Self {
+        Self {
+            operations: total.operations,
+            throughput: ratio(total.operations, 1) / seconds,
+            latency_us: Latency::of(&total.latency),
+        }
+    }
 }
 
-/// The words of a command line; the program without its directory, which is nobody's business in a published figure.
-fn command(words: impl Iterator<Item = String>) -> String {
-    let mut words = words.map(|word| if word.contains(' ') { format!("'{word}'") } else { word });
-    let program = words.next().unwrap_or_default();
-    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
-    std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ")
+/// Both paces together.
+fn by_kind(totals: &[Option<Total>]) -> BTreeMap<&'static str, Total> {
+    let mut found = BTreeMap::new();
+    for kind in Kind::MEASURED {
+        let cells = || [Pace::Closed, Pace::Open].into_iter().filter_map(|pace| totals[cell(pace, kind)].as_ref());
+        let operations = cells().map(|total| total.operations).sum();
+        let latency = merged(cells().map(|total| &total.latency));
+        if !latency.is_empty() {
+            found.insert(kind.name(), Total { latency, operations });
+        }
+    }
+    found
+}
+
+pub(crate) fn merged<'h>(histograms: impl Iterator<Item = &'h Histogram<u64>>) -> Histogram<u64> {
+    let mut all = histogram();
+    for one in histograms {
+        all.add(one).expect("all histograms have the same bounds");
+    }
+    all
+}
+
+pub(crate) fn percentiles(histogram: &Histogram<u64>) -> Vec<Percentile> {
+    let samples = ratio(histogram.len(), 1);
+    if histogram.is_empty() {
+        return Vec::new();
+    }
+    let told = PERCENTS.into_iter().filter(|percent| (100.0 - percent) / 100.0 * samples >= 0.999 || *percent == 0.0);
+    let point = |percent: f64| Percentile { percent, us: ratio(histogram.value_at_quantile(percent / 100.0), 1000) };
+    let last = Percentile { percent: 100.0, us: ratio(histogram.max(), 1000) };
+    told.map(point).chain([last]).collect()
+}
+
+/// A quotient for display; 0 when there is nothing to divide by.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn ratio(numerator: u64, denominator: u64) -> f64 {
+    if denominator == 0 { 0.0 } else { numerator as f64 / denominator as f64 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::histogram;
 
-    #[test]
-    fn percentiles_are_those_of_the_samples() {
+    fn thousand() -> Histogram<u64> {
         let mut samples = histogram();
         for us in 1..=1000_u64 {
             samples.saturating_record(us * 1000);
         }
-        let latency = Latency::of(&samples);
-        let near = |found: f64, expect: f64| assert!((found / expect - 1.0).abs() < 0.002, "{found} for {expect}");
+        samples
+    }
+
+    fn near(found: f64, expect: f64) {
+        assert!((found / expect - 1.0).abs() < 0.002, "{found} for {expect}");
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_samples() {
+        let latency = Latency::of(&thousand());
         near(latency.p50, 500.0);
         near(latency.p90, 900.0);
         near(latency.p99, 990.0);
@@ -253,12 +332,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_shown_without_directories() {
-        fn check(words: &[&str], expect: &str) {
-            assert_eq!(command(words.iter().map(ToString::to_string)), expect);
-        }
-        check(&["/a/b/corral-bench", "-o", "set"], "corral-bench -o set");
-        check(&["x", "--label", "a b"], "x --label 'a b'");
-        check(&[], "");
+    fn the_curve_ends_where_the_samples_do() {
+        let curve = percentiles(&thousand());
+        assert_eq!(curve.first().map(|point| point.percent), Some(0.0));
+        assert_eq!(curve[curve.len() - 2].percent, 99.9, "a thousand samples tell nothing beyond");
+        near(curve[curve.len() - 1].us, 1000.0);
+        assert!(curve.is_sorted_by(|a, b| a.percent < b.percent && a.us <= b.us), "{curve:?}");
+        assert!(percentiles(&histogram()).is_empty());
     }
 }

@@ -1,23 +1,26 @@
-//! One run from start to end: prepare the znodes, open the sessions, warm up, measure, drain, clean up.
+//! One load from start to end: prepare the znodes, open the sessions, warm up, measure, drain, clean up.
 //!
-//! The coordinating thread; it samples the server's CPU time at both ends of the measured window, prints progress and
-//! watches for Ctrl-C, after which it still removes what it made. Knows no protocol.
+//! The coordinating thread; it samples the server's CPU time at both ends of the measured window, merges what the client
+//! threads hand over, prints progress and watches for Ctrl-C, after which it still removes what it made. Knows no
+//! protocol.
 
-use std::io::Write;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use hdrhistogram::Histogram;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::args::{Extent, Operation, Plan};
-use crate::connection::Connection;
-use crate::cpu::{CpuClock, resident_kib};
+use crate::connection::{Connection, OwnZnodes, Pace};
+use crate::console::{Interrupt, Progress};
+use crate::cpu::CpuClock;
+use crate::cpu::resident_kib;
+use crate::limits::TIMELINE_ROWS_MAX;
+use crate::meter::{Meter, Shared, cell};
+use crate::plan::{Extent, Plan};
 use crate::session::{self, Admin};
-use crate::worker::{Findings, Orders, Phase, Shared, Worker, histogram};
+use crate::timeline::{Gatherer, Row, Total};
+use crate::worker::{Findings, Orders, Worker};
 use crate::workload::Workload;
 
 /// File descriptors a run needs beside one per connection.
@@ -27,10 +30,11 @@ const FILES_SPARE: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) window: Duration,
-    /// Operations completed in the window.
-    pub(crate) operations: u64,
-    /// Latency in nanoseconds.
-    pub(crate) latency: Histogram<u64>,
+    /// By [`cell`]: the kinds of requests and the paces of connections.
+    pub(crate) totals: Vec<Option<Total>>,
+    pub(crate) rows: Vec<Row>,
+    /// Tolerated errors by code.
+    pub(crate) errors: BTreeMap<i32, u64>,
     /// Due but never sent, in an open loop.
     pub(crate) backlog: u64,
     pub(crate) server_cpu_ns: Option<u64>,
@@ -38,17 +42,21 @@ pub(crate) struct Measured {
     pub(crate) server_resident_kib: Option<u64>,
 }
 
+/// What every session has created, by the session's number.
+type Created = BTreeMap<u32, OwnZnodes>;
+
 /// Runs the plan.
 pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
-    let mut run = Run { plan, progress: Progress::new(plan.quiet), interrupt: Interrupt::new()? };
-    raise_file_limit(plan.connections)?;
+    let target = &plan.target;
+    let mut run = Run { plan, progress: Progress::new(target.quiet), interrupt: Interrupt::new()? };
+    raise_file_limit(plan.connections_all())?;
     let workload = Workload::of(plan);
-    let server_cpu = plan.pid.map(CpuClock::start).transpose().context("--pid")?;
+    let server_cpu = target.pid.map(CpuClock::start).transpose().context("--pid")?;
     run.prepare(&workload)?;
     let loaded = run.load(&workload, server_cpu);
-    let (measured, created) = loaded.with_context(|| format!("the znodes below {} are left behind", plan.chroot))?;
-    if plan.keep {
-        run.progress.say(&format!("the znodes below {} are kept", plan.chroot));
+    let (measured, created) = loaded.with_context(|| format!("the znodes below {} are left behind", target.chroot))?;
+    if target.keep {
+        run.progress.say(&format!("the znodes below {} are kept", target.chroot));
     } else {
         run.clean_up(&workload, &created)?;
     }
@@ -66,83 +74,91 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn admin(&self) -> Result<Admin> {
-        Admin::open(self.plan.servers[0], self.plan.session_timeout_ms, self.plan.reply_timeout)
+        let target = &self.plan.target;
+        Admin::open(target.servers[0], target.session_timeout_ms, target.reply_timeout)
     }
 
     fn prepare(&mut self, workload: &Workload) -> Result<()> {
         let mut admin = self.admin()?;
-        let total = workload.prepared(self.plan.connections).count();
-        let mut paths = workload.prepared(self.plan.connections).peekable();
+        let connections = self.plan.connections_all();
+        let chroot = &self.plan.target.chroot;
+        let total = workload.prepared(connections).count();
+        let mut paths = workload.prepared(connections).peekable();
         // The parents of a chroot of several parts may exist already.
-        while paths.peek().is_some_and(|path| path.len() < self.plan.chroot.len()) {
-            let made = admin.create_all(paths.next().into_iter(), b"", |_| Ok(()));
+        while paths.peek().is_some_and(|path| path.len() < chroot.len()) {
+            let made = admin.create_all(paths.next().into_iter(), |_| b"", |_| Ok(()));
             if let Err(error) = made {
                 ensure!(format!("{error:#}").contains("NODEEXISTS"), error);
             }
         }
         let (progress, interrupt) = (&mut self.progress, &mut self.interrupt);
-        admin
-            .create_all(paths, &workload.value, |done| {
-                ensure!(!interrupt.seen(), "interrupted; the znodes below {} are left behind", self.plan.chroot);
-                progress.now_and_then(|| format!("preparing: {done} of {total} znodes"));
-                Ok(())
-            })
-            .context("preparing")?;
+        let tick = |done| {
+            ensure!(!interrupt.seen(), "interrupted; the znodes below {chroot} are left behind");
+            progress.now_and_then(|| format!("preparing: {done} of {total} znodes"));
+            Ok(())
+        };
+        admin.create_all(paths, |nth| workload.prepared_value(nth), tick).context("preparing")?;
         admin.close()
     }
 
-    fn connect(&mut self) -> Result<(Vec<Vec<Connection>>, Duration)> {
+    fn connect(&mut self, workload: &Workload) -> Result<(Vec<Vec<Connection>>, Duration)> {
         let plan = self.plan;
+        let target = &plan.target;
         let mut shares: Vec<Vec<Connection>> = (0..plan.threads).map(|_| Vec::new()).collect();
         let mut session_timeout = Duration::MAX;
-        for number in 0..plan.connections {
-            let server = plan.servers[number as usize % plan.servers.len()];
-            let opened = session::open(server, plan.session_timeout_ms, plan.reply_timeout);
+        let pace = if plan.rate.is_some() { Pace::Open } else { Pace::Closed };
+        for number in 0..plan.connections_all() {
+            let server = target.servers[number as usize % target.servers.len()];
+            let opened = session::open(server, target.session_timeout_ms, target.reply_timeout);
             let (stream, granted) = opened.with_context(|| format!("opening session {number}"))?;
             session_timeout = session_timeout.min(granted);
-            shares[(number % plan.threads) as usize].push(Connection::new(stream, server, number)?);
+            let floods = plan.flood.filter(|_| number >= plan.connections);
+            let pace = floods.map_or((pace, plan.depth), |flood| (Pace::Closed, flood.depth));
+            let connection = Connection::new(stream, server, number, workload, pace)?;
+            shares[(number % plan.threads) as usize].push(connection);
             ensure!(!self.interrupt.seen(), "interrupted");
-            self.progress.now_and_then(|| format!("connecting: {number} of {} sessions", plan.connections));
+            self.progress.now_and_then(|| format!("connecting: {number} of {} sessions", plan.connections_all()));
         }
         Ok((shares, session_timeout))
     }
 
-    /// Gives the figures and the number of znodes each connection created.
-    fn load(&mut self, workload: &Workload, server_cpu: Option<CpuClock>) -> Result<(Measured, Vec<u32>)> {
-        let (shares, session_timeout) = self.connect()?;
+    /// Gives the figures and what each connection created.
+    fn load(&mut self, workload: &Workload, server_cpu: Option<CpuClock>) -> Result<(Measured, Created)> {
+        let (shares, session_timeout) = self.connect(workload)?;
         let plan = self.plan;
-        let shared = &Shared::new();
-        let orders = |at: usize| Orders {
-            depth: plan.depth,
+        let shared = &Shared::new(plan.interval, intervals_max(plan));
+        let mut gatherer = Gatherer::new(plan.flood.map(|_| Pace::Open));
+        let orders = |thread: usize| Orders {
             interval_ns: plan.rate.map(|rate| 1e9 * f64::from(plan.threads) / rate),
-            reply_timeout: plan.reply_timeout,
+            reply_timeout: plan.target.reply_timeout,
             session_timeout,
-            cpu: plan.cpus.get(at % plan.cpus.len().max(1)).copied(),
+            cpu: plan.target.cpu(thread),
         };
-        let workers: Result<Vec<Worker<'_>>> = shares
-            .into_iter()
-            .enumerate()
-            .map(|(at, share)| Worker::new(shared, workload, orders(at), share))
-            .collect();
-        let workers = workers?;
+        let mut workers = Vec::new();
+        for share in shares {
+            let (thread, batches, empty) = gatherer.join();
+            let kinds = workload.kinds();
+            let cells = share.iter().flat_map(|of| kinds.iter().map(|kind| cell(of.pace, *kind)));
+            let meter = Meter::new(thread, cells, batches, empty);
+            workers.push(Worker::new(shared, workload, orders(thread), share, meter)?);
+        }
         thread::scope(|scope| {
             let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run())).collect();
-            let watched = self.watch(shared, server_cpu);
-            shared.enter(Phase::Drain);
+            let watched = self.watch(shared, server_cpu, &mut gatherer);
+            shared.end();
             if watched.is_err() {
                 shared.fail();
             }
-            let mut results = Vec::new();
-            for thread in threads {
-                results.push(thread.join().expect("a panic aborts the process"));
-            }
+            let results = threads.into_iter().map(|thread| thread.join().expect("a panic aborts the process"));
+            let results = results.collect();
             let window = watched?;
-            self.gather(window, results)
+            gatherer.finish()?;
+            gather(plan, &window, results, gatherer)
         })
     }
 
     /// Warms up and measures. A failed client thread ends the window early; its own error is reported by the caller.
-    fn watch(&mut self, shared: &Shared, mut server_cpu: Option<CpuClock>) -> Result<Window> {
+    fn watch(&mut self, shared: &Shared, mut server_cpu: Option<CpuClock>, gatherer: &mut Gatherer) -> Result<Window> {
         let mut client_cpu = CpuClock::start(i32::try_from(std::process::id())?)?;
         let warm_until = Instant::now() + self.plan.warmup;
         while Instant::now() < warm_until && !self.stopped(shared) {
@@ -154,7 +170,7 @@ impl Run<'_> {
             cpu.restart().context("--pid")?;
         }
         let begun = Instant::now();
-        shared.enter(Phase::Measure);
+        let begun_ns = shared.begin();
         let mut looked = begun;
         while !self.over(begun, shared) && !self.stopped(shared) {
             thread::sleep(self.step(begun));
@@ -162,14 +178,15 @@ impl Run<'_> {
                 looked = Instant::now();
                 server_cpu.as_mut().map(CpuClock::look).transpose().context("--pid")?;
             }
-            let (done, seconds) = (shared.measured(), begun.elapsed().as_secs());
-            self.progress.now_and_then(|| format!("measuring: {done} operations in {seconds} s"));
+            if gatherer.look()? > 0 {
+                self.progress.now_and_then(|| standing(gatherer, shared));
+            }
+            ensure!(gatherer.rows.len() < TIMELINE_ROWS_MAX as usize, "the timeline is full; give a longer --interval");
         }
-        let operations = shared.measured();
-        let elapsed = begun.elapsed();
+        let elapsed = Duration::from_nanos(shared.end() - begun_ns);
         let server_cpu_ns = server_cpu.as_mut().map(CpuClock::elapsed_ns).transpose().context("--pid")?;
         let client_cpu_ns = client_cpu.elapsed_ns()?;
-        Ok(Window { elapsed, operations, server_cpu_ns, client_cpu_ns })
+        Ok(Window { elapsed, server_cpu_ns, client_cpu_ns })
     }
 
     fn over(&self, begun: Instant, shared: &Shared) -> bool {
@@ -190,49 +207,15 @@ impl Run<'_> {
         shared.failed() || self.interrupt.seen()
     }
 
-    fn gather(&self, window: Window, results: Vec<Result<Findings>>) -> Result<(Measured, Vec<u32>)> {
-        let mut latency = histogram();
-        let (mut backlog, mut created) = (0, vec![0; self.plan.connections as usize]);
-        let mut failures = Vec::new();
-        for (thread, result) in results.into_iter().enumerate() {
-            match result {
-                Ok(findings) => {
-                    latency.add(&findings.latency).context("histograms have the same bounds")?;
-                    backlog += findings.backlog;
-                    for (at, count) in findings.created.into_iter().enumerate() {
-                        created[at * self.plan.threads as usize + thread] = count;
-                    }
-                }
-                Err(error) => failures.push(error),
-            }
-        }
-        // The thread that failed first says why; the others only say that they stopped.
-        failures.sort_by_key(|error| error.to_string().starts_with("stopped because"));
-        if let Some(first) = failures.into_iter().next() {
-            return Err(first);
-        }
-        let measured = Measured {
-            window: window.elapsed,
-            operations: window.operations,
-            latency,
-            backlog,
-            server_cpu_ns: window.server_cpu_ns,
-            client_cpu_ns: window.client_cpu_ns,
-            server_resident_kib: self.plan.pid.and_then(resident_kib),
-        };
-        Ok((measured, created))
-    }
-
-    fn clean_up(&mut self, workload: &Workload, created: &[u32]) -> Result<()> {
+    fn clean_up(&mut self, workload: &Workload, created: &Created) -> Result<()> {
         let mut admin = self.admin().context("cleaning up")?;
-        let all_created = (0..)
-            .zip(created)
-            .flat_map(|(connection, count)| (0..*count).map(move |nth| workload.created_path(connection, nth)));
-        let mut prepared: Vec<String> = workload.prepared(self.plan.connections).collect();
-        prepared.retain(|path| path.len() >= self.plan.chroot.len());
-        let total = prepared.len() as u64 + created.iter().map(|count| u64::from(*count)).sum::<u64>();
+        let all_created =
+            created.iter().flat_map(|(connection, own)| own.there().map(|nth| workload.created_path(*connection, nth)));
+        let chroot = &self.plan.target.chroot;
+        let mut prepared: Vec<String> = workload.shared(self.plan.connections_all()).collect();
+        prepared.retain(|path| path.len() >= chroot.len());
+        let total = prepared.len() + created.values().map(|own| own.there().count()).sum::<usize>();
         let (progress, interrupt) = (&mut self.progress, &mut self.interrupt);
-        let chroot = &self.plan.chroot;
         let interrupted_before = interrupt.seen();
         admin
             .delete_all(all_created.chain(prepared.into_iter().rev()), |done| {
@@ -248,13 +231,71 @@ impl Run<'_> {
 
 struct Window {
     elapsed: Duration,
-    operations: u64,
     server_cpu_ns: Option<u64>,
     client_cpu_ns: u64,
 }
 
+/// The timeline's length, if it is known.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn intervals_max(plan: &Plan) -> u32 {
+    match plan.extent {
+        // What ends a little after a full interval does not make one more.
+        Extent::Time(duration) => ((duration.as_secs_f64() / plan.interval.as_secs_f64() - 0.1).ceil() as u32).max(1),
+        Extent::Ops(_) => u32::MAX,
+    }
+}
+
+/// The last complete interval, in one line.
+fn standing(gatherer: &Gatherer, shared: &Shared) -> String {
+    let interval = Duration::from_nanos(shared.interval_ns()).as_secs_f64();
+    let row = gatherer.rows.last().copied().unwrap_or_default();
+    let (second, p99) = (gatherer.rows.len(), Duration::from_nanos(row.p99_ns));
+    let rate = crate::report::ratio(row.operations, 1) / interval;
+    let errors: u64 = gatherer.errors.values().sum();
+    format!(
+        "{:.0} s: {rate:.0} operations/s, p99 {p99:.1?}, {errors} errors",
+        crate::report::ratio(second as u64, 1) * interval
+    )
+}
+
+fn gather(
+    plan: &Plan,
+    window: &Window,
+    results: Vec<Result<Findings>>,
+    gatherer: Gatherer,
+) -> Result<(Measured, Created)> {
+    let (mut backlog, mut created) = (0, Created::new());
+    let mut failures = Vec::new();
+    for result in results {
+        match result {
+            Ok(findings) => {
+                backlog += findings.backlog;
+                created.extend(findings.own);
+            }
+            Err(error) => failures.push(error),
+        }
+    }
+    // The thread that failed first says why; the others only say that they stopped.
+    failures.sort_by_key(|error| error.to_string().starts_with("stopped because"));
+    if let Some(first) = failures.into_iter().next() {
+        return Err(first);
+    }
+    let (totals, rows, errors) = gatherer.into_totals();
+    let measured = Measured {
+        window: window.elapsed,
+        totals,
+        rows,
+        errors,
+        backlog,
+        server_cpu_ns: window.server_cpu_ns,
+        client_cpu_ns: window.client_cpu_ns,
+        server_resident_kib: plan.target.pid.and_then(resident_kib),
+    };
+    Ok((measured, created))
+}
+
 /// Refuses a run the process has not enough file descriptors for, after raising the soft limit.
-fn raise_file_limit(connections: u32) -> Result<()> {
+pub(crate) fn raise_file_limit(connections: u32) -> Result<()> {
     let needed = u64::from(connections) + FILES_SPARE;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft >= needed {
@@ -262,66 +303,4 @@ fn raise_file_limit(connections: u32) -> Result<()> {
     }
     ensure!(hard >= needed, "--connections {connections} needs {needed} open files, the hard limit is {hard}");
     setrlimit(Resource::RLIMIT_NOFILE, needed, hard).context("raising the limit of open files")
-}
-
-/// SIGINT and SIGTERM as something to ask for, so that the znodes can still be removed.
-struct Interrupt {
-    signals: SignalFd,
-    count: u32,
-}
-
-impl Interrupt {
-    /// Takes both signals over for the rest of the process; threads started later inherit that.
-    fn new() -> Result<Self> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGINT);
-        set.add(Signal::SIGTERM);
-        set.thread_block().context("blocking signals")?;
-        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
-        Ok(Self { signals: signals.context("signalfd")?, count: 0 })
-    }
-
-    fn seen(&mut self) -> bool {
-        while let Ok(Some(_)) = self.signals.read_signal() {
-            self.count += 1;
-        }
-        self.count > 0
-    }
-
-    fn seen_again(&mut self) -> bool {
-        self.seen() && self.count > 1
-    }
-}
-
-/// A line on standard error every few seconds.
-struct Progress {
-    quiet: bool,
-    last: Instant,
-}
-
-impl Progress {
-    const EVERY: Duration = Duration::from_secs(5);
-
-    fn new(quiet: bool) -> Self {
-        Self { quiet, last: Instant::now() }
-    }
-
-    fn now_and_then(&mut self, text: impl FnOnce() -> String) {
-        if self.last.elapsed() >= Self::EVERY {
-            self.last = Instant::now();
-            self.say(&text());
-        }
-    }
-
-    fn say(&self, text: &str) {
-        if !self.quiet {
-            // Progress that cannot be printed is no reason to end a run.
-            let _ = writeln!(std::io::stderr(), "corral-bench: {text}");
-        }
-    }
-}
-
-/// Whether the operation waits for the server's disk.
-pub(crate) const fn writes(op: Operation) -> bool {
-    matches!(op, Operation::Set | Operation::Create | Operation::Mix)
 }

@@ -27,17 +27,7 @@ pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> R
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let mut out = Vec::new();
-    let mark = begin_frame(&mut out);
-    let request = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: 0,
-        timeout_ms,
-        session_id: 0,
-        passwd: Some(&[0; 16]),
-        read_only: Some(false),
-    };
-    request.encode(&mut Writer::new(&mut out));
-    end_frame(&mut out, mark)?;
+    connect_request(&mut out, timeout_ms)?;
     stream.write_all(&out).with_context(|| format!("{server}: the connect request cannot be sent"))?;
     let mut buf = Vec::new();
     let granted = loop {
@@ -51,6 +41,21 @@ pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> R
     };
     ensure!(granted > 0, "{server} granted no session");
     Ok((stream, Duration::from_millis(granted)))
+}
+
+/// Appends the frame that asks for a new session.
+pub(crate) fn connect_request(out: &mut Vec<u8>, timeout_ms: i32) -> Result<()> {
+    let mark = begin_frame(out);
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms,
+        session_id: 0,
+        passwd: Some(&[0; 16]),
+        read_only: Some(false),
+    };
+    request.encode(&mut Writer::new(out));
+    Ok(end_frame(out, mark)?)
 }
 
 fn more(stream: &mut TcpStream, buf: &mut Vec<u8>) -> Result<()> {
@@ -82,14 +87,14 @@ impl Admin {
         Ok(Self { stream, next_xid: 1, zxid_seen: 0, buf: Vec::new() })
     }
 
-    /// Creates the znodes in order, each with `value`. `tick` hears the number done so far and may stop the errand.
-    pub(crate) fn create_all(
+    /// Creates the znodes in order, the nth with `value(n)`. `tick` hears the number done so far and may stop the errand.
+    pub(crate) fn create_all<'v>(
         &mut self,
         paths: impl Iterator<Item = String>,
-        value: &[u8],
+        value: impl Fn(u64) -> &'v [u8],
         tick: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        self.run_all(OpCode::Create, paths, &create_tail(value), tick)
+        self.run_all(OpCode::Create, paths, |nth| create_tail(value(nth), 0), tick)
     }
 
     /// Deletes the znodes in order.
@@ -98,24 +103,25 @@ impl Admin {
         paths: impl Iterator<Item = String>,
         tick: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        self.run_all(OpCode::Delete, paths, &encoded(|writer| writer.i32(VERSION_ANY)), tick)
+        self.run_all(OpCode::Delete, paths, |_| encoded(|writer| writer.i32(VERSION_ANY)), tick)
     }
 
     fn run_all(
         &mut self,
         op: OpCode,
         mut paths: impl Iterator<Item = String>,
-        tail: &[u8],
+        tail: impl Fn(u64) -> Vec<u8>,
         mut tick: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        let mut done = 0;
+        let (mut done, mut begun) = (0, 0);
         loop {
             let mut out = Vec::new();
             let mut batch = Vec::new();
             while batch.len() < ADMIN_WINDOW && out.len() < ADMIN_WINDOW_BYTES {
                 let Some(path) = paths.next() else { break };
-                push_frame(&mut out, self.take_xid(), op, &encoded(|writer| writer.str(&path)), tail);
+                push_frame(&mut out, self.take_xid(), op, &encoded(|writer| writer.str(&path)), &tail(begun));
                 batch.push(path);
+                begun += 1;
             }
             if batch.is_empty() {
                 return Ok(());

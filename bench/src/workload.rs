@@ -5,17 +5,26 @@
 
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::{begin_frame, end_frame};
-use corral_wire::records::{Acl, RequestHeader};
+use corral_wire::records::{Acl, MultiHeader, RequestHeader};
 use corral_wire::{OpCode, Vector, Wire, Writer};
 
-use crate::args::{Operation, Plan};
+use crate::connection::OwnZnodes;
+use crate::keys::{Keys, Random};
+use crate::mix::{Kind, Mix};
+use crate::plan::Plan;
+
+/// Digits of the number of a created znode, and of the connection it belongs to.
+const NTH_DIGITS: usize = 9;
+const CONNECTION_DIGITS: usize = 5;
 
 /// One request as its reply will be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    pub(crate) op: OpCode,
-    /// The key's number; for creates the number of the znode among those of its connection.
+    pub(crate) kind: Kind,
+    /// The key's number; for create and delete the number of the znode among those of its connection.
     pub(crate) key: u32,
+    /// Bytes of the value it writes.
+    pub(crate) length: u32,
     /// The connection, which is part of the name of what it creates.
     pub(crate) connection: u32,
 }
@@ -24,42 +33,49 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) struct Workload {
     chroot: String,
-    op: Operation,
-    read_percent: u32,
+    mix: Mix,
+    draws: Keys,
     keys: u32,
+    pub(crate) seed: u64,
     pub(crate) children: u32,
+    pub(crate) multi_ops: u32,
+    /// Znodes every connection finds as its own when it starts.
+    pub(crate) stock: u32,
+    pub(crate) value_bytes_min: usize,
+    /// The largest value; every other one is a part of it from its start.
     pub(crate) value: Vec<u8>,
-    no_watch: Vec<u8>,
-    set_tail: Vec<u8>,
-    create_tail: Vec<u8>,
+    pub(crate) tolerated: Vec<i32>,
     /// Encoded paths of the keys, `path_bytes` each.
     paths: Vec<u8>,
     path_bytes: usize,
     parent: Vec<u8>,
+    /// The encoded path of a created znode, all its digits 0.
+    created: Vec<u8>,
 }
 
 impl Workload {
     pub(crate) fn of(plan: &Plan) -> Self {
-        let value = value(plan.value_bytes);
-        let uses_keys = matches!(plan.op, Operation::Get | Operation::Exists | Operation::Set | Operation::Mix);
-        let keys = if uses_keys { plan.keys } else { 0 };
+        let keys = if plan.mix.kinds().any(Kind::uses_keys) { plan.keys } else { 0 };
+        let only_deletes = plan.mix.kinds().all(|kind| kind == Kind::Delete);
+        let chroot = plan.target.chroot.clone();
         let mut workload = Self {
-            op: plan.op,
-            read_percent: plan.read_percent,
+            mix: plan.mix.clone(),
+            draws: Keys::new(keys, plan.theta),
             keys,
-            children: if plan.op == Operation::Children { plan.children } else { 0 },
-            no_watch: encoded(|writer| writer.bool(false)),
-            set_tail: encoded(|writer| {
-                writer.buffer(Some(&value));
-                writer.i32(VERSION_ANY);
-            }),
-            create_tail: create_tail(&value),
+            seed: plan.seed,
+            children: if plan.mix.has(Kind::Children) { plan.children } else { 0 },
+            multi_ops: plan.multi_ops,
+            stock: if only_deletes { plan.keys.div_ceil(plan.connections) } else { 0 },
+            value_bytes_min: plan.value_bytes_min,
+            value: value(plan.value_bytes_max),
+            tolerated: plan.tolerated.clone(),
             paths: Vec::new(),
             path_bytes: 0,
-            parent: encoded(|writer| writer.str(&format!("{}/p", plan.chroot))),
-            chroot: plan.chroot.clone(),
-            value,
+            parent: encoded(|writer| writer.str(&format!("{chroot}/p"))),
+            created: Vec::new(),
+            chroot,
         };
+        workload.created = encoded(|writer| writer.str(&workload.created_path(0, 0)));
         for key in 0..keys {
             let path = workload.key_path(key);
             Writer::new(&mut workload.paths).str(&path);
@@ -73,9 +89,9 @@ impl Workload {
         format!("{}/k/{key:08}", self.chroot)
     }
 
-    /// The path of the nth znode a connection creates.
+    /// The path of the nth znode a connection creates; all have the same length.
     pub(crate) fn created_path(&self, connection: u32, nth: u32) -> String {
-        format!("{}/n/{connection:05}/{nth:09}", self.chroot)
+        format!("{}/n/{connection:0CONNECTION_DIGITS$}/{nth:0NTH_DIGITS$}", self.chroot)
     }
 
     /// The znodes that must exist before the load starts, parents first.
@@ -84,57 +100,166 @@ impl Workload {
         let top = top.chain([self.chroot.clone()]);
         let keys = (0..self.keys).map(|key| self.key_path(key));
         let children = (0..self.children).map(|child| format!("{}/p/{child:08}", self.chroot));
-        let creates = self.op == Operation::Create;
-        let homes = (0..if creates { connections } else { 0 }).map(|at| format!("{}/n/{at:05}", self.chroot));
+        let creates = self.creates();
+        let homes = if creates { connections } else { 0 };
+        let homes = (0..homes).map(|at| format!("{}/n/{at:0CONNECTION_DIGITS$}", self.chroot));
         let parent = |wanted: bool, name: &str| wanted.then(|| format!("{}/{name}", self.chroot));
+        let stock = (0..connections).flat_map(move |at| (0..self.stock).map(move |nth| self.created_path(at, nth)));
         top.chain(parent(self.keys > 0, "k"))
             .chain(keys)
             .chain(parent(self.children > 0, "p"))
             .chain(children)
             .chain(parent(creates, "n"))
             .chain(homes)
+            .chain(stock)
     }
 
-    /// The operation and key of a connection's next request. `created` counts what it created so far.
-    pub(crate) fn next(&self, random: &mut Random, connection: u32, created: &mut u32) -> Request {
-        let op = match self.op {
-            Operation::Get => OpCode::GetData,
-            Operation::Exists => OpCode::Exists,
-            Operation::Children => OpCode::GetChildren2,
-            Operation::Set => OpCode::SetData,
-            Operation::Create => OpCode::Create,
-            Operation::Mix if random.below(100) < self.read_percent => OpCode::GetData,
-            Operation::Mix => OpCode::SetData,
-        };
-        let key = match op {
-            OpCode::Create => {
-                *created += 1;
-                *created - 1
-            }
-            OpCode::GetChildren2 => 0,
-            _ => random.below(self.keys),
-        };
-        Request { op, key, connection }
+    /// As [`Self::prepared`], without what the connections own.
+    pub(crate) fn shared(&self, connections: u32) -> impl Iterator<Item = String> {
+        let all = self.prepared(connections).count();
+        self.prepared(connections).take(all - self.stock as usize * connections as usize)
     }
 
-    /// Appends the request's frame.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: i32, request: Request) {
-        let tail = match request.op {
-            OpCode::SetData => &self.set_tail,
-            OpCode::Create => &self.create_tail,
-            _ => &self.no_watch,
-        };
-        match request.op {
-            OpCode::Create => {
-                let path = encoded(|writer| writer.str(&self.created_path(request.connection, request.key)));
-                push_frame(out, xid, request.op, &path, tail);
-            }
-            OpCode::GetChildren2 => push_frame(out, xid, request.op, &self.parent, tail),
-            _ => {
-                let start = request.key as usize * self.path_bytes;
-                push_frame(out, xid, request.op, &self.paths[start..start + self.path_bytes], tail);
-            }
+    fn creates(&self) -> bool {
+        self.mix.has(Kind::Create) || self.mix.has(Kind::Delete)
+    }
+
+    /// The kinds of requests there will be.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let mut kinds: Vec<Kind> = self.mix.kinds().collect();
+        if self.mix.has(Kind::Delete) && !self.mix.has(Kind::Create) {
+            kinds.push(Kind::Create);
         }
+        kinds
+    }
+
+    /// A size for the nth prepared value: they fill the range evenly.
+    pub(crate) fn prepared_value(&self, nth: u64) -> &[u8] {
+        let range = (self.value.len() - self.value_bytes_min) as u64 + 1;
+        let extra = nth.wrapping_mul(7919) % range;
+        &self.value[..self.value_bytes_min + usize::try_from(extra).unwrap_or(0)]
+    }
+
+    /// The operation and key of a connection's next request; notes what it creates or deletes.
+    pub(crate) fn next(&self, random: &mut Random, connection: u32, own: &mut OwnZnodes) -> Request {
+        let mut kind = self.mix.draw(random);
+        if kind == Kind::Delete && own.deleted == own.created {
+            kind = Kind::Create;
+        }
+        let key = match kind {
+            Kind::Create => {
+                own.created += 1;
+                own.created - 1
+            }
+            Kind::Delete => {
+                own.deleted += 1;
+                own.deleted - 1
+            }
+            Kind::Get | Kind::Exists | Kind::Set => self.draws.draw(random),
+            Kind::Children | Kind::Multi | Kind::Ping | Kind::Close => 0,
+        };
+        let length = if kind.writes() { self.draw_length(random) } else { 0 };
+        Request { kind, key, length, connection }
+    }
+
+    fn draw_length(&self, random: &mut Random) -> u32 {
+        let (min, max) = (self.value_bytes_min, self.value.len());
+        let (min, max) = (u32::try_from(min).unwrap_or(u32::MAX), u32::try_from(max).unwrap_or(u32::MAX));
+        if min == max { max } else { min + random.below(max - min + 1) }
+    }
+
+    /// Appends the request's frame. Only a multi draws its keys here.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: i32, request: Request, random: &mut Random) {
+        let mark = begin_frame(out);
+        let mut writer = Writer::new(out);
+        RequestHeader { xid, op: op_code(request.kind).number() }.encode(&mut writer);
+        let value = &self.value[..request.length as usize];
+        match request.kind {
+            Kind::Get | Kind::Exists => {
+                writer.raw(self.path(request.key));
+                writer.bool(false);
+            }
+            Kind::Children => {
+                writer.raw(&self.parent);
+                writer.bool(false);
+            }
+            Kind::Set => set_data(&mut writer, self.path(request.key), value),
+            Kind::Create => {
+                self.write_created_path(out, request);
+                let mut writer = Writer::new(out);
+                writer.buffer(Some(value));
+                Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE).encode(&mut writer);
+                writer.i32(0);
+            }
+            Kind::Delete => {
+                self.write_created_path(out, request);
+                Writer::new(out).i32(VERSION_ANY);
+            }
+            Kind::Multi => {
+                for _ in 0..self.multi_ops {
+                    MultiHeader { op: OpCode::SetData.number(), done: false, err: -1 }.encode(&mut writer);
+                    set_data(&mut writer, self.path(self.draws.draw(random)), value);
+                }
+                MultiHeader::END.encode(&mut writer);
+            }
+            Kind::Ping | Kind::Close => {}
+        }
+        end_frame(out, mark).expect("a request is far smaller than 2 GiB");
+    }
+
+    fn path(&self, key: u32) -> &[u8] {
+        let start = key as usize * self.path_bytes;
+        &self.paths[start..start + self.path_bytes]
+    }
+
+    fn write_created_path(&self, out: &mut Vec<u8>, request: Request) {
+        out.extend_from_slice(&self.created);
+        let end = out.len();
+        write_digits(&mut out[end - NTH_DIGITS..], request.key);
+        let end = end - NTH_DIGITS - 1;
+        write_digits(&mut out[end - CONNECTION_DIGITS..end], request.connection);
+    }
+
+    /// Whether this is the path of the znode the request created.
+    pub(crate) fn is_created_path(&self, path: &str, request: Request) -> bool {
+        // The same path as the request's, compared without making it again.
+        let template = &self.created[4..];
+        let digits = NTH_DIGITS + 1 + CONNECTION_DIGITS;
+        let Some(split) = path.len().checked_sub(digits) else { return false };
+        if path.len() != template.len() || path.as_bytes()[..split] != template[..split] {
+            return false;
+        }
+        let mut expected = *b"00000/000000000";
+        write_digits(&mut expected[..CONNECTION_DIGITS], request.connection);
+        write_digits(&mut expected[CONNECTION_DIGITS + 1..], request.key);
+        path.as_bytes()[split..] == expected
+    }
+}
+
+fn op_code(kind: Kind) -> OpCode {
+    match kind {
+        Kind::Get => OpCode::GetData,
+        Kind::Exists => OpCode::Exists,
+        Kind::Children => OpCode::GetChildren2,
+        Kind::Set => OpCode::SetData,
+        Kind::Create => OpCode::Create,
+        Kind::Delete => OpCode::Delete,
+        Kind::Multi => OpCode::Multi,
+        Kind::Ping => OpCode::Ping,
+        Kind::Close => OpCode::CloseSession,
+    }
+}
+
+fn set_data(writer: &mut Writer<'_>, path: &[u8], value: &[u8]) {
+    writer.raw(path);
+    writer.buffer(Some(value));
+    writer.i32(VERSION_ANY);
+}
+
+fn write_digits(out: &mut [u8], mut number: u32) {
+    for digit in out.iter_mut().rev() {
+        *digit = b'0' + u8::try_from(number % 10).expect("a digit");
+        number /= 10;
     }
 }
 
@@ -148,12 +273,12 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, xid: i32, op: OpCode, path: &[u8], t
     end_frame(out, mark).expect("a request is far smaller than 2 GiB");
 }
 
-/// What follows the path in a create of a persistent znode open to everyone.
-pub(crate) fn create_tail(value: &[u8]) -> Vec<u8> {
+/// What follows the path in a create by a flag (0 is persistent, 3 ephemeral and sequential), open to everyone.
+pub(crate) fn create_tail(value: &[u8], flags: i32) -> Vec<u8> {
     encoded(|writer| {
         writer.buffer(Some(value));
         Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE).encode(writer);
-        writer.i32(0);
+        writer.i32(flags);
     })
 }
 
@@ -170,46 +295,28 @@ pub fn value(bytes: usize) -> Vec<u8> {
     b"abcdefghijklmnopqrstuvw".iter().copied().cycle().take(bytes).collect()
 }
 
-/// A small deterministic generator (xorshift64*); each connection has its own.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// A number below `bound`; 0 for a bound of 0.
-    pub(crate) fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        u32::try_from((high * u64::from(bound)) >> 32).expect("a product of two 32-bit numbers, shifted by 32")
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use corral_wire::Reader;
     use corral_wire::frame::{FRAME_MAX_DEFAULT, next_frame};
-    use corral_wire::records::{CreateRequest, GetDataRequest, SetDataRequest};
+    use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
+    use corral_wire::records::{CreateRequest, DeleteRequest, GetDataRequest, SetDataRequest};
 
-    pub(crate) fn plan(op: Operation) -> Plan {
+    pub(crate) fn plan(flags: &str) -> Plan {
         use clap::Parser;
         #[derive(Parser)]
         struct Cli {
             #[command(flatten)]
             args: crate::Args,
         }
-        let words = ["bench", "--chroot", "/x/y", "--keys", "20", "--children", "3", "-c", "2", "-o", op.name()];
-        Plan::of(&Cli::parse_from(words).args).unwrap()
+        let words = ["bench", "--chroot", "/x/y", "--keys", "20", "--children", "3", "-c", "2"];
+        Plan::of(&Cli::parse_from(words.into_iter().chain(flags.split_whitespace())).args).unwrap()
     }
 
     fn decoded(workload: &Workload, request: Request, check: impl FnOnce(RequestHeader, Reader<'_>)) {
         let mut out = vec![7];
-        workload.encode(&mut out, 5, request);
+        workload.encode(&mut out, 5, request, &mut Random::new(1, 1));
         let (body, used) = next_frame(&out[1..], FRAME_MAX_DEFAULT).unwrap().unwrap();
         assert_eq!(used, out.len() - 1);
         let mut reader = Reader::new(body);
@@ -217,57 +324,105 @@ pub(crate) mod tests {
         check(header, reader);
     }
 
+    fn request(kind: Kind, key: u32, length: u32) -> Request {
+        Request { kind, key, length, connection: 1 }
+    }
+
     #[test]
     fn requests_decode_to_what_was_asked() {
-        let workload = Workload::of(&plan(Operation::Mix));
-        decoded(&workload, Request { op: OpCode::GetData, key: 19, connection: 0 }, |header, mut reader| {
+        let workload = Workload::of(&plan("--mix get=1,set=1,create=1,delete=1,multi=1 --multi-ops 3"));
+        decoded(&workload, request(Kind::Get, 19, 0), |header, mut reader| {
             assert_eq!(header, RequestHeader { xid: 5, op: 4 });
             let request = GetDataRequest::decode(&mut reader).unwrap();
             assert_eq!((request.path, request.watch), (Some("/x/y/k/00000019"), false));
             assert_eq!(reader.remaining(), 0);
         });
-        decoded(&workload, Request { op: OpCode::SetData, key: 0, connection: 0 }, |header, mut reader| {
+        decoded(&workload, request(Kind::Set, 0, 100), |header, mut reader| {
             assert_eq!(header.op, 5);
             let request = SetDataRequest::decode(&mut reader).unwrap();
             assert_eq!(request.path, Some("/x/y/k/00000000"));
             assert_eq!((request.data, request.version), (Some(value(100).as_slice()), -1));
         });
-        decoded(&workload, Request { op: OpCode::Create, key: 7, connection: 1 }, |_, mut reader| {
+        decoded(&workload, request(Kind::Create, 7, 50), |_, mut reader| {
             let request = CreateRequest::decode(&mut reader).unwrap();
             assert_eq!(request.path, Some("/x/y/n/00001/000000007"));
             assert_eq!((request.acl, request.flags), (Some(Vector::OPEN_ACL_UNSAFE), 0));
+            assert_eq!(request.data, Some(value(50).as_slice()));
             assert_eq!(reader.remaining(), 0);
+        });
+        decoded(&workload, request(Kind::Delete, 123_456_789, 0), |header, mut reader| {
+            let request = DeleteRequest::decode(&mut reader).unwrap();
+            assert_eq!((header.op, request.path), (2, Some("/x/y/n/00001/123456789")));
+            assert_eq!((request.version, reader.remaining()), (-1, 0));
+        });
+        decoded(&workload, request(Kind::Multi, 0, 9), |header, mut reader| {
+            let multi = MultiRequest::decode(MultiKind::Write, &mut reader).unwrap();
+            assert_eq!((header.op, multi.len(), reader.remaining()), (14, 3, 0));
+            for op in multi.iter() {
+                let MultiOp::SetData(set) = op else { panic!("{op:?}") };
+                assert!(set.path.unwrap().starts_with("/x/y/k/000000"), "{set:?}");
+                assert_eq!(set.data, Some(value(9).as_slice()));
+            }
         });
     }
 
     #[test]
     fn parents_are_prepared_before_children() {
-        fn check(op: Operation, count: usize) {
-            let workload = Workload::of(&plan(op));
+        fn check(flags: &str, count: usize, shared: usize) {
+            let workload = Workload::of(&plan(flags));
             let paths: Vec<String> = workload.prepared(2).collect();
             assert_eq!(paths.len(), count, "{paths:?}");
+            assert_eq!(workload.shared(2).count(), shared);
             for (at, path) in paths.iter().enumerate() {
                 let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
                 assert!(parent.is_empty() || paths[..at].iter().any(|before| before == parent), "{path}");
             }
         }
-        check(Operation::Get, 2 + 1 + 20);
-        check(Operation::Children, 2 + 1 + 3);
-        check(Operation::Create, 2 + 1 + 2);
+        check("-o get", 2 + 1 + 20, 23);
+        check("-o children", 2 + 1 + 3, 6);
+        check("-o create", 2 + 1 + 2, 5);
+        check("-o delete", 2 + 1 + 2 + 20, 5);
+        check("--mix get=1,delete=1,children=1", 2 + 1 + 20 + 1 + 3 + 1 + 2, 30);
     }
 
     #[test]
     fn a_mix_keeps_its_share_and_reaches_every_key() {
-        let workload = Workload::of(&plan(Operation::Mix));
-        let (mut random, mut created) = (Random::new(1), 0);
+        let workload = Workload::of(&plan("-o mix"));
+        let (mut random, mut own) = (Random::new(1, 1), OwnZnodes::default());
         let (mut reads, mut seen) = (0, [false; 20]);
         for _ in 0..10_000 {
-            let request = workload.next(&mut random, 0, &mut created);
-            reads += u32::from(request.op == OpCode::GetData);
+            let request = workload.next(&mut random, 0, &mut own);
+            reads += u32::from(request.kind == Kind::Get);
             seen[request.key as usize] = true;
         }
         assert!((8_800..9_200).contains(&reads), "{reads} of 10,000 are reads");
         assert_eq!(seen, [true; 20]);
-        assert_eq!(created, 0);
+        assert_eq!(own.created, 0);
+    }
+
+    #[test]
+    fn only_what_was_created_is_deleted() {
+        let workload = Workload::of(&plan("--mix create=1,delete=3 --value-bytes 1..9"));
+        let (mut random, mut own) = (Random::new(1, 1), OwnZnodes::default());
+        let mut there = std::collections::BTreeSet::new();
+        let mut lengths = std::collections::BTreeSet::new();
+        for _ in 0..1000 {
+            let request = workload.next(&mut random, 0, &mut own);
+            match request.kind {
+                Kind::Create => assert!(there.insert(request.key)),
+                _ => assert!(there.remove(&request.key), "{request:?}"),
+            }
+            lengths.insert(request.length);
+        }
+        assert_eq!(own.there().collect::<Vec<_>>(), there.into_iter().collect::<Vec<_>>());
+        assert_eq!(lengths.into_iter().collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn prepared_values_fill_the_range() {
+        let workload = Workload::of(&plan("--value-bytes 1..4"));
+        let mut lengths: Vec<usize> = (0..8).map(|nth| workload.prepared_value(nth).len()).collect();
+        lengths.sort_unstable();
+        assert_eq!(lengths, [1, 1, 2, 2, 3, 3, 4, 4]);
     }
 }

@@ -1,0 +1,105 @@
+//! One socket as a client thread drives it: bytes not yet sent, bytes that are not yet a whole frame, and the kernel's
+//! readiness.
+//!
+//! Owned by one client thread. Buffers grow only with what is in flight. Knows no xids and no sessions.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use anyhow::{Context, Result, bail};
+use corral_wire::frame::next_frame;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+
+use crate::limits::REPLY_BYTES_MAX;
+
+/// A non-blocking socket with its two buffers.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) stream: TcpStream,
+    /// Bytes to send; what lies before `sent` is gone.
+    pub(crate) out: Vec<u8>,
+    sent: usize,
+    partial: Vec<u8>,
+    pub(crate) last_sent_ns: u64,
+    /// Whether the kernel is asked to say when the socket can be written.
+    awaits_write: bool,
+}
+
+impl Link {
+    /// Takes over a connected socket.
+    pub(crate) fn new(stream: TcpStream) -> Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, out: Vec::new(), sent: 0, partial: Vec::new(), last_sent_ns: 0, awaits_write: false })
+    }
+
+    /// Sends as much as the socket takes, and asks the kernel to say when it takes the rest.
+    pub(crate) fn flush(&mut self, epoll: &Epoll, token: u64, now_ns: u64) -> Result<()> {
+        let all_sent = self.send(now_ns)?;
+        if all_sent == self.awaits_write {
+            let wanted = if all_sent { EpollFlags::EPOLLIN } else { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT };
+            epoll.modify(&self.stream, &mut EpollEvent::new(wanted, token)).context("epoll_ctl")?;
+            self.awaits_write = !all_sent;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, now_ns: u64) -> Result<bool> {
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("sending"),
+            }
+            self.last_sent_ns = now_ns;
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// Reads once. Gives the number of bytes now at the front of `scratch`; `Some(0)` if none came, `None` if the server
+    /// has closed the connection.
+    pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Result<Option<usize>> {
+        match self.stream.read(scratch) {
+            Ok(0) => Ok(None),
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(Some(0)),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => Err(error).context("receiving"),
+        }
+    }
+
+    /// Hands every whole frame in what was received so far to `take`.
+    pub(crate) fn frames(&mut self, received: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        if self.partial.is_empty() {
+            let used = whole_frames(received, take)?;
+            self.partial.extend_from_slice(&received[used..]);
+            return Ok(());
+        }
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(received);
+        let used = whole_frames(&joined, take)?;
+        joined.drain(..used);
+        self.partial = joined;
+        if self.partial.is_empty() {
+            // An idle connection holds no memory for what it received once.
+            self.partial = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+fn whole_frames(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<usize> {
+    let mut used = 0;
+    loop {
+        match next_frame(&bytes[used..], REPLY_BYTES_MAX) {
+            Ok(Some((body, frame_bytes))) => {
+                take(body)?;
+                used += frame_bytes;
+            }
+            Ok(None) => return Ok(used),
+            Err(error) => bail!("the server sent no frame: {error}"),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The flags of a load and the checked plan made from them.
+//!
+//! Everything a client thread is told comes from the plan; it cannot be out of its limits. Knows no socket.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use corral_wire::ErrorCode;
+
+use crate::args::{CommonArgs, Target, program, seconds, within};
+use crate::keys::{Distribution, checked_theta};
+use crate::limits::{
+    CHILDREN_MAX, CONNECTIONS_MAX, DEPTH_MAX, IN_FLIGHT_BYTES_MAX, INTERVAL_SECONDS_MIN, KEYS_MAX, MULTI_BYTES_MAX,
+    MULTI_OPS_MAX, RATE_MAX, THREADS_MAX, TIMELINE_ROWS_MAX, VALUE_BYTES_MAX,
+};
+use crate::mix::{Kind, Mix, Operation};
+
+/// Ends the help of a load.
+pub(crate) fn examples() -> String {
+    let program = program();
+    format!(
+        "\
+How to measure honestly:
+  1. Pin server and client to different CPUs (taskset, --cpu), and give --pid: CPU per operation is the steadiest figure.
+  2. Warm up: --warmup 10 or more for a JVM.
+  3. Judge latency with --rate below the saturation a closed loop has found: a closed loop waits politely while the
+     server stalls and so hides it; with --rate latency counts from when each request was due.
+  4. Run A B A B and give medians and spread; a single run is a rumour. Heed the notes under the table.
+  5. Compare like with like: durable log on both sides, the same machine, the same minute.
+
+Examples:
+  {program}                                      50 connections x 16 in flight, getData, 10 s
+  {program} -d 1 --pid $(pidof corral)           one request in flight each; server CPU per operation
+  {program} --mix get=80,set=15,create=3,delete=2 --keys-distribution zipf -c 256
+  {program} -o set --rate 20000                  open loop: 20,000/s come whether or not the server keeps up
+  {program} -o create --ops 1000000 --keep       load a million znodes and leave them there
+  {program} --duration 60 --csv run.csv --json   every second as a line, and the whole run as one JSON object
+  {program} --server h1:2181,h2:2181,h3:2181     spread the connections over an ensemble
+  {program} watches -n 10000 --pid PID           other scenarios: watches, sessions, idle, recipes, flood
+
+The generator creates a znode of its own below /, works only beneath it and removes it at the end. Every reply is
+checked (order, error code, zxid, sizes, contents); the first wrong one ends the run with exit code 1."
+    )
+}
+
+/// The flags of one load.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = examples())]
+pub struct Args {
+    /// What each request does
+    #[arg(short, long = "op", value_enum, default_value_t = Operation::Get)]
+    pub op: Operation,
+    /// Share of reads in --op mix, in percent
+    #[arg(long, default_value_t = 90, value_name = "PERCENT")]
+    pub read_percent: u32,
+    /// Several operations with their weights, as get=80,set=10,create=5,delete=3,exists=1,children=1
+    #[arg(long, conflicts_with_all = ["op", "read_percent"], value_name = "OP=WEIGHT,...")]
+    pub mix: Option<String>,
+    /// Number of connections, each a session of its own. ZooKeeper and corral take 60 from one address unless told
+    /// otherwise
+    #[arg(short, long, default_value_t = 50)]
+    pub connections: u32,
+    /// Requests in flight on each connection
+    #[arg(short, long, default_value_t = 16)]
+    pub depth: u32,
+    /// Client threads; connections are dealt out to them
+    #[arg(short, long, default_value_t = 1)]
+    pub threads: u32,
+    /// Bytes of each value written; with MIN..MAX every write draws its size
+    #[arg(long, default_value = "100", value_name = "BYTES|MIN..MAX")]
+    pub value_bytes: String,
+    /// Znodes prepared for get, exists, set and multi; for delete alone, those to be deleted
+    #[arg(long, default_value_t = 1000)]
+    pub keys: u32,
+    /// How requests are spread over the keys
+    #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
+    pub keys_distribution: Distribution,
+    /// Exponent of Zipf's law: 0 is uniform, 0.99 a usual choice, above 1 few keys take nearly all
+    #[arg(long, default_value_t = 0.99, value_name = "THETA")]
+    pub zipf_theta: f64,
+    /// Seed of all choices: the same seed makes the same requests on each connection
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Children prepared for the children operation
+    #[arg(long, default_value_t = 100)]
+    pub children: u32,
+    /// setData operations in one multi
+    #[arg(long, default_value_t = 4, value_name = "COUNT")]
+    pub multi_ops: u32,
+    /// Seconds to measure
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    pub duration: f64,
+    /// Measure this many operations instead of a time
+    #[arg(long, conflicts_with = "duration", value_name = "COUNT")]
+    pub ops: Option<u64>,
+    /// Seconds of the same load before measuring (give a JVM at least 10)
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+    pub warmup: f64,
+    /// Open loop: offer this many requests per second in all; latency counts from when a request was due
+    #[arg(long, value_name = "PER_SECOND")]
+    pub rate: Option<f64>,
+    /// Length of the timeline's intervals
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub interval: f64,
+    /// Count replies with these errors instead of failing, as THROTTLEDOP,QUOTAEXCEEDED
+    #[arg(long, value_delimiter = ',', default_value = "THROTTLEDOP", value_name = "ERROR,...")]
+    pub tolerate: Vec<String>,
+    /// Also write the timeline to this file, a line for each interval
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: CommonArgs,
+}
+
+/// When the measured window ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Extent {
+    Time(Duration),
+    Ops(u64),
+}
+
+/// The checked flags.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) target: Target,
+    pub(crate) mix: Mix,
+    pub(crate) connections: u32,
+    pub(crate) depth: u32,
+    pub(crate) threads: u32,
+    pub(crate) value_bytes_min: usize,
+    pub(crate) value_bytes_max: usize,
+    pub(crate) keys: u32,
+    /// The exponent of Zipf's law; `None` for uniform keys.
+    pub(crate) theta: Option<f64>,
+    pub(crate) seed: u64,
+    pub(crate) children: u32,
+    pub(crate) multi_ops: u32,
+    pub(crate) extent: Extent,
+    pub(crate) warmup: Duration,
+    pub(crate) rate: Option<f64>,
+    pub(crate) interval: Duration,
+    /// Error codes that are counted.
+    pub(crate) tolerated: Vec<i32>,
+    /// Connections that always have this many requests in flight, beside those that follow `rate`.
+    pub(crate) flood: Option<Flood>,
+}
+
+/// Connections that take all they can get, beside an open loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flood {
+    pub(crate) connections: u32,
+    pub(crate) depth: u32,
+}
+
+impl Plan {
+    /// Checks every flag against its limit and resolves the addresses.
+    pub(crate) fn of(args: &Args) -> Result<Self> {
+        within("--connections", args.connections, CONNECTIONS_MAX)?;
+        within("--depth", args.depth, DEPTH_MAX)?;
+        within("--threads", args.threads, THREADS_MAX)?;
+        within("--keys", args.keys, KEYS_MAX)?;
+        within("--children", args.children, CHILDREN_MAX)?;
+        within("--multi-ops", args.multi_ops, MULTI_OPS_MAX)?;
+        ensure!(args.threads <= args.connections, "--threads {} is more than --connections", args.threads);
+        ensure!(args.read_percent <= 100, "--read-percent {} is more than 100", args.read_percent);
+        ensure!(args.ops != Some(0), "--ops 0 measures nothing");
+        let (value_bytes_min, value_bytes_max) = sizes(&args.value_bytes)?;
+        let mix = match &args.mix {
+            Some(text) => Mix::parse(text).with_context(|| format!("--mix {text}"))?,
+            None => Mix::of(args.op, args.read_percent),
+        };
+        let request_bytes = if mix.has(Kind::Multi) { args.multi_ops as usize } else { 1 } * (value_bytes_max + 64);
+        ensure!(
+            !mix.has(Kind::Multi) || request_bytes <= MULTI_BYTES_MAX,
+            "--multi-ops x --value-bytes makes requests of {request_bytes} bytes; at most {MULTI_BYTES_MAX}"
+        );
+        in_flight_fits(u64::from(args.connections) * u64::from(args.depth), request_bytes)?;
+        if let Some(rate) = args.rate {
+            ensure!(rate > 0.0 && rate <= RATE_MAX, "--rate {rate} is not within 0..={RATE_MAX}");
+        }
+        let extent = match args.ops {
+            Some(ops) => Extent::Ops(ops),
+            None => Extent::Time(seconds("--duration", args.duration, 0.001)?),
+        };
+        let interval = seconds("--interval", args.interval, INTERVAL_SECONDS_MIN)?;
+        if let Extent::Time(duration) = extent {
+            let rows = duration.as_secs_f64() / interval.as_secs_f64();
+            ensure!(
+                rows <= f64::from(TIMELINE_ROWS_MAX),
+                "--duration / --interval makes {rows:.0} lines; at most {TIMELINE_ROWS_MAX}"
+            );
+        }
+        Ok(Self {
+            target: Target::of(&args.common)?,
+            mix,
+            connections: args.connections,
+            depth: args.depth,
+            threads: args.threads,
+            value_bytes_min,
+            value_bytes_max,
+            keys: args.keys,
+            theta: checked_theta(args.keys_distribution, args.zipf_theta)?,
+            seed: args.seed,
+            children: args.children,
+            multi_ops: args.multi_ops,
+            extent,
+            warmup: seconds("--warmup", args.warmup, 0.0)?,
+            rate: args.rate,
+            interval,
+            tolerated: tolerated(&args.tolerate)?,
+            flood: None,
+        })
+    }
+
+    /// Connections of all kinds.
+    pub(crate) fn connections_all(&self) -> u32 {
+        self.connections + self.flood.map_or(0, |flood| flood.connections)
+    }
+}
+
+/// Refuses what would measure the client's memory.
+pub(crate) fn in_flight_fits(requests: u64, request_bytes: usize) -> Result<()> {
+    let bytes = requests * request_bytes as u64;
+    if bytes > IN_FLIGHT_BYTES_MAX {
+        bail!("--connections x --depth x --value-bytes keeps {bytes} bytes in flight; at most {IN_FLIGHT_BYTES_MAX}");
+    }
+    Ok(())
+}
+
+/// Parses `100` or `10..2000`.
+fn sizes(text: &str) -> Result<(usize, usize)> {
+    let number =
+        |text: &str| text.trim().parse::<usize>().with_context(|| format!("--value-bytes {text:?} is no size"));
+    let (min, max) = match text.split_once("..") {
+        Some((min, max)) => (number(min)?, number(max)?),
+        None => (number(text)?, number(text)?),
+    };
+    ensure!(min <= max, "--value-bytes {text}: the smallest is above the largest");
+    ensure!(max <= VALUE_BYTES_MAX, "--value-bytes {text} is above {VALUE_BYTES_MAX}");
+    Ok((min, max))
+}
+
+fn tolerated(names: &[String]) -> Result<Vec<i32>> {
+    let code = |name: &String| {
+        let found = ErrorCode::ALL.iter().find(|code| code.name().eq_ignore_ascii_case(name.trim()));
+        found.map(|code| code.code()).with_context(|| format!("--tolerate {name}: no such error (as THROTTLEDOP)"))
+    };
+    names.iter().filter(|name| !name.trim().is_empty()).map(code).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(line: &str) -> Result<Plan> {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        Plan::of(&Cli::try_parse_from(words)?.args)
+    }
+
+    #[test]
+    fn flags_become_a_plan() {
+        let line =
+            "-s 127.0.0.1:1,127.0.0.1:2 -o mix -c 8 -d 2 -t 2 --ops 5 --cpu 0,1 --chroot /a/b --value-bytes 5..9";
+        let plan = plan(line).unwrap();
+        assert_eq!(plan.target.servers.len(), 2);
+        assert_eq!((plan.mix.text().as_str(), plan.connections, plan.depth, plan.threads), ("get=90,set=10", 8, 2, 2));
+        assert_eq!((plan.extent, plan.target.chroot.as_str()), (Extent::Ops(5), "/a/b"));
+        assert_eq!((plan.value_bytes_min, plan.value_bytes_max), (5, 9));
+        assert_eq!(plan.target.cpus, [0, 1]);
+        assert_eq!(plan.tolerated, [-127]);
+    }
+
+    #[test]
+    fn bad_flags_are_refused_by_name() {
+        fn check(line: &str, part: &str) {
+            let error = plan(line).err().map(|error| format!("{error:#}")).unwrap_or_default();
+            assert!(error.contains(part), "{line:?} gives {error:?}");
+        }
+        check("-c 0", "--connections 0");
+        check("-c 50001", "--connections 50001");
+        check("-d 65537", "--depth 65537");
+        check("-c 2 -t 3", "--threads 3");
+        check("--read-percent 101", "--read-percent 101");
+        check("--value-bytes 1000001", "--value-bytes 1000001");
+        check("--value-bytes 5..4", "--value-bytes 5..4");
+        check("--value-bytes x", "--value-bytes");
+        check("-c 50000 -d 65536", "bytes in flight");
+        check("--ops 0", "--ops 0");
+        check("--rate 0", "--rate 0");
+        check("--rate nan", "--rate NaN");
+        check("--duration 0", "--duration 0");
+        check("--warmup inf", "--warmup inf");
+        check("--interval 0", "--interval 0");
+        check("--duration 604800 --interval 0.1", "--duration / --interval");
+        check("--ops 1 --duration 1", "cannot be used with");
+        check("--op get --mix get=1", "cannot be used with");
+        check("--mix get=1,walk=2", "no operation");
+        check("-o multi --multi-ops 1000 --value-bytes 2000", "--multi-ops x --value-bytes");
+        check("--keys-distribution zipf --zipf-theta nan", "--zipf-theta NaN");
+        check("--tolerate NOSUCH", "--tolerate NOSUCH");
+        check("-s nonsense", "--server nonsense");
+        check("--pid 0", "--pid");
+        for path in ["/", "a", "/a/", "/a//b", "/a/..", "/."] {
+            check(&format!("--chroot {path}"), "--chroot");
+        }
+    }
+}
