@@ -1,16 +1,17 @@
-//! Writes an image file, section after section, in bounded pieces, under a temporary name until it is whole.
+//! Writes an image file, section after section, in whole blocks, under a temporary name until it is whole.
 //!
 //! Runs on the image writer thread. The file is synced every few megabytes, so that the log's syncs on the same file
-//! system never wait behind a large backlog, and the caller's pace hook may sleep between pieces.
+//! system never wait behind a large backlog, and the caller's pace hook may sleep between blocks. A block is a huge page
+//! at its own place in the file: a kernel with large folios then holds it as one, and the mapping needs no small pages.
 
 use std::io;
 
 use super::{ImageError, ImageHead, ImageName, Layout, Row, encode_head, encode_row, image_name};
 use crate::disk::{Disk, NewFile};
 use crate::field::{align_up, narrow, wide};
-use crate::limits::{IMAGE_ALIGN_BYTES, IMAGE_CHUNK_BYTES, IMAGE_SECTIONS_MAX, IMAGE_SYNC_BYTES, PAGE_BYTES};
+use crate::limits::{IMAGE_ALIGN_BYTES, IMAGE_BLOCK_BYTES, IMAGE_SECTIONS_MAX, IMAGE_SYNC_BYTES, PAGE_BYTES};
 
-/// Called between two pieces with the bytes just written; may block to slow the writer down.
+/// Called between two blocks with the bytes just written; may block to slow the writer down.
 pub type Pace = Box<dyn FnMut(usize) + Send>;
 
 /// An image being written. Dropped before [`ImageWriter::finish`] it leaves nothing behind.
@@ -19,7 +20,10 @@ pub struct ImageWriter<D: Disk> {
     name: String,
     head: ImageHead,
     rows: Vec<Row>,
-    offset: u64,
+    /// The block being filled.
+    block: Vec<u8>,
+    /// Where it goes.
+    block_offset: u64,
     unsynced: u64,
     pace: Option<Pace>,
 }
@@ -28,7 +32,10 @@ impl<D: Disk> ImageWriter<D> {
     pub fn begin(disk: &D, head: ImageHead, pace: Option<Pace>) -> Result<ImageWriter<D>, ImageError> {
         let name = image_name(head.zxid);
         let file = disk.create_file(&name).map_err(fault(&name, "cannot make the file"))?;
-        Ok(ImageWriter { file, name, head, rows: Vec::new(), offset: wide(PAGE_BYTES), unsynced: 0, pace })
+        let mut block = Vec::with_capacity(IMAGE_BLOCK_BYTES);
+        // Room for the header, which is known last.
+        block.resize(PAGE_BYTES, 0);
+        Ok(ImageWriter { file, name, head, rows: Vec::new(), block, block_offset: 0, unsynced: 0, pace })
     }
 
     /// Appends a section; it will begin at a multiple of 64 bytes. `kind` is the caller's.
@@ -38,30 +45,27 @@ impl<D: Disk> ImageWriter<D> {
             return Err(ImageError::TooManySections { file: self.name.clone(), found, max: IMAGE_SECTIONS_MAX });
         }
         self.align()?;
-        let offset = self.offset;
-        let mut crc = 0;
-        for piece in content.chunks(IMAGE_CHUNK_BYTES) {
-            crc = crc32c::crc32c_append(crc, piece);
-            self.write(piece)?;
-        }
-        self.rows.push(Row { offset, bytes: wide(content.len()), kind, crc });
+        let offset = self.bytes();
+        self.add(content)?;
+        self.rows.push(Row { offset, bytes: wide(content.len()), kind, crc: crc32c::crc32c(content) });
         Ok(())
     }
 
-    /// Bytes written so far.
+    /// Bytes of the file so far.
     pub fn bytes(&self) -> u64 {
-        self.offset
+        self.block_offset.saturating_add(wide(self.block.len()))
     }
 
     /// Writes table and header, syncs, and gives the file its name. After this the image is durable.
     pub fn finish(mut self) -> Result<ImageName, ImageError> {
         self.align()?;
-        let table_offset = self.offset;
+        let table_offset = self.bytes();
         let table: Vec<u8> = self.rows.iter().flat_map(encode_row).collect();
-        self.write(&table)?;
+        self.add(&table)?;
+        self.write_block()?;
         let layout = Layout {
             sections: u32::try_from(self.rows.len()).expect("the number of sections is limited"),
-            file_bytes: self.offset,
+            file_bytes: self.bytes(),
             table_offset,
             table_crc: crc32c::crc32c(&table),
         };
@@ -72,22 +76,37 @@ impl<D: Disk> ImageWriter<D> {
     }
 
     fn align(&mut self) -> Result<(), ImageError> {
-        let at = narrow(self.offset);
+        let at = narrow(self.bytes());
         let gap = align_up(at, IMAGE_ALIGN_BYTES).saturating_sub(at);
         let zeros = [0; IMAGE_ALIGN_BYTES];
-        self.write(zeros.get(..gap).unwrap_or(&zeros))
+        self.add(zeros.get(..gap).unwrap_or(&zeros))
     }
 
-    fn write(&mut self, piece: &[u8]) -> Result<(), ImageError> {
-        self.file.write_at(self.offset, piece).map_err(fault(&self.name, "cannot write"))?;
-        self.offset = self.offset.saturating_add(wide(piece.len()));
-        self.unsynced = self.unsynced.saturating_add(wide(piece.len()));
+    fn add(&mut self, mut bytes: &[u8]) -> Result<(), ImageError> {
+        while !bytes.is_empty() {
+            let room = IMAGE_BLOCK_BYTES.saturating_sub(self.block.len());
+            let (now, later) = bytes.split_at(bytes.len().min(room));
+            self.block.extend_from_slice(now);
+            bytes = later;
+            if self.block.len() == IMAGE_BLOCK_BYTES {
+                self.write_block()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self) -> Result<(), ImageError> {
+        let written = self.block.len();
+        self.file.write_at(self.block_offset, &self.block).map_err(fault(&self.name, "cannot write"))?;
+        self.block_offset = self.block_offset.saturating_add(wide(written));
+        self.block.clear();
+        self.unsynced = self.unsynced.saturating_add(wide(written));
         if self.unsynced >= IMAGE_SYNC_BYTES {
             self.file.sync().map_err(fault(&self.name, "cannot sync"))?;
             self.unsynced = 0;
         }
         if let Some(pace) = &mut self.pace {
-            pace(piece.len());
+            pace(written);
         }
         Ok(())
     }
