@@ -7,9 +7,11 @@
 
 mod args;
 mod check;
+mod compare;
 mod connection;
 mod console;
 mod cpu;
+pub mod echo;
 mod keys;
 mod limits;
 mod link;
@@ -17,6 +19,7 @@ mod machine;
 mod meter;
 mod mix;
 mod plan;
+mod plot;
 pub mod report;
 mod run;
 mod session;
@@ -32,6 +35,7 @@ use anyhow::{Context, Result};
 
 pub use args::CommonArgs;
 pub use check::BadReply;
+pub use compare::{CompareArgs, compare};
 pub use cpu::CpuClock;
 pub use keys::Distribution;
 pub use machine::Machine;
@@ -39,6 +43,33 @@ pub use mix::Operation;
 pub use plan::Args;
 pub use report::Report;
 pub use workload::value;
+
+/// Everything the load generator can be asked for: a load, or a sub-command.
+#[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Bench {
+    #[command(subcommand)]
+    scenario: Option<Scenario>,
+    #[command(flatten)]
+    load: Args,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Scenario {
+    /// Put the same loads on several servers in turn, in interleaved rounds, and write one report page
+    Compare(CompareArgs),
+}
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// As [`run`] and [`compare`].
+pub fn dispatch(bench: &Bench) -> Result<()> {
+    match &bench.scenario {
+        Some(Scenario::Compare(args)) => compare(args),
+        None => run(&bench.load),
+    }
+}
 
 /// Runs the load and gives the figures; prints only progress.
 ///

@@ -13,11 +13,11 @@ use clap::Parser;
 #[command(name = "corral-bench", version)]
 struct Cli {
     #[command(flatten)]
-    args: corral_bench::Args,
+    bench: corral_bench::Bench,
 }
 
 fn main() -> ExitCode {
-    match corral_bench::run(&Cli::parse().args) {
+    match corral_bench::dispatch(&Cli::parse().bench) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed too, the exit code still tells.

@@ -71,7 +71,7 @@ fn a_second_of_load_gives_figures_that_add_up() {
 #[test]
 fn every_operation_the_echo_knows_runs() {
     let echo = Echo::start("1000");
-    for op in ["get", "exists", "set", "create", "mix"] {
+    for op in ["get", "exists", "children", "set", "create", "mix"] {
         let report =
             echo.load(&["-o", op, "--ops", "300", "--warmup", "0", "--value-bytes", "1000", "-c", "4", "-t", "2"]);
         assert!(report["operations"].as_u64() >= Some(300), "{op}: {report}");
@@ -94,7 +94,7 @@ fn wrong_answers_end_the_run() {
     let echo = Echo::start("99");
     let server = ["-s", &echo.addr, "-q", "--warmup", "0", "--duration", "5"];
     fails(&server, "value length is wrong: expected 100, found 99");
-    fails(&[&server[..], &["-o", "children"]].concat(), "UNIMPLEMENTED (-6)");
+    fails(&[&server[..], &["-o", "children", "--children", "7"]].concat(), "number of children is wrong: expected 7");
     fails(&[&server[..], &["--pid", "2147483647"]].concat(), "there is no process 2147483647");
 }
 

@@ -10,7 +10,7 @@ use crate::exit::{ExitCode, Fault};
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    load: corral_bench::Args,
+    bench: corral_bench::Bench,
 }
 
 /// Puts a load on a server and prints what it measured.
@@ -18,5 +18,5 @@ pub(crate) struct Arguments {
 /// # Errors
 /// A server that cannot be reached, or that answers wrongly.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
-    corral_bench::run(&arguments.load).map_err(|error| Fault::new(ExitCode::Internal, format!("{error:#}")))
+    corral_bench::dispatch(&arguments.bench).map_err(|error| Fault::new(ExitCode::Internal, format!("{error:#}")))
 }

@@ -1,0 +1,195 @@
+"""What a load against a running server does not show: idle servers, a million znodes, restarts, snapshots.
+
+A scenario takes a Lab and runs all its servers in turn; it writes one record a server, cell and round. The functions'
+names are the groups' in targets.toml, with _ for -.
+"""
+
+import json
+import shutil
+import subprocess
+import time
+
+from comparison import peers, processes, say
+
+IDLE_SETTLE_S, IDLE_LOOK_S = 3.0, 10.0
+MEGABYTE = 1_000_000
+# Creating: so many connections with so many requests each.
+LOAD_CONNECTIONS, LOAD_DEPTH = 16, 64
+QUIET_LOOKS, QUIET_LIMIT_S = 4, 120
+RESTARTS = 3
+SNAPSHOT_RATE, SNAPSHOT_S = 5000, 10
+FIRST_ZNODE = "/m/n/00000/000000000"
+
+
+class Lab:
+    """Where scenarios run: the peers, the load generator, CPUs, directories, and where records go."""
+
+    def __init__(self, peers_by_name, bench, server_cpus, client_cpus, work, port, results, rounds, label):
+        self.peers, self.bench, self.results, self.rounds, self.label = peers_by_name, bench, results, rounds, label
+        self.server_cpus, self.client_cpus, self.work, self.port = server_cpus, client_cpus, work, port
+        self.failures = []
+
+    def server(self, peer, name, data_dir=None):
+        """A process for a peer, not started yet, in a directory of its own."""
+        cpus = sorted({*self.server_cpus, *self.client_cpus}) if peer.shards > 1 else self.server_cpus
+        return processes.Process(peer, self.port, self.work / name, cpus, data_dir)
+
+    def load(self, server, *flags):
+        """Runs the load generator; its report."""
+        command = [*self.bench, "--server", f"127.0.0.1:{server.port}", "--pid", str(server.pid)]
+        command += ["--cpu", ",".join(map(str, self.client_cpus)), "--keep", "--json", "--quiet", *map(str, flags)]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        if ended.returncode:
+            raise RuntimeError(f"{' '.join(map(str, flags))}: {ended.stderr.strip()[-1000:]}\n{server.log_tail()}")
+        return json.loads(ended.stdout)
+
+    def record(self, server, cell, number, figures, reports=()):
+        """Writes one record: the figures, and the load generator's reports they come from."""
+        line = {"server": server.name, "cell": cell, "round": number, "server_command": self.shown(server.command),
+                "server_cpus": sorted(server.cpus), "label": self.label, "figures": figures, "reports": list(reports)}  # fmt: skip
+        with open(self.results, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        say(f"  {server.name}, {cell}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+
+    def shown(self, command):
+        """The command without the directories of this machine."""
+        return command.replace(str(self.work), "WORK").replace(f"{peers.REPOSITORY}/", "")
+
+    def failed(self, what, error):
+        say(f"  FAILED {what}: {error}")
+        self.failures.append(self.shown(f"{what}: {error}"))
+
+
+def idle(lab, names, options):
+    """CPU time and resident memory of a server nobody talks to, after one session has come and gone."""
+    for number in range(1, lab.rounds + 1):
+        for name in names:
+            server = lab.server(lab.peers[name], f"idle-{number}-{name.replace(' ', '-')}")
+            try:
+                server.start()
+                time.sleep(IDLE_SETTLE_S)
+                before, begun = server.cpu_s(), time.monotonic()
+                time.sleep(IDLE_LOOK_S)
+                share = (server.cpu_s() - before) / (time.monotonic() - begun)
+                memory = server.memory()
+                figures = {"cpu_percent": share * 100, "resident_mb": memory["all"] / MEGABYTE}
+                lab.record(server, "idle", number, {**figures, "own_mb": memory["own"] / MEGABYTE})
+            except (RuntimeError, OSError) as error:
+                lab.failed(f"{name}, idle", error)
+            finally:
+                server.stop()
+                shutil.rmtree(server.directory, ignore_errors=True)
+
+
+def million(lab, names, options):
+    """Loads a million znodes (and five with --five-million): memory, restarts after kill -9, replies during snapshots."""
+    sizes = [("1M", 1_000_000)] + ([("5M", 5_000_000)] if options.five_million else [])
+    for name in names:
+        for label, count in sizes:
+            if name != peers.CORRAL and (options.quick or count > 1_000_000):
+                continue
+            try:
+                one_million(lab, lab.peers[name], label, count)
+            except (RuntimeError, OSError, LookupError) as error:
+                lab.failed(f"{name}, {label}", error)
+
+
+def one_million(lab, peer, label, count):
+    server = lab.server(peer, f"million-{label}-{peer.name.replace(' ', '-')}")
+    try:
+        say(f"{peer.name}: {count} znodes")
+        server.start()
+        empty = server.memory()
+        flags = ["--op", "create", "--connections", LOAD_CONNECTIONS, "--depth", LOAD_DEPTH, "--ops", count]
+        report = lab.load(server, *flags, "--warmup", 0, "--chroot", "/m", "--reply-timeout", 60)
+        memory = at_rest(server)
+        figures = {"resident_bytes_per_znode": (memory["all"] - empty["all"]) / count,
+                   "own_bytes_per_znode": (memory["own"] - empty["own"]) / count,
+                   "creates_per_s": report["throughput"], "largest_ms": report["latency_us"]["max"] / 1000}  # fmt: skip
+        lab.record(server, f"{label} loaded", 1, figures, [report])
+        restarts(lab, server, label, count, empty)
+        if peer.name == peers.CORRAL:
+            server.stop()
+            snapshots(lab, server, label)
+    finally:
+        server.kill()
+        shutil.rmtree(server.directory, ignore_errors=True)
+
+
+def at_rest(server):
+    """Resident memory once it has stopped to change: images are written, garbage is what it is."""
+    until, same, last = time.monotonic() + QUIET_LIMIT_S, 0, None
+    while same < QUIET_LOOKS and time.monotonic() < until:
+        time.sleep(0.5)
+        memory, writing = server.memory(), any(server.data_dir.glob("*.tmp"))
+        near = last and abs(memory["all"] - last["all"]) < MEGABYTE
+        same = same + 1 if near and not writing else 0
+        last = memory
+    return last
+
+
+def restarts(lab, server, label, count, empty):
+    """kill -9, start, first read, several times; the files stay in the page cache."""
+    for number in range(1, RESTARTS + 1):
+        server.kill()
+        begun = server.spawn()
+        unanswered = first_read(server)
+        seconds, cpu_s = time.monotonic() - begun, server.cpu_s()
+        memory = at_rest(server)
+        figures = {"first_read_s": seconds, "cpu_s": cpu_s, "connections_unanswered": unanswered,
+                   "resident_bytes_per_znode": (memory["all"] - empty["all"]) / count,
+                   "own_bytes_per_znode": (memory["own"] - empty["own"]) / count}  # fmt: skip
+        lab.record(server, f"{label} restarted", number, figures)
+
+
+def first_read(server):
+    """Waits for the first read; how many connections were taken before it and not served."""
+    unanswered, until = 0, time.monotonic() + processes.START_LIMIT_S
+    while time.monotonic() < until:
+        try:
+            processes.read_once(server.port, FIRST_ZNODE)
+            return unanswered
+        except ConnectionRefusedError:
+            time.sleep(0.002)
+        except (ConnectionError, TimeoutError):
+            unanswered += 1
+        server.check_alive()
+    raise RuntimeError(f"{server.name} served no read in {processes.START_LIMIT_S} s:\n{server.log_tail()}")
+
+
+# Without: no image is written while the load lasts. With: the next one begins as soon as the last is written.
+SNAPSHOT_SETTINGS = {
+    "without": ["snapshot.log_bytes_max=0", "snapshot.floor_bytes=1099511627776"],
+    "with": ["snapshot.txns_max=1", "snapshot.interval_min_ms=0"],
+}
+
+
+def snapshots(lab, server, label):
+    """The same open loop on the same data with images written all the time, and with none."""
+    # One before the rounds, so that both find their image in place.
+    for number in range(1, lab.rounds + 1):
+        largest, reports, images = {}, [], {}
+        for kind, settings in SNAPSHOT_SETTINGS.items():
+            peer = lab.peers[peers.CORRAL]
+            more = "".join(f" --set {setting}" for setting in settings)
+            again = lab.server(peers.Peer(peer.name, peer.command + more), f"snapshot-{number}-{kind}", server.data_dir)
+            try:
+                again.start()
+                before = newest_image(server.data_dir)
+                report = lab.load(again, "--op", "mix", "--read-percent", 90, "--connections", 16, "--depth", 16,
+                                  "--rate", SNAPSHOT_RATE, "--warmup", 1, "--duration", SNAPSHOT_S)  # fmt: skip
+                images[kind] = newest_image(server.data_dir) != before
+                largest[kind] = report["latency_us"]["max"] / 1000
+                reports.append({"snapshots": kind, **report})
+            finally:
+                again.stop()
+                shutil.rmtree(again.directory, ignore_errors=True)
+        if not images["with"]:
+            raise RuntimeError("no image was written although one was due after every transaction")
+        figures = {"largest_ms_with": largest["with"], "largest_ms_without": largest["without"],
+                   "largest_ms_added": largest["with"] - largest["without"]}  # fmt: skip
+        lab.record(again, f"{label} snapshot", number, figures, reports)
+
+
+def newest_image(data_dir):
+    return max((path.name for path in data_dir.glob("image-*.img")), default="")
