@@ -59,7 +59,7 @@ enum Command {
     #[command(subcommand)]
     Log(LogCommand),
     /// Put a load on a server, this one or another, and measure it
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     /// Print every operation of the wire protocol and how this server differs, in Markdown
     Protocol,
     /// Print the version
