@@ -79,6 +79,7 @@ fn crates_depend_as_drawn() {
         ("src/storage/Cargo.toml", vec![]),
         ("src/sim/Cargo.toml", all_four),
         ("bench/Cargo.toml", vec!["corral-wire"]),
+        ("bench/micro/Cargo.toml", vec!["corral-wire", "corral-core", "corral-storage"]),
         ("Cargo.toml", server),
     ]);
     let mut broken = Vec::new();

@@ -1,0 +1,98 @@
+//! Does one small piece of the server's work a given number of times, so that its instructions can be counted.
+//!
+//!     cargo run --profile micro -p corral-micro -- CASE TIMES
+//!     cargo run --profile micro -p corral-micro                  # names the cases
+//!
+//! `bench/micro/run.py` runs each case under callgrind, TIMES and twice TIMES, and divides the difference: what a case
+//! prepares does not count. So the preparation must not depend on TIMES, and every operation must do the same work.
+//! Knows no runtime and no socket; nothing of the server depends on it.
+#![allow(clippy::print_stdout, reason = "it prints its cases")]
+
+mod log;
+mod parts;
+mod rig;
+mod wire;
+
+use std::process::ExitCode;
+
+/// As the server has it, so that allocations cost here what they cost there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Operations of a run at most; what is prepared is prepared for as many.
+const TIMES_MAX: u32 = 2048;
+
+/// The znodes, below one parent, of the tree that the cases work on.
+const ZNODES: u32 = 16_384;
+
+type Case = (&'static str, fn(u32));
+
+const CASES: &[Case] = &[
+    ("decode get", wire::decode_get),
+    ("decode set", wire::decode_set),
+    ("decode create", wire::decode_create),
+    ("encode get reply", wire::encode_get_reply),
+    ("encode create reply", wire::encode_create_reply),
+    ("view delta hit", parts::view_delta_hit),
+    ("view delta miss", parts::view_delta_miss),
+    ("view image hit", parts::view_image_hit),
+    ("view image miss", parts::view_image_miss),
+    ("evaluate set", parts::evaluate_set),
+    ("evaluate create", parts::evaluate_create),
+    ("evaluate multi of 4", parts::evaluate_multi),
+    ("batch encode set", parts::batch_encode_set),
+    ("batch encode create", parts::batch_encode_create),
+    ("batch decode set", parts::batch_decode_set),
+    ("batch decode create", parts::batch_decode_create),
+    ("watch add", parts::watch_add),
+    ("watch fire", parts::watch_fire),
+    ("shard get", rig::get),
+    ("shard get with watch", rig::get_with_watch),
+    ("shard exists", rig::exists),
+    ("shard children of 100", rig::children),
+    ("shard set", rig::set),
+    ("shard create", rig::create),
+    ("shard create and delete", rig::create_and_delete),
+    ("log append 512 B", log::append_small),
+    ("log append 16 KiB", log::append_batch),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(wanted), Some(times)) = (arguments.next(), arguments.next()) else {
+        for (name, _) in CASES {
+            println!("{name}");
+        }
+        return ExitCode::SUCCESS;
+    };
+    let times = times.parse().ok().filter(|times| (1..=TIMES_MAX).contains(times));
+    match (CASES.iter().find(|(name, _)| *name == wanted), times) {
+        (Some((_, case)), Some(times)) => {
+            case(times);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            println!("no such case, or not 1 to {TIMES_MAX} times");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The path of a znode of the tree.
+fn path(number: u32) -> String {
+    format!("/micro/k/{number:08}")
+}
+
+/// The path of a znode that is not there yet.
+fn new_path(number: u32) -> String {
+    format!("/micro/n/{number:09}")
+}
+
+/// What znodes hold.
+const DATA: [u8; 100] = [7; 100];
+
+/// Numbers of znodes in an order without a pattern, the same in every run: each is there once before any comes again.
+const fn scattered(number: u32) -> u32 {
+    const _: () = assert!(ZNODES.is_power_of_two());
+    number.wrapping_mul(0x9e37_79b1) % ZNODES
+}

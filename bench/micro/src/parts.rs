@@ -1,0 +1,222 @@
+//! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches.
+
+use super::{DATA, TIMES_MAX, ZNODES, new_path, path, scattered};
+use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, WriteOp};
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};
+use corral_core::image::merge_in_memory;
+use corral_core::session::{Session, SessionTable};
+use corral_core::shared::{Data, Text};
+use corral_core::view::View;
+use corral_core::watch::{Kind, Mode, WatchTable};
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::Arc;
+
+/// Commands of one log entry.
+const BATCH: u32 = 64;
+const SESSION: SessionId = SessionId(0x0100_0001_0000_0001);
+const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
+const FIRST_ZXID: u64 = 0x1_0000_0001;
+
+/// A state machine with one session, a tree of `ZNODES` in its delta, and an empty parent for more.
+pub(crate) struct Machine {
+    pub(crate) machine: StateMachine,
+    next_zxid: u64,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        let mut sessions = SessionTable::default();
+        let session = Session { timeout_ms: 9, password: [0; 16], owner: Some(ORIGIN), ephemerals: BTreeSet::new() };
+        sessions.insert(SESSION, session);
+        let machine = StateMachine::new(View::empty(42), sessions);
+        let mut made = Self { machine, next_zxid: FIRST_ZXID };
+        let paths = ["/micro", "/micro/k", "/micro/n"].map(String::from).into_iter().chain((0..ZNODES).map(path));
+        made.apply(paths.map(|path| create(&path)).map(CommandKind::Op));
+        made
+    }
+
+    fn apply(&mut self, kinds: impl Iterator<Item = CommandKind>) {
+        let batch = batch(self.next_zxid, kinds);
+        self.apply_batch(batch);
+    }
+
+    fn apply_batch(&mut self, batch: Batch) {
+        self.next_zxid = batch.first_zxid + batch.commands.len() as u64;
+        black_box(self.machine.apply(batch));
+    }
+}
+
+fn batch(first_zxid: u64, kinds: impl Iterator<Item = CommandKind>) -> Batch {
+    let identity = Identity { scheme: Text::from("ip"), id: Text::from("127.0.0.1") };
+    let command = |kind| Command { origin: Some(ORIGIN), session: SESSION, identities: 0, kind };
+    Batch {
+        time: WallMillis(1_700_000_000_000),
+        first_zxid,
+        features: 0,
+        identities: vec![Arc::new(vec![identity])],
+        commands: kinds.map(command).collect(),
+    }
+}
+
+fn create(path: &str) -> WriteOp {
+    WriteOp::Create {
+        op: CreateOp::Create,
+        path: Text::from(path),
+        data: Some(Data::from(&DATA[..])),
+        acl: AclSpec::Open,
+        flags: 0,
+        ttl_ms: -1,
+    }
+}
+
+fn set(path: &str) -> WriteOp {
+    WriteOp::SetData { path: Text::from(path), data: Some(Data::from(&DATA[..])), version: -1 }
+}
+
+/// Batches of 64 commands, enough for any number of times.
+fn batches(kind: impl Fn(u32) -> CommandKind) -> Vec<Batch> {
+    let first = FIRST_ZXID + u64::from(ZNODES) + 100;
+    let numbers = (0..TIMES_MAX).step_by(BATCH as usize);
+    numbers.map(|from| batch(first + u64::from(from), (from..from + BATCH).map(&kind))).collect()
+}
+
+fn sets() -> Vec<Batch> {
+    batches(|number| CommandKind::Op(set(&path(scattered(number)))))
+}
+
+fn creates() -> Vec<Batch> {
+    batches(|number| CommandKind::Op(create(&new_path(number))))
+}
+
+fn batches_of(times: u32) -> usize {
+    times.div_ceil(BATCH) as usize
+}
+
+fn evaluate(times: u32, batches: Vec<Batch>) {
+    let mut machine = Machine::new();
+    let mut rest = batches.into_iter();
+    rest.by_ref().take(batches_of(times)).for_each(|batch| machine.apply_batch(batch));
+    leave(rest, machine);
+}
+
+/// Nothing is freed at the end of a case: what is left over differs with the number of times.
+fn leave<A, B>(a: A, b: B) {
+    std::mem::forget(a);
+    std::mem::forget(b);
+}
+
+pub(crate) fn evaluate_set(times: u32) {
+    evaluate(times, sets());
+}
+
+pub(crate) fn evaluate_create(times: u32) {
+    evaluate(times, creates());
+}
+
+/// Two setData and two creates, all or nothing.
+pub(crate) fn evaluate_multi(times: u32) {
+    let ops = |number: u32| {
+        let (a, b) = (2 * number, 2 * number + 1);
+        CommandKind::Multi(vec![set(&path(a)), create(&new_path(a)), set(&path(b)), create(&new_path(b))])
+    };
+    evaluate(times, batches(ops));
+}
+
+fn encode(times: u32, batches: Vec<Batch>) {
+    for batch in &batches[..batches_of(times)] {
+        black_box(batch.encode().expect("small"));
+    }
+    leave(batches, ());
+}
+
+pub(crate) fn batch_encode_set(times: u32) {
+    encode(times, sets());
+}
+
+pub(crate) fn batch_encode_create(times: u32) {
+    encode(times, creates());
+}
+
+fn decode(times: u32, batches: &[Batch]) {
+    let encoded: Vec<_> = batches.iter().map(|batch| batch.encode().expect("small")).collect();
+    for bytes in &encoded[..batches_of(times)] {
+        drop(black_box(Batch::decode(bytes).expect("a batch")));
+    }
+    leave(encoded, ());
+}
+
+pub(crate) fn batch_decode_set(times: u32) {
+    decode(times, &sets());
+}
+
+pub(crate) fn batch_decode_create(times: u32) {
+    decode(times, &creates());
+}
+
+fn look_up(view: View, times: u32, name: impl Fn(u32) -> String) {
+    let paths: Vec<String> = (0..TIMES_MAX).map(scattered).map(name).collect();
+    for path in &paths[..times as usize] {
+        black_box(view.get(path).map(|node| node.wire_stat().mzxid));
+    }
+    leave(view, paths);
+}
+
+fn in_delta() -> View {
+    Machine::new().machine.view().clone()
+}
+
+/// The same tree, all of it in the image.
+fn in_image() -> View {
+    let mut machine = Machine::new();
+    let view = machine.machine.view_mut();
+    let frozen = view.freeze();
+    let image = merge_in_memory(view.image(), &frozen, 4, Vec::new(), Vec::new()).expect("merges");
+    view.swap_image(Arc::new(image));
+    view.clone()
+}
+
+pub(crate) fn view_delta_hit(times: u32) {
+    look_up(in_delta(), times, path);
+}
+
+pub(crate) fn view_delta_miss(times: u32) {
+    look_up(in_delta(), times, new_path);
+}
+
+pub(crate) fn view_image_hit(times: u32) {
+    look_up(in_image(), times, path);
+}
+
+pub(crate) fn view_image_miss(times: u32) {
+    look_up(in_image(), times, new_path);
+}
+
+fn watched(times: u32) -> (WatchTable, Vec<(String, u64)>) {
+    let mut table = WatchTable::new(1 << 20);
+    let hasher = View::empty(42).hasher();
+    let paths = (0..TIMES_MAX).map(path).map(|path| (path.clone(), hasher.hash(&path))).collect::<Vec<_>>();
+    for ((path, hash), number) in paths[..times as usize].iter().zip(0..) {
+        let conn = ConnId { slot: number % BATCH, generation: 1 };
+        assert!(table.add(Kind::Data, conn, path, *hash, Mode::Standard).is_ok(), "within the limit");
+    }
+    (table, paths)
+}
+
+pub(crate) fn watch_add(times: u32) {
+    let (table, paths) = watched(times);
+    leave(table, paths);
+}
+
+pub(crate) fn watch_fire(times: u32) {
+    let (mut table, paths) = watched(TIMES_MAX);
+    let hasher = View::empty(42).hasher();
+    let mut told = Vec::new();
+    for (path, hash) in &paths[..times as usize] {
+        told.clear();
+        table.fire(Kind::Data, path, *hash, |path| hasher.hash(path), &mut told);
+        assert_eq!(told.len(), 1, "one connection watches");
+    }
+    leave(table, paths);
+}
