@@ -54,6 +54,17 @@ pub trait Segment: Send {
     /// Makes `from..to` durable. After an error nothing about the file's cached content may be trusted: the kernel
     /// reports a lost write once and calls the pages clean afterwards.
     fn sync(&mut self, from: usize, to: usize) -> io::Result<()>;
+
+    /// Brings `from..to` into memory, so that its use waits for no disk and a page that cannot be read is an error here.
+    /// A segment begins with nothing in memory.
+    fn warm(&self, _from: usize, _to: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Gives the memory of `from..to` back; the content stays, and is read again when it is used again.
+    fn release(&self, _from: usize, _to: usize) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A file being written under a temporary name. Dropped without [`NewFile::commit`] it leaves nothing behind.

@@ -20,6 +20,9 @@ pub const SEGMENTS_MAX: usize = 65_536;
 /// Spare segments kept for recycling when nothing is configured.
 pub const SPARES_MAX_DEFAULT: usize = 2;
 
+/// The active segment is brought into memory in steps of this size ahead of the tail, and let go of behind it.
+pub const WARM_BYTES: usize = 1 << 20;
+
 /// Largest payload of one log record, whatever the segment size.
 pub const RECORD_PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
@@ -37,7 +40,7 @@ pub const IMAGE_SYNC_BYTES: u64 = 8 << 20;
 pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
 
 const _: () = assert!(SEGMENT_BYTES_MIN.is_multiple_of(PAGE_BYTES));
-const _: () = assert!(PAGE_BYTES.is_multiple_of(SECTOR_BYTES));
+const _: () = assert!(PAGE_BYTES.is_multiple_of(SECTOR_BYTES) && WARM_BYTES.is_multiple_of(PAGE_BYTES));
 const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(IMAGE_BLOCK_BYTES.is_multiple_of(PAGE_BYTES));
 const _: () = assert!(IMAGE_ALIGN_BYTES >= 16 && PAGE_BYTES.is_multiple_of(IMAGE_ALIGN_BYTES));

@@ -17,6 +17,7 @@ mod roll;
 pub(crate) mod segment;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 pub use error::LogError;
 pub use record::RecordKind;
@@ -24,7 +25,7 @@ pub use recovery::{CutInfo, Progress, Recovered};
 pub use roll::{Spare, SpareJob};
 
 use crate::disk::{Disk, Segment};
-use crate::field::{Put, Take};
+use crate::field::{Put, Take, align_up, narrow};
 use crate::limits;
 use index::{EntryIndex, EntryPlace};
 use record::{HEADER_BYTES, RecordHead, record_bytes};
@@ -135,6 +136,8 @@ pub struct Log<D: Disk> {
     tail: usize,
     /// The active segment is synced up to here.
     synced: usize,
+    /// What of the active segment is in memory; before it only the fixed pages may be.
+    warm: Range<usize>,
     durable: u64,
     /// Highest durable position that a watermark slot proves.
     covered: u64,
@@ -176,6 +179,7 @@ impl<D: Disk> Log<D> {
             self.sync_active(from, to)?;
             self.synced = to;
             self.durable = self.active().head.position(to);
+            self.release_behind()?;
         }
         Ok(self.durable())
     }
@@ -290,6 +294,7 @@ impl<D: Disk> Log<D> {
         }
         let offset = self.tail;
         let durable = self.durable;
+        self.warm_up_to(offset.saturating_add(record_bytes(entry.payload.len())))?;
         let active = self.active_mut();
         let stored = write_record(active, offset, kind, entry, durable);
         self.tail = offset.saturating_add(stored);
@@ -298,10 +303,35 @@ impl<D: Disk> Log<D> {
         Ok((offset, u32::try_from(segment).expect("a process does not see 2^32 segments")))
     }
 
+    /// Sees to it that the next stores up to `to` in the active segment wait for no disk.
+    fn warm_up_to(&mut self, to: usize) -> Result<(), LogError> {
+        let active = self.active();
+        let end = narrow(active.head.bytes);
+        if to <= self.warm.end || self.warm.end >= end {
+            return Ok(());
+        }
+        let (from, to) = (self.warm.end, align_up(to, limits::WARM_BYTES).min(end));
+        active.file.warm(from, to).map_err(LogError::io(&active.name, "cannot bring the segment into memory"))?;
+        self.warm.end = to;
+        Ok(())
+    }
+
+    /// What is synced is not looked at again, but by a recovery or a server that lags.
+    fn release_behind(&mut self) -> Result<(), LogError> {
+        let done = self.synced.saturating_sub(self.synced % limits::WARM_BYTES);
+        if done > self.warm.start {
+            let active = self.active();
+            let released = active.file.release(self.warm.start, done);
+            released.map_err(LogError::io(&active.name, "cannot release the segment's memory"))?;
+            self.warm.start = done;
+        }
+        Ok(())
+    }
+
     fn segment_of(&self, place: EntryPlace) -> &Live<D::Segment> {
         let oldest = self.segments.front().expect("a log always has an active segment").head.stamp.generation;
         let nth = self.generation_base.saturating_add(u64::from(place.segment)).saturating_sub(oldest);
-        self.segments.get(crate::field::narrow(nth)).expect("entries of dropped segments leave the index first")
+        self.segments.get(narrow(nth)).expect("entries of dropped segments leave the index first")
     }
 
     fn active(&self) -> &Live<D::Segment> {

@@ -8,16 +8,26 @@
 use std::fs::File;
 use std::io;
 
-use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
+use memmap2::{Advice, Mmap, MmapMut, MmapOptions, UncheckedAdvice};
 
-/// Maps the first `bytes` bytes of `file` for shared writing and brings the pages into memory.
+/// Maps the first `bytes` bytes of `file` for shared writing. No page is brought into memory yet, see [`warm`].
 pub(crate) fn map_for_writing(file: &File, bytes: usize) -> io::Result<MmapMut> {
     // SAFETY: a mapping is undefined behaviour if the file changes under a live reference. The data directory is held
     // by an exclusive lock, a segment is mapped by one `Log` only, and no code of ours shortens a file. `bytes` is the
     // length the file has, all of it allocated, so that no store can raise SIGBUS for want of space.
-    let mapping = unsafe { MmapOptions::new().len(bytes).map_mut(file)? };
-    populate(|advice| mapping.advise(advice))?;
-    Ok(mapping)
+    unsafe { MmapOptions::new().len(bytes).map_mut(file) }
+}
+
+/// Brings the pages of `from..to` into memory, so that using them waits for no disk.
+pub(crate) fn warm(mapping: &MmapMut, from: usize, to: usize) -> io::Result<()> {
+    populate(|advice| mapping.advise_range(advice, from, to.saturating_sub(from)))
+}
+
+/// Takes the pages of `from..to` off the process's memory; they stay in the page cache for as long as the kernel likes.
+pub(crate) fn release(mapping: &MmapMut, from: usize, to: usize) -> io::Result<()> {
+    // SAFETY: the mapping is shared and of a file, so no content is lost: a page that was written to is remembered as
+    // dirty and written back as ever, and the next use of the range finds the same bytes. No slice changes under anybody.
+    unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to.saturating_sub(from)) }
 }
 
 /// Maps the first `bytes` bytes of `file` for reading and brings the pages into memory.

@@ -218,6 +218,14 @@ impl Segment for MmapSegment {
             SyncRecipe::Fdatasync => self.file.sync_data(),
         }
     }
+
+    fn warm(&self, from: usize, to: usize) -> io::Result<()> {
+        mapping::warm(&self.mapping, from, to)
+    }
+
+    fn release(&self, from: usize, to: usize) -> io::Result<()> {
+        mapping::release(&self.mapping, from, to)
+    }
 }
 
 struct ReadMapping(Mmap);

@@ -17,7 +17,7 @@ use super::segment::{
 use super::{HardState, Live, Log, LogConfig, LogError, write_start};
 use crate::disk::{Disk, Segment, TEMPORARY_SUFFIX};
 use crate::field::{is_zero, narrow, wide};
-use crate::limits::{PAGE_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MAX};
+use crate::limits::{PAGE_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MAX, WARM_BYTES};
 
 /// Told after each segment, for the start-up log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,7 @@ impl<D: Disk> Log<D> {
             generation_base: segments.front().map_or(0, |live| live.head.stamp.generation),
             tail: replay.tail,
             synced: replay.tail,
+            warm: 0..0,
             index: replay.index,
             hard_state: replay.hard_state,
             disk,
@@ -93,6 +94,7 @@ impl<D: Disk> Log<D> {
         let tail_cut = log.cut(replay.cut_to)?;
         log.drop_misfits_ahead()?;
         log.settle(replay.watermark)?;
+        log.release_all()?;
         let recovered = Recovered {
             hard_state: log.hard_state,
             first_index: log.index.first(),
@@ -101,6 +103,17 @@ impl<D: Disk> Log<D> {
             tail_cut,
         };
         Ok((log, recovered))
+    }
+
+    /// Recovery has looked at everything; from here on only the end of the log is needed.
+    fn release_all(&mut self) -> Result<(), LogError> {
+        for live in self.segments.iter().chain(&self.ahead) {
+            let released = live.file.release(0, narrow(live.head.bytes));
+            released.map_err(LogError::io(&live.name, "cannot release the segment's memory"))?;
+        }
+        let begin = self.tail.saturating_sub(self.tail % WARM_BYTES);
+        self.warm = begin..begin;
+        Ok(())
     }
 
     /// Zeroes what lies between the tail and `cut_to` in the active segment, durably, so that no record of the torn
@@ -292,6 +305,17 @@ impl Replay {
 
     /// Takes the records of one segment; `true` if it is sealed. Leaves `active` and `tail` at the stop.
     fn segment<S: Segment>(&mut self, nth: usize, live: &Live<S>) -> Result<bool, LogError> {
+        let all = (0, narrow(live.head.bytes));
+        live.file.warm(all.0, all.1).map_err(LogError::io(&live.name, "cannot read the segment"))?;
+        let sealed = self.records(nth, live)?;
+        if sealed {
+            let released = live.file.release(all.0, all.1);
+            released.map_err(LogError::io(&live.name, "cannot release the segment's memory"))?;
+        }
+        Ok(sealed)
+    }
+
+    fn records<S: Segment>(&mut self, nth: usize, live: &Live<S>) -> Result<bool, LogError> {
         let bytes = live.file.bytes();
         self.active = nth;
         self.tail = DATA_START;
@@ -361,6 +385,8 @@ impl Replay {
         }
         let mut cut_to = self.tail;
         for (nth, later) in segments.iter().enumerate().skip(self.active) {
+            let warmed = later.file.warm(0, narrow(later.head.bytes));
+            warmed.map_err(LogError::io(&later.name, "cannot read the segment"))?;
             let (bytes, stamp) = (later.file.bytes(), later.head.stamp);
             let mut from = if nth == self.active { self.tail } else { DATA_START };
             while let Some((at, head)) = find_record(bytes, from, stamp) {

@@ -7,7 +7,7 @@
 use super::segment::{DATA_START, SegmentHead, Start, salt, segment_name, spare_name};
 use super::{Entry, Live, Log, LogError, write_record, write_start};
 use crate::disk::{Disk, Segment};
-use crate::field::wide;
+use crate::field::{narrow, wide};
 use crate::log::index::EntryIndex;
 use crate::log::record::{HEADER_BYTES, RecordKind, Stamp};
 
@@ -100,6 +100,10 @@ impl<D: Disk> Log<D> {
         let sealed = write_record(self.active_mut(), tail, RecordKind::Seal, &seal, durable);
         self.tail = tail.saturating_add(sealed);
         self.sync()?;
+        let sealed = self.active();
+        let released = sealed.file.release(0, narrow(sealed.head.bytes));
+        released.map_err(LogError::io(&sealed.name, "cannot release the segment's memory"))?;
+        self.warm = 0..0;
         let mut next = self.ahead.pop_front().expect("prepared above");
         self.durable = next.head.base;
         if let Some(next_index) = reset {
