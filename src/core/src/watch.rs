@@ -1,15 +1,18 @@
 //! One shard's watch tables: who of this shard's connections wants to hear of a path (protocol chapter 14).
 //!
 //! Local to the shard, never replicated. Two tables, as in ZooKeeper: data watches (exists, getData) and child watches
-//! (getChildren). Persistent watches stand in both, recursive ones in the data table only.
+//! (getChildren). Persistent watches stand in both, recursive ones in the data table only. Both tables are kept as one list
+//! of paths, so that a watch costs about 60 bytes with a path of up to 22, and one among many of a path about 40.
+
+mod paths;
 
 use crate::ids::ConnId;
-use crate::shared::Text;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::mem;
 use hashbrown::HashMap;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-use smallvec::SmallVec;
+use paths::{PathId, Paths, Who};
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 /// How a watch lives; several may stand for one path and connection.
@@ -29,39 +32,81 @@ pub enum Kind {
     Child,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Watcher {
-    conn: ConnId,
-    modes: u8,
-}
+/// The modes of one connection on one path: low nibble data, high nibble child. 0 is no watch.
+const DATA_MODES: u8 = 0x0f;
+const CHILD_MODES: u8 = 0xf0;
+const RECURSIVE: u8 = Mode::PersistentRecursive as u8;
 
-#[derive(Debug)]
-struct Watched {
-    hash: u64,
-    path: Text,
-    watchers: SmallVec<[Watcher; 1]>,
-}
+impl Kind {
+    const fn modes(self) -> u8 {
+        match self {
+            Self::Data => DATA_MODES,
+            Self::Child => CHILD_MODES,
+        }
+    }
 
-#[derive(Debug, Default)]
-struct Table {
-    paths: HashTable<Watched>,
+    const fn bit(self, mode: Mode) -> u8 {
+        match self {
+            Self::Data => mode as u8,
+            Self::Child => (mode as u8) << 4,
+        }
+    }
 }
 
 /// A connection holds as many watches as its limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The modes of one connection on one path, by table: low nibble data, high nibble child.
-type Held = HashMap<Text, u8, Xxh3DefaultBuilder>;
+/// The watchers of a path that has, or had, several: modes by connection slot.
+#[derive(Debug, Default)]
+struct Crowd {
+    conns: BTreeMap<u32, u8>,
+    /// How many watch its data, and how many its children.
+    data: usize,
+    child: usize,
+}
+
+/// What a connection watches. The list may name paths that it watches no more, and a path twice.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    generation: u32,
+    /// Paths watched.
+    live: u32,
+    first: Option<PathId>,
+    #[expect(clippy::box_collection, reason = "nearly every connection has one watch or none")]
+    more: Option<Box<Vec<PathId>>>,
+}
+
+impl Held {
+    fn push(&mut self, path: PathId) {
+        match self.first {
+            None => self.first = Some(path),
+            Some(_) => self.more.get_or_insert_default().push(path),
+        }
+    }
+
+    fn listed(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.as_ref().map_or(0, |more| more.len())
+    }
+
+    fn take(&mut self) -> Vec<PathId> {
+        let mut all = self.more.take().map_or_else(Vec::new, |more| *more);
+        all.extend(self.first.take());
+        all
+    }
+}
 
 /// All watches of a shard.
 #[derive(Debug)]
 pub struct WatchTable {
-    data: Table,
-    child: Table,
-    held: HashMap<ConnId, Held, Xxh3DefaultBuilder>,
+    paths: Paths,
+    crowds: HashMap<PathId, Crowd, Xxh3DefaultBuilder>,
+    /// By connection slot.
+    held: Vec<Held>,
     recursive: usize,
     total: usize,
+    data_paths: usize,
+    child_paths: usize,
     per_conn_max: usize,
 }
 
@@ -69,11 +114,13 @@ impl WatchTable {
     /// `per_conn_max` bounds the paths that one connection watches.
     pub fn new(per_conn_max: usize) -> Self {
         Self {
-            data: Table::default(),
-            child: Table::default(),
-            held: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
+            paths: Paths::default(),
+            crowds: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
+            held: Vec::new(),
             recursive: 0,
             total: 0,
+            data_paths: 0,
+            child_paths: 0,
             per_conn_max,
         }
     }
@@ -92,62 +139,102 @@ impl WatchTable {
     /// # Errors
     /// [`Full`] when the connection watches as many paths as it may.
     pub fn add(&mut self, kind: Kind, conn: ConnId, path: &str, hash: u64, mode: Mode) -> Result<(), Full> {
-        let held = self.held.entry(conn).or_insert_with(|| HashMap::with_hasher(Xxh3DefaultBuilder::new()));
-        if held.len() >= self.per_conn_max && !held.contains_key(path) {
+        let slot = conn.slot as usize;
+        if self.held.len() <= slot {
+            self.held.resize(slot + 1, Held::default());
+        }
+        let held = &mut self.held[slot];
+        if held.generation != conn.generation {
+            debug_assert!(held.live == 0, "a connection's watches go before its slot has another tenant");
+            held.generation = conn.generation;
+        }
+        let live = held.live as usize;
+        let known = self.paths.find(path, hash);
+        let before = known.map_or(0, |id| self.modes(id, conn.slot));
+        if before == 0 && live >= self.per_conn_max {
             return Err(Full);
         }
-        let table = table(&mut self.data, &mut self.child, kind);
-        let (key, added, fresh) = table.add(conn, path, hash, mode);
-        let bits = held.entry(key).or_insert(0);
-        *bits |= (mode as u8) << shift(kind);
-        self.total += usize::from(fresh);
-        self.recursive += usize::from(added && mode == Mode::PersistentRecursive);
+        let id = known.unwrap_or_else(|| self.paths.insert(path, hash));
+        let after = before | kind.bit(mode);
+        self.count(before, after);
+        self.set_modes(id, conn.slot, before, after);
+        if before == 0 {
+            self.held[slot].live += 1;
+            self.held[slot].push(id);
+            self.tidy(conn.slot);
+        }
         Ok(())
     }
 
-    /// Whether the connection has a watch of the mode on the path.
-    pub fn holds(&self, kind: Kind, conn: ConnId, path: &str, mode: Mode) -> bool {
-        let bits = self.held.get(&conn).and_then(|held| held.get(path)).copied().unwrap_or(0);
-        bits >> shift(kind) & mode as u8 != 0
+    /// Whether the connection has a watch of the mode on the path, whose hash is given.
+    pub fn holds(&self, kind: Kind, conn: ConnId, path: &str, hash: u64, mode: Mode) -> bool {
+        let known = self.held.get(conn.slot as usize).is_some_and(|held| held.generation == conn.generation);
+        let modes = self.paths.find(path, hash).map_or(0, |id| self.modes(id, conn.slot));
+        known && modes & kind.bit(mode) != 0
     }
 
     /// Takes a watch back; false when there is none.
     pub fn remove(&mut self, kind: Kind, conn: ConnId, path: &str, hash: u64, mode: Mode) -> bool {
-        if !self.holds(kind, conn, path, mode) {
+        if !self.holds(kind, conn, path, hash, mode) {
             return false;
         }
-        let gone = table(&mut self.data, &mut self.child, kind).remove(conn, path, hash, mode as u8);
-        self.total -= usize::from(gone);
-        self.recursive -= usize::from(mode == Mode::PersistentRecursive);
-        self.forget(conn, path, (mode as u8) << shift(kind));
+        if let Some(id) = self.paths.find(path, hash) {
+            let before = self.modes(id, conn.slot);
+            self.lower(id, hash, conn.slot, before, before & !kind.bit(mode));
+        }
         true
-    }
-
-    fn forget(&mut self, conn: ConnId, path: &str, bits: u8) {
-        let Some(held) = self.held.get_mut(&conn) else { return };
-        if let Some(left) = held.get_mut(path) {
-            *left &= !bits;
-            if *left == 0 {
-                held.remove(path);
-            }
-        }
-        if held.is_empty() {
-            self.held.remove(&conn);
-        }
     }
 
     /// Everything that fires in a table for an event on `path`: each connection once, appended to `into`. One-shot
     /// watches are used up. `hash_of` hashes an ancestor's path, needed only while recursive watches exist.
     pub fn fire(&mut self, kind: Kind, path: &str, hash: u64, hash_of: impl Fn(&str) -> u64, into: &mut Vec<ConnId>) {
         let before = into.len();
-        let spent = table(&mut self.data, &mut self.child, kind).fire(path, hash, into);
-        self.total -= spent;
-        for conn in into.iter().skip(before).copied().collect::<SmallVec<[ConnId; 8]>>() {
-            self.forget(conn, path, (Mode::Standard as u8) << shift(kind));
+        if let Some(id) = self.paths.find(path, hash) {
+            match self.paths.who(id) {
+                Who::Nobody => {}
+                Who::One { slot, modes } if modes & kind.modes() != 0 => {
+                    into.push(self.conn(slot));
+                    self.lower(id, hash, slot, modes, modes & !kind.bit(Mode::Standard));
+                }
+                Who::One { .. } => {}
+                Who::Crowd => self.fire_crowd(kind, id, hash, into),
+            }
         }
         if kind == Kind::Data && self.recursive > 0 {
             self.fire_recursive(path, hash_of, before, into);
         }
+    }
+
+    /// In one pass, whatever the size of the crowd.
+    fn fire_crowd(&mut self, kind: Kind, id: PathId, hash: u64, into: &mut Vec<ConnId>) {
+        let once = kind.bit(Mode::Standard);
+        let Some(crowd) = self.crowds.get_mut(&id) else { return };
+        let concerned = crowd.conns.iter().filter(|(_, modes)| **modes & kind.modes() != 0);
+        let held = &self.held;
+        into.extend(concerned.map(|(slot, _)| conn_of(held, *slot)));
+        if crowd.conns.values().all(|modes| modes & once == 0) {
+            return;
+        }
+        let mut left = Vec::new();
+        for (slot, before) in mem::take(&mut crowd.conns) {
+            let after = before & !once;
+            if after != 0 {
+                left.push((slot, after));
+            }
+            crowd.data -= usize::from(before & DATA_MODES != 0 && after & DATA_MODES == 0);
+            crowd.child -= usize::from(before & CHILD_MODES != 0 && after & CHILD_MODES == 0);
+            self.total -= entries(before) - entries(after);
+            if after == 0 {
+                let_go(&mut self.held[slot as usize]);
+            }
+        }
+        let (data, child) = (crowd.data, crowd.child);
+        crowd.conns = left.into_iter().collect();
+        match kind {
+            Kind::Data => self.data_paths -= usize::from(data == 0),
+            Kind::Child => self.child_paths -= usize::from(child == 0),
+        }
+        self.forget_if_deserted(id, hash);
     }
 
     /// Adds those who watch the path or an ancestor of it recursively; afterwards each connection stands there once.
@@ -155,9 +242,8 @@ impl WatchTable {
         let exact = into.len();
         let mut at = path;
         loop {
-            if let Some(watched) = self.data.find(at, hash_of(at)) {
-                let recursive = |watcher: &&Watcher| watcher.modes & Mode::PersistentRecursive as u8 != 0;
-                into.extend(watched.watchers.iter().filter(recursive).map(|watcher| watcher.conn));
+            if let Some(id) = self.paths.find(at, hash_of(at)) {
+                into.extend(self.watchers(id, RECURSIVE));
             }
             if at == "/" {
                 break;
@@ -170,119 +256,173 @@ impl WatchTable {
         }
     }
 
-    /// Drops all watches of a connection that went away.
+    /// Drops all watches of a connection that went away. `hash_of` hashes a path.
     pub fn drop_conn(&mut self, conn: ConnId, hash_of: impl Fn(&str) -> u64) {
-        let Some(held) = self.held.remove(&conn) else { return };
-        for (path, bits) in held {
-            let hash = hash_of(&path);
-            for kind in [Kind::Data, Kind::Child] {
-                let modes = bits >> shift(kind) & 0x0f;
-                if modes != 0 {
-                    let gone = table(&mut self.data, &mut self.child, kind).remove(conn, &path, hash, modes);
-                    self.total -= usize::from(gone);
-                }
+        let Some(held) = self.held.get_mut(conn.slot as usize).filter(|held| held.generation == conn.generation) else {
+            return;
+        };
+        for id in held.take() {
+            // The list may be out of date, but whatever is this connection's goes.
+            let modes = self.modes(id, conn.slot);
+            if modes != 0 {
+                let hash = hash_of(self.paths.text(id));
+                self.lower(id, hash, conn.slot, modes, 0);
             }
-            self.recursive -= usize::from(bits & Mode::PersistentRecursive as u8 != 0);
         }
+        debug_assert!(self.held[conn.slot as usize].live == 0, "all that a connection watches is listed");
     }
 
     /// Paths with at least one watch, in both tables; a path in both counts twice.
-    pub fn paths(&self) -> usize {
-        self.data.paths.len() + self.child.paths.len()
+    pub const fn paths(&self) -> usize {
+        self.data_paths + self.child_paths
     }
 
-    /// Places of the data table, filled or not; for passes in pieces. They move when the table grows or shrinks.
+    /// Places of watched paths, filled or not; for passes in pieces.
     pub(crate) fn data_places(&self) -> usize {
-        self.data.paths.num_buckets()
+        self.paths.places()
     }
 
-    /// The path at a place of the data table, with its hash and who watches it.
-    pub(crate) fn data_at(&self, place: usize) -> Option<(u64, &Text, impl Iterator<Item = ConnId>)> {
-        let Watched { hash, path, watchers } = self.data.paths.get_bucket(place)?;
-        Some((*hash, path, watchers.iter().map(|watcher| watcher.conn)))
+    /// The path at a place and who watches its data; `None` when nobody does.
+    pub(crate) fn data_at(&self, place: usize) -> Option<(&str, impl Iterator<Item = ConnId>)> {
+        let id = self.paths.at(place)?;
+        self.watchers(id, DATA_MODES).next()?;
+        Some((self.paths.text(id), self.watchers(id, DATA_MODES)))
+    }
+
+    /// The connections that watch a path in any of the modes.
+    fn watchers(&self, id: PathId, wanted: u8) -> impl Iterator<Item = ConnId> {
+        let who = self.paths.who(id);
+        let one = if let Who::One { slot, modes } = who { Some((slot, modes)) } else { None };
+        let crowd = if who == Who::Crowd { self.crowds.get(&id) } else { None };
+        let crowd = crowd.into_iter().flat_map(|crowd| crowd.conns.iter().map(|(slot, modes)| (*slot, *modes)));
+        let all = one.into_iter().chain(crowd);
+        all.filter(move |(_, modes)| modes & wanted != 0).map(|(slot, _)| self.conn(slot))
+    }
+
+    fn conn(&self, slot: u32) -> ConnId {
+        conn_of(&self.held, slot)
+    }
+
+    fn modes(&self, id: PathId, of: u32) -> u8 {
+        match self.paths.who(id) {
+            Who::One { slot, modes } if slot == of => modes,
+            Who::Nobody | Who::One { .. } => 0,
+            Who::Crowd => self.crowds.get(&id).and_then(|crowd| crowd.conns.get(&of)).copied().unwrap_or(0),
+        }
+    }
+
+    /// Takes modes away, with all that hangs on them.
+    fn lower(&mut self, id: PathId, hash: u64, slot: u32, before: u8, after: u8) {
+        self.count(before, after);
+        self.set_modes(id, slot, before, after);
+        if after == 0 {
+            let_go(&mut self.held[slot as usize]);
+            self.forget_if_deserted(id, hash);
+        }
+    }
+
+    /// Notes a connection's modes on a path; its list and the sums over all are the caller's.
+    fn set_modes(&mut self, id: PathId, slot: u32, before: u8, after: u8) {
+        let (data, child) = match self.paths.who(id) {
+            Who::Nobody => {
+                self.paths.set_who(id, Who::One { slot, modes: after });
+                (steps(0, after & DATA_MODES), steps(0, after & CHILD_MODES))
+            }
+            Who::One { slot: only, modes } if only == slot => {
+                self.paths.set_who(id, if after == 0 { Who::Nobody } else { Who::One { slot, modes: after } });
+                (steps(modes & DATA_MODES, after & DATA_MODES), steps(modes & CHILD_MODES, after & CHILD_MODES))
+            }
+            Who::One { slot: first, modes } => {
+                self.paths.set_who(id, Who::Crowd);
+                let count = |table: u8| usize::from(modes & table != 0) + usize::from(after & table != 0);
+                let (data, child) = (count(DATA_MODES), count(CHILD_MODES));
+                let conns = BTreeMap::from([(first, modes), (slot, after)]);
+                self.crowds.insert(id, Crowd { conns, data, child });
+                let grown = |table: u8| (modes & table == 0 && after & table != 0, false);
+                (grown(DATA_MODES), grown(CHILD_MODES))
+            }
+            Who::Crowd => {
+                let crowd = self.crowds.get_mut(&id).expect("a crowd is listed");
+                if after == 0 {
+                    crowd.conns.remove(&slot);
+                } else {
+                    crowd.conns.insert(slot, after);
+                }
+                let data = crowd_step(&mut crowd.data, before & DATA_MODES, after & DATA_MODES);
+                (data, crowd_step(&mut crowd.child, before & CHILD_MODES, after & CHILD_MODES))
+            }
+        };
+        self.data_paths = self.data_paths + usize::from(data.0) - usize::from(data.1);
+        self.child_paths = self.child_paths + usize::from(child.0) - usize::from(child.1);
+    }
+
+    fn count(&mut self, before: u8, after: u8) {
+        self.total = self.total + entries(after) - entries(before);
+        self.recursive = self.recursive + usize::from(after & RECURSIVE != 0) - usize::from(before & RECURSIVE != 0);
+    }
+
+    fn forget_if_deserted(&mut self, id: PathId, hash: u64) {
+        let deserted = match self.paths.who(id) {
+            Who::Nobody => true,
+            Who::One { .. } => false,
+            Who::Crowd => self.crowds.get(&id).is_none_or(|crowd| crowd.conns.is_empty()),
+        };
+        if deserted {
+            self.crowds.remove(&id);
+            self.paths.remove(id, hash);
+        }
+    }
+
+    /// Shortens a connection's list once most of it is out of date.
+    fn tidy(&mut self, slot: u32) {
+        const SLACK: usize = 8;
+        let held = &mut self.held[slot as usize];
+        if held.listed() <= held.live as usize * 2 + SLACK {
+            return;
+        }
+        let mut list = held.take();
+        list.sort_unstable();
+        list.dedup();
+        list.retain(|id| self.modes(*id, slot) != 0);
+        debug_assert!(list.len() == self.held[slot as usize].live as usize, "all that a connection watches is listed");
+        list.into_iter().for_each(|id| self.held[slot as usize].push(id));
     }
 }
 
-const fn shift(kind: Kind) -> u32 {
-    match kind {
-        Kind::Data => 0,
-        Kind::Child => 4,
+fn conn_of(held: &[Held], slot: u32) -> ConnId {
+    ConnId { slot, generation: held[slot as usize].generation }
+}
+
+/// A connection watches one path less.
+fn let_go(held: &mut Held) {
+    held.live -= 1;
+    if held.live == 0 {
+        (held.first, held.more) = (None, None);
     }
 }
 
-const fn table<'t>(data: &'t mut Table, child: &'t mut Table, kind: Kind) -> &'t mut Table {
-    match kind {
-        Kind::Data => data,
-        Kind::Child => child,
-    }
+/// In how many tables the modes stand.
+const fn entries(modes: u8) -> usize {
+    (modes & DATA_MODES != 0) as usize + (modes & CHILD_MODES != 0) as usize
 }
 
-impl Table {
-    fn find(&self, path: &str, hash: u64) -> Option<&Watched> {
-        self.paths.find(hash, |watched| watched.hash == hash && *watched.path == *path)
-    }
+/// Whether there is something now where there was nothing, and the other way round.
+const fn steps(before: u8, after: u8) -> (bool, bool) {
+    (before == 0 && after != 0, before != 0 && after == 0)
+}
 
-    /// The path's shared text, whether the mode is new, whether the connection is new.
-    fn add(&mut self, conn: ConnId, path: &str, hash: u64, mode: Mode) -> (Text, bool, bool) {
-        let same = |watched: &Watched| watched.hash == hash && *watched.path == *path;
-        let mut entry = match self.paths.entry(hash, same, |watched| watched.hash) {
-            Entry::Occupied(entry) => entry,
-            Entry::Vacant(entry) => entry.insert(Watched { hash, path: Text::from(path), watchers: SmallVec::new() }),
-        };
-        let watched = entry.get_mut();
-        let key = watched.path.clone();
-        if let Some(watcher) = watched.watchers.iter_mut().find(|watcher| watcher.conn == conn) {
-            let added = watcher.modes & mode as u8 == 0;
-            watcher.modes |= mode as u8;
-            return (key, added, false);
-        }
-        watched.watchers.push(Watcher { conn, modes: mode as u8 });
-        (key, true, true)
-    }
-
-    /// Whether the connection's entry went away altogether.
-    fn remove(&mut self, conn: ConnId, path: &str, hash: u64, modes: u8) -> bool {
-        let Ok(mut entry) = self.paths.find_entry(hash, |watched| watched.hash == hash && *watched.path == *path)
-        else {
-            return false;
-        };
-        let watchers = &mut entry.get_mut().watchers;
-        let Some(at) = watchers.iter().position(|watcher| watcher.conn == conn) else { return false };
-        watchers[at].modes &= !modes;
-        let gone = watchers[at].modes == 0;
-        if gone {
-            watchers.swap_remove(at);
-        }
-        if watchers.is_empty() {
-            entry.remove();
-        }
-        gone
-    }
-
-    /// Appends those who hear of an event on exactly this path; gives the number of entries that are used up.
-    fn fire(&mut self, path: &str, hash: u64, into: &mut Vec<ConnId>) -> usize {
-        let Ok(mut entry) = self.paths.find_entry(hash, |watched| watched.hash == hash && *watched.path == *path)
-        else {
-            return 0;
-        };
-        let watchers = &mut entry.get_mut().watchers;
-        let before = watchers.len();
-        watchers.retain(|watcher| {
-            into.push(watcher.conn);
-            watcher.modes &= !(Mode::Standard as u8);
-            watcher.modes != 0
-        });
-        let entries = before - watchers.len();
-        if watchers.is_empty() {
-            entry.remove();
-        }
-        entries
-    }
+/// Counts a crowd's watchers in one table; tells whether it has got its first, or lost its last.
+const fn crowd_step(count: &mut usize, before: u8, after: u8) -> (bool, bool) {
+    let was = *count;
+    *count = was + (after != 0) as usize - (before != 0) as usize;
+    (was == 0 && *count > 0, was > 0 && *count == 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
+    use alloc::string::String;
     use alloc::vec;
 
     fn conn(slot: u32) -> ConnId {
@@ -311,7 +451,7 @@ mod tests {
         assert_eq!(fired(&mut table, Kind::Child, "/a"), Vec::<u32>::new());
         assert_eq!(fired(&mut table, Kind::Data, "/a"), vec![1, 2]);
         assert_eq!(fired(&mut table, Kind::Data, "/a"), Vec::<u32>::new());
-        assert!(table.is_empty() && table.held.is_empty());
+        assert!(table.is_empty() && table.paths() == 0 && table.data_places() == 0);
     }
 
     #[test]
@@ -321,8 +461,8 @@ mod tests {
             assert_eq!(table.add(Kind::Data, conn(1), path, hash(path), mode), Ok(()));
         }
         assert_eq!(fired(&mut table, Kind::Data, "/a/b"), vec![1]);
-        assert!(!table.holds(Kind::Data, conn(1), "/a/b", Mode::Standard));
-        assert!(table.holds(Kind::Data, conn(1), "/a/b", Mode::Persistent));
+        assert!(!table.holds(Kind::Data, conn(1), "/a/b", hash("/a/b"), Mode::Standard));
+        assert!(table.holds(Kind::Data, conn(1), "/a/b", hash("/a/b"), Mode::Persistent));
         assert_eq!(fired(&mut table, Kind::Data, "/a/b/c"), vec![1]);
         assert!(table.remove(Kind::Data, conn(1), "/a", hash("/a"), Mode::PersistentRecursive));
         assert_eq!(fired(&mut table, Kind::Data, "/a/b/c"), Vec::<u32>::new());
@@ -338,5 +478,75 @@ mod tests {
         assert_eq!(table.add(Kind::Child, conn(1), "/a", hash("/a"), Mode::Standard), Ok(()));
         assert_eq!(table.add(Kind::Data, conn(1), "/b", hash("/b"), Mode::Standard), Err(Full));
         assert_eq!(table.add(Kind::Data, conn(2), "/b", hash("/b"), Mode::Standard), Ok(()));
+    }
+
+    /// Everything that can be done, against a plain map of modes by path and connection.
+    #[test]
+    fn agrees_with_a_plain_map() {
+        const PER_CONN_MAX: usize = 12;
+        let mut table = WatchTable::new(PER_CONN_MAX);
+        let mut model: BTreeMap<(String, u32), u8> = BTreeMap::new();
+        let mut seed = 7_u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let places = [
+            (Kind::Data, Mode::Standard),
+            (Kind::Child, Mode::Standard),
+            (Kind::Data, Mode::Persistent),
+            (Kind::Child, Mode::Persistent),
+            (Kind::Data, Mode::PersistentRecursive),
+        ];
+        for _ in 0..30_000 {
+            let path = format!("/{}{}", draw(20), if draw(4) == 0 { "/a-name-that-is-no-short-one" } else { "" });
+            let (slot, at) = (u32::try_from(draw(6)).expect("small"), usize::try_from(draw(5)).expect("small"));
+            let (kind, mode) = places[at];
+            let key = (path.clone(), slot);
+            match draw(12) {
+                0..=5 => {
+                    let full =
+                        !model.contains_key(&key) && model.keys().filter(|key| key.1 == slot).count() >= PER_CONN_MAX;
+                    let added = table.add(kind, conn(slot), &path, hash(&path), mode);
+                    assert_eq!(added, if full { Err(Full) } else { Ok(()) });
+                    if !full {
+                        *model.entry(key).or_default() |= kind.bit(mode);
+                    }
+                }
+                6..=7 => {
+                    let there = model.get(&key).is_some_and(|modes| modes & kind.bit(mode) != 0);
+                    assert_eq!(table.remove(kind, conn(slot), &path, hash(&path), mode), there);
+                    model.entry(key).and_modify(|modes| *modes &= !kind.bit(mode));
+                }
+                8..=10 => {
+                    let hears = |(watched, _): &(String, u32), modes: u8| {
+                        let above = path == *watched || path.starts_with(&format!("{watched}/"));
+                        (*watched == path && modes & kind.modes() != 0)
+                            || (kind == Kind::Data && above && modes & RECURSIVE != 0)
+                    };
+                    let mut expected: Vec<u32> =
+                        model.iter().filter(|(key, modes)| hears(key, **modes)).map(|(key, _)| key.1).collect();
+                    expected.sort_unstable();
+                    expected.dedup();
+                    assert_eq!(fired(&mut table, kind, &path), expected, "{kind:?} {path}");
+                    let exact = model.iter_mut().filter(|(key, _)| key.0 == path);
+                    exact.for_each(|(_, modes)| *modes &= !kind.bit(Mode::Standard));
+                }
+                _ if draw(8) == 0 => {
+                    table.drop_conn(conn(slot), hash);
+                    model.retain(|key, _| key.1 != slot);
+                }
+                _ => {}
+            }
+            model.retain(|_, modes| *modes != 0);
+            assert_eq!(table.len(), model.values().map(|modes| entries(*modes)).sum::<usize>());
+            let watched = |table: u8| {
+                let paths = model.iter().filter(|(_, modes)| *modes & table != 0).map(|(key, _)| &key.0);
+                paths.collect::<alloc::collections::BTreeSet<_>>().len()
+            };
+            assert_eq!(table.paths(), watched(DATA_MODES) + watched(CHILD_MODES));
+            let told = (0..table.data_places()).filter(|at| table.data_at(*at).is_some()).count();
+            assert_eq!(told, watched(DATA_MODES));
+        }
     }
 }

@@ -120,8 +120,9 @@ impl ReadContext<'_> {
     pub(super) fn check_watches(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = CheckWatchesRequest::decode(reader).map_err(undecodable)?;
         let path = request.path.unwrap_or(path::NULL);
+        let hash = self.view.hasher().hash(path);
         let mut places = places_of(request.watcher_type)?.iter();
-        if !places.any(|(kind, mode)| self.watches.holds(*kind, self.conn, path, *mode)) {
+        if !places.any(|(kind, mode)| self.watches.holds(*kind, self.conn, path, hash, *mode)) {
             return Err(ErrorCode::NoWatcher);
         }
         reply::done(out, xid, self.zxid());

@@ -68,9 +68,9 @@ impl Shard {
         let mut entries = 0;
         let mut at = from;
         while at < places && entries < PIECE_ENTRIES && at - from < PIECE_PLACES {
-            if let Some((hash, path, conns)) = self.watches.data_at(at) {
+            if let Some((path, conns)) = self.watches.data_at(at) {
                 let watchers = conns.filter_map(|conn| Some(self.conns.get(conn)?.session)).collect();
-                let watched = Watched { hash, path: path.clone(), watchers };
+                let watched = Watched { hash: self.view.hasher().hash(path), path: Text::from(path), watchers };
                 entries += 1 + watched.watchers.len();
                 piece.watched.push(watched);
             }
@@ -91,9 +91,9 @@ impl Sequencer {
                 piece.next = Some(SessionMark { id: *id, path: None });
                 break;
             }
-            let rest = (goes_on.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+            let rest = (goes_on.cloned().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
             let room = PIECE_ENTRIES - entries;
-            let ephemerals: Vec<Text> = session.ephemerals.range::<Text, _>(rest).take(room).cloned().collect();
+            let ephemerals: Vec<Text> = session.ephemerals.range(rest).take(room).cloned().collect();
             entries += 1 + ephemerals.len();
             let cut = ephemerals.last().filter(|_| ephemerals.len() == room).cloned();
             let due = if goes_on.is_some() { None } else { self.expiry().due(*id) };
