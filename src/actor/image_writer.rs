@@ -70,7 +70,7 @@ fn write(
         file.section(SECTION_NODES, &section).map_err(|error| error.to_string())?;
     }
     let stats = merger.stats();
-    let meta = merger.finish(zxid, sessions, Vec::new()).map_err(|fault| fault.to_string())?;
+    let meta = merger.finish(zxid, sessions.to_image(), Vec::new()).map_err(|fault| fault.to_string())?;
     file.section(SECTION_META, &meta).map_err(|error| error.to_string())?;
     let bytes = file.bytes();
     let name = file.finish().map_err(|error| error.to_string())?;

@@ -9,11 +9,10 @@ use corral_consensus::{
     Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, NodeId, RaftNode, Replica, Restored, Term,
 };
 use corral_core::evaluate::{StateMachine, features};
-use corral_core::ids::SessionId;
 use corral_core::image::initial_image;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_core::session::{Session, SessionTable};
+use corral_core::session::SessionTable;
 use corral_core::view::View;
 use corral_storage::log::{Log, LogConfig, Progress, Recovered};
 use corral_storage::{MmapDisk, SyncRecipe};
@@ -148,11 +147,7 @@ fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64)
         let view = View::new(std::sync::Arc::new(initial_image(u64::from_le_bytes(seed))));
         return Ok((StateMachine::new(view, SessionTable::new()), 0, 0));
     };
-    let sessions = image.sessions().map(|session| {
-        let corral_core::image::ImageSession { id, timeout_ms, password, owner, ephemerals } = session;
-        (id, Session { timeout_ms, password, owner, ephemerals: ephemerals.into_iter().collect() })
-    });
-    let sessions: SessionTable = sessions.collect::<Vec<(SessionId, Session)>>().into_iter().collect();
+    let sessions: SessionTable = image.sessions().collect();
     Ok((StateMachine::new(View::new(image), sessions), head.index, head.term))
 }
 

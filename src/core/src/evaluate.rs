@@ -15,7 +15,7 @@ use crate::change::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Identity, Origin, WriteOp};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
-use crate::session::{Session, SessionTable};
+use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::Text;
 use crate::view::View;
 use alloc::collections::BTreeSet;
@@ -147,7 +147,8 @@ impl StateMachine {
             }
             CommandKind::CreateSession { timeout_ms, password } => {
                 let id = session_id(origin, zxid);
-                self.sessions.insert(id, Session { timeout_ms, password, owner: origin, ephemerals: BTreeSet::new() });
+                self.sessions
+                    .insert(id, Session { timeout_ms, password, owner: origin, ephemerals: Ephemerals::default() });
                 applied.session = Some(SessionChange::Created(id));
                 applied.outcome = Outcome::SessionCreated { session: id, timeout_ms, password };
             }

@@ -8,9 +8,9 @@ use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::delta::Delta;
 use crate::evaluate::{QuotaReport, StateMachine, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
-use crate::image::{Image, ImageSession};
+use crate::image::Image;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
-use crate::session::Expiry;
+use crate::session::{Expiry, SessionTable};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -67,7 +67,7 @@ pub struct NotABatch;
 pub struct FrozenState {
     pub image: Arc<Image>,
     pub delta: Arc<Delta>,
-    pub sessions: Vec<ImageSession>,
+    pub sessions: SessionTable,
     pub zxid: Zxid,
     /// Place in the log of the last entry that is part of the state.
     pub index: u64,
@@ -152,7 +152,7 @@ impl Sequencer {
 
     /// Every session has a full timeout from now on: nobody could be heard before.
     pub fn start_deadlines(&mut self, now: Millis) {
-        for (id, session) in self.machine.sessions() {
+        for (id, session) in self.machine.sessions().iter() {
             let owner = self.local_shard(session.owner);
             self.expiry.start(now, *id, session.timeout_ms, owner);
         }
@@ -357,17 +357,10 @@ impl Sequencer {
         let view = self.machine.view_mut();
         let delta = view.freeze();
         let view = self.machine.view();
-        let sessions = self.machine.sessions().iter().map(|(id, session)| ImageSession {
-            id: *id,
-            timeout_ms: session.timeout_ms,
-            password: session.password,
-            owner: session.owner,
-            ephemerals: session.ephemerals.iter().cloned().collect(),
-        });
         let frozen = FrozenState {
             image: Arc::clone(view.image()),
             delta,
-            sessions: sessions.collect(),
+            sessions: self.machine.sessions().clone(),
             zxid: view.zxid(),
             index: self.index,
             term: self.term,

@@ -1,10 +1,16 @@
 //! Sessions: the replicated table, and the leader's deadlines (protocol chapter 15).
 
+mod table;
+
 use crate::command::Origin;
 use crate::ids::{Millis, SessionId, ShardId};
 use crate::shared::Text;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::RangeBounds;
+
+pub use table::SessionTable;
 
 /// A session as every server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,26 +19,64 @@ pub struct Session {
     pub password: [u8; 16],
     /// The connection that created or last attached it; after a restart one of an earlier process.
     pub owner: Option<Origin>,
-    /// Paths of its ephemerals, sorted: the order in which closing removes them.
-    pub ephemerals: BTreeSet<Text>,
+    pub ephemerals: Ephemerals,
 }
 
-/// All living sessions.
-pub type SessionTable = BTreeMap<SessionId, Session>;
+/// Paths of a session's ephemerals, sorted: the order in which closing removes them. Most sessions have none, so that
+/// case takes a pointer's room; a clone shares the list until either is written to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ephemerals(Option<Arc<BTreeSet<Text>>>);
+
+impl Ephemerals {
+    /// Whether the path is new.
+    pub fn insert(&mut self, path: Text) -> bool {
+        Arc::make_mut(self.0.get_or_insert_default()).insert(path)
+    }
+
+    /// Whether the path was there.
+    pub fn remove(&mut self, path: &Text) -> bool {
+        let Some(list) = &mut self.0 else { return false };
+        let removed = Arc::make_mut(list).remove(path);
+        if list.is_empty() {
+            self.0 = None;
+        }
+        removed
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Text> {
+        self.0.iter().flat_map(|list| list.iter())
+    }
+
+    /// Those within the bounds.
+    pub fn range(&self, bounds: impl RangeBounds<Text>) -> impl Iterator<Item = &Text> {
+        self.0.as_ref().map(|list| list.range::<Text, _>(bounds)).into_iter().flatten()
+    }
+}
+
+impl FromIterator<Text> for Ephemerals {
+    fn from_iter<I: IntoIterator<Item = Text>>(paths: I) -> Self {
+        let list: BTreeSet<Text> = paths.into_iter().collect();
+        Self((!list.is_empty()).then(|| Arc::new(list)))
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
-    timeout_ms: u64,
     heard: Millis,
-    owner: Option<ShardId>,
     /// The bucket that speaks for the session; entries in other buckets are stale.
     placed: u64,
+    timeout_ms: u32,
+    owner: Option<ShardId>,
 }
 
 impl Deadline {
     /// `ExpiryQueue.roundToNextInterval`: expiry falls between T and T + tick after the last sign of life.
     fn bucket(&self, tick_ms: u64) -> u64 {
-        (self.heard.plus(self.timeout_ms).0 / tick_ms + 1) * tick_ms
+        (self.heard.plus(self.timeout_ms.into()).0 / tick_ms + 1) * tick_ms
     }
 }
 
@@ -60,7 +104,7 @@ impl Expiry {
 
     /// Starts or restarts a session's deadline, with a full timeout from `now`.
     pub fn start(&mut self, now: Millis, session: SessionId, timeout_ms: i32, owner: Option<ShardId>) {
-        let timeout_ms = u64::try_from(timeout_ms).unwrap_or(0);
+        let timeout_ms = u32::try_from(timeout_ms).unwrap_or(0);
         let mut deadline = Deadline { timeout_ms, heard: now, owner, placed: 0 };
         deadline.placed = deadline.bucket(self.tick_ms);
         self.buckets.entry(deadline.placed).or_default().push(session);
@@ -118,7 +162,7 @@ impl Expiry {
     /// Whether the owner's last report is older than the silence it would have to testify for.
     fn may_be_unheard(&self, deadline: &Deadline) -> bool {
         let Some(owner) = deadline.owner else { return false };
-        self.reported.get(&owner).is_none_or(|at| *at < deadline.heard.plus(deadline.timeout_ms))
+        self.reported.get(&owner).is_none_or(|at| *at < deadline.heard.plus(deadline.timeout_ms.into()))
     }
 
     /// When the session ends unless it is heard from.

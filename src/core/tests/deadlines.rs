@@ -4,14 +4,13 @@ use corral_core::evaluate::StateMachine;
 use corral_core::ids::{Millis, SessionId, WallMillis};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_core::session::{Session, SessionTable};
+use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::view::View;
-use std::collections::BTreeSet;
 
 #[test]
 fn a_long_recovery_ends_nobody() {
-    let session = Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals: BTreeSet::new() };
-    let machine = StateMachine::new(View::empty(7), SessionTable::from([(SessionId(1), session)]));
+    let session = Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals: Ephemerals::default() };
+    let machine = StateMachine::new(View::empty(7), SessionTable::from_iter([(SessionId(1), session)]));
     let snapshot = SnapshotPolicy {
         floor_bytes: usize::MAX,
         share_percent: 50,

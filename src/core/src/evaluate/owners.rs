@@ -30,7 +30,7 @@ pub(super) fn same_secret(a: &[u8; 16], b: &[u8; 16]) -> bool {
 /// Removes all ephemerals of a session, with one zxid, in path order.
 pub(super) fn close_changes(view: &View, zxid: Zxid, ended: &Session) -> Vec<Change> {
     let mut draft = Draft::chained(view);
-    for path in &ended.ephemerals {
+    for path in ended.ephemerals.iter() {
         let at = view.hashed(path.clone());
         let parent = draft.node(at.parent(), at.parent_hash).map(|node| node.to_znode());
         if let Some(parent) = parent
@@ -67,17 +67,15 @@ pub(super) fn note_owner(view: &View, sessions: &mut SessionTable, mortals: &mut
         }
         Change::DataSet { .. } | Change::Quiet { .. } => return,
     };
-    let list = match owner {
-        Owner::Persistent => return,
+    let created = matches!(change, Change::Created { .. });
+    let _ = match owner {
+        Owner::Persistent => false,
         Owner::Session(owner) => match sessions.get_mut(&owner) {
-            Some(session) => &mut session.ephemerals,
-            None => return,
+            Some(session) if created => session.ephemerals.insert(at.path.clone()),
+            Some(session) => session.ephemerals.remove(&at.path),
+            None => false,
         },
-        Owner::Container | Owner::Ttl(_) => mortals,
+        Owner::Container | Owner::Ttl(_) if created => mortals.insert(at.path.clone()),
+        Owner::Container | Owner::Ttl(_) => mortals.remove(&at.path),
     };
-    if matches!(change, Change::Created { .. }) {
-        list.insert(at.path.clone());
-    } else {
-        list.remove(&at.path);
-    }
 }

@@ -43,7 +43,7 @@ impl Checkers {
         let right: Vec<(i64, i32, [u8; 16])> =
             self.model.sessions().iter().map(|(id, session)| (*id, session.timeout_ms, session.password)).collect();
         require(got == right, "sessions", || format!("the table holds {got:x?}, right is {right:x?}"))?;
-        for (id, session) in table {
+        for (id, session) in table.iter() {
             let owned = self.model.nodes().filter(|(_, node)| node.owner == id.0).map(|(path, _)| path);
             let listed = session.ephemerals.iter().map(|path| &**path);
             require(listed.eq(owned), "sessions", || format!("session {id} lists {:?}", session.ephemerals))?;

@@ -484,7 +484,7 @@ impl World {
             self.image = Some(frozen);
             return Ok(());
         };
-        let image = merge_in_memory(&frozen.image, &frozen.delta, 0, frozen.sessions, Vec::new());
+        let image = merge_in_memory(&frozen.image, &frozen.delta, 0, frozen.sessions.to_image(), Vec::new());
         let image = Arc::new(image.map_err(|fault| Violation::of("image", format!("{fault:?}")))?);
         self.tell(|| Mail::Swap(Arc::clone(&image)));
         self.sequencer.image_ready(image);

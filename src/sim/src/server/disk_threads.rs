@@ -197,7 +197,7 @@ fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, String> {
     while let Some(section) = merger.next_section().map_err(text)? {
         file.section(SECTION_NODES, &section).map_err(text)?;
     }
-    let meta = merger.finish(zxid, sessions, Vec::new()).map_err(text)?;
+    let meta = merger.finish(zxid, sessions.to_image(), Vec::new()).map_err(text)?;
     file.section(SECTION_META, &meta).map_err(text)?;
     Ok(HalfWritten { file, index, term })
 }

@@ -10,11 +10,11 @@ use corral_consensus::{
 };
 use corral_core::command::Batch;
 use corral_core::evaluate::{StateMachine, features};
-use corral_core::ids::{Millis, SessionId, WallMillis};
+use corral_core::ids::{Millis, WallMillis};
 use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_core::session::{Session, SessionTable};
+use corral_core::session::SessionTable;
 use corral_core::view::View;
 use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
 use corral_storage::{ImageFile, ImageHead, SimDisk, list_images};
@@ -103,11 +103,7 @@ impl Start<'_> {
             let view = View::new(Arc::new(initial_image(self.path_seed)));
             return (StateMachine::new(view, SessionTable::new()), 0, 0);
         };
-        let sessions = image.sessions().map(|session| {
-            let corral_core::image::ImageSession { id, timeout_ms, password, owner, ephemerals } = session;
-            (id, Session { timeout_ms, password, owner, ephemerals: ephemerals.into_iter().collect() })
-        });
-        let sessions: SessionTable = sessions.collect::<Vec<(SessionId, Session)>>().into_iter().collect();
+        let sessions: SessionTable = image.sessions().collect();
         (StateMachine::new(View::new(image), sessions), head.index, head.term)
     }
 
