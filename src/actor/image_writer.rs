@@ -4,7 +4,7 @@
 //! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use corral_core::image::{ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
@@ -13,9 +13,14 @@ use corral_storage::{ImageFile, ImageHead, ImageWriter, MmapDisk, list_images, p
 use crate::actor::messages::{ToConsensus, ToWriter, WrittenImage};
 use crate::control::Stopwatch;
 use crate::node::images::{SECTION_META, SECTION_NODES, load};
+use crate::runtime::memory;
 
 /// The thread's nice value: the shards' cores come first.
 const NICE: i32 = 10;
+/// Quiet time after which the memory of what was dropped goes back to the kernel.
+const GIVE_BACK_AFTER: Duration = Duration::from_millis(100);
+/// How often free memory goes back while no image is written.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
 
 /// What the writer is told at its start.
 pub(crate) struct ImageSettings {
@@ -34,7 +39,19 @@ pub(crate) fn run(
     consensus: &flume::Sender<ToConsensus>,
 ) {
     lower_priority();
-    for message in inbox {
+    let mut tidy = true;
+    loop {
+        // First what is waiting, then the memory that it left behind; later what others left, in long steps.
+        let message = match inbox.recv_timeout(if tidy { GIVE_BACK_EVERY } else { GIVE_BACK_AFTER }) {
+            Ok(message) => message,
+            Err(flume::RecvTimeoutError::Timeout) => {
+                memory::give_back();
+                tidy = true;
+                continue;
+            }
+            Err(flume::RecvTimeoutError::Disconnected) => return,
+        };
+        tidy = false;
         match message {
             ToWriter::Drop(garbage) => drop(garbage),
             ToWriter::Write(state) => {

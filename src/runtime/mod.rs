@@ -4,5 +4,6 @@
 
 pub(crate) mod clock;
 pub(crate) mod executor;
+pub(crate) mod memory;
 pub(crate) mod turn;
 pub(crate) mod watchdog;
