@@ -2,16 +2,18 @@
 //!
 //! Lives on one shard for its whole life. An idle connection owns no buffer.
 
+use crate::acl;
 use crate::command::Identity;
 use crate::ids::{ConnId, Millis, SessionId, Zxid};
 use crate::report::ConnCounters;
+use crate::shared::Text;
 use crate::walk::Walk;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use corral_wire::fourletter::FourLetter;
 use corral_wire::op::OpCode;
 
@@ -210,6 +212,17 @@ impl Conn {
         }
     }
 
+    /// Not heard from for a while: gives back what was kept for the next request. True when all is given back.
+    pub(crate) fn cool_down(&mut self) -> bool {
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
+        if self.pending.is_empty() {
+            self.pending = VecDeque::new();
+        }
+        self.input.capacity() == 0 && self.pending.capacity() == 0
+    }
+
     pub(crate) fn unsent(&self) -> usize {
         self.output.len() - self.sent
     }
@@ -304,6 +317,39 @@ impl Conns {
     /// The slot behind those, if there are any more.
     pub(crate) fn after(&self, from: usize, count: usize) -> Option<usize> {
         Some(from + count).filter(|next| *next < self.slots.len())
+    }
+}
+
+/// The identities that come with an address, shared by the latest connections from it.
+#[derive(Debug)]
+pub(crate) struct AddressIdentities {
+    scheme: Text,
+    latest: Vec<Option<(IpAddr, Arc<Vec<Identity>>)>>,
+}
+
+impl AddressIdentities {
+    /// Addresses remembered; which one has to go is decided by its last byte.
+    const KEPT_MAX: usize = 64;
+
+    pub(crate) fn new() -> Self {
+        Self { scheme: Text::from("ip"), latest: alloc::vec![None; Self::KEPT_MAX] }
+    }
+
+    pub(crate) fn of(&mut self, address: IpAddr) -> Arc<Vec<Identity>> {
+        let last = match address {
+            IpAddr::V4(address) => address.octets()[3],
+            IpAddr::V6(address) => address.octets()[15],
+        };
+        let place = &mut self.latest[usize::from(last) % Self::KEPT_MAX];
+        match place {
+            Some((known, identities)) if *known == address => Arc::clone(identities),
+            _ => {
+                let id = Text::from(acl::address_text(address));
+                let identities = Arc::new(alloc::vec![Identity { scheme: self.scheme.clone(), id }]);
+                *place = Some((address, Arc::clone(&identities)));
+                identities
+            }
+        }
     }
 }
 

@@ -12,10 +12,9 @@ mod outcomes;
 mod requests;
 mod walks;
 
-use crate::acl;
 use crate::change::AppliedBatch;
 use crate::command::Proposals;
-use crate::conn::{BufferPool, Close, Conn, Conns, Pending};
+use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
 use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::image::Image;
@@ -26,7 +25,6 @@ use crate::view::View;
 use crate::watch::WatchTable;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 use core::net::SocketAddr;
@@ -134,10 +132,13 @@ pub struct Shard {
     /// Connections whose subtree walk goes on, in turn.
     walking: VecDeque<ConnId>,
     heard: Vec<ConnId>,
+    /// Heard from before the last tick: when they are still not heard from again, they are idle.
+    cooling: Vec<ConnId>,
     /// Sessions heard from since the last report on connections that have ended.
     heard_and_ended: Vec<(SessionId, Millis)>,
     reported_at: Millis,
     buffers: BufferPool,
+    addresses: AddressIdentities,
     pub(crate) event: Vec<u8>,
     pub(crate) statistics: Statistics,
 }
@@ -177,9 +178,11 @@ impl Shard {
             behind: Vec::new(),
             walking: VecDeque::new(),
             heard: Vec::new(),
+            cooling: Vec::new(),
             heard_and_ended: Vec::new(),
             reported_at: now,
             buffers: BufferPool::default(),
+            addresses: AddressIdentities::new(),
             event: Vec::new(),
             statistics: Statistics::default(),
         }
@@ -200,8 +203,7 @@ impl Shard {
 
     /// A connection was accepted. `entropy` is fresh from the system's generator: it becomes the password of a session.
     pub fn accepted(&mut self, now: Millis, peer: SocketAddr, entropy: [u8; 16]) -> ConnId {
-        let address = acl::address_text(peer.ip());
-        let identities = Arc::new(vec![acl::identity("ip", &address)]);
+        let identities = self.addresses.of(peer.ip());
         self.conns.insert(|id| Conn::new(id, peer, entropy, now, identities))
     }
 
@@ -332,7 +334,9 @@ impl Shard {
     pub fn tick(&mut self, now: Millis, out: &mut Outputs) -> (Millis, Vec<(SessionId, Millis)>) {
         let mut list = mem::take(&mut self.heard_and_ended);
         list.reserve(self.heard.len());
+        self.cool_down();
         for id in mem::take(&mut self.heard) {
+            self.cooling.push(id);
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.heard_noted = false;
                 if conn.session != SessionId(0) {
@@ -343,6 +347,18 @@ impl Shard {
         self.excuse_those_who_wait(now);
         self.close_overdue(now, out);
         (mem::replace(&mut self.reported_at, now), list)
+    }
+
+    /// An idle connection owns no buffer. One that still waits for answers is looked at again.
+    fn cool_down(&mut self) {
+        let conns = &mut self.conns;
+        self.cooling.retain(|id| {
+            let idle = conns.get_mut(*id).filter(|conn| !conn.heard_noted);
+            idle.is_some_and(|conn| !conn.cool_down())
+        });
+        if self.cooling.capacity() > 2 * (self.cooling.len() + self.heard.len()) {
+            self.cooling.shrink_to(self.cooling.len() + self.heard.len());
+        }
     }
 
     /// The server stops: nothing more is read. Connections end when every answer under way has been sent.
