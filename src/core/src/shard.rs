@@ -284,8 +284,10 @@ impl Shard {
     }
 
     /// A committed batch: the only thing that moves the view. Transaction by transaction: events, then the new state,
-    /// then the answers and the reads that waited for it.
+    /// then the answers and the reads that waited for it. Those who wrote are sent to before those who only watched: no
+    /// writer waits until thousands have been told.
     pub fn apply(&mut self, now: Millis, batch: &AppliedBatch, out: &mut Outputs) {
+        let mut answered = out.dirty.len();
         for txn in &batch.txns {
             for change in &txn.changes {
                 self.notify(now, txn.zxid, change, out);
@@ -301,7 +303,12 @@ impl Shard {
                     self.in_flight.pop_front().expect("every command of ours that comes back was in flight");
                 self.in_flight_bytes -= came_back.weight;
                 self.large_bytes -= came_back.large;
+                let told = out.dirty.len();
                 self.answer(now, origin.conn, txn, out);
+                if out.dirty.get(told) == Some(&origin.conn) {
+                    out.dirty.swap(answered, told);
+                    answered += 1;
+                }
             }
             if !self.behind.is_empty() {
                 self.serve_those_behind(now, out);
