@@ -174,6 +174,12 @@ impl Delta {
         self.tables[table_of(hash)].find(spread(hash), |entry| is_at(entry, path, hash))
     }
 
+    /// An entry with this hash of its path, most likely the only one.
+    #[inline]
+    pub(crate) fn likely_entry(&self, hash: u64) -> Option<&Entry> {
+        self.tables[table_of(hash)].find(spread(hash), |entry| entry.hash == hash)
+    }
+
     /// Gives a znode its new state, noting a created or deleted child. `key` yields the path's allocation if the entry
     /// is new.
     pub(crate) fn set(

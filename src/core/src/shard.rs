@@ -11,6 +11,7 @@ mod input;
 mod outcomes;
 mod requests;
 mod walks;
+mod warm;
 
 use crate::change::AppliedBatch;
 use crate::command::Proposals;

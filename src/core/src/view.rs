@@ -4,6 +4,8 @@
 //! take no lock and no atomic: image, frozen delta and znodes are shared but immutable. A view knows no sessions, no
 //! watches and no rules; what may change and how is decided before (`evaluate`).
 
+mod warming;
+
 use crate::change::Change;
 use crate::delta::{Delta, Entry, KidNote, Kids, Mark, NodeState};
 use crate::ids::Zxid;
@@ -19,6 +21,8 @@ use core::cmp::Ordering;
 use core::mem;
 use corral_wire::records::Stat;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+pub(crate) use warming::Warming;
 
 /// The hash of paths. Its seed is chosen once for a data directory and stored with every image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,6 +108,17 @@ impl CheckedSection {
 
     #[inline]
     pub(crate) fn find(&self, path: &str, hash: u64) -> Option<&Record> {
+        self.probe(hash, |node| *node.path == *path)
+    }
+
+    /// The first record whose slot's tag fits the hash. The record itself is not looked at.
+    #[inline]
+    pub(crate) fn likely(&self, hash: u64) -> Option<&Record> {
+        self.probe(hash, |_| true)
+    }
+
+    #[inline]
+    fn probe(&self, hash: u64, is_it: impl Fn(&Record) -> bool) -> Option<&Record> {
         let slots = self.slots();
         let nodes = self.nodes();
         let tag = slot_tag(hash, self.probing.index_bits);
@@ -120,7 +131,7 @@ impl CheckedSection {
             }
             if slot & !index_mask == tag
                 && let Some(node) = nodes.get(((slot & index_mask) as usize).wrapping_sub(1))
-                && *node.path == *path
+                && is_it(node)
             {
                 return Some(node);
             }
@@ -268,6 +279,13 @@ impl Image {
     pub(crate) fn find(&self, path: &str, hash: u64) -> Option<ImageNode<'_>> {
         let section = &self.sections[section_of(hash, self.bits)];
         section.find(path, hash).map(|record| ImageNode { record, image: self })
+    }
+
+    /// A znode whose path may have this hash; it is not looked at.
+    #[inline]
+    pub(crate) fn likely_node(&self, hash: u64) -> Option<ImageNode<'_>> {
+        let section = &self.sections[section_of(hash, self.bits)];
+        section.likely(hash).map(|record| ImageNode { record, image: self })
     }
 
     pub(crate) fn section(&self, index: usize) -> &CheckedSection {

@@ -29,7 +29,7 @@ impl Shard {
         bytes: &[u8],
         out: &mut Outputs,
     ) -> Result<usize, Close> {
-        let mut used = 0;
+        let (mut used, mut looked) = (0, 0);
         loop {
             if conn.is_closing() {
                 return Ok(bytes.len());
@@ -51,6 +51,9 @@ impl Shard {
             if conn.phase == Phase::Greeting {
                 self.connect(now, conn, frame)?;
             } else {
+                if used >= looked {
+                    looked = used + self.look_ahead(rest);
+                }
                 self.request(now, conn, frame, out)?;
             }
             used += length;

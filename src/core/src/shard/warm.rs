@@ -1,0 +1,49 @@
+//! Looking ahead in what a connection sent at once: the znodes of all its reads are touched before the first is served.
+//!
+//! On the shard's core. In a tree beyond the caches a look-up is a chain of cache misses, and one request after the other
+//! waits for each link. Touched side by side, the misses of many chains overlap. Serves nothing and decides nothing:
+//! whatever it touches is looked up again.
+
+use super::Shard;
+use crate::view::Warming;
+use corral_wire::frame::next_frame;
+use corral_wire::records::RequestHeader;
+use corral_wire::{OpCode, Reader};
+
+/// Bytes of the shortest request that names a path: header, length of the path, one byte.
+const REQUEST_BYTES_MIN: usize = 4 + 8 + 4 + 1;
+
+impl Shard {
+    /// Touches what the next requests in `bytes` will read. Gives the bytes it has looked at, at least one, after which
+    /// it is to be called again.
+    pub(super) fn look_ahead(&self, bytes: &[u8]) -> usize {
+        if bytes.len() < 2 * REQUEST_BYTES_MIN || !self.view.is_large() {
+            return bytes.len().max(1);
+        }
+        let hasher = self.view.hasher();
+        let mut warming = Warming::new(&self.view);
+        let mut seen = 0;
+        while !warming.is_full()
+            && let Ok(Some((frame, length))) = next_frame(&bytes[seen..], self.config.limits.frame_bytes_max)
+        {
+            seen += length;
+            if let Some(path) = read_path(frame) {
+                warming.add(hasher.hash(path));
+            }
+        }
+        warming.touch();
+        if warming.is_full() { seen } else { bytes.len() }
+    }
+}
+
+/// The path of a request that reads one znode.
+fn read_path(frame: &[u8]) -> Option<&str> {
+    let mut reader = Reader::new(frame);
+    let header = RequestHeader::decode(&mut reader).ok()?;
+    match OpCode::from_i32(header.op)? {
+        OpCode::GetData | OpCode::Exists | OpCode::GetChildren | OpCode::GetChildren2 | OpCode::GetAcl => {
+            reader.string().ok()?
+        }
+        _ => None,
+    }
+}

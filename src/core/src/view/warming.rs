@@ -1,0 +1,84 @@
+//! Bringing znodes into the core's caches, many at a time, before they are looked up.
+//!
+//! The links of a look-up (slot, entry, znode, data) are followed for all paths together, link by link, so that the
+//! processor waits for many of them at once. It goes by hashes alone: a znode of another path with the same hash is
+//! touched for nothing. Knows neither requests nor rules.
+
+use super::{ImageNode, View};
+use crate::delta::Entry;
+use core::hint::black_box;
+
+/// Znodes beyond which a look-up usually misses the caches. Below it looking ahead would only cost.
+const LARGE_NODES: u64 = 20_000;
+/// Paths touched together; a core waits for no more lines at once.
+const TOGETHER_MAX: usize = 16;
+
+impl View {
+    /// Whether the tree is beyond the caches.
+    #[inline]
+    pub(crate) const fn is_large(&self) -> bool {
+        self.nodes >= LARGE_NODES
+    }
+}
+
+/// Some paths' hashes, to be touched together.
+pub(crate) struct Warming<'v> {
+    view: &'v View,
+    hashes: [u64; TOGETHER_MAX],
+    count: usize,
+}
+
+impl<'v> Warming<'v> {
+    pub(crate) const fn new(view: &'v View) -> Self {
+        Self { view, hashes: [0; TOGETHER_MAX], count: 0 }
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        self.count == TOGETHER_MAX
+    }
+
+    /// Does nothing when it is full.
+    pub(crate) fn add(&mut self, hash: u64) {
+        if let Some(place) = self.hashes.get_mut(self.count) {
+            *place = hash;
+            self.count += 1;
+        }
+    }
+
+    /// Follows the links. One path alone is left to its look-up.
+    pub(crate) fn touch(&self) {
+        if self.count < 2 {
+            return;
+        }
+        let hashes = &self.hashes[..self.count];
+        let mut live: [Option<&Entry>; TOGETHER_MAX] = [None; TOGETHER_MAX];
+        for (place, hash) in live.iter_mut().zip(hashes) {
+            *place = self.view.live.likely_entry(*hash);
+        }
+        let mut image: [Option<ImageNode<'_>>; TOGETHER_MAX] = [None; TOGETHER_MAX];
+        for ((place, live), hash) in image.iter_mut().zip(&mut live).zip(hashes) {
+            if live.is_none() {
+                *live = self.view.frozen.as_ref().and_then(|frozen| frozen.likely_entry(*hash));
+            }
+            if live.is_none() {
+                *place = self.view.image.likely_node(*hash);
+            }
+        }
+        // What is read must not be optimised away; the sum means nothing.
+        let mut sum = 0;
+        for (entry, node) in live.iter().zip(&image) {
+            sum += entry.map_or(0, |entry| first(entry.path.as_bytes()));
+            sum += entry.and_then(|entry| entry.state.node()).map_or(0, |node| node.data_len());
+            sum += node.map_or(0, |node| first(node.path().as_bytes()));
+        }
+        for (entry, node) in live.iter().zip(&image) {
+            sum += entry.and_then(|entry| entry.state.node()?.data.as_deref()).map_or(0, first);
+            sum += node.and_then(|node| node.data()).map_or(0, first);
+        }
+        black_box(sum);
+    }
+}
+
+fn first(bytes: &[u8]) -> usize {
+    bytes.first().map_or(0, |byte| usize::from(*byte))
+}

@@ -1,0 +1,157 @@
+//! One shard and one state machine, without log or sockets, and a client's frames: shared by the tests of the shard.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
+
+use corral_core::command::{Batch, Proposals};
+use corral_core::conn::Close;
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
+use corral_core::limits::ShardLimits;
+use corral_core::session::SessionTable;
+use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::view::View;
+use corral_wire::frame::{begin_frame, end_frame, next_frame};
+use corral_wire::records::{ConnectRequest, ReplyHeader, RequestHeader};
+use corral_wire::{OpCode, Reader, Writer};
+
+pub struct Server {
+    pub shard: Shard,
+    pub machine: StateMachine,
+    pub out: Outputs,
+    pub now: Millis,
+    next_zxid: u64,
+}
+
+impl Server {
+    pub fn new(limits: ShardLimits) -> Self {
+        Self::with_view(limits, View::empty(7))
+    }
+
+    pub fn with_view(limits: ShardLimits, view: View) -> Self {
+        let config = ShardConfig {
+            shard: ShardId(0),
+            server: 1,
+            incarnation: 1,
+            session_timeout_min_ms: 1000,
+            session_timeout_max_ms: 60_000,
+            sessionless_timeout_ms: 1000,
+            whitelist: Vec::new(),
+            super_digest: None,
+            skip_acl: false,
+            enforce_digest: false,
+            keeper_extensions: true,
+            limits,
+        };
+        let machine = StateMachine::new(view.clone(), SessionTable::default());
+        let shard = Shard::new(config, view, 0, Millis(0));
+        Self { shard, machine, out: Outputs::default(), now: Millis(0), next_zxid: 0x1_0000_0001 }
+    }
+
+    /// A connection with a session.
+    pub fn client(&mut self) -> ConnId {
+        let id = self.shard.accepted(self.now, "127.0.0.1:9".parse().expect("an address"), [7; 16]);
+        let bytes = framed(|writer| {
+            ConnectRequest {
+                protocol_version: 0,
+                last_zxid_seen: 0,
+                timeout_ms: 30_000,
+                session_id: 0,
+                passwd: Some(&[0; 16]),
+                read_only: Some(false),
+            }
+            .encode(writer);
+        });
+        self.send(id, &bytes);
+        self.commit();
+        assert_eq!(self.take_frames(id).len(), 1, "connected");
+        id
+    }
+
+    pub fn send(&mut self, id: ConnId, bytes: &[u8]) {
+        self.shard.received(self.now, id, bytes, &mut self.out);
+    }
+
+    pub fn take(&mut self) -> Option<Proposals> {
+        self.shard.take_proposals()
+    }
+
+    pub fn commit(&mut self) {
+        while let Some(proposals) = self.take() {
+            self.commit_these(proposals);
+        }
+    }
+
+    pub fn commit_these(&mut self, proposals: Proposals) {
+        let Proposals { identities, commands, .. } = proposals;
+        let first_zxid = self.next_zxid;
+        self.next_zxid += commands.len() as u64;
+        let batch = Batch { time: WallMillis(1), first_zxid, features: 1, identities, commands };
+        let applied = self.machine.apply(batch);
+        self.shard.apply(self.now, &applied, &mut self.out);
+    }
+
+    /// The bodies of all frames that wait, as a client that reads everything takes them.
+    pub fn take_frames(&mut self, id: ConnId) -> Vec<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            let unsent = self.shard.unsent(id).to_vec();
+            if unsent.is_empty() {
+                break;
+            }
+            self.shard.sent(self.now, id, unsent.len(), &mut self.out);
+            bytes.extend(unsent);
+        }
+        let mut frames = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some((frame, length)) = next_frame(rest, usize::MAX >> 1).expect("whole frames") {
+            frames.push(frame.to_vec());
+            rest = &rest[length..];
+        }
+        assert!(rest.is_empty(), "half a frame");
+        frames
+    }
+
+    /// Xid and error of every reply that waits.
+    pub fn replies(&mut self, id: ConnId) -> Vec<(i32, i32)> {
+        let header = |frame: Vec<u8>| ReplyHeader::decode(&mut Reader::new(&frame)).expect("a header");
+        self.take_frames(id).into_iter().map(header).map(|header| (header.xid, header.err)).collect()
+    }
+
+    pub fn closed(&mut self) -> Vec<Close> {
+        self.out.closed.drain(..).map(|(_, why)| why).collect()
+    }
+}
+
+pub fn framed(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mark = begin_frame(&mut bytes);
+    encode(&mut Writer::new(&mut bytes));
+    end_frame(&mut bytes, mark).expect("small");
+    bytes
+}
+
+pub fn request(xid: i32, op: OpCode, encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    framed(|writer| {
+        RequestHeader { xid, op: op.number() }.encode(writer);
+        encode(writer);
+    })
+}
+
+pub fn create(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
+    request(xid, OpCode::Create, |writer| {
+        writer.str(path);
+        writer.buffer(Some(data));
+        writer.i32(1);
+        writer.i32(31);
+        writer.str("world");
+        writer.str("anyone");
+        writer.i32(0);
+    })
+}
+
+pub fn get(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, OpCode::GetData, |writer| {
+        writer.str(path);
+        writer.bool(false);
+    })
+}
