@@ -34,6 +34,11 @@ def facts(work, label, settings):
     }
 
 
+def without_directories(text):
+    """Absolute paths without their directories."""
+    return re.sub(r"(?<![\w.:/])/(?:[\w.@+-]+/)+", "", text)
+
+
 def write(directory):
     """Writes report.md of a results directory and gives the rows of the table."""
     directory = Path(directory)

@@ -26,8 +26,6 @@ JVM_FLAGS = "-Xmx2g"
 
 CORRAL, CORRAL_TWO, NIO, NETTY_NAME = "corral", "corral 2 shards", "ZooKeeper NIO", "ZooKeeper Netty"
 GLOMMIO, EPOLL, ETCD = "glommio echo", "epoll echo", "etcd"
-# The order of the tables, of the plots' colours, and of the ports.
-NAMES = [CORRAL, CORRAL_TWO, NIO, NETTY_NAME, GLOMMIO, EPOLL]
 
 # Without one of these ZooKeeper logs every request at DEBUG, and every figure is worthless.
 LOG_CONFIGS = {
@@ -44,6 +42,12 @@ log4j.appender.E.layout.ConversionPattern=%d %-5p %c - %m%n
 """,
     "simplelogger.properties": "org.slf4j.simpleLogger.defaultLogLevel=warn\n",
 }
+
+# Its default durability: every write is synced. The port after the client's is for peers it does not have.
+ETCD_COMMAND = (
+    "etcd --data-dir {data_dir} --log-level warn --listen-client-urls http://127.0.0.1:{port} "
+    "--advertise-client-urls http://127.0.0.1:{port} --listen-peer-urls http://127.0.0.1:0"
+)
 
 
 @dataclass
@@ -86,6 +90,10 @@ def available(tools, corral_binary, more_binaries, jvm_warm_s, all_cpus):
             peers.append(Peer(name, serve, jvm_warm_s))
     peers.append(Peer(GLOMMIO, f"{tools / 'glommio-echo'} --addr 127.0.0.1:{{port}} --cpu {{cpu}}"))
     peers.append(Peer(EPOLL, f"{tools / 'epoll-echo'} --addr 127.0.0.1:{{port}} --cpu {{cpu}}"))
+    if reason := why_no_etcd():
+        missing[ETCD] = reason
+    else:
+        peers.append(Peer(ETCD, ETCD_COMMAND))
     return peers, missing
 
 
@@ -113,10 +121,19 @@ def why_no_zookeeper():
     return None
 
 
+def why_no_etcd():
+    """Why etcd cannot be measured, or None."""
+    if not shutil.which("etcd"):
+        return f"there is no etcd (Debian: {DEBIAN_PACKAGES['etcd']}; --install installs it)"
+    if not venv_has("grpc"):
+        return "there is no grpcio in bench/.venv (--install installs it from PyPI)"
+    return None
+
+
 def exec_zookeeper(kind, port, data_dir):
     """Becomes a standalone ZooKeeper, with the same durability as corral. Does not return."""
     home = Path(data_dir)
-    (home / "data").mkdir(parents=True)
+    (home / "data").mkdir(parents=True, exist_ok=True)
     for file, text in LOG_CONFIGS.items():
         (home / file).write_text(text)
     config = home / "zoo.cfg"
@@ -142,7 +159,8 @@ def install(wanted):
     debian = [DEBIAN_PACKAGES["java"]] if NIO in wanted and not shutil.which("java") else []
     debian += [DEBIAN_PACKAGES["etcd"]] if ETCD in wanted and not shutil.which("etcd") else []
     if debian and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        # RUNLEVEL keeps Debian from starting a server of its own.
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
         for words in (["apt-get", "-qq", "update"], ["apt-get", "-qq", "install", "-y", "--no-install-recommends", *debian]):
             attempt(words, env=environment)
     elif debian:

@@ -1,7 +1,7 @@
 """What a load against a running server does not show: idle servers, a million znodes, restarts, snapshots.
 
 A scenario takes a Lab and runs all its servers in turn; it writes one record a server, cell and round. The functions'
-names are the groups' in targets.toml, with _ for -.
+names are the groups' in targets.toml; groups that only run sub-commands of the load generator are data there.
 """
 
 import json
@@ -34,10 +34,10 @@ class Lab:
         cpus = sorted({*self.server_cpus, *self.client_cpus}) if peer.shards > 1 else self.server_cpus
         return processes.Process(peer, self.port, self.work / name, cpus, data_dir)
 
-    def load(self, server, *flags):
-        """Runs the load generator; its report."""
-        command = [*self.bench, "--server", f"127.0.0.1:{server.port}", "--pid", str(server.pid)]
-        command += ["--cpu", ",".join(map(str, self.client_cpus)), "--keep", "--json", "--quiet", *map(str, flags)]
+    def load(self, server, *flags, scenario=()):
+        """Runs the load generator, or a sub-command of it; its report."""
+        command = [*self.bench, *scenario, "--server", f"127.0.0.1:{server.port}", "--pid", str(server.pid)]
+        command += ["--cpu", ",".join(map(str, self.client_cpus)), "--json", "--quiet", *map(str, flags)]
         ended = subprocess.run(command, capture_output=True, text=True)
         if ended.returncode:
             raise RuntimeError(f"{' '.join(map(str, flags))}: {ended.stderr.strip()[-1000:]}\n{server.log_tail()}")
@@ -58,6 +58,32 @@ class Lab:
     def failed(self, what, error):
         say(f"  FAILED {what}: {error}")
         self.failures.append(self.shown(f"{what}: {error}"))
+
+
+def sub_commands(lab, names, runs):
+    """Sub-commands of the load generator against every server in turn, freshly started for each round."""
+    for number in range(1, lab.rounds + 1):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            for at, run in enumerate(runs):
+                server = lab.server(lab.peers[name], f"{number}-{at}-{name.replace(' ', '-')}")
+                try:
+                    server.start()
+                    scenario, *flags = run["command"].split()
+                    report = lab.load(server, *flags, scenario=[scenario])
+                    figures = {figure: field(report, path) * factor for figure, (path, factor) in run["figures"].items()}
+                    lab.record(server, run["cell"], number, figures, [report])
+                except (RuntimeError, OSError, LookupError, TypeError) as error:
+                    lab.failed(f"{name}, {run['cell']}", error)
+                finally:
+                    server.stop()
+                    shutil.rmtree(server.directory, ignore_errors=True)
+
+
+def field(report, path):
+    """A field of a report by its dotted path."""
+    for name in path.split("."):
+        report = report[name]
+    return report
 
 
 def idle(lab, names, options):
@@ -86,7 +112,7 @@ def million(lab, names, options):
     sizes = [("1M", 1_000_000)] + ([("5M", 5_000_000)] if options.five_million else [])
     for name in names:
         for label, count in sizes:
-            if name != peers.CORRAL and (options.quick or count > 1_000_000):
+            if name == peers.NIO and (options.quick or count > 1_000_000):
                 continue
             try:
                 one_million(lab, lab.peers[name], label, count)
@@ -101,16 +127,16 @@ def one_million(lab, peer, label, count):
         server.start()
         empty = server.memory()
         flags = ["--op", "create", "--connections", LOAD_CONNECTIONS, "--depth", LOAD_DEPTH, "--ops", count]
-        report = lab.load(server, *flags, "--warmup", 0, "--chroot", "/m", "--reply-timeout", 60)
+        report = lab.load(server, *flags, "--keep", "--warmup", 0, "--chroot", "/m", "--reply-timeout", 60)
         memory = at_rest(server)
         figures = {"resident_bytes_per_znode": (memory["all"] - empty["all"]) / count,
                    "own_bytes_per_znode": (memory["own"] - empty["own"]) / count,
                    "creates_per_s": report["throughput"], "largest_ms": report["latency_us"]["max"] / 1000}  # fmt: skip
         lab.record(server, f"{label} loaded", 1, figures, [report])
         restarts(lab, server, label, count, empty)
-        if peer.name == peers.CORRAL:
+        if peer.name != peers.NIO:
             server.stop()
-            snapshots(lab, server, label)
+            snapshots(lab, peer, server, label)
     finally:
         server.kill()
         shutil.rmtree(server.directory, ignore_errors=True)
@@ -164,20 +190,18 @@ SNAPSHOT_SETTINGS = {
 }
 
 
-def snapshots(lab, server, label):
+def snapshots(lab, peer, server, label):
     """The same open loop on the same data with images written all the time, and with none."""
-    # One before the rounds, so that both find their image in place.
     for number in range(1, lab.rounds + 1):
         largest, reports, images = {}, [], {}
         for kind, settings in SNAPSHOT_SETTINGS.items():
-            peer = lab.peers[peers.CORRAL]
             more = "".join(f" --set {setting}" for setting in settings)
             again = lab.server(peers.Peer(peer.name, peer.command + more), f"snapshot-{number}-{kind}", server.data_dir)
             try:
                 again.start()
                 before = newest_image(server.data_dir)
                 report = lab.load(again, "--op", "mix", "--read-percent", 90, "--connections", 16, "--depth", 16,
-                                  "--rate", SNAPSHOT_RATE, "--warmup", 1, "--duration", SNAPSHOT_S)  # fmt: skip
+                                  "--keep", "--rate", SNAPSHOT_RATE, "--warmup", 1, "--duration", SNAPSHOT_S)  # fmt: skip
                 images[kind] = newest_image(server.data_dir) != before
                 largest[kind] = report["latency_us"]["max"] / 1000
                 reports.append({"snapshots": kind, **report})
@@ -193,3 +217,27 @@ def snapshots(lab, server, label):
 
 def newest_image(data_dir):
     return max((path.name for path in data_dir.glob("image-*.img")), default="")
+
+
+ETCD_ROUNDS_S = 5
+
+
+def etcd(lab, names, options):
+    """Reads and durable writes through etcd's own API. The client is slow: only its CPU time per operation means much."""
+    python = peers.VENV / "bin" / "python"
+    for number in range(1, lab.rounds + 1):
+        server = lab.server(lab.peers[peers.ETCD], f"etcd-{number}")
+        try:
+            server.spawn()
+            for op in ("get", "put"):
+                command = [str(python), str(peers.BENCH / "comparison" / "etcd_load.py"), op, str(server.port), str(server.pid),
+                           ",".join(map(str, lab.client_cpus)), str(ETCD_ROUNDS_S)]  # fmt: skip
+                ended = subprocess.run(command, capture_output=True, text=True)
+                if ended.returncode:
+                    raise RuntimeError(f"{ended.stderr.strip()[-1000:]}\n{server.log_tail()}")
+                lab.record(server, f"etcd {op}", number, json.loads(ended.stdout))
+        except (RuntimeError, OSError, ValueError) as error:
+            lab.failed("etcd", error)
+        finally:
+            server.stop()
+            shutil.rmtree(server.directory, ignore_errors=True)

@@ -48,7 +48,7 @@ def figures_of(record):
 
 @dataclass
 class Row:
-    """One row of the table. `value` is None where nothing was measured; `low` and `high` are those of single rounds."""
+    """One row of the table. `value` is None where nothing was measured."""
 
     work: str
     says: str
@@ -67,7 +67,7 @@ class Table:
     def rows(self):
         return [self.row(target) for target in self.targets]
 
-    def medians(self, group, server, cell, figure):
+    def values(self, group, server, cell, figure):
         """The values of the rounds, by round."""
         found = {}
         for record in self.records:
@@ -81,7 +81,7 @@ class Table:
         """The server among ZooKeeper's two whose median is better, or None."""
         medians = {}
         for server in ZOOKEEPERS:
-            if values := self.medians(group, server, cell, figure):
+            if values := self.values(group, server, cell, figure):
                 medians[server] = statistics.median(values.values())
         choose = max if figure in MORE_IS_BETTER else min
         return choose(medians, key=medians.get) if medians else None
@@ -89,7 +89,7 @@ class Table:
     def measured(self, target, cell):
         """(value, smallest, largest, in words) of a target in one cell, or None."""
         group, figure = target["group"], target["figure"]
-        own = self.medians(group, target.get("of", "corral"), cell, figure)
+        own = self.values(group, target.get("of", "corral"), cell, figure)
         if not own:
             return None
         median = statistics.median(own.values())
@@ -100,7 +100,7 @@ class Table:
         other = target["against"]
         if other == "zookeeper":
             other = self.best(group, other_cell, other_figure)
-        theirs = self.medians(group, other, other_cell, other_figure) if other else {}
+        theirs = self.values(group, other, other_cell, other_figure) if other else {}
         if not theirs or not statistics.median(theirs.values()):
             return None
         divisor = statistics.median(theirs.values())
@@ -116,7 +116,8 @@ class Table:
         worst = max if less else min
         cell, (value, low, high, words) = worst(found, key=lambda entry: entry[1][0])
         ratio = "against" in target
-        shown = f"{times(value)} [{times(low)}..{times(high)}]: {words}" if ratio else spread(value, low, high, target)
+        around = f" [{times(low)}..{times(high)}]" if high > low else ""
+        shown = f"{times(value)}{around}: {words}" if ratio else spread(value, low, high, target)
         if len(target["cells"]) > 1:
             shown += f" (worst: {cell}, {len(found)} of {len(target['cells'])} measured)"
         met = "yes" if (value <= limit if less else value >= limit) else "no"

@@ -34,6 +34,9 @@ const SYNC_PROBES: usize = 400;
 const SERVERS_MAX: usize = 32;
 const CELLS_MAX: usize = 200;
 const ROUNDS_MAX: u32 = 100;
+/// Points of a throughput curve, unless they came too close together.
+const INTERVALS: f64 = 20.0;
+const INTERVAL_SECONDS_MIN: f64 = 0.1;
 /// How often a running load is asked whether it has ended.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
@@ -299,7 +302,9 @@ impl<'a> Comparison<'a> {
         let (program, words) = &self.program;
         let mut command = Command::new(program);
         command.args(words).args(["--server", &server.address]).args(cell.flags());
-        command.args(["--warmup", &warm.to_string(), "--duration", &seconds.to_string(), "--json", "--quiet"]);
+        let interval = (seconds / INTERVALS).max(INTERVAL_SECONDS_MIN).to_string();
+        command.args(["--warmup", &warm.to_string(), "--duration", &seconds.to_string()]);
+        command.args(["--interval", &interval, "--json", "--quiet"]);
         let list = |cpus: &[usize]| cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         if !self.args.cpu.is_empty() {
             let threads = self.args.cpu.len().min(cell.connections as usize);

@@ -9,7 +9,7 @@ pub(crate) enum Scale {
     Linear,
     /// By powers of ten; figures up to zero are left out.
     Log,
-    /// Quantiles from 0 to 1, each further nine as wide as the one before: 0, 90, 99, 99.9 %.
+    /// Quantiles from 0 to 1, each further nine as wide as the one before: 50, 90, 99, 99.9 %.
     Quantile,
 }
 
@@ -77,7 +77,7 @@ impl Range {
             }
             Scale::Log => self.log_ticks(),
             Scale::Quantile => {
-                let all = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
+                let all = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
                 all.into_iter().filter(|quantile| self.share(*quantile).is_some_and(|share| share <= 1.001)).collect()
             }
         };
@@ -189,7 +189,7 @@ mod tests {
         let at = |quantile| range.share(quantile).unwrap();
         assert!((at(0.9) - 1.0 / 3.0).abs() < 1e-9 && (at(0.99) - 2.0 / 3.0).abs() < 1e-9);
         let ticks: Vec<String> = range.ticks().into_iter().map(|(_, text)| text).collect();
-        assert_eq!(ticks, ["0 %", "50 %", "90 %", "99 %", "99.9 %"]);
+        assert_eq!(ticks, ["50 %", "90 %", "99 %", "99.9 %"]);
         assert!(range.share(1.0).unwrap().is_finite());
     }
 
