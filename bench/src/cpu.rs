@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
+use serde::Serialize;
 
 /// Follows the CPU time of one process.
 #[derive(Debug)]
@@ -124,6 +125,37 @@ pub(crate) fn resident_kib(pid: i32) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// Memory of a process in KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Memory {
+    /// Resident pages, shared ones in full.
+    pub(crate) rss_kib: u64,
+    /// Resident pages, shared ones divided by the number of processes that share them.
+    pub(crate) pss_kib: u64,
+    /// Resident pages that are backed by no file.
+    pub(crate) anonymous_kib: u64,
+}
+
+impl Memory {
+    /// Of a process of this machine; needs the right to look into it.
+    ///
+    /// # Errors
+    /// If there is no such process, or it is somebody else's.
+    pub(crate) fn of(pid: i32) -> Result<Self> {
+        let file = format!("/proc/{pid}/smaps_rollup");
+        let text = fs::read_to_string(&file).with_context(|| file.clone())?;
+        Self::parse(&text).with_context(|| format!("{file} looks unlike others"))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let of = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            line.split_ascii_whitespace().next()?.parse().ok()
+        };
+        Some(Self { rss_kib: of("Rss")?, pss_kib: of("Pss")?, anonymous_kib: of("Anonymous")? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,6 +201,15 @@ mod tests {
         assert!(used >= Duration::from_millis(80), "{used:?} counted in {:?}", start.elapsed());
         clock.restart().unwrap();
         assert!(Duration::from_nanos(clock.base_clock_ns) >= used, "a restart counts from where it is called");
+    }
+
+    #[test]
+    fn memory_is_read() {
+        let text = "00400000-7ffe rollup\nRss:   123 kB\nPss:    45 kB\nPss_Anon:   7 kB\nAnonymous:    99 kB\n";
+        assert_eq!(Memory::parse(text), Some(Memory { rss_kib: 123, pss_kib: 45, anonymous_kib: 99 }));
+        assert_eq!(Memory::parse("Rss: x kB"), None);
+        let own = Memory::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        assert!(own.rss_kib >= own.pss_kib && own.pss_kib > 100, "{own:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! sub-command calls [`run`]; the binary `corral-bench` is the same thing alone.
 
 mod args;
+mod charts;
 mod check;
 mod compare;
 mod connection;
@@ -22,7 +23,9 @@ mod plan;
 mod plot;
 pub mod report;
 mod run;
+mod scenario;
 mod session;
+mod swarm;
 mod table;
 mod timeline;
 mod worker;
@@ -42,6 +45,7 @@ pub use machine::Machine;
 pub use mix::Operation;
 pub use plan::Args;
 pub use report::Report;
+pub use scenario::Scenario;
 pub use workload::value;
 
 /// Everything the load generator can be asked for: a load, or a sub-command.
@@ -54,19 +58,13 @@ pub struct Bench {
     load: Args,
 }
 
-#[derive(Clone, Debug, clap::Subcommand)]
-enum Scenario {
-    /// Put the same loads on several servers in turn, in interleaved rounds, and write one report page
-    Compare(CompareArgs),
-}
-
 /// Does what the command line asks for.
 ///
 /// # Errors
-/// As [`run`] and [`compare`].
+/// As [`run`], [`compare`] and [`Scenario::run`].
 pub fn dispatch(bench: &Bench) -> Result<()> {
     match &bench.scenario {
-        Some(Scenario::Compare(args)) => compare(args),
+        Some(scenario) => scenario.run(),
         None => run(&bench.load),
     }
 }
@@ -91,6 +89,9 @@ pub fn run(args: &Args) -> Result<()> {
     let report = measure(args)?;
     if let Some(file) = &args.csv {
         fs::write(file, report.csv()).with_context(|| format!("--csv {}", file.display()))?;
+    }
+    if let Some(folder) = &args.svg {
+        charts::write(folder, &report).with_context(|| format!("--svg {}", folder.display()))?;
     }
     let mut out = std::io::stdout().lock();
     let written = if args.common.json { writeln!(out, "{}", report.json()) } else { write!(out, "{}", report.table()) };

@@ -75,3 +75,12 @@ pub(crate) const INTERVAL_SECONDS_MIN: f64 = 0.01;
 
 /// Lines of a timeline: a week of seconds fits.
 pub(crate) const TIMELINE_ROWS_MAX: u32 = 700_000;
+
+/// Writes of a watch fan-out.
+pub(crate) const ROUNDS_MAX: u32 = 1_000_000;
+
+/// Watches held by idle sessions, all together.
+pub(crate) const WATCHES_MAX: u64 = 100_000_000;
+
+/// Sessions in one line for a lock: every one that leaves makes another list them all.
+pub(crate) const CONTENDERS_MAX: u32 = 10_000;

@@ -32,6 +32,11 @@ impl Link {
         Ok(Self { stream, out: Vec::new(), sent: 0, partial: Vec::new(), last_sent_ns: 0, awaits_write: false })
     }
 
+    /// Notes that the kernel was asked to say when the socket can be written.
+    pub(crate) fn expect_write(&mut self) {
+        self.awaits_write = true;
+    }
+
     /// Sends as much as the socket takes, and asks the kernel to say when it takes the rest.
     pub(crate) fn flush(&mut self, epoll: &Epoll, token: u64, now_ns: u64) -> Result<()> {
         let all_sent = self.send(now_ns)?;

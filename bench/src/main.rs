@@ -7,8 +7,8 @@ use clap::Parser;
 
 /// A small, honest load generator for any server that speaks the ZooKeeper protocol.
 ///
-/// Keeps DEPTH requests in flight on each of CONNECTIONS sessions and reports throughput, latency percentiles and, with
-/// --pid, the server's CPU time per operation.
+/// Without a sub-command it keeps DEPTH requests in flight on each of CONNECTIONS sessions and reports throughput,
+/// latency percentiles and, with --pid, the server's CPU time per operation.
 #[derive(Parser)]
 #[command(name = "corral-bench", version)]
 struct Cli {

@@ -37,7 +37,8 @@ Examples:
   {program} -o create --ops 1000000 --keep       load a million znodes and leave them there
   {program} --duration 60 --csv run.csv --json   every second as a line, and the whole run as one JSON object
   {program} --server h1:2181,h2:2181,h3:2181     spread the connections over an ensemble
-  {program} watches -n 10000 --pid PID           other scenarios: watches, sessions, idle, recipes, flood
+  {program} watches -n 10000 --pid PID           other scenarios: watches, sessions, idle, recipes, flood;
+                                                 compare puts loads on several servers in turn
 
 The generator creates a znode of its own below /, works only beneath it and removes it at the end. Every reply is
 checked (order, error code, zxid, sizes, contents); the first wrong one ends the run with exit code 1."
@@ -109,6 +110,9 @@ pub struct Args {
     /// Also write the timeline to this file, a line for each interval
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Also draw throughput over time and latency by percentile into this folder
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: CommonArgs,

@@ -1,0 +1,233 @@
+//! Idle sessions and watches: what each costs the server in memory, and what keeping them alive costs in CPU.
+//!
+//! Memory is read from the server's smaps_rollup: before, with the sessions, with the watches, after. What the kernel
+//! keeps for the sockets belongs to no process and is not in it. RSS and PSS hold mapped files too, such as a log that is
+//! mapped ahead; the anonymous part is what the server has allocated. The sessions ping at a third of their timeout. One
+//! thread.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use corral_wire::OpCode;
+use serde::Serialize;
+
+use super::{Heading, Stage, left_behind, print, us};
+use crate::args::{CommonArgs, seconds, within};
+use crate::cpu::Memory;
+use crate::limits::{CONNECTIONS_MAX, KEYS_MAX, WATCHES_MAX};
+use crate::report::ratio;
+use crate::swarm::{What, granted};
+use crate::table::Table;
+use crate::workload::{encoded, value};
+
+/// Flags of `idle`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct IdleArgs {
+    /// Sessions to hold
+    #[arg(short = 'n', long, default_value_t = 1000)]
+    sessions: u32,
+    /// One-shot data watches of each session, each on another znode
+    #[arg(long, default_value_t = 0)]
+    watches: u32,
+    /// Znodes to watch
+    #[arg(long, default_value_t = 1000)]
+    keys: u32,
+    /// Seconds to hold them, during which the server's CPU time is counted
+    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
+    hold: f64,
+    /// Seconds to let the server come to rest before its memory is read
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    settle: f64,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// What `idle` found out. Memory in KiB as the kernel tells it, per session and watch in bytes; without `--pid` none.
+#[derive(Debug, Serialize)]
+struct IdleReport {
+    #[serde(flatten)]
+    heading: Heading,
+    sessions: u32,
+    watches_per_session: u32,
+    keys: u32,
+    memory_before: Option<Memory>,
+    memory_with_sessions: Option<Memory>,
+    memory_with_watches: Option<Memory>,
+    memory_after: Option<Memory>,
+    rss_bytes_per_session: Option<f64>,
+    pss_bytes_per_session: Option<f64>,
+    anonymous_bytes_per_session: Option<f64>,
+    rss_bytes_per_watch: Option<f64>,
+    pss_bytes_per_watch: Option<f64>,
+    anonymous_bytes_per_watch: Option<f64>,
+    /// Length of the time in which CPU was counted.
+    hold_seconds: f64,
+    /// Share of one CPU, in percent.
+    server_cpu_percent: Option<f64>,
+    server_cpu_us_per_session_second: Option<f64>,
+}
+
+const TAG_WATCH: u32 = 1;
+/// Requests of one session on their way while watches are set.
+const WATCH_BATCH: u32 = 256;
+
+pub(super) fn run(args: &IdleArgs) -> Result<()> {
+    within("--sessions", args.sessions, CONNECTIONS_MAX)?;
+    within("--keys", args.keys, KEYS_MAX)?;
+    ensure!(
+        args.watches <= args.keys,
+        "--watches {} is more than --keys {}: a session has one on each",
+        args.watches,
+        args.keys
+    );
+    let watches = u64::from(args.watches) * u64::from(args.sessions);
+    ensure!(watches <= WATCHES_MAX, "--watches x --sessions is {watches}; at most {WATCHES_MAX}");
+    let (hold, settle) = (seconds("--hold", args.hold, 0.0)?, seconds("--settle", args.settle, 0.0)?);
+    let mut stage = Stage::set(&args.common, args.sessions)?;
+    let names: Vec<String> = if args.watches > 0 { (0..args.keys).map(name).collect() } else { Vec::new() };
+    stage.prepare(&names, &value(100))?;
+    let target = stage.target.clone();
+    let (mut stage, report) = left_behind(measure(stage, args, hold, settle), &target)?;
+    stage.clean_up(&names)?;
+    print(&args.common, &report, table(&report))
+}
+
+fn name(key: u32) -> String {
+    format!("{key:08}")
+}
+
+fn measure(mut stage: Stage, args: &IdleArgs, hold: Duration, settle: Duration) -> Result<(Stage, IdleReport)> {
+    rest(&mut stage, settle)?;
+    let memory_before = memory(&stage)?;
+    let sessions = stage.open_sessions(args.sessions)?;
+    rest(&mut stage, settle)?;
+    let memory_with_sessions = memory(&stage)?;
+    let memory_with_watches = if args.watches > 0 {
+        set_watches(&mut stage, args, &sessions)?;
+        rest(&mut stage, settle)?;
+        memory(&stage)?
+    } else {
+        None
+    };
+    stage.restart_cpu()?;
+    let begun = Instant::now();
+    rest(&mut stage, hold)?;
+    let hold_seconds = begun.elapsed().as_secs_f64();
+    let cpu_us = stage.server_cpu_ns()?.map(us);
+    stage.close_sessions(&sessions)?;
+    rest(&mut stage, settle)?;
+    let memory_after = memory(&stage)?;
+    let count = u64::from(args.sessions);
+    let growth = |from: Option<Memory>, to: Option<Memory>, of: fn(Memory) -> u64, by: u64| {
+        Some((ratio(of(to?), 1) - ratio(of(from?), 1)) * 1024.0 / ratio(by, 1))
+    };
+    let session = |of| growth(memory_before, memory_with_sessions, of, count);
+    let watch = |of| growth(memory_with_sessions, memory_with_watches, of, count * u64::from(args.watches));
+    let report = IdleReport {
+        heading: Heading::of("idle", &args.common),
+        sessions: args.sessions,
+        watches_per_session: args.watches,
+        keys: args.keys,
+        rss_bytes_per_session: session(|memory| memory.rss_kib),
+        pss_bytes_per_session: session(|memory| memory.pss_kib),
+        anonymous_bytes_per_session: session(|memory| memory.anonymous_kib),
+        rss_bytes_per_watch: watch(|memory| memory.rss_kib),
+        pss_bytes_per_watch: watch(|memory| memory.pss_kib),
+        anonymous_bytes_per_watch: watch(|memory| memory.anonymous_kib),
+        memory_before,
+        memory_with_sessions,
+        memory_with_watches,
+        memory_after,
+        hold_seconds,
+        server_cpu_percent: cpu_us.map(|us| us / 1e4 / hold_seconds),
+        server_cpu_us_per_session_second: cpu_us.map(|us| us / hold_seconds / ratio(count, 1)),
+    };
+    Ok((stage, report))
+}
+
+fn memory(stage: &Stage) -> Result<Option<Memory>> {
+    stage.target.pid.map(Memory::of).transpose().context("--pid")
+}
+
+/// Holds what there is; nothing but pings may happen.
+fn rest(stage: &mut Stage, time: Duration) -> Result<()> {
+    let until = Instant::now() + time;
+    while Instant::now() < until && !stage.stopped() {
+        if let Some(event) = stage.poll()?.first() {
+            bail!("session {}: {:?} while all are idle", event.peer, event.what);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        stage.progress.now_and_then(|| format!("holding, {:.0} s to go", left.as_secs_f64()));
+    }
+    Ok(())
+}
+
+/// Sets the watches of every session, a batch at a time.
+fn set_watches(stage: &mut Stage, args: &IdleArgs, sessions: &[usize]) -> Result<()> {
+    let watched = encoded(|writer| writer.bool(true));
+    for (nth, session) in (0_u32..).zip(sessions) {
+        // Every session another stretch of the znodes, so that they are all watched by about as many.
+        let first = u64::from(nth) * u64::from(args.watches);
+        for begin in (0..args.watches).step_by(WATCH_BATCH as usize) {
+            let batch = (args.watches - begin).min(WATCH_BATCH);
+            for at in begin..begin + batch {
+                let key = u32::try_from((first + u64::from(at)) % u64::from(args.keys)).unwrap_or(0);
+                let path = encoded(|writer| writer.str(&stage.path(&name(key))));
+                stage.swarm.push(*session, OpCode::GetData, &[&path, &watched], TAG_WATCH);
+            }
+            stage.swarm.flush(*session)?;
+            let mut left = batch;
+            while left > 0 {
+                for event in stage.poll()? {
+                    match event.what {
+                        What::Reply(TAG_WATCH, error) => granted("getData with a watch", error)?,
+                        what => bail!("session {}: {what:?}, which nobody has asked for", event.peer),
+                    }
+                    left -= 1;
+                }
+            }
+        }
+        stage.progress.now_and_then(|| format!("watches of {nth} of {} sessions", args.sessions));
+        ensure!(!stage.stopped(), "interrupted");
+    }
+    Ok(())
+}
+
+fn table(report: &IdleReport) -> Table {
+    let mut table = Table::default();
+    let watches = report.watches_per_session;
+    table.row("idle", &format!("{} sessions, {watches} watches each on {} znodes", report.sessions, report.keys));
+    table.row("machine", &report.heading.machine.to_string());
+    for (name, memory) in [
+        ("memory before", report.memory_before),
+        ("with the sessions", report.memory_with_sessions),
+        ("with the watches", report.memory_with_watches),
+        ("after", report.memory_after),
+    ] {
+        if let Some(Memory { rss_kib, pss_kib, anonymous_kib }) = memory {
+            table.row(name, &format!("RSS {rss_kib} KiB  PSS {pss_kib} KiB  anonymous {anonymous_kib} KiB"));
+        }
+    }
+    let per = |[rss, pss, anonymous]: [Option<f64>; 3]| {
+        Some(format!("RSS {:.0} B  PSS {:.0} B  anonymous {:.0} B", rss?, pss?, anonymous?))
+    };
+    let IdleReport { rss_bytes_per_session: rss, pss_bytes_per_session: pss, .. } = report;
+    if let Some(text) = per([*rss, *pss, report.anonymous_bytes_per_session]) {
+        table.row("per session", &text);
+    }
+    let IdleReport { rss_bytes_per_watch: rss, pss_bytes_per_watch: pss, .. } = report;
+    if let Some(text) = per([*rss, *pss, report.anonymous_bytes_per_watch]) {
+        table.row("per watch", &text);
+    }
+    match (report.server_cpu_percent, report.server_cpu_us_per_session_second) {
+        (Some(percent), Some(each)) => {
+            let held = report.hold_seconds;
+            table.row(
+                "server CPU",
+                &format!("{percent:.2} % of a CPU over {held:.1} s, {each:.2} us/s for each session"),
+            );
+        }
+        _ => table.row("note", "without --pid there is no memory and no CPU to tell"),
+    }
+    table
+}

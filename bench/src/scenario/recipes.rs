@@ -1,0 +1,374 @@
+//! Locks and leader elections as the standard recipes make them: an ephemeral sequential znode each, and a watch on the
+//! one before.
+//!
+//! The first in line holds; it proves that it is alone by a setData with the expected version, which fails if anybody
+//! else has been there, and by its number in line. A lock is given up by deleting the znode, a leadership by closing the
+//! session. One thread plays all contenders.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use corral_wire::consts::{CreateMode, EventType, VERSION_ANY};
+use corral_wire::records::{CreateResponse, GetChildren2Response, WatcherEvent};
+use corral_wire::{ErrorCode, OpCode, Reader};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::{Heading, Stage, left_behind, print, us};
+use crate::args::{CommonArgs, seconds, within};
+use crate::limits::CONTENDERS_MAX;
+use crate::meter::histogram;
+use crate::report::{Latency, ratio};
+use crate::swarm::{Event, What, granted};
+use crate::table::Table;
+use crate::workload::{create_tail, encoded};
+
+/// Which recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Recipe {
+    /// A lock: given up by deleting the znode
+    Lock,
+    /// A leader election: given up by closing the session; a new session joins
+    Election,
+}
+
+/// Flags of `recipes`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RecipeArgs {
+    /// Which recipe
+    #[arg(long, value_enum, default_value_t = Recipe::Lock)]
+    recipe: Recipe,
+    /// Sessions that contend
+    #[arg(short = 'n', long, default_value_t = 10)]
+    contenders: u32,
+    /// Milliseconds each holder holds
+    #[arg(long, default_value_t = 0.0, value_name = "MS")]
+    hold_ms: f64,
+    /// Seconds to measure
+    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
+    duration: f64,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// What `recipes` found out.
+#[derive(Debug, Serialize)]
+struct RecipeReport {
+    #[serde(flatten)]
+    heading: Heading,
+    recipe: &'static str,
+    contenders: u32,
+    hold_ms: f64,
+    seconds: f64,
+    /// Times the lock or leadership was acquired, each proved to be exclusive.
+    acquisitions: u64,
+    acquisitions_per_second: f64,
+    /// From when the holder gave up (request sent) to when the next one knew.
+    hand_over_us: Latency,
+    /// From joining the line to holding.
+    acquire_us: Latency,
+    server_cpu_us_per_acquisition: Option<f64>,
+}
+
+const TAG_JOIN: u32 = 1;
+const TAG_LIST: u32 = 2;
+const TAG_WATCH: u32 = 3;
+const TAG_PROVE: u32 = 4;
+const TAG_RELEASE: u32 = 5;
+const LINE: &str = "line";
+const PROOF: &str = "proof";
+
+/// One session in line.
+#[derive(Clone, Debug, Default)]
+struct Contender {
+    /// Whether the session is open.
+    open: bool,
+    /// The name of its znode, from the reply to its create.
+    name: String,
+    joined_ns: u64,
+}
+
+struct Contest {
+    stage: Stage,
+    recipe: Recipe,
+    hold_ns: u64,
+    /// By session.
+    contenders: Vec<Contender>,
+    holder: Option<usize>,
+    release_at_ns: u64,
+    released_ns: Option<u64>,
+    /// The number in line of the last holder.
+    last_number: Option<u32>,
+    acquisitions: u64,
+    ending: bool,
+    hand_over: Histogram<u64>,
+    acquire: Histogram<u64>,
+}
+
+pub(super) fn run(args: &RecipeArgs) -> Result<()> {
+    within("--contenders", args.contenders, CONTENDERS_MAX)?;
+    let duration = seconds("--duration", args.duration, 0.001)?;
+    let hold = seconds("--hold-ms / 1000", args.hold_ms / 1e3, 0.0)?;
+    let mut stage = Stage::set(&args.common, args.contenders * 2)?;
+    let names = [LINE.to_owned(), PROOF.to_owned()];
+    stage.prepare(&names, b"")?;
+    let target = stage.target.clone();
+    let (mut stage, report) = left_behind(measure(stage, args, duration, hold), &target)?;
+    stage.clean_up(&names)?;
+    print(&args.common, &report, table(&report))
+}
+
+fn measure(mut stage: Stage, args: &RecipeArgs, duration: Duration, hold: Duration) -> Result<(Stage, RecipeReport)> {
+    let sessions = stage.open_sessions(args.contenders)?;
+    let mut contest = Contest {
+        stage,
+        recipe: args.recipe,
+        hold_ns: u64::try_from(hold.as_nanos())?,
+        contenders: vec![Contender::default(); sessions.len()],
+        holder: None,
+        release_at_ns: 0,
+        released_ns: None,
+        last_number: None,
+        acquisitions: 0,
+        ending: false,
+        hand_over: histogram(),
+        acquire: histogram(),
+    };
+    contest.stage.restart_cpu()?;
+    let begin_ns = contest.stage.swarm.now_ns();
+    for session in sessions {
+        contest.join(session)?;
+    }
+    let end_ns = begin_ns + u64::try_from(duration.as_nanos())?;
+    let mut last_ns = begin_ns;
+    while contest.stage.swarm.now_ns() < end_ns && !contest.stage.stopped() {
+        contest.turn()?;
+        let now_ns = contest.stage.swarm.now_ns();
+        if contest.acquisitions > 0 && contest.released_ns.is_some_and(|released| released > last_ns) {
+            last_ns = now_ns;
+        }
+        ensure!(
+            Duration::from_nanos(now_ns.saturating_sub(last_ns)) < contest.stage.target.reply_timeout + hold,
+            "nobody became the holder for {:.1?}",
+            contest.stage.target.reply_timeout
+        );
+        let acquisitions = contest.acquisitions;
+        contest.stage.progress.now_and_then(|| format!("{acquisitions} acquisitions"));
+    }
+    let acquisitions = contest.acquisitions;
+    let seconds = Duration::from_nanos(contest.stage.swarm.now_ns() - begin_ns).as_secs_f64();
+    let cpu_ns = contest.stage.server_cpu_ns()?;
+    contest.end()?;
+    let report = RecipeReport {
+        heading: Heading::of("recipes", &args.common),
+        recipe: if args.recipe == Recipe::Lock { "lock" } else { "election" },
+        contenders: args.contenders,
+        hold_ms: args.hold_ms,
+        seconds,
+        acquisitions,
+        acquisitions_per_second: ratio(acquisitions, 1) / seconds,
+        hand_over_us: Latency::of(&contest.hand_over),
+        acquire_us: Latency::of(&contest.acquire),
+        server_cpu_us_per_acquisition: cpu_ns.map(|ns| us(ns) / ratio(acquisitions.max(1), 1)),
+    };
+    Ok((contest.stage, report))
+}
+
+impl Contest {
+    /// Takes what has come, and lets the holder go when its time is over.
+    fn turn(&mut self) -> Result<()> {
+        let left_ns = self.release_at_ns.saturating_sub(self.stage.swarm.now_ns());
+        let wait_ns = if self.holder.is_some() { left_ns.min(20_000_000) } else { 20_000_000 };
+        let events = self.stage.swarm.poll(Duration::from_nanos(wait_ns))?;
+        for event in &events {
+            self.take(event).with_context(|| format!("session {}", event.peer))?;
+        }
+        self.stage.swarm.recycle(events);
+        if self.holder.is_some() && self.stage.swarm.now_ns() >= self.release_at_ns {
+            self.release()?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: &Event) -> Result<()> {
+        let session = event.peer;
+        match event.what {
+            What::Opened if self.ending => self.stage.swarm.close(session),
+            What::Opened => self.join(session),
+            What::Closed => self.closed(session),
+            // What was asked before the end is answered, but nothing follows from it.
+            _ if self.ending => Ok(()),
+            What::Reply(TAG_JOIN, error) => {
+                granted("create", error)?;
+                let reply = CreateResponse::decode(&mut Reader::new(self.stage.swarm.body(event)))?;
+                let path = reply.path.unwrap_or_default();
+                let name = path.strip_prefix(&self.stage.path(LINE)).and_then(|rest| rest.strip_prefix('/'));
+                name.context("the created znode is elsewhere")?.clone_into(&mut self.contenders[session].name);
+                self.list(session)
+            }
+            What::Reply(TAG_LIST, error) => {
+                granted("getChildren2", error)?;
+                self.look_at_the_line(event)
+            }
+            What::Reply(TAG_WATCH, error) if error == ErrorCode::NoNode.code() => self.list(session),
+            What::Reply(TAG_WATCH, error) => granted("exists", error),
+            What::Reply(TAG_PROVE, error) => {
+                granted("two held at once: the holder's setData with the expected version", error)
+            }
+            What::Reply(_, error) => {
+                granted("delete", error)?;
+                self.join(session)
+            }
+            What::Notified(kind) => {
+                let record = WatcherEvent::decode(&mut Reader::new(self.stage.swarm.body(event)))?;
+                let expected = EventType::NodeDeleted.number();
+                ensure!(kind == expected, "an event of type {kind} for {:?}, not {expected}", record.path);
+                self.list(session)
+            }
+        }
+    }
+
+    fn join(&mut self, session: usize) -> Result<()> {
+        if self.contenders.len() <= session {
+            self.contenders.resize(session + 1, Contender::default());
+        }
+        self.contenders[session] = Contender { open: true, name: String::new(), joined_ns: self.stage.swarm.now_ns() };
+        let path = encoded(|writer| writer.str(&self.stage.path(&format!("{LINE}/m-"))));
+        let tail = create_tail(b"", CreateMode::EphemeralSequential.flag());
+        self.stage.swarm.request(session, OpCode::Create, &[&path, &tail], TAG_JOIN)
+    }
+
+    fn list(&mut self, session: usize) -> Result<()> {
+        let path = encoded(|writer| writer.str(&self.stage.path(LINE)));
+        self.stage.swarm.request(session, OpCode::GetChildren2, &[&path, &[0]], TAG_LIST)
+    }
+
+    /// The first in line holds, every other watches the one before it.
+    fn look_at_the_line(&mut self, event: &Event) -> Result<()> {
+        let session = event.peer;
+        let own = number(&self.contenders[session].name)?;
+        let reply = GetChildren2Response::decode(&mut Reader::new(self.stage.swarm.body(event)))?;
+        let (mut before, mut found) = (None::<(u32, &str)>, false);
+        for name in reply.children.context("no list of children")? {
+            let name = name.context("a child without a name")?;
+            let other = number(name)?;
+            found |= other == own;
+            if other < own && before.is_none_or(|(nearest, _)| other > nearest) {
+                before = Some((other, name));
+            }
+        }
+        ensure!(found, "its own znode {} is not in line", self.contenders[session].name);
+        let Some((_, name)) = before else { return self.acquired(session, own, event.at_ns) };
+        let path = encoded(|writer| writer.str(&self.stage.path(&format!("{LINE}/{name}"))));
+        self.stage.swarm.request(session, OpCode::Exists, &[&path, &[1]], TAG_WATCH)
+    }
+
+    fn acquired(&mut self, session: usize, number: u32, at_ns: u64) -> Result<()> {
+        if let Some(other) = self.holder {
+            bail!("two hold at once: session {other} has not given up");
+        }
+        ensure!(self.last_number.is_none_or(|last| last < number), "number {number} holds after a later one");
+        self.holder = Some(session);
+        self.last_number = Some(number);
+        let proof = encoded(|writer| writer.str(&self.stage.path(PROOF)));
+        let tail = encoded(|writer| {
+            writer.buffer(Some(b""));
+            writer.i32(i32::try_from(self.acquisitions).unwrap_or(VERSION_ANY));
+        });
+        self.stage.swarm.request(session, OpCode::SetData, &[&proof, &tail], TAG_PROVE)?;
+        self.acquisitions += 1;
+        self.acquire.saturating_record(at_ns.saturating_sub(self.contenders[session].joined_ns));
+        if let Some(released_ns) = self.released_ns {
+            self.hand_over.saturating_record(at_ns.saturating_sub(released_ns));
+        }
+        self.release_at_ns = at_ns + self.hold_ns;
+        if self.hold_ns == 0 { self.release() } else { Ok(()) }
+    }
+
+    /// The holder gives up.
+    fn release(&mut self) -> Result<()> {
+        let session = self.holder.take().context("somebody holds")?;
+        self.released_ns = Some(self.stage.swarm.now_ns());
+        match self.recipe {
+            Recipe::Lock => {
+                let name = &self.contenders[session].name;
+                let path = encoded(|writer| writer.str(&self.stage.path(&format!("{LINE}/{name}"))));
+                let version = VERSION_ANY.to_be_bytes();
+                self.stage.swarm.request(session, OpCode::Delete, &[&path, &version], TAG_RELEASE)
+            }
+            Recipe::Election => {
+                self.contenders[session].open = false;
+                self.stage.swarm.close(session)
+            }
+        }
+    }
+
+    /// A leader that has gone is followed by a new contender.
+    fn closed(&mut self, session: usize) -> Result<()> {
+        self.contenders[session].open = false;
+        if !self.ending {
+            let servers = &self.stage.target.servers;
+            self.stage.swarm.open(servers[session % servers.len()])?;
+        }
+        Ok(())
+    }
+
+    /// Closes every session, which takes their znodes out of the line.
+    fn end(&mut self) -> Result<()> {
+        self.ending = true;
+        for session in 0..self.contenders.len() {
+            if std::mem::take(&mut self.contenders[session].open) {
+                self.stage.swarm.close(session)?;
+            }
+        }
+        while self.stage.swarm.sessions() > 0 {
+            let events = self.stage.swarm.poll(Duration::from_millis(50))?;
+            for event in &events {
+                self.take(event).with_context(|| format!("session {}", event.peer))?;
+            }
+            self.stage.swarm.recycle(events);
+        }
+        Ok(())
+    }
+}
+
+/// The number in line, the ten digits at the end of a sequential znode's name.
+fn number(name: &str) -> Result<u32> {
+    let digits = name.len().checked_sub(10).and_then(|at| name.get(at..));
+    digits.and_then(|digits| digits.parse().ok()).with_context(|| format!("{name:?} has no number in line"))
+}
+
+fn table(report: &RecipeReport) -> Table {
+    let mut table = Table::default();
+    let RecipeReport { recipe, contenders, hold_ms, .. } = report;
+    table.row("recipe", &format!("{recipe}, {contenders} contenders, held for {hold_ms} ms"));
+    table.row("machine", &report.heading.machine.to_string());
+    let proved = format!("{} acquisitions in {:.2} s, each proved exclusive", report.acquisitions, report.seconds);
+    table.row("measured", &proved);
+    table.row("throughput", &format!("{:.0} acquisitions/s", report.acquisitions_per_second));
+    table.latency("hand-over us", &report.hand_over_us);
+    table.latency("from join to hold us", &report.acquire_us);
+    if let Some(cpu) = report.server_cpu_us_per_acquisition {
+        table.row("server CPU", &format!("{cpu:.1} us/acquisition"));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_line() {
+        fn check(name: &str, expect: Option<u32>) {
+            assert_eq!(number(name).ok(), expect, "{name}");
+        }
+        check("m-0000000000", Some(0));
+        check("m-0000012345", Some(12_345));
+        check("0000012345", Some(12_345));
+        check("m-00000", None);
+        check("m-000000000x", None);
+        check("", None);
+    }
+}

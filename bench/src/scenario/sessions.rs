@@ -1,0 +1,241 @@
+//! Session storms: connections opened, sessions granted and closed again, as fast as possible or at a rate.
+//!
+//! One thread keeps a number of sessions on their way; each is a new TCP connection. With a rate, a session's time
+//! counts from when it was due. With `--no-close` the sessions stay, for the rate of opening alone.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::{Heading, Stage, print, us};
+use crate::args::{CommonArgs, seconds, within};
+use crate::cpu::CpuClock;
+use crate::limits::{CONNECTIONS_MAX, RATE_MAX};
+use crate::meter::histogram;
+use crate::report::{Latency, ratio};
+use crate::swarm::What;
+use crate::table::Table;
+
+/// Flags of `sessions`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SessionArgs {
+    /// Sessions on their way at once
+    #[arg(long, default_value_t = 32)]
+    concurrency: u32,
+    /// Seconds to measure
+    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
+    duration: f64,
+    /// Seconds of the same before measuring
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    warmup: f64,
+    /// Begin this many sessions per second; their time counts from when they were due
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// Open --count sessions and hold them all, instead of closing each
+    #[arg(long)]
+    no_close: bool,
+    /// Sessions to open with --no-close
+    #[arg(short = 'n', long, default_value_t = 1000, requires = "no_close")]
+    count: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// What `sessions` found out.
+#[derive(Debug, Serialize)]
+struct SessionReport {
+    #[serde(flatten)]
+    heading: Heading,
+    concurrency: u32,
+    offered_rate: Option<f64>,
+    closed_each: bool,
+    seconds: f64,
+    /// Sessions opened (and closed) in the window.
+    sessions: u64,
+    /// Sessions per second.
+    throughput: f64,
+    /// From the beginning of the TCP connection (with a rate, from when it was due) to the session's grant.
+    open_us: Latency,
+    /// From the request to close to its reply; absent with `--no-close`.
+    close_us: Option<Latency>,
+    server_cpu_us_per_session: Option<f64>,
+    client_cpu_us_per_session: f64,
+}
+
+struct Storm<'a> {
+    stage: Stage,
+    args: &'a SessionArgs,
+    begun: u64,
+    done: u64,
+    on_their_way: u32,
+    start_ns: u64,
+    /// When sessions were due that are on their way, by session.
+    due: Vec<u64>,
+    late: VecDeque<u64>,
+    held: Vec<usize>,
+    open: Histogram<u64>,
+    close: Histogram<u64>,
+}
+
+pub(super) fn run(args: &SessionArgs) -> Result<()> {
+    within("--concurrency", args.concurrency, CONNECTIONS_MAX)?;
+    within("--count", args.count, CONNECTIONS_MAX)?;
+    if let Some(rate) = args.rate {
+        ensure!(rate > 0.0 && rate <= RATE_MAX, "--rate {rate} is not within 0..={RATE_MAX}");
+    }
+    let (duration, warmup) = (seconds("--duration", args.duration, 0.001)?, seconds("--warmup", args.warmup, 0.0)?);
+    let stage = Stage::set(&args.common, args.concurrency.max(args.count) + 1)?;
+    let mut storm = Storm {
+        start_ns: stage.swarm.now_ns(),
+        stage,
+        args,
+        begun: 0,
+        done: 0,
+        on_their_way: 0,
+        due: Vec::new(),
+        late: VecDeque::new(),
+        held: Vec::new(),
+        open: histogram(),
+        close: histogram(),
+    };
+    if !args.no_close {
+        storm.blow(Some(warmup))?;
+    }
+    storm.open.reset();
+    storm.close.reset();
+    let mut client_cpu = CpuClock::start(i32::try_from(std::process::id())?)?;
+    storm.stage.restart_cpu()?;
+    let (before, begin_ns) = (storm.done, storm.stage.swarm.now_ns());
+    storm.blow(if args.no_close { None } else { Some(duration) })?;
+    let seconds = Duration::from_nanos(storm.stage.swarm.now_ns() - begin_ns).as_secs_f64();
+    let sessions = storm.done - before;
+    let report = SessionReport {
+        heading: Heading::of("sessions", &args.common),
+        concurrency: args.concurrency,
+        offered_rate: args.rate,
+        closed_each: !args.no_close,
+        seconds,
+        sessions,
+        throughput: ratio(sessions, 1) / seconds,
+        open_us: Latency::of(&storm.open),
+        close_us: (!args.no_close).then(|| Latency::of(&storm.close)),
+        server_cpu_us_per_session: storm.stage.server_cpu_ns()?.map(|ns| us(ns) / ratio(sessions.max(1), 1)),
+        client_cpu_us_per_session: us(client_cpu.elapsed_ns()?) / ratio(sessions.max(1), 1),
+    };
+    storm.calm()?;
+    ensure!(!storm.stage.stopped(), "interrupted");
+    print(&args.common, &report, table(&report))
+}
+
+impl Storm<'_> {
+    /// Opens sessions for a time, or until all are there that are to be held.
+    fn blow(&mut self, extent: Option<Duration>) -> Result<()> {
+        let begin_ns = self.stage.swarm.now_ns();
+        let end_ns = extent.map(|extent| begin_ns + u64::try_from(extent.as_nanos()).unwrap_or(u64::MAX));
+        loop {
+            let now_ns = self.stage.swarm.now_ns();
+            let over = end_ns.map_or(self.done >= u64::from(self.args.count), |end_ns| now_ns >= end_ns);
+            if over || self.stage.stopped() {
+                return Ok(());
+            }
+            self.begin_due(now_ns)?;
+            let wait = if self.args.rate.is_some() { Duration::ZERO } else { Duration::from_millis(20) };
+            self.take(wait)?;
+            let done = self.done;
+            self.stage.progress.now_and_then(|| format!("{done} sessions"));
+        }
+    }
+
+    /// Begins what is due, as far as there are places.
+    fn begin_due(&mut self, now_ns: u64) -> Result<()> {
+        let limit = if self.args.no_close { u64::from(self.args.count) } else { u64::MAX };
+        if let Some(rate) = self.args.rate {
+            while self.next_due_ns(rate) <= now_ns && self.begun < limit {
+                self.late.push_back(self.next_due_ns(rate));
+                self.begun += 1;
+            }
+        }
+        while self.on_their_way < self.args.concurrency {
+            let due_ns = match (self.late.pop_front(), self.args.rate) {
+                (Some(due_ns), _) => due_ns,
+                (None, None) if self.begun < limit => {
+                    self.begun += 1;
+                    self.stage.swarm.now_ns()
+                }
+                _ => return Ok(()),
+            };
+            let servers = &self.stage.target.servers;
+            let server = servers[usize::try_from(self.begun)? % servers.len()];
+            let session = self.stage.swarm.open(server)?;
+            self.due.resize(self.due.len().max(session + 1), 0);
+            self.due[session] = due_ns;
+            self.on_their_way += 1;
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn next_due_ns(&self, rate: f64) -> u64 {
+        self.start_ns + (ratio(self.begun, 1) * 1e9 / rate) as u64
+    }
+
+    fn take(&mut self, wait: Duration) -> Result<()> {
+        let events = self.stage.swarm.poll(wait)?;
+        for event in &events {
+            match event.what {
+                What::Opened => {
+                    self.open.saturating_record(event.at_ns.saturating_sub(self.due[event.peer]));
+                    if self.args.no_close {
+                        self.held.push(event.peer);
+                        self.finished();
+                    } else {
+                        self.stage.swarm.close(event.peer)?;
+                    }
+                }
+                What::Closed => {
+                    self.close.saturating_record(event.at_ns - event.since_ns);
+                    self.finished();
+                }
+                what => bail!("session {}: {what:?}, which nobody has asked for", event.peer),
+            }
+        }
+        self.stage.swarm.recycle(events);
+        Ok(())
+    }
+
+    fn finished(&mut self) {
+        self.done += 1;
+        self.on_their_way -= 1;
+    }
+
+    /// Lets those end that are on their way, and closes those that were held.
+    fn calm(&mut self) -> Result<()> {
+        while self.on_their_way > 0 {
+            self.take(Duration::from_millis(50))?;
+        }
+        let held = std::mem::take(&mut self.held);
+        self.stage.close_sessions(&held)
+    }
+}
+
+fn table(report: &SessionReport) -> Table {
+    let mut table = Table::default();
+    let what = if report.closed_each { "opened and closed" } else { "opened and held" };
+    let pace = report.offered_rate.map_or("as fast as possible".to_owned(), |rate| format!("at {rate:.0}/s"));
+    table.row("sessions", &format!("{what}, {} at once, {pace}", report.concurrency));
+    table.row("machine", &report.heading.machine.to_string());
+    table.row("measured", &format!("{} sessions in {:.2} s", report.sessions, report.seconds));
+    table.row("throughput", &format!("{:.0} sessions/s", report.throughput));
+    table.latency("open us", &report.open_us);
+    if let Some(close) = &report.close_us {
+        table.latency("close us", close);
+    }
+    if let Some(cpu) = report.server_cpu_us_per_session {
+        table.row("server CPU", &format!("{cpu:.1} us/session"));
+    }
+    table.row("client CPU", &format!("{:.1} us/session", report.client_cpu_us_per_session));
+    table
+}

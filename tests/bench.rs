@@ -1,0 +1,178 @@
+//! Black-box tests of `corral bench`: every scenario in a small size against the real server, all replies checked.
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running server; it ends with the test.
+struct Server {
+    child: Child,
+    addr: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let free = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let addr = free.local_addr().expect("it is bound").to_string();
+        drop(free);
+        let child = Command::new(env!("CARGO_BIN_EXE_corral"))
+            .args(["serve", "--shards", "1", "--client-addr", &addr, "--set", "limits.connections_per_ip_max=2000"])
+            .arg("--data-dir")
+            .arg(dir.path())
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the server can be started");
+        let limit = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect(&addr).is_err() {
+            assert!(Instant::now() < limit, "the server does not listen within 30 s");
+            std::thread::yield_now();
+        }
+        Self { child, addr, _dir: dir }
+    }
+
+    /// Runs `corral bench`; gives its report.
+    #[track_caller]
+    fn bench(&self, flags: &str) -> Report {
+        let pid = self.child.id().to_string();
+        let output = Command::new(env!("CARGO_BIN_EXE_corral"))
+            .arg("bench")
+            .args(flags.split_whitespace())
+            .args(["-s", &self.addr, "--pid", &pid, "--json", "-q"])
+            .output()
+            .expect("the binary can be run");
+        assert!(output.status.success(), "{flags}: {}", String::from_utf8_lossy(&output.stderr));
+        Report(String::from_utf8(output.stdout).expect("JSON is UTF-8"))
+    }
+
+    /// What is left below the root.
+    fn is_clean(&self) {
+        // A load whose znode exists already is refused: the same chroot twice shows that the first has removed its own.
+        self.bench("--chroot /clean --ops 10 --warmup 0 --keys 5");
+        self.bench("--chroot /clean --ops 10 --warmup 0 --keys 5");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One line of JSON, looked into without a parser: the server's tests know none.
+struct Report(String);
+
+impl Report {
+    /// The number of a key that occurs once, or the first of several.
+    #[track_caller]
+    fn number(&self, key: &str) -> f64 {
+        let found = self.0.split_once(&format!("\"{key}\":"));
+        let (_, rest) = found.unwrap_or_else(|| panic!("{key} is missing in {}", self.0));
+        let end = rest.find([',', '}', ']']).unwrap_or(rest.len());
+        rest[..end].parse().unwrap_or_else(|_| panic!("{key} is no number in {}", self.0))
+    }
+
+    #[track_caller]
+    fn has(&self, part: &str) {
+        assert!(self.0.contains(part), "{part} is missing in {}", self.0);
+    }
+}
+
+#[test]
+fn a_mix_of_everything() {
+    let server = Server::start();
+    let mix = "get=6,set=3,create=3,delete=2,exists=1,children=1,multi=1";
+    let report = server
+        .bench(&format!("--mix {mix} --ops 3000 --warmup 0 -c 8 -t 2 --keys-distribution zipf --value-bytes 0..300"));
+    assert!(report.number("operations") >= 3000.0);
+    assert!(report.number("server_cpu_us_per_op") > 0.01);
+    for part in ["\"children\":{", "\"multi\":{", "\"delete\":{", "\"scenario\":\"load\"", "zipf 0.99", "\"errors\":{}"]
+    {
+        report.has(part);
+    }
+    let deletes = server.bench("load -o delete --keys 200 --ops 600 --warmup 0 -c 4");
+    deletes.has("nothing was left to delete");
+    server.is_clean();
+}
+
+#[test]
+fn watches_fan_out() {
+    let server = Server::start();
+    for flags in ["watches -n 50 --rounds 3", "watches -n 50 --rounds 3 --persistent"] {
+        let report = server.bench(flags);
+        assert_eq!(report.number("events"), 150.0);
+        assert!(report.number("server_cpu_us_per_event") > 0.0);
+        assert!(report.number("events_per_second") > 0.0);
+    }
+    server.is_clean();
+}
+
+#[test]
+fn sessions_open_and_close() {
+    let server = Server::start();
+    let report = server.bench("sessions --duration 0.5 --warmup 0.1 --concurrency 8");
+    assert!(report.number("sessions") > 10.0);
+    report.has("\"close_us\":{");
+    let held = server.bench("sessions --no-close -n 100");
+    assert_eq!(held.number("sessions"), 100.0);
+    held.has("\"close_us\":null");
+    let paced = server.bench("sessions --rate 100 --duration 1 --warmup 0.2");
+    assert!((60.0..=110.0).contains(&paced.number("sessions")), "{}", paced.0);
+}
+
+#[test]
+fn idle_sessions_have_their_memory_told() {
+    let server = Server::start();
+    let report = server.bench("idle -n 300 --watches 40 --keys 50 --hold 0.3 --settle 0.2");
+    // So few may fit into memory the server has already: only that there are figures can be said.
+    for figure in ["rss_bytes_per_session", "anonymous_bytes_per_session", "rss_bytes_per_watch"] {
+        assert!(report.number(figure).is_finite(), "{figure}");
+    }
+    assert!(report.number("rss_kib") > 1000.0);
+    report.has("\"memory_with_watches\":{");
+    assert!(report.number("server_cpu_percent") >= 0.0);
+    server.is_clean();
+}
+
+#[test]
+fn recipes_are_exclusive() {
+    let server = Server::start();
+    for flags in ["recipes -n 5 --duration 0.5", "recipes -n 5 --duration 0.5 --recipe election"] {
+        let report = server.bench(flags);
+        assert!(report.number("acquisitions") > 5.0, "{}", report.0);
+    }
+    let held = server.bench("recipes -n 3 --hold-ms 20 --duration 0.5");
+    assert!(held.number("acquisitions") <= 26.0, "each holds for 20 ms: {}", held.0);
+    server.is_clean();
+}
+
+#[test]
+fn a_flood_leaves_the_polite_ones_their_figures() {
+    let server = Server::start();
+    let report = server.bench("flood --polite 10 --polite-rate 50 --flood-depth 200 --duration 1 --warmup 0.2");
+    let (_, polite) = report.0.split_once("\"polite\":{").expect("the polite ones");
+    let polite = Report(polite.to_owned());
+    assert!((400.0..=600.0).contains(&polite.number("operations")), "{}", polite.0);
+    let (_, flood) = report.0.split_once("\"flood\":{").expect("the flood");
+    assert!(Report(flood.to_owned()).number("operations") > 1000.0, "{flood}");
+    server.is_clean();
+}
+
+#[test]
+fn help_speaks_of_the_sub_command() {
+    let help = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_corral")).args(words).output().expect("the binary can be run");
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let text = help(&["bench", "--help"]);
+    assert!(text.contains("Usage: corral bench") && text.contains("corral bench -d 1"), "{text}");
+    assert!(!text.contains("corral-bench "), "{text}");
+    for scenario in ["load", "watches", "sessions", "idle", "recipes", "flood"] {
+        assert!(text.contains(scenario), "{scenario} is missing in {text}");
+        help(&["bench", scenario, "--help"]);
+    }
+}
