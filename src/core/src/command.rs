@@ -9,6 +9,7 @@ use crate::znode::AclEntry;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::slice;
 use rkyv::rancor::{Error, Source};
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -154,6 +155,26 @@ pub struct Command {
 }
 
 impl Command {
+    /// The paths of its operations on znodes, in order.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        let ops = match &self.kind {
+            CommandKind::Op(op) => slice::from_ref(op),
+            CommandKind::Multi(ops) => ops,
+            _ => &[],
+        };
+        ops.iter().map(|op| match op {
+            WriteOp::Create { path, .. }
+            | WriteOp::Delete { path, .. }
+            | WriteOp::SetData { path, .. }
+            | WriteOp::SetAcl { path, .. }
+            | WriteOp::Check { path, .. }
+            | WriteOp::CheckNotExists { path, .. }
+            | WriteOp::CheckStat { path, .. }
+            | WriteOp::TryRemove { path, .. }
+            | WriteOp::RemoveRecursive { path, .. } => &**path,
+        })
+    }
+
     /// Attaching moves a connection, not the tree: as in ZooKeeper it takes no zxid.
     pub const fn takes_zxid(&self) -> bool {
         !matches!(self.kind, CommandKind::AttachSession { .. })

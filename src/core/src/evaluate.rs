@@ -17,7 +17,7 @@ use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
 use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::Text;
-use crate::view::View;
+use crate::view::{View, WARM_MAX};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -91,17 +91,24 @@ impl StateMachine {
         let mut next = batch.first_zxid;
         let context = BatchContext { time: batch.time.0, features: batch.features, countable: Cell::new(None) };
         let mut txns = Vec::with_capacity(batch.commands.len());
-        for command in batch.commands {
-            let zxid = if command.takes_zxid() {
-                let zxid = Zxid(next);
-                assert!(zxid > self.view.zxid(), "zxids only grow");
-                next += 1;
-                zxid
-            } else {
-                self.view.zxid()
-            };
-            let identities = batch.identities.get(command.identities as usize).map_or(&[][..], |list| list.as_slice());
-            txns.push(self.apply_one(&context, zxid, identities, command));
+        let mut commands = batch.commands.into_iter();
+        while !commands.as_slice().is_empty() {
+            let together = commands.as_slice().len().min(WARM_MAX);
+            let paths = commands.as_slice()[..together].iter().flat_map(Command::paths);
+            self.view.warm(paths.map(|path| self.view.hasher().hash(path)));
+            for command in commands.by_ref().take(together) {
+                let zxid = if command.takes_zxid() {
+                    let zxid = Zxid(next);
+                    assert!(zxid > self.view.zxid(), "zxids only grow");
+                    next += 1;
+                    zxid
+                } else {
+                    self.view.zxid()
+                };
+                let identities =
+                    batch.identities.get(command.identities as usize).map_or(&[][..], |list| list.as_slice());
+                txns.push(self.apply_one(&context, zxid, identities, command));
+            }
         }
         AppliedBatch { txns }
     }

@@ -22,7 +22,7 @@ use crate::image::Image;
 use crate::limits::ShardLimits;
 use crate::report::Statistics;
 use crate::shared::Text;
-use crate::view::View;
+use crate::view::{View, WARM_MAX};
 use crate::watch::WatchTable;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -289,7 +289,11 @@ impl Shard {
     /// writer waits until thousands have been told.
     pub fn apply(&mut self, now: Millis, batch: &AppliedBatch, out: &mut Outputs) {
         let mut answered = out.dirty.len();
-        for txn in &batch.txns {
+        for (at, txn) in batch.txns.iter().enumerate() {
+            if at % WARM_MAX == 0 {
+                let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
+                self.view.warm(changes.map(|change| change.at().hash));
+            }
             for change in &txn.changes {
                 self.notify(now, txn.zxid, change, out);
                 self.note_ephemeral(change);

@@ -22,7 +22,7 @@ use core::mem;
 use corral_wire::records::Stat;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-pub(crate) use warming::Warming;
+pub(crate) use warming::{WARM_MAX, Warming};
 
 /// The hash of paths. Its seed is chosen once for a data directory and stored with every image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

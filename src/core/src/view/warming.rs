@@ -11,7 +11,7 @@ use core::hint::black_box;
 /// Znodes beyond which a look-up usually misses the caches. Below it looking ahead would only cost.
 const LARGE_NODES: u64 = 20_000;
 /// Paths touched together; a core waits for no more lines at once.
-const TOGETHER_MAX: usize = 16;
+pub(crate) const WARM_MAX: usize = 16;
 
 impl View {
     /// Whether the tree is beyond the caches.
@@ -19,22 +19,31 @@ impl View {
     pub(crate) const fn is_large(&self) -> bool {
         self.nodes >= LARGE_NODES
     }
+
+    /// Touches the znodes of the first [`WARM_MAX`] hashes, if the tree is large; the rest are left.
+    pub(crate) fn warm(&self, hashes: impl Iterator<Item = u64>) {
+        if self.is_large() {
+            let mut warming = Warming::new(self);
+            hashes.take(WARM_MAX).for_each(|hash| warming.add(hash));
+            warming.touch();
+        }
+    }
 }
 
 /// Some paths' hashes, to be touched together.
 pub(crate) struct Warming<'v> {
     view: &'v View,
-    hashes: [u64; TOGETHER_MAX],
+    hashes: [u64; WARM_MAX],
     count: usize,
 }
 
 impl<'v> Warming<'v> {
     pub(crate) const fn new(view: &'v View) -> Self {
-        Self { view, hashes: [0; TOGETHER_MAX], count: 0 }
+        Self { view, hashes: [0; WARM_MAX], count: 0 }
     }
 
     pub(crate) const fn is_full(&self) -> bool {
-        self.count == TOGETHER_MAX
+        self.count == WARM_MAX
     }
 
     /// Does nothing when it is full.
@@ -51,11 +60,11 @@ impl<'v> Warming<'v> {
             return;
         }
         let hashes = &self.hashes[..self.count];
-        let mut live: [Option<&Entry>; TOGETHER_MAX] = [None; TOGETHER_MAX];
+        let mut live: [Option<&Entry>; WARM_MAX] = [None; WARM_MAX];
         for (place, hash) in live.iter_mut().zip(hashes) {
             *place = self.view.live.likely_entry(*hash);
         }
-        let mut image: [Option<ImageNode<'_>>; TOGETHER_MAX] = [None; TOGETHER_MAX];
+        let mut image: [Option<ImageNode<'_>>; WARM_MAX] = [None; WARM_MAX];
         for ((place, live), hash) in image.iter_mut().zip(&mut live).zip(hashes) {
             if live.is_none() {
                 *live = self.view.frozen.as_ref().and_then(|frozen| frozen.likely_entry(*hash));
