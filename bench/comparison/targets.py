@@ -50,6 +50,7 @@ def figures_of(record):
 class Row:
     """One row of the table. `value` is None where nothing was measured."""
 
+    group: str
     work: str
     says: str
     reached: str
@@ -112,7 +113,7 @@ class Table:
         limit, less = limit_of(target["limit"])
         found = [(cell, result) for cell in target["cells"] if (result := self.measured(target, cell))]
         if not found:
-            return Row(target["work"], target["says"], "not measured", "-")
+            return Row(target["group"], target["work"], target["says"], "not measured", "-")
         worst = max if less else min
         cell, (value, low, high, words) = worst(found, key=lambda entry: entry[1][0])
         ratio = "against" in target
@@ -123,7 +124,7 @@ class Table:
         met = "yes" if (value <= limit if less else value >= limit) else "no"
         if self.cpus < target.get("note_if_cpus_below", 0):
             shown, met = f"{shown}; {target['note']}", "-"
-        return Row(target["work"], target["says"], shown, met, value)
+        return Row(target["group"], target["work"], target["says"], shown, met, value)
 
 
 def limit_of(text):
