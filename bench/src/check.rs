@@ -4,6 +4,7 @@
 //! does not go back, and exactly the record the request asked for: the whole value, the Stat's sizes, the created path.
 //! Runs on the client thread that owns the connection. Knows no socket.
 
+use corral_wire::limits::{LENGTH_BYTES, REPLY_HEADER_BYTES, STAT_BYTES};
 use corral_wire::multi::{MultiResponse, MultiResult};
 use corral_wire::records::{
     CreateResponse, ExistsResponse, GetChildren2Response, GetDataResponse, ReplyHeader, SetDataResponse, Stat,
@@ -12,6 +13,9 @@ use corral_wire::{DecodeError, ErrorCode, Reader};
 
 use crate::mix::Kind;
 use crate::workload::{Request, Workload};
+
+/// Where dataLength stands in an encoded Stat: behind five longs and three ints.
+const STAT_DATA_LENGTH_AT: usize = 5 * 8 + 3 * 4;
 
 /// What is wrong with a reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -155,6 +159,9 @@ impl Workload {
         request: Request,
         zxid_seen: &mut i64,
     ) -> Result<Verdict, BadReply> {
+        if request.kind == Kind::Get && self.is_right_get(body, xid, zxid_seen) {
+            return Ok(Verdict::Right);
+        }
         let (mut reader, error) = any_header(body, xid, zxid_seen, |code| self.tolerated.contains(&code))?;
         if error != 0 {
             return Ok(Verdict::Refused(error));
@@ -185,6 +192,29 @@ impl Workload {
             Kind::Delete | Kind::Ping | Kind::Close => {}
         }
         finished(&reader).map(|()| Verdict::Right)
+    }
+
+    /// The whole check of a getData reply for the usual case that all is right: with the value's length every field's
+    /// place is known. Anything else is left to the decoder, which says what is wrong.
+    fn is_right_get(&self, body: &[u8], xid: i32, zxid_seen: &mut i64) -> bool {
+        let Some((header, rest)) = body.split_first_chunk::<{ REPLY_HEADER_BYTES + LENGTH_BYTES }>() else {
+            return false;
+        };
+        let Some((data, stat)) = rest.split_last_chunk::<STAT_BYTES>() else { return false };
+        let zxid = i64::from_be_bytes(header[4..12].try_into().expect("eight bytes"));
+        let word = |from: usize| i32::from_be_bytes(header[from..from + 4].try_into().expect("four bytes"));
+        let data_length = &stat[STAT_DATA_LENGTH_AT..STAT_DATA_LENGTH_AT + 4];
+        let right = word(0) == xid
+            && zxid >= *zxid_seen
+            && word(12) == 0
+            && usize::try_from(word(16)) == Ok(data.len())
+            && (self.value_bytes_min..=self.value.len()).contains(&data.len())
+            && data_length == &header[16..20]
+            && *data == self.value[..data.len()];
+        if right {
+            *zxid_seen = zxid;
+        }
+        right
     }
 
     fn check_data(&self, reply: &GetDataResponse<'_>) -> Result<(), BadReply> {
@@ -296,6 +326,32 @@ mod tests {
         check(Kind::Get, &data(&value(99), STAT), Err("value length is wrong: expected 100, found 99"));
         check(Kind::Get, &data(&[b'a'; 100], STAT), Err("value is wrong"));
         check(Kind::Get, &data(&value(100), Stat { data_length: 5, ..STAT }), Err("Stat.dataLength"));
+        let every_field =
+            Stat { czxid: -1, mtime: -1, version: -1, ephemeral_owner: -1, num_children: -1, pzxid: -1, ..STAT };
+        check(Kind::Get, &data(&value(100), every_field), Ok(()));
+    }
+
+    #[test]
+    fn the_short_way_and_the_decoder_agree_on_every_damaged_reply() {
+        let workload = Workload::of(&plan("-o get --value-bytes 90..100"));
+        let good = data(&value(100), STAT);
+        let decoder = |body: &[u8]| -> Result<(), BadReply> {
+            let (mut reader, error) = any_header(body, 7, &mut 8, |_| false)?;
+            expect("error", 0, error)?;
+            workload.check_data(&GetDataResponse::decode(&mut reader)?)?;
+            finished(&reader)
+        };
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut body = good.clone();
+                body[at] ^= 1 << bit;
+                assert_eq!(workload.is_right_get(&body, 7, &mut 8), decoder(&body).is_ok(), "byte {at}, bit {bit}");
+            }
+            assert!(!workload.is_right_get(&good[..at], 7, &mut 8), "cut to {at} bytes");
+        }
+        let mut seen = 8;
+        assert!(workload.is_right_get(&good, 7, &mut seen));
+        assert_eq!(seen, 9, "the zxid is noted");
     }
 
     #[test]

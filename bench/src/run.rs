@@ -115,7 +115,7 @@ impl Run<'_> {
             let floods = plan.flood.filter(|_| number >= plan.connections);
             let pace = floods.map_or((pace, plan.depth), |flood| (Pace::Closed, flood.depth));
             let connection = Connection::new(stream, server, number, workload, pace)?;
-            shares[(number % plan.threads) as usize].push(connection);
+            shares[thread_of(plan, number) as usize].push(connection);
             ensure!(!self.interrupt.seen(), "interrupted");
             self.progress.now_and_then(|| format!("connecting: {number} of {} sessions", plan.connections_all()));
         }
@@ -128,8 +128,8 @@ impl Run<'_> {
         let plan = self.plan;
         let shared = &Shared::new(plan.interval, intervals_max(plan));
         let mut gatherer = Gatherer::new(plan.flood.map(|_| Pace::Open));
-        let orders = |thread: usize| Orders {
-            interval_ns: plan.rate.map(|rate| 1e9 * f64::from(plan.threads) / rate),
+        let orders = |thread: usize, share: &[Connection]| Orders {
+            interval_ns: plan.rate.and_then(|rate| interval_ns(rate, plan.connections, share)),
             reply_timeout: plan.target.reply_timeout,
             session_timeout,
             cpu: plan.target.cpu(thread),
@@ -140,7 +140,7 @@ impl Run<'_> {
             let kinds = workload.kinds();
             let cells = share.iter().flat_map(|of| kinds.iter().map(|kind| cell(of.pace, *kind)));
             let meter = Meter::new(thread, cells, batches, empty);
-            workers.push(Worker::new(shared, workload, orders(thread), share, meter)?);
+            workers.push(Worker::new(shared, workload, orders(thread, &share), share, meter)?);
         }
         thread::scope(|scope| {
             let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run())).collect();
@@ -235,6 +235,22 @@ struct Window {
     client_cpu_ns: u64,
 }
 
+/// The client thread of a connection: they are dealt out in turn, but a flood has the last thread to itself.
+fn thread_of(plan: &Plan, number: u32) -> u32 {
+    match plan.flood {
+        Some(_) if plan.threads > 1 && number >= plan.connections => plan.threads - 1,
+        Some(_) if plan.threads > 1 => number % (plan.threads - 1),
+        _ => number % plan.threads,
+    }
+}
+
+/// Nanoseconds between two requests of one thread's open loop: every connection has the same share of the rate.
+fn interval_ns(rate: f64, connections: u32, share: &[Connection]) -> Option<f64> {
+    let open = share.iter().filter(|connection| connection.pace == Pace::Open).count();
+    let open = u32::try_from(open).ok().filter(|open| *open > 0)?;
+    Some(1e9 * f64::from(connections) / (rate * f64::from(open)))
+}
+
 /// The timeline's length, if it is known.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn intervals_max(plan: &Plan) -> u32 {
@@ -301,6 +317,6 @@ pub(crate) fn raise_file_limit(connections: u32) -> Result<()> {
     if soft >= needed {
         return Ok(());
     }
-    ensure!(hard >= needed, "--connections {connections} needs {needed} open files, the hard limit is {hard}");
+    ensure!(hard >= needed, "{connections} sessions need {needed} open files, the hard limit is {hard} (ulimit -n)");
     setrlimit(Resource::RLIMIT_NOFILE, needed, hard).context("raising the limit of open files")
 }

@@ -324,7 +324,15 @@ fn the_timeline_adds_up_and_the_keys_stay() {
     let csv = std::env::temp_dir().join(format!("corral-bench-{}.csv", std::process::id()));
     let file = csv.to_str().expect("a name");
     let addr = server(Fault::Nothing);
-    let report = succeeds(&addr, &["--duration", "1", "--interval", "0.2", "-t", "2", "--csv", file]);
+    let folder = std::env::temp_dir().join(format!("corral-bench-plots-{}", std::process::id()));
+    let plots = folder.to_str().expect("a name");
+    let flags = ["--duration", "1", "--interval", "0.2", "-t", "2", "--csv", file, "--svg", plots];
+    let report = succeeds(&addr, &flags);
+    for name in ["throughput.svg", "latency.svg"] {
+        let plot = std::fs::read_to_string(folder.join(name)).expect("the plot was written");
+        assert!(plot.contains("<svg") && plot.contains("<polyline"), "{name}: {plot}");
+    }
+    std::fs::remove_dir_all(&folder).expect("it is there");
     let rows = report["timeline"].as_array().expect("a list");
     assert_eq!(rows.len(), 5, "{report}");
     let sum: u64 = rows.iter().map(|row| row["operations"].as_u64().expect("a count")).sum();

@@ -20,8 +20,19 @@ use crate::run::{self, Measured};
 use crate::table::Table;
 use crate::timeline::{Total, intervals};
 
+const HELP: &str = "\
+Compare with --flooders 0, the polite ones alone: the difference is what the flood does to them. The polite ones are an
+open loop, their latency counts from when a request was due. On one client thread their sockets are served first, but
+the thread's work for the flood still delays them by some tens of microseconds; with a CPU to spare use --threads 2.
+Give the client another CPU than the server, or it is the scheduler that is measured.
+
+  flood --pid PID --cpu 1
+  flood --flooders 0 --pid PID --cpu 1        the same without the flood
+  flood --op set --polite-rate 5";
+
 /// Flags of `flood`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct FloodArgs {
     /// Connections that flood; 0 measures the polite ones alone
     #[arg(long, default_value_t = 1)]
@@ -38,7 +49,7 @@ pub struct FloodArgs {
     /// What each request does, of both
     #[arg(short, long = "op", value_enum, default_value_t = Operation::Get)]
     op: Operation,
-    /// Client threads; connections are dealt out to them
+    /// Client threads; with more than one the flood has the last for itself
     #[arg(short, long, default_value_t = 1)]
     threads: u32,
     /// Znodes prepared

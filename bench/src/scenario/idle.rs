@@ -20,8 +20,18 @@ use crate::swarm::{What, granted};
 use crate::table::Table;
 use crate::workload::{encoded, value};
 
+const HELP: &str = "\
+Give it a server that was started for this: memory freed by an earlier load is used again and shows as nothing. Take
+many sessions, so that what the server allocates ahead is divided by many. RSS and PSS hold mapped files as well (a log
+mapped ahead, images); 'anonymous' is what the server has allocated itself. A JVM's heap grows as it likes: there only
+figures after a full collection tell. Socket buffers are the kernel's and in none of them.
+
+  idle -n 10000 --pid PID                     bytes for each session, CPU of keeping them
+  idle -n 1000 --watches 200 --pid PID        bytes for each watch";
+
 /// Flags of `idle`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct IdleArgs {
     /// Sessions to hold
     #[arg(short = 'n', long, default_value_t = 1000)]

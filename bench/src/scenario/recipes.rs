@@ -33,8 +33,18 @@ pub(crate) enum Recipe {
     Election,
 }
 
+const HELP: &str = "\
+Every contender creates an ephemeral sequential znode, lists the line and watches the one before its own. A hand-over is
+a delete (or a closeSession), its event and a listing: two writes and two round trips, paid one after the other, so that
+acquisitions per second show latency, not throughput. Who holds must write a znode with the expected version: were there
+ever two holders, the run fails.
+
+  recipes -n 50 --pid PID                     a contended lock
+  recipes -n 5 --recipe election --hold-ms 100";
+
 /// Flags of `recipes`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct RecipeArgs {
     /// Which recipe
     #[arg(long, value_enum, default_value_t = Recipe::Lock)]

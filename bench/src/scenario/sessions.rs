@@ -19,8 +19,19 @@ use crate::report::{Latency, ratio};
 use crate::swarm::What;
 use crate::table::Table;
 
+const HELP: &str = "\
+Each session is a new TCP connection, a createSession that the server makes durable, and a closeSession. Without --rate
+this is the most the server (or this one client thread, see client CPU) can do and latency means little; with --rate
+latency counts from when each session was due, as clients coming back after an outage feel it. A long storm can use up
+the ports of one address.
+
+  sessions --concurrency 64 --pid PID        open and close as fast as possible
+  sessions --rate 500 --duration 20          a steady stream of clients
+  sessions --no-close -n 10000               how fast ten thousand clients come back";
+
 /// Flags of `sessions`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct SessionArgs {
     /// Sessions on their way at once
     #[arg(long, default_value_t = 32)]

@@ -23,8 +23,19 @@ use crate::swarm::{Event, What, granted};
 use crate::table::Table;
 use crate::workload::{encoded, value};
 
+const HELP: &str = "\
+Every round all sessions read the znode, which arms one-shot watches; then one session writes it. Times count from the
+write. All sockets are read on one thread, so that the time to the last event includes the client's own work, a
+microsecond or two for each event; the writer's socket is looked at between the others. Server CPU is that from the
+write to the last event. Thousands of sessions need limits raised: ulimit -n here, in corral --set
+limits.connections_per_ip_max=20000, in ZooKeeper maxClientCnxns=0.
+
+  watches -n 10000 --rounds 20 --pid PID --cpu 1
+  watches -n 1000 --persistent";
+
 /// Flags of `watches`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct WatchArgs {
     /// Sessions that watch
     #[arg(short = 'n', long, default_value_t = 1000)]
