@@ -18,7 +18,7 @@ use crate::runtime::memory;
 /// The thread's nice value: the shards' cores come first.
 const NICE: i32 = 10;
 /// Quiet time after which the memory of what was dropped goes back to the kernel.
-const GIVE_BACK_AFTER: Duration = Duration::from_millis(100);
+const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 /// How often free memory goes back while no image is written.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
 
@@ -39,19 +39,25 @@ pub(crate) fn run(
     consensus: &flume::Sender<ToConsensus>,
 ) {
     lower_priority();
-    let mut tidy = true;
+    let mut asked = false;
+    let mut wait = GIVE_BACK_EVERY;
     loop {
         // First what is waiting, then the memory that it left behind; later what others left, in long steps.
-        let message = match inbox.recv_timeout(if tidy { GIVE_BACK_EVERY } else { GIVE_BACK_AFTER }) {
+        let message = match inbox.recv_timeout(wait) {
             Ok(message) => message,
-            Err(flume::RecvTimeoutError::Timeout) => {
+            Err(flume::RecvTimeoutError::Timeout) if asked => {
                 memory::give_back();
-                tidy = true;
+                (asked, wait) = (false, GIVE_BACK_EVERY);
+                continue;
+            }
+            Err(flume::RecvTimeoutError::Timeout) => {
+                memory::ask_executors();
+                (asked, wait) = (true, GIVE_BACK_AFTER);
                 continue;
             }
             Err(flume::RecvTimeoutError::Disconnected) => return,
         };
-        tidy = false;
+        (asked, wait) = (false, GIVE_BACK_AFTER);
         match message {
             ToWriter::Drop(garbage) => drop(garbage),
             ToWriter::Write(state) => {

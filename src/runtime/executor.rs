@@ -13,6 +13,7 @@ use glommio::{LocalExecutorBuilder, Placement};
 use crate::config::Config;
 use crate::config::cores::ExecutorPlan;
 use crate::exit::{ExitCode, Fault};
+use crate::runtime::memory;
 use crate::runtime::turn::Turn;
 use crate::runtime::watchdog::Pulse;
 
@@ -67,8 +68,10 @@ where
 /// Keeps a ladder of timers pending, so that no lost wake-up lasts: each tick arms all rungs anew, and whichever comes
 /// first is the next tick. One timer is not enough, because it may be the very one that is lost.
 async fn heartbeat(busy: Duration, idle: Duration, turn: Rc<Turn>, pulse: Arc<Pulse>) {
+    let mut seen = 0;
     loop {
         pulse.beat();
+        seen = memory::take_back_if_asked(seen);
         let base = if turn.was_busy() { busy } else { idle };
         let mut rungs: Vec<Timer> = (0..RUNGS).map(|rung| Timer::new(base * (1 << rung))).collect();
         poll_fn(|cx| {
