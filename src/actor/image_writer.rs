@@ -4,10 +4,12 @@
 //! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use corral_core::image::{ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
+use corral_storage::image::Pace;
 use corral_storage::{ImageFile, ImageHead, ImageWriter, MmapDisk, list_images, purge};
 
 use crate::actor::messages::{ToConsensus, ToWriter, WrittenImage};
@@ -17,6 +19,8 @@ use crate::runtime::memory;
 
 /// The thread's nice value: the shards' cores come first.
 const NICE: i32 = 10;
+/// An image is written no faster than this: a million znodes of 100 bytes take 1.4 s.
+const IMAGE_BYTES_PER_S: u64 = 128 << 20;
 /// Quiet time after which the memory of what was dropped goes back to the kernel.
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 /// How often free memory goes back while no image is written.
@@ -87,7 +91,7 @@ fn write(
     let started = Instant::now();
     let FrozenState { image: below, delta, sessions, zxid, index, term, .. } = state;
     let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
-    let mut file = ImageWriter::begin(disk, head, None).map_err(|error| error.to_string())?;
+    let mut file = ImageWriter::begin(disk, head, Some(pace())).map_err(|error| error.to_string())?;
     let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
     while let Some(section) = merger.next_section().map_err(|fault| fault.to_string())? {
         file.section(SECTION_NODES, &section).map_err(|error| error.to_string())?;
@@ -104,6 +108,18 @@ fn write(
     let took_ms = took.as_millis();
     tracing::info!(file = %name.file, %zxid, nodes = stats.nodes, bytes, took_ms, "image written");
     Ok(WrittenImage { image: Arc::clone(&image.image), index, term, log_from })
+}
+
+/// Keeps an image from taking all of the disk: the log shares it, and each of the log's syncs waits for what the disk was
+/// given before.
+fn pace() -> Pace {
+    let mut before = Instant::now();
+    Box::new(move |bytes| {
+        let due = before + Duration::from_nanos(bytes as u64 * 1_000_000_000 / IMAGE_BYTES_PER_S);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        // A slow piece is not made up for.
+        before = Instant::now();
+    })
 }
 
 /// Removes old images if that is wanted, and says from where on the log is needed: after the oldest image that stays,

@@ -71,8 +71,9 @@ pub trait Segment: Send {
 pub trait NewFile: Send {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Pushes what was written so far to the disk, so that the final sync has little left.
-    fn sync(&mut self) -> io::Result<()>;
+    /// Pushes what was written to a range to the disk and waits for it, so that the final sync has little left and the
+    /// syncs of other files do not wait behind it. Nothing is durable by this.
+    fn push(&mut self, offset: u64, bytes: usize) -> io::Result<()>;
 
     /// Syncs the file, gives it its name (replacing a file of that name) and syncs the directory.
     fn commit(self) -> io::Result<()>;

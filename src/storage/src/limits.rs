@@ -34,8 +34,6 @@ pub const IMAGE_SECTIONS_MAX: usize = 4096;
 /// of ARM with small pages: mapped in one piece, look-ups at random took a quarter to a third less time than with small
 /// pages, and populating the mapping a tenth.
 pub const IMAGE_BLOCK_BYTES: usize = 2 << 20;
-/// An image being written is synced at least this often, so that the log's own sync never waits behind a flood.
-pub const IMAGE_SYNC_BYTES: u64 = 8 << 20;
 /// Largest image file that is opened.
 pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::{Mmap, MmapMut};
+use nix::libc;
 
 use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Segment, TEMPORARY_SUFFIX};
 use crate::field::wide;
@@ -251,8 +252,14 @@ impl NewFile for TemporaryFile {
         self.file.write_all_at(bytes, offset)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()
+    fn push(&mut self, offset: u64, bytes: usize) -> io::Result<()> {
+        match mapping::write_back(&self.file, offset, wide(bytes)) {
+            // A file system that writes no ranges.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESPIPE | libc::ENOSYS)) => {
+                self.file.sync_data()
+            }
+            done => done,
+        }
     }
 
     fn commit(mut self) -> io::Result<()> {

@@ -425,8 +425,8 @@ impl NewFile for SimNewFile {
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        self.sync_content()
+    fn push(&mut self, _offset: u64, _bytes: usize) -> io::Result<()> {
+        self.disk.lock().step()
     }
 
     fn commit(mut self) -> io::Result<()> {

@@ -1,15 +1,16 @@
 //! Writes an image file, section after section, in whole blocks, under a temporary name until it is whole.
 //!
-//! Runs on the image writer thread. The file is synced every few megabytes, so that the log's syncs on the same file
-//! system never wait behind a large backlog, and the caller's pace hook may sleep between blocks. A block is a huge page
-//! at its own place in the file: a kernel with large folios then holds it as one, and the mapping needs no small pages.
+//! Runs on the image writer thread. Each block is on its way to the disk before the next is written, so that the log's
+//! syncs on the same disk never wait behind a backlog, and the caller's pace hook may sleep between blocks. A block is a
+//! huge page at its own place in the file: a kernel with large folios then holds it as one, and the mapping needs no small
+//! pages.
 
 use std::io;
 
 use super::{ImageError, ImageHead, ImageName, Layout, Row, encode_head, encode_row, image_name};
 use crate::disk::{Disk, NewFile};
 use crate::field::{align_up, narrow, wide};
-use crate::limits::{IMAGE_ALIGN_BYTES, IMAGE_BLOCK_BYTES, IMAGE_SECTIONS_MAX, IMAGE_SYNC_BYTES, PAGE_BYTES};
+use crate::limits::{IMAGE_ALIGN_BYTES, IMAGE_BLOCK_BYTES, IMAGE_SECTIONS_MAX, PAGE_BYTES};
 
 /// Called between two blocks with the bytes just written; may block to slow the writer down.
 pub type Pace = Box<dyn FnMut(usize) + Send>;
@@ -24,7 +25,6 @@ pub struct ImageWriter<D: Disk> {
     block: Vec<u8>,
     /// Where it goes.
     block_offset: u64,
-    unsynced: u64,
     pace: Option<Pace>,
 }
 
@@ -35,7 +35,7 @@ impl<D: Disk> ImageWriter<D> {
         let mut block = Vec::with_capacity(IMAGE_BLOCK_BYTES);
         // Room for the header, which is known last.
         block.resize(PAGE_BYTES, 0);
-        Ok(ImageWriter { file, name, head, rows: Vec::new(), block, block_offset: 0, unsynced: 0, pace })
+        Ok(ImageWriter { file, name, head, rows: Vec::new(), block, block_offset: 0, pace })
     }
 
     /// Appends a section; it will begin at a multiple of 64 bytes. `kind` is the caller's.
@@ -98,13 +98,9 @@ impl<D: Disk> ImageWriter<D> {
     fn write_block(&mut self) -> Result<(), ImageError> {
         let written = self.block.len();
         self.file.write_at(self.block_offset, &self.block).map_err(fault(&self.name, "cannot write"))?;
+        self.file.push(self.block_offset, written).map_err(fault(&self.name, "cannot write back"))?;
         self.block_offset = self.block_offset.saturating_add(wide(written));
         self.block.clear();
-        self.unsynced = self.unsynced.saturating_add(wide(written));
-        if self.unsynced >= IMAGE_SYNC_BYTES {
-            self.file.sync().map_err(fault(&self.name, "cannot sync"))?;
-            self.unsynced = 0;
-        }
         if let Some(pace) = &mut self.pace {
             pace(written);
         }
