@@ -112,7 +112,7 @@ def million(lab, names, options):
     sizes = [("1M", 1_000_000)] + ([("5M", 5_000_000)] if options.five_million else [])
     for name in names:
         for label, count in sizes:
-            if name == peers.NIO and (options.quick or count > 1_000_000):
+            if name in (peers.NIO, peers.CORRAL_TWO) and (options.quick or count > 1_000_000):
                 continue
             try:
                 one_million(lab, lab.peers[name], label, count)
@@ -134,7 +134,7 @@ def one_million(lab, peer, label, count):
                    "creates_per_s": report["throughput"], "largest_ms": report["latency_us"]["max"] / 1000}  # fmt: skip
         lab.record(server, f"{label} loaded", 1, figures, [report])
         restarts(lab, server, label, count, empty)
-        if peer.name != peers.NIO:
+        if peer.name not in (peers.NIO, peers.CORRAL_TWO):
             server.stop()
             snapshots(lab, peer, server, label)
     finally:

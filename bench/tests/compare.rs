@@ -1,10 +1,15 @@
 //! `compare` with two echoes, one that runs already and one it starts itself: rounds, tables, plots, raw runs, failures.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// A running echo; it ends with the test.
 struct Echo {
@@ -111,6 +116,33 @@ fn a_server_that_fails_is_named_and_the_others_are_measured() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("| good |") && text.contains("FAILED: liar"), "{text}");
     assert_eq!(lines_of(&directory.path().join("results.jsonl")).len(), 1);
+}
+
+#[test]
+fn an_interrupted_comparison_ends_what_it_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let start = format!("epoll={} --addr 127.0.0.1:{{port}}", env!("CARGO_BIN_EXE_epoll-echo"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_corral-bench"))
+        .args(["compare", "--start", &start, "--port", &port, "--warm", "0", "--seconds", "600", "--out"])
+        .arg(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the generator can be started");
+    let addr = format!("127.0.0.1:{port}");
+    let until = Instant::now() + Duration::from_secs(30);
+    while TcpStream::connect(&addr).is_err() {
+        assert!(Instant::now() < until, "the echo is not started");
+        thread::sleep(Duration::from_millis(20));
+    }
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
+    let mut errors = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut errors).unwrap();
+    assert!(!child.wait().unwrap().success() && errors.contains("interrupted"), "{errors}");
+    assert!(TcpStream::connect(&addr).is_err(), "the echo still runs");
+    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["results.jsonl"]);
 }
 
 #[test]
