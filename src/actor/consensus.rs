@@ -19,6 +19,7 @@ use crate::actor::authority::Authority;
 use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter, WrittenImage};
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
+use crate::runtime::mailbox::Post;
 use crate::runtime::turn::Turn;
 
 /// Messages taken from the mailbox before the replica has its turn.
@@ -28,13 +29,13 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Where the actor's messages go.
 pub(crate) struct ConsensusLinks {
-    pub(crate) shards: Vec<flume::Sender<ToShard>>,
+    pub(crate) shards: Vec<Post<ToShard>>,
     pub(crate) log: flume::Sender<ToLog>,
     pub(crate) writer: flume::Sender<ToWriter>,
     pub(crate) words: flume::Sender<ToWords>,
     pub(crate) endings: flume::Sender<Ending>,
     /// The actor's own mailbox, for its timer.
-    pub(crate) own: flume::Sender<ToConsensus>,
+    pub(crate) own: Post<ToConsensus>,
 }
 
 /// How far a stop has come.
@@ -72,21 +73,30 @@ impl ConsensusActor {
 
     /// Serves until stopped.
     pub(crate) async fn run(mut self, mailbox: flume::Receiver<ToConsensus>) {
-        // Recovery may have taken longer than a session's timeout.
-        let now = self.clock.now();
-        self.replica.machine_mut().sequencer.start_deadlines(now);
-        glommio::spawn_local(tick(self.links.own.clone())).detach();
+        self.begin();
         while let Ok(first) = mailbox.recv_async().await {
             let piece = Turn::begin();
-            for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
-                self.receive(message);
-            }
-            if !self.act() {
+            if !self.take(first, &mailbox) {
                 return;
             }
             self.turn.end(&piece);
             self.turn.yield_if_over().await;
         }
+    }
+
+    fn begin(&mut self) {
+        // Recovery may have taken longer than a session's timeout.
+        let now = self.clock.now();
+        self.replica.machine_mut().sequencer.start_deadlines(now);
+        glommio::spawn_local(tick(self.links.own.clone())).detach();
+    }
+
+    /// One turn over this message and those behind it. False when the process is to end.
+    fn take(&mut self, first: ToConsensus, mailbox: &flume::Receiver<ToConsensus>) -> bool {
+        for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
+            self.receive(message);
+        }
+        self.act()
     }
 
     fn receive(&mut self, message: ToConsensus) {
@@ -251,7 +261,49 @@ impl ConsensusActor {
     }
 }
 
-async fn tick(mailbox: flume::Sender<ToConsensus>) {
+/// The actor as a shard drives it that shares its executor with it: no task of its own, and no wake-up between the two.
+pub(crate) struct Resident {
+    actor: ConsensusActor,
+    mailbox: flume::Receiver<ToConsensus>,
+    over: bool,
+}
+
+impl Resident {
+    pub(crate) fn new(actor: ConsensusActor, mailbox: flume::Receiver<ToConsensus>) -> Resident {
+        Resident { actor, mailbox, over: false }
+    }
+
+    /// To be called once, on the executor, before the first turn.
+    pub(crate) fn begin(&mut self) {
+        self.actor.begin();
+    }
+
+    /// One turn, if there is anything to do.
+    pub(crate) fn turn(&mut self) {
+        if !self.over
+            && let Ok(first) = self.mailbox.try_recv()
+        {
+            self.over = !self.actor.take(first, &self.mailbox);
+        }
+    }
+
+    /// Whether nothing waits for a turn.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.over || self.mailbox.is_empty()
+    }
+
+    /// Whether the process is to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// For an executor whose shard does not drive it.
+    pub(crate) async fn run(self) {
+        self.actor.run(self.mailbox).await;
+    }
+}
+
+async fn tick(mailbox: Post<ToConsensus>) {
     loop {
         Timer::new(TICK).await;
         if mailbox.send(ToConsensus::Tick).is_err() {

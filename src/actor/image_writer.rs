@@ -15,6 +15,7 @@ use corral_storage::{ImageFile, ImageHead, ImageWriter, MmapDisk, list_images, p
 use crate::actor::messages::{ToConsensus, ToWriter, WrittenImage};
 use crate::control::Stopwatch;
 use crate::node::images::{SECTION_META, SECTION_NODES, load};
+use crate::runtime::mailbox::Post;
 use crate::runtime::memory;
 
 /// The thread's nice value: the shards' cores come first.
@@ -40,7 +41,7 @@ pub(crate) fn run(
     settings: &ImageSettings,
     images: &Stopwatch,
     inbox: &flume::Receiver<ToWriter>,
-    consensus: &flume::Sender<ToConsensus>,
+    consensus: &Post<ToConsensus>,
 ) {
     lower_priority();
     let mut asked = false;

@@ -13,6 +13,7 @@ use corral_storage::{MmapDisk, Spare, SpareJob};
 
 use crate::actor::messages::{Ending, ToConsensus, ToLog};
 use crate::control::Stopwatch;
+use crate::runtime::mailbox::Post;
 
 /// Quiet time after which the last records get their watermark and the next segment is prepared.
 const IDLE_AFTER: Duration = Duration::from_millis(5);
@@ -71,7 +72,7 @@ pub(crate) fn run(
     slow_sync: Duration,
     syncs: &Stopwatch,
     inbox: &flume::Receiver<ToLog>,
-    consensus: &flume::Sender<ToConsensus>,
+    consensus: &Post<ToConsensus>,
     endings: &flume::Sender<Ending>,
 ) {
     if let Err(error) = serve(&mut log, slow_sync, syncs, inbox, consensus) {
@@ -85,7 +86,7 @@ fn serve(
     slow_sync: Duration,
     syncs: &Stopwatch,
     inbox: &flume::Receiver<ToLog>,
-    consensus: &flume::Sender<ToConsensus>,
+    consensus: &Post<ToConsensus>,
 ) -> Result<(), LogError> {
     let mut preparer = Preparer::start().map_err(|source| LogError::Io {
         file: "log".to_owned(),

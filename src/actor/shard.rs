@@ -1,8 +1,10 @@
 //! Drives one shard actor: its mailbox, its clients' sockets, its clock.
 //!
-//! On the shard's executor. One task reads the mailbox, one a client's socket, one sends the turn's proposals, one
-//! ticks; a task is added for a client only while it does not take what it is sent. All of them borrow the actor for the
-//! length of one call and never across an await.
+//! On the shard's executor. One task reads the mailbox, one the ring of all clients' sockets (without a ring: one each
+//! client's, and one more while it does not take what it is sent), one sends the turn's proposals, one ticks. All of them
+//! borrow the actor for the length of one call and never across an await.
+
+mod ring;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -20,10 +22,14 @@ use corral_core::ids::{ConnId, ShardId, Zxid};
 use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
+use crate::actor::consensus::Resident;
 use crate::actor::messages::{Asker, ToConsensus, ToShard, ToWords, ToWriter};
+use crate::net::Transport;
 use crate::net::acceptor::Ended;
-use crate::net::socket::Socket;
+use crate::net::ring::Place;
+use crate::net::stream::Stream;
 use crate::runtime::clock::Clock;
+use crate::runtime::mailbox::Post;
 use crate::runtime::turn::Turn;
 
 /// One read from a socket takes at most this; shared by all connections of the executor.
@@ -39,9 +45,9 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Where a shard's messages go.
 pub(crate) struct ShardLinks {
-    pub(crate) consensus: flume::Sender<ToConsensus>,
+    pub(crate) consensus: Post<ToConsensus>,
     /// This shard's own mailbox.
-    pub(crate) own: flume::Sender<ToShard>,
+    pub(crate) own: Post<ToShard>,
     pub(crate) writer: flume::Sender<ToWriter>,
     pub(crate) words: flume::Sender<ToWords>,
     pub(crate) ended: flume::Sender<Ended>,
@@ -49,18 +55,32 @@ pub(crate) struct ShardLinks {
     pub(crate) applied: Arc<AtomicU64>,
 }
 
+impl ShardLinks {
+    /// How far the view of any shard has come.
+    fn applied_anywhere(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+}
+
 /// One client of this shard, as the driver knows it.
 struct Client {
     generation: u32,
-    socket: Rc<Socket>,
+    socket: Socket,
     peer: SocketAddr,
-    /// The reading task, while the actor wants nothing read.
+    /// A stream's reading task, while the actor wants nothing read.
     paused: Option<Waker>,
-    /// A task waits for the socket to take more.
+    /// Bytes are with the ring, or it, or a task, waits for the socket to take more.
     writing: bool,
 }
 
-/// What came of reading a client's socket.
+/// A client's socket, on the data path that serves it.
+#[derive(Clone)]
+enum Socket {
+    Ring(Place),
+    Stream(Rc<Stream>),
+}
+
+/// What came of reading a client's stream.
 enum Input {
     /// Bytes, and there may be more.
     Some,
@@ -79,6 +99,11 @@ pub(crate) struct ShardActor {
     scratch: RefCell<Vec<u8>>,
     /// Connections whose four-letter word is answered elsewhere.
     asking: RefCell<HashSet<ConnId>>,
+    transport: Transport,
+    /// Clients that are sent something at the end of the ring's turn.
+    unsent: RefCell<Vec<ConnId>>,
+    /// The ring's task is at work, and will look at everything before it sleeps.
+    serving: Cell<bool>,
     /// The task that sends proposals, when there is nothing to send.
     pump: Cell<Option<Waker>>,
     /// The task that goes on with subtree walks, when there is none.
@@ -91,14 +116,24 @@ pub(crate) struct ShardActor {
 }
 
 impl ShardActor {
-    pub(crate) fn new(shard: Shard, links: ShardLinks, clock: Clock, turn: Rc<Turn>) -> Rc<ShardActor> {
+    pub(crate) fn new(
+        shard: Shard,
+        links: ShardLinks,
+        transport: Transport,
+        clock: Clock,
+        turn: Rc<Turn>,
+    ) -> Rc<ShardActor> {
+        let scratch = if transport.ring().is_some() { Vec::new() } else { vec![0; SCRATCH_BYTES] };
         Rc::new(ShardActor {
             id: shard.config().shard,
             shard: RefCell::new(shard),
             out: RefCell::new(Outputs::default()),
             clients: RefCell::new(Vec::new()),
-            scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            scratch: RefCell::new(scratch),
             asking: RefCell::new(HashSet::new()),
+            transport,
+            unsent: RefCell::new(Vec::new()),
+            serving: Cell::new(false),
             pump: Cell::new(None),
             walker: Cell::new(None),
             syncs: RefCell::new(Vec::new()),
@@ -110,22 +145,38 @@ impl ShardActor {
     }
 
     /// Serves until drained or until every sender to the mailbox is gone.
-    pub(crate) async fn run(self: Rc<Self>, mailbox: flume::Receiver<ToShard>) {
-        glommio::spawn_local(Rc::clone(&self).send_proposals()).detach();
+    /// `resident` is the consensus actor, if that lives on this executor; then it serves until that ends, too.
+    pub(crate) async fn run(self: Rc<Self>, mailbox: flume::Receiver<ToShard>, resident: Option<Resident>) {
         glommio::spawn_local(Rc::clone(&self).walk()).detach();
         glommio::spawn_local(Rc::clone(&self).tick()).detach();
+        if self.transport.ring().is_some() {
+            return self.serve(mailbox, resident).await;
+        }
+        glommio::spawn_local(Rc::clone(&self).send_proposals()).detach();
+        let resident = resident.map(|resident| glommio::spawn_local(resident.run()));
+        self.take_messages(mailbox).await;
+        if let Some(resident) = resident {
+            resident.await;
+        }
+    }
+
+    async fn take_messages(self: &Rc<Self>, mailbox: flume::Receiver<ToShard>) {
         while let Ok(first) = mailbox.recv_async().await {
             let piece = Turn::begin();
             for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
                 self.receive(message);
             }
             self.turn.end(&piece);
-            if self.draining.get() && self.shard.borrow().connections() == 0 {
+            if self.is_drained() {
                 let _ = self.links.consensus.send(ToConsensus::Drained);
                 return;
             }
             self.turn.yield_if_over().await;
         }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.draining.get() && self.shard.borrow().connections() == 0
     }
 
     fn receive(self: &Rc<Self>, message: ToShard) {
@@ -224,20 +275,24 @@ impl ShardActor {
             return;
         }
         let id = self.shard.borrow_mut().accepted(self.clock.now(), peer, entropy);
-        let socket = Rc::new(Socket::adopt(stream));
+        let socket = match self.transport.ring() {
+            Some(ring) => Socket::Ring(ring.adopt(stream, id)),
+            None => Socket::Stream(Rc::new(Stream::adopt(stream))),
+        };
         let slot = id.slot as usize;
         let mut clients = self.clients.borrow_mut();
         if clients.len() <= slot {
             clients.resize_with(slot + 1, || None);
         }
-        let client =
-            Client { generation: id.generation, socket: Rc::clone(&socket), peer, paused: None, writing: false };
+        let client = Client { generation: id.generation, socket: socket.clone(), peer, paused: None, writing: false };
         clients[slot] = Some(client);
-        glommio::spawn_local(Rc::clone(self).read(id, socket)).detach();
+        if let Socket::Stream(stream) = socket {
+            glommio::spawn_local(Rc::clone(self).read(id, stream)).detach();
+        }
     }
 
-    /// The life of a client's reading side.
-    async fn read(self: Rc<Self>, id: ConnId, socket: Rc<Socket>) {
+    /// The life of a stream's reading side.
+    async fn read(self: Rc<Self>, id: ConnId, socket: Rc<Stream>) {
         loop {
             match poll_fn(|cx| self.poll_client(cx, id, &socket)).await {
                 Input::Some => self.turn.yield_if_over().await,
@@ -248,7 +303,7 @@ impl ShardActor {
     }
 
     /// One read, handed to the actor.
-    fn poll_client(self: &Rc<Self>, cx: &mut Context<'_>, id: ConnId, socket: &Socket) -> Poll<Input> {
+    fn poll_client(self: &Rc<Self>, cx: &mut Context<'_>, id: ConnId, socket: &Stream) -> Poll<Input> {
         if self.shard.borrow().is_stalled(id) {
             let gone = self.with_client(id, |client| client.paused = Some(cx.waker().clone())).is_none();
             return if gone { Poll::Ready(Input::Failed) } else { Poll::Pending };
@@ -261,7 +316,7 @@ impl ShardActor {
             Poll::Ready(Err(_)) => Poll::Ready(Input::Failed),
             Poll::Ready(Ok(count)) => {
                 let now = self.clock.now();
-                let applied = Zxid(self.links.applied.load(Ordering::Acquire));
+                let applied = Zxid(self.links.applied_anywhere());
                 self.with(|shard, out| {
                     shard.observe(applied);
                     shard.received(now, id, &scratch[..count], out);
@@ -279,15 +334,25 @@ impl ShardActor {
     }
 
     fn resume(&self, id: ConnId) {
-        if let Some(waker) = self.with_client(id, |client| client.paused.take()).flatten() {
-            waker.wake();
+        let woken = self.with_client(id, |client| (client.socket.clone(), client.paused.take()));
+        match woken {
+            Some((Socket::Ring(place), _)) => self.transport.ring().map_or((), |ring| ring.resume(place)),
+            Some((Socket::Stream(_), Some(waker))) => waker.wake(),
+            _ => {}
         }
     }
 
-    /// Sends at once what the socket takes; the rest is left to a task of its own.
+    /// Sends what the socket takes, at once or at the end of the ring's turn; the rest goes when it takes more, and when
+    /// others have had their turn.
     fn send(self: &Rc<Self>, id: ConnId) {
         let waiting = self.with_client(id, |client| client.writing).unwrap_or(true);
-        if waiting || self.poll_send(&mut Context::from_waker(Waker::noop()), id) == Poll::Ready(true) {
+        if waiting {
+            return;
+        }
+        if self.transport.ring().is_some() {
+            return self.send_later(id);
+        }
+        if self.poll_send(&mut Context::from_waker(Waker::noop()), id) == Poll::Ready(true) {
             return;
         }
         self.with_client(id, |client| client.writing = true);
@@ -311,7 +376,9 @@ impl ShardActor {
     /// Ready with true when everything is sent or the client is gone; with false when there is more, but a client that
     /// takes whatever it is given must not keep the core from the others.
     fn poll_send(&self, cx: &mut Context<'_>, id: ConnId) -> Poll<bool> {
-        let Some(socket) = self.with_client(id, |client| Rc::clone(&client.socket)) else { return Poll::Ready(true) };
+        let Some(Socket::Stream(stream)) = self.with_client(id, |client| client.socket.clone()) else {
+            return Poll::Ready(true);
+        };
         let mut room = SENT_BYTES_MAX;
         loop {
             let mut shard = self.shard.borrow_mut();
@@ -323,7 +390,7 @@ impl ShardActor {
             if room == 0 {
                 return Poll::Ready(false);
             }
-            match socket.poll_write(cx, &bytes[..bytes.len().min(room)]) {
+            match stream.poll_write(cx, &bytes[..bytes.len().min(room)]) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(count)) => {
                     room -= count;
@@ -344,7 +411,11 @@ impl ShardActor {
             .filter(|place| place.as_ref().is_some_and(|client| client.generation == id.generation));
         let Some(client) = place.and_then(Option::take) else { return };
         drop(clients);
-        client.socket.shut_down();
+        match (client.socket, self.transport.ring()) {
+            (Socket::Ring(place), Some(ring)) => ring.close(place),
+            (Socket::Stream(stream), _) => stream.shut_down(),
+            (Socket::Ring(_), None) => {}
+        }
         if let Some(waker) = client.paused {
             waker.wake();
         }
@@ -371,6 +442,8 @@ impl ShardActor {
         let bytes = self.shard.borrow().proposal_bytes();
         if bytes >= PROPOSAL_BYTES_MAX {
             self.send_batch();
+        } else if let Some(ring) = self.transport.ring() {
+            self.rouse(ring);
         } else if (bytes > 0 || !self.syncs.borrow().is_empty())
             && let Some(waker) = self.pump.take()
         {

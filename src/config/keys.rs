@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::config::cores::CoreRow;
-use crate::config::value::{ConsensusPlacement, Field, Limits, LogLevel, Raw, Rejection, Secret};
+use crate::config::value::{ConsensusPlacement, Field, Limits, LogLevel, Raw, Rejection, Secret, TransportChoice};
 use crate::config::words::FourLetterWords;
 
 /// One configuration key.
@@ -264,6 +264,9 @@ sections! {
         shards: u16 = 0, range(0, 1024), "";
         /// Where the consensus actor runs.
         consensus_placement: ConsensusPlacement = ConsensusPlacement::Auto, NONE, "";
+        /// How clients' sockets are served: `ring` by an io_uring of each shard's own (Linux 6.1), `stream` by the runtime's
+        /// sockets, `auto` by a ring where the kernel can.
+        transport: TransportChoice = TransportChoice::Auto, NONE, "";
         /// Entries of each executor's io_uring; below 1024 the runtime can stall.
         ring_depth: u32 = 1024, range(1024, 32_768), "entries";
         /// Bytes of registered I/O memory per executor; counts against RLIMIT_MEMLOCK.

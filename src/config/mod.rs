@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use keys::Config;
 pub(crate) use problem::Source;
 pub(crate) use reference::{effective, reference, template};
+pub(crate) use value::TransportChoice;
 
 use crate::exit::{ExitCode, Fault};
 use cores::CorePlan;

@@ -283,6 +283,18 @@ word_choice! {
 }
 
 word_choice! {
+    /// How clients' sockets are served.
+    TransportChoice {
+        /// By a ring where the kernel can, else by the runtime's sockets.
+        Auto = "auto",
+        /// By an io_uring of each shard's own.
+        Ring = "ring",
+        /// By the runtime's sockets.
+        Stream = "stream",
+    }
+}
+
+word_choice! {
     /// What a row of the per-core table runs.
     CoreRole {
         /// A shard: connections, sessions, reads.

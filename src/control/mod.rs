@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 
 use crate::actor::messages::ToConsensus;
 use crate::exit::{ExitCode, Fault};
+use crate::runtime::mailbox::Post;
 
 pub(crate) use facts::Facts;
 pub(crate) use gauges::{Gauges, Stopwatch};
@@ -22,7 +23,7 @@ pub(crate) use words::Words;
 ///
 /// # Errors
 /// When the handlers cannot be installed.
-pub(crate) fn handle_signals(consensus: flume::Sender<ToConsensus>) -> Result<(), Fault> {
+pub(crate) fn handle_signals(consensus: Post<ToConsensus>) -> Result<(), Fault> {
     let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, signal_hook::consts::SIGUSR1]).map_err(failed)?;
     let listen = move || {

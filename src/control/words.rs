@@ -13,6 +13,7 @@ use corral_wire::fourletter::FourLetter;
 
 use crate::actor::messages::{Asker, ToConsensus, ToShard, ToWords};
 use crate::control::Facts;
+use crate::runtime::mailbox::Post;
 
 /// Long answers that are being put together or have not reached their clients; more of them wait.
 const LONG_MAX: usize = 4;
@@ -29,8 +30,8 @@ struct Gathering {
 
 /// See the module.
 pub(crate) struct Words {
-    shards: Vec<flume::Sender<ToShard>>,
-    consensus: flume::Sender<ToConsensus>,
+    shards: Vec<Post<ToShard>>,
+    consensus: Post<ToConsensus>,
     facts: Facts,
     /// Kept for those who set it; nothing is traced by it.
     trace_mask: i64,
@@ -42,11 +43,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    pub(crate) fn new(
-        shards: Vec<flume::Sender<ToShard>>,
-        consensus: flume::Sender<ToConsensus>,
-        facts: Facts,
-    ) -> Words {
+    pub(crate) fn new(shards: Vec<Post<ToShard>>, consensus: Post<ToConsensus>, facts: Facts) -> Words {
         let (gathering, long, waiting) = (HashMap::new(), HashSet::new(), VecDeque::new());
         Words { shards, consensus, facts, trace_mask: TRACE_MASK, gathering, long, waiting }
     }

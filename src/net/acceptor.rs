@@ -13,6 +13,7 @@ use corral_core::ids::ShardId;
 
 use crate::actor::messages::ToShard;
 use crate::control::Gauges;
+use crate::runtime::mailbox::Post;
 
 /// A connection of a shard has ended.
 pub(crate) struct Ended {
@@ -32,7 +33,7 @@ pub(crate) struct ConnectionLimits {
 /// See the module.
 pub(crate) struct Acceptor {
     limits: ConnectionLimits,
-    shards: Vec<flume::Sender<ToShard>>,
+    shards: Vec<Post<ToShard>>,
     ended: flume::Receiver<Ended>,
     open: Vec<usize>,
     by_address: HashMap<IpAddr, usize>,
@@ -42,7 +43,7 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     pub(crate) fn new(
         limits: ConnectionLimits,
-        shards: Vec<flume::Sender<ToShard>>,
+        shards: Vec<Post<ToShard>>,
         ended: flume::Receiver<Ended>,
         gauges: Arc<Gauges>,
     ) -> Acceptor {

@@ -22,7 +22,7 @@ use corral_core::view::View;
 use corral_wire::fourletter::FourLetter;
 
 use crate::actor::authority::Authority;
-use crate::actor::consensus::{ConsensusActor, ConsensusLinks};
+use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
 use crate::actor::log_thread;
 use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter};
@@ -31,11 +31,13 @@ use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::control::{self, Facts, Gauges, Words};
 use crate::exit::{ExitCode, Fault};
+use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
 use crate::node::recovery::Recovery;
 use crate::preflight;
 use crate::runtime::clock::Clock;
 use crate::runtime::executor::{self, ExecutorSettings};
+use crate::runtime::mailbox::{Bell, Post, mailbox};
 use crate::runtime::watchdog::{self, Patience, Pulse};
 
 /// What clients are told: the protocol spoken, then this program.
@@ -43,13 +45,17 @@ pub(crate) const VERSION: &str = concat!("3.9.5-corral-", env!("CARGO_PKG_VERSIO
 /// Connections the kernel holds while they wait to be accepted.
 pub(crate) const BACKLOG: i32 = 4096;
 
+/// Both ends of a mailbox whose receiver may sleep in a ring.
+type Rung<T> = (Post<T>, flume::Receiver<T>);
 /// Both ends of a mailbox.
 type Mailbox<T> = (flume::Sender<T>, flume::Receiver<T>);
 
 /// The mailboxes of all actors and threads.
 struct Mailboxes {
-    shards: Vec<Mailbox<ToShard>>,
-    consensus: Mailbox<ToConsensus>,
+    /// One each shard, which sleeps by it; the consensus actor has that of the shard it shares an executor with.
+    bells: Vec<Arc<Bell>>,
+    shards: Vec<Rung<ToShard>>,
+    consensus: Rung<ToConsensus>,
     log: Mailbox<ToLog>,
     writer: Mailbox<ToWriter>,
     words: Mailbox<ToWords>,
@@ -59,20 +65,24 @@ struct Mailboxes {
 }
 
 impl Mailboxes {
-    fn new(shards: usize) -> Mailboxes {
-        Mailboxes {
-            shards: (0..shards).map(|_| flume::unbounded()).collect(),
-            consensus: flume::unbounded(),
+    fn new(plan: &CorePlan) -> std::io::Result<Mailboxes> {
+        let bells = (0..plan.shards()).map(|_| Bell::new()).collect::<Result<Vec<_>, _>>()?;
+        let host = plan.executors.iter().find(|executor| executor.consensus).and_then(|executor| executor.shard);
+        let consensus_bell = host.map_or_else(Bell::new, |shard| Ok(Arc::clone(&bells[usize::from(shard)])))?;
+        Ok(Mailboxes {
+            shards: bells.iter().map(mailbox).collect(),
+            bells,
+            consensus: mailbox(&consensus_bell),
             log: flume::unbounded(),
             writer: flume::unbounded(),
             words: flume::unbounded(),
             ended: flume::unbounded(),
             endings: flume::unbounded(),
             pulses: flume::unbounded(),
-        }
+        })
     }
 
-    fn to_shards(&self) -> Vec<flume::Sender<ToShard>> {
+    fn to_shards(&self) -> Vec<Post<ToShard>> {
         self.shards.iter().map(|(sender, _)| sender.clone()).collect()
     }
 }
@@ -99,7 +109,8 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
     let incarnation = incarnation()?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let recovery = recovery::recover(&config, clock, incarnation, threads)?;
-    let boxes = Mailboxes::new(plan.shards());
+    let boxes = Mailboxes::new(plan)
+        .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
     let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, applied });
     let log_thread = start_threads(&context, plan, recovery)?;
@@ -193,18 +204,23 @@ fn run_executor(
     let _ = context.boxes.pulses.0.send(Arc::clone(&pulse));
     let settings = ExecutorSettings::new(&context.config, plan);
     let (inner, shard) = (Arc::clone(context), plan.shard.map(ShardId));
+    let failed = context.boxes.endings.0.clone();
     let ended = executor::run(&settings, Arc::clone(&pulse), move |turn| async move {
         let consensus = replica.map(|replica| {
             let actor = ConsensusActor::new(replica, consensus_links(&inner), inner.clock, Rc::clone(&turn));
-            glommio::spawn_local(actor.run(inner.boxes.consensus.1.clone()))
+            Resident::new(actor, inner.boxes.consensus.1.clone())
         });
         if let (Some(id), Some(view)) = (shard, view) {
             let shard = Shard::new(shard_config(&inner, id), view, sessions, inner.clock.now());
-            let actor = ShardActor::new(shard, shard_links(&inner, id), inner.clock, turn);
-            actor.run(inner.boxes.shards[usize::from(id.0)].1.clone()).await;
-        }
-        if let Some(consensus) = consensus {
-            consensus.await;
+            let (bell, inbox) = (&inner.boxes.bells[usize::from(id.0)], &inner.boxes.shards[usize::from(id.0)].1);
+            let transport = match Transport::start(inner.config.runtime.transport, bell, id) {
+                Ok(transport) => transport,
+                Err(fault) => return drop(failed.send(Ending::Failed(fault))),
+            };
+            let actor = ShardActor::new(shard, shard_links(&inner, id), transport, inner.clock, turn);
+            actor.run(inbox.clone(), consensus).await;
+        } else if let Some(consensus) = consensus {
+            consensus.run().await;
         }
     });
     pulse.end();

@@ -4,6 +4,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod executor;
+pub(crate) mod mailbox;
 pub(crate) mod memory;
 pub(crate) mod turn;
 pub(crate) mod watchdog;

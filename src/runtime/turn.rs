@@ -44,6 +44,11 @@ impl Turn {
         self.used.set(self.used.get() + piece.0.elapsed());
     }
 
+    /// Whether this piece alone has used up a turn's time.
+    pub(crate) fn is_long(&self, piece: &Piece) -> bool {
+        piece.0.elapsed() > self.budget
+    }
+
     /// To be awaited after each piece of work; returns at once while there is time left in the turn. Whoever comes while
     /// the pass is still owed waits for it too, so that nobody keeps the executor from it.
     pub(crate) async fn yield_if_over(&self) {

@@ -109,6 +109,7 @@ class Corral(Server):
             "server.tick_time_ms": tick_ms,
             "limits.connections_per_ip_max": 0,
             "commands.four_letter_whitelist": '["*"]',
+            **more_settings(),
             **(settings or {}),
         }
 
@@ -167,6 +168,12 @@ class Running(Server):
 
     def dispose(self, keep=False):
         pass
+
+
+def more_settings():
+    """Settings that CORRAL_SETTINGS gives every corral, such as runtime.transport=stream; commas between them."""
+    pairs = [pair for pair in os.environ.get("CORRAL_SETTINGS", "").split(",") if pair]
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def binary():

@@ -1,5 +1,4 @@
-//! The transport seam: a client's socket as a shard's driver uses it. Another data path (a ring of our own) replaces this
-//! file and nothing else.
+//! The data path on the runtime's own sockets, for kernels that do not serve the ring.
 //!
 //! Lives on the executor it was made on. Reading and writing never block and never keep the other waiting.
 
@@ -15,14 +14,14 @@ use glommio::net::TcpStream;
 
 /// One client's socket.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct Stream {
     stream: RefCell<TcpStream>,
 }
 
-impl Socket {
+impl Stream {
     /// Takes over a connected socket, on the executor that will serve it.
-    pub(crate) fn adopt(stream: std::net::TcpStream) -> Socket {
-        Socket { stream: RefCell::new(TcpStream::from(socket2::Socket::from(stream))) }
+    pub(crate) fn adopt(stream: std::net::TcpStream) -> Stream {
+        Stream { stream: RefCell::new(TcpStream::from(socket2::Socket::from(stream))) }
     }
 
     /// Bytes into `buffer`, 0 at the end of the stream.

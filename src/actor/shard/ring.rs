@@ -1,0 +1,191 @@
+//! How a shard's driver is served by a ring of its own: one task takes whatever has come for it and for the consensus actor
+//! that may live beside it, a turn at a time: messages, what clients sent, proposals, then all replies in one go.
+//!
+//! On the shard's executor. Between turns it sleeps in its ring while traffic is brisk, which costs one call of the kernel
+//! and no work of the runtime; in the runtime when little happens. Timers are the runtime's, so it is given a pass
+//! every now and then.
+
+use std::cell::RefCell;
+use std::mem;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use corral_core::ids::{ConnId, Zxid};
+
+use crate::actor::consensus::Resident;
+use crate::actor::messages::{ToConsensus, ToShard};
+use crate::actor::shard::{MAILBOX_BATCH, SENT_BYTES_MAX, ShardActor, Socket};
+use crate::net::ring::{Event, Outgoing, Ring};
+use crate::runtime::mailbox::Bed;
+use crate::runtime::turn::{Piece, Turn};
+
+/// Events after which the time is looked at: a few cost less than a turn may take, whatever they are.
+const EVENTS: usize = 8;
+/// Clients that are sent something in one go.
+const SENDS_MAX: usize = 1024;
+/// Timers are late by this at most, and a sleep that would be shorter is spent in the ring.
+const PASS_EVERY: Duration = Duration::from_millis(2);
+
+/// Where to sleep next, as the last sleeps tell.
+struct Pace {
+    /// When the runtime last looked at its timers.
+    passed: Instant,
+    brisk: bool,
+}
+
+impl ShardActor {
+    /// Serves until the shard is drained and the resident is over.
+    pub(super) async fn serve(self: Rc<Self>, mailbox: flume::Receiver<ToShard>, resident: Option<Resident>) {
+        let Some(ring) = self.transport.ring() else { return };
+        let resident = RefCell::new(resident);
+        if let Some(resident) = &mut *resident.borrow_mut() {
+            resident.begin();
+        }
+        let is_quiet = || mailbox.is_empty() && resident.borrow().as_ref().is_none_or(Resident::is_quiet);
+        let mut pace = Pace { passed: Instant::now(), brisk: false };
+        let mut drained = false;
+        loop {
+            self.serving.set(true);
+            let piece = Turn::begin();
+            mailbox.try_iter().take(MAILBOX_BATCH).for_each(|message| self.receive(message));
+            let left = self.take_events(ring, &piece);
+            self.send_batch_if_any();
+            if let Some(resident) = &mut *resident.borrow_mut() {
+                resident.turn();
+            }
+            if self.is_drained() && !mem::replace(&mut drained, true) {
+                let _ = self.links.consensus.send(ToConsensus::Drained);
+            }
+            if drained && resident.borrow().as_ref().is_none_or(Resident::is_over) {
+                return;
+            }
+            let busy = left || !is_quiet() || self.shard.borrow().is_walking();
+            if busy || !pace.brisk {
+                self.send_all(ring, None);
+            }
+            self.turn.end(&piece);
+            self.serving.set(false);
+            self.sleep(ring, &mut pace, busy, is_quiet).await;
+        }
+    }
+
+    /// Until there is something to do; not at all when there is, but for the runtime's timers.
+    async fn sleep(&self, ring: &Ring, pace: &mut Pace, busy: bool, is_quiet: impl Fn() -> bool) {
+        let since = pace.passed.elapsed();
+        if since >= PASS_EVERY || self.shard.borrow().is_walking() {
+            self.send_all(ring, None);
+            self.turn.yield_now().await;
+            pace.passed = Instant::now();
+            return;
+        }
+        if busy || !self.unsent.borrow().is_empty() && !pace.brisk {
+            return;
+        }
+        if pace.brisk {
+            ring.bell().listen(Bed::Ring);
+            // What came in between rings nobody's bell.
+            let rest = if is_quiet() { PASS_EVERY - since } else { Duration::ZERO };
+            pace.brisk = self.send_all(ring, Some(rest));
+            ring.bell().awake();
+            return;
+        }
+        if ring.has_work() {
+            return;
+        }
+        ring.bell().listen(Bed::Runtime);
+        if is_quiet() {
+            let slept = Instant::now();
+            ring.wait().await;
+            pace.passed = Instant::now();
+            pace.brisk = slept.elapsed() < PASS_EVERY;
+        }
+        ring.bell().awake();
+    }
+
+    /// What has come from clients, until the turn is over. Whether something is left.
+    fn take_events(self: &Rc<Self>, ring: &Ring, piece: &Piece) -> bool {
+        loop {
+            let now = self.clock.now();
+            let applied = Zxid(self.links.applied_anywhere());
+            for _ in 0..EVENTS {
+                match ring.next() {
+                    None => return false,
+                    Some(Event::Received { conn, bytes }) => {
+                        self.pause_if_stalled(ring, conn);
+                        self.with(|shard, out| {
+                            shard.observe(applied);
+                            shard.received(now, conn, &bytes, out);
+                        });
+                    }
+                    Some(Event::Ended { conn }) => self.with(|shard, out| shard.input_ended(conn, out)),
+                    Some(Event::Failed { conn }) => self.with(|shard, out| shard.hung_up(conn, out)),
+                    Some(Event::Room { conn }) => {
+                        self.with_client(conn, |client| client.writing = false);
+                        self.send_later(conn);
+                    }
+                    Some(Event::Sent { conn, count }) => {
+                        self.with_client(conn, |client| client.writing = false);
+                        self.with(|shard, out| shard.sent(now, conn, count, out));
+                        self.send_later(conn);
+                    }
+                }
+            }
+            if self.turn.is_long(piece) {
+                return true;
+            }
+        }
+    }
+
+    /// A client that the actor wants nothing read of is paused when more of it comes, not before: most have said all they
+    /// want to say until they are answered. What has come, the actor keeps: no more than the ring's buffers hold.
+    fn pause_if_stalled(&self, ring: &Ring, conn: ConnId) {
+        if self.shard.borrow().is_stalled(conn)
+            && let Some(Socket::Ring(place)) = self.with_client(conn, |client| client.socket.clone())
+        {
+            ring.pause(place);
+        }
+    }
+
+    /// The client is sent what there is for it when the turn ends.
+    pub(super) fn send_later(&self, id: ConnId) {
+        if !self.shard.borrow().unsent(id).is_empty()
+            && self.with_client(id, |client| !mem::replace(&mut client.writing, true)) == Some(true)
+        {
+            self.unsent.borrow_mut().push(id);
+        }
+    }
+
+    /// Sends what the turn has left for clients, and everything the ring is to tell the kernel; then sleeps for so long at
+    /// most, if at all. Whether something has come.
+    fn send_all(&self, ring: &Ring, sleep: Option<Duration>) -> bool {
+        let mut list = self.unsent.borrow_mut();
+        let shard = self.shard.borrow();
+        let count = list.len().min(SENDS_MAX);
+        let sends = list.drain(..count).filter_map(|id| {
+            let Some(Socket::Ring(place)) = self.with_client(id, |client| client.socket.clone()) else { return None };
+            let bytes = shard.unsent(id);
+            Some(Outgoing { place, bytes: &bytes[..bytes.len().min(SENT_BYTES_MAX)] })
+        });
+        let sends: Vec<Outgoing<'_>> = sends.collect();
+        ring.exchange(&sends, sleep.filter(|_| list.is_empty()))
+    }
+
+    fn send_batch_if_any(&self) {
+        if self.shard.borrow().proposal_bytes() > 0 || !self.syncs.borrow().is_empty() {
+            self.send_batch();
+        }
+    }
+
+    /// Wakes the ring's task if a task beside it has left it something to do.
+    pub(super) fn rouse(&self, ring: &Ring) {
+        let something = || {
+            self.shard.borrow().proposal_bytes() > 0
+                || !self.syncs.borrow().is_empty()
+                || !self.unsent.borrow().is_empty()
+                || ring.has_work()
+        };
+        if !self.serving.get() && something() {
+            ring.bell().rouse();
+        }
+    }
+}

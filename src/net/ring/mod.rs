@@ -1,0 +1,383 @@
+//! The data path on an io_uring of our own: the sockets of one shard, received from by requests that stay, into buffers
+//! that all share.
+//!
+//! Lives on the shard's executor; one task of it asks for what has come ([`Ring::next`]), sends ([`Ring::exchange`]), and
+//! sleeps when there is nothing, in the ring itself or in the runtime ([`Ring::wait`]). It decides nothing about a connection, and knows no byte of what it carries.
+//!
+//! What a connection costs while it is idle: a [`Place`]'s entry of 32 bytes here, and in the kernel its socket and the one
+//! request that receives. It holds no buffer: those in use belong to bytes that are being looked at.
+
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::io;
+use std::net::TcpStream;
+use std::ops::Deref;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corral_core::ids::ConnId;
+use rustix::io::Errno;
+
+use self::queue::{Completion, Queue, Send};
+use crate::runtime::mailbox::Bell;
+
+/// Times the kernel is asked for the completion of a request that completes at once, before it is given up.
+const PROBE_TURNS: usize = 16;
+
+/// What a request is for; the lowest byte of its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Receive = 1,
+    Room = 2,
+    Cancel = 3,
+    Send = 4,
+    Bell = 5,
+}
+
+/// A socket of the ring. A place whose socket is closed is used again, under another generation, once the kernel has done
+/// with every request of its.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    index: u32,
+    /// Of which 24 bits count.
+    generation: u32,
+}
+
+impl Place {
+    /// The number that a request of this place is made with.
+    fn token(self, purpose: Purpose) -> u64 {
+        u64::from(self.index) << 32 | u64::from(self.generation & 0x00ff_ffff) << 8 | purpose as u64
+    }
+}
+
+/// What the ring knows of a socket.
+struct Slot {
+    socket: Option<OwnedFd>,
+    conn: ConnId,
+    generation: u32,
+    /// A request that receives is with the kernel.
+    receiving: bool,
+    /// Nothing is to be received for now.
+    paused: bool,
+    /// The kernel has been asked to end the receiving request.
+    cancelled: bool,
+    /// A request for room to send is with the kernel.
+    wants_room: bool,
+    /// The owner is done with the socket.
+    closing: bool,
+}
+
+/// Something that happened to a connection.
+pub(crate) enum Event<'r> {
+    /// Bytes came in. They may come a little while after [`Ring::pause`], too.
+    Received { conn: ConnId, bytes: Bytes<'r> },
+    /// The client sends no more.
+    Ended { conn: ConnId },
+    /// The socket failed.
+    Failed { conn: ConnId },
+    /// After a send that found no room, instead of [`Event::Sent`]: there is room now.
+    Room { conn: ConnId },
+    /// The socket took so many bytes of what it was sent.
+    Sent { conn: ConnId, count: usize },
+}
+
+/// Bytes for a socket.
+pub(crate) struct Outgoing<'b> {
+    pub(crate) place: Place,
+    /// Not empty.
+    pub(crate) bytes: &'b [u8],
+}
+
+/// Bytes that lie in a buffer of the ring. To be dropped soon, because the buffers are few.
+pub(crate) struct Bytes<'r>(queue::Received<'r>);
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// See the module.
+pub(crate) struct Ring {
+    queue: Queue,
+    slots: RefCell<Vec<Slot>>,
+    free: RefCell<Vec<u32>>,
+    bell: Arc<Bell>,
+}
+
+impl Ring {
+    /// To be called on the executor that will use it. It sleeps no longer than until `bell` is rung.
+    ///
+    /// # Errors
+    /// When this kernel cannot do what is needed (Linux 6.1 can), or does not let this process.
+    pub(crate) fn new(bell: Arc<Bell>) -> io::Result<Ring> {
+        let queue = Queue::new(bell.outer())?;
+        prove(&queue)?;
+        queue.listen(bell.inner(), Purpose::Bell as u64);
+        Ok(Ring { queue, slots: RefCell::default(), free: RefCell::default(), bell })
+    }
+
+    /// What ends a sleep from outside.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Takes a connected socket over and receives from it. Its events carry `conn`.
+    pub(crate) fn adopt(&self, stream: TcpStream, conn: ConnId) -> Place {
+        let mut slots = self.slots.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            slots.push(Slot::vacant());
+            u32::try_from(slots.len() - 1).expect("fewer sockets than 2^32")
+        });
+        let slot = &mut slots[index as usize];
+        let generation = slot.generation.wrapping_add(1);
+        *slot = Slot { socket: Some(OwnedFd::from(stream)), conn, generation, ..Slot::vacant() };
+        let place = Place { index, generation };
+        self.receive(slot, place);
+        place
+    }
+
+    /// Receives nothing more, but for what is on its way already: the kernel has at most the pool's bytes for it.
+    pub(crate) fn pause(&self, place: Place) {
+        self.with(place, |slot| {
+            slot.paused = true;
+            if slot.receiving && !slot.cancelled {
+                slot.cancelled = true;
+                self.queue.cancel(place.token(Purpose::Receive), place.token(Purpose::Cancel));
+            }
+        });
+    }
+
+    /// Receives again.
+    pub(crate) fn resume(&self, place: Place) {
+        self.with(place, |slot| {
+            // A request that is still being cancelled is made again when it has ended.
+            slot.paused = false;
+            if !slot.receiving {
+                self.receive(slot, place);
+            }
+        });
+    }
+
+    /// Ends both directions and closes the socket as soon as the kernel has done with it. No event of it follows.
+    pub(crate) fn close(&self, place: Place) {
+        let idle = self.with(place, |slot| {
+            slot.closing = true;
+            // Ends whatever the kernel still waits for. An error means that the connection is gone, which does so too.
+            let _ = slot.socket.as_ref().map(|socket| rustix::net::shutdown(socket, rustix::net::Shutdown::Both));
+            slot.is_idle()
+        });
+        if idle == Some(true) {
+            self.vacate(place.index);
+        }
+    }
+
+    /// Sends, tells the kernel what else it has been asked for since the last call, and collects what has come; with a
+    /// limit it sleeps until something comes or the limit is over, the whole thread with it. For each socket an
+    /// [`Event::Sent`] follows, or an [`Event::Room`] when it took nothing; not before shall it be sent more. Whether there
+    /// is anything but those.
+    pub(crate) fn exchange(&self, sends: &[Outgoing<'_>], sleep: Option<Duration>) -> bool {
+        let slots = self.slots.borrow();
+        let known = |send: &Outgoing<'_>| {
+            let slot = slots.get(send.place.index as usize).filter(|slot| slot.generation == send.place.generation);
+            slot.and_then(|slot| slot.socket.as_ref()).map(OwnedFd::as_fd)
+        };
+        let sends: Vec<Send<'_>> = sends
+            .iter()
+            .filter_map(|send| {
+                Some(Send { socket: known(send)?, bytes: send.bytes, token: send.place.token(Purpose::Send) })
+            })
+            .collect();
+        self.queue.exchange(&sends, sleep)
+    }
+
+    /// The next event, of those that [`Ring::exchange`] has collected.
+    pub(crate) fn next(&self) -> Option<Event<'_>> {
+        loop {
+            let completion = self.queue.next()?;
+            if let Some(event) = self.event(completion) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Whether a call of [`Ring::exchange`] or [`Ring::next`] would lead to something.
+    pub(crate) fn has_work(&self) -> bool {
+        self.queue.has_work()
+    }
+
+    /// Returns when there is something to do; other tasks of the executor run meanwhile.
+    pub(crate) async fn wait(&self) {
+        self.queue.wait().await;
+    }
+
+    fn event<'r>(&'r self, completion: Completion<'r>) -> Option<Event<'r>> {
+        let Completion { token, result, more, bytes } = completion;
+        if token == Purpose::Bell as u64 {
+            if !more {
+                self.queue.listen(self.bell.inner(), token);
+            }
+            return None;
+        }
+        let index = u32::try_from(token >> 32).expect("the upper half of 64 bits");
+        let mut slots = self.slots.borrow_mut();
+        let slot = slots.get_mut(index as usize)?;
+        let place = Place { index, generation: slot.generation };
+        let purposes = [Purpose::Receive, Purpose::Send, Purpose::Room];
+        let purpose = purposes.into_iter().find(|purpose| place.token(*purpose) == token)?;
+        let (conn, closing) = (slot.conn, slot.closing);
+        let event = match purpose {
+            Purpose::Room => {
+                slot.wants_room = false;
+                Some(Event::Room { conn })
+            }
+            Purpose::Send => self.sent(slot, place, result),
+            _ => {
+                slot.receiving = more;
+                slot.cancelled &= more;
+                self.received(slot, place, result, bytes)
+            }
+        };
+        if closing && slot.is_idle() {
+            drop(slots);
+            self.vacate(index);
+        }
+        event.filter(|_| !closing)
+    }
+
+    /// A completion of the receiving request, which is made again if it has ended and is still wanted.
+    fn received<'r>(
+        &self,
+        slot: &mut Slot,
+        place: Place,
+        result: i32,
+        bytes: Option<queue::Received<'r>>,
+    ) -> Option<Event<'r>> {
+        let conn = slot.conn;
+        let event = match (usize::try_from(result), bytes) {
+            (Ok(0), _) => return Some(Event::Ended { conn }),
+            (Ok(_), Some(bytes)) => Some(Event::Received { conn, bytes: Bytes(bytes) }),
+            (Ok(_), None) => return Some(Event::Failed { conn }),
+            (Err(_), _) => match Errno::from_raw_os_error(-result) {
+                Errno::NOBUFS => {
+                    self.queue.grow();
+                    None
+                }
+                Errno::CANCELED | Errno::INTR | Errno::AGAIN => None,
+                _ => return Some(Event::Failed { conn }),
+            },
+        };
+        if !slot.receiving && !slot.paused && !slot.closing {
+            self.receive(slot, place);
+        }
+        event
+    }
+
+    fn sent(&self, slot: &mut Slot, place: Place, result: i32) -> Option<Event<'static>> {
+        let conn = slot.conn;
+        match usize::try_from(result) {
+            Ok(count) => Some(Event::Sent { conn, count }),
+            Err(_) => match Errno::from_raw_os_error(-result) {
+                Errno::INTR | Errno::AGAIN => {
+                    self.await_room(slot, place);
+                    None
+                }
+                _ => Some(Event::Failed { conn }),
+            },
+        }
+    }
+
+    /// An [`Event::Room`] follows as soon as the socket takes bytes.
+    fn await_room(&self, slot: &mut Slot, place: Place) {
+        if !slot.wants_room
+            && let Some(socket) = &slot.socket
+        {
+            slot.wants_room = true;
+            self.queue.await_room(socket.as_fd(), place.token(Purpose::Room));
+        }
+    }
+
+    fn receive(&self, slot: &mut Slot, place: Place) {
+        if let Some(socket) = &slot.socket {
+            slot.receiving = true;
+            slot.cancelled = false;
+            self.queue.receive(socket.as_fd(), place.token(Purpose::Receive));
+        }
+    }
+
+    fn with<T>(&self, place: Place, change: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        let mut slots = self.slots.borrow_mut();
+        let slot = slots.get_mut(place.index as usize).filter(|slot| slot.generation == place.generation)?;
+        Some(change(slot))
+    }
+
+    /// Closes the socket: no request of its is with the kernel.
+    fn vacate(&self, index: u32) {
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots[index as usize];
+        if slot.socket.take().is_some() {
+            self.free.borrow_mut().push(index);
+        }
+    }
+}
+
+impl Slot {
+    const fn vacant() -> Slot {
+        Slot {
+            socket: None,
+            conn: ConnId { slot: 0, generation: 0 },
+            generation: 0,
+            receiving: false,
+            paused: false,
+            cancelled: false,
+            wants_room: false,
+            closing: false,
+        }
+    }
+
+    const fn is_idle(&self) -> bool {
+        !self.receiving && !self.wants_room
+    }
+}
+
+/// Lets the kernel show, on sockets of our own, that it does all that is relied on: a receiving request that stays and takes
+/// its buffers from the pool, its cancellation, and a request for room.
+fn prove(queue: &Queue) -> io::Result<()> {
+    const WORD: &[u8] = b"ruok";
+    let (near, far) = UnixStream::pair()?;
+    let unfit = |what: &str| io::Error::new(io::ErrorKind::Unsupported, format!("the kernel does not {what}"));
+    let await_token = |token: u64| {
+        for _ in 0..PROBE_TURNS {
+            queue.exchange(&[], None);
+            while let Some(completion) = queue.next() {
+                if completion.token == token {
+                    return Some(completion);
+                }
+            }
+        }
+        None
+    };
+    queue.receive(near.as_fd(), 1);
+    let send = Send { socket: far.as_fd(), bytes: WORD, token: 4 };
+    queue.exchange(&[send], None);
+    let first = await_token(1).ok_or_else(|| unfit("complete a receive"))?;
+    if !first.more || first.bytes.as_deref() != Some(WORD) {
+        return Err(unfit("keep a receive with buffers of a ring (Linux 6.1 does)"));
+    }
+    drop(first);
+    queue.cancel(1, 2);
+    let last = await_token(1).ok_or_else(|| unfit("cancel a receive"))?;
+    if last.more || Errno::from_raw_os_error(-last.result) != Errno::CANCELED {
+        return Err(unfit("cancel a receive as it should"));
+    }
+    queue.await_room(near.as_fd(), 3);
+    let room = await_token(3).ok_or_else(|| unfit("tell that a socket has room"))?;
+    if room.result < 0 { Err(unfit("poll a socket")) } else { Ok(()) }
+}

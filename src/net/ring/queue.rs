@@ -1,0 +1,329 @@
+//! The one place that hands memory to an io_uring of our own: its two queues, the pool of buffers that the kernel receives
+//! into, and the eventfd that rings when something has come. Safe to use from outside, whatever is done with it.
+//!
+//! Lives on the executor's thread it was made on, as the kernel demands. It does not know what a connection is: it
+//! carries the number that a request was made with back to its completions.
+
+#![allow(unsafe_code, reason = "the kernel is handed memory and descriptors; each block says why it may have them")]
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering, fence};
+use std::time::Duration;
+
+use glommio::io::BufferedFile;
+use io_uring::types::{BufRingEntry, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::event::PollFlags;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::net::SendFlags;
+
+/// Requests that travel to the kernel in one call; more wait for the next.
+const SUBMISSIONS: u32 = 256;
+/// Completions that wait here to be looked at; the kernel keeps more for us.
+const COMPLETIONS: u32 = 4096;
+/// What one receive takes at most.
+const BUFFER_LENGTH: u32 = 4096;
+const BUFFER_BYTES: usize = BUFFER_LENGTH as usize;
+/// Buffers that the kernel is given at the start, and at most: it gets twice as many whenever they do not suffice.
+const BUFFERS_MIN: u16 = 64;
+const BUFFERS_MAX: u16 = 1024;
+/// Times the kernel may say that it has no memory for a request just now.
+const SUBMIT_TRIES_MAX: usize = 10_000;
+/// The only group of buffers.
+const GROUP: u16 = 0;
+const ENTRY_BYTES: usize = size_of::<BufRingEntry>();
+
+const _: () = assert!(BUFFERS_MAX.is_power_of_two() && BUFFERS_MIN.is_power_of_two());
+
+/// Something that a request led to.
+pub(super) struct Completion<'q> {
+    /// What the request was made with.
+    pub(super) token: u64,
+    /// A count, or an errno below 0.
+    pub(super) result: i32,
+    /// Whether the same request will lead to more.
+    pub(super) more: bool,
+    /// What was received.
+    pub(super) bytes: Option<Received<'q>>,
+}
+
+/// See the module.
+pub(super) struct Queue {
+    ring: RefCell<IoUring>,
+    /// Requests that the submission queue has no room for.
+    waiting: RefCell<Vec<squeue::Entry>>,
+    pool: Pool,
+    bell: BufferedFile,
+}
+
+impl Queue {
+    /// `bell` is an eventfd that whoever wants the queue's task awake may write to, and so does the queue.
+    ///
+    /// # Errors
+    /// What the kernel says when it does not know the flags (6.1 does), or has no memory left to lock.
+    pub(super) fn new(bell: BorrowedFd<'_>) -> io::Result<Queue> {
+        let ring: IoUring = IoUring::builder()
+            .dontfork()
+            .setup_clamp()
+            .setup_submit_all()
+            .setup_cqsize(COMPLETIONS)
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(SUBMISSIONS)?;
+        let pool = Pool::new()?;
+        // SAFETY: the entries are mapped memory of that many entries, page-aligned, and never unmapped.
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(pool.entries.as_ptr() as u64, BUFFERS_MAX, GROUP, 0)?;
+        }
+        let bell = fcntl_dupfd_cloexec(bell, 0)?;
+        ring.submitter().register_eventfd(bell.as_raw_fd())?;
+        // SAFETY: the descriptor is ours and from here on only the file's.
+        let bell = unsafe { BufferedFile::from_raw_fd(bell.into_raw_fd()) };
+        let queue = Queue { ring: RefCell::new(ring), waiting: RefCell::new(Vec::new()), pool, bell };
+        queue.ring.borrow_mut().completion().disable_eventfd();
+        Ok(queue)
+    }
+
+    /// Receives from the socket until it ends, fails, is cancelled, or no buffer is left (ENOBUFS).
+    ///
+    /// The socket must stay open until the last completion; else the kernel may receive from another that got its number.
+    pub(super) fn receive(&self, socket: BorrowedFd<'_>, token: u64) {
+        self.push(opcode::RecvMulti::new(Fd(socket.as_raw_fd()), GROUP).build().user_data(token));
+    }
+
+    /// One completion when the socket takes bytes again. It must stay open until then.
+    pub(super) fn await_room(&self, socket: BorrowedFd<'_>, token: u64) {
+        let events = u32::from(PollFlags::OUT.bits());
+        self.push(opcode::PollAdd::new(Fd(socket.as_raw_fd()), events).build().user_data(token));
+    }
+
+    /// Ends the request that was made with `target`; it has its last completion soon.
+    pub(super) fn cancel(&self, target: u64, token: u64) {
+        self.push(opcode::AsyncCancel::new(target).build().user_data(token));
+    }
+
+    /// One completion each time that the counter grows.
+    pub(super) fn listen(&self, counter: BorrowedFd<'_>, token: u64) {
+        let events = u32::from(PollFlags::IN.bits());
+        self.push(opcode::PollAdd::new(Fd(counter.as_raw_fd()), events).multi(true).build().user_data(token));
+    }
+
+    fn push(&self, entry: squeue::Entry) {
+        // SAFETY: none of the entries that are given here points to memory: what is received goes to the registered
+        // buffers, which are never unmapped.
+        if unsafe { self.ring.borrow_mut().submission().push(&entry) }.is_err() {
+            self.waiting.borrow_mut().push(entry);
+        }
+    }
+
+    /// Sends, hands the other requests to the kernel, and lets it do what it has put off. With a limit it sleeps until there
+    /// is a completion that is none of the sends', or the limit is over. Whether there is one.
+    ///
+    /// A send completes at once: with what the socket took, or with EAGAIN.
+    pub(super) fn exchange(&self, sends: &[Send<'_>], sleep: Option<Duration>) -> bool {
+        let mut ring = self.ring.borrow_mut();
+        let mut waiting = self.waiting.borrow_mut();
+        let sends = sends.iter().map(Send::entry);
+        let mut entries = waiting.drain(..).chain(sends);
+        let (mut sent, mut tries) = (0, 0);
+        let mut next = entries.next();
+        while let Some(entry) = next.take() {
+            // SAFETY: a send's bytes are borrowed for this call, which does not return before the kernel has taken every
+            // entry; it does not look at them later, because it is told not to wait.
+            if unsafe { ring.submission().push(&entry) }.is_err() {
+                submit(&ring, &mut tries);
+                next = Some(entry);
+            } else {
+                sent += usize::from(entry.get_opcode() == u32::from(opcode::Send::CODE));
+                next = entries.next();
+            }
+        }
+        let sleep = sleep.filter(|limit| !limit.is_zero());
+        let come = |ring: &mut IoUring| ring.completion().len() > sent;
+        if sleep.is_some() && !come(&mut ring) {
+            let limit = Timespec::from(sleep.unwrap_or_default());
+            let woken = ring.submitter().submit_with_args(sent + 1, &SubmitArgs::new().timespec(&limit));
+            check(woken);
+        }
+        let slept = sleep.is_some();
+        loop {
+            let queue = ring.submission();
+            let puts_off = !slept && tries == 0 && (queue.taskrun() || queue.cq_overflow());
+            if queue.is_empty() && !puts_off {
+                break;
+            }
+            drop(queue);
+            submit(&ring, &mut tries);
+        }
+        come(&mut ring)
+    }
+
+    /// The next thing that has come.
+    pub(super) fn next(&self) -> Option<Completion<'_>> {
+        let entry = self.ring.borrow_mut().completion().next()?;
+        let bytes = cqueue::buffer_select(entry.flags()).map(|id| {
+            let length = usize::try_from(entry.result()).unwrap_or(0);
+            // SAFETY: the kernel has just given this buffer up, once, with that many bytes in it.
+            unsafe { self.pool.received(id, length) }
+        });
+        let more = cqueue::more(entry.flags());
+        Some(Completion { token: entry.user_data(), result: entry.result(), more, bytes })
+    }
+
+    /// Whether something has come, or there is something to tell the kernel.
+    pub(super) fn has_work(&self) -> bool {
+        let mut ring = self.ring.borrow_mut();
+        let queue = ring.submission();
+        let submits = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        submits || !ring.completion().is_empty()
+    }
+
+    /// Gives the kernel more buffers, if it may have more.
+    pub(super) fn grow(&self) {
+        self.pool.grow();
+    }
+
+    /// Returns when something has come since the last look, or the bell was rung; at once if it already has.
+    pub(super) async fn wait(&self) {
+        self.ring.borrow_mut().completion().enable_eventfd();
+        // The kernel marks that there is something before it looks whether to ring; we say that it shall ring before we
+        // look for the mark.
+        fence(Ordering::SeqCst);
+        if !self.has_work() {
+            const COUNTER_BYTES: usize = 8;
+            // Fails only when the executor ends.
+            let _ = self.bell.read_at(0, COUNTER_BYTES).await;
+        }
+        self.ring.borrow_mut().completion().disable_eventfd();
+    }
+}
+
+/// Bytes that a socket is to be sent.
+pub(super) struct Send<'b> {
+    pub(super) socket: BorrowedFd<'b>,
+    pub(super) bytes: &'b [u8],
+    pub(super) token: u64,
+}
+
+impl Send<'_> {
+    fn entry(&self) -> squeue::Entry {
+        let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        let flags = (SendFlags::DONTWAIT | SendFlags::NOSIGNAL).bits().cast_signed();
+        let send = opcode::Send::new(Fd(self.socket.as_raw_fd()), self.bytes.as_ptr(), length);
+        send.flags(flags).build().user_data(self.token)
+    }
+}
+
+fn submit(ring: &IoUring, tries: &mut usize) {
+    check(ring.submit());
+    *tries += 1;
+    assert!(*tries < SUBMIT_TRIES_MAX, "the kernel has memory for a request");
+}
+
+/// What the kernel says to a call that hands it requests.
+fn check(result: io::Result<usize>) {
+    let Err(error) = result else { return };
+    match Errno::from_io_error(&error) {
+        // A signal; no memory, or too many completions, for now; the end of a sleep.
+        Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::TIME) => {}
+        _ => panic!("the kernel takes the requests of a ring that is set up: {error}"),
+    }
+}
+
+/// The buffers, and the ring of those that the kernel may fill next. The memory is never unmapped: the kernel may still
+/// write to it a while after the ring's descriptor is closed.
+struct Pool {
+    entries: NonNull<BufRingEntry>,
+    bytes: NonNull<u8>,
+    tail: Cell<u16>,
+    /// Buffers in use: the kernel has them, or somebody looks at what they hold. The others were never touched.
+    count: Cell<u16>,
+}
+
+impl Pool {
+    fn new() -> io::Result<Pool> {
+        let (buffers, entries) = (usize::from(BUFFERS_MAX) * BUFFER_BYTES, usize::from(BUFFERS_MAX) * ENTRY_BYTES);
+        // SAFETY: new memory at an address of the kernel's choice; nobody else knows it.
+        let mapped = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mmap_anonymous(std::ptr::null_mut(), buffers + entries, protection, MapFlags::PRIVATE)?
+        };
+        let bytes = NonNull::new(mapped.cast::<u8>()).expect("a mapping is nowhere near address 0");
+        // SAFETY: the entries lie behind the buffers, whose size is a multiple of a page.
+        let entries = unsafe { bytes.add(buffers) }.cast::<BufRingEntry>();
+        let pool = Pool { entries, bytes, tail: Cell::new(0), count: Cell::new(0) };
+        (0..BUFFERS_MIN).for_each(|_| pool.add());
+        Ok(pool)
+    }
+
+    fn grow(&self) {
+        let count = self.count.get();
+        (count..BUFFERS_MAX.min(count * 2)).for_each(|_| self.add());
+    }
+
+    /// Gives the kernel a buffer that was never used.
+    fn add(&self) {
+        let id = self.count.get();
+        self.count.set(id + 1);
+        self.give(id);
+    }
+
+    /// Gives the kernel a buffer that nobody looks at.
+    fn give(&self, id: u16) {
+        assert!(id < self.count.get(), "a buffer of the pool");
+        let tail = self.tail.get();
+        self.tail.set(tail.wrapping_add(1));
+        // SAFETY: the place is within the entries, and the kernel does not read it before the tail has moved beyond it:
+        // there are never more buffers than places. The tail lies in the first entry's unused bytes.
+        unsafe {
+            let entry = &mut *self.entries.add(usize::from(tail % BUFFERS_MAX)).as_ptr();
+            entry.set_addr(self.bytes.add(usize::from(id) * BUFFER_BYTES).as_ptr() as u64);
+            entry.set_len(BUFFER_LENGTH);
+            entry.set_bid(id);
+            let shared = &*BufRingEntry::tail(self.entries.as_ptr()).cast::<AtomicU16>();
+            shared.store(tail.wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// What the kernel has put into a buffer.
+    ///
+    /// # Safety
+    /// The kernel has given up this buffer with `length` bytes in it, and this is called once each time that it does.
+    unsafe fn received(&self, id: u16, length: usize) -> Received<'_> {
+        assert!(id < self.count.get() && length <= BUFFER_BYTES, "a buffer that was given away");
+        Received { pool: self, id, length }
+    }
+}
+
+/// Received bytes; the buffer goes back to the kernel when this is dropped.
+pub(super) struct Received<'q> {
+    pool: &'q Pool,
+    id: u16,
+    length: usize,
+}
+
+impl Deref for Received<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: within the mapping, which starts as zeroes and is never unmapped; nobody else has this buffer before it
+        // is given back.
+        unsafe {
+            let start = self.pool.bytes.add(usize::from(self.id) * BUFFER_BYTES);
+            std::slice::from_raw_parts(start.as_ptr(), self.length)
+        }
+    }
+}
+
+impl Drop for Received<'_> {
+    fn drop(&mut self) {
+        self.pool.give(self.id);
+    }
+}
