@@ -5,6 +5,7 @@
 
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::{begin_frame, end_frame};
+use corral_wire::limits::{LENGTH_BYTES, REQUEST_HEADER_BYTES};
 use corral_wire::records::{Acl, MultiHeader, RequestHeader};
 use corral_wire::{OpCode, Vector, Wire, Writer};
 
@@ -45,9 +46,9 @@ pub(crate) struct Workload {
     /// The largest value; every other one is a part of it from its start.
     pub(crate) value: Vec<u8>,
     pub(crate) tolerated: Vec<i32>,
-    /// Encoded paths of the keys, `path_bytes` each.
-    paths: Vec<u8>,
-    path_bytes: usize,
+    /// A whole request that reads a key, but for its xid and operation; for every key, `read_bytes` each.
+    reads: Vec<u8>,
+    read_bytes: usize,
     parent: Vec<u8>,
     /// The encoded path of a created znode, all its digits 0.
     created: Vec<u8>,
@@ -69,18 +70,18 @@ impl Workload {
             value_bytes_min: plan.value_bytes_min,
             value: value(plan.value_bytes_max),
             tolerated: plan.tolerated.clone(),
-            paths: Vec::new(),
-            path_bytes: 0,
+            reads: Vec::new(),
+            read_bytes: 0,
             parent: encoded(|writer| writer.str(&format!("{chroot}/p"))),
             created: Vec::new(),
             chroot,
         };
         workload.created = encoded(|writer| writer.str(&workload.created_path(0, 0)));
         for key in 0..keys {
-            let path = workload.key_path(key);
-            Writer::new(&mut workload.paths).str(&path);
+            let path = encoded(|writer| writer.str(&workload.key_path(key)));
+            push_frame(&mut workload.reads, 0, OpCode::GetData, &path, &[0]);
         }
-        workload.path_bytes = workload.paths.len().checked_div(keys as usize).unwrap_or(0);
+        workload.read_bytes = workload.reads.len().checked_div(keys as usize).unwrap_or(0);
         workload
     }
 
@@ -170,15 +171,18 @@ impl Workload {
 
     /// Appends the request's frame. Only a multi draws its keys here.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: i32, request: Request, random: &mut Random) {
+        if matches!(request.kind, Kind::Get | Kind::Exists) {
+            let header = out.len() + LENGTH_BYTES;
+            out.extend_from_slice(self.read(request.key));
+            out[header..header + 4].copy_from_slice(&xid.to_be_bytes());
+            out[header + 4..header + 8].copy_from_slice(&op_code(request.kind).number().to_be_bytes());
+            return;
+        }
         let mark = begin_frame(out);
         let mut writer = Writer::new(out);
         RequestHeader { xid, op: op_code(request.kind).number() }.encode(&mut writer);
         let value = &self.value[..request.length as usize];
         match request.kind {
-            Kind::Get | Kind::Exists => {
-                writer.raw(self.path(request.key));
-                writer.bool(false);
-            }
             Kind::Children => {
                 writer.raw(&self.parent);
                 writer.bool(false);
@@ -202,14 +206,19 @@ impl Workload {
                 }
                 MultiHeader::END.encode(&mut writer);
             }
-            Kind::Ping | Kind::Close => {}
+            Kind::Get | Kind::Exists | Kind::Ping | Kind::Close => {}
         }
         end_frame(out, mark).expect("a request is far smaller than 2 GiB");
     }
 
+    fn read(&self, key: u32) -> &[u8] {
+        let start = key as usize * self.read_bytes;
+        &self.reads[start..start + self.read_bytes]
+    }
+
+    /// A key's encoded path: what a reading request holds between its header and its last byte.
     fn path(&self, key: u32) -> &[u8] {
-        let start = key as usize * self.path_bytes;
-        &self.paths[start..start + self.path_bytes]
+        &self.read(key)[LENGTH_BYTES + REQUEST_HEADER_BYTES..self.read_bytes - 1]
     }
 
     fn write_created_path(&self, out: &mut Vec<u8>, request: Request) {
@@ -335,6 +344,11 @@ pub(crate) mod tests {
             assert_eq!(header, RequestHeader { xid: 5, op: 4 });
             let request = GetDataRequest::decode(&mut reader).unwrap();
             assert_eq!((request.path, request.watch), (Some("/x/y/k/00000019"), false));
+            assert_eq!(reader.remaining(), 0);
+        });
+        decoded(&workload, request(Kind::Exists, 3, 0), |header, mut reader| {
+            assert_eq!(header, RequestHeader { xid: 5, op: 3 });
+            assert_eq!(GetDataRequest::decode(&mut reader).unwrap().path, Some("/x/y/k/00000003"));
             assert_eq!(reader.remaining(), 0);
         });
         decoded(&workload, request(Kind::Set, 0, 100), |header, mut reader| {

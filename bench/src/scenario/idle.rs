@@ -75,6 +75,8 @@ struct IdleReport {
     /// Share of one CPU, in percent.
     server_cpu_percent: Option<f64>,
     server_cpu_us_per_session_second: Option<f64>,
+    /// What a reader of the figures must know.
+    remarks: Vec<String>,
 }
 
 const TAG_WATCH: u32 = 1;
@@ -151,8 +153,25 @@ fn measure(mut stage: Stage, args: &IdleArgs, hold: Duration, settle: Duration) 
         hold_seconds,
         server_cpu_percent: cpu_us.map(|us| us / 1e4 / hold_seconds),
         server_cpu_us_per_session_second: cpu_us.map(|us| us / hold_seconds / ratio(count, 1)),
+        remarks: Vec::new(),
     };
-    Ok((stage, report))
+    Ok((stage, IdleReport { remarks: remarks(args, &report), ..report }))
+}
+
+fn remarks(args: &IdleArgs, report: &IdleReport) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let mut say = |text: &str| remarks.push(text.to_owned());
+    if report.server_cpu_percent.is_none() {
+        say("without --pid there is no memory and no CPU to tell");
+    }
+    if report.hold_seconds < f64::from(args.common.session_timeout_ms) / 3e3 {
+        say("held for less than a third of the session timeout: not every session has pinged, the CPU lacks its pings");
+    }
+    let shrank = |bytes: Option<f64>| bytes.is_some_and(|bytes| bytes <= 0.0);
+    if shrank(report.rss_bytes_per_session) || shrank(report.rss_bytes_per_watch) {
+        say("the server had memory to spare from earlier: start one for this, and take more sessions");
+    }
+    remarks
 }
 
 fn memory(stage: &Stage) -> Result<Option<Memory>> {
@@ -229,15 +248,12 @@ fn table(report: &IdleReport) -> Table {
     if let Some(text) = per([*rss, *pss, report.anonymous_bytes_per_watch]) {
         table.row("per watch", &text);
     }
-    match (report.server_cpu_percent, report.server_cpu_us_per_session_second) {
-        (Some(percent), Some(each)) => {
-            let held = report.hold_seconds;
-            table.row(
-                "server CPU",
-                &format!("{percent:.2} % of a CPU over {held:.1} s, {each:.2} us/s for each session"),
-            );
-        }
-        _ => table.row("note", "without --pid there is no memory and no CPU to tell"),
+    if let (Some(percent), Some(each)) = (report.server_cpu_percent, report.server_cpu_us_per_session_second) {
+        let held = report.hold_seconds;
+        table.row("server CPU", &format!("{percent:.2} % of a CPU over {held:.1} s, {each:.2} us/s for each session"));
+    }
+    for remark in &report.remarks {
+        table.row("note", remark);
     }
     table
 }

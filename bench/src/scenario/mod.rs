@@ -98,6 +98,7 @@ struct Stage {
     progress: Progress,
     interrupt: Interrupt,
     server_cpu: Option<CpuClock>,
+    client_cpu: CpuClock,
 }
 
 impl Stage {
@@ -110,7 +111,8 @@ impl Stage {
         pin(target.cpu(0))?;
         let swarm = Swarm::new(target.session_timeout_ms, target.reply_timeout)?;
         let progress = Progress::new(target.quiet);
-        Ok(Self { target, swarm, progress, interrupt, server_cpu })
+        let client_cpu = CpuClock::start(i32::try_from(std::process::id())?)?;
+        Ok(Self { target, swarm, progress, interrupt, server_cpu, client_cpu })
     }
 
     /// A path below the scenario's own znode.
@@ -199,7 +201,9 @@ impl Stage {
         self.swarm.poll(Duration::from_millis(50))
     }
 
+    /// Counts CPU time from here.
     fn restart_cpu(&mut self) -> Result<()> {
+        self.client_cpu.restart()?;
         self.server_cpu.as_mut().map(CpuClock::restart).transpose().context("--pid").map(|_| ())
     }
 
@@ -207,6 +211,14 @@ impl Stage {
     fn server_cpu_ns(&mut self) -> Result<Option<u64>> {
         self.server_cpu.as_mut().map(CpuClock::elapsed_ns).transpose().context("--pid")
     }
+}
+
+/// The server's and the client's CPU time for each of what was counted.
+fn cpu_row(table: &mut Table, each: &str, server_us: Option<f64>, client_us: f64) {
+    if let Some(cpu) = server_us {
+        table.row("server CPU", &format!("{cpu:.3} us/{each}"));
+    }
+    table.row("client CPU", &format!("{client_us:.3} us/{each}"));
 }
 
 /// Names what a failed scenario leaves behind.

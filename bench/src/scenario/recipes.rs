@@ -15,7 +15,7 @@ use corral_wire::{ErrorCode, OpCode, Reader};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{Heading, Stage, left_behind, print, us};
+use super::{Heading, Stage, cpu_row, left_behind, print, us};
 use crate::args::{CommonArgs, seconds, within};
 use crate::limits::CONTENDERS_MAX;
 use crate::meter::histogram;
@@ -79,6 +79,7 @@ struct RecipeReport {
     /// From joining the line to holding.
     acquire_us: Latency,
     server_cpu_us_per_acquisition: Option<f64>,
+    client_cpu_us_per_acquisition: f64,
 }
 
 const TAG_JOIN: u32 = 1;
@@ -168,7 +169,7 @@ fn measure(mut stage: Stage, args: &RecipeArgs, duration: Duration, hold: Durati
     }
     let acquisitions = contest.acquisitions;
     let seconds = Duration::from_nanos(contest.stage.swarm.now_ns() - begin_ns).as_secs_f64();
-    let cpu_ns = contest.stage.server_cpu_ns()?;
+    let (cpu_ns, client_cpu_ns) = (contest.stage.server_cpu_ns()?, contest.stage.client_cpu.elapsed_ns()?);
     contest.end()?;
     let report = RecipeReport {
         heading: Heading::of("recipes", &args.common),
@@ -181,6 +182,7 @@ fn measure(mut stage: Stage, args: &RecipeArgs, duration: Duration, hold: Durati
         hand_over_us: Latency::of(&contest.hand_over),
         acquire_us: Latency::of(&contest.acquire),
         server_cpu_us_per_acquisition: cpu_ns.map(|ns| us(ns) / ratio(acquisitions.max(1), 1)),
+        client_cpu_us_per_acquisition: us(client_cpu_ns) / ratio(acquisitions.max(1), 1),
     };
     Ok((contest.stage, report))
 }
@@ -359,9 +361,8 @@ fn table(report: &RecipeReport) -> Table {
     table.row("throughput", &format!("{:.0} acquisitions/s", report.acquisitions_per_second));
     table.latency("hand-over us", &report.hand_over_us);
     table.latency("from join to hold us", &report.acquire_us);
-    if let Some(cpu) = report.server_cpu_us_per_acquisition {
-        table.row("server CPU", &format!("{cpu:.1} us/acquisition"));
-    }
+    let RecipeReport { server_cpu_us_per_acquisition: server, client_cpu_us_per_acquisition: client, .. } = report;
+    cpu_row(&mut table, "acquisition", *server, *client);
     table
 }
 

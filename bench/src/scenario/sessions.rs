@@ -10,9 +10,8 @@ use anyhow::{Result, bail, ensure};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{Heading, Stage, print, us};
+use super::{Heading, Stage, cpu_row, print, us};
 use crate::args::{CommonArgs, seconds, within};
-use crate::cpu::CpuClock;
 use crate::limits::{CONNECTIONS_MAX, RATE_MAX};
 use crate::meter::histogram;
 use crate::report::{Latency, ratio};
@@ -117,7 +116,6 @@ pub(super) fn run(args: &SessionArgs) -> Result<()> {
     }
     storm.open.reset();
     storm.close.reset();
-    let mut client_cpu = CpuClock::start(i32::try_from(std::process::id())?)?;
     storm.stage.restart_cpu()?;
     let (before, begin_ns) = (storm.done, storm.stage.swarm.now_ns());
     storm.blow(if args.no_close { None } else { Some(duration) })?;
@@ -134,7 +132,7 @@ pub(super) fn run(args: &SessionArgs) -> Result<()> {
         open_us: Latency::of(&storm.open),
         close_us: (!args.no_close).then(|| Latency::of(&storm.close)),
         server_cpu_us_per_session: storm.stage.server_cpu_ns()?.map(|ns| us(ns) / ratio(sessions.max(1), 1)),
-        client_cpu_us_per_session: us(client_cpu.elapsed_ns()?) / ratio(sessions.max(1), 1),
+        client_cpu_us_per_session: us(storm.stage.client_cpu.elapsed_ns()?) / ratio(sessions.max(1), 1),
     };
     storm.calm()?;
     ensure!(!storm.stage.stopped(), "interrupted");
@@ -244,9 +242,6 @@ fn table(report: &SessionReport) -> Table {
     if let Some(close) = &report.close_us {
         table.latency("close us", close);
     }
-    if let Some(cpu) = report.server_cpu_us_per_session {
-        table.row("server CPU", &format!("{cpu:.1} us/session"));
-    }
-    table.row("client CPU", &format!("{:.1} us/session", report.client_cpu_us_per_session));
+    cpu_row(&mut table, "session", report.server_cpu_us_per_session, report.client_cpu_us_per_session);
     table
 }

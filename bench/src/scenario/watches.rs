@@ -13,7 +13,7 @@ use corral_wire::{OpCode, Reader};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{Heading, Stage, left_behind, print, us};
+use super::{Heading, Stage, cpu_row, left_behind, print, us};
 use crate::args::{CommonArgs, within};
 use crate::check::expect;
 use crate::limits::{CONNECTIONS_MAX, ROUNDS_MAX, VALUE_BYTES_MAX};
@@ -28,7 +28,7 @@ Every round all sessions read the znode, which arms one-shot watches; then one s
 write. All sockets are read on one thread, so that the time to the last event includes the client's own work, a
 microsecond or two for each event; the writer's socket is looked at between the others. Server CPU is that from the
 write to the last event. Thousands of sessions need limits raised: ulimit -n here, in corral --set
-limits.connections_per_ip_max=20000, in ZooKeeper maxClientCnxns=0.
+limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.
 
   watches -n 10000 --rounds 20 --pid PID --cpu 1
   watches -n 1000 --persistent";
@@ -74,6 +74,7 @@ struct WatchReport {
     /// Events per second of the median round.
     events_per_second: f64,
     server_cpu_us_per_event: Option<f64>,
+    client_cpu_us_per_event: f64,
 }
 
 const TAG_ARM: u32 = 1;
@@ -93,7 +94,8 @@ struct Watches {
     last: Histogram<u64>,
     reply: Histogram<u64>,
     each: Histogram<u64>,
-    cpu_ns: u64,
+    server_cpu_ns: u64,
+    client_cpu_ns: u64,
 }
 
 pub(super) fn run(args: &WatchArgs) -> Result<()> {
@@ -126,7 +128,8 @@ fn measure(mut stage: Stage, args: &WatchArgs) -> Result<(Stage, WatchReport)> {
         last: histogram(),
         reply: histogram(),
         each: histogram(),
-        cpu_ns: 0,
+        server_cpu_ns: 0,
+        client_cpu_ns: 0,
     };
     if args.persistent {
         run.add_persistent()?;
@@ -153,7 +156,8 @@ fn measure(mut stage: Stage, args: &WatchArgs) -> Result<(Stage, WatchReport)> {
         writer_reply_us: Latency::of(&run.reply),
         event_us: Latency::of(&run.each),
         events_per_second: f64::from(args.sessions) * 1e9 / ratio(run.last.value_at_quantile(0.5).max(1), 1),
-        server_cpu_us_per_event: stage.target.pid.map(|_| us(run.cpu_ns) / ratio(events.max(1), 1)),
+        server_cpu_us_per_event: stage.target.pid.map(|_| us(run.server_cpu_ns) / ratio(events.max(1), 1)),
+        client_cpu_us_per_event: us(run.client_cpu_ns) / ratio(events.max(1), 1),
     };
     Ok((stage, report))
 }
@@ -231,7 +235,8 @@ impl Watches {
             ensure!(waited <= patience, "{missing} sessions have no event {waited:.1?} after the write");
         }
         if counted {
-            self.cpu_ns += self.stage.server_cpu_ns()?.unwrap_or(0);
+            self.server_cpu_ns += self.stage.server_cpu_ns()?.unwrap_or(0);
+            self.client_cpu_ns += self.stage.client_cpu.elapsed_ns()?;
             self.first.saturating_record(events.first().copied().unwrap_or(0));
             self.last.saturating_record(events.last().copied().unwrap_or(0));
             self.reply.saturating_record(replied_ns.unwrap_or(0));
@@ -263,8 +268,6 @@ fn table(report: &WatchReport) -> Table {
     table.latency("any event us", &report.event_us);
     table.latency("writer's reply us", &report.writer_reply_us);
     table.row("throughput", &format!("{:.0} events/s in the median round", report.events_per_second));
-    if let Some(cpu) = report.server_cpu_us_per_event {
-        table.row("server CPU", &format!("{cpu:.3} us/event"));
-    }
+    cpu_row(&mut table, "event", report.server_cpu_us_per_event, report.client_cpu_us_per_event);
     table
 }
