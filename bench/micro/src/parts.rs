@@ -5,11 +5,10 @@ use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Ident
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};
 use corral_core::image::merge_in_memory;
-use corral_core::session::{Session, SessionTable};
+use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
 use corral_core::watch::{Kind, Mode, WatchTable};
-use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -28,7 +27,8 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new() -> Self {
         let mut sessions = SessionTable::default();
-        let session = Session { timeout_ms: 9, password: [0; 16], owner: Some(ORIGIN), ephemerals: BTreeSet::new() };
+        let session =
+            Session { timeout_ms: 9, password: [0; 16], owner: Some(ORIGIN), ephemerals: Ephemerals::default() };
         sessions.insert(SESSION, session);
         let machine = StateMachine::new(View::empty(42), sessions);
         let mut made = Self { machine, next_zxid: FIRST_ZXID };

@@ -93,21 +93,17 @@ fn grow(view: &mut View, range: std::ops::Range<u32>, what: &str) -> Vec<Duratio
         Znode { stat, acl: Acl::Open, data: Some(Data::from(&data[..])) }
     };
     if view.get("/bench").is_none() {
-        let mut root = (*view.get("/").expect("root").to_znode()).clone();
-        root.stat.num_children += 1;
         let at = view.hashed(Text::from("/bench"));
-        view.apply(&Change::Created { at, node: Arc::new(node(0)), parent: Arc::new(root) });
+        view.apply(corral_core::ids::Zxid(1), &Change::Created { at, node: Arc::new(node(0)) });
     }
-    let mut parent = (*view.get("/bench").expect("just made").to_znode()).clone();
     let mut times = vec![Duration::ZERO; range.len()];
     times.clear();
     let resident_before = resident();
     for i in range {
-        parent.stat.num_children += 1;
         let at = view.hashed(Text::from(path(i)));
-        let change = Change::Created { at, node: Arc::new(node(i)), parent: Arc::new(parent.clone()) };
+        let change = Change::Created { at, node: Arc::new(node(i)) };
         let start = Instant::now();
-        view.apply(&change);
+        view.apply(corral_core::ids::Zxid(u64::from(i) + 1), &change);
         times.push(start.elapsed());
     }
     view.set_zxid(corral_core::ids::Zxid(view.zxid().0 + times.len() as u64));
@@ -133,7 +129,7 @@ fn set_data(view: &mut View, paths: &[String]) {
         let mut node = (*view.get(path).expect("is there").to_znode()).clone();
         node.stat.version += 1;
         let at = view.hashed(Text::from(path.as_str()));
-        view.apply(&Change::DataSet { at, node: Arc::new(node) });
+        view.apply(node.stat.mzxid, &Change::DataSet { at, node: Arc::new(node) });
     }
     println!("setData on image znodes: {} ns each, copy included", start.elapsed().as_nanos() / paths.len() as u128);
 }

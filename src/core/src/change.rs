@@ -9,14 +9,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use corral_wire::error::ErrorCode;
 use corral_wire::records::Stat;
+use smallvec::SmallVec;
 
 /// One step of a transaction, in the order in which watches fire.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A znode appeared below `parent`, whose new state is given too.
-    Created { at: HashedPath, node: Arc<Znode>, parent: Arc<Znode> },
-    /// A znode without children went away.
-    Deleted { at: HashedPath, parent: Arc<Znode> },
+    /// A znode appeared. What that does to its parent's Stat follows from the zxid: each view keeps that in step itself.
+    Created { at: HashedPath, node: Arc<Znode> },
+    /// A znode without children went away. The parent's Stat follows as well.
+    Deleted { at: HashedPath },
     /// New data.
     DataSet { at: HashedPath, node: Arc<Znode> },
     /// A new state of a znode that fires no watch: another ACL, or a quota's usage.
@@ -27,12 +28,13 @@ impl Change {
     /// The znode that changes, or that is created or deleted.
     pub const fn at(&self) -> &HashedPath {
         match self {
-            Self::Created { at, .. } | Self::Deleted { at, .. } | Self::DataSet { at, .. } | Self::Quiet { at, .. } => {
-                at
-            }
+            Self::Created { at, .. } | Self::Deleted { at } | Self::DataSet { at, .. } | Self::Quiet { at, .. } => at,
         }
     }
 }
+
+/// The steps of one transaction in order; nearly always one.
+pub type Changes = SmallVec<[Change; 1]>;
 
 /// What happened to a session, for the shards' tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +106,7 @@ pub enum Outcome {
 pub struct AppliedTxn {
     /// The zxid this transaction took; one that takes none (attach) carries the last one before it.
     pub zxid: Zxid,
-    pub changes: Vec<Change>,
+    pub changes: Changes,
     pub session: Option<SessionChange>,
     /// Where the command came from; `None` for the server's own (expiry).
     pub origin: Option<Origin>,

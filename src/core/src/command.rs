@@ -9,6 +9,7 @@ use crate::znode::AclEntry;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem::size_of;
 use core::slice;
 use rkyv::rancor::{Error, Source};
 use rkyv::util::AlignedVec;
@@ -109,6 +110,24 @@ pub enum WriteOp {
         path: Text,
         limit: u32,
     },
+}
+
+impl WriteOp {
+    /// Bytes of the path and the data.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Create { path, data, .. } | Self::SetData { path, data, .. } => {
+                path.len() + data.as_ref().map_or(0, |data| data.len())
+            }
+            Self::Delete { path, .. }
+            | Self::SetAcl { path, .. }
+            | Self::Check { path, .. }
+            | Self::CheckNotExists { path, .. }
+            | Self::CheckStat { path, .. }
+            | Self::TryRemove { path, .. }
+            | Self::RemoveRecursive { path, .. } => path.len(),
+        }
+    }
 }
 
 /// Fields of a Stat.
@@ -213,10 +232,23 @@ impl Batch {
     /// # Errors
     /// When an allocation of the archive fails to be described; never for a batch within the limits.
     pub fn encode(&self) -> Result<AlignedVec, Error> {
-        let mut bytes = AlignedVec::<16>::with_capacity(256);
+        let mut bytes = AlignedVec::<16>::with_capacity(self.encoded_bytes_estimate());
         bytes.extend_from_slice(&self.first_zxid.to_le_bytes());
         bytes.extend_from_slice(&FORMAT.to_le_bytes());
         rkyv::api::high::to_bytes_in::<_, Error>(self, bytes)
+    }
+
+    /// About as many bytes as the encoded batch will have, so that it seldom grows by copying.
+    fn encoded_bytes_estimate(&self) -> usize {
+        const COMMAND_BYTES: usize = size_of::<ArchivedCommand>() + 16;
+        const MULTI_OP_BYTES: usize = size_of::<ArchivedWriteOp>() + 128;
+        let of_command = |command: &Command| match &command.kind {
+            CommandKind::Op(op) => op.bytes(),
+            CommandKind::Multi(ops) => ops.iter().map(|op| MULTI_OP_BYTES + op.bytes()).sum(),
+            _ => 0,
+        };
+        let commands: usize = self.commands.iter().map(|command| COMMAND_BYTES + of_command(command)).sum();
+        HEAD_BYTES + commands + self.identities.len() * 64 + 256
     }
 
     /// The first zxid of an encoded batch, without reading the rest; 0 when there is none.

@@ -7,15 +7,12 @@
 //! table's entries at once, and so that the image writer finds the entries of one section without a full pass.
 
 use crate::ids::Zxid;
-use crate::path;
-use crate::shared::Text;
-use crate::znode::{Acl, Znode};
+use crate::kids::{KID_BYTES, Kids, Mark};
+use crate::shared::{HashedPath, Text};
+use crate::znode::{Acl, NodeStat, Znode};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::borrow::Borrow;
-use core::cmp::Ordering;
 use core::mem::size_of;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Slot;
@@ -29,8 +26,6 @@ const TABLES: usize = 1 << TABLE_BITS;
 const ENTRY_BYTES: usize = size_of::<Entry>() * 3 / 2 + 16;
 /// Estimated heap bytes of one znode without its data: the value and the headers of two allocations.
 const ZNODE_BYTES: usize = size_of::<Znode>() + 32;
-/// Estimated heap bytes of one child mark: its place in a tree node at the usual fill.
-const KID_BYTES: usize = (size_of::<Kid>() + 1) * 3 / 2;
 
 /// What a delta says about one znode.
 #[derive(Clone, Debug)]
@@ -51,65 +46,18 @@ impl NodeState {
         }
     }
 
+    const fn node_mut(&mut self) -> Option<&mut Arc<Znode>> {
+        match self {
+            Self::Present(node) | Self::Recreated(node) => Some(node),
+            Self::Deleted => None,
+        }
+    }
+
     /// Whether children known to the layers below still count.
     pub(crate) const fn shows_below(&self) -> bool {
         matches!(self, Self::Present(_))
     }
 }
-
-/// Whether a child is there, whatever the layers below say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    Added,
-    Removed,
-}
-
-/// A child's name, as the tail of its path's shared allocation.
-#[derive(Clone, Debug)]
-pub(crate) struct Kid {
-    path: Text,
-    start: u32,
-}
-
-impl Kid {
-    fn of(child: &Text) -> Self {
-        let start = child.len() - path::name(child).len();
-        Self { path: child.clone(), start: u32::try_from(start).expect("a path is far below 4 GiB") }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.path[self.start as usize..]
-    }
-}
-
-impl Borrow<str> for Kid {
-    fn borrow(&self) -> &str {
-        self.name()
-    }
-}
-
-impl PartialEq for Kid {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for Kid {}
-
-impl PartialOrd for Kid {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Kid {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.name().cmp(other.name())
-    }
-}
-
-/// A layer's child marks of one znode, sorted by name.
-pub(crate) type Kids = BTreeMap<Kid, Mark>;
 
 /// What a delta knows of one path.
 #[derive(Clone, Debug)]
@@ -123,8 +71,7 @@ pub(crate) struct Entry {
 /// What to note about a child in its parent's entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KidNote<'a> {
-    Keep,
-    Set(&'a Text, Mark),
+    Set(&'a HashedPath, Mark),
     /// Neither this layer nor those below know the name any more.
     Forget(&'a str),
 }
@@ -180,39 +127,59 @@ impl Delta {
         self.tables[table_of(hash)].find(spread(hash), |entry| entry.hash == hash)
     }
 
-    /// Gives a znode its new state, noting a created or deleted child. `key` yields the path's allocation if the entry
-    /// is new.
-    pub(crate) fn set(
+    /// Gives a znode its new state. Answers the length of the data it had in this layer, if it was here.
+    pub(crate) fn set(&mut self, path: &Text, hash: u64, node: &Arc<Znode>) -> Option<usize> {
+        let Some(entry) = self.entry_mut(path, hash) else {
+            self.insert(path.clone(), hash, Arc::clone(node));
+            return None;
+        };
+        let (before, data) = (node_cost(&entry.state), entry.state.node().map(|node| node.data_len()));
+        entry.state = match entry.state {
+            NodeState::Present(_) => NodeState::Present(Arc::clone(node)),
+            NodeState::Recreated(_) | NodeState::Deleted => NodeState::Recreated(Arc::clone(node)),
+        };
+        let after = node_cost(&entry.state);
+        self.bytes = self.bytes + after - before;
+        data
+    }
+
+    /// Notes a created or deleted child of a znode that exists, and what that does to its Stat. `below` gives the znode as
+    /// the layers below have it; it is asked if this layer does not have it yet. A state that nobody else holds, which is
+    /// the usual case, is changed where it is.
+    pub(crate) fn note_child(
         &mut self,
         path: &str,
         hash: u64,
-        node: &Arc<Znode>,
         note: KidNote<'_>,
-        key: impl FnOnce() -> Text,
+        change: impl FnOnce(&mut NodeStat),
+        below: impl FnOnce() -> Option<(Text, Arc<Znode>)>,
     ) {
-        let slot = self.tables[table_of(hash)].entry(
-            spread(hash),
-            |entry| is_at(entry, path, hash),
-            |entry| spread(entry.hash),
-        );
-        let (entry, before) = match slot {
-            Slot::Occupied(found) => {
-                let entry = found.into_mut();
-                let before = cost(entry);
-                entry.state = match entry.state {
-                    NodeState::Present(_) => NodeState::Present(Arc::clone(node)),
-                    NodeState::Recreated(_) | NodeState::Deleted => NodeState::Recreated(Arc::clone(node)),
-                };
-                (entry, before)
-            }
-            Slot::Vacant(free) => {
-                self.len += 1;
-                let state = NodeState::Present(Arc::clone(node));
-                (free.insert(Entry { path: key(), hash, state, kids: None }).into_mut(), 0)
-            }
-        };
+        if self.entry(path, hash).is_none() {
+            let Some((path, node)) = below() else { return };
+            self.insert(path, hash, node);
+        }
+        let Some(entry) = self.entry_mut(path, hash) else { return };
+        if let Some(node) = entry.state.node_mut() {
+            change(&mut Arc::make_mut(node).stat);
+        }
+        let before = kids_cost(entry);
         note_kid(entry, note);
-        self.bytes = self.bytes + cost(entry) - before;
+        let after = kids_cost(entry);
+        self.bytes = self.bytes + after - before;
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, path: &str, hash: u64) -> Option<&mut Entry> {
+        self.tables[table_of(hash)].find_mut(spread(hash), |entry| is_at(entry, path, hash))
+    }
+
+    /// Adds a path that is not here.
+    fn insert(&mut self, path: Text, hash: u64, node: Arc<Znode>) {
+        let state = NodeState::Present(node);
+        self.len += 1;
+        self.bytes += ENTRY_BYTES + path.len() + node_cost(&state);
+        let entry = Entry { path, hash, state, kids: None };
+        self.tables[table_of(hash)].insert_unique(spread(hash), entry, |entry| spread(entry.hash));
     }
 
     /// Marks a znode as deleted; where the layers below do not have it, no trace is left.
@@ -267,12 +234,8 @@ impl core::fmt::Debug for Delta {
 
 fn note_kid(entry: &mut Entry, note: KidNote<'_>) {
     match note {
-        KidNote::Keep => {}
         KidNote::Set(child, mark) => {
-            let kids = entry.kids.get_or_insert_default();
-            // An equal key keeps its old allocation, which may belong to a path that is gone: replace it.
-            kids.remove(path::name(child));
-            kids.insert(Kid::of(child), mark);
+            entry.kids.get_or_insert_default().set(child, mark);
         }
         KidNote::Forget(name) => {
             if let Some(kids) = &mut entry.kids {
@@ -286,8 +249,15 @@ fn note_kid(entry: &mut Entry, note: KidNote<'_>) {
 }
 
 fn cost(entry: &Entry) -> usize {
-    let node = entry.state.node().map_or(0, |node| ZNODE_BYTES + node.data_len() + acl_cost(&node.acl));
-    ENTRY_BYTES + entry.path.len() + node + entry.kids.as_ref().map_or(0, |kids| kids.len() * KID_BYTES)
+    ENTRY_BYTES + entry.path.len() + node_cost(&entry.state) + kids_cost(entry)
+}
+
+fn node_cost(state: &NodeState) -> usize {
+    state.node().map_or(0, |node| ZNODE_BYTES + node.data_len() + acl_cost(&node.acl))
+}
+
+fn kids_cost(entry: &Entry) -> usize {
+    entry.kids.as_ref().map_or(0, |kids| kids.len() * KID_BYTES)
 }
 
 /// A list is usually shared by many znodes; a pointer's worth for each.

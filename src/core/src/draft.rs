@@ -3,32 +3,39 @@
 //! A single operation finishes its checks before its only change, so it looks straight at the tree; a multi and the
 //! closing of a session read their own earlier changes first.
 
-use crate::change::Change;
+use crate::change::{Change, Changes};
+use crate::command::WriteOp;
+use crate::ids::Zxid;
 use crate::shared::{HashedPath, Text};
 use crate::view::{NodeRef, View};
-use crate::znode::Znode;
+use crate::znode::{NodeStat, Znode};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ops::Bound;
 
 /// Collects changes; dropped without trace when the transaction fails.
 pub(crate) struct Draft<'v> {
     view: &'v View,
+    zxid: Zxid,
     /// Nodes as this transaction left them, `None` where it deleted one. Absent for a single operation.
     own: Option<BTreeMap<Text, Option<Arc<Znode>>>>,
-    changes: Vec<Change>,
+    changes: Changes,
 }
 
 impl<'v> Draft<'v> {
-    /// For one operation.
-    pub(crate) const fn single(view: &'v View) -> Self {
-        Self { view, own: None, changes: Vec::new() }
+    /// For one operation: nearly all make one change, after all their checks.
+    pub(crate) fn for_op(view: &'v View, zxid: Zxid, op: &WriteOp) -> Self {
+        if matches!(op, WriteOp::RemoveRecursive { .. }) { Self::chained(view, zxid) } else { Self::single(view, zxid) }
+    }
+
+    /// For one change, or for several none of which depends on another.
+    pub(crate) fn single(view: &'v View, zxid: Zxid) -> Self {
+        Self { view, zxid, own: None, changes: Changes::new() }
     }
 
     /// For several operations, each of which sees those before it.
-    pub(crate) const fn chained(view: &'v View) -> Self {
-        Self { view, own: Some(BTreeMap::new()), changes: Vec::new() }
+    pub(crate) fn chained(view: &'v View, zxid: Zxid) -> Self {
+        Self { view, zxid, own: Some(BTreeMap::new()), changes: Changes::new() }
     }
 
     /// Changes of this transaction so far.
@@ -36,7 +43,7 @@ impl<'v> Draft<'v> {
         self.changes.len()
     }
 
-    pub(crate) fn into_changes(self) -> Vec<Change> {
+    pub(crate) fn into_changes(self) -> Changes {
         self.changes
     }
 
@@ -71,6 +78,11 @@ impl<'v> Draft<'v> {
         self.view.hashed(path)
     }
 
+    /// As [`Draft::hashed`], for what does not concern the parent.
+    pub(crate) fn hashed_alone(&self, path: Text) -> HashedPath {
+        self.view.hashed_alone(path)
+    }
+
     /// The node as this transaction sees it.
     pub(crate) fn node(&self, path: &str, hash: u64) -> Option<NodeRef<'_>> {
         if let Some(own) = &self.own
@@ -81,31 +93,42 @@ impl<'v> Draft<'v> {
         self.view.get_hashed(path, hash)
     }
 
-    pub(crate) fn create(&mut self, at: HashedPath, node: Arc<Znode>, parent: Arc<Znode>) {
-        self.note(&at, Some(&node), Some(&parent));
-        self.changes.push(Change::Created { at, node, parent });
+    pub(crate) fn create(&mut self, at: HashedPath, node: Arc<Znode>) {
+        self.note(&at, Some(&node));
+        self.note_parent(&at, |stat, zxid| stat.add_child(zxid));
+        self.changes.push(Change::Created { at, node });
     }
 
-    pub(crate) fn delete(&mut self, at: HashedPath, parent: Arc<Znode>) {
-        self.note(&at, None, Some(&parent));
-        self.changes.push(Change::Deleted { at, parent });
+    pub(crate) fn delete(&mut self, at: HashedPath) {
+        self.note(&at, None);
+        self.note_parent(&at, NodeStat::remove_child);
+        self.changes.push(Change::Deleted { at });
     }
 
     pub(crate) fn set_data(&mut self, at: HashedPath, node: Arc<Znode>) {
-        self.note(&at, Some(&node), None);
+        self.note(&at, Some(&node));
         self.changes.push(Change::DataSet { at, node });
     }
 
     pub(crate) fn set_acl(&mut self, at: HashedPath, node: Arc<Znode>) {
-        self.note(&at, Some(&node), None);
+        self.note(&at, Some(&node));
         self.changes.push(Change::Quiet { at, node });
     }
 
-    fn note(&mut self, at: &HashedPath, node: Option<&Arc<Znode>>, parent: Option<&Arc<Znode>>) {
-        let Some(own) = &mut self.own else { return };
-        own.insert(at.path.clone(), node.cloned());
-        if let Some(parent) = parent {
-            own.insert(Text::from(at.parent()), Some(Arc::clone(parent)));
+    fn note(&mut self, at: &HashedPath, node: Option<&Arc<Znode>>) {
+        if let Some(own) = &mut self.own {
+            own.insert(at.path.clone(), node.cloned());
+        }
+    }
+
+    fn note_parent(&mut self, at: &HashedPath, change: impl FnOnce(&mut NodeStat, Zxid)) {
+        if self.own.is_none() {
+            return;
+        }
+        let Some(mut parent) = self.node(at.parent(), at.parent_hash).map(|node| node.to_znode()) else { return };
+        change(&mut Arc::make_mut(&mut parent).stat, self.zxid);
+        if let Some(own) = &mut self.own {
+            own.insert(Text::from(at.parent()), Some(parent));
         }
     }
 }

@@ -11,8 +11,8 @@ mod quota;
 pub use keeper::system_nodes;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
 
-use crate::change::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
-use crate::command::{Batch, Command, CommandKind, Identity, Origin, WriteOp};
+use crate::change::{AppliedBatch, AppliedTxn, Changes, OpResult, Outcome, SessionChange};
+use crate::command::{Batch, Command, CommandKind, Identity, Origin};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
 use crate::session::{Ephemerals, Session, SessionTable};
@@ -122,12 +122,11 @@ impl StateMachine {
     ) -> AppliedTxn {
         let Command { origin, session, kind, .. } = command;
         let mut applied =
-            AppliedTxn { zxid, changes: Vec::new(), session: None, origin, outcome: Outcome::SessionRefused };
+            AppliedTxn { zxid, changes: Changes::new(), session: None, origin, outcome: Outcome::SessionRefused };
         match kind {
             CommandKind::Op(op) => {
                 let caller = self.caller(origin, session, identities, context, zxid);
-                let is_one_change = !matches!(op, WriteOp::RemoveRecursive { .. });
-                let mut draft = if is_one_change { Draft::single(&self.view) } else { Draft::chained(&self.view) };
+                let mut draft = Draft::for_op(&self.view, zxid, &op);
                 let result = caller.evaluate(&mut draft, op);
                 applied.changes = draft.into_changes();
                 applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
@@ -182,8 +181,8 @@ impl StateMachine {
                 applied.outcome = Outcome::Op(OpResult::Checked);
             }
             CommandKind::Reap { path, mzxid } => {
-                let mut draft = Draft::single(&self.view);
-                let result = reap(&mut draft, zxid, path, Zxid(mzxid));
+                let mut draft = Draft::single(&self.view, zxid);
+                let result = reap(&mut draft, path, Zxid(mzxid));
                 applied.changes = draft.into_changes();
                 applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
             }
@@ -216,13 +215,13 @@ impl StateMachine {
             let mut books = Books::default();
             for change in mem::take(&mut applied.changes) {
                 note_owner(&self.view, &mut self.sessions, &mut self.mortals, &change);
-                self.quotas.apply(&mut self.view, change, &mut books);
+                self.quotas.apply(&mut self.view, applied.zxid, change, &mut books);
             }
             applied.changes = books.finish(&self.view);
         } else {
             for change in &applied.changes {
                 note_owner(&self.view, &mut self.sessions, &mut self.mortals, change);
-                self.view.apply(change);
+                self.view.apply(applied.zxid, change);
             }
         }
         self.view.set_zxid(applied.zxid);

@@ -17,6 +17,7 @@ mod draft;
 pub mod evaluate;
 pub mod ids;
 pub mod image;
+mod kids;
 pub mod limits;
 mod notify;
 pub mod path;

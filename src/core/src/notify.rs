@@ -21,19 +21,19 @@ impl Shard {
             return;
         }
         match change {
-            Change::Created { at, node, parent } => {
+            Change::Created { at, node } => {
                 let told = self.fire(Kind::Data, &at.path, at.hash, Vec::new());
                 self.tell(now, zxid, EventType::NodeCreated, &at.path, &node.acl, told, out);
-                self.children_changed(now, zxid, at, &parent.acl, out);
+                self.children_changed(now, zxid, at, out);
             }
-            Change::Deleted { at, parent } => {
+            Change::Deleted { at } => {
                 let acl = self.view.get_hashed(&at.path, at.hash).map_or(Acl::Open, |node| NodeRef::to_acl(&node));
                 let mut told = self.fire(Kind::Data, &at.path, at.hash, Vec::new());
                 let by_data = told.len();
                 told = self.fire(Kind::Child, &at.path, at.hash, told);
                 forget_twice_told(&mut told, by_data);
                 self.tell(now, zxid, EventType::NodeDeleted, &at.path, &acl, told, out);
-                self.children_changed(now, zxid, at, &parent.acl, out);
+                self.children_changed(now, zxid, at, out);
             }
             Change::DataSet { at, node } => {
                 let told = self.fire(Kind::Data, &at.path, at.hash, Vec::new());
@@ -43,9 +43,13 @@ impl Shard {
         }
     }
 
-    fn children_changed(&mut self, now: Millis, zxid: Zxid, at: &HashedPath, acl: &Acl, out: &mut Outputs) {
+    fn children_changed(&mut self, now: Millis, zxid: Zxid, at: &HashedPath, out: &mut Outputs) {
         let told = self.fire(Kind::Child, at.parent(), at.parent_hash, Vec::new());
-        self.tell(now, zxid, EventType::NodeChildrenChanged, at.parent(), acl, told, out);
+        if !told.is_empty() {
+            let parent = self.view.get_hashed(at.parent(), at.parent_hash);
+            let acl = parent.map_or(Acl::Open, |node| NodeRef::to_acl(&node));
+            self.tell(now, zxid, EventType::NodeChildrenChanged, at.parent(), &acl, told, out);
+        }
     }
 
     fn fire(&mut self, kind: Kind, path: &str, hash: u64, mut into: Vec<ConnId>) -> Vec<ConnId> {

@@ -13,18 +13,20 @@ pub const UNDELETABLE: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zoo
 
 /// ZooKeeper's `PathUtils.validatePath`: the full rules, for create (after the sequence suffix), setData, setACL, check.
 pub fn is_valid(path: &str) -> bool {
-    let Some(rest) = path.strip_prefix('/') else { return false };
+    let Some((b'/', rest)) = path.as_bytes().split_first() else { return false };
     if rest.is_empty() {
         return true;
     }
-    if is_plain_ascii(rest) {
-        return rest.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+    let is_component = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
+    let (mut start, mut bits) = (0, 0);
+    for (at, byte) in rest.iter().enumerate() {
+        match byte {
+            b'/' if is_component(&rest[start..at]) => start = at + 1,
+            b'/' | 0..=0x1f | 0x7f => return false,
+            byte => bits |= byte,
+        }
     }
-    rest.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && part.chars().all(is_legal_char))
-}
-
-fn is_plain_ascii(text: &str) -> bool {
-    text.bytes().all(|b| (0x20..0x7f).contains(&b))
+    is_component(&rest[start..]) && (bits.is_ascii() || path.chars().all(is_legal_char))
 }
 
 const fn is_legal_char(c: char) -> bool {
@@ -33,7 +35,7 @@ const fn is_legal_char(c: char) -> bool {
 
 /// The weaker rule of create's first check, delete and deleteContainer: a slash somewhere, no NUL.
 pub fn has_parent(path: &str) -> bool {
-    path.contains('/') && !path.contains('\0')
+    (path.starts_with('/') || path.contains('/')) && !path.as_bytes().contains(&0)
 }
 
 /// The text before the last slash; the root for its children and for itself. Needs no valid path.

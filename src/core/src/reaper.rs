@@ -150,11 +150,10 @@ mod tests {
         fn add(&mut self, name: &str, owner: Owner, cversion: i32, num_children: u32, mtime: i64) {
             let path = Text::from(format!("/{name}"));
             let at = self.view.hashed(path.clone());
-            let parent = self.view.get("/").expect("the root").to_znode();
             let stat =
                 NodeStat { mzxid: Zxid(9), owner: owner.bits(), cversion, num_children, mtime, ..NodeStat::default() };
             let node = Arc::new(Znode { stat, acl: Acl::Open, data: None });
-            self.view.apply(&Change::Created { at, node, parent });
+            self.view.apply(Zxid(9), &Change::Created { at, node });
             self.mortals.insert(path);
         }
 

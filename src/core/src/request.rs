@@ -6,7 +6,6 @@ use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use corral_wire::consts::perms;
 use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
 use corral_wire::records::{
     Acl, CheckNotExistsRequest, CheckStatRequest, CreateRequest, CreateTtlRequest, DeleteRequest, ReconfigRequest,
@@ -194,15 +193,15 @@ fn text(path: Option<&str>) -> Text {
 
 fn acl_spec(sent: Option<Vector<'_, Acl<'_>>>) -> AclSpec {
     let Some(sent) = sent.filter(|list| !list.is_empty()) else { return AclSpec::Missing };
+    if sent == Vector::OPEN_ACL_UNSAFE {
+        return AclSpec::Open;
+    }
     let mut list = Vec::with_capacity(sent.len());
     for acl in sent.iter() {
         // The id of `auth` is not looked at; kazoo sends null there.
         let id = if acl.scheme == Some("auth") { Some(acl.id.unwrap_or_default()) } else { acl.id };
         let Some(scheme) = acl.scheme else { return AclSpec::Malformed };
         let Some(id) = id else { return AclSpec::BrokenOff(list) };
-        if sent.len() == 1 && acl.perms == perms::ALL && scheme == "world" && id == "anyone" {
-            return AclSpec::Open;
-        }
         list.push(AclEntry { perms: acl.perms, scheme: Text::from(scheme), id: Text::from(id) });
     }
     AclSpec::List(list)

@@ -297,7 +297,7 @@ impl Shard {
             for change in &txn.changes {
                 self.notify(now, txn.zxid, change, out);
                 self.note_ephemeral(change);
-                self.view.apply(change);
+                self.view.apply(txn.zxid, change);
             }
             self.view.set_zxid(txn.zxid);
             if let Some(change) = txn.session {

@@ -98,22 +98,60 @@ impl<D: Fallible + ?Sized> Deserialize<Data, D> for ArchivedVec<u8> {
 
 /// A path together with the hashes by which every view of this server finds it and its parent.
 ///
-/// Computed once, where the change is made; a shard that applies the change hashes nothing.
+/// Computed once, where the change is made; a shard that applies the change hashes nothing and looks for no slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashedPath {
     pub path: Text,
     pub hash: u64,
+    /// 0 where the parent is not concerned: a znode's own state changes.
     pub parent_hash: u64,
+    name_at: u32,
 }
 
 impl HashedPath {
+    /// The path with its hash; `hash_of` is asked for the parent's too if that is concerned.
+    pub(crate) fn new(path: Text, concerns_parent: bool, hash_of: impl Fn(&str) -> u64) -> Self {
+        let name_at = path.rfind('/').map_or(0, |at| at + 1);
+        let name_at = u32::try_from(name_at).expect("a path is far below 4 GiB");
+        let mut hashed = Self { hash: hash_of(&path), parent_hash: 0, name_at, path };
+        if concerns_parent {
+            hashed.parent_hash = hash_of(hashed.parent());
+        }
+        hashed
+    }
+
     /// The path of the parent; the root's parent is the root itself.
+    #[inline]
     pub fn parent(&self) -> &str {
-        crate::path::parent(&self.path)
+        match self.name_at {
+            0 | 1 => crate::path::ROOT,
+            at => &self.path[..at as usize - 1],
+        }
     }
 
     /// The last component.
+    #[inline]
     pub fn name(&self) -> &str {
-        crate::path::name(&self.path)
+        &self.path[self.name_at as usize..]
+    }
+
+    /// Where the last component begins, in bytes.
+    pub(crate) const fn name_at(&self) -> u32 {
+        self.name_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path;
+
+    #[test]
+    fn a_hashed_path_is_taken_apart_as_any_path() {
+        for text in ["/", "/a", "/a/b", "/a/", "/a//b", "a", "", "/\u{e4}/\u{f6}"] {
+            let at = HashedPath::new(Text::from(text), true, |path| path.len() as u64 + 1);
+            assert_eq!((at.parent(), at.name()), (path::parent(text), path::name(text)), "{text:?}");
+            assert_eq!((at.hash, at.parent_hash), (text.len() as u64 + 1, path::parent(text).len() as u64 + 1));
+        }
     }
 }

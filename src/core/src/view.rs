@@ -7,13 +7,13 @@
 mod warming;
 
 use crate::change::Change;
-use crate::delta::{Delta, Entry, KidNote, Kids, Mark, NodeState};
+use crate::delta::{Delta, Entry, KidNote, NodeState};
 use crate::ids::Zxid;
 use crate::image::{Image, ImageNode, Names, initial_image};
+use crate::kids::{self, Kids, Mark};
 use crate::path;
 use crate::shared::{HashedPath, Text};
 use crate::znode::{Acl, AclEntry, NodeStat, Owner, Znode};
-use alloc::collections::btree_map;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -86,9 +86,12 @@ impl View {
 
     /// A path with its hashes, ready for a [`Change`].
     pub fn hashed(&self, path: Text) -> HashedPath {
-        let hash = self.hasher.hash(&path);
-        let parent_hash = self.hasher.hash(path::parent(&path));
-        HashedPath { path, hash, parent_hash }
+        HashedPath::new(path, true, |path| self.hasher.hash(path))
+    }
+
+    /// The path with its own hash alone, ready for a [`Change`] of the znode's own state.
+    pub(crate) fn hashed_alone(&self, path: Text) -> HashedPath {
+        HashedPath::new(path, false, |path| self.hasher.hash(path))
     }
 
     #[inline]
@@ -118,29 +121,31 @@ impl View {
         entry.map(|entry| entry.path.clone())
     }
 
-    /// Moves the tree by one change. The zxid is set apart, once for a whole transaction.
-    pub fn apply(&mut self, change: &Change) {
+    /// Moves the tree by one change of the transaction of this zxid. The view's own zxid is set apart, once for a whole
+    /// transaction.
+    pub fn apply(&mut self, zxid: Zxid, change: &Change) {
         match change {
-            Change::Created { at, node, parent } => {
+            Change::Created { at, node } => {
                 debug_assert!(self.get_hashed(&at.path, at.hash).is_none(), "{:?} exists", at.path);
                 self.nodes = self.nodes.saturating_add(1);
                 self.data_bytes = self.data_bytes.saturating_add(size(&at.path, node.data_len()));
                 self.ephemerals = self.ephemerals.saturating_add(is_ephemeral(&node.stat).into());
-                self.live.set(&at.path, at.hash, node, KidNote::Keep, || at.path.clone());
-                self.set_parent(at, parent, KidNote::Set(&at.path, Mark::Added));
+                self.live.set(&at.path, at.hash, node);
+                self.note_child(at, KidNote::Set(at, Mark::Added), |stat| stat.add_child(zxid));
             }
-            Change::Deleted { at, parent } => self.delete(at, parent),
+            Change::Deleted { at } => self.delete(zxid, at),
             Change::DataSet { at, node } | Change::Quiet { at, node } => {
-                let old = self.get_hashed(&at.path, at.hash);
+                let here = self.live.set(&at.path, at.hash, node);
+                let data = |old: NodeRef<'_>| old.data().map_or(0, <[u8]>::len);
+                let old = here.or_else(|| self.get_below(&at.path, at.hash).map(data));
                 debug_assert!(old.is_some(), "{:?} does not exist", at.path);
-                let old = old.map_or(0, |old| old.data().map_or(0, <[u8]>::len) as u64);
+                let old = old.unwrap_or(0) as u64;
                 self.data_bytes = self.data_bytes.saturating_add(node.data_len() as u64).saturating_sub(old);
-                self.live.set(&at.path, at.hash, node, KidNote::Keep, || at.path.clone());
             }
         }
     }
 
-    fn delete(&mut self, at: &HashedPath, parent: &Arc<Znode>) {
+    fn delete(&mut self, zxid: Zxid, at: &HashedPath) {
         let Some(old) = self.get_hashed(&at.path, at.hash) else {
             debug_assert!(false, "{:?} does not exist", at.path);
             return;
@@ -152,19 +157,20 @@ impl View {
         self.ephemerals = self.ephemerals.saturating_sub(is_ephemeral(&stat).into());
         let exists_below = self.get_below(&at.path, at.hash).is_some();
         self.live.delete(&at.path, at.hash, exists_below);
-        let note = if exists_below { KidNote::Set(&at.path, Mark::Removed) } else { KidNote::Forget(at.name()) };
-        self.set_parent(at, parent, note);
+        let note = if exists_below { KidNote::Set(at, Mark::Removed) } else { KidNote::Forget(at.name()) };
+        self.note_child(at, note, |stat| stat.remove_child(zxid));
     }
 
-    fn set_parent(&mut self, at: &HashedPath, parent: &Arc<Znode>, note: KidNote<'_>) {
+    /// Notes a child in its parent.
+    fn note_child(&mut self, at: &HashedPath, note: KidNote<'_>, change: impl FnOnce(&mut NodeStat)) {
         let (path, hash) = (at.parent(), at.parent_hash);
         debug_assert!(self.get_hashed(path, hash).is_some(), "{path:?} does not exist");
-        let frozen = self.frozen.as_ref();
-        let key = || match frozen.and_then(|frozen| frozen.entry(path, hash)) {
-            Some(entry) => entry.path.clone(),
-            None => Text::from(path),
+        let Self { live, frozen, image, .. } = self;
+        let below = || match frozen.as_ref().and_then(|frozen| frozen.entry(path, hash)) {
+            Some(entry) => Some((entry.path.clone(), Arc::clone(entry.state.node()?))),
+            None => Some((Text::from(path), Arc::new(image.find(path, hash)?.to_znode()))),
         };
-        self.live.set(path, hash, parent, note, key);
+        live.note_child(path, hash, note, change, below);
     }
 
     /// The names of a znode's children, sorted by their bytes; `None` if there is no such znode. Their number is the
@@ -400,7 +406,7 @@ impl<'a> AclRef<'a> {
 pub struct Overlay<'v, I: Iterator<Item = &'v str>> {
     below: I,
     below_next: Option<&'v str>,
-    marks: btree_map::Iter<'v, crate::delta::Kid, Mark>,
+    marks: kids::Iter<'v>,
     mark_next: Option<(&'v str, Mark)>,
 }
 
@@ -418,7 +424,7 @@ pub(crate) fn overlay<'v, I: Iterator<Item = &'v str>>(below: I, marks: Option<&
 impl<'v, I: Iterator<Item = &'v str>> Overlay<'v, I> {
     #[inline]
     fn advance_mark(&mut self) {
-        self.mark_next = self.marks.next().map(|(kid, mark)| (kid.name(), *mark));
+        self.mark_next = self.marks.next();
     }
 }
 

@@ -68,6 +68,19 @@ pub struct NodeStat {
 }
 
 impl NodeStat {
+    /// A child was created by the transaction of this zxid.
+    pub const fn add_child(&mut self, zxid: Zxid) {
+        self.cversion = self.cversion.wrapping_add(1);
+        self.pzxid = zxid;
+        self.num_children = self.num_children.saturating_add(1);
+    }
+
+    /// A child was deleted by the transaction of this zxid.
+    pub fn remove_child(&mut self, zxid: Zxid) {
+        self.num_children = self.num_children.saturating_sub(1);
+        self.pzxid = self.pzxid.max(zxid);
+    }
+
     /// The Stat a client sees.
     pub fn wire(&self, data_length: usize) -> Stat {
         let children = i32::try_from(self.num_children).unwrap_or(i32::MAX);
@@ -119,15 +132,5 @@ impl Znode {
 
     pub fn wire_stat(&self) -> Stat {
         self.stat.wire(self.data_len())
-    }
-
-    /// The state after a child was created.
-    #[must_use]
-    pub fn with_child(&self, zxid: Zxid) -> Self {
-        let mut next = self.clone();
-        next.stat.cversion = next.stat.cversion.wrapping_add(1);
-        next.stat.pzxid = zxid;
-        next.stat.num_children += 1;
-        next
     }
 }

@@ -16,14 +16,12 @@ use std::sync::Arc;
 /// A tree beyond the caches of which an image, a frozen delta and a live one each hold a part.
 fn large_view() -> View {
     let mut view = View::empty(7);
-    let mut root = (*view.get("/").expect("always there").to_znode()).clone();
-    let mut grow = |view: &mut View, range: std::ops::Range<u32>| {
+    let grow = |view: &mut View, range: std::ops::Range<u32>| {
         for number in range {
-            root.stat.num_children += 1;
             let data = Some(Data::from(&number.to_be_bytes()[..]));
             let node = Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data });
             let at = view.hashed(Text::from(format!("/{number}")));
-            view.apply(&Change::Created { at, node, parent: Arc::new(root.clone()) });
+            view.apply(Zxid(1), &Change::Created { at, node });
         }
         view.set_zxid(Zxid(view.zxid().0 + 1));
     };
@@ -36,7 +34,7 @@ fn large_view() -> View {
     grow(&mut view, 20_000..24_000);
     for number in [5, 13_000, 21_000] {
         let at = view.hashed(Text::from(format!("/{number}")));
-        view.apply(&Change::Deleted { at, parent: view.get("/").expect("always there").to_znode() });
+        view.apply(Zxid(1), &Change::Deleted { at });
     }
     view
 }

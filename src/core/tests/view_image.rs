@@ -38,7 +38,6 @@ impl Random {
 
 fn grown_view() -> View {
     let mut view = View::empty(SEED);
-    let mut root = (*view.get("/").expect("root").to_znode()).clone();
     for i in 0..120_i32 {
         let path = if i < 60 { format!("/n{i}") } else { format!("/n{}/leaf-{i}", i - 60) };
         let zxid = Zxid(u64::try_from(i).expect("positive") + 1);
@@ -55,15 +54,7 @@ fn grown_view() -> View {
         };
         let data = (i % 4 != 0).then(|| Data::from(&vec![7; usize::try_from(i).expect("positive")][..]));
         let node = Arc::new(Znode { stat, acl, data });
-        let parent = if i < 60 {
-            root.stat.num_children += 1;
-            root.clone()
-        } else {
-            let mut parent = (*view.get(&format!("/n{}", i - 60)).expect("made before").to_znode()).clone();
-            parent.stat.num_children += 1;
-            parent
-        };
-        view.apply(&Change::Created { at: view.hashed(Text::from(path)), node, parent: Arc::new(parent) });
+        view.apply(zxid, &Change::Created { at: view.hashed(Text::from(path)), node });
         view.set_zxid(zxid);
     }
     view
@@ -180,7 +171,7 @@ fn read_all(image: Image, paths: &[String]) -> u64 {
     }
     if let Some(node) = view.get("/n3/leaf-63").map(|node| node.to_znode()) {
         let at = view.hashed(Text::from("/n3/leaf-63"));
-        view.apply(&Change::DataSet { at, node });
+        view.apply(view.zxid(), &Change::DataSet { at, node });
     }
     let frozen = view.freeze();
     let mut merger = ImageMerger::new(view.image(), &frozen, view.image().section_bits() + 1);
@@ -281,20 +272,17 @@ fn nonsense_is_refused() {
 #[test]
 fn an_image_is_small() {
     let mut view = View::empty(SEED);
-    let mut add = |path: &str, parent: &mut Znode| {
+    let mut add = |path: &str| {
         let zxid = Zxid(view.zxid().0 + 1);
         let stat = NodeStat { czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: 1, mtime: 1, ..NodeStat::default() };
         let node = Znode { stat, acl: Acl::Open, data: Some(Data::from(&[1; 100][..])) };
-        parent.stat.num_children += 1;
         let at = view.hashed(Text::from(path));
-        view.apply(&Change::Created { at, node: Arc::new(node.clone()), parent: Arc::new(parent.clone()) });
+        view.apply(zxid, &Change::Created { at, node: Arc::new(node) });
         view.set_zxid(zxid);
-        node
     };
-    let mut root = Znode { stat: NodeStat { num_children: 1, ..NodeStat::default() }, acl: Acl::Open, data: None };
-    let mut bench = add("/bench", &mut root);
+    add("/bench");
     for i in 0..20_000 {
-        add(&format!("/bench/n-{i:08}"), &mut bench);
+        add(&format!("/bench/n-{i:08}"));
     }
     let payload = usize::try_from(view.data_bytes()).expect("small");
     let (bytes, _) = encode(&mut view, 0);

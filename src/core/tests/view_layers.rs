@@ -124,7 +124,7 @@ impl World {
         let zxid = Zxid(self.history.len() as u64);
         self.history.push(model);
         for view in [&mut self.state, &mut self.flat] {
-            view.apply(change);
+            view.apply(zxid, change);
             view.set_zxid(zxid);
         }
         self.send(&Message::Apply(zxid, change.clone()));
@@ -189,8 +189,7 @@ impl World {
         parent.stat.cversion += 1;
         parent.stat.num_children += 1;
         parent.stat.pzxid = zxid;
-        let (node, parent) = (Arc::new(node), Arc::new(parent.clone()));
-        let change = Change::Created { at: self.state.hashed(Text::from(path)), node, parent };
+        let change = Change::Created { at: self.state.hashed(Text::from(path)), node: Arc::new(node) };
         self.commit(model, &change);
     }
 
@@ -203,8 +202,7 @@ impl World {
         let parent = model.get_mut(path::parent(path)).expect("parents stay");
         parent.stat.num_children -= 1;
         parent.stat.pzxid = Zxid(self.history.len() as u64);
-        let parent = Arc::new(parent.clone());
-        let change = Change::Deleted { at: self.state.hashed(Text::from(path)), parent };
+        let change = Change::Deleted { at: self.state.hashed(Text::from(path)) };
         self.commit(model, &change);
     }
 
@@ -226,7 +224,7 @@ impl World {
         for message in queue.drain(..messages.min(queue.len())) {
             match message {
                 Message::Apply(zxid, change) => {
-                    view.apply(&change);
+                    view.apply(zxid, &change);
                     view.set_zxid(zxid);
                 }
                 Message::Adopt(frozen) => {
@@ -412,7 +410,6 @@ fn the_first_tree() {
 fn many_children() {
     const CHILDREN: u32 = 50_000;
     let mut view = View::empty(3);
-    let mut parent = (*view.get("/").expect("root").to_znode()).clone();
     let node = Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data: None });
     let name = |i: u32| format!("child-{:07}", i.wrapping_mul(2_654_435_761) % 9_999_991);
     let mut expected = std::collections::BTreeSet::from([String::from("zookeeper")]);
@@ -420,14 +417,12 @@ fn many_children() {
         for i in (0..CHILDREN).filter(|i| i % 4 == round) {
             expected.insert(name(i));
             let at = view.hashed(Text::from(format!("/{}", name(i))));
-            parent.stat.num_children += 1;
-            view.apply(&Change::Created { at, node: Arc::clone(&node), parent: Arc::new(parent.clone()) });
+            view.apply(Zxid(1), &Change::Created { at, node: Arc::clone(&node) });
         }
         for i in (0..CHILDREN).filter(|i| round > 0 && i % 4 == round - 1 && i % 3 == 0) {
             expected.remove(&name(i));
             let at = view.hashed(Text::from(format!("/{}", name(i))));
-            parent.stat.num_children -= 1;
-            view.apply(&Change::Deleted { at, parent: Arc::new(parent.clone()) });
+            view.apply(Zxid(1), &Change::Deleted { at });
         }
         assert!(view.children("/").expect("root").eq(expected.iter().map(String::as_str)));
         let frozen = view.freeze();

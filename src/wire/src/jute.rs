@@ -13,6 +13,10 @@ pub trait Wire<'a>: Sized {
     /// The fewest bytes an encoded value can take; at least 1, so that it bounds vector counts.
     const SIZE_MIN: usize;
 
+    /// The encoding of a value that nearly all vectors of one element hold: recognised as a whole instead of being
+    /// decoded. Empty where there is none such.
+    const USUAL: &'static [u8] = &[];
+
     /// Takes one value off the front of `reader`.
     ///
     /// # Errors

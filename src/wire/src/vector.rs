@@ -69,6 +69,13 @@ impl<'a, T: Wire<'a>> Wire<'a> for Option<Vector<'a, T>> {
             return Err(DecodeError::TooLong { claimed: count, possible });
         }
         let start = reader.rest();
+        if count == 1
+            && !T::USUAL.is_empty()
+            && let Some(rest) = start.strip_prefix(T::USUAL)
+        {
+            *reader = Reader::new(rest);
+            return Ok(Some(Vector::of_valid(1, T::USUAL)));
+        }
         for _ in 0..count {
             T::decode(reader)?;
         }

@@ -3,9 +3,9 @@
 //! Part of the state machine. What Keeper does decides here, not ZooKeeper: the order of checks is Keeper's.
 
 use super::features;
-use super::ops::{Caller, expect_version, fresh_stat, without_child};
+use super::ops::{Caller, expect_version, fresh_stat};
 use crate::acl;
-use crate::change::{Change, KeeperOp, OpResult};
+use crate::change::{Changes, KeeperOp, OpResult};
 use crate::command::WriteOp;
 use crate::draft::Draft;
 use crate::ids::Zxid;
@@ -46,8 +46,8 @@ pub fn system_nodes(view: &View) -> Option<Vec<(Text, Data)>> {
 }
 
 /// Creates those that are missing, and sets the data of those that say something else.
-pub(super) fn system_changes(view: &View, zxid: Zxid, time: i64, nodes: Vec<(Text, Data)>) -> Vec<Change> {
-    let mut draft = Draft::chained(view);
+pub(super) fn system_changes(view: &View, zxid: Zxid, time: i64, nodes: Vec<(Text, Data)>) -> Changes {
+    let mut draft = Draft::chained(view, zxid);
     for (path, data) in nodes {
         let at = draft.hashed(path);
         let data = Some(data);
@@ -60,10 +60,10 @@ pub(super) fn system_changes(view: &View, zxid: Zxid, time: i64, nodes: Vec<(Tex
             }
             continue;
         }
-        let Some(parent) = draft.node(at.parent(), at.parent_hash).map(|node| node.to_znode()) else { continue };
-        let parent = Arc::new(parent.with_child(zxid));
-        let node = Znode { stat: fresh_stat(zxid, time, Owner::Persistent), acl: Acl::Open, data };
-        draft.create(at, Arc::new(node), parent);
+        if draft.node(at.parent(), at.parent_hash).is_some() {
+            let node = Znode { stat: fresh_stat(zxid, time, Owner::Persistent), acl: Acl::Open, data };
+            draft.create(at, Arc::new(node));
+        }
     }
     draft.into_changes()
 }
@@ -141,8 +141,7 @@ impl Caller<'_> {
         // Backwards, because a parent's path sorts before those of its children.
         for path in subtree.into_iter().rev() {
             let at = draft.hashed(path);
-            let parent = draft.node(at.parent(), at.parent_hash).expect("a znode has a parent").to_znode();
-            draft.delete(at, without_child(&parent, self.zxid));
+            draft.delete(at);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 use super::quota::{QuotaExceeded, Quotas, allow_count};
 use super::{BatchContext, features};
 use crate::acl;
-use crate::change::{Change, OpResult};
+use crate::change::{Changes, OpResult};
 use crate::command::{AclSpec, CreateOp, Identity, Origin, WriteOp};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
@@ -43,13 +43,9 @@ impl Caller<'_> {
     ///
     /// # Errors
     /// MARSHALLINGERROR, when an operation breaks the check off: then there are no results at all.
-    pub(super) fn evaluate_all(
-        &self,
-        view: &View,
-        ops: Vec<WriteOp>,
-    ) -> Result<(Vec<Change>, Vec<OpResult>), ErrorCode> {
+    pub(super) fn evaluate_all(&self, view: &View, ops: Vec<WriteOp>) -> Result<(Changes, Vec<OpResult>), ErrorCode> {
         let count = ops.len();
-        let mut draft = Draft::chained(view);
+        let mut draft = Draft::chained(view, self.zxid);
         let mut results = Vec::with_capacity(count);
         for op in ops {
             match self.evaluate(&mut draft, op) {
@@ -61,7 +57,7 @@ impl Caller<'_> {
                     for (at, result) in results.iter_mut().enumerate().take(failed_at + 1) {
                         *result = OpResult::Error(if at == failed_at { code } else { ErrorCode::Ok });
                     }
-                    return Ok((Vec::new(), results));
+                    return Ok((Changes::new(), results));
                 }
             }
         }
@@ -174,11 +170,10 @@ impl Caller<'_> {
         let bytes = data.as_ref().map_or(0, |data| data.len());
         self.check_quota(draft, &at.path, 1, bytes, 0)?;
         allow_count(draft.view(), &at.path, &self.context.countable)?;
-        let parent = parent.to_znode().with_child(self.zxid);
         let node = Arc::new(Znode { stat: fresh_stat(self.zxid, self.context.time, owner), acl, data });
         let path = at.path.clone();
         let stat = node.wire_stat();
-        draft.create(at, node, Arc::new(parent));
+        draft.create(at, node);
         Ok(match op {
             CreateOp::Create => OpResult::Created { path },
             CreateOp::IfNotExists => OpResult::Ensured { path },
@@ -201,8 +196,7 @@ impl Caller<'_> {
         if stat.num_children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
-        let parent = without_child(&parent.to_znode(), self.zxid);
-        draft.delete(at, parent);
+        draft.delete(at);
         Ok(OpResult::Deleted)
     }
 
@@ -258,7 +252,7 @@ impl Caller<'_> {
             return Err(ErrorCode::BadArguments);
         }
         self.guard(&path)?;
-        let at = draft.hashed(path);
+        let at = draft.hashed_alone(path);
         let node = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?;
         Ok((at, node))
     }
@@ -300,14 +294,6 @@ pub(super) fn has_parent(path: &str) -> Result<(), ErrorCode> {
 
 pub(super) fn expect_version(actual: i32, wanted: i32) -> Result<(), ErrorCode> {
     if wanted == -1 || wanted == actual { Ok(()) } else { Err(ErrorCode::BadVersion) }
-}
-
-/// The parent's state after a child was deleted.
-pub(super) fn without_child(parent: &Arc<Znode>, zxid: Zxid) -> Arc<Znode> {
-    let mut next = Znode::clone(parent);
-    next.stat.num_children = next.stat.num_children.saturating_sub(1);
-    next.stat.pzxid = next.stat.pzxid.max(zxid);
-    Arc::new(next)
 }
 
 /// The Stat of a znode that is created by this transaction.

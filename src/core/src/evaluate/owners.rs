@@ -2,8 +2,7 @@
 //!
 //! Pure functions of the state machine. When a session or a znode is over is the leader's affair (`session`, `reaper`).
 
-use super::ops::without_child;
-use crate::change::{Change, OpResult};
+use crate::change::{Change, Changes, OpResult};
 use crate::command::Origin;
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
@@ -12,7 +11,6 @@ use crate::shared::Text;
 use crate::view::View;
 use crate::znode::Owner;
 use alloc::collections::BTreeSet;
-use alloc::vec::Vec;
 use corral_wire::error::ErrorCode;
 
 /// A session id that no other server, epoch or transaction can come up with: server id, then the zxid's own numbers.
@@ -28,22 +26,20 @@ pub(super) fn same_secret(a: &[u8; 16], b: &[u8; 16]) -> bool {
 }
 
 /// Removes all ephemerals of a session, with one zxid, in path order.
-pub(super) fn close_changes(view: &View, zxid: Zxid, ended: &Session) -> Vec<Change> {
-    let mut draft = Draft::chained(view);
+pub(super) fn close_changes(view: &View, zxid: Zxid, ended: &Session) -> Changes {
+    // None depends on another: ephemerals have no children.
+    let mut draft = Draft::single(view, zxid);
     for path in ended.ephemerals.iter() {
         let at = view.hashed(path.clone());
-        let parent = draft.node(at.parent(), at.parent_hash).map(|node| node.to_znode());
-        if let Some(parent) = parent
-            && draft.node(&at.path, at.hash).is_some()
-        {
-            draft.delete(at, without_child(&parent, zxid));
+        if draft.node(&at.path, at.hash).is_some() {
+            draft.delete(at);
         }
     }
     draft.into_changes()
 }
 
 /// Deletes a container or TTL node that was chosen at `mzxid`, unless it is no longer what it was.
-pub(super) fn reap(draft: &mut Draft<'_>, zxid: Zxid, path: Text, mzxid: Zxid) -> Result<OpResult, ErrorCode> {
+pub(super) fn reap(draft: &mut Draft<'_>, path: Text, mzxid: Zxid) -> Result<OpResult, ErrorCode> {
     let at = draft.hashed(path);
     let stat = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?.stat();
     if !matches!(Owner::from_bits(stat.owner), Owner::Container | Owner::Ttl(_)) || stat.mzxid != mzxid {
@@ -52,8 +48,7 @@ pub(super) fn reap(draft: &mut Draft<'_>, zxid: Zxid, path: Text, mzxid: Zxid) -
     if stat.num_children > 0 {
         return Err(ErrorCode::NotEmpty);
     }
-    let parent = draft.node(at.parent(), at.parent_hash).ok_or(ErrorCode::NoNode)?.to_znode();
-    draft.delete(at, without_child(&parent, zxid));
+    draft.delete(at);
     Ok(OpResult::Deleted)
 }
 

@@ -5,7 +5,8 @@
 //! Part of the state machine: everything here follows from the tree alone. What clients write into these znodes may be
 //! anything: what cannot be read counts as not there, and sums saturate.
 
-use crate::change::Change;
+use crate::change::{Change, Changes};
+use crate::ids::Zxid;
 use crate::path;
 use crate::shared::{Data, Text};
 use crate::view::View;
@@ -115,17 +116,17 @@ impl Quotas {
     }
 
     /// Applies one change to the tree and keeps the usage in step.
-    pub(super) fn apply(&mut self, view: &mut View, mut change: Change, books: &mut Books) {
+    pub(super) fn apply(&mut self, view: &mut View, zxid: Zxid, mut change: Change, books: &mut Books) {
         books.put_right(view, &mut change);
         let (znodes, bytes) = difference(view, &change);
-        view.apply(&change);
+        view.apply(zxid, &change);
         let path = &change.at().path.clone();
         match &change {
             Change::Created { .. } => {
                 if let Some(prefix) = prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()) {
                     self.prefixes.insert(Text::from(prefix));
                 } else if let Some(prefix) = prefix_of(path, STATS) {
-                    books.write(view, path, &Track::count(view, prefix));
+                    books.write(view, zxid, path, &Track::count(view, prefix));
                 }
             }
             Change::Deleted { .. } => {
@@ -137,17 +138,17 @@ impl Quotas {
         }
         books.changes.push(change);
         if (znodes, bytes) != (0, 0) {
-            self.account(view, path, znodes, bytes, books);
+            self.account(view, zxid, path, (znodes, bytes), books);
         }
     }
 
-    fn account(&mut self, view: &mut View, path: &Text, znodes: i64, bytes: i64, books: &mut Books) {
+    fn account(&mut self, view: &mut View, zxid: Zxid, path: &Text, (znodes, bytes): (i64, i64), books: &mut Books) {
         let Some(prefix) = self.prefix(path).cloned() else { return };
         let Some(usage) = Track::read(view, &prefix, STATS) else { return };
         let usage = usage.plus(znodes, bytes);
         let exceeded = Track::read(view, &prefix, LIMITS)
             .and_then(|limits| limits.exceeded(&prefix, &usage, znodes > 0, bytes > 0));
-        books.write(view, &Text::from(znode_of(&prefix, STATS)), &usage);
+        books.write(view, zxid, &Text::from(znode_of(&prefix, STATS)), &usage);
         if let Some(exceeded) = exceeded {
             self.note(exceeded);
         }
@@ -157,7 +158,7 @@ impl Quotas {
 /// The changes of one transaction, with what it does to usage.
 #[derive(Default)]
 pub(super) struct Books {
-    changes: Vec<Change>,
+    changes: Changes,
     /// Znodes of usage written in this transaction. Its own changes were made before and do not know of it.
     written: BTreeSet<Text>,
     /// Those of them whose last state is not among the changes yet: one change may sum up many.
@@ -166,12 +167,12 @@ pub(super) struct Books {
 
 impl Books {
     /// Puts the usage into its znode: a new length of the data, and nothing else of the Stat.
-    fn write(&mut self, view: &mut View, path: &Text, usage: &Track) {
+    fn write(&mut self, view: &mut View, zxid: Zxid, path: &Text, usage: &Track) {
         let at = view.hashed(path.clone());
         let Some(node) = view.get_hashed(&at.path, at.hash) else { return };
         let data = Some(Data::from(usage.text().as_bytes()));
         let node = Arc::new(Znode { stat: node.stat(), acl: node.to_acl(), data });
-        view.apply(&Change::Quiet { at, node });
+        view.apply(zxid, &Change::Quiet { at, node });
         self.written.insert(path.clone());
         self.unsaid.insert(path.clone());
     }
@@ -186,16 +187,13 @@ impl Books {
             self.written.remove(&at.path);
             self.unsaid.remove(&at.path);
         }
-        let stale = [&*at.path, at.parent()].into_iter().find_map(|path| self.written.get(path)).cloned();
-        let Some(stale) = stale else { return };
+        let Some(stale) = self.written.get(&at.path).cloned() else { return };
         let data = view.get(&stale).and_then(|node| node.to_znode().data.clone());
         if self.unsaid.remove(&stale) {
-            self.say(view, stale.clone());
+            self.say(view, stale);
         }
-        match change {
-            Change::Quiet { at, node } if at.path == stale => Arc::make_mut(node).data = data,
-            Change::Created { parent, .. } | Change::Deleted { parent, .. } => Arc::make_mut(parent).data = data,
-            Change::Quiet { .. } | Change::DataSet { .. } => {}
+        if let Change::Quiet { node, .. } = change {
+            Arc::make_mut(node).data = data;
         }
     }
 
@@ -208,7 +206,7 @@ impl Books {
     }
 
     /// All changes, for the shards.
-    pub(super) fn finish(mut self, view: &View) -> Vec<Change> {
+    pub(super) fn finish(mut self, view: &View) -> Changes {
         for path in core::mem::take(&mut self.unsaid) {
             self.say(view, path);
         }

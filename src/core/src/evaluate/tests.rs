@@ -52,7 +52,7 @@ impl World {
         let mut applied = self.machine.apply(batch);
         let txn = applied.txns.remove(0);
         for change in &txn.changes {
-            self.shard.apply(change);
+            self.shard.apply(txn.zxid, change);
         }
         self.shard.set_zxid(txn.zxid);
         assert_eq!(self.shard.digest(), self.machine.view().digest(), "shards see what the state machine has");

@@ -11,9 +11,10 @@ use super::{
     ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_ALIGN, SECTION_BITS_MAX, SECTION_BYTES_MAX,
     SECTION_BYTES_TARGET, section_of,
 };
-use crate::delta::{Delta, Entry, KidNote, Kids, Mark};
+use crate::delta::{Delta, Entry, KidNote};
 use crate::ids::Zxid;
-use crate::shared::{Data, Text};
+use crate::kids::{Kids, Mark};
+use crate::shared::{Data, HashedPath, Text};
 use crate::view::PathHasher;
 use crate::znode::{Acl, AclEntry, NodeStat, Owner, Znode};
 use alloc::borrow::Cow;
@@ -236,9 +237,10 @@ fn initial_delta(hasher: PathHasher) -> Delta {
         let stat = NodeStat { aversion, num_children, ..NodeStat::default() };
         let node = Arc::new(Znode { stat, acl, data: Some(empty.clone()) });
         let hash = hasher.hash(path);
-        delta.set(path, hash, &node, KidNote::Keep, || Text::from(path));
+        delta.set(&Text::from(path), hash, &node);
         for child in children {
-            delta.set(path, hash, &node, KidNote::Set(&Text::from(*child), Mark::Added), || Text::from(path));
+            let child = HashedPath::new(Text::from(*child), false, |path| hasher.hash(path));
+            delta.note_child(path, hash, KidNote::Set(&child, Mark::Added), |_| (), || None);
         }
     }
     delta

@@ -5,7 +5,7 @@
 use crate::consts::{XID_NOTIFICATION, perms};
 use crate::limits::{MULTI_HEADER_BYTES, REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES, STAT_BYTES};
 use crate::vector::Vector;
-use crate::{ErrorCode, Wire};
+use crate::{DecodeError, ErrorCode, Reader, Wire, Writer};
 
 record! {
     /// In front of every request but the first.
@@ -107,15 +107,29 @@ record! {
     }
 }
 
-record! {
-    /// One entry of an ACL: permissions and an Id.
-    pub struct Acl<'a> {
-        /// Sum of [`perms`](crate::consts::perms).
-        pub perms: i32,
-        /// Authentication scheme: `world`, `auth`, `digest`, `ip`, `x509`, `sasl`.
-        pub scheme: Option<&'a str>,
-        /// Who, in the scheme's terms.
-        pub id: Option<&'a str>,
+/// One entry of an ACL: permissions and an Id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acl<'a> {
+    /// Sum of [`perms`](crate::consts::perms).
+    pub perms: i32,
+    /// Authentication scheme: `world`, `auth`, `digest`, `ip`, `x509`, `sasl`.
+    pub scheme: Option<&'a str>,
+    /// Who, in the scheme's terms.
+    pub id: Option<&'a str>,
+}
+
+impl<'a> Wire<'a> for Acl<'a> {
+    const SIZE_MIN: usize = 12;
+    const USUAL: &'static [u8] = b"\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone";
+
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self { perms: reader.i32()?, scheme: reader.string()?, id: reader.string()? })
+    }
+
+    fn encode(&self, writer: &mut Writer<'_>) {
+        writer.i32(self.perms);
+        writer.string(self.scheme);
+        writer.string(self.id);
     }
 }
 
@@ -126,7 +140,7 @@ impl Acl<'static> {
 
 impl Vector<'static, Acl<'static>> {
     /// The ACL of one entry that grants everything to everybody: `world:anyone:31`.
-    pub const OPEN_ACL_UNSAFE: Self = Self::of_valid(1, b"\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone");
+    pub const OPEN_ACL_UNSAFE: Self = Self::of_valid(1, Acl::USUAL);
 }
 
 record! {
