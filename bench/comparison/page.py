@@ -54,7 +54,7 @@ def write(directory):
         if page.exists():
             text += [below(page.read_text(encoding="utf-8"), name), ""]
         elif own:
-            text += [f"## {group['title']}", "", scenario(own), ""]
+            text += [f"## {group['title']}", "", scenario(group, own)]
     if told["missing"]:
         text += ["## Left out", "", *(f"- {name}: {reason}" for name, reason in told["missing"].items()), ""]
     if told["failures"]:
@@ -78,21 +78,32 @@ def below(page, name):
     return page.replace("](plots/", f"]({name}/plots/").strip()
 
 
-def scenario(records):
-    """A table of a scenario's figures: medians with smallest..largest."""
+def scenario(group, records):
+    """A table for each cell of a scenario: medians with smallest..largest of the rounds."""
     cells = {}
     for record in records:
-        cells.setdefault((record["cell"], record["server"]), []).append(targets.figures_of(record))
-    names = list(dict.fromkeys(name for rounds in cells.values() for figures in rounds for name in figures))
-    lines = ["| what | server | " + " | ".join(name.replace("_", " ") for name in names) + " |"]
-    lines.append("|" + "---|" * (len(names) + 2))
-    for (cell, server), rounds in cells.items():
-        row = [cell, server]
-        for name in names:
-            values = [figures[name] for figures in rounds if figures.get(name) is not None]
-            row.append(targets.spread(statistics.median(values), min(values), max(values), {}) if values else "-")
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines)
+        servers = cells.setdefault(record["cell"], {})
+        servers.setdefault(record["server"], []).append(targets.figures_of(record))
+    text = [group["note"], ""] if "note" in group else []
+    for cell, servers in cells.items():
+        names = list(dict.fromkeys(name for rounds in servers.values() for figures in rounds for name in figures))
+        text += [f"### {cell}", "", "| server | " + " | ".join(name.replace("_", " ") for name in names) + " |"]
+        text.append("|" + "---|" * (len(names) + 1))
+        for server in sorted(servers, key=lambda name: order(group, name)):
+            shown = [median_of(servers[server], name) for name in names]
+            text.append(f"| {server} | " + " | ".join(shown) + " |")
+        text.append("")
+    return "\n".join(text)
+
+
+def order(group, server):
+    """Where a server stands in the group's list; those of --binary last."""
+    return group["servers"].index(server) if server in group["servers"] else len(group["servers"])
+
+
+def median_of(rounds, name):
+    values = [figures[name] for figures in rounds if figures.get(name) is not None]
+    return targets.spread(statistics.median(values), min(values), max(values), {}) if values else "-"
 
 
 def refresh_docs(directory, docs, rows):

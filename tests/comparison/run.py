@@ -141,6 +141,18 @@ def results(directory):
     (directory / "facts.json").write_text(json.dumps(told))
 
 
+def test_scenarios_have_a_table_for_each_cell():
+    def record(server, cell, number, **figures):
+        return {"server": server, "cell": cell, "round": number, "group": "idle", "figures": figures}
+
+    records = [record("b", "two", 1, ms=5.0), record("b", "one", 1, cpu=1.0), record("a", "one", 1, cpu=2.0),
+               record("a", "one", 2, cpu=4.0, mb=7.0)]  # fmt: skip
+    text = page.scenario({"servers": ["a", "b"], "note": "beware"}, records)
+    equal(text.split("\n")[0], "beware")
+    assert "### one\n\n| server | cpu | mb |\n|---|---|---|\n| a | 3 [2..4] | 7 |\n| b | 1 | - |\n" in text, text
+    assert "### two\n\n| server | ms |\n|---|---|\n| b | 5 |\n" in text, text
+
+
 def test_the_page_and_the_documentation():
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place) / "results"
