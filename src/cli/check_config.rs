@@ -57,8 +57,12 @@ fn describe_plan(text: &mut String, config: &Config, plan: &CorePlan, cpus: &[u3
             (Some(_), None) if config.limits.connections_max == 0 => ", connections as the open files allow".to_owned(),
             (Some(_), None) => format!(", its share of {} connections", config.limits.connections_max),
         };
+        let polls = match executor.poll_us {
+            0 => String::new(),
+            us => format!(", polls for {us} us"),
+        };
         line(format!(
-            "  {:<15} {:<10} ring of {}, turns of {} us{connections}",
+            "  {:<15} {:<10} ring of {}, turns of {} us{polls}{connections}",
             executor.name(),
             place(executor.cpu),
             executor.ring_depth,

@@ -24,6 +24,8 @@ pub(crate) struct CoreRow {
     pub(crate) ring_depth: Option<u32>,
     /// Instead of `runtime.turn_budget_us`.
     pub(crate) turn_budget_us: Option<u32>,
+    /// Instead of `runtime.poll_us`.
+    pub(crate) poll_us: Option<u32>,
     /// Connections of this shard alone; `None` = only the limit of the whole server.
     pub(crate) connections_max: Option<u32>,
     /// Line of the row in the file.
@@ -38,6 +40,7 @@ impl CoreRow {
             role: CoreRole::Shard,
             ring_depth: None,
             turn_budget_us: None,
+            poll_us: None,
             connections_max: None,
             line,
         }
@@ -89,6 +92,14 @@ pub(crate) const ROW_KEYS: &[RowKey] = &[
         set: |row, raw, limits| u32::parse(raw, limits).map(|budget| row.turn_budget_us = Some(budget)),
     },
     RowKey {
+        name: "poll_us",
+        kind: "whole number",
+        unit: "us",
+        limits: Limits::range(0, 2000),
+        doc: "Instead of `runtime.poll_us`.",
+        set: |row, raw, limits| u32::parse(raw, limits).map(|time| row.poll_us = Some(time)),
+    },
+    RowKey {
         name: "connections_max",
         kind: "whole number",
         unit: "",
@@ -111,6 +122,8 @@ pub(crate) struct ExecutorPlan {
     pub(crate) ring_depth: u32,
     /// Longest work between two looks at the sockets.
     pub(crate) turn_budget_us: u32,
+    /// How long it looks for more before it sleeps.
+    pub(crate) poll_us: u32,
     /// Connections of its shard; `None` = only the limit of the whole server.
     pub(crate) connections_max: Option<u32>,
 }
@@ -167,8 +180,9 @@ impl Config {
     }
 
     fn executor(&self, cpu: Option<u32>, shard: Option<u16>, consensus: bool) -> ExecutorPlan {
-        let (ring_depth, turn_budget_us) = (self.runtime.ring_depth, self.runtime.turn_budget_us);
-        ExecutorPlan { cpu, shard, consensus, ring_depth, turn_budget_us, connections_max: None }
+        let runtime = &self.runtime;
+        let (ring_depth, turn_budget_us, poll_us) = (runtime.ring_depth, runtime.turn_budget_us, runtime.poll_us);
+        ExecutorPlan { cpu, shard, consensus, ring_depth, turn_budget_us, poll_us, connections_max: None }
     }
 
     fn derived_plan(&self, cpus: &[u32]) -> CorePlan {
@@ -223,6 +237,7 @@ impl Config {
             let mut executor = self.executor(row.cpu, is_shard.then_some(next_shard), consensus);
             executor.ring_depth = row.ring_depth.unwrap_or(executor.ring_depth);
             executor.turn_budget_us = row.turn_budget_us.unwrap_or(executor.turn_budget_us);
+            executor.poll_us = row.poll_us.unwrap_or(executor.poll_us);
             executor.connections_max = row.connections_max;
             next_shard += u16::from(is_shard);
             plan.executors.push(executor);
@@ -405,10 +420,11 @@ mod tests {
         let mut config = table(&[(Some(0), CoreRole::ShardAndConsensus), (Some(1), CoreRole::Shard)]);
         config.cores[1].ring_depth = Some(4096);
         config.cores[1].connections_max = Some(7);
+        config.cores[1].poll_us = Some(50);
         let plan = config.core_plan(&[0, 1]).expect("the table is good");
         let shown: Vec<_> =
-            plan.executors.iter().map(|e| (e.ring_depth, e.turn_budget_us, e.connections_max)).collect();
-        assert_eq!(shown, [(1024, 250, None), (4096, 250, Some(7))]);
+            plan.executors.iter().map(|e| (e.ring_depth, e.turn_budget_us, e.poll_us, e.connections_max)).collect();
+        assert_eq!(shown, [(1024, 250, 0, None), (4096, 250, 50, Some(7))]);
         config.runtime.shards = 2;
         assert!(config.core_plan(&[0, 1]).is_ok());
         config.runtime.shards = 3;

@@ -210,6 +210,7 @@ pub(crate) fn effective(loaded: &Loaded) -> String {
         line("cpu", row.cpu);
         line("ring_depth", row.ring_depth);
         line("turn_budget_us", row.turn_budget_us);
+        line("poll_us", row.poll_us);
         line("connections_max", row.connections_max);
         write!(text, "role = \"{}\"\n\n", row.role.word()).expect(TOOK);
     }

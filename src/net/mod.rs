@@ -25,15 +25,20 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// To be called on the shard's executor, which `bell` wakes.
+    /// To be called on the shard's executor, which `bell` wakes and whose own ring has `depth` entries.
     ///
     /// # Errors
     /// When the ring was asked for and this host cannot do it.
-    pub(crate) fn start(choice: TransportChoice, bell: &Arc<Bell>, shard: ShardId) -> Result<Transport, Fault> {
+    pub(crate) fn start(
+        choice: TransportChoice,
+        depth: u32,
+        bell: &Arc<Bell>,
+        shard: ShardId,
+    ) -> Result<Transport, Fault> {
         if choice == TransportChoice::Stream {
             return Ok(Transport::Streams);
         }
-        match Ring::new(Arc::clone(bell)) {
+        match Ring::new(Arc::clone(bell), depth) {
             Ok(ring) => Ok(Transport::Ring(Box::new(ring))),
             Err(error) if choice == TransportChoice::Auto => {
                 tracing::info!(

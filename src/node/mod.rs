@@ -203,7 +203,7 @@ fn run_executor(
     let pulse = Pulse::of_this_thread(plan.name());
     let _ = context.boxes.pulses.0.send(Arc::clone(&pulse));
     let settings = ExecutorSettings::new(&context.config, plan);
-    let (inner, shard) = (Arc::clone(context), plan.shard.map(ShardId));
+    let (inner, shard, ring_depth) = (Arc::clone(context), plan.shard.map(ShardId), plan.ring_depth);
     let failed = context.boxes.endings.0.clone();
     let ended = executor::run(&settings, Arc::clone(&pulse), move |turn| async move {
         let consensus = replica.map(|replica| {
@@ -213,7 +213,7 @@ fn run_executor(
         if let (Some(id), Some(view)) = (shard, view) {
             let shard = Shard::new(shard_config(&inner, id), view, sessions, inner.clock.now());
             let (bell, inbox) = (&inner.boxes.bells[usize::from(id.0)], &inner.boxes.shards[usize::from(id.0)].1);
-            let transport = match Transport::start(inner.config.runtime.transport, bell, id) {
+            let transport = match Transport::start(inner.config.runtime.transport, ring_depth, bell, id) {
                 Ok(transport) => transport,
                 Err(fault) => return drop(failed.send(Ending::Failed(fault))),
             };

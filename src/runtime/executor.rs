@@ -56,7 +56,8 @@ where
         .io_memory(settings.io_memory_bytes)
         .make()
         .map_err(|error| Fault::new(ExitCode::Internal, format!("executor {} cannot start: {error}", plan.name())))?;
-    let turn = Rc::new(Turn::new(Duration::from_micros(u64::from(plan.turn_budget_us))));
+    let micros = |us: u32| Duration::from_micros(u64::from(us));
+    let turn = Rc::new(Turn::new(micros(plan.turn_budget_us), micros(plan.poll_us)));
     let (busy, idle) = (settings.heartbeat_busy, settings.heartbeat_idle);
     executor.run(async move {
         glommio::spawn_local(heartbeat(busy, idle, Rc::clone(&turn), pulse)).detach();

@@ -5,6 +5,7 @@
 //! force a whole pass. One `Turn` an executor, shared by its tasks.
 
 use std::cell::Cell;
+use std::hint;
 use std::time::{Duration, Instant};
 
 use glommio::timer::Timer;
@@ -19,6 +20,7 @@ const PASS: Duration = Duration::from_nanos(600);
 #[derive(Debug)]
 pub(crate) struct Turn {
     budget: Duration,
+    poll: Duration,
     used: Cell<Duration>,
     /// Whether anything was done since the heartbeat last asked.
     busy: Cell<bool>,
@@ -29,8 +31,27 @@ pub(crate) struct Turn {
 pub(crate) struct Piece(Instant);
 
 impl Turn {
-    pub(crate) fn new(budget: Duration) -> Turn {
-        Turn { budget, used: Cell::new(Duration::ZERO), busy: Cell::new(false) }
+    /// `poll` is how long to look for more before a sleep.
+    pub(crate) fn new(budget: Duration, poll: Duration) -> Turn {
+        Turn { budget, poll, used: Cell::new(Duration::ZERO), busy: Cell::new(false) }
+    }
+
+    /// Whether there is any looking for more before a sleep.
+    pub(crate) fn polls(&self) -> bool {
+        !self.poll.is_zero()
+    }
+
+    /// Looks for work, again and again, for as long as is configured. Whether there is some. Nothing else runs on the
+    /// executor meanwhile.
+    pub(crate) fn poll(&self, has_work: impl Fn() -> bool) -> bool {
+        let begun = Instant::now();
+        while !has_work() {
+            if begun.elapsed() >= self.poll {
+                return false;
+            }
+            hint::spin_loop();
+        }
+        true
     }
 
     /// A task begins to work.

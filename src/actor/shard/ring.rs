@@ -82,6 +82,10 @@ impl ShardActor {
             return;
         }
         if pace.brisk {
+            // What is to be sent goes before any looking around.
+            if self.turn.polls() && (self.send_all(ring, None) || self.turn.poll(|| ring.has_work() || !is_quiet())) {
+                return;
+            }
             ring.bell().listen(Bed::Ring);
             // What came in between rings nobody's bell.
             let rest = if is_quiet() { PASS_EVERY - since } else { Duration::ZERO };

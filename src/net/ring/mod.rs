@@ -117,8 +117,8 @@ impl Ring {
     ///
     /// # Errors
     /// When this kernel cannot do what is needed (Linux 6.1 can), or does not let this process.
-    pub(crate) fn new(bell: Arc<Bell>) -> io::Result<Ring> {
-        let queue = Queue::new(bell.outer())?;
+    pub(crate) fn new(bell: Arc<Bell>, depth: u32) -> io::Result<Ring> {
+        let queue = Queue::new(bell.outer(), depth)?;
         prove(&queue)?;
         queue.listen(bell.inner(), Purpose::Bell as u64);
         Ok(Ring { queue, slots: RefCell::default(), free: RefCell::default(), bell })

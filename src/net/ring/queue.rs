@@ -22,10 +22,10 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::net::SendFlags;
 
-/// Requests that travel to the kernel in one call; more wait for the next.
-const SUBMISSIONS: u32 = 256;
-/// Completions that wait here to be looked at; the kernel keeps more for us.
-const COMPLETIONS: u32 = 4096;
+/// Requests that travel to the kernel in one call, as a part of the depth: 256 of 1024. More wait for the next.
+const SUBMISSIONS_PART: u32 = 4;
+/// Completions that wait here to be looked at, by the depth: 4096 with 1024. The kernel keeps more for us.
+const COMPLETIONS_TIMES: u32 = 4;
 /// What one receive takes at most.
 const BUFFER_LENGTH: u32 = 4096;
 const BUFFER_BYTES: usize = BUFFER_LENGTH as usize;
@@ -66,16 +66,16 @@ impl Queue {
     ///
     /// # Errors
     /// What the kernel says when it does not know the flags (6.1 does), or has no memory left to lock.
-    pub(super) fn new(bell: BorrowedFd<'_>) -> io::Result<Queue> {
+    pub(super) fn new(bell: BorrowedFd<'_>, depth: u32) -> io::Result<Queue> {
         let ring: IoUring = IoUring::builder()
             .dontfork()
             .setup_clamp()
             .setup_submit_all()
-            .setup_cqsize(COMPLETIONS)
+            .setup_cqsize(depth.saturating_mul(COMPLETIONS_TIMES))
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
-            .build(SUBMISSIONS)?;
+            .build(depth / SUBMISSIONS_PART)?;
         let pool = Pool::new()?;
         // SAFETY: the entries are mapped memory of that many entries, page-aligned, and never unmapped.
         unsafe {

@@ -13,13 +13,14 @@ use super::*;
 use crate::runtime::mailbox::Bed;
 
 const PATIENCE: Duration = Duration::from_secs(20);
+const DEPTH: u32 = 1024;
 
 fn on_executor<F: Future<Output = ()>>(test: impl FnOnce(Rc<Ring>) -> F) {
     LocalExecutor::default().run(async { test(Rc::new(ring())).await });
 }
 
 fn ring() -> Ring {
-    Ring::new(Bell::new().expect("a file can be opened")).expect("this kernel can do it")
+    Ring::new(Bell::new().expect("a file can be opened"), DEPTH).expect("this kernel can do it")
 }
 
 /// What became of bytes that were sent at once.
@@ -262,7 +263,7 @@ fn a_wait_ends_whenever_something_comes() {
 fn a_ring_that_sleeps_is_woken_by_its_sockets_its_bell_and_its_limit() {
     on_executor(|ring| async move {
         let bell = Bell::new().expect("a file can be opened");
-        let ring = Ring::new(Arc::clone(&bell)).map_or(ring, Rc::new);
+        let ring = Ring::new(Arc::clone(&bell), DEPTH).map_or(ring, Rc::new);
         let (near, mut far) = connection();
         ring.adopt(near, conn(1));
         let mut seen = Seen::default();
