@@ -152,13 +152,21 @@ fn recipes_are_exclusive() {
 #[test]
 fn a_flood_leaves_the_polite_ones_their_figures() {
     let server = Server::start();
-    let report = server.bench("flood --polite 10 --polite-rate 50 --flood-depth 200 --duration 1 --warmup 0.2");
+    for threads in ["", " --threads 2", " --threads 2 --op set"] {
+        a_flood(&server, threads);
+    }
+    server.is_clean();
+}
+
+#[track_caller]
+fn a_flood(server: &Server, flags: &str) {
+    let flood = "flood --polite 10 --polite-rate 50 --flood-depth 200 --duration 1 --warmup 0.2";
+    let report = server.bench(&format!("{flood}{flags}"));
     let (_, polite) = report.0.split_once("\"polite\":{").expect("the polite ones");
     let polite = Report(polite.to_owned());
     assert!((400.0..=600.0).contains(&polite.number("operations")), "{}", polite.0);
     let (_, flood) = report.0.split_once("\"flood\":{").expect("the flood");
-    assert!(Report(flood.to_owned()).number("operations") > 1000.0, "{flood}");
-    server.is_clean();
+    assert!(Report(flood.to_owned()).number("operations") > 300.0, "{flood}");
 }
 
 #[test]

@@ -320,3 +320,36 @@ pub(crate) fn raise_file_limit(connections: u32) -> Result<()> {
     ensure!(hard >= needed, "{connections} sessions need {needed} open files, the hard limit is {hard} (ulimit -n)");
     setrlimit(Resource::RLIMIT_NOFILE, needed, hard).context("raising the limit of open files")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Flood;
+    use crate::workload::tests::plan;
+
+    #[test]
+    fn a_flood_has_a_thread_to_itself_if_there_are_two() {
+        fn check(threads: u32, flood: bool, expect: &[u32]) {
+            let flood = flood.then_some(Flood { connections: 2, depth: 1 });
+            let plan = Plan { connections: 3, threads, flood, ..plan("") };
+            let found: Vec<u32> = (0..plan.connections_all()).map(|number| thread_of(&plan, number)).collect();
+            assert_eq!(found, expect, "{threads} threads");
+        }
+        check(1, false, &[0, 0, 0]);
+        check(2, false, &[0, 1, 0]);
+        check(1, true, &[0, 0, 0, 0, 0]);
+        check(2, true, &[0, 0, 0, 1, 1]);
+        check(3, true, &[0, 1, 0, 2, 2]);
+    }
+
+    #[test]
+    fn a_whole_number_of_intervals_makes_no_stump() {
+        let count = |flags: &str| intervals_max(&plan(flags));
+        assert_eq!(count("--duration 10"), 10);
+        assert_eq!(count("--duration 10.05"), 10);
+        assert_eq!(count("--duration 2.5"), 3);
+        assert_eq!(count("--duration 0.3"), 1);
+        assert_eq!(count("--duration 1 --interval 0.2"), 5);
+        assert_eq!(count("--ops 5"), u32::MAX);
+    }
+}

@@ -5,14 +5,17 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use corral_wire::consts::{CreateMode, EventType, KeeperState};
 use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
 use corral_wire::multi::{MultiKind, MultiRequest, MultiResponseEncoder};
 use corral_wire::records::{
     ConnectRequest, ConnectResponse, CreateRequest, CreateResponse, DeleteRequest, ExistsResponse,
-    GetChildren2Response, GetDataResponse, ReplyHeader, RequestHeader, Stat,
+    GetChildren2Response, GetDataRequest, GetDataResponse, ReplyHeader, RequestHeader, SetDataRequest, Stat,
+    WatcherEvent,
 };
 use corral_wire::{ErrorCode, OpCode, Reader, VectorBuf, Writer};
 
@@ -33,6 +36,14 @@ enum Fault {
     Throttles,
     /// As `Throttles`, but deletes succeed that must not.
     ThrottlesAndForgets,
+    /// Every session is told that it is the first and only one in line.
+    EveryoneHolds,
+    /// Watchers hear of each write twice.
+    DoubleEvent,
+    /// Watchers hear of another znode.
+    WrongEvent,
+    /// A read after a write does not show it.
+    StaleRead,
     /// No reply for 300 ms once a second, on all connections together.
     Stalls,
 }
@@ -47,13 +58,40 @@ fn server(fault: Fault) -> String {
 fn server_after(honest: u64, fault: Fault) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let addr = listener.local_addr().expect("it is bound").to_string();
-    let start = Instant::now();
+    let (start, world) = (Instant::now(), Arc::new(Mutex::new(World::default())));
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            thread::spawn(move || Session::new(honest, fault, start).serve(stream));
+            let world = Arc::clone(&world);
+            thread::spawn(move || Session::new(honest, fault, start, world).serve(stream));
         }
     });
     addr
+}
+
+/// What the sessions have in common: one znode.
+#[derive(Default)]
+struct World {
+    version: i32,
+    watchers: Vec<TcpStream>,
+}
+
+impl World {
+    /// A write: tells those who watch.
+    fn write(&mut self, fault: Fault, path: &str) {
+        self.version += 1;
+        let path = if fault == Fault::WrongEvent { "/elsewhere" } else { path };
+        let mut frame = Vec::new();
+        let mark = begin_frame(&mut frame);
+        let mut writer = Writer::new(&mut frame);
+        ReplyHeader::notification(-1).encode(&mut writer);
+        let event_type = EventType::NodeDataChanged.number();
+        WatcherEvent { event_type, state: KeeperState::SyncConnected.number(), path: Some(path) }.encode(&mut writer);
+        end_frame(&mut frame, mark).expect("small");
+        let times = if fault == Fault::DoubleEvent { 2 } else { 1 };
+        for mut watcher in self.watchers.drain(..) {
+            watcher.write_all(&frame.repeat(times)).expect("the watcher is there");
+        }
+    }
 }
 
 struct Session {
@@ -66,11 +104,15 @@ struct Session {
     writes: u64,
     absent: BTreeSet<String>,
     held: Option<Vec<u8>>,
+    world: Arc<Mutex<World>>,
+    stream: Option<TcpStream>,
 }
 
 impl Session {
-    fn new(honest: u64, fault: Fault, start: Instant) -> Self {
-        Self { honest, fault, start, stalled: 0, zxid: 1, measured: 0, writes: 0, absent: BTreeSet::new(), held: None }
+    fn new(honest: u64, fault: Fault, start: Instant, world: Arc<Mutex<World>>) -> Self {
+        let absent = BTreeSet::new();
+        let (stalled, zxid, measured, writes, held, stream) = (0, 1, 0, 0, None, None);
+        Self { honest, fault, start, stalled, zxid, measured, writes, absent, held, world, stream }
     }
 
     /// Serves until the client goes or the fault ends it.
@@ -78,6 +120,7 @@ impl Session {
         let (mut input, mut connected) = (Vec::new(), false);
         let mut buf = [0; 65_536];
         stream.set_nodelay(true).expect("a socket");
+        self.stream = Some(stream.try_clone().expect("a socket"));
         while let Ok(bytes @ 1..) = stream.read(&mut buf) {
             input.extend_from_slice(&buf[..bytes]);
             let mut out = Vec::new();
@@ -154,19 +197,36 @@ impl Session {
     /// Appends the record of a reply, or gives the error.
     fn record(&mut self, op: OpCode, reader: &mut Reader<'_>, wrong: bool, out: &mut Vec<u8>) -> Option<ErrorCode> {
         let mut writer = Writer::new(out);
-        let stat = Stat { data_length: 100, num_children: 3, ..Stat::default() };
+        let mut world = self.world.lock().expect("no session panics");
+        let version = if self.fault == Fault::StaleRead { 0 } else { world.version };
+        let stat = Stat { data_length: 100, num_children: 3, version, ..Stat::default() };
         let mut value = corral_bench::value(100);
         if self.fault == Fault::WrongData && wrong {
             value[50] ^= 1;
         }
         match op {
-            OpCode::GetData => GetDataResponse { data: Some(&value), stat }.encode(&mut writer),
-            OpCode::Exists | OpCode::SetData => ExistsResponse { stat }.encode(&mut writer),
+            OpCode::GetData => {
+                if GetDataRequest::decode(reader).expect("a getData").watch {
+                    world.watchers.push(self.stream.as_ref().and_then(|it| it.try_clone().ok()).expect("a socket"));
+                }
+                GetDataResponse { data: Some(&value), stat }.encode(&mut writer);
+            }
+            OpCode::SetData => {
+                let path = SetDataRequest::decode(reader).expect("a setData").path.expect("a path");
+                world.write(self.fault, path);
+                ExistsResponse { stat }.encode(&mut writer);
+            }
+            OpCode::Exists => ExistsResponse { stat }.encode(&mut writer),
             OpCode::Multi => {
                 let count = MultiRequest::decode(MultiKind::Write, reader).expect("a multi").len();
                 let mut results = MultiResponseEncoder::new(&mut writer);
                 (0..count).for_each(|_| results.set_data(&stat));
                 results.finish();
+            }
+            OpCode::GetChildren2 if self.fault == Fault::EveryoneHolds => {
+                let names = VectorBuf::of([Some("m-0000000001")]);
+                let children = Some(names.view().expect("just made"));
+                GetChildren2Response { children, stat }.encode(&mut writer);
             }
             OpCode::GetChildren2 => {
                 let names = VectorBuf::of(["a", "b", "c"].map(Some));
@@ -174,7 +234,13 @@ impl Session {
                 GetChildren2Response { children, stat }.encode(&mut writer);
             }
             OpCode::Create => {
-                let path = CreateRequest::decode(reader).expect("a create").path.expect("a path");
+                let request = CreateRequest::decode(reader).expect("a create");
+                let path = request.path.expect("a path");
+                drop(world);
+                if request.flags == CreateMode::EphemeralSequential.flag() {
+                    CreateResponse { path: Some(&format!("{path}0000000001")) }.encode(&mut writer);
+                    return None;
+                }
                 if self.throttled(path) {
                     self.absent.insert(path.to_owned());
                     return Some(ErrorCode::ThrottledOp);
@@ -257,24 +323,41 @@ fn wrong_replies_end_the_run() {
     caught(Fault::WrongError, &["--op", "exists", "--rate", "5000", "--duration", "10"], "NONODE (-101)");
 }
 
+/// Runs a scenario; gives its exit code and what it says.
+fn scenario(fault: Fault, words: &str) -> (Option<i32>, String) {
+    let addr = server_after(0, fault);
+    let output = Command::new(env!("CARGO_BIN_EXE_corral-bench"))
+        .args(words.split_whitespace())
+        .args(["-q", "--reply-timeout", "2", "-s", &addr])
+        .output()
+        .expect("the generator can be started");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 #[test]
-fn a_scenario_notices_wrong_replies_too() {
-    let watch = |fault: Fault, part: &str| {
-        let addr = server_after(0, fault);
-        let flags = ["watches", "-n", "5", "--rounds", "2", "-q", "--reply-timeout", "1", "-s", &addr];
-        let output = Command::new(env!("CARGO_BIN_EXE_corral-bench")).args(flags).output();
-        let output = output.expect("the generator can be started");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{fault:?} is not noticed: {error}");
+fn scenarios_notice_wrong_replies_and_events() {
+    let caught = |fault: Fault, words: &str, part: &str| {
+        let (code, error) = scenario(fault, words);
+        assert_eq!(code, Some(1), "{fault:?} is not noticed by {words:?}: {error}");
         assert!(error.contains(part), "{fault:?} is told as {error:?}, not {part:?}");
     };
-    watch(Fault::WrongXid, "the request next in turn has");
-    watch(Fault::WrongData, "the value read is not the one written");
-    watch(Fault::WrongError, "NONODE (-101)");
-    watch(Fault::ShortRecord, "cut short");
-    watch(Fault::HangUp, "the server closed the connection");
-    // This server knows no watches.
-    watch(Fault::Nothing, "5 sessions have no event");
+    let watches = "watches -n 5 --rounds 2";
+    assert_eq!(scenario(Fault::Nothing, watches), (Some(0), String::new()));
+    caught(Fault::WrongXid, watches, "the request next in turn has");
+    caught(Fault::WrongData, watches, "the value read is not the one written");
+    caught(Fault::WrongError, watches, "NONODE (-101)");
+    caught(Fault::ShortRecord, watches, "cut short");
+    caught(Fault::HangUp, watches, "the server closed the connection");
+    caught(Fault::WrongEvent, watches, "event path is wrong");
+    caught(Fault::StaleRead, watches, "Stat.version is wrong: expected 1, found 0");
+    // The second event comes before or after the round's last first one.
+    let (code, error) = scenario(Fault::DoubleEvent, watches);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("two events for one write") || error.contains("nobody has asked for"), "{error}");
+    caught(Fault::EveryoneHolds, "recipes -n 2 --hold-ms 200 --duration 2", "two hold at once");
+    caught(Fault::EveryoneHolds, "recipes -n 2 --duration 2", "number 1 in line holds after number 1");
+    caught(Fault::WrongXid, "idle -n 3 --watches 2 --keys 5 --hold 0.1", "the request next in turn has");
+    caught(Fault::WrongError, "flood --polite 2 --duration 2", "NONODE (-101)");
 }
 
 #[test]

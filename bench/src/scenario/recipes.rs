@@ -280,7 +280,8 @@ impl Contest {
         if let Some(other) = self.holder {
             bail!("two hold at once: session {other} has not given up");
         }
-        ensure!(self.last_number.is_none_or(|last| last < number), "number {number} holds after a later one");
+        let last = self.last_number.unwrap_or(0);
+        ensure!(self.last_number.is_none_or(|last| last < number), "number {number} in line holds after number {last}");
         self.holder = Some(session);
         self.last_number = Some(number);
         let proof = encoded(|writer| writer.str(&self.stage.path(PROOF)));
