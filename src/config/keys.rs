@@ -194,7 +194,8 @@ sections! {
     snapshot: Snapshot {
         /// No image is written because of its share while the changes since the last one are fewer bytes than this.
         floor_bytes: u64 = 64 * MIB, range(MIB, 1024 * GIB), "bytes";
-        /// An image is written when the changes since the last one reach this share of its size.
+        /// An image is written when the changes since the last one reach this share of its size. After ten seconds without a
+        /// write an eighth of this, and of the floor, is enough.
         share_of_image_percent: u32 = 50, range(1, 1000), "percent";
         /// An image is written after this many transactions. 0 = not because of their number.
         txns_max: u64 = 0, range(0, 1 << 48), "transactions";

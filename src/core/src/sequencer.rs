@@ -15,6 +15,12 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+/// Time without a write after which the machine has nothing better to do than to write an image, and what changes take in
+/// memory is better given back.
+const QUIET_MS: u64 = 10_000;
+/// So much smaller may the changes be then.
+const QUIET_DIVISOR: usize = 8;
+
 /// When the next image is written: once the changes since the last one outweigh a share of it, or are many.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotPolicy {
@@ -91,6 +97,8 @@ pub struct Sequencer {
     /// What is being written, to be tried again should that fail.
     frozen: Option<FrozenState>,
     snapshot_at: Millis,
+    /// When the last batch was applied.
+    applied_at: Millis,
     quota_reported: Millis,
     txns_since_snapshot: u64,
     log_bytes_since_snapshot: u64,
@@ -111,6 +119,7 @@ impl Sequencer {
             term,
             frozen: None,
             snapshot_at: Millis(0),
+            applied_at: Millis(0),
             quota_reported: Millis(0),
             txns_since_snapshot: 0,
             log_bytes_since_snapshot: 0,
@@ -295,6 +304,7 @@ impl Sequencer {
         } else {
             Batch::decode(payload).map_err(|_| NotABatch)?
         };
+        self.applied_at = now;
         self.txns_since_snapshot += batch.commands.len() as u64;
         self.log_bytes_since_snapshot += payload.len() as u64;
         let applied = self.machine.apply(batch);
@@ -328,7 +338,9 @@ impl Sequencer {
             return false;
         }
         let share = self.machine.view().image().bytes() / 100 * policy.share_percent;
-        self.machine.view().delta_bytes() > policy.floor_bytes.max(share)
+        let quiet = now.since(self.applied_at) >= QUIET_MS;
+        let worth = policy.floor_bytes.max(share) / if quiet { QUIET_DIVISOR } else { 1 };
+        self.machine.view().delta_bytes() > worth
             || self.txns_since_snapshot >= policy.txns_max
             || self.log_bytes_since_snapshot >= policy.log_bytes_max.max(share as u64)
             || age >= policy.interval_max_ms
