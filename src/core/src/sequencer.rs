@@ -256,6 +256,7 @@ impl Sequencer {
             if batch.commands.is_empty() {
                 batch.identities = proposals.identities;
                 batch.commands = proposals.commands;
+                batch.commands.reserve_exact(self.commands_that_fit(bytes));
                 continue;
             }
             let offset = u32::try_from(batch.identities.len()).expect("fewer identities than commands");
@@ -271,6 +272,16 @@ impl Sequencer {
         let taken = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
         self.next_zxid = Some(first_zxid + taken);
         Some(batch)
+    }
+
+    /// Commands of the proposals that go into a batch that has this many bytes.
+    fn commands_that_fit(&self, mut bytes: usize) -> usize {
+        let fits = |waiting: &&Proposals| {
+            let fits = bytes < self.config.batch_bytes_max;
+            bytes += waiting.bytes;
+            fits
+        };
+        self.queue.iter().take_while(fits).map(|waiting| waiting.commands.len()).sum()
     }
 
     /// The driver has handed the batch to the log; it comes back through [`Sequencer::commit`].

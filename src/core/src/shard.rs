@@ -152,6 +152,9 @@ struct InFlight {
     large: usize,
 }
 
+/// Room for this many commands at most is made before they come.
+const PROPOSALS_AHEAD_MAX: usize = 1024;
+
 /// The verdict on a connection after some of its input: go on, or end it.
 type Verdict = Result<(), Close>;
 
@@ -281,7 +284,9 @@ impl Shard {
             return None;
         }
         self.turn += 1;
-        Some(mem::take(&mut self.proposals))
+        // The next turn will bring about as many: the list need not grow step by step again.
+        let commands = Vec::with_capacity(self.proposals.commands.len().min(PROPOSALS_AHEAD_MAX));
+        Some(mem::replace(&mut self.proposals, Proposals { commands, ..Proposals::default() }))
     }
 
     /// A committed batch: the only thing that moves the view. Transaction by transaction: events, then the new state,
