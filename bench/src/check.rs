@@ -5,6 +5,8 @@
 //! Runs on the client thread that owns the connection. Knows no socket.
 
 use corral_wire::limits::{LENGTH_BYTES, REPLY_HEADER_BYTES, STAT_BYTES};
+use std::sync::atomic::Ordering;
+
 use corral_wire::multi::{MultiResponse, MultiResult};
 use corral_wire::records::{
     CreateResponse, ExistsResponse, GetChildren2Response, GetDataResponse, ReplyHeader, SetDataResponse, Stat,
@@ -159,19 +161,31 @@ impl Workload {
         request: Request,
         zxid_seen: &mut i64,
     ) -> Result<Verdict, BadReply> {
-        if request.kind == Kind::Get && self.is_right_get(body, xid, zxid_seen) {
-            return Ok(Verdict::Right);
+        if request.kind == Kind::Get
+            && let Some(czxid) = self.right_get(body, xid, zxid_seen)
+        {
+            return self.check_identity(request, czxid).map(|()| Verdict::Right);
         }
         let (mut reader, error) = any_header(body, xid, zxid_seen, |code| self.tolerated.contains(&code))?;
         if error != 0 {
             return Ok(Verdict::Refused(error));
         }
         match request.kind {
-            Kind::Get => self.check_data(&GetDataResponse::decode(&mut reader)?)?,
-            Kind::Exists => {
-                self.check_size("Stat.dataLength", ExistsResponse::decode(&mut reader)?.stat.data_length)?
+            Kind::Get => {
+                let reply = GetDataResponse::decode(&mut reader)?;
+                self.check_data(&reply)?;
+                self.check_identity(request, reply.stat.czxid)?;
             }
-            Kind::Set => check_written(request, &SetDataResponse::decode(&mut reader)?.stat)?,
+            Kind::Exists => {
+                let stat = ExistsResponse::decode(&mut reader)?.stat;
+                self.check_size("Stat.dataLength", stat.data_length)?;
+                self.check_identity(request, stat.czxid)?;
+            }
+            Kind::Set => {
+                let stat = SetDataResponse::decode(&mut reader)?.stat;
+                check_written(request, &stat)?;
+                self.check_identity(request, stat.czxid)?;
+            }
             Kind::Create => {
                 let path = CreateResponse::decode(&mut reader)?.path.unwrap_or_default();
                 if !self.is_created_path(path, request) {
@@ -195,12 +209,10 @@ impl Workload {
     }
 
     /// The whole check of a getData reply for the usual case that all is right: with the value's length every field's
-    /// place is known. Anything else is left to the decoder, which says what is wrong.
-    fn is_right_get(&self, body: &[u8], xid: i32, zxid_seen: &mut i64) -> bool {
-        let Some((header, rest)) = body.split_first_chunk::<{ REPLY_HEADER_BYTES + LENGTH_BYTES }>() else {
-            return false;
-        };
-        let Some((data, stat)) = rest.split_last_chunk::<STAT_BYTES>() else { return false };
+    /// place is known. Gives the czxid. Anything else is left to the decoder, which says what is wrong.
+    fn right_get(&self, body: &[u8], xid: i32, zxid_seen: &mut i64) -> Option<i64> {
+        let (header, rest) = body.split_first_chunk::<{ REPLY_HEADER_BYTES + LENGTH_BYTES }>()?;
+        let (data, stat) = rest.split_last_chunk::<STAT_BYTES>()?;
         let zxid = i64::from_be_bytes(header[4..12].try_into().expect("eight bytes"));
         let word = |from: usize| i32::from_be_bytes(header[from..from + 4].try_into().expect("four bytes"));
         let data_length = &stat[STAT_DATA_LENGTH_AT..STAT_DATA_LENGTH_AT + 4];
@@ -211,10 +223,25 @@ impl Workload {
             && (self.value_bytes_min..=self.value.len()).contains(&data.len())
             && data_length == &header[16..20]
             && *data == self.value[..data.len()];
-        if right {
-            *zxid_seen = zxid;
+        if !right {
+            return None;
         }
-        right
+        *zxid_seen = zxid;
+        stat.first_chunk().map(|czxid| i64::from_be_bytes(*czxid))
+    }
+
+    /// All values are alike, but a znode's czxid is its own and stays: a reply of another znode shows by that. A server
+    /// that answers from nowhere has none.
+    fn check_identity(&self, request: Request, czxid: i64) -> Result<(), BadReply> {
+        let known = &self.czxids[request.key as usize];
+        let expected = match known.load(Ordering::Relaxed) {
+            0 => match known.compare_exchange(0, czxid, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => czxid,
+                Err(first) => first,
+            },
+            first => first,
+        };
+        expect("Stat.czxid", expected, czxid)
     }
 
     fn check_data(&self, reply: &GetDataResponse<'_>) -> Result<(), BadReply> {
@@ -345,12 +372,16 @@ mod tests {
             for bit in 0..8 {
                 let mut body = good.clone();
                 body[at] ^= 1 << bit;
-                assert_eq!(workload.is_right_get(&body, 7, &mut 8), decoder(&body).is_ok(), "byte {at}, bit {bit}");
+                assert_eq!(
+                    workload.right_get(&body, 7, &mut 8).is_some(),
+                    decoder(&body).is_ok(),
+                    "byte {at}, bit {bit}"
+                );
             }
-            assert!(!workload.is_right_get(&good[..at], 7, &mut 8), "cut to {at} bytes");
+            assert_eq!(workload.right_get(&good[..at], 7, &mut 8), None, "cut to {at} bytes");
         }
         let mut seen = 8;
-        assert!(workload.is_right_get(&good, 7, &mut seen));
+        assert_eq!(workload.right_get(&good, 7, &mut seen), Some(STAT.czxid));
         assert_eq!(seen, 9, "the zxid is noted");
     }
 
@@ -362,6 +393,30 @@ mod tests {
         sized(50, Ok(Verdict::Right));
         sized(9, Err("value length is wrong: expected 10 to 50, found 9"));
         sized(51, Err("value length is wrong: expected 10 to 50, found 51"));
+    }
+
+    #[test]
+    fn a_reply_of_another_znode_is_noticed() {
+        let workload = Workload::of(&plan("--mix get=1,exists=1,set=1"));
+        let judge = |kind, key, czxid| {
+            let stat = Stat { czxid, ..STAT };
+            let body = match kind {
+                Kind::Get => data(&value(100), stat),
+                _ => reply(ReplyHeader::ok(7, 9), |writer| ExistsResponse { stat }.encode(writer)),
+            };
+            workload.check(&body, 7, Request { kind, key, length: 100, connection: 1 }, &mut 8).map(|_| ())
+        };
+        let wrong = |expected: i64, found: i64| {
+            Err(BadReply::Content { what: "Stat.czxid", expected: expected.to_string(), found: found.to_string() })
+        };
+        assert_eq!(judge(Kind::Get, 3, 50), Ok(()));
+        assert_eq!(judge(Kind::Set, 4, 51), Ok(()));
+        assert_eq!(judge(Kind::Exists, 3, 50), Ok(()));
+        assert_eq!(judge(Kind::Get, 3, 51), wrong(50, 51));
+        assert_eq!(judge(Kind::Exists, 4, 50), wrong(51, 50));
+        assert_eq!(judge(Kind::Set, 3, 0), wrong(50, 0));
+        // An echo has no znodes.
+        assert_eq!((judge(Kind::Get, 5, 0), judge(Kind::Get, 5, 0)), (Ok(()), Ok(())));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What the requests of a run look like: the znodes' names, the encoded requests, the choice of the next operation.
 //!
 //! Everything a request needs apart from its xid is encoded once before the run, so that a client thread spends its
-//! time on sockets. Shared read-only by all client threads. Knows no socket and no clock.
+//! time on sockets. Shared by all client threads, read-only but for the czxids seen. Knows no socket and no clock.
+
+use std::sync::atomic::AtomicI64;
 
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::{begin_frame, end_frame};
@@ -50,6 +52,8 @@ pub(crate) struct Workload {
     reads: Vec<u8>,
     read_bytes: usize,
     parent: Vec<u8>,
+    /// The czxid every key was first seen with; 0 until then.
+    pub(crate) czxids: Vec<AtomicI64>,
     /// The encoded path of a created znode, all its digits 0.
     created: Vec<u8>,
 }
@@ -72,6 +76,7 @@ impl Workload {
             tolerated: plan.tolerated.clone(),
             reads: Vec::new(),
             read_bytes: 0,
+            czxids: (0..keys).map(|_| AtomicI64::new(0)).collect(),
             parent: encoded(|writer| writer.str(&format!("{chroot}/p"))),
             created: Vec::new(),
             chroot,

@@ -26,6 +26,8 @@ enum Fault {
     WrongXid,
     Swapped,
     WrongData,
+    /// The Stat is another znode's.
+    OtherZnode,
     FallingZxid,
     WrongError,
     ShortRecord,
@@ -200,6 +202,8 @@ impl Session {
         let mut world = self.world.lock().expect("no session panics");
         let version = if self.fault == Fault::StaleRead { 0 } else { world.version };
         let stat = Stat { data_length: 100, num_children: 3, version, ..Stat::default() };
+        let czxid = i64::from(self.fault == Fault::OtherZnode) + i64::from(wrong);
+        let stat = if self.fault == Fault::OtherZnode { Stat { czxid, ..stat } } else { stat };
         let mut value = corral_bench::value(100);
         if self.fault == Fault::WrongData && wrong {
             value[50] ^= 1;
@@ -312,6 +316,7 @@ fn wrong_replies_end_the_run() {
     caught(Fault::WrongXid, &get, "the request next in turn has");
     caught(Fault::Swapped, &get, "the request next in turn has");
     caught(Fault::WrongData, &get, "value is wrong");
+    caught(Fault::OtherZnode, &get, "Stat.czxid is wrong: expected 1, found 2");
     caught(Fault::FallingZxid, &get, "which this session saw already");
     caught(Fault::WrongError, &get, "NONODE (-101)");
     caught(Fault::ShortRecord, &get, "cannot be decoded");
