@@ -62,8 +62,9 @@ struct Watched {
     pulse: Arc<Pulse>,
     beats: u64,
     since: Instant,
-    /// What the kernel had counted for the thread at that time.
-    times: CpuTimes,
+    /// What the kernel had counted for the thread when it was first seen to stand still: to ask at every beat would cost a
+    /// quarter of what an idle server does.
+    times: Option<CpuTimes>,
     kicks: u32,
 }
 
@@ -81,9 +82,7 @@ pub(crate) fn run(
     let mut watched: Vec<Watched> = Vec::new();
     loop {
         match pulses.recv_timeout(patience.frozen / 4) {
-            Ok(pulse) => {
-                watched.push(Watched { pulse, beats: 0, since: Instant::now(), times: CpuTimes::default(), kicks: 0 })
-            }
+            Ok(pulse) => watched.push(Watched { pulse, beats: 0, since: Instant::now(), times: None, kicks: 0 }),
             Err(flume::RecvTimeoutError::Timeout) => {}
             Err(flume::RecvTimeoutError::Disconnected) => return,
         }
@@ -105,17 +104,18 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
         if one.kicks > 0 {
             tracing::warn!(executor = %name, kicks = one.kicks, still_ms = still.as_millis(), "the core goes on");
         }
-        (one.beats, one.since, one.kicks) = (beats, Instant::now(), 0);
-        one.times = CpuTimes::of(one.pulse.tid);
+        (one.beats, one.since, one.times, one.kicks) = (beats, Instant::now(), None, 0);
         return None;
     }
+    // A look or two after the last beat. What was counted until then does not count as a standstill's own time.
+    let before = *one.times.get_or_insert_with(|| CpuTimes::of(one.pulse.tid));
     // Making an executor takes longer than a beat.
     let frozen = if beats == 0 { patience.frozen * STARTING_FACTOR } else { patience.frozen };
     if still < frozen * (one.kicks + 1) {
         return None;
     }
     let thread = Thread::look_at(one.pulse.tid);
-    let own = thread.own_time(still, &one.times);
+    let own = thread.own_time(still, &before);
     if one.kicks == 0 {
         freezes.fetch_add(1, Ordering::Relaxed);
         let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
