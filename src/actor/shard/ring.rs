@@ -89,7 +89,7 @@ impl ShardActor {
             ring.bell().listen(Bed::Ring);
             // What came in between rings nobody's bell.
             let rest = if is_quiet() { PASS_EVERY - since } else { Duration::ZERO };
-            pace.brisk = self.send_all(ring, Some(rest));
+            pace.brisk = self.send_all(ring, Some(rest)) || rest.is_zero();
             ring.bell().awake();
             return;
         }

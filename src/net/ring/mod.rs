@@ -4,7 +4,7 @@
 //! Lives on the shard's executor; one task of it asks for what has come ([`Ring::next`]), sends ([`Ring::exchange`]), and
 //! sleeps when there is nothing, in the ring itself or in the runtime ([`Ring::wait`]). It decides nothing about a connection, and knows no byte of what it carries.
 //!
-//! What a connection costs while it is idle: a [`Place`]'s entry of 32 bytes here, and in the kernel its socket and the one
+//! What a connection costs while it is idle: an entry of 24 bytes here, and in the kernel its socket and the one
 //! request that receives. It holds no buffer: those in use belong to bytes that are being looked at.
 
 mod queue;
@@ -56,6 +56,7 @@ impl Place {
 }
 
 /// What the ring knows of a socket.
+#[derive(Debug)]
 struct Slot {
     socket: Option<OwnedFd>,
     conn: ConnId,
@@ -346,6 +347,8 @@ impl Slot {
         !self.receiving && !self.wants_room
     }
 }
+
+const _: () = assert!(size_of::<Slot>() <= 24, "there is one for each connection, also an idle one");
 
 /// Lets the kernel show, on sockets of our own, that it does all that is relied on: a receiving request that stays and takes
 /// its buffers from the pool, its cancellation, and a request for room.
