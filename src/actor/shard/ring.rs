@@ -83,7 +83,9 @@ impl ShardActor {
         }
         if pace.brisk {
             // What is to be sent goes before any looking around.
-            if self.turn.polls() && (self.send_all(ring, None) || self.turn.poll(|| ring.has_work() || !is_quiet())) {
+            if self.turn.polls()
+                && (self.send_all(ring, None) || self.turn.poll(|| ring.exchange(&[], None) || !is_quiet()))
+            {
                 return;
             }
             ring.bell().listen(Bed::Ring);

@@ -176,13 +176,11 @@ impl Queue {
         Some(Completion { token: entry.user_data(), result: entry.result(), more, bytes })
     }
 
-    /// Whether something has come, or there is something to tell the kernel.
+    /// Whether something has come, or there is something to tell the kernel. What the kernel puts off is not seen here: its
+    /// mark for that may stay when nothing is left, so that who goes by it may never sleep.
     pub(super) fn has_work(&self) -> bool {
         let mut ring = self.ring.borrow_mut();
-        let queue = ring.submission();
-        let submits = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
-        drop(queue);
-        submits || !ring.completion().is_empty()
+        !ring.submission().is_empty() || !ring.completion().is_empty()
     }
 
     /// Gives the kernel more buffers, if it may have more.
@@ -193,10 +191,9 @@ impl Queue {
     /// Returns when something has come since the last look, or the bell was rung; at once if it already has.
     pub(super) async fn wait(&self) {
         self.ring.borrow_mut().completion().enable_eventfd();
-        // The kernel marks that there is something before it looks whether to ring; we say that it shall ring before we
-        // look for the mark.
+        // It rings for whatever comes from here on; what came before is collected.
         fence(Ordering::SeqCst);
-        if !self.has_work() {
+        if !self.exchange(&[], None) {
             const COUNTER_BYTES: usize = 8;
             // Fails only when the executor ends.
             let _ = self.bell.read_at(0, COUNTER_BYTES).await;
