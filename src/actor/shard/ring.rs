@@ -47,8 +47,9 @@ impl ShardActor {
         loop {
             self.serving.set(true);
             let piece = Turn::begin();
-            mailbox.try_iter().take(MAILBOX_BATCH).for_each(|message| self.receive(message));
+            // Events first: what was sent is known to be sent before anybody asks.
             let left = self.take_events(ring, &piece);
+            mailbox.try_iter().take(MAILBOX_BATCH).for_each(|message| self.receive(message));
             self.send_batch_if_any();
             if let Some(resident) = &mut *resident.borrow_mut() {
                 resident.turn();
