@@ -17,6 +17,9 @@ use core::net::{IpAddr, SocketAddr};
 use corral_wire::fourletter::FourLetter;
 use corral_wire::op::OpCode;
 
+/// Bytes that were sent and may lie in front of those that were not.
+const SENT_KEPT_MAX: usize = 64 * 1024;
+
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -225,6 +228,15 @@ impl Conn {
 
     pub(crate) fn unsent(&self) -> usize {
         self.output.len() - self.sent
+    }
+
+    /// Drops what was sent from the front of the output once it outweighs the rest: a client that always has more to
+    /// take must not make the server keep what it has taken.
+    pub(crate) fn forget_sent(&mut self) {
+        if self.sent >= SENT_KEPT_MAX && self.sent >= self.unsent() {
+            self.output.drain(..self.sent);
+            self.sent = 0;
+        }
     }
 
     /// Whether it only sends what is queued already.

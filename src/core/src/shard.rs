@@ -254,6 +254,8 @@ impl Shard {
             (conn.sent, conn.allowance) = (0, 0);
             conn.announced = false;
             self.buffers.take_back(&mut conn.output);
+        } else {
+            conn.forget_sent();
         }
         let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
         self.settle(now, conn, verdict, out);
@@ -435,5 +437,24 @@ pub(crate) mod tests {
             limits: ShardLimits::default(),
         };
         Shard::new(config, View::empty(7), 0, Millis(0))
+    }
+
+    #[test]
+    fn what_was_sent_is_not_kept_for_a_client_that_always_has_more_to_take() {
+        const REPLY_BYTES: usize = 10_000;
+        let (mut shard, mut out) = (shard(), Outputs::default());
+        let id = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+        for number in 0..1000_u32 {
+            let mut conn = shard.conns.take(id).expect("it is open");
+            conn.output.extend(number.to_be_bytes().iter().cycle().take(REPLY_BYTES));
+            shard.conns.put_back(conn);
+            if number > 0 {
+                // It takes all but the newest.
+                assert_eq!(shard.unsent(id)[..4], (number - 1).to_be_bytes());
+                shard.sent(Millis(1), id, REPLY_BYTES, &mut out);
+            }
+            let held = shard.conns.get(id).expect("it is open").output.len();
+            assert!(held <= 64 * 1024 + 2 * REPLY_BYTES, "{held} bytes are held after {number} replies");
+        }
     }
 }
