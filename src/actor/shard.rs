@@ -7,7 +7,7 @@
 mod ring;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::mem;
 use std::net::SocketAddr;
@@ -102,6 +102,8 @@ pub(crate) struct ShardActor {
     transport: Transport,
     /// Clients that are sent something at the end of the ring's turn.
     unsent: RefCell<Vec<ConnId>>,
+    /// Stalled clients that took something, and how many bytes: to be gone on with when there is time.
+    taken: RefCell<VecDeque<(ConnId, usize)>>,
     /// The ring's task is at work, and will look at everything before it sleeps.
     serving: Cell<bool>,
     /// The task that sends proposals, when there is nothing to send.
@@ -133,6 +135,7 @@ impl ShardActor {
             asking: RefCell::new(HashSet::new()),
             transport,
             unsent: RefCell::new(Vec::new()),
+            taken: RefCell::new(VecDeque::new()),
             serving: Cell::new(false),
             pump: Cell::new(None),
             walker: Cell::new(None),

@@ -10,7 +10,7 @@ use std::mem;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use corral_core::ids::{ConnId, Zxid};
+use corral_core::ids::{ConnId, Millis, Zxid};
 
 use crate::actor::consensus::Resident;
 use crate::actor::messages::{ToConsensus, ToShard};
@@ -116,7 +116,7 @@ impl ShardActor {
             let applied = Zxid(self.links.applied_anywhere());
             for _ in 0..EVENTS {
                 match ring.next() {
-                    None => return false,
+                    None => return self.go_on_with_the_stalled(piece),
                     Some(Event::Received { conn, bytes }) => {
                         self.pause_if_stalled(ring, conn);
                         self.with(|shard, out| {
@@ -130,17 +130,37 @@ impl ShardActor {
                         self.with_client(conn, |client| client.writing = false);
                         self.send_later(conn);
                     }
-                    Some(Event::Sent { conn, count }) => {
-                        self.with_client(conn, |client| client.writing = false);
-                        self.with(|shard, out| shard.sent(now, conn, count, out));
-                        self.send_later(conn);
+                    // Who is not read until it has taken its replies has much more to be answered: that is for when all
+                    // others have been heard.
+                    Some(Event::Sent { conn, count }) if self.shard.borrow().is_stalled(conn) => {
+                        self.taken.borrow_mut().push_back((conn, count));
                     }
+                    Some(Event::Sent { conn, count }) => self.sent(now, conn, count),
                 }
             }
             if self.turn.is_long(piece) {
+                self.go_on_with_the_stalled(piece);
                 return true;
             }
         }
+    }
+
+    /// What stalled clients have taken of their replies, one after the other until the turn is over; one at least, whatever
+    /// the others ask for. Whether one is left.
+    fn go_on_with_the_stalled(self: &Rc<Self>, piece: &Piece) -> bool {
+        loop {
+            let Some((conn, count)) = self.taken.borrow_mut().pop_front() else { return false };
+            self.sent(self.clock.now(), conn, count);
+            if self.turn.is_long(piece) {
+                return !self.taken.borrow().is_empty();
+            }
+        }
+    }
+
+    fn sent(self: &Rc<Self>, now: Millis, conn: ConnId, count: usize) {
+        self.with_client(conn, |client| client.writing = false);
+        self.with(|shard, out| shard.sent(now, conn, count, out));
+        self.send_later(conn);
     }
 
     /// A client that the actor wants nothing read of is paused when more of it comes, not before: most have said all they
