@@ -20,6 +20,9 @@ use crate::exit::{ExitCode, Fault};
 
 /// Locked memory without which the runtime refuses to start, bytes.
 const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
+/// What one entry of `ring_depth` takes in the rings of an executor: three of the runtime's and the shard's own. A little
+/// less than the kernel counts, so that nothing is refused that would work.
+const MEMLOCK_BYTES_PER_ENTRY: u64 = 300;
 /// Open files the server needs besides connections: per executor, rings and eventfds; and in all, log, images, standard
 /// streams.
 const NOFILE_PER_EXECUTOR: u64 = 16;
@@ -48,7 +51,12 @@ pub(crate) fn check(config: &Config, plan: &CorePlan) -> Result<Host, Fault> {
     let executors = plan.executors.len() as u64;
     let mut warnings = Vec::new();
     data_dir(&config.server.data_dir)?;
-    warnings.extend(memlock(raise(Resource::RLIMIT_MEMLOCK), executors, config.runtime.io_memory_bytes.into())?);
+    let needs = LockedMemory {
+        executors,
+        entries: plan.executors.iter().map(|executor| u64::from(executor.ring_depth)).sum(),
+        io_memory_bytes: config.runtime.io_memory_bytes.into(),
+    };
+    warnings.extend(memlock(raise(Resource::RLIMIT_MEMLOCK), needs)?);
     let (connections_max, warning) =
         nofile(raise(Resource::RLIMIT_NOFILE), executors, config.limits.connections_max.into())?;
     warnings.extend(warning);
@@ -79,20 +87,33 @@ fn raise(resource: Resource) -> rlim_t {
     }
 }
 
+/// What the kernel will be asked to lock.
+#[derive(Clone, Copy)]
+struct LockedMemory {
+    executors: u64,
+    /// Of the rings of all executors together.
+    entries: u64,
+    io_memory_bytes: u64,
+}
+
 /// Whether so many bytes of locked memory suffice; a warning when they hardly do.
-fn memlock(limit: u64, executors: u64, io_memory_bytes: u64) -> Result<Option<String>, Fault> {
-    let wanted = executors.saturating_mul(MEMLOCK_BYTES_MIN.saturating_add(io_memory_bytes));
+fn memlock(limit: u64, needs: LockedMemory) -> Result<Option<String>, Fault> {
+    let LockedMemory { executors, entries, io_memory_bytes } = needs;
+    let rings = entries.saturating_mul(MEMLOCK_BYTES_PER_ENTRY);
+    let least = rings.max(MEMLOCK_BYTES_MIN);
+    let wanted = executors.saturating_mul(MEMLOCK_BYTES_MIN.saturating_add(io_memory_bytes)).saturating_add(rings);
     let remedy = format!(
         "allow {} KiB: LimitMEMLOCK={wanted} in a systemd unit, `ulimit -l {}` in a shell, or --ulimit \
         memlock={wanted} for a container",
         wanted / 1024,
         wanted / 1024
     );
-    if limit < MEMLOCK_BYTES_MIN {
+    if limit < least {
         let sentence = format!(
-            "locked memory (RLIMIT_MEMLOCK) is limited to {} KiB, but io_uring needs at least {} KiB; {remedy}",
+            "locked memory (RLIMIT_MEMLOCK) is limited to {} KiB, but the io_uring of {executors} executors with {entries} \
+            entries in all need at least {} KiB; {remedy}, or lower runtime.ring_depth or runtime.shards",
             limit / 1024,
-            MEMLOCK_BYTES_MIN / 1024
+            least / 1024
         );
         return Err(Fault::new(ExitCode::MemlockTooLow, sentence));
     }
@@ -238,18 +259,22 @@ mod tests {
     #[test]
     fn locked_memory() {
         let check = |limit: u64, executors: u64| {
-            memlock(limit, executors, 1 << 20).map_err(|fault| (fault.code, fault.sentence))
+            memlock(limit, LockedMemory { executors, entries: executors * 1024, io_memory_bytes: 1 << 20 })
+                .map_err(|fault| (fault.code, fault.sentence))
         };
         assert_eq!(check(u64::MAX, 4), Ok(None));
         assert_eq!(check(8 << 20, 2), Ok(None));
         let warning = check(1 << 20, 2).expect("1 MiB starts").expect("1 MiB is tight for two executors");
         assert!(
-            warning.contains("of 1024 KiB is tight for 2 executors; allow 3072 KiB: LimitMEMLOCK=3145728"),
+            warning.contains("of 1024 KiB is tight for 2 executors; allow 3672 KiB: LimitMEMLOCK=3760128"),
             "{warning}"
         );
         let (code, sentence) = check(64 << 10, 1).expect_err("64 KiB is too low");
         assert_eq!(code, ExitCode::MemlockTooLow);
-        assert!(sentence.contains("is limited to 64 KiB") && sentence.contains("`ulimit -l 1536`"), "{sentence}");
+        assert!(sentence.contains("is limited to 64 KiB") && sentence.contains("`ulimit -l 1836`"), "{sentence}");
+        let deep = LockedMemory { executors: 2, entries: 2 * 32_768, io_memory_bytes: 1 << 20 };
+        let fault = memlock(8 << 20, deep).expect_err("rings so deep do not fit into 8 MiB");
+        assert!(fault.sentence.contains("need at least 19200 KiB") && fault.sentence.contains("runtime.ring_depth"));
     }
 
     #[test]

@@ -62,6 +62,8 @@ struct Mailboxes {
     ended: Mailbox<Ended>,
     endings: Mailbox<Ending>,
     pulses: Mailbox<Arc<Pulse>>,
+    /// One from each executor that has begun to serve.
+    up: Mailbox<()>,
 }
 
 impl Mailboxes {
@@ -79,6 +81,7 @@ impl Mailboxes {
             ended: flume::unbounded(),
             endings: flume::unbounded(),
             pulses: flume::unbounded(),
+            up: flume::unbounded(),
         })
     }
 
@@ -114,6 +117,7 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
     let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, applied });
     let log_thread = start_threads(&context, plan, recovery)?;
+    wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
     start_words(&context, plan, bound.port())?;
     control::handle_signals(context.boxes.consensus.0.clone())?;
@@ -130,6 +134,17 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
         Ok(Ending::Failed(fault)) => Err(fault),
         Err(_) => Err(Fault::new(ExitCode::Internal, "every actor ended without a word")),
     }
+}
+
+/// Until every executor serves, so that the port opens for no server that cannot.
+fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<(), Fault> {
+    for _ in 0..executors {
+        let early = flume::Selector::new().recv(&boxes.up.1, |_| None).recv(&boxes.endings.1, Result::ok).wait();
+        if let Some(Ending::Failed(fault)) = early {
+            return Err(fault);
+        }
+    }
+    Ok(())
 }
 
 /// Takes the address, without letting anybody connect yet: the port opens when there is somebody to serve.
@@ -218,8 +233,10 @@ fn run_executor(
                 Err(fault) => return drop(failed.send(Ending::Failed(fault))),
             };
             let actor = ShardActor::new(shard, shard_links(&inner, id), transport, inner.clock, turn);
+            let _ = inner.boxes.up.0.send(());
             actor.run(inbox.clone(), consensus).await;
         } else if let Some(consensus) = consensus {
+            let _ = inner.boxes.up.0.send(());
             consensus.run().await;
         }
     });

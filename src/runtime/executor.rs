@@ -8,7 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use glommio::timer::Timer;
-use glommio::{LocalExecutorBuilder, Placement};
+use glommio::{GlommioError, LocalExecutorBuilder, Placement};
+use nix::errno::Errno;
 
 use crate::config::Config;
 use crate::config::cores::ExecutorPlan;
@@ -55,7 +56,7 @@ where
         .ring_depth(plan.ring_depth as usize)
         .io_memory(settings.io_memory_bytes)
         .make()
-        .map_err(|error| Fault::new(ExitCode::Internal, format!("executor {} cannot start: {error}", plan.name())))?;
+        .map_err(|error| fault(plan, &error))?;
     let micros = |us: u32| Duration::from_micros(u64::from(us));
     let turn = Rc::new(Turn::new(micros(plan.turn_budget_us), micros(plan.poll_us)));
     let (busy, idle) = (settings.heartbeat_busy, settings.heartbeat_idle);
@@ -64,6 +65,21 @@ where
         main(turn).await;
     });
     Ok(())
+}
+
+/// Why an executor cannot be made, and what to do.
+fn fault(plan: &ExecutorPlan, error: &GlommioError<()>) -> Fault {
+    let name = plan.name();
+    let no_memory = matches!(error, GlommioError::IoError(io) if io.raw_os_error() == Some(Errno::ENOMEM as i32));
+    if no_memory {
+        let sentence = format!(
+            "executor {name} cannot start: the kernel has no locked memory left for an io_uring of {} entries; raise \
+            RLIMIT_MEMLOCK (`ulimit -l`, LimitMEMLOCK=), or lower runtime.ring_depth or runtime.shards",
+            plan.ring_depth
+        );
+        return Fault::new(ExitCode::MemlockTooLow, sentence);
+    }
+    Fault::new(ExitCode::Internal, format!("executor {name} cannot start: {error}"))
 }
 
 /// Keeps a ladder of timers pending, so that no lost wake-up lasts: each tick arms all rungs anew, and whichever comes
