@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::limits::SECONDS_MAX;
+use crate::limits::{RATE_MAX, RATE_MIN, SECONDS_MAX};
 
 /// The flags every sub-command has.
 #[derive(Clone, Debug, clap::Args)]
@@ -101,6 +101,15 @@ pub(crate) fn program() -> &'static str {
 pub(crate) fn within(flag: &str, value: u32, max: u32) -> Result<()> {
     ensure!((1..=max).contains(&value), "{flag} {value} is not within 1..={max}");
     Ok(())
+}
+
+/// Checks a rate of an open loop, per second.
+pub(crate) fn rate(flag: &str, value: f64) -> Result<f64> {
+    ensure!(
+        (RATE_MIN..=RATE_MAX).contains(&value),
+        "{flag} {value:?} is not within {RATE_MIN}..={RATE_MAX} per second"
+    );
+    Ok(value)
 }
 
 pub(crate) fn seconds(flag: &str, value: f64, min: f64) -> Result<Duration> {

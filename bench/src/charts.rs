@@ -7,8 +7,22 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::files;
 use crate::plot::{self, Axis, Panel, Scale, Series};
 use crate::report::{Interval, Report};
+
+/// The names of the two files.
+const OVER_TIME: &str = "throughput.svg";
+const BY_PERCENTILE: &str = "latency.svg";
+
+/// Makes the folder if it is not there and tries whether the files can be written.
+///
+/// # Errors
+/// If not.
+pub(crate) fn try_out(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    [OVER_TIME, BY_PERCENTILE].iter().try_for_each(|name| files::try_out(&folder.join(name)).with_context(|| *name))
+}
 
 /// Writes `throughput.svg` and `latency.svg` into a folder, which is made if it is not there.
 ///
@@ -16,7 +30,7 @@ use crate::report::{Interval, Report};
 /// If the folder cannot be made or a file not be written.
 pub(crate) fn write(folder: &Path, report: &Report) -> Result<()> {
     fs::create_dir_all(folder)?;
-    for (name, text) in [("throughput.svg", over_time(report)), ("latency.svg", by_percentile(report))] {
+    for (name, text) in [(OVER_TIME, over_time(report)), (BY_PERCENTILE, by_percentile(report))] {
         fs::write(folder.join(name), text).with_context(|| name.to_owned())?;
     }
     Ok(())

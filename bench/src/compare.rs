@@ -28,6 +28,8 @@ use figures::{Figure, Run, SyncProbe};
 use page::Page;
 use server::{Place, Server, Spec};
 
+use crate::args::seconds;
+
 /// Appends whose fdatasync is timed before each round.
 const SYNC_PROBES: usize = 400;
 /// Servers and cells of one comparison; more would take days.
@@ -47,6 +49,9 @@ Examples:
     --start 'old=/tmp/corral-old serve --data-dir {data_dir} --client-addr 127.0.0.1:{port}' \\
     --start 'new=target/release/corral serve --data-dir {data_dir} --client-addr 127.0.0.1:{port}'
   corral bench compare --from report --out report   make the page again from the raw runs
+
+A command runs in a directory of its own, which goes with it; a program given as target/release/corral is found from
+where you are, other relative paths are not.
 
 Cells are OP[N][:CONNECTIONSxDEPTH][@RATE]: get:64x16, get1k:64x16 (1 KiB values), mix90:64x16 (90 % reads),
 children1000:8x1, set:1x1, get:64x16@50000 (open loop). N is the number of children for children, the per cent of reads
@@ -194,6 +199,14 @@ impl<'a> Comparison<'a> {
         ensure!((1..=ROUNDS_MAX).contains(&args.rounds), "--rounds {} is not within 1..={ROUNDS_MAX}", args.rounds);
         let cells: Vec<Cell> = args.cells.iter().map(|text| Cell::of(text)).collect::<Result<_>>()?;
         ensure!((1..=CELLS_MAX).contains(&cells.len()), "--cells: give 1 to {CELLS_MAX}");
+        for cell in &cells {
+            cell.check().with_context(|| format!("--cells: {}", cell.name))?;
+        }
+        for (flag, value) in [("--warm", args.warm), ("--cell-warm", args.cell_warm)] {
+            seconds(flag, value, 0.0)?;
+        }
+        warm_of.iter().try_for_each(|(_, value)| seconds("--warm-of", *value, 0.0).map(|_| ()))?;
+        seconds("--seconds", args.seconds, 0.001)?;
         ensure!(args.port > 0, "--port 0 is no first port");
         fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
         let work = args.work_dir.as_ref().unwrap_or(&args.out);

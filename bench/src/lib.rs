@@ -12,7 +12,9 @@ mod compare;
 mod connection;
 mod console;
 mod cpu;
+mod due;
 pub mod echo;
+mod files;
 mod keys;
 mod limits;
 mod link;
@@ -33,6 +35,7 @@ mod workload;
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
@@ -76,24 +79,40 @@ pub fn dispatch(bench: &Bench) -> Result<()> {
 /// # Errors
 /// A flag out of its limits, a server that cannot be reached, falls silent or answers wrongly, Ctrl-C.
 pub fn measure(args: &Args) -> Result<Report> {
-    let plan = plan::Plan::of(args)?;
-    let measured = run::execute(&plan)?;
-    Ok(Report::of(args.common.label.as_ref(), &plan, &measured))
+    measured(args, &plan::Plan::of(args)?)
+}
+
+fn measured(args: &Args, plan: &plan::Plan) -> Result<Report> {
+    let measured = run::execute(plan)?;
+    Ok(Report::of(args.common.label.as_ref(), plan, &measured))
 }
 
 /// Runs the load and prints the figures on standard output, as a table or with `--json` as one line.
 ///
+/// The files of `--csv` and `--svg` are tried before anything is sent, and written after the figures are printed.
+///
 /// # Errors
 /// As [`measure`], and if standard output is closed or a file cannot be written.
 pub fn run(args: &Args) -> Result<()> {
-    let report = measure(args)?;
-    if let Some(file) = &args.csv {
-        fs::write(file, report.csv()).with_context(|| format!("--csv {}", file.display()))?;
+    let plan = plan::Plan::of(args)?;
+    let named = |flag: &str, path: &Path| format!("{flag} {}", path.display());
+    let (csv, svg) = (args.csv.as_deref(), args.svg.as_deref());
+    if let Some(file) = csv {
+        files::try_out(file).with_context(|| named("--csv", file))?;
     }
-    if let Some(folder) = &args.svg {
-        charts::write(folder, &report).with_context(|| format!("--svg {}", folder.display()))?;
+    if let Some(folder) = svg {
+        charts::try_out(folder).with_context(|| named("--svg", folder))?;
     }
+    let report = measured(args, &plan)?;
+    let printed = print(args, &report);
+    // Whatever cannot be written, the rest is not lost with it.
+    let listed = csv.map_or(Ok(()), |file| fs::write(file, report.csv()).with_context(|| named("--csv", file)));
+    let drawn = svg.map_or(Ok(()), |folder| charts::write(folder, &report).with_context(|| named("--svg", folder)));
+    printed.and(listed).and(drawn)
+}
+
+fn print(args: &Args, report: &Report) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let written = if args.common.json { writeln!(out, "{}", report.json()) } else { write!(out, "{}", report.table()) };
-    written.context("the report cannot be printed")
+    written.and_then(|()| out.flush()).context("the report cannot be printed")
 }

@@ -31,6 +31,9 @@ pub(crate) const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
 /// Offered requests per second of an open-loop run.
 pub(crate) const RATE_MAX: f64 = 100_000_000.0;
 
+/// One request in a thousand seconds; below that nothing would fall due in a run.
+pub(crate) const RATE_MIN: f64 = 0.001;
+
 /// Longest run or warm-up.
 pub(crate) const SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
 

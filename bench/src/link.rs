@@ -6,7 +6,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use corral_wire::frame::next_frame;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
@@ -104,7 +104,7 @@ fn whole_frames(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Res
                 used += frame_bytes;
             }
             Ok(None) => return Ok(used),
-            Err(error) => bail!("the server sent no frame: {error}"),
+            Err(error) => return Err(error).context("the server sent no frame"),
         }
     }
 }

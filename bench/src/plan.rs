@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use corral_wire::ErrorCode;
 
-use crate::args::{CommonArgs, Target, program, seconds, within};
+use crate::args::{CommonArgs, Target, program, rate, seconds, within};
 use crate::keys::{Distribution, checked_theta};
 use crate::limits::{
     CHILDREN_MAX, CONNECTIONS_MAX, DEPTH_MAX, IN_FLIGHT_BYTES_MAX, INTERVAL_SECONDS_MIN, KEYS_MAX, MULTI_BYTES_MAX,
-    MULTI_OPS_MAX, RATE_MAX, THREADS_MAX, TIMELINE_ROWS_MAX, VALUE_BYTES_MAX,
+    MULTI_OPS_MAX, THREADS_MAX, TIMELINE_ROWS_MAX, VALUE_BYTES_MAX,
 };
 use crate::mix::{Kind, Mix, Operation};
 
@@ -92,7 +92,8 @@ pub struct Args {
     /// Seconds to measure
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub duration: f64,
-    /// Measure this many operations instead of a time
+    /// Measure until at least this many operations are answered, instead of a time: whatever was answered until the end is
+    /// noticed counts, and what is in flight then is waited for and counts for the latency
     #[arg(long, conflicts_with = "duration", value_name = "COUNT")]
     pub ops: Option<u64>,
     /// Seconds of the same load before measuring (give a JVM at least 10)
@@ -181,9 +182,6 @@ impl Plan {
             "--multi-ops x --value-bytes makes requests of {request_bytes} bytes; at most {MULTI_BYTES_MAX}"
         );
         in_flight_fits(u64::from(args.connections) * u64::from(args.depth), request_bytes)?;
-        if let Some(rate) = args.rate {
-            ensure!(rate > 0.0 && rate <= RATE_MAX, "--rate {rate} is not within 0..={RATE_MAX}");
-        }
         let extent = match args.ops {
             Some(ops) => Extent::Ops(ops),
             None => Extent::Time(seconds("--duration", args.duration, 0.001)?),
@@ -211,7 +209,7 @@ impl Plan {
             multi_ops: args.multi_ops,
             extent,
             warmup: seconds("--warmup", args.warmup, 0.0)?,
-            rate: args.rate,
+            rate: args.rate.map(|value| rate("--rate", value)).transpose()?,
             interval,
             tolerated: tolerated(&args.tolerate)?,
             flood: None,
@@ -299,7 +297,9 @@ mod tests {
         check("--value-bytes x", "--value-bytes");
         check("-c 50000 -d 65536", "bytes in flight");
         check("--ops 0", "--ops 0");
-        check("--rate 0", "--rate 0");
+        check("--rate 0", "--rate 0.0 is not within 0.001..=100000000 per second");
+        check("--rate 1e-300", "--rate 1e-300 is not within");
+        check("--rate 1e9", "--rate 1000000000.0 is not within");
         check("--rate nan", "--rate NaN");
         check("--duration 0", "--duration 0");
         check("--warmup inf", "--warmup inf");

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::error_name;
 use crate::connection::Pace;
+use crate::limits::BACKLOG_RECORDED_MAX;
 use crate::machine::{Machine, command_line, unix_time};
 use crate::meter::{cell, histogram};
 use crate::mix::Kind;
@@ -190,19 +191,17 @@ impl Report {
             client_cpus_busy: ratio(measured.client_cpu_ns, 1) / 1e9 / seconds,
             remarks: Vec::new(),
         };
-        report.remark(plan);
+        report.remark(plan, measured.unrecorded);
         report
     }
 
-    fn remark(&mut self, plan: &Plan) {
+    fn remark(&mut self, plan: &Plan, unrecorded: u64) {
         let mut say = |text: String| self.remarks.push(text);
         if self.operations == 0 {
             say("no operation was completed in the window".to_owned());
         }
         if let Some(offered) = self.offered_rate {
-            if self.throughput < offered * RATE_KEPT {
-                say(format!("overloaded: {:.0} of {offered:.0} per second offered were served", self.throughput));
-            }
+            open_loop_remarks(offered, self.throughput, unrecorded).into_iter().for_each(&mut say);
         } else if self.client_cpus_busy > f64::from(self.threads) * CLIENT_BUSY {
             say("the client was the bottleneck: throughput is a lower bound, more --threads may find more".to_owned());
         }
@@ -263,6 +262,23 @@ impl ByOp {
             latency_us: Latency::of(&total.latency),
         }
     }
+}
+
+/// What a reader of an open loop's figures must know. `unrecorded` of the backlog are not in the latency.
+pub(crate) fn open_loop_remarks(offered: f64, throughput: f64, unrecorded: u64) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if throughput < offered * RATE_KEPT {
+        // Small rates have decimals that matter.
+        let digits = if offered < 10.0 { 3 } else { 0 };
+        remarks.push(format!("overloaded: {throughput:.digits$} of {offered:.digits$} per second offered were served"));
+    }
+    if unrecorded > 0 {
+        remarks.push(format!(
+            "{unrecorded} of the backlog are not in the latency, which takes the first {BACKLOG_RECORDED_MAX} of each \
+             thread: percentiles are not those of all"
+        ));
+    }
+    remarks
 }
 
 /// Both paces together.
@@ -329,6 +345,15 @@ mod tests {
         near(latency.p99_9, 999.0);
         near(latency.max, 1000.0);
         near(latency.mean, 500.5);
+    }
+
+    #[test]
+    fn an_open_loop_says_what_it_could_not_do() {
+        assert_eq!(open_loop_remarks(100.0, 99.0, 0), Vec::<String>::new());
+        assert_eq!(open_loop_remarks(100.0, 40.0, 0), ["overloaded: 40 of 100 per second offered were served"]);
+        assert_eq!(open_loop_remarks(0.5, 0.25, 0), ["overloaded: 0.250 of 0.500 per second offered were served"]);
+        let remarks = open_loop_remarks(100.0, 100.0, 7);
+        assert!(remarks[0].starts_with("7 of the backlog are not in the latency"), "{remarks:?}");
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Measured {
     pub(crate) errors: BTreeMap<i32, u64>,
     /// Due but never sent, in an open loop.
     pub(crate) backlog: u64,
+    /// Those of the backlog that are too many for the histograms.
+    pub(crate) unrecorded: u64,
     pub(crate) server_cpu_ns: Option<u64>,
     pub(crate) client_cpu_ns: u64,
     pub(crate) server_resident_kib: Option<u64>,
@@ -280,12 +282,13 @@ fn gather(
     results: Vec<Result<Findings>>,
     gatherer: Gatherer,
 ) -> Result<(Measured, Created)> {
-    let (mut backlog, mut created) = (0, Created::new());
+    let (mut backlog, mut unrecorded, mut created) = (0, 0, Created::new());
     let mut failures = Vec::new();
     for result in results {
         match result {
             Ok(findings) => {
                 backlog += findings.backlog;
+                unrecorded += findings.unrecorded;
                 created.extend(findings.own);
             }
             Err(error) => failures.push(error),
@@ -303,6 +306,7 @@ fn gather(
         rows,
         errors,
         backlog,
+        unrecorded,
         server_cpu_ns: window.server_cpu_ns,
         client_cpu_ns: window.client_cpu_ns,
         server_resident_kib: plan.target.pid.and_then(resident_kib),

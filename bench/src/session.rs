@@ -4,9 +4,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::{begin_frame, end_frame, next_frame};
 use corral_wire::records::{ConnectRequest, ConnectResponse};
@@ -16,6 +16,13 @@ use crate::check::{self, BadReply};
 use crate::limits::{ADMIN_WINDOW, ADMIN_WINDOW_BYTES, REPLY_BYTES_MAX};
 use crate::workload::{create_tail, encoded, push_frame};
 
+const TOO_LATE: &str = "no reply within the reply timeout";
+
+/// What to say of a server that answers a connect request with something else.
+pub(crate) fn no_zookeeper(server: SocketAddr) -> String {
+    format!("{server} does not speak ZooKeeper's protocol: its answer to the connect request is something else")
+}
+
 /// Opens a new session. Gives the socket, still blocking, and the timeout the server granted.
 ///
 /// # Errors
@@ -24,21 +31,34 @@ pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> R
     let mut stream = TcpStream::connect_timeout(&server, patience)
         .with_context(|| format!("{server} cannot be reached; is the server running there?"))?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let mut out = Vec::new();
     connect_request(&mut out, timeout_ms)?;
     stream.write_all(&out).with_context(|| format!("{server}: the connect request cannot be sent"))?;
+    // A reply that comes byte by byte may not take longer than one that comes at once.
+    let until = Instant::now() + patience;
     let mut buf = Vec::new();
     let granted = loop {
-        if let Some((body, used)) = next_frame(&buf, REPLY_BYTES_MAX)? {
-            let response = ConnectResponse::decode(&mut Reader::new(body))
-                .with_context(|| format!("{server} answered the connect request with something else"))?;
+        if let Some((body, used)) = next_frame(&buf, REPLY_BYTES_MAX).with_context(|| no_zookeeper(server))? {
+            let response = ConnectResponse::decode(&mut Reader::new(body)).with_context(|| no_zookeeper(server))?;
             ensure!(used == buf.len(), "{server} sent more than the connect response");
             break u64::try_from(response.timeout_ms).unwrap_or(0);
         }
-        more(&mut stream, &mut buf).with_context(|| format!("{server} did not answer the connect request; has it a limit on connections (maxClientCnxns, limits.connections_per_ip_max)?"))?;
+        let left = until.saturating_duration_since(Instant::now());
+        let received = if left.is_zero() {
+            Err(anyhow!(TOO_LATE))
+        } else {
+            stream.set_read_timeout(Some(left))?;
+            more(&mut stream, &mut buf)
+        };
+        received.with_context(|| {
+            format!(
+                "{server} did not answer the connect request; has it a limit on connections (maxClientCnxns, \
+                 limits.connections_per_ip_max)?"
+            )
+        })?;
     };
+    stream.set_read_timeout(Some(patience))?;
     ensure!(granted > 0, "{server} granted no session");
     Ok((stream, Duration::from_millis(granted)))
 }
@@ -67,7 +87,7 @@ fn more(stream: &mut TcpStream, buf: &mut Vec<u8>) -> Result<()> {
         Ok(0) => bail!("the server closed the connection"),
         Ok(_) => Ok(()),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            bail!("no reply within the reply timeout")
+            bail!(TOO_LATE)
         }
         Err(error) => Err(error.into()),
     }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use corral_wire::consts::{XID_NOTIFICATION, XID_PING};
+use corral_wire::frame::FrameError;
 use corral_wire::records::{ConnectResponse, ReplyHeader, WatcherEvent};
 use corral_wire::{OpCode, Reader};
 use nix::errno::Errno;
@@ -21,7 +22,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, conne
 use crate::check::{BadReply, error_name};
 use crate::limits::{EVENTS_MAX, SCRATCH_BYTES};
 use crate::link::Link;
-use crate::session::connect_request;
+use crate::session::{connect_request, no_zookeeper};
 use crate::workload::push_frame;
 
 /// What a scenario calls its requests.
@@ -79,6 +80,7 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Peer {
+    server: SocketAddr,
     /// `None` once the session is over.
     link: Option<Link>,
     state: State,
@@ -105,6 +107,8 @@ pub(crate) struct Swarm {
     timeout_ms: i32,
     patience: Duration,
     looked_ns: u64,
+    /// Sessions that were granted so far.
+    granted: u64,
     /// A session whose socket is looked at between those of others, see [`Swarm::favour`].
     favoured: Option<usize>,
 }
@@ -124,6 +128,7 @@ impl Swarm {
             timeout_ms,
             patience,
             looked_ns: 0,
+            granted: 0,
             favoured: None,
         })
     }
@@ -136,10 +141,11 @@ impl Swarm {
     /// Begins to open a session. Gives its number, which may be that of one that is over.
     pub(crate) fn open(&mut self, server: SocketAddr) -> Result<usize> {
         let begun_ns = self.now_ns();
-        let mut link = Link::new(begin_connect(server)?)?;
+        let mut link = Link::new(begin_connect(server, self.granted)?)?;
         link.last_sent_ns = begun_ns;
         connect_request(&mut link.out, self.timeout_ms)?;
         let peer = Peer {
+            server,
             link: Some(link),
             state: State::Connecting,
             next_xid: 1,
@@ -248,8 +254,7 @@ impl Swarm {
         let Some(link) = &mut peer.link else { return Ok(()) };
         if peer.state == State::Connecting {
             if let Some(error) = link.stream.take_error()? {
-                return Err(error)
-                    .context("the server cannot be reached; is it running, has it a limit on connections?");
+                return Err(error).with_context(|| unreachable(peer.server, self.granted));
             }
             peer.state = State::Greeting;
             link.expect_write();
@@ -261,14 +266,15 @@ impl Swarm {
         }
         let Some(bytes) = link.receive(&mut self.scratch)? else { return self.hung_up(at, now_ns) };
         let now_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let Peer { link: Some(link), state, zxid_seen, waiting, granted, begun_ns, .. } = peer else {
+        let Peer { link: Some(link), server, state, zxid_seen, waiting, granted, begun_ns, .. } = peer else {
             return Ok(());
         };
-        let (events, pool) = (&mut self.events, &mut self.bytes);
-        link.frames(&self.scratch[..bytes], &mut |body| {
+        let (events, pool, granted_all) = (&mut self.events, &mut self.bytes, &mut self.granted);
+        let taken = link.frames(&self.scratch[..bytes], &mut |body| {
             let mut reader = Reader::new(body);
             let (what, since_ns) = if *state == State::Greeting {
-                *granted = greeting(&mut reader)?;
+                *granted = greeting(&mut reader, *server)?;
+                *granted_all += 1;
                 *state = State::Open;
                 (What::Opened, *begun_ns)
             } else {
@@ -287,7 +293,13 @@ impl Swarm {
             pool.extend_from_slice(reader.rest());
             events.push(Event { peer: at, what, at_ns: now_ns, since_ns, body: begin..pool.len() });
             Ok(())
-        })?;
+        });
+        match taken {
+            Err(error) if error.is::<FrameError>() && *state == State::Greeting => {
+                return Err(error.context(no_zookeeper(*server)));
+            }
+            taken => taken?,
+        }
         if self.peers[at].state == State::Closing { self.closed(at, now_ns) } else { Ok(()) }
     }
 
@@ -308,10 +320,7 @@ impl Swarm {
         let peer = &self.peers[at];
         match peer.state {
             State::Closing | State::Gone => self.closed(at, now_ns),
-            State::Greeting => bail!(
-                "the server closed the connection instead of granting a session; has it a limit on connections \
-                 (maxClientCnxns, limits.connections_per_ip_max)?"
-            ),
+            State::Greeting => bail!(not_granted(peer.server, self.granted)),
             State::Connecting | State::Open => {
                 bail!("the server closed the connection with {} in flight", peer.waiting.len())
             }
@@ -372,21 +381,41 @@ pub(crate) fn granted(what: &str, error: i32) -> Result<()> {
     Ok(())
 }
 
-fn greeting(reader: &mut Reader<'_>) -> Result<Duration> {
-    let response = ConnectResponse::decode(reader).context("the answer to the connect request is something else")?;
+fn greeting(reader: &mut Reader<'_>, server: SocketAddr) -> Result<Duration> {
+    let response = ConnectResponse::decode(reader).with_context(|| no_zookeeper(server))?;
     let granted = u64::try_from(response.timeout_ms).unwrap_or(0);
-    ensure!(granted > 0, "no session was granted");
+    ensure!(granted > 0, "{server} granted no session");
     Ok(Duration::from_millis(granted))
 }
 
-fn begin_connect(server: SocketAddr) -> Result<TcpStream> {
+/// What to say when no connection can be made; `granted` sessions were before.
+fn unreachable(server: SocketAddr, granted: u64) -> String {
+    match granted {
+        0 => format!("{server} cannot be reached; is the server running there, has it a limit on connections?"),
+        _ => {
+            format!("{server} cannot be reached any more, after {granted} sessions were granted; has the server ended?")
+        }
+    }
+}
+
+/// What to say when a connection is closed before its session is granted; `granted` sessions were before.
+fn not_granted(server: SocketAddr, granted: u64) -> String {
+    const LIMITS: &str = "a limit on connections (maxClientCnxns, limits.connections_per_ip_max)";
+    let closed = format!("{server} closed the connection instead of granting a session");
+    match granted {
+        0 => format!("{closed}; has it {LIMITS}, does it speak ZooKeeper's protocol?"),
+        _ => format!("{closed}, after {granted} sessions were granted; has the server ended, or has it {LIMITS}?"),
+    }
+}
+
+fn begin_connect(server: SocketAddr, granted: u64) -> Result<TcpStream> {
     let family = if server.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let fd = socket(family, SockType::Stream, flags, None).context("socket")?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(server)) {
         Ok(()) | Err(Errno::EINPROGRESS) => {}
         Err(Errno::EADDRNOTAVAIL) => bail!("this address has no free port left towards {server}"),
-        Err(error) => return Err(error).with_context(|| format!("{server} cannot be reached")),
+        Err(error) => return Err(error).with_context(|| unreachable(server, granted)),
     }
     let stream = TcpStream::from(fd);
     stream.set_nodelay(true)?;

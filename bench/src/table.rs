@@ -18,6 +18,10 @@ impl Table {
 
     pub(crate) fn latency(&mut self, name: &str, latency: &Latency) {
         let Latency { mean, p50, p90, p99, p99_9, max } = latency;
+        // Nothing takes no time at all: nothing was measured.
+        if *max == 0.0 {
+            return self.row(name, "-");
+        }
         let text = format!("mean {mean:.0}  p50 {p50:.0}  p90 {p90:.0}  p99 {p99:.0}  p99.9 {p99_9:.0}  max {max:.0}");
         self.row(name, &text);
     }
@@ -81,5 +85,23 @@ impl Report {
         }
         let (min, max) = (full().fold(f64::MAX, f64::min), full().fold(0.0, f64::max));
         format!(" ({min:.0} to {max:.0} by intervals of {longest} s)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::histogram;
+
+    #[test]
+    fn what_was_not_measured_has_no_latency() {
+        let (mut table, mut some) = (Table::default(), histogram());
+        table.latency("none", &Latency::of(&some));
+        some.saturating_record(5000);
+        table.latency("some", &Latency::of(&some));
+        let text = table.into_text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["none", "-"]);
+        assert!(lines[1].contains("p50 5 "), "{text}");
     }
 }

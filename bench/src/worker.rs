@@ -14,8 +14,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::args::pin;
 use crate::connection::{Connection, OwnZnodes, Pace};
+use crate::due::{Backlog, Due};
 use crate::keys::Random;
-use crate::limits::{BACKLOG_RECORDED_MAX, CLOSE_WAIT, EVENTS_MAX, SCRATCH_BYTES};
+use crate::limits::{CLOSE_WAIT, EVENTS_MAX, SCRATCH_BYTES};
 use crate::meter::{Meter, Shared};
 use crate::workload::Workload;
 
@@ -35,26 +36,18 @@ pub(crate) struct Orders {
 pub(crate) struct Findings {
     /// Requests of an open loop that were due but had found no place when the run ended.
     pub(crate) backlog: u64,
+    /// Those of the backlog that are too many for the histograms.
+    pub(crate) unrecorded: u64,
     /// What each connection created, with the connection's number.
     pub(crate) own: Vec<(u32, OwnZnodes)>,
 }
 
-/// Due times of an open loop.
+/// The open loop of this thread.
 #[derive(Debug)]
 struct Schedule {
-    interval_ns: f64,
-    start_ns: u64,
-    issued: u64,
+    due: Due,
     /// Connections with a free place, one entry per place.
     free: VecDeque<usize>,
-}
-
-impl Schedule {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-    fn due_ns(&self) -> u64 {
-        // A float holds the product exactly enough: 2^53 ns are 104 days.
-        self.start_ns + (self.issued as f64 * self.interval_ns) as u64
-    }
 }
 
 /// Drives the connections until the coordinator ends the run.
@@ -110,10 +103,10 @@ impl<'a> Worker<'a> {
             shared.fail();
         }
         ran?;
-        let backlog = self.charge_backlog();
+        let Backlog { all: backlog, unrecorded } = self.charge_backlog();
         self.close_sessions()?;
         self.meter.finish();
-        Ok(Findings { backlog, own: self.connections.into_iter().map(Connection::into_own).collect() })
+        Ok(Findings { backlog, unrecorded, own: self.connections.into_iter().map(Connection::into_own).collect() })
     }
 
     fn drive(&mut self) -> Result<()> {
@@ -146,7 +139,7 @@ impl<'a> Worker<'a> {
             // The first place of every connection before the second of any.
             places.sort_unstable();
             let free = places.into_iter().map(|(_, at)| at).collect();
-            self.schedule = Some(Schedule { interval_ns, start_ns: now_ns, issued: 0, free });
+            self.schedule = Some(Schedule { due: Due::new(now_ns, interval_ns), free });
         }
         for at in 0..self.connections.len() {
             let connection = &mut self.connections[at];
@@ -164,7 +157,7 @@ impl<'a> Worker<'a> {
         let timeout_ms = match &self.schedule {
             Some(schedule) if !self.meter.is_after() && !schedule.free.is_empty() => {
                 // Sleep only whole milliseconds ahead of the next due time, then poll: the wait must not round up.
-                let ahead_ns = schedule.due_ns().saturating_sub(self.shared.now_ns());
+                let ahead_ns = schedule.due.next_ns().saturating_sub(self.shared.now_ns());
                 u8::try_from((ahead_ns / 1_000_000).min(100)).unwrap_or(100)
             }
             _ => 100,
@@ -227,11 +220,10 @@ impl<'a> Worker<'a> {
     /// Sends what has fallen due in an open loop, as far as there are places.
     fn issue_due(&mut self, now_ns: u64) -> Result<()> {
         let Some(schedule) = &mut self.schedule else { return Ok(()) };
-        while !self.meter.is_after() && schedule.due_ns() <= now_ns {
+        while !self.meter.is_after() && schedule.due.next_ns() <= now_ns {
             let Some(at) = schedule.free.pop_front() else { break };
-            self.connections[at].issue(self.workload, schedule.due_ns())?;
+            self.connections[at].issue(self.workload, schedule.due.take())?;
             self.touched.push(at);
-            schedule.issued += 1;
         }
         self.touched.sort_unstable();
         self.touched.dedup();
@@ -272,19 +264,16 @@ impl<'a> Worker<'a> {
     }
 
     /// Enters the requests that were due but never sent with the time they had waited so far.
-    fn charge_backlog(&mut self) -> u64 {
-        let Some(schedule) = &mut self.schedule else { return 0 };
+    fn charge_backlog(&mut self) -> Backlog {
+        let Some(schedule) = &mut self.schedule else { return Backlog::default() };
         let (now_ns, end_ns) = (self.shared.now_ns(), self.shared.end_ns());
-        let mut backlog = 0;
         // Of which kind they would have been is not yet drawn.
         let (mut random, mut own) = (Random::new(self.workload.seed, u64::MAX), OwnZnodes::default());
-        while schedule.due_ns() < end_ns && backlog < BACKLOG_RECORDED_MAX {
-            let kind = self.workload.next(&mut random, 0, &mut own).kind;
-            self.meter.record_ns(Pace::Open, kind, now_ns.saturating_sub(schedule.due_ns()));
-            schedule.issued += 1;
-            backlog += 1;
-        }
-        backlog
+        let (workload, meter) = (self.workload, &mut self.meter);
+        schedule.due.backlog(now_ns, end_ns, |waited_ns| {
+            let kind = workload.next(&mut random, 0, &mut own).kind;
+            meter.record_ns(Pace::Open, kind, waited_ns);
+        })
     }
 
     /// Closes every session, all at once, and waits a little for the server to agree.

@@ -146,6 +146,28 @@ fn an_interrupted_comparison_ends_what_it_started() {
 }
 
 #[test]
+fn a_program_beside_is_found_and_an_absent_server_is_given_up_soon() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("bin")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_epoll-echo"), directory.path().join("bin/echo")).unwrap();
+    let (port, absent) = (free_port(), free_port());
+    let absent = format!("gone=127.0.0.1:{absent}");
+    let quick = ["--rounds", "1", "--seconds", "0.2", "--warm", "0", "--cell-warm", "0", "--cells", "get:2x2"];
+    let servers = ["--start", "near=bin/echo --addr 127.0.0.1:{port}", "--server", &absent, "--port", &port];
+    let begun = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_corral-bench"))
+        .arg("compare")
+        .args([&quick[..], &servers, &["--out", "report"]].concat())
+        .current_dir(directory.path())
+        .output()
+        .expect("the generator can be started");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("| near |"), "{text}\n{errors}");
+    assert!(errors.contains("gone, round 1") && errors.contains("within 5 s"), "{errors}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn flags_that_make_no_sense_are_refused() {
     #[track_caller]
     fn fails(flags: &[&str], part: &str) {
@@ -162,5 +184,8 @@ fn flags_that_make_no_sense_are_refused() {
     fails(&[&server[..], &["--against", "b"]].concat(), "no server b");
     fails(&[&server[..], &["--rounds", "0"]].concat(), "--rounds 0");
     fails(&[&server[..], &["--cells", "get:1"]].concat(), "--cells");
+    fails(&[&server[..], &["--cells", "mix200:1x1"]].concat(), "--read-percent 200");
+    fails(&[&server[..], &["--cells", "get:1x1@NaN"]].concat(), "--rate NaN");
+    fails(&[&server[..], &["--seconds", "inf"]].concat(), "--seconds inf");
     fails(&[&server[..], &["--warm-of", "b=1"]].concat(), "no server b");
 }

@@ -5,6 +5,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// A running echo; it ends with the test.
 struct Echo {
@@ -26,6 +30,13 @@ impl Echo {
         Self { child, addr }
     }
 
+    /// Sends a signal, a time after now.
+    fn signal_in(&self, ms: u64, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("process ids are small"));
+        thread::sleep(Duration::from_millis(ms));
+        kill(pid, signal).expect("it runs");
+    }
+
     fn load(&self, flags: &[&str]) -> serde_json::Value {
         let pid = self.child.id().to_string();
         let output = bench(&[&["-s", &self.addr, "--pid", &pid, "--json", "-q", "--keys", "50"], flags].concat());
@@ -39,6 +50,12 @@ impl Drop for Echo {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Starts the generator; its output is piped.
+fn begin(flags: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corral-bench"));
+    command.args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the generator can be started")
 }
 
 fn bench(flags: &[&str]) -> Output {
@@ -141,4 +158,108 @@ fn a_server_that_falls_silent_ends_the_run() {
     let addr = muted_after(&echo, 30_000);
     let flags = ["-s", &addr, "-q", "--warmup", "0", "-c", "2", "--keys", "3", "--reply-timeout", "0.5"];
     fails(&flags, "no reply for");
+}
+
+#[test]
+fn a_storm_of_sessions_is_charged_for_a_stall_at_its_end() {
+    let echo = Echo::start("100");
+    let flags = ["sessions", "-s", &echo.addr, "-q", "--json", "--rate", "200", "--concurrency", "8"];
+    let child = begin(&[&flags[..], &["--warmup", "0", "--duration", "1.5"]].concat());
+    echo.signal_in(700, Signal::SIGSTOP);
+    echo.signal_in(1500, Signal::SIGCONT);
+    let output = child.wait_with_output().expect("it is a child");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON");
+    // The last 0.8 s of the window are lost: of 160 sessions due in it eight are on their way, the others in line.
+    assert!(report["backlog"].as_u64() > Some(80), "{report}");
+    assert!(report["open_us"]["max"].as_f64() > Some(700_000.0), "{report}");
+    assert!(report["open_us"]["p90"].as_f64() > Some(300_000.0), "{report}");
+    let remarks = report["remarks"].as_array().expect("a list");
+    assert!(remarks[0].as_str().expect("a text").starts_with("overloaded: "), "{report}");
+}
+
+#[test]
+fn a_steady_stream_of_sessions_leaves_the_client_idle() {
+    let echo = Echo::start("100");
+    let flags = ["sessions", "-s", &echo.addr, "-q", "--json", "--rate", "20", "--warmup", "0", "--duration", "1"];
+    let output = bench(&flags);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON");
+    let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name} is missing in {report}"));
+    let busy = figure("client_cpu_us_per_session") * figure("sessions") / 1e6 / figure("seconds");
+    assert!(figure("sessions") >= 10.0 && figure("backlog") < 1.0, "{report}");
+    assert!(busy < 0.5, "{busy} CPUs are busy: {report}");
+}
+
+#[test]
+fn rates_of_nearly_nothing_are_refused() {
+    let least = "is not within 0.001..=100000000 per second";
+    fails(&["--rate", "0"], least);
+    fails(&["--rate", "1e-300"], least);
+    fails(&["sessions", "--rate", "1e-19"], least);
+    fails(&["flood", "--polite-rate", "1e-19"], least);
+}
+
+#[test]
+fn figures_are_not_lost_with_a_file() {
+    let (echo, directory) = (Echo::start("100"), tempfile::tempdir().unwrap());
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let below = file.join("below").display().to_string();
+    // A server that does not answer: the file is looked at first.
+    fails(&["-s", "127.0.0.1:1", "--csv", &below], "--csv");
+    fails(&["-s", "127.0.0.1:1", "--svg", &below], "--svg");
+    let output = bench(&["-s", &echo.addr, "-q", "--json", "--warmup", "0", "--ops", "100", "--csv", "/dev/full"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("--csv /dev/full"), "{error}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the figures are printed");
+    assert!(report["operations"].as_u64() >= Some(100), "{report}");
+}
+
+/// Answers whatever connects with these bytes, one by one with pauses between.
+fn says(text: &'static [u8], pause: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addr = listener.local_addr().expect("it is bound").to_string();
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            thread::spawn(move || {
+                for byte in text {
+                    thread::sleep(pause);
+                    if client.write_all(&[*byte]).is_err() {
+                        return;
+                    }
+                }
+                // Until the client goes.
+                let _ = client.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    addr
+}
+
+#[test]
+fn what_is_no_zookeeper_is_told_so() {
+    let addr = says(b"HTTP/1.1 400 Bad Request\r\n\r\n", Duration::ZERO);
+    let expected = format!("{addr} does not speak ZooKeeper's protocol");
+    fails(&["-s", &addr, "-q"], &expected);
+    fails(&["sessions", "-s", &addr, "-q"], &expected);
+}
+
+#[test]
+fn a_reply_that_trickles_is_late_all_the_same() {
+    let addr = says(&[0; 60], Duration::from_millis(100));
+    let begun = Instant::now();
+    fails(&["-s", &addr, "-q", "--reply-timeout", "0.25"], "no reply within the reply timeout");
+    // The first four bytes, a frame of nothing, come after 0.4 s.
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_server_that_ends_amid_sessions_is_told_as_ended() {
+    let echo = Echo::start("100");
+    let child = begin(&["sessions", "-s", &echo.addr, "-q", "--warmup", "0", "--duration", "10"]);
+    echo.signal_in(700, Signal::SIGKILL);
+    let output = child.wait_with_output().expect("it is a child");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{error}");
+    assert!(error.contains("has the server ended") || error.contains("in flight"), "{error}");
 }

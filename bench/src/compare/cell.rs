@@ -1,11 +1,20 @@
 //! Cells of load: a short name such as `get1k:64x16@50000` and the flags of the load generator it stands for.
 //!
-//! Pure; the load generator checks the values against its own limits.
+//! Pure. The values are checked against the load generator's own limits before anything is started.
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
+use clap::{Parser as _, ValueEnum};
 
 use crate::Operation;
+use crate::args::rate;
+use crate::plan::{Args, Plan};
+
+/// The load generator's command line.
+#[derive(clap::Parser)]
+struct Load {
+    #[command(flatten)]
+    args: Args,
+}
 
 /// How the list of cells is written, for `--help` and for errors.
 pub(super) const GRAMMAR: &str = "OP[N][:CONNECTIONSxDEPTH][@RATE]";
@@ -87,6 +96,21 @@ impl Cell {
         flags
     }
 
+    /// Asks the load generator whether it would take the cell.
+    ///
+    /// # Errors
+    /// A value out of the load generator's limits, with the flag it stands for.
+    pub(super) fn check(&self) -> Result<()> {
+        self.rate.map(|value| rate("--rate", value)).transpose()?;
+        let words = std::iter::once("load".to_owned()).chain(self.flags());
+        let load = Load::try_parse_from(words).map_err(|error| {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            anyhow::anyhow!("{}", first.trim_start_matches("error: "))
+        })?;
+        Plan::of(&load.args).map(|_| ())
+    }
+
     /// For people: `get, 64 connections x 16, 100 B`.
     pub(super) fn title(&self) -> String {
         let Self { amount, connections, depth, .. } = self;
@@ -157,6 +181,28 @@ mod tests {
             let error = format!("{:#}", Cell::of(text).expect_err(text));
             assert!(error.contains(GRAMMAR), "{text:?} gives {error:?}");
         }
+    }
+
+    #[test]
+    fn what_the_load_generator_would_refuse_is_refused() {
+        fn check(text: &str, part: &str) {
+            let checked = Cell::of(text).and_then(|cell| cell.check());
+            let error = checked.err().map(|error| format!("{error:#}")).unwrap_or_default();
+            assert!(error.contains(part) && error.is_empty() == part.is_empty(), "{text:?} gives {error:?}");
+        }
+        for fine in ["get", "set1k:1x1", "mix100:1x1", "children1000:8x1", "get@0.5", "create:50000x1"] {
+            check(fine, "");
+        }
+        check("mix200:1x1", "--read-percent 200 is more than 100");
+        check("get:1x1@NaN", "--rate NaN");
+        check("get:1x1@-5", "--rate");
+        check("get:1x1@1e300", "--rate 1e300");
+        check("set2m:1x1", "--value-bytes 2097152");
+        check("children2m:1x1", "--children 2097152");
+        check("children99999m:1x1", "--children");
+        check("get:50001x1", "--connections 50001");
+        check("get:1x65537", "--depth 65537");
+        check("set512k:5000x16", "bytes in flight");
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::session;
 
 /// A server that grants no session within this time has failed.
 const START_PATIENCE: Duration = Duration::from_secs(90);
+/// The same for one that is said to run already.
+const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
 /// A server that has not ended this long after SIGTERM is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 const POLL_EVERY: Duration = Duration::from_millis(50);
@@ -109,7 +111,8 @@ impl Server {
             }
             Source::Command(template) => {
                 let address = format!("127.0.0.1:{}", place.port);
-                let command = filled(template, place);
+                let directory = std::env::current_dir().context("the current directory")?;
+                let command = with_program_found(&filled(template, place), &directory);
                 let child = spawn(&command, place, &log).with_context(|| format!("{}: {command}", spec.name))?;
                 let pid = i32::try_from(child.id()).context("process ids are small")?;
                 Self { address, pid: Some(pid), command: Some(command), child: Some(child), log }
@@ -121,7 +124,8 @@ impl Server {
 
     fn wait_until_served(&mut self, stopped: &dyn Fn() -> bool) -> Result<()> {
         let address = resolved(&self.address)?;
-        let until = Instant::now() + START_PATIENCE;
+        let patience = if self.child.is_some() { START_PATIENCE } else { RUNNING_PATIENCE };
+        let until = Instant::now() + patience;
         loop {
             let tried = session::Admin::open(address, SESSION_TIMEOUT_MS, Duration::from_secs(2));
             let Err(error) = tried.and_then(session::Admin::close) else { return Ok(()) };
@@ -132,7 +136,7 @@ impl Server {
             }
             ensure!(!stopped(), "interrupted");
             if Instant::now() > until {
-                return Err(error.context(format!("it granted no session within {} s", START_PATIENCE.as_secs())));
+                return Err(error.context(format!("it granted no session within {} s", patience.as_secs())));
             }
             thread::sleep(POLL_EVERY);
         }
@@ -201,6 +205,28 @@ fn filled(template: &str, place: &Place<'_>) -> String {
     template.replace("{port}", &place.port.to_string()).replace("{cpu}", &cpu).replace("{data_dir}", &data)
 }
 
+/// The command to run in another directory: a program given by a relative path with a slash is meant from this one.
+fn with_program_found(command: &str, directory: &Path) -> String {
+    let command = command.trim_start();
+    let quote = command.chars().next().filter(|first| ['\'', '"'].contains(first));
+    let (path, end) = match quote {
+        Some(quote) => (&command[1..], quote),
+        None => (command, ' '),
+    };
+    let path = path.split(end).next().unwrap_or_default();
+    // What the shell expands is not for us to judge; an absolute path and a name to look up need nothing.
+    if !path.contains('/') || path.starts_with(['/', '~', '$', '`']) {
+        return command.to_owned();
+    }
+    let directory = directory.display().to_string();
+    let plain = |letter: char| letter.is_alphanumeric() || "/._-+,:@%".contains(letter);
+    if directory.chars().all(plain) {
+        format!("{directory}/{command}")
+    } else {
+        format!("'{}/'{command}", directory.replace('\'', r"'\''"))
+    }
+}
+
 /// Starts the command in a process group of its own, so that Ctrl-C at the terminal reaches this program alone.
 fn spawn(command: &str, place: &Place<'_>, log: &Path) -> Result<Child> {
     use std::os::unix::process::CommandExt as _;
@@ -259,6 +285,15 @@ mod tests {
             r"corral serve --client-addr=h:24000 --data-dir '/tmp/it'\''s/data' --cpu 3"
         );
         assert_eq!(spec.name, "corral");
+        let found = |command: &str, directory: &str| with_program_found(command, Path::new(directory));
+        assert_eq!(found("target/release/corral serve a/b", "/home/x"), "/home/x/target/release/corral serve a/b");
+        assert_eq!(found("./corral serve", "/it's here"), r"'/it'\''s here/'./corral serve");
+        assert_eq!(found("'my own/corral' serve", "/home/x"), "/home/x/'my own/corral' serve");
+        for same in
+            ["corral serve --data-dir a/b", "/bin/corral serve", "$HOME/corral", "'/my own/corral' serve", "~/c"]
+        {
+            assert_eq!(found(same, "/home/x"), same);
+        }
         for text in ["corral", "=x {port}", "a=", "a=serve without a port"] {
             assert!(Spec::started(text).is_err(), "{text:?} is taken");
         }

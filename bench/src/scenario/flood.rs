@@ -8,14 +8,14 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use super::{Heading, print};
-use crate::args::{CommonArgs, within};
+use crate::args::{CommonArgs, rate, within};
 use crate::connection::Pace;
 use crate::keys::Distribution;
 use crate::limits::{CONNECTIONS_MAX, DEPTH_MAX};
 use crate::meter::cell;
 use crate::mix::{Kind, Operation};
 use crate::plan::{Args, Flood, Plan, in_flight_fits};
-use crate::report::{ByOp, Interval, Percentile, merged, percentiles, ratio};
+use crate::report::{ByOp, Interval, Percentile, merged, open_loop_remarks, percentiles, ratio};
 use crate::run::{self, Measured};
 use crate::table::Table;
 use crate::timeline::{Total, intervals};
@@ -90,6 +90,8 @@ struct FloodReport {
     flood: ByOp,
     server_cpu_us_per_op: Option<f64>,
     client_cpus_busy: f64,
+    /// What a reader of the figures must know.
+    remarks: Vec<String>,
 }
 
 pub(super) fn run(args: &FloodArgs) -> Result<()> {
@@ -102,6 +104,7 @@ pub(super) fn run(args: &FloodArgs) -> Result<()> {
 fn plan(args: &FloodArgs) -> Result<Plan> {
     within("--polite", args.polite, CONNECTIONS_MAX)?;
     within("--flood-depth", args.flood_depth, DEPTH_MAX)?;
+    rate("--polite-rate", args.polite_rate)?;
     ensure!(args.flooders <= CONNECTIONS_MAX, "--flooders {} is above {CONNECTIONS_MAX}", args.flooders);
     let load = Args {
         op: args.op,
@@ -143,6 +146,7 @@ fn report(args: &FloodArgs, plan: &Plan, measured: &Measured) -> FloodReport {
     let (polite, flood) = (of(Pace::Open), of(Pace::Closed));
     let operations = polite.operations + flood.operations;
     let ns = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let offered = args.polite_rate * f64::from(args.polite);
     FloodReport {
         heading: Heading::of("flood", &args.common),
         op: plan.mix.name(),
@@ -155,6 +159,7 @@ fn report(args: &FloodArgs, plan: &Plan, measured: &Measured) -> FloodReport {
         polite_percentiles: percentiles(&polite.latency),
         timeline: intervals(&measured.rows, ns(plan.interval), ns(measured.window)),
         backlog: measured.backlog,
+        remarks: open_loop_remarks(offered, ratio(polite.operations, 1) / seconds, measured.unrecorded),
         flood: ByOp::of(&flood, seconds),
         server_cpu_us_per_op: measured.server_cpu_ns.map(|ns| ratio(ns, operations) / 1e3),
         client_cpus_busy: ratio(measured.client_cpu_ns, 1) / 1e9 / seconds,
@@ -178,6 +183,9 @@ fn table(report: &FloodReport) -> Table {
     table.row("client CPU", &format!("{:.2} CPUs busy", report.client_cpus_busy));
     if report.backlog > 0 {
         table.row("backlog", &format!("{} polite requests were due and unsent at the end", report.backlog));
+    }
+    for remark in &report.remarks {
+        table.row("note", remark);
     }
     table
 }

@@ -74,9 +74,11 @@ struct RecipeReport {
     /// Times the lock or leadership was acquired, each proved to be exclusive.
     acquisitions: u64,
     acquisitions_per_second: f64,
+    /// Contenders who waited when the contest ended.
+    in_line: u64,
     /// From when the holder gave up (request sent) to when the next one knew.
     hand_over_us: Latency,
-    /// From joining the line to holding.
+    /// From joining the line to holding; for those in line at the end to the end.
     acquire_us: Latency,
     server_cpu_us_per_acquisition: Option<f64>,
     client_cpu_us_per_acquisition: f64,
@@ -97,6 +99,8 @@ struct Contender {
     open: bool,
     /// The name of its znode, from the reply to its create.
     name: String,
+    /// Whether it is in line and does not hold.
+    waits: bool,
     joined_ns: u64,
 }
 
@@ -152,24 +156,13 @@ fn measure(mut stage: Stage, args: &RecipeArgs, duration: Duration, hold: Durati
         contest.join(session)?;
     }
     let end_ns = begin_ns + u64::try_from(duration.as_nanos())?;
-    let mut last_ns = begin_ns;
-    while contest.stage.swarm.now_ns() < end_ns && !contest.stage.stopped() {
-        contest.turn()?;
-        let now_ns = contest.stage.swarm.now_ns();
-        if contest.acquisitions > 0 && contest.released_ns.is_some_and(|released| released > last_ns) {
-            last_ns = now_ns;
-        }
-        ensure!(
-            Duration::from_nanos(now_ns.saturating_sub(last_ns)) < contest.stage.target.reply_timeout + hold,
-            "nobody became the holder for {:.1?}",
-            contest.stage.target.reply_timeout
-        );
-        let acquisitions = contest.acquisitions;
-        contest.stage.progress.now_and_then(|| format!("{acquisitions} acquisitions"));
-    }
+    contest.go_on(|contest| contest.stage.swarm.now_ns() >= end_ns)?;
     let acquisitions = contest.acquisitions;
     let seconds = Duration::from_nanos(contest.stage.swarm.now_ns() - begin_ns).as_secs_f64();
     let (cpu_ns, client_cpu_ns) = (contest.stage.server_cpu_ns()?, contest.stage.client_cpu.elapsed_ns()?);
+    // A hand-over on its way counts with all it takes, so that a server that stalls at the end is charged for it.
+    contest.go_on(|contest| contest.holder.is_some() || contest.acquisitions > acquisitions)?;
+    let in_line = contest.charge_those_in_line();
     contest.end()?;
     let report = RecipeReport {
         heading: Heading::of("recipes", &args.common),
@@ -179,6 +172,7 @@ fn measure(mut stage: Stage, args: &RecipeArgs, duration: Duration, hold: Durati
         seconds,
         acquisitions,
         acquisitions_per_second: ratio(acquisitions, 1) / seconds,
+        in_line,
         hand_over_us: Latency::of(&contest.hand_over),
         acquire_us: Latency::of(&contest.acquire),
         server_cpu_us_per_acquisition: cpu_ns.map(|ns| us(ns) / ratio(acquisitions.max(1), 1)),
@@ -188,6 +182,37 @@ fn measure(mut stage: Stage, args: &RecipeArgs, duration: Duration, hold: Durati
 }
 
 impl Contest {
+    /// Goes on until it is over or Ctrl-C is pressed.
+    ///
+    /// # Errors
+    /// A wrong reply, and if nobody becomes the holder for longer than a reply may take.
+    fn go_on(&mut self, over: impl Fn(&Self) -> bool) -> Result<()> {
+        let patience = self.stage.target.reply_timeout + Duration::from_nanos(self.hold_ns);
+        let (mut last_ns, mut last) = (self.stage.swarm.now_ns(), self.acquisitions);
+        while !over(self) && !self.stage.stopped() {
+            self.turn()?;
+            let now_ns = self.stage.swarm.now_ns();
+            if self.acquisitions > last {
+                (last_ns, last) = (now_ns, self.acquisitions);
+            }
+            let waited = Duration::from_nanos(now_ns.saturating_sub(last_ns));
+            ensure!(waited < patience, "nobody became the holder for {waited:.1?}");
+            self.stage.progress.now_and_then(|| format!("{last} acquisitions"));
+        }
+        Ok(())
+    }
+
+    /// Enters those who have not become the holder with the time they have waited so far. Gives their number.
+    fn charge_those_in_line(&mut self) -> u64 {
+        let now_ns = self.stage.swarm.now_ns();
+        let mut count = 0;
+        for contender in self.contenders.iter().filter(|contender| contender.waits) {
+            self.acquire.saturating_record(now_ns.saturating_sub(contender.joined_ns));
+            count += 1;
+        }
+        count
+    }
+
     /// Takes what has come, and lets the holder go when its time is over.
     fn turn(&mut self) -> Result<()> {
         let left_ns = self.release_at_ns.saturating_sub(self.stage.swarm.now_ns());
@@ -245,7 +270,8 @@ impl Contest {
         if self.contenders.len() <= session {
             self.contenders.resize(session + 1, Contender::default());
         }
-        self.contenders[session] = Contender { open: true, name: String::new(), joined_ns: self.stage.swarm.now_ns() };
+        self.contenders[session] =
+            Contender { open: true, name: String::new(), waits: true, joined_ns: self.stage.swarm.now_ns() };
         let path = encoded(|writer| writer.str(&self.stage.path(&format!("{LINE}/m-"))));
         let tail = create_tail(b"", CreateMode::EphemeralSequential.flag());
         self.stage.swarm.request(session, OpCode::Create, &[&path, &tail], TAG_JOIN)
@@ -283,6 +309,7 @@ impl Contest {
         let last = self.last_number.unwrap_or(0);
         ensure!(self.last_number.is_none_or(|last| last < number), "number {number} in line holds after number {last}");
         self.holder = Some(session);
+        self.contenders[session].waits = false;
         self.last_number = Some(number);
         let proof = encoded(|writer| writer.str(&self.stage.path(PROOF)));
         let tail = encoded(|writer| {
@@ -360,6 +387,7 @@ fn table(report: &RecipeReport) -> Table {
     let proved = format!("{} acquisitions in {:.2} s, each proved exclusive", report.acquisitions, report.seconds);
     table.row("measured", &proved);
     table.row("throughput", &format!("{:.0} acquisitions/s", report.acquisitions_per_second));
+    table.row("in line at the end", &report.in_line.to_string());
     table.latency("hand-over us", &report.hand_over_us);
     table.latency("from join to hold us", &report.acquire_us);
     let RecipeReport { server_cpu_us_per_acquisition: server, client_cpu_us_per_acquisition: client, .. } = report;

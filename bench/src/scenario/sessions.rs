@@ -3,7 +3,6 @@
 //! One thread keeps a number of sessions on their way; each is a new TCP connection. With a rate, a session's time
 //! counts from when it was due. With `--no-close` the sessions stay, for the rate of opening alone.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -11,10 +10,11 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::{Heading, Stage, cpu_row, print, us};
-use crate::args::{CommonArgs, seconds, within};
-use crate::limits::{CONNECTIONS_MAX, RATE_MAX};
+use crate::args::{CommonArgs, rate, seconds, within};
+use crate::due::{Backlog, Due};
+use crate::limits::CONNECTIONS_MAX;
 use crate::meter::histogram;
-use crate::report::{Latency, ratio};
+use crate::report::{Latency, open_loop_remarks, ratio};
 use crate::swarm::What;
 use crate::table::Table;
 
@@ -67,24 +67,37 @@ struct SessionReport {
     sessions: u64,
     /// Sessions per second.
     throughput: f64,
+    /// Sessions that were due at the end, with a rate, but had found no place.
+    backlog: u64,
     /// From the beginning of the TCP connection (with a rate, from when it was due) to the session's grant.
     open_us: Latency,
     /// From the request to close to its reply; absent with `--no-close`.
     close_us: Option<Latency>,
     server_cpu_us_per_session: Option<f64>,
     client_cpu_us_per_session: f64,
+    /// What a reader of the figures must know.
+    remarks: Vec<String>,
+}
+
+/// What the window gave, taken when it ended.
+struct Taken {
+    end_ns: u64,
+    seconds: f64,
+    sessions: u64,
+    server_cpu_ns: Option<u64>,
+    client_cpu_ns: u64,
 }
 
 struct Storm<'a> {
     stage: Stage,
     args: &'a SessionArgs,
+    /// When sessions are due; without a rate there is always one.
+    schedule: Option<Due>,
     begun: u64,
     done: u64,
     on_their_way: u32,
-    start_ns: u64,
     /// When sessions were due that are on their way, by session.
     due: Vec<u64>,
-    late: VecDeque<u64>,
     held: Vec<usize>,
     open: Histogram<u64>,
     close: Histogram<u64>,
@@ -93,20 +106,17 @@ struct Storm<'a> {
 pub(super) fn run(args: &SessionArgs) -> Result<()> {
     within("--concurrency", args.concurrency, CONNECTIONS_MAX)?;
     within("--count", args.count, CONNECTIONS_MAX)?;
-    if let Some(rate) = args.rate {
-        ensure!(rate > 0.0 && rate <= RATE_MAX, "--rate {rate} is not within 0..={RATE_MAX}");
-    }
+    let rate = args.rate.map(|value| rate("--rate", value)).transpose()?;
     let (duration, warmup) = (seconds("--duration", args.duration, 0.001)?, seconds("--warmup", args.warmup, 0.0)?);
     let stage = Stage::set(&args.common, args.concurrency.max(args.count) + 1)?;
     let mut storm = Storm {
-        start_ns: stage.swarm.now_ns(),
+        schedule: rate.map(|rate| Due::new(stage.swarm.now_ns(), 1e9 / rate)),
         stage,
         args,
         begun: 0,
         done: 0,
         on_their_way: 0,
         due: Vec::new(),
-        late: VecDeque::new(),
         held: Vec::new(),
         open: histogram(),
         close: histogram(),
@@ -114,32 +124,35 @@ pub(super) fn run(args: &SessionArgs) -> Result<()> {
     if !args.no_close {
         storm.blow(Some(warmup))?;
     }
-    storm.open.reset();
-    storm.close.reset();
-    storm.stage.restart_cpu()?;
-    let (before, begin_ns) = (storm.done, storm.stage.swarm.now_ns());
-    storm.blow(if args.no_close { None } else { Some(duration) })?;
-    let seconds = Duration::from_nanos(storm.stage.swarm.now_ns() - begin_ns).as_secs_f64();
-    let sessions = storm.done - before;
-    let report = SessionReport {
-        heading: Heading::of("sessions", &args.common),
-        concurrency: args.concurrency,
-        offered_rate: args.rate,
-        closed_each: !args.no_close,
-        seconds,
-        sessions,
-        throughput: ratio(sessions, 1) / seconds,
-        open_us: Latency::of(&storm.open),
-        close_us: (!args.no_close).then(|| Latency::of(&storm.close)),
-        server_cpu_us_per_session: storm.stage.server_cpu_ns()?.map(|ns| us(ns) / ratio(sessions.max(1), 1)),
-        client_cpu_us_per_session: us(storm.stage.client_cpu.elapsed_ns()?) / ratio(sessions.max(1), 1),
-    };
-    storm.calm()?;
+    let taken = storm.measure((!args.no_close).then_some(duration))?;
+    // Those on their way count with all they take, those still due with all they have waited: a server that stalls at the
+    // end of the window is charged for it as for any other.
+    storm.arrive()?;
+    let backlog = storm.charge_backlog(taken.end_ns);
+    let report = storm.report(&taken, backlog);
+    storm.close_held()?;
     ensure!(!storm.stage.stopped(), "interrupted");
     print(&args.common, &report, table(&report))
 }
 
 impl Storm<'_> {
+    /// Blows through the measured window.
+    fn measure(&mut self, extent: Option<Duration>) -> Result<Taken> {
+        self.open.reset();
+        self.close.reset();
+        self.stage.restart_cpu()?;
+        let (before, begin_ns) = (self.done, self.stage.swarm.now_ns());
+        self.blow(extent)?;
+        let end_ns = self.stage.swarm.now_ns();
+        Ok(Taken {
+            end_ns,
+            seconds: Duration::from_nanos(end_ns - begin_ns).as_secs_f64(),
+            sessions: self.done - before,
+            server_cpu_ns: self.stage.server_cpu_ns()?,
+            client_cpu_ns: self.stage.client_cpu.elapsed_ns()?,
+        })
+    }
+
     /// Opens sessions for a time, or until all are there that are to be held.
     fn blow(&mut self, extent: Option<Duration>) -> Result<()> {
         let begin_ns = self.stage.swarm.now_ns();
@@ -151,31 +164,39 @@ impl Storm<'_> {
                 return Ok(());
             }
             self.begin_due(now_ns)?;
-            let wait = if self.args.rate.is_some() { Duration::ZERO } else { Duration::from_millis(20) };
-            self.take(wait)?;
+            self.take(self.wait())?;
             let done = self.done;
             self.stage.progress.now_and_then(|| format!("{done} sessions"));
         }
     }
 
+    /// How long nothing need be begun.
+    fn wait(&self) -> Duration {
+        const LONGEST_MS: u64 = 20;
+        let ahead_ms = match &self.schedule {
+            // Sleep only whole milliseconds ahead of the next due time, then poll: the wait must not round up.
+            Some(due) if self.on_their_way < self.args.concurrency && self.begun < self.limit() => {
+                due.next_ns().saturating_sub(self.stage.swarm.now_ns()) / 1_000_000
+            }
+            _ => LONGEST_MS,
+        };
+        Duration::from_millis(ahead_ms.min(LONGEST_MS))
+    }
+
+    /// No more sessions are begun in all.
+    fn limit(&self) -> u64 {
+        if self.args.no_close { u64::from(self.args.count) } else { u64::MAX }
+    }
+
     /// Begins what is due, as far as there are places.
     fn begin_due(&mut self, now_ns: u64) -> Result<()> {
-        let limit = if self.args.no_close { u64::from(self.args.count) } else { u64::MAX };
-        if let Some(rate) = self.args.rate {
-            while self.next_due_ns(rate) <= now_ns && self.begun < limit {
-                self.late.push_back(self.next_due_ns(rate));
-                self.begun += 1;
-            }
-        }
-        while self.on_their_way < self.args.concurrency {
-            let due_ns = match (self.late.pop_front(), self.args.rate) {
-                (Some(due_ns), _) => due_ns,
-                (None, None) if self.begun < limit => {
-                    self.begun += 1;
-                    self.stage.swarm.now_ns()
-                }
-                _ => return Ok(()),
+        while self.on_their_way < self.args.concurrency && self.begun < self.limit() {
+            let due_ns = match &mut self.schedule {
+                Some(due) if due.next_ns() > now_ns => return Ok(()),
+                Some(due) => due.take(),
+                None => self.stage.swarm.now_ns(),
             };
+            self.begun += 1;
             let servers = &self.stage.target.servers;
             let server = servers[usize::try_from(self.begun)? % servers.len()];
             let session = self.stage.swarm.open(server)?;
@@ -184,11 +205,6 @@ impl Storm<'_> {
             self.on_their_way += 1;
         }
         Ok(())
-    }
-
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    fn next_due_ns(&self, rate: f64) -> u64 {
-        self.start_ns + (ratio(self.begun, 1) * 1e9 / rate) as u64
     }
 
     fn take(&mut self, wait: Duration) -> Result<()> {
@@ -220,13 +236,46 @@ impl Storm<'_> {
         self.on_their_way -= 1;
     }
 
-    /// Lets those end that are on their way, and closes those that were held.
-    fn calm(&mut self) -> Result<()> {
+    /// Lets those end that are on their way.
+    fn arrive(&mut self) -> Result<()> {
         while self.on_their_way > 0 {
             self.take(Duration::from_millis(50))?;
         }
+        Ok(())
+    }
+
+    /// Enters the sessions that were due but never begun with the time they had waited so far.
+    fn charge_backlog(&mut self, end_ns: u64) -> Backlog {
+        // Sessions that are to be held are all begun.
+        let Some(due) = self.schedule.as_mut().filter(|_| !self.args.no_close) else { return Backlog::default() };
+        due.backlog(self.stage.swarm.now_ns(), end_ns, |waited_ns| self.open.saturating_record(waited_ns))
+    }
+
+    fn close_held(&mut self) -> Result<()> {
         let held = std::mem::take(&mut self.held);
         self.stage.close_sessions(&held)
+    }
+
+    fn report(&self, taken: &Taken, backlog: Backlog) -> SessionReport {
+        let Self { args, open, close, .. } = self;
+        let Taken { seconds, sessions, server_cpu_ns, client_cpu_ns, .. } = *taken;
+        let throughput = ratio(sessions, 1) / seconds;
+        let remarks = args.rate.map(|rate| open_loop_remarks(rate, throughput, backlog.unrecorded));
+        SessionReport {
+            heading: Heading::of("sessions", &args.common),
+            concurrency: args.concurrency,
+            offered_rate: args.rate,
+            closed_each: !args.no_close,
+            seconds,
+            sessions,
+            throughput,
+            backlog: backlog.all,
+            open_us: Latency::of(open),
+            close_us: (!args.no_close).then(|| Latency::of(close)),
+            server_cpu_us_per_session: server_cpu_ns.map(|ns| us(ns) / ratio(sessions.max(1), 1)),
+            client_cpu_us_per_session: us(client_cpu_ns) / ratio(sessions.max(1), 1),
+            remarks: remarks.unwrap_or_default(),
+        }
     }
 }
 
@@ -243,5 +292,11 @@ fn table(report: &SessionReport) -> Table {
         table.latency("close us", close);
     }
     cpu_row(&mut table, "session", report.server_cpu_us_per_session, report.client_cpu_us_per_session);
+    if report.backlog > 0 {
+        table.row("backlog", &format!("{} sessions were due and not begun at the end", report.backlog));
+    }
+    for remark in &report.remarks {
+        table.row("note", remark);
+    }
     table
 }

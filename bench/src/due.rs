@@ -1,0 +1,91 @@
+//! When the requests or sessions of an open loop are due, and what was due and not begun when the window ended.
+//!
+//! Due times are computed, never stored: a server that stalls costs no memory however long the line behind it grows. Used
+//! by a client thread for requests and by the storm of sessions. Knows no socket and no clock.
+
+use crate::limits::BACKLOG_RECORDED_MAX;
+
+/// Due times at equal distances, in nanoseconds of the user's clock.
+#[derive(Debug)]
+pub(crate) struct Due {
+    start_ns: u64,
+    interval_ns: f64,
+    taken: u64,
+}
+
+/// What was due before the end of a window and not begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Backlog {
+    /// All of it.
+    pub(crate) all: u64,
+    /// Those of them that were too many to be entered anywhere.
+    pub(crate) unrecorded: u64,
+}
+
+impl Due {
+    /// The first is due at `start_ns`, every other `interval_ns` after the one before.
+    pub(crate) fn new(start_ns: u64, interval_ns: f64) -> Self {
+        Self { start_ns, interval_ns, taken: 0 }
+    }
+
+    /// When the next one is due.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    pub(crate) fn next_ns(&self) -> u64 {
+        // A float holds the product exactly enough: 2^53 ns are 104 days.
+        self.start_ns.saturating_add((self.taken as f64 * self.interval_ns) as u64)
+    }
+
+    /// Begins the next one. Gives when it was due.
+    pub(crate) fn take(&mut self) -> u64 {
+        let due_ns = self.next_ns();
+        self.taken += 1;
+        due_ns
+    }
+
+    /// Takes all that were due before `end_ns` off the schedule. `charge` hears how long each of the first
+    /// `BACKLOG_RECORDED_MAX` had waited by `now_ns`.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    pub(crate) fn backlog(&mut self, now_ns: u64, end_ns: u64, mut charge: impl FnMut(u64)) -> Backlog {
+        let mut all = 0;
+        while self.next_ns() < end_ns && all < BACKLOG_RECORDED_MAX {
+            charge(now_ns.saturating_sub(self.take()));
+            all += 1;
+        }
+        // As a float the number may be off by one in some millions.
+        let left_ns = end_ns.saturating_sub(self.next_ns());
+        let unrecorded = (left_ns as f64 / self.interval_ns).ceil() as u64;
+        self.taken = self.taken.saturating_add(unrecorded);
+        Backlog { all: all + unrecorded, unrecorded }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_due_and_not_begun_is_charged_what_it_waited() {
+        let mut due = Due::new(1000, 10.0);
+        assert_eq!((due.take(), due.take(), due.next_ns()), (1000, 1010, 1020));
+        let mut waited = Vec::new();
+        let backlog = due.backlog(1070, 1050, |ns| waited.push(ns));
+        assert_eq!(waited, [50, 40, 30], "what is due at the end or later is not");
+        assert_eq!((backlog, due.taken), (Backlog { all: 3, unrecorded: 0 }, 5));
+        assert_eq!(due.backlog(1070, 1050, |_| panic!("it was charged")), Backlog::default());
+    }
+
+    #[test]
+    fn more_than_can_be_charged_is_counted() {
+        let mut due = Due::new(0, 2.0);
+        let mut charged = 0;
+        let end_ns = 2 * (BACKLOG_RECORDED_MAX + 500);
+        let backlog = due.backlog(end_ns, end_ns, |_| charged += 1);
+        assert_eq!((charged, backlog), (BACKLOG_RECORDED_MAX, Backlog { all: charged + 500, unrecorded: 500 }));
+    }
+
+    #[test]
+    fn due_times_do_not_overflow() {
+        let mut due = Due::new(u64::MAX - 5, 1e300);
+        assert_eq!((due.take(), due.take(), due.take()), (u64::MAX - 5, u64::MAX, u64::MAX));
+    }
+}
