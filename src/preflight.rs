@@ -110,8 +110,8 @@ fn memlock(limit: u64, needs: LockedMemory) -> Result<Option<String>, Fault> {
     );
     if limit < least {
         let sentence = format!(
-            "locked memory (RLIMIT_MEMLOCK) is limited to {} KiB, but the io_uring of {executors} executors with {entries} \
-            entries in all need at least {} KiB; {remedy}, or lower runtime.ring_depth or runtime.shards",
+            "locked memory (RLIMIT_MEMLOCK) is limited to {} KiB, but io_uring needs at least {} KiB, for executors: \
+            {executors}, entries of their rings: {entries}; {remedy}, or lower runtime.ring_depth or runtime.shards",
             limit / 1024,
             least / 1024
         );
@@ -274,7 +274,7 @@ mod tests {
         assert!(sentence.contains("is limited to 64 KiB") && sentence.contains("`ulimit -l 1836`"), "{sentence}");
         let deep = LockedMemory { executors: 2, entries: 2 * 32_768, io_memory_bytes: 1 << 20 };
         let fault = memlock(8 << 20, deep).expect_err("rings so deep do not fit into 8 MiB");
-        assert!(fault.sentence.contains("need at least 19200 KiB") && fault.sentence.contains("runtime.ring_depth"));
+        assert!(fault.sentence.contains("needs at least 19200 KiB") && fault.sentence.contains("runtime.ring_depth"));
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn directories_that_are_not_ours_have_their_code() {
 
 /// Runs the binary below a shell that first lowers a limit.
 fn limited(dir: &Path, limit: &str) -> Output {
-    let script = format!("ulimit {limit} && exec \"$0\" serve --client-addr 127.0.0.1:0");
+    let script = format!("ulimit {limit} && exec \"$0\" serve --shards 1 --client-addr 127.0.0.1:0");
     let run = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_corral")]).current_dir(dir).output();
     run.expect("sh can be run")
 }
