@@ -1,43 +1,18 @@
 //! `compare` with two echoes, one that runs already and one it starts itself: rounds, tables, plots, raw runs, failures.
 
+mod running_echo;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::Read as _;
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-/// A running echo; it ends with the test.
-struct Echo {
-    child: Child,
-    addr: String,
-}
-
-impl Echo {
-    fn start() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_glommio-echo"))
-            .args(["--addr", "127.0.0.1:0"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the echo can be started");
-        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
-        let addr = lines.find_map(|line| Some(line.ok()?.split_once("listening on ")?.1.to_owned()));
-        let addr = addr.expect("the echo says where it listens");
-        thread::spawn(move || lines.count());
-        Self { child, addr }
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use running_echo::Echo;
 
 fn compare(flags: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_corral-bench"));
@@ -57,7 +32,7 @@ fn lines_of(path: &Path) -> Vec<serde_json::Value> {
 
 #[test]
 fn two_echoes_are_compared() {
-    let (echo, directory) = (Echo::start(), tempfile::tempdir().unwrap());
+    let (echo, directory) = (Echo::start(None), tempfile::tempdir().unwrap());
     let out = directory.path().join("report");
     let running = format!("glommio={},pid={}", echo.addr, echo.child.id());
     let started = format!("epoll={} --addr 127.0.0.1:{{port}}", env!("CARGO_BIN_EXE_epoll-echo"));

@@ -1,7 +1,9 @@
 //! The generator against the echo, both real processes: that a load runs, that the figures add up, and that wrong
 //! answers, silence and absence end a run with a reason.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod running_echo;
+
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -9,27 +11,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-/// A running echo; it ends with the test.
-struct Echo {
-    child: Child,
-    addr: String,
-}
+use running_echo::Echo;
 
 impl Echo {
-    fn start(value_bytes: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_glommio-echo"))
-            .args(["--addr", "127.0.0.1:0", "--value-bytes", value_bytes])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the echo can be started");
-        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
-        let addr = lines.find_map(|line| Some(line.ok()?.split_once("listening on ")?.1.to_owned()));
-        let addr = addr.expect("the echo says where it listens");
-        thread::spawn(move || lines.count());
-        Self { child, addr }
-    }
-
     /// Sends a signal, a time after now.
     fn signal_in(&self, ms: u64, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("process ids are small"));
@@ -42,13 +26,6 @@ impl Echo {
         let output = bench(&[&["-s", &self.addr, "--pid", &pid, "--json", "-q", "--keys", "50"], flags].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON")
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -72,7 +49,7 @@ fn fails(flags: &[&str], part: &str) {
 
 #[test]
 fn a_second_of_load_gives_figures_that_add_up() {
-    let echo = Echo::start("100");
+    let echo = Echo::start(Some("100"));
     let report = echo.load(&["--duration", "1", "--warmup", "0.2", "-c", "8", "-d", "4"]);
     let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name} is missing in {report}"));
     let (operations, seconds) = (figure("operations"), figure("seconds"));
@@ -87,7 +64,7 @@ fn a_second_of_load_gives_figures_that_add_up() {
 
 #[test]
 fn every_operation_the_echo_knows_runs() {
-    let echo = Echo::start("1000");
+    let echo = Echo::start(Some("1000"));
     for op in ["get", "exists", "children", "set", "create", "mix"] {
         let report =
             echo.load(&["-o", op, "--ops", "300", "--warmup", "0", "--value-bytes", "1000", "-c", "4", "-t", "2"]);
@@ -98,7 +75,7 @@ fn every_operation_the_echo_knows_runs() {
 
 #[test]
 fn an_open_loop_keeps_its_rate() {
-    let echo = Echo::start("100");
+    let echo = Echo::start(Some("100"));
     let report = echo.load(&["--rate", "500", "--duration", "1", "--warmup", "0.2", "-c", "4"]);
     let operations = report["operations"].as_u64().expect("a count");
     // A loaded machine may look late at either end of the window; the rate itself does not drift.
@@ -108,7 +85,7 @@ fn an_open_loop_keeps_its_rate() {
 
 #[test]
 fn wrong_answers_end_the_run() {
-    let echo = Echo::start("99");
+    let echo = Echo::start(Some("99"));
     let server = ["-s", &echo.addr, "-q", "--warmup", "0", "--duration", "5"];
     fails(&server, "value length is wrong: expected 100, found 99");
     fails(&[&server[..], &["-o", "children", "--children", "7"]].concat(), "number of children is wrong: expected 7");
@@ -154,7 +131,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut left: usize) {
 
 #[test]
 fn a_server_that_falls_silent_ends_the_run() {
-    let echo = Echo::start("100");
+    let echo = Echo::start(Some("100"));
     let addr = muted_after(&echo, 30_000);
     let flags = ["-s", &addr, "-q", "--warmup", "0", "-c", "2", "--keys", "3", "--reply-timeout", "0.5"];
     fails(&flags, "no reply for");
@@ -162,7 +139,7 @@ fn a_server_that_falls_silent_ends_the_run() {
 
 #[test]
 fn a_storm_of_sessions_is_charged_for_a_stall_at_its_end() {
-    let echo = Echo::start("100");
+    let echo = Echo::start(Some("100"));
     let flags = ["sessions", "-s", &echo.addr, "-q", "--json", "--rate", "200", "--concurrency", "8"];
     let child = begin(&[&flags[..], &["--warmup", "0", "--duration", "1.5"]].concat());
     echo.signal_in(700, Signal::SIGSTOP);
@@ -180,7 +157,7 @@ fn a_storm_of_sessions_is_charged_for_a_stall_at_its_end() {
 
 #[test]
 fn a_steady_stream_of_sessions_leaves_the_client_idle() {
-    let echo = Echo::start("100");
+    let echo = Echo::start(Some("100"));
     let flags = ["sessions", "-s", &echo.addr, "-q", "--json", "--rate", "20", "--warmup", "0", "--duration", "1"];
     let output = bench(&flags);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON");
@@ -201,7 +178,7 @@ fn rates_of_nearly_nothing_are_refused() {
 
 #[test]
 fn figures_are_not_lost_with_a_file() {
-    let (echo, directory) = (Echo::start("100"), tempfile::tempdir().unwrap());
+    let (echo, directory) = (Echo::start(Some("100")), tempfile::tempdir().unwrap());
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
     let below = file.join("below").display().to_string();
@@ -255,7 +232,7 @@ fn a_reply_that_trickles_is_late_all_the_same() {
 
 #[test]
 fn a_server_that_ends_amid_sessions_is_told_as_ended() {
-    let echo = Echo::start("100");
+    let echo = Echo::start(Some("100"));
     let child = begin(&["sessions", "-s", &echo.addr, "-q", "--warmup", "0", "--duration", "10"]);
     echo.signal_in(700, Signal::SIGKILL);
     let output = child.wait_with_output().expect("it is a child");
