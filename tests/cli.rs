@@ -123,7 +123,9 @@ fn low_limits_have_their_codes() {
 
 mod storage {
     use super::{check, dir};
-    use corral_storage::{Entry, ImageHead, ImageWriter, Log, LogConfig, MmapDisk, Record, SyncRecipe, image_name};
+    use corral_storage::{
+        Entry, EntryKind, ImageHead, ImageWriter, Log, LogConfig, MmapDisk, Record, SyncRecipe, image_name,
+    };
     use std::fs;
     use std::path::Path;
 
@@ -131,7 +133,7 @@ mod storage {
         let disk = MmapDisk::open(path, SyncRecipe::default()).expect("the directory is new");
         let config = LogConfig { segment_bytes: 1 << 20, ..LogConfig::default() };
         let (mut log, _) = Log::open(disk, config, &mut |_| {}).expect("the log is new");
-        let entry = Entry { term: 3, index: 1, first_zxid: 0x5_0000_0001, payload: &[7; 100] };
+        let entry = Entry { term: 3, index: 1, kind: EntryKind::Normal, first_zxid: 0x5_0000_0001, payload: &[7; 100] };
         log.append(&[Record::Entry(entry)]).expect("there is space");
         log.sync().expect("the disk syncs");
     }

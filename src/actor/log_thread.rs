@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use corral_consensus::Append;
 use corral_core::command::Batch;
-use corral_storage::log::{Entry, HardState, Log, LogError, Record};
+use corral_storage::log::{Entry, EntryKind, HardState, Log, LogError, Record};
 use corral_storage::{MmapDisk, Spare, SpareJob};
 
 use crate::actor::messages::{Ending, ToConsensus, ToLog};
@@ -165,7 +165,8 @@ pub(crate) fn write(log: &mut Log<MmapDisk>, append: &Append) -> Result<(), LogE
         Record::Entry(Entry {
             term: entry.term.0,
             index: entry.index.0,
-            first_zxid: Batch::zxid_of(&entry.payload),
+            kind: kind(entry.kind),
+            first_zxid: zxid(entry),
             payload: &entry.payload,
         })
     });
@@ -175,4 +176,19 @@ pub(crate) fn write(log: &mut Log<MmapDisk>, append: &Append) -> Result<(), LogE
     });
     let records: Vec<Record<'_>> = state.into_iter().chain(entries).collect();
     log.append(&records)
+}
+
+fn kind(kind: corral_consensus::EntryKind) -> EntryKind {
+    match kind {
+        corral_consensus::EntryKind::Normal => EntryKind::Normal,
+        corral_consensus::EntryKind::ConfChange => EntryKind::Membership,
+    }
+}
+
+/// The first zxid of an entry's batch; 0 for one that holds none.
+fn zxid(entry: &corral_consensus::Entry) -> u64 {
+    match entry.kind {
+        corral_consensus::EntryKind::Normal => Batch::zxid_of(&entry.payload),
+        corral_consensus::EntryKind::ConfChange => 0,
+    }
 }

@@ -168,7 +168,10 @@ fn entries_after(log: &Log<MmapDisk>, found: &Recovered, image: u64) -> Result<V
             entries.push(Entry {
                 term: Term(entry.term),
                 index: Index(entry.index),
-                kind: EntryKind::Normal,
+                kind: match entry.kind {
+                    corral_storage::EntryKind::Normal => EntryKind::Normal,
+                    corral_storage::EntryKind::Membership => EntryKind::ConfChange,
+                },
                 payload: Bytes::copy_from_slice(entry.payload),
             });
         };

@@ -1,7 +1,7 @@
 //! The log's part: records stored into a segment in memory, as the log thread stores them into a mapping. No sync.
 
 use super::TIMES_MAX;
-use corral_storage::{Entry, Log, LogConfig, Record, SimDisk};
+use corral_storage::{Entry, EntryKind, Log, LogConfig, Record, SimDisk};
 
 /// A segment that holds whatever a case appends, so that none rolls to the next.
 const SEGMENT_BYTES: usize = 64 << 20;
@@ -14,7 +14,7 @@ fn append(times: u32, payload_bytes: usize) {
     let (mut log, _) = Log::open(SimDisk::new(), config, &mut |_| {}).expect("a new log");
     let payload = vec![7; payload_bytes];
     for index in 1..=u64::from(times) {
-        let entry = Entry { term: 1, index, first_zxid: index, payload: &payload };
+        let entry = Entry { term: 1, index, kind: EntryKind::Normal, first_zxid: index, payload: &payload };
         log.append(&[Record::Entry(entry)]).expect("there is room");
     }
     std::mem::forget(log);

@@ -323,6 +323,33 @@ fn put_entries(out: &mut BytesMut, entries: &[Entry]) {
     }
 }
 
+impl Membership {
+    /// For an image, or wherever else it is kept beside the log.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(VERSION);
+        put_membership(&mut out, self);
+        out.freeze()
+    }
+
+    /// Reads what [`Membership::encode`] wrote; every value is checked.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a few words.
+    pub fn decode(bytes: &Bytes) -> Result<Membership, &'static str> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8()? != VERSION {
+            return Err("unknown version");
+        }
+        let membership = read_membership(&mut reader)?;
+        if !reader.left.is_empty() {
+            return Err("bytes after the end");
+        }
+        membership.check()?;
+        Ok(membership)
+    }
+}
+
 fn put_membership(out: &mut BytesMut, membership: &Membership) {
     let lists = [&membership.voters, &membership.learners, &membership.voters_outgoing, &membership.learners_next];
     for list in lists {

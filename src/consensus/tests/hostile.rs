@@ -264,6 +264,32 @@ fn claims_do_not_make_room() {
     assert_eq!(PeerMessage::decode(&Bytes::from_static(&[9])), Err(PeerError::Version(9)));
 }
 
+#[test]
+fn a_membership_is_read_back_or_refused() {
+    let ids = |list: &[u64]| list.iter().copied().map(NodeId).collect::<Vec<_>>();
+    let joint = Membership {
+        voters: ids(&[1, 2, 3]),
+        learners: ids(&[9]),
+        voters_outgoing: ids(&[2, 3, 4]),
+        learners_next: ids(&[4]),
+        auto_leave: true,
+    };
+    for membership in [Membership::simple(&ids(&[1]), &[]), joint] {
+        let bytes = membership.encode();
+        assert_eq!(Membership::decode(&bytes).as_ref(), Ok(&membership));
+        for cut in 0..bytes.len() {
+            assert!(Membership::decode(&bytes.slice(..cut)).is_err(), "cut at {cut}");
+        }
+        for at in 0..bytes.len() {
+            let mut bad = bytes.to_vec();
+            bad[at] ^= 0x80;
+            assert_ne!(Membership::decode(&bad.into()).as_ref(), Ok(&membership), "flipped at {at}");
+        }
+    }
+    let nobody = Membership::default().encode();
+    assert_eq!(Membership::decode(&nobody), Err("no voter"));
+}
+
 /// The only voter, leading, its first entry durable, with learner 4 not heard of yet.
 fn leader_with_learner() -> (Server, Disk) {
     let mut disk = Disk::new(Membership::simple(&[NodeId(1)], &[NodeId(4)]));

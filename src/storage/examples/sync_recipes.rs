@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use corral_storage::{Entry, Log, LogConfig, MmapDisk, Record, SyncRecipe};
+use corral_storage::{Entry, EntryKind, Log, LogConfig, MmapDisk, Record, SyncRecipe};
 
 const RECORD_BYTES: usize = 512;
 const ROUNDS: usize = 6;
@@ -66,7 +66,9 @@ fn run(
     for _ in 0..count {
         let records: Vec<_> = (next..)
             .take(group)
-            .map(|index| Record::Entry(Entry { term: 1, index, first_zxid: index, payload: &payload }))
+            .map(|index| {
+                Record::Entry(Entry { term: 1, index, kind: EntryKind::Normal, first_zxid: index, payload: &payload })
+            })
             .collect();
         let begun = Instant::now();
         log.append(&records)?;

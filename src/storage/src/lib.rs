@@ -22,8 +22,8 @@ pub use disk::{Bytes, Disk, NewFile, Segment};
 pub use image::{ImageError, ImageFile, ImageHead, ImageName, ImageWriter, image_name, list_images, purge};
 pub use log::dump::{Dump, DumpItem, DumpRecord};
 pub use log::{
-    CutInfo, Durable, Entry, HardState, Log, LogConfig, LogError, Progress, Record, RecordKind, Recovered, Spare,
-    SpareJob,
+    CutInfo, Durable, Entry, EntryKind, HardState, Log, LogConfig, LogError, Progress, Record, RecordKind, Recovered,
+    Spare, SpareJob,
 };
 pub use mmap_disk::{DiskError, MmapDisk, SyncRecipe};
 pub use sim_disk::SimDisk;

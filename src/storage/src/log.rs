@@ -84,11 +84,34 @@ impl HardState {
     }
 }
 
+/// What an entry's payload is to Raft; a number to this crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EntryKind {
+    #[default]
+    Normal,
+    Membership,
+}
+
+impl EntryKind {
+    fn record(self) -> RecordKind {
+        match self {
+            EntryKind::Normal => RecordKind::Entry,
+            EntryKind::Membership => RecordKind::Membership,
+        }
+    }
+
+    /// `None` for records that are no entries.
+    fn of(kind: RecordKind) -> Option<EntryKind> {
+        [EntryKind::Normal, EntryKind::Membership].into_iter().find(|entry| entry.record() == kind)
+    }
+}
+
 /// One entry: to append, or read back (then the payload lies in the mapping).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
     pub term: u64,
     pub index: u64,
+    pub kind: EntryKind,
     /// First zxid of the batch in the payload; stored, not understood.
     pub first_zxid: u64,
     pub payload: &'a [u8],
@@ -157,12 +180,13 @@ impl<D: Disk> Log<D> {
         for record in records {
             match record {
                 Record::Entry(entry) => {
-                    let (offset, segment) = self.store(RecordKind::Entry, entry)?;
+                    let (offset, segment) = self.store(entry.kind.record(), entry)?;
                     self.index.put(entry.index, EntryPlace { term: entry.term, segment, offset });
                 }
                 Record::HardState(state) => {
                     let payload = state.encode();
-                    let entry = Entry { term: state.term, index: state.commit, first_zxid: 0, payload: &payload };
+                    let (term, index, kind) = (state.term, state.commit, EntryKind::Normal);
+                    let entry = Entry { term, index, kind, first_zxid: 0, payload: &payload };
                     self.store(RecordKind::HardState, &entry)?;
                     self.hard_state = Some(*state);
                 }
@@ -399,7 +423,7 @@ pub(crate) fn write_record<S: Segment>(
 pub(crate) fn write_start<S: Segment>(live: &mut Live<S>, start: Start, next_index: u64, watermark: u64) -> usize {
     let term = start.hard_state.unwrap_or_default().term;
     let payload = start.encode();
-    let entry = Entry { term, index: next_index, first_zxid: 0, payload: &payload };
+    let entry = Entry { term, index: next_index, kind: EntryKind::Normal, first_zxid: 0, payload: &payload };
     DATA_START.saturating_add(write_record(live, DATA_START, RecordKind::Start, &entry, watermark))
 }
 
@@ -408,6 +432,7 @@ fn entry_at<S: Segment>(live: &Live<S>, index: u64, place: EntryPlace) -> Option
     let offset = place.offset as usize;
     let head = RecordHead::decode(live.file.bytes(), offset, live.head.stamp)?;
     let payload = head.payload(live.file.bytes(), offset)?;
-    let wanted = head.kind == RecordKind::Entry && head.index == index && head.term == place.term;
-    wanted.then_some(Entry { term: head.term, index, first_zxid: head.first_zxid, payload })
+    let kind = EntryKind::of(head.kind)?;
+    let wanted = head.index == index && head.term == place.term;
+    wanted.then_some(Entry { term: head.term, index, kind, first_zxid: head.first_zxid, payload })
 }

@@ -167,7 +167,8 @@ pub(crate) fn write(log: &mut Log<SimDisk>, append: &Append) -> Result<(), LogEr
         Record::Entry(corral_storage::log::Entry {
             term: entry.term.0,
             index: entry.index.0,
-            first_zxid: Batch::zxid_of(&entry.payload),
+            kind: kind(entry.kind),
+            first_zxid: zxid(entry),
             payload: &entry.payload,
         })
     });
@@ -177,6 +178,21 @@ pub(crate) fn write(log: &mut Log<SimDisk>, append: &Append) -> Result<(), LogEr
     });
     let records: Vec<Record<'_>> = state.into_iter().chain(entries).collect();
     log.append(&records)
+}
+
+fn kind(kind: EntryKind) -> corral_storage::EntryKind {
+    match kind {
+        EntryKind::Normal => corral_storage::EntryKind::Normal,
+        EntryKind::ConfChange => corral_storage::EntryKind::Membership,
+    }
+}
+
+/// The first zxid of an entry's batch; 0 for one that holds none.
+fn zxid(entry: &Entry) -> u64 {
+    match entry.kind {
+        EntryKind::Normal => Batch::zxid_of(&entry.payload),
+        EntryKind::ConfChange => 0,
+    }
 }
 
 /// The newest image that is whole; all must be, for nothing damages files here but a cut of un-synced bytes.
@@ -222,7 +238,10 @@ fn entries_after(log: &Log<SimDisk>, found: &Recovered, image: u64) -> Result<Ve
             entries.push(Entry {
                 term: Term(entry.term),
                 index: Index(entry.index),
-                kind: EntryKind::Normal,
+                kind: match entry.kind {
+                    corral_storage::EntryKind::Normal => EntryKind::Normal,
+                    corral_storage::EntryKind::Membership => EntryKind::ConfChange,
+                },
                 payload: Bytes::copy_from_slice(entry.payload),
             });
         };

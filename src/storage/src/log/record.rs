@@ -25,6 +25,8 @@ pub enum RecordKind {
     Start,
     /// One Raft entry.
     Entry,
+    /// One Raft entry that changes the membership.
+    Membership,
     /// Raft's term, vote and commit index.
     HardState,
     /// Last record of a full segment: the log goes on in the next one.
@@ -38,13 +40,14 @@ impl RecordKind {
             RecordKind::Entry => 2,
             RecordKind::HardState => 3,
             RecordKind::Seal => 4,
+            RecordKind::Membership => 5,
         }
     }
 
     fn from_code(code: u32) -> Option<RecordKind> {
-        [RecordKind::Start, RecordKind::Entry, RecordKind::HardState, RecordKind::Seal]
-            .into_iter()
-            .find(|kind| kind.code() == code)
+        const ALL: [RecordKind; 5] =
+            [RecordKind::Start, RecordKind::Entry, RecordKind::HardState, RecordKind::Seal, RecordKind::Membership];
+        ALL.into_iter().find(|kind| kind.code() == code)
     }
 }
 

@@ -350,7 +350,7 @@ impl Replay {
 
     fn take(&mut self, nth: usize, head: &RecordHead, payload: &[u8]) -> Option<()> {
         match head.kind {
-            RecordKind::Entry => {
+            RecordKind::Entry | RecordKind::Membership => {
                 if head.index > self.index.next() || head.index == u64::MAX {
                     return None;
                 }

@@ -8,6 +8,7 @@ use super::segment::{DATA_START, SegmentHead, Start, salt, segment_name, spare_n
 use super::{Entry, Live, Log, LogError, write_record, write_start};
 use crate::disk::{Disk, Segment};
 use crate::field::{narrow, wide};
+use crate::log::EntryKind;
 use crate::log::index::EntryIndex;
 use crate::log::record::{HEADER_BYTES, RecordKind, Stamp};
 
@@ -96,7 +97,7 @@ impl<D: Disk> Log<D> {
             self.make_ahead()?;
         }
         let (tail, durable) = (self.tail, self.durable);
-        let seal = Entry { term: 0, index: self.index.next(), first_zxid: 0, payload: &[] };
+        let seal = Entry { term: 0, index: self.index.next(), kind: EntryKind::Normal, first_zxid: 0, payload: &[] };
         let sealed = write_record(self.active_mut(), tail, RecordKind::Seal, &seal, durable);
         self.tail = tail.saturating_add(sealed);
         self.sync()?;

@@ -4,7 +4,7 @@
 #![allow(unreachable_pub, reason = "each test binary has a copy of its own")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use corral_storage::{Disk, Entry, HardState, Log, LogConfig, LogError, Record, Recovered};
+use corral_storage::{Disk, Entry, EntryKind, HardState, Log, LogConfig, LogError, Record, Recovered};
 
 /// A splitmix64 stream.
 pub struct Rng(pub u64);
@@ -29,6 +29,7 @@ impl Rng {
 pub struct OwnedEntry {
     pub term: u64,
     pub index: u64,
+    pub kind: EntryKind,
     pub first_zxid: u64,
     pub payload: Vec<u8>,
 }
@@ -37,11 +38,14 @@ impl OwnedEntry {
     pub fn made(term: u64, index: u64, bytes: usize) -> OwnedEntry {
         let mut rng = Rng(term << 32 | index);
         let payload = (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect();
-        OwnedEntry { term, index, first_zxid: term << 32 | index, payload }
+        // Every seventh changes the membership: a log that forgets the kind does not pass.
+        let kind = if index % 7 == 3 { EntryKind::Membership } else { EntryKind::Normal };
+        OwnedEntry { term, index, kind, first_zxid: term << 32 | index, payload }
     }
 
     pub fn record(&self) -> Record<'_> {
-        Record::Entry(Entry { term: self.term, index: self.index, first_zxid: self.first_zxid, payload: &self.payload })
+        let OwnedEntry { term, index, kind, first_zxid, ref payload } = *self;
+        Record::Entry(Entry { term, index, kind, first_zxid, payload })
     }
 }
 
@@ -60,6 +64,7 @@ pub fn entries<D: Disk>(log: &Log<D>) -> Result<Vec<OwnedEntry>, LogError> {
         found.push(OwnedEntry {
             term: entry.term,
             index: entry.index,
+            kind: entry.kind,
             first_zxid: entry.first_zxid,
             payload: entry.payload.to_vec(),
         });
