@@ -30,6 +30,10 @@ pub(crate) fn hard_state_in(from: &HardState) -> eraftpb::HardState {
     to
 }
 
+pub(crate) fn is_conf_change(entry: &eraftpb::Entry) -> bool {
+    entry.entry_type != eraftpb::EntryType::EntryNormal
+}
+
 pub(crate) fn membership_in(from: &Membership) -> eraftpb::ConfState {
     let raw = |list: &[NodeId]| list.iter().map(|id| id.0).collect::<Vec<u64>>();
     let mut to = eraftpb::ConfState::default();

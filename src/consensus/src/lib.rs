@@ -28,5 +28,5 @@ pub use error::{ConfChangeError, ConsensusError, PeerError, ProposeError, Transf
 pub use message::{AppendReply, PeerBody, PeerMessage, ReadContext};
 pub use node::RaftNode;
 pub use outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
-pub use replica::{APPENDS_MAX, Effects, Machine, Replica};
+pub use replica::{APPENDS_MAX, Effects, Install, Machine, Replica};
 pub use types::{Config, Entry, EntryKind, HardState, Index, Membership, NodeId, Restored, Role, Term};

@@ -53,6 +53,12 @@ pub const READS_PENDING_MAX: usize = 1 << 16;
 /// A read-index request unanswered for this many election timeouts is refused.
 pub const READ_TIMEOUT_ELECTIONS: u32 = 4;
 
+/// Elections begun because the transport saw the leader go, before the ordinary timeout takes over.
+pub const HURRIED_ELECTIONS_MAX: u32 = 4;
+
+/// Ticks from one of them to the next, up to twice as many.
+pub const HURRY_TICKS: u32 = 2;
+
 /// Largest context of a membership change.
 pub const CONF_CONTEXT_BYTES_MAX: usize = 64 << 10;
 

@@ -5,6 +5,7 @@
 //! messages that must not be said before, and applies membership changes when the entry is reported applied. It
 //! knows neither how anything is stored nor how messages travel.
 
+mod hurry;
 mod members;
 mod ready;
 
@@ -25,6 +26,7 @@ use crate::outputs::RoleChange;
 use crate::reads::Reads;
 use crate::rng::Rng;
 use crate::types::{Config, Entry, Index, Membership, NodeId, Restored, Role, Term};
+use hurry::Hurry;
 
 /// One member's Raft.
 pub struct RaftNode {
@@ -48,6 +50,8 @@ pub struct RaftNode {
     held: VecDeque<(u64, PeerMessage)>,
     /// Highest index handed out as committed, or installed.
     delivered: u64,
+    /// Committed, but behind a membership change whose commit is not durable yet; with the append that makes it so.
+    committed_later: VecDeque<(u64, Entry)>,
     /// Membership changes handed out and not applied yet.
     conf_pending: VecDeque<(u64, ConfChange)>,
     /// Membership by the index from which it is in force; the first is the one of the image.
@@ -55,6 +59,8 @@ pub struct RaftNode {
     /// Bytes proposed since the last `ready`.
     unready_bytes: u64,
     reads: Reads,
+    /// The leader was seen to go: elections before the timeout would begin one.
+    hurry: Option<Hurry>,
 }
 
 /// An append that must become durable.
@@ -114,10 +120,12 @@ impl RaftNode {
             last_number: 0,
             held: VecDeque::new(),
             delivered: applied,
+            committed_later: VecDeque::new(),
             conf_pending: VecDeque::new(),
             conf_history: VecDeque::from([(applied, membership.clone())]),
             unready_bytes: 0,
             reads: Reads::new(config.id, nonce, config.election_ticks),
+            hurry: None,
             raw,
         };
         node.told.role = node.role();
@@ -148,6 +156,7 @@ impl RaftNode {
         if !would_campaign || self.can_campaign() {
             self.raw.tick();
         }
+        self.hurry_on();
         self.leave_joint_if_due();
         self.reads.tick();
         self.settle();
@@ -175,6 +184,11 @@ impl RaftNode {
         self.raw.raft.step(message).map_err(|_| ProposeError::Full)?;
         self.unready_bytes += bytes;
         Ok(())
+    }
+
+    /// Whether a payload of any allowed size would be taken now.
+    pub fn has_room(&self) -> bool {
+        self.check_proposal(u64::from(self.max_entry_bytes) + limits::ENTRY_OVERHEAD_BYTES).is_ok()
     }
 
     fn check_proposal(&self, bytes: u64) -> Result<(), ProposeError> {

@@ -1,16 +1,20 @@
 //! A Raft node and the machine it replicates, turned together: proposals in, appends and committed entries out.
 //!
-//! Pure like the rest of this crate. It owns the order in which things happen: a machine leads only after everything of
-//! former terms is applied, an entry of our own is recognised as such, and no more appends are under way than keep the
-//! log busy, so that what arrives meanwhile shares the next one.
+//! Pure like the rest of this crate, the same for a server that is alone and for one of an ensemble. It owns the order in
+//! which things happen: a machine leads only after everything of former terms is applied, an entry of our own is
+//! recognised as such, no more appends are under way than keep the log busy, so that what arrives meanwhile shares the
+//! next one, and nothing behind an image is applied before the machine is the image's.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::outputs::{Append, Outputs, ReadReady};
-use crate::types::{Entry, Index, Role, Term};
-use crate::{EntryKind, RaftNode};
+use crate::conf_change::ConfChange;
+use crate::error::{ConfChangeError, PeerError, TransferError};
+use crate::message::PeerMessage;
+use crate::node::RaftNode;
+use crate::outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
+use crate::types::{Entry, EntryKind, Index, NodeId, Role, Term};
 
 /// Appends handed out and not yet durable before the next proposal waits: one being synced, one queued behind it.
 pub const APPENDS_MAX: usize = 2;
@@ -24,7 +28,8 @@ pub trait Machine {
     fn propose(&mut self) -> Option<Bytes>;
 
     /// Applies a committed entry; an empty payload changes nothing but the index. `own`: this very machine made the
-    /// payload, by the oldest [`Machine::propose`] not yet given back.
+    /// payload, by the oldest [`Machine::propose`] not yet given back. A membership change brings its context, never as
+    /// our own.
     ///
     /// # Errors
     /// When the payload is not understood; the replica must stop then.
@@ -33,7 +38,8 @@ pub trait Machine {
     /// This node leads, and everything before its term is applied.
     fn lead(&mut self, term: Term);
 
-    /// This node leads no more: what it proposed and was not committed may or may not come.
+    /// This node leads no more: what it proposed and was not committed may or may not come, and comes as somebody
+    /// else's.
     fn follow(&mut self);
 }
 
@@ -42,10 +48,30 @@ pub trait Machine {
 pub struct Effects {
     /// To be written to the log in this order, then reported with [`Replica::persisted`].
     pub appends: Vec<Append>,
+    /// A leader's image, which the transport brought before, takes the place of log and machine: see [`Install`].
+    pub installs: Vec<Install>,
+    /// May go to the other members now, in this order.
+    pub messages: Vec<PeerMessage>,
+    /// Role, term or leader are different from what was told last; the newest.
+    pub role: Option<RoleChange>,
+    /// A member lags so far behind that it needs an image newer than the last one reported by [`Replica::compact`].
+    pub image_wanted: bool,
     /// Tokens of [`Replica::read_index`] whose reads may be served now: their index is applied.
     pub reads: Vec<u64>,
     /// Tokens that will not be answered.
     pub reads_refused: Vec<u64>,
+}
+
+/// An image that replaces everything here.
+///
+/// The log is emptied, and goes on behind `image.index`, before the append of this number is written. When that append
+/// is durable the driver reports it, puts the image's state into the machine and calls [`Replica::installed`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Install {
+    /// Number of the append it is part of.
+    pub number: u64,
+    /// Which image.
+    pub image: InstallSnapshot,
 }
 
 /// See the module.
@@ -58,7 +84,13 @@ pub struct Replica<M: Machine> {
     /// Indices of our own proposals, oldest first.
     own: VecDeque<Index>,
     leading: bool,
+    /// The term in which it leads.
+    led: Term,
     applied: Index,
+    /// Image that is to be installed: nothing is applied before [`Replica::installed`] names it.
+    installing: Option<Index>,
+    /// Committed behind that image.
+    behind_image: VecDeque<Entry>,
     waiting_reads: Vec<ReadReady>,
 }
 
@@ -72,7 +104,10 @@ impl<M: Machine> Replica<M> {
             under_way: VecDeque::new(),
             own: VecDeque::new(),
             leading: false,
+            led: Term(0),
             applied,
+            installing: None,
+            behind_image: VecDeque::new(),
             waiting_reads: Vec::new(),
         }
     }
@@ -112,6 +147,64 @@ impl<M: Machine> Replica<M> {
         self.raft.tick();
     }
 
+    /// Takes a message from another member. An image must be here, whole and durable, before the message that announces
+    /// it.
+    ///
+    /// # Errors
+    /// Nothing happened; see [`PeerError`].
+    pub fn step(&mut self, message: PeerMessage) -> Result<(), PeerError> {
+        self.raft.step(message)
+    }
+
+    /// See [`RaftNode::leader_lost`].
+    pub fn leader_lost(&mut self, leader: NodeId, stagger_ticks: u32) {
+        self.raft.leader_lost(leader, stagger_ticks);
+    }
+
+    /// Hands leadership to a voter; nothing is proposed meanwhile, for an election timeout at most.
+    ///
+    /// # Errors
+    /// See [`TransferError`].
+    pub fn transfer(&mut self, to: NodeId) -> Result<(), TransferError> {
+        self.raft.transfer_leader(to)
+    }
+
+    /// Proposes a membership change. Its context reaches every machine as a payload when the change is committed.
+    ///
+    /// # Errors
+    /// See [`ConfChangeError`]; then it will never be committed.
+    pub fn propose_conf_change(&mut self, change: ConfChange) -> Result<(), ConfChangeError> {
+        self.raft.propose_conf_change(change)
+    }
+
+    /// A message to this member was lost, or its link broke.
+    pub fn unreachable(&mut self, to: NodeId) {
+        self.raft.report_unreachable(to);
+    }
+
+    /// How the transfer of an image to this member ended: without this report it is sent nothing more.
+    pub fn image_sent(&mut self, to: NodeId, delivered: bool) {
+        self.raft.report_snapshot(to, delivered);
+    }
+
+    /// The machine is now the image's, as [`Effects::installs`] asked, and the append of that number was reported
+    /// durable. What was committed behind the image is applied in the next turn.
+    ///
+    /// Of two images that came one behind the other the older is passed over.
+    ///
+    /// # Panics
+    /// If that image was not to be installed.
+    pub fn installed(&mut self, index: Index) {
+        let newest = self.installing.expect("an image is to be installed");
+        assert!(index <= newest, "installed {index}, expected {newest}");
+        if index < newest {
+            return;
+        }
+        self.installing = None;
+        self.applied = index;
+        self.raft.applied(index);
+    }
+
     /// Asks for an index that makes a read linearizable; answered in [`Effects::reads`].
     pub fn read_index(&mut self, token: u64) {
         self.raft.read_index(token);
@@ -136,6 +229,8 @@ impl<M: Machine> Replica<M> {
     /// The machine's, when an entry is not understood. Nothing may be done with the replica after that.
     pub fn turn(&mut self, effects: &mut Effects) -> Result<(), M::Fault> {
         loop {
+            self.follow_if_over();
+            self.apply_behind_image()?;
             self.propose();
             let mut out = std::mem::take(&mut self.out);
             let more = self.raft.ready(&mut out);
@@ -148,18 +243,36 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// At most one batch: the append that holds it is handed out before the next is made.
+    /// A leadership ends before anything else is done: entries of its term may still be committed, by the next leader,
+    /// and are nobody's own any more. The term tells when it was lost and won again between two turns.
+    fn follow_if_over(&mut self) {
+        if self.leading && (self.raft.role() != Role::Leader || self.raft.term() != self.led) {
+            self.leading = false;
+            self.own.clear();
+            self.machine.follow();
+        }
+    }
+
+    /// At most one batch: the append that holds it is handed out before the next is made. What the others have not
+    /// acknowledged yet, and leadership on its way to another, leave no room.
     fn propose(&mut self) {
-        if !self.leading || self.under_way.len() >= APPENDS_MAX || self.raft.role() != Role::Leader {
+        if !self.leading || self.under_way.len() >= APPENDS_MAX || !self.raft.has_room() {
             return;
         }
         let Some(payload) = self.machine.propose() else { return };
         let before = self.raft.last_index();
-        self.raft.propose(payload).expect("a leader with few appends under way takes a batch within its limits");
+        self.raft.propose(payload).expect("there is room for a batch within its limits");
         self.own.push_back(Index(before.0 + 1));
     }
 
     fn take(&mut self, out: &mut Outputs, effects: &mut Effects) -> Result<(), M::Fault> {
+        if let Some(image) = out.install.take() {
+            let number = out.append.as_ref().expect("an image comes with an append").number;
+            self.installing = Some(image.index);
+            // What was committed before is in the image.
+            self.behind_image.clear();
+            effects.installs.push(Install { number, image });
+        }
         if let Some(append) = out.append.take() {
             // What need not be synced is the commit index alone, which a restart finds out again.
             if append.must_sync {
@@ -169,16 +282,16 @@ impl<M: Machine> Replica<M> {
                 effects.appends.push(append);
             }
         }
-        if let Some(change) = out.role_change
-            && change.role != Role::Leader
-            && self.leading
-        {
-            self.leading = false;
-            self.own.clear();
-            self.machine.follow();
-        }
+        effects.messages.append(&mut out.messages);
+        effects.role = out.role_change.or(effects.role);
+        effects.image_wanted |= out.image_wanted;
+        self.follow_if_over();
         for entry in out.committed.drain(..) {
-            self.commit(&entry)?;
+            if self.installing.is_some() {
+                self.behind_image.push_back(entry);
+            } else {
+                self.commit(&entry)?;
+            }
         }
         self.waiting_reads.append(&mut out.reads);
         let applied = self.applied;
@@ -193,19 +306,34 @@ impl<M: Machine> Replica<M> {
         Ok(())
     }
 
+    fn apply_behind_image(&mut self) -> Result<(), M::Fault> {
+        while self.installing.is_none()
+            && let Some(entry) = self.behind_image.pop_front()
+        {
+            self.commit(&entry)?;
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, entry: &Entry) -> Result<(), M::Fault> {
         let own = self.own.front() == Some(&entry.index);
         if own {
             self.own.pop_front();
         }
-        let payload: &[u8] = if entry.kind == EntryKind::Normal { &entry.payload } else { &[] };
-        self.machine.commit(entry.index, entry.term, payload, own)?;
+        let normal = entry.kind == EntryKind::Normal;
+        if normal {
+            self.machine.commit(entry.index, entry.term, &entry.payload, own)?;
+        } else {
+            let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
+            self.machine.commit(entry.index, entry.term, &change.context, false)?;
+        }
         self.applied = entry.index;
         self.raft.applied(entry.index);
-        let first_of_our_term =
-            payload.is_empty() && entry.term == self.raft.term() && self.raft.role() == Role::Leader;
+        let empty = normal && entry.payload.is_empty();
+        let first_of_our_term = empty && entry.term == self.raft.term() && self.raft.role() == Role::Leader;
         if first_of_our_term && !self.leading {
             self.leading = true;
+            self.led = entry.term;
             self.machine.lead(entry.term);
         }
         Ok(())

@@ -34,15 +34,17 @@ display_inner!(NodeId, Term, Index);
 
 /// What a server must remember over a restart beside its entries.
 ///
-/// `term` and `vote` must be durable before anybody hears of them. `commit` is a hint that saves work after a
-/// restart and need not be synced.
+/// `term` and `vote` must be durable before anybody hears of them. `commit` is a hint that saves work after a restart,
+/// except where an append that must be synced brings it: that commit holds a membership change, and a restart must know
+/// of it, or the server would count votes by a membership that is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
     /// Latest term this server has seen.
     pub term: Term,
     /// Whom it voted for in that term.
     pub vote: Option<NodeId>,
-    /// Highest index known committed.
+    /// Highest index known committed; after a restart at least that of the last append that was synced, and at most the
+    /// last entry.
     pub commit: Index,
 }
 

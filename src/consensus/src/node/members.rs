@@ -8,7 +8,7 @@ use crate::convert;
 use crate::error::{ConfChangeError, ProposeError};
 use crate::limits;
 use crate::log::MemLog;
-use crate::types::Membership;
+use crate::types::{Membership, NodeId};
 
 impl RaftNode {
     /// Appends a membership change. It takes effect on each member when that member reports its entry applied.
@@ -37,6 +37,19 @@ impl RaftNode {
     /// The membership in force here, that is as of the applied index.
     pub fn membership(&self) -> Membership {
         convert::membership_out(&self.raw.raft.prs().conf().to_conf_state())
+    }
+
+    /// The voter that would take over soonest: the one with the longest log known here, of those heard from lately.
+    /// `None` when nobody else votes, or this node does not lead.
+    pub fn successor(&self) -> Option<NodeId> {
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader {
+            return None;
+        }
+        let may = |id: &u64| *id != self.id.0 && raft.prs().conf().voters().contains(*id);
+        let others = raft.prs().iter().filter(|(id, progress)| may(id) && progress.recent_active);
+        let best = others.max_by_key(|(id, progress)| (progress.matched, u64::MAX - **id));
+        best.map(|(id, _)| NodeId(*id))
     }
 
     /// A joint change whose leader stepped down before ending it is ended by the next one.

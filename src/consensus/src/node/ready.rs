@@ -8,7 +8,7 @@ use crate::conf_change::ConfChange;
 use crate::convert;
 use crate::limits;
 use crate::outputs::{Append, InstallSnapshot, Outputs, RoleChange};
-use crate::types::{EntryKind, Index, Term};
+use crate::types::{Entry, EntryKind, Index, Term};
 
 impl RaftNode {
     /// Collects what is to be done into `out`, which is cleared first. False: nothing. Call again until false.
@@ -16,6 +16,7 @@ impl RaftNode {
         out.clear();
         self.ask_reads();
         self.release_held(out);
+        self.release_committed(out);
         if self.raw.has_ready() {
             self.take_ready(out);
         }
@@ -61,12 +62,18 @@ impl RaftNode {
             out.install = Some(self.install(ready.snapshot().get_metadata()));
         }
         let entries = ready.take_entries();
-        let hard_state = ready.hs().map(convert::hard_state_out);
+        let committed = ready.take_committed_entries();
+        let changes_members = committed.iter().any(convert::is_conf_change);
+        let hard_state = if changes_members {
+            Some(convert::hard_state_out(&self.raw.raft.hard_state()))
+        } else {
+            ready.hs().map(convert::hard_state_out)
+        };
         let append = Append {
             number,
             entries: entries.iter().map(convert::entry_out).collect(),
             hard_state,
-            must_sync: ready.must_sync(),
+            must_sync: ready.must_sync() || changes_members,
         };
         self.raw.mut_store().append(entries);
         if append.must_sync {
@@ -87,7 +94,7 @@ impl RaftNode {
                 self.reads.answer(context, Index(state.index));
             }
         }
-        self.take_committed(ready.take_committed_entries(), out);
+        self.take_committed(number, committed, out);
         self.raw.advance_append_async(ready);
         if self.awaiting.is_empty() {
             self.raw.on_persist_ready(number);
@@ -99,6 +106,7 @@ impl RaftNode {
         let membership = convert::membership_out(meta.get_conf_state());
         self.raw.mut_store().install(index, term);
         self.delivered = index.0;
+        self.committed_later.clear();
         self.conf_pending.clear();
         self.conf_history.clear();
         self.conf_history.push_back((index.0, membership.clone()));
@@ -130,16 +138,35 @@ impl RaftNode {
         }
     }
 
-    fn take_committed(&mut self, entries: Vec<eraftpb::Entry>, out: &mut Outputs) {
+    /// A membership is not acted on before its commit is durable here: a server that forgot it in a crash would count
+    /// votes by the former membership, and could be elected beside the leader of the new one. So such an entry, and what
+    /// follows it, waits for the append of this number, which holds the commit index.
+    fn take_committed(&mut self, number: u64, entries: Vec<eraftpb::Entry>, out: &mut Outputs) {
         for entry in &entries {
             let entry = convert::entry_out(entry);
-            assert!(entry.index.0 == self.delivered + 1, "entry {} follows {}", entry.index, self.delivered);
-            self.delivered = entry.index.0;
-            if entry.kind == EntryKind::ConfChange {
-                let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
-                self.conf_pending.push_back((entry.index.0, change));
+            if self.committed_later.is_empty() && entry.kind != EntryKind::ConfChange {
+                self.deliver(entry, out);
+            } else {
+                self.committed_later.push_back((number, entry));
             }
-            out.committed.push(entry);
         }
+    }
+
+    fn release_committed(&mut self, out: &mut Outputs) {
+        let durable = self.durable_number();
+        while self.committed_later.front().is_some_and(|(number, _)| *number <= durable) {
+            let (_, entry) = self.committed_later.pop_front().expect("just seen");
+            self.deliver(entry, out);
+        }
+    }
+
+    fn deliver(&mut self, entry: Entry, out: &mut Outputs) {
+        assert!(entry.index.0 == self.delivered + 1, "entry {} follows {}", entry.index, self.delivered);
+        self.delivered = entry.index.0;
+        if entry.kind == EntryKind::ConfChange {
+            let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
+            self.conf_pending.push_back((entry.index.0, change));
+        }
+        out.committed.push(entry);
     }
 }

@@ -1,0 +1,163 @@
+//! One server of the test group: a replica, a disk that is written late, images.
+
+use std::collections::VecDeque;
+
+use corral_consensus::{
+    Append, Config, Effects, Entry, HardState, Index, Install, Membership, RaftNode, Replica, Restored, Term,
+};
+
+use super::ledger::{Ledger, Line};
+use super::{Bug, Random, id_of};
+
+/// A whole state at an index; it travels beside the message that announces it.
+#[derive(Clone)]
+pub(crate) struct Image {
+    pub(crate) index: Index,
+    pub(crate) term: Term,
+    pub(crate) membership: Membership,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// What survives a crash.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    pub(crate) hard: HardState,
+    pub(crate) image: Image,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Disk {
+    pub(crate) fn new(membership: Membership) -> Disk {
+        let image = Image { index: Index(0), term: Term(0), membership, lines: Vec::new() };
+        Disk { hard: HardState::default(), image, entries: Vec::new() }
+    }
+
+    pub(crate) fn last(&self) -> Index {
+        self.entries.last().map_or(self.image.index, |entry| entry.index)
+    }
+
+    pub(crate) fn holds(&self, index: Index, term: Term) -> bool {
+        index <= self.image.index || self.entries.iter().rev().any(|entry| entry.index == index && entry.term == term)
+    }
+
+    fn write(&mut self, pending: &Pending) {
+        if let Some(image) = &pending.image {
+            self.image = image.clone();
+            self.entries.clear();
+        }
+        if let Some(first) = pending.append.entries.first() {
+            self.entries.retain(|entry| entry.index < first.index);
+            self.entries.extend_from_slice(&pending.append.entries);
+        }
+        if let Some(hard) = pending.append.hard_state {
+            self.hard = hard;
+        }
+    }
+}
+
+struct Pending {
+    due: u64,
+    append: Append,
+    image: Option<Image>,
+    told: bool,
+}
+
+pub(crate) struct Server {
+    pub(crate) replica: Replica<Ledger>,
+    /// Lines compared with the others' already.
+    pub(crate) checked: usize,
+    /// Came from the leader, whole.
+    pub(crate) arrived: Option<Image>,
+    pending: VecDeque<Pending>,
+}
+
+impl Server {
+    pub(crate) fn start(at: usize, disk: &mut Disk, seed: u64, bug: Option<Bug>) -> Server {
+        if bug == Some(Bug::ForgetVote) {
+            disk.hard.vote = None;
+        }
+        let config = Config {
+            id: id_of(at),
+            voters: Vec::new(),
+            learners: Vec::new(),
+            election_ticks: 10,
+            heartbeat_ticks: 2,
+            max_inflight_entries: 50,
+            max_entry_bytes: 1 << 20,
+            seed,
+        };
+        let restored = Restored {
+            hard_state: disk.hard,
+            snapshot_index: disk.image.index,
+            snapshot_term: disk.image.term,
+            entries: disk.entries.clone(),
+            applied: disk.image.index,
+        };
+        let membership = disk.image.membership.clone();
+        let raft = RaftNode::with_membership(config, membership, restored).expect("a disk is consistent");
+        let ledger = Ledger::holding(disk.image.lines.clone());
+        let checked = ledger.lines.len();
+        let replica = Replica::new(raft, ledger, disk.image.index);
+        Server { replica, checked, arrived: None, pending: VecDeque::new() }
+    }
+
+    /// Of the writes under way some made it to the disk, in order, the rest are lost.
+    pub(crate) fn crash(self, disk: &mut Disk, random: &mut Random) {
+        let survive = random.index(self.pending.len() + 1);
+        for write in self.pending.iter().take(survive) {
+            disk.write(write);
+        }
+    }
+
+    pub(crate) fn persist_due(&mut self, now: u64, disk: &mut Disk) {
+        while self.pending.front().is_some_and(|write| write.due <= now) {
+            let write = self.pending.pop_front().expect("just seen");
+            disk.write(&write);
+            if write.append.must_sync && !write.told {
+                self.replica.persisted(write.append.number);
+            }
+            if let Some(image) = write.image {
+                let ledger = self.replica.machine_mut();
+                ledger.lines.clone_from(&image.lines);
+                self.checked = image.lines.len();
+                self.replica.installed(image.index);
+            }
+        }
+    }
+
+    /// Takes what is to be written; `bug` may tell the replica too early that it is.
+    pub(crate) fn write(&mut self, effects: &mut Effects, due: u64, bug: Option<Bug>) {
+        let due = self.pending.back().map_or(due, |last| due.max(last.due));
+        for append in effects.appends.drain(..) {
+            let this = |install: &Install| install.number == append.number;
+            let install = effects.installs.iter().find(|install| this(install));
+            let image = install.map(|install| {
+                let arrived = self.arrived.take().expect("the image came before its announcement");
+                assert_eq!((arrived.index, arrived.term), (install.image.index, install.image.term));
+                assert_eq!(arrived.membership, install.image.membership);
+                arrived
+            });
+            let told = bug == Some(Bug::AckBeforeSync) && image.is_none();
+            if told {
+                self.replica.persisted(append.number);
+            }
+            self.pending.push_back(Pending { due, append, image, told });
+        }
+        effects.installs.clear();
+    }
+
+    /// A durable image of what is applied; the log before it is dropped.
+    pub(crate) fn make_image(&mut self, disk: &mut Disk) {
+        let index = self.replica.applied();
+        let installing = self.pending.iter().any(|write| write.image.is_some());
+        // The disk writes in order: an image of what it does not hold yet would be ahead of its log.
+        if installing || index <= disk.image.index || index > disk.last() {
+            return;
+        }
+        let lines = self.replica.machine().lines.clone();
+        let term = lines.last().expect("something is applied").0;
+        disk.image = Image { index, term, membership: self.replica.raft().membership(), lines };
+        disk.entries.retain(|entry| entry.index > index);
+        self.replica.compact(index, term);
+    }
+}

@@ -1,0 +1,217 @@
+//! Groups of replicas, each a node and its machine: what is applied where, as whose, and what is on disks by then.
+//!
+//! A failing seed is printed; put it into `REGRESSIONS`.
+
+mod group;
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use corral_consensus::{ConfChange, MemberChange, NodeId, Role, Transition};
+use group::{Bug, Counts, Faults, Group, Random, STEPS_PER_TICK, id_of};
+
+const SEEDS: u64 = 150;
+const STEPS: u64 = 900;
+const SETTLE_STEPS: u64 = 6000;
+
+/// Seeds that once failed, all with changing memberships: a server restarted with a membership that was gone.
+const REGRESSIONS: &[u64] = &[499];
+
+fn run(seed: u64, voters: usize, learners: usize, change: impl Fn(&mut Faults)) -> Counts {
+    let mut faults = Faults::drawn(&mut Random::new(!seed));
+    change(&mut faults);
+    let mut group = Group::new(seed, voters, learners, faults);
+    group.run(STEPS);
+    group.settle(SETTLE_STEPS);
+    group.counts
+}
+
+fn many(voters: usize, learners: usize, change: impl Fn(&mut Faults)) -> Counts {
+    let mut sum = Counts::default();
+    for seed in 0..SEEDS {
+        let ran = catch_unwind(AssertUnwindSafe(|| run(seed, voters, learners, &change)));
+        let ran = ran.unwrap_or_else(|panic| {
+            // Nothing can be done about a closed stream.
+            let _ = writeln!(std::io::stderr(), "failing seed: {seed} with {voters} voters");
+            std::panic::resume_unwind(panic)
+        });
+        sum.committed += ran.committed;
+        sum.reads += ran.reads;
+        sum.installs += ran.installs;
+        sum.leaders += ran.leaders;
+        sum.lost_tails += ran.lost_tails;
+        sum.came_back += ran.came_back;
+        sum.contexts += ran.contexts;
+    }
+    sum
+}
+
+#[test]
+fn three_replicas() {
+    let did = many(3, 0, |_| {});
+    assert!(did.committed > 3000 && did.reads > 300 && did.installs > 10 && did.leaders > 300, "too little: {did:?}");
+    assert!(did.lost_tails > 30 && did.came_back > 3, "too few leaderships ended in the middle: {did:?}");
+}
+
+#[test]
+fn five_replicas() {
+    let did = many(5, 0, |_| {});
+    assert!(did.committed > 3000 && did.reads > 300 && did.installs > 3 && did.leaders > 300, "too little: {did:?}");
+    assert!(did.lost_tails > 30 && did.came_back > 3, "too few leaderships ended in the middle: {did:?}");
+}
+
+#[test]
+fn three_replicas_and_a_learner() {
+    let did = many(3, 1, |_| {});
+    assert!(did.committed > 3000 && did.installs > 10, "too little: {did:?}");
+}
+
+#[test]
+fn three_replicas_that_crash_all_the_time() {
+    let did = many(3, 0, |faults| faults.crash = 30);
+    assert!(did.committed > 1000 && did.leaders > 300, "too little: {did:?}");
+}
+
+#[test]
+fn memberships_that_change() {
+    let did = many(3, 2, |faults| faults.conf_changes = true);
+    assert!(did.committed > 2000 && did.contexts > 500, "too little: {did:?}");
+}
+
+#[test]
+fn seeds_that_once_failed() {
+    for seed in REGRESSIONS {
+        run(*seed, 3, 2, |faults| faults.conf_changes = true);
+    }
+}
+
+/// Whether the checker, or the code itself, sees the bug within some seeds.
+fn is_caught(bug: Bug) -> bool {
+    let plant = |faults: &mut Faults| {
+        faults.bug = Some(bug);
+        faults.crash = 30;
+    };
+    (0..200).any(|seed| catch_unwind(AssertUnwindSafe(|| run(seed, 3, 0, plant))).is_err())
+}
+
+#[test]
+fn an_acknowledgement_before_the_sync_is_caught() {
+    assert!(is_caught(Bug::AckBeforeSync));
+}
+
+#[test]
+fn a_vote_forgotten_over_a_restart_is_caught() {
+    assert!(is_caught(Bug::ForgetVote));
+}
+
+/// A quiet group with a leader that everybody follows.
+fn calm(voters: usize, learners: usize) -> Group {
+    let mut group = Group::new(7, voters, learners, Faults::NONE);
+    group.quiet = true;
+    group.run_until(2000, "led", Group::is_whole);
+    group.run(50);
+    group
+}
+
+fn term(group: &Group, at: usize) -> u64 {
+    group.servers[at].as_ref().map_or(0, |server| server.replica.raft().term().0)
+}
+
+#[test]
+fn a_leader_that_is_seen_to_go_is_replaced_within_a_few_ticks() {
+    for voters in [3, 5] {
+        let mut group = calm(voters, 0);
+        let old = group.leader().expect("it is led");
+        let at = group.now;
+        group.crash(old);
+        group.faults.crash = 0;
+        group.run_until(200, "led again", |group| group.leader().is_some_and(|now| now != old));
+        let ticks = (group.now - at) / STEPS_PER_TICK;
+        assert!(ticks <= 8, "{ticks} ticks with {voters} voters; the timeout is 10 to 20");
+    }
+}
+
+#[test]
+fn a_leader_wrongly_said_to_be_gone_stays_and_no_term_moves() {
+    let mut group = calm(3, 0);
+    let leader = group.leader().expect("it is led");
+    let before = term(&group, leader);
+    let other = (leader + 1) % 3;
+    group.servers[other].as_mut().expect("running").replica.leader_lost(id_of(leader), 0);
+    group.run(400);
+    assert_eq!(group.leader(), Some(leader));
+    assert!((0..3).all(|at| term(&group, at) == before), "a term moved");
+}
+
+#[test]
+fn a_leader_cut_off_steps_down_and_its_tail_is_gone() {
+    let mut group = calm(3, 0);
+    let old = group.leader().expect("it is led");
+    group.cut_off(old, true);
+    let lost = group.offer_to_leader();
+    group.run_until(600, "replaced", |group| group.leader().is_some_and(|now| now != old));
+    let kept = group.offer_to_leader();
+    group.run(100);
+    assert!(!group.servers[old].as_ref().expect("running").replica.is_leading(), "a leader without a quorum stays");
+    group.cut_off(old, false);
+    group.run_until(600, "whole", Group::is_whole);
+    let has = |number| group.committed.iter().any(|line| line.1 == number);
+    assert!(has(kept) && !has(lost));
+}
+
+#[test]
+fn leadership_goes_where_it_is_sent() {
+    let mut group = calm(5, 0);
+    let old = group.leader().expect("it is led");
+    let replica = &mut group.servers[old].as_mut().expect("running").replica;
+    let to = replica.raft().successor().expect("others vote");
+    replica.transfer(to).expect("it may");
+    group.offer_to_leader();
+    group.run_until(100, "handed over", |group| group.leader().is_some_and(|now| id_of(now) == to));
+    group.run_until(100, "whole", Group::is_whole);
+}
+
+#[test]
+fn a_server_that_lost_everything_gets_the_image() {
+    let mut group = calm(3, 0);
+    let leader = group.leader().expect("it is led");
+    let other = (leader + 1) % 3;
+    group.crash(other);
+    for _ in 0..30 {
+        group.offer_to_leader();
+        group.run(20);
+    }
+    // Long enough for the leader to have an image, and its log is cut with a restart of its.
+    group.crash(leader);
+    group.start(other);
+    group.start(leader);
+    group.run_until(3000, "whole", Group::is_whole);
+    assert!(group.committed.len() > 30);
+}
+
+#[test]
+fn members_come_and_go() {
+    let mut group = calm(3, 2);
+    let change = |changes: Vec<MemberChange>, context| ConfChange { changes, transition: Transition::Auto, context };
+    let context = group.context();
+    let leader = group.leader().expect("it is led");
+    group.strangers = true;
+    let leave = (0..3).find(|at| *at != leader).map(id_of).expect("two others");
+    let joint = vec![MemberChange::AddVoter(NodeId(4)), MemberChange::AddVoter(NodeId(5)), MemberChange::Remove(leave)];
+    let replica = &mut group.servers[leader].as_mut().expect("running").replica;
+    replica.propose_conf_change(change(joint, context)).expect("it fits");
+    let done = |group: &Group| {
+        let membership = |at: usize| group.servers[at].as_ref().map(|server| server.replica.raft().membership());
+        let four = |at| membership(at).is_some_and(|now| now.voters.len() == 4 && !now.is_joint());
+        four(leader) && four(3) && four(4)
+    };
+    group.run_until(500, "joined", done);
+    let contexts = group.servers[leader].as_ref().map(|server| server.replica.machine().contexts);
+    assert_eq!(contexts, Some(1), "the context comes once, with the change itself");
+    assert_eq!(group.servers[3].as_ref().map(|server| server.replica.raft().role()), Some(Role::Follower));
+    // The two that came can carry it with one of the old.
+    let stay = (0..3).find(|at| *at != leader && id_of(*at) != leave).expect("the third");
+    group.crash(stay);
+    let number = group.offer_to_leader();
+    group.run_until(500, "committed by those who came", |group| group.committed.iter().any(|line| line.1 == number));
+}
