@@ -8,11 +8,13 @@
 //! the file, so nothing can be cut off or added unseen.
 
 mod reader;
+mod receiver;
 mod writer;
 
 use std::io;
 
 pub use reader::ImageFile;
+pub use receiver::{ImageReceiver, remove_incoming};
 pub use writer::{ImageWriter, Pace};
 
 use crate::disk::{Disk, TEMPORARY_SUFFIX};
@@ -111,6 +113,15 @@ pub fn purge<D: Disk>(disk: &D, keep: usize) -> io::Result<usize> {
 #[must_use]
 pub fn image_name(zxid: u64) -> String {
     format!("image-{zxid:016x}.img")
+}
+
+/// What an error of the disk means for an image file.
+fn fault(file: &str, what: &'static str) -> impl FnOnce(io::Error) -> ImageError {
+    let file = file.to_owned();
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ImageError::NoSpace { file, source },
+        _ => ImageError::Io { file, what, source },
+    }
 }
 
 fn zxid_in(name: &str) -> Option<u64> {

@@ -19,7 +19,10 @@ mod mmap_disk;
 pub mod sim_disk;
 
 pub use disk::{Bytes, Disk, NewFile, Segment};
-pub use image::{ImageError, ImageFile, ImageHead, ImageName, ImageWriter, image_name, list_images, purge};
+pub use image::{
+    ImageError, ImageFile, ImageHead, ImageName, ImageReceiver, ImageWriter, image_name, list_images, purge,
+    remove_incoming,
+};
 pub use log::dump::{Dump, DumpItem, DumpRecord};
 pub use log::{
     CutInfo, Durable, Entry, EntryKind, HardState, Log, LogConfig, LogError, Progress, Record, RecordKind, Recovered,

@@ -5,9 +5,7 @@
 //! huge page at its own place in the file: a kernel with large folios then holds it as one, and the mapping needs no small
 //! pages.
 
-use std::io;
-
-use super::{ImageError, ImageHead, ImageName, Layout, Row, encode_head, encode_row, image_name};
+use super::{ImageError, ImageHead, ImageName, Layout, Row, encode_head, encode_row, fault, image_name};
 use crate::disk::{Disk, NewFile};
 use crate::field::{align_up, narrow, wide};
 use crate::limits::{IMAGE_ALIGN_BYTES, IMAGE_BLOCK_BYTES, IMAGE_SECTIONS_MAX, PAGE_BYTES};
@@ -105,13 +103,5 @@ impl<D: Disk> ImageWriter<D> {
             pace(written);
         }
         Ok(())
-    }
-}
-
-fn fault(file: &str, what: &'static str) -> impl FnOnce(io::Error) -> ImageError {
-    let file = file.to_owned();
-    move |source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ImageError::NoSpace { file, source },
-        _ => ImageError::Io { file, what, source },
     }
 }
