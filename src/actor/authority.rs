@@ -14,13 +14,15 @@ pub(crate) struct Authority {
     /// The time of this turn.
     pub(crate) now: Millis,
     pub(crate) wall: WallMillis,
+    /// Whether anybody is to be shown what is applied; nobody is during a recovery.
+    pub(crate) shows: bool,
     /// What this turn applied, for the shards.
     pub(crate) applied: Vec<AppliedBatch>,
 }
 
 impl Authority {
     pub(crate) fn new(sequencer: Sequencer) -> Authority {
-        Authority { sequencer, now: Millis(0), wall: WallMillis(0), applied: Vec::new() }
+        Authority { sequencer, now: Millis(0), wall: WallMillis(0), shows: true, applied: Vec::new() }
     }
 }
 
@@ -36,7 +38,7 @@ impl Machine for Authority {
 
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
         let batch = self.sequencer.commit(self.now, index.0, term.0, payload, own)?;
-        if !batch.txns.is_empty() {
+        if self.shows && !batch.txns.is_empty() {
             self.applied.push(batch);
         }
         Ok(())

@@ -195,7 +195,7 @@ sections! {
         /// No image is written because of its share while the changes since the last one are fewer bytes than this.
         floor_bytes: u64 = 64 * MIB, range(MIB, 1024 * GIB), "bytes";
         /// An image is written when the changes since the last one reach this share of its size. After ten seconds without a
-        /// write an eighth of this, and of the floor, is enough.
+        /// write, and at a start, which replays the log, an eighth of this, and of the floor, is enough.
         share_of_image_percent: u32 = 50, range(1, 1000), "percent";
         /// An image is written after this many transactions. 0 = not because of their number.
         txns_max: u64 = 0, range(0, 1 << 48), "transactions";
@@ -203,8 +203,12 @@ sections! {
         /// bounds the replay at a restart.
         /// 0 = never because of the log.
         log_bytes_max: u64 = 128 * MIB, range(0, 1024 * GIB), "bytes";
-        /// Two images are never begun closer together than this, except on request and at shutdown.
+        /// Two images are never begun closer together than this, except on request, at shutdown, when writing has become
+        /// calm (`calm_ms`), and after a quarter of it when the changes have outgrown the share eight times.
         interval_min_ms: u64 = 10_000, range(0, INTERVAL_MS_MAX), "ms";
+        /// When writing has fallen below an eighth of what it was, for this long, an image that is due is written without
+        /// waiting for `interval_min_ms`. 0 = it waits.
+        calm_ms: u64 = 1000, range(0, INTERVAL_MS_MAX), "ms";
         /// An image is written at least this often if anything changed. 0 = not because of time.
         interval_max_ms: u64 = 3_600_000, range(0, INTERVAL_MS_MAX), "ms";
         /// Images kept; older ones and the log before them are removed.

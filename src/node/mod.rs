@@ -111,7 +111,7 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
     let listener = bind(address).map_err(|error| preflight::listen_fault(address, &error))?;
     let incarnation = incarnation()?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let recovery = recovery::recover(&config, clock, incarnation, threads)?;
+    let recovery = recover(&config, clock, incarnation, threads)?;
     let boxes = Mailboxes::new(plan)
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
@@ -134,6 +134,18 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
         Ok(Ending::Failed(fault)) => Err(fault),
         Err(_) => Err(Fault::new(ExitCode::Internal, "every actor ended without a word")),
     }
+}
+
+/// Recovers on a thread of its own, which ends: memory that a thread took comes back, once others have freed it, only when
+/// that thread takes more or is gone.
+fn recover(config: &Config, clock: Clock, incarnation: u64, threads: usize) -> Result<Recovery, Fault> {
+    let recover = || recovery::recover(config, clock, incarnation, threads);
+    thread::scope(|scope| {
+        let recovering = thread::Builder::new().name("recovery".to_owned()).spawn_scoped(scope, recover);
+        let recovering = recovering
+            .map_err(|error| Fault::new(ExitCode::Internal, format!("no thread for the recovery: {error}")))?;
+        recovering.join().map_err(|_| Fault::new(ExitCode::Internal, "the recovery ended in a panic"))?
+    })
 }
 
 /// Until every executor serves, so that the port opens for no server that cannot.
@@ -163,7 +175,7 @@ fn incarnation() -> Result<u64, Fault> {
 
 /// Starts every thread but the acceptor; gives the log thread, which ends last.
 fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) -> Result<thread::JoinHandle<()>, Fault> {
-    let Recovery { replica, log, disk } = recovery;
+    let Recovery { replica, log, disk, frozen } = recovery;
     let boxes = &context.boxes;
     let patience = Patience {
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
@@ -186,6 +198,9 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
     let serve_log = move || log_thread::run(log, slow_sync, &gauges.syncs, &inbox, &consensus, &endings);
     let log_thread = start_pinned("log", plan.log_cpu, serve_log)?;
 
+    if let Some(frozen) = frozen {
+        let _ = boxes.writer.0.send(ToWriter::Write(Box::new(frozen)));
+    }
     let sequencer = &replica.machine().sequencer;
     let (view, sessions) = (sequencer.machine().view().clone(), sequencer.sessions_alive());
     let mut replica = Some(replica);

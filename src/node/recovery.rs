@@ -1,6 +1,6 @@
 //! From the data directory to a replica that leads: the newest image, then the log behind it.
 //!
-//! Main thread, before any actor starts. Says how far it is while that takes long.
+//! A thread of its own, before any actor starts. Says how far it is while that takes long.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use corral_consensus::{
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::image::initial_image;
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
 use corral_core::view::View;
 use corral_storage::log::{Log, LogConfig, Progress, Recovered};
@@ -35,6 +35,8 @@ pub(crate) struct Recovery {
     pub(crate) log: Log<MmapDisk>,
     /// Holds the images.
     pub(crate) disk: MmapDisk,
+    /// What was replayed, if it is worth an image: every view of the replica's begins above it.
+    pub(crate) frozen: Option<FrozenState>,
 }
 
 /// Opens the data directory, loads the newest image, replays the log and leads. Returns when everything that was
@@ -51,7 +53,7 @@ pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: 
         MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?
     };
     let images = images::newest(&disk, threads)?;
-    let (log, found) = open_log(log_disk, config, images.newest.is_none() && images.damaged.is_empty())?;
+    let (mut log, found) = open_log(log_disk, config, images.newest.is_none() && images.damaged.is_empty())?;
     if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
         let mut sentence = images.damaged.join("\n");
         sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
@@ -60,6 +62,7 @@ pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: 
     let (machine, index, term) = state_machine(images.newest)?;
     let nodes = machine.view().node_count();
     let entries = entries_after(&log, &found, index)?;
+    log.release_read()?;
     let replayed = entries.len();
     let sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
     let restored = Restored {
@@ -71,8 +74,13 @@ pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: 
     };
     let raft = RaftNode::new(raft_config(config, incarnation, log.payload_bytes_max()), restored)
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
-    let mut recovery = Recovery { replica: Replica::new(raft, Authority::new(sequencer), Index(index)), log, disk };
+    let replica = Replica::new(raft, Authority::new(sequencer), Index(index));
+    let mut recovery = Recovery { replica, log, disk, frozen: None };
     recovery.lead(clock)?;
+    let sequencer = &mut recovery.replica.machine_mut().sequencer;
+    if sequencer.wants_snapshot_of_replay() {
+        recovery.frozen = Some(sequencer.freeze(clock.now()));
+    }
     let view = recovery.replica.machine().sequencer.machine().view();
     tracing::info!(
         zxid = %view.zxid(),
@@ -88,19 +96,20 @@ pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: 
 impl Recovery {
     /// A group of one elects itself; its log is written right here until the actors take over.
     fn lead(&mut self, clock: Clock) -> Result<(), Fault> {
+        self.replica.machine_mut().shows = false;
         self.replica.campaign();
         while !self.replica.is_leading() {
             let authority = self.replica.machine_mut();
             (authority.now, authority.wall) = (clock.now(), clock.wall());
             let mut effects = Effects::default();
             self.replica.turn(&mut effects).map_err(|_| not_a_batch(self.replica.applied()))?;
-            self.replica.machine_mut().applied.clear();
             for append in effects.appends {
                 log_thread::write(&mut self.log, &append)?;
                 self.log.sync()?;
                 self.replica.persisted(append.number);
             }
         }
+        self.replica.machine_mut().shows = true;
         Ok(())
     }
 }
@@ -237,6 +246,7 @@ fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
             } else {
                 config.snapshot.interval_max_ms
             },
+            calm_ms: config.snapshot.calm_ms,
         },
     }
 }

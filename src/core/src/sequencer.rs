@@ -3,6 +3,10 @@
 //! One per server, beside the Raft node; it alone gives out zxids while this server leads. Knows neither Raft nor the
 //! log: the driver hands it committed payloads in log order and takes batches to propose from it.
 
+mod images;
+
+pub use images::SnapshotPolicy;
+
 use crate::change::{AppliedBatch, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::delta::Delta;
@@ -14,29 +18,7 @@ use crate::session::{Expiry, SessionTable};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-
-/// Time without a write after which the machine has nothing better to do than to write an image, and what changes take in
-/// memory is better given back.
-const QUIET_MS: u64 = 10_000;
-/// So much smaller may the changes be then.
-const QUIET_DIVISOR: usize = 8;
-
-/// When the next image is written: once the changes since the last one outweigh a share of it, or are many.
-#[derive(Clone, Copy, Debug)]
-pub struct SnapshotPolicy {
-    /// Changes smaller than this, in bytes, are never worth an image.
-    pub floor_bytes: usize,
-    /// Per cent of the image's size.
-    pub share_percent: usize,
-    /// Transactions since the last image.
-    pub txns_max: u64,
-    /// Bytes of log entries since the last image, if they are also more than the share: they are what a restart replays.
-    pub log_bytes_max: u64,
-    /// No two images within this time, whatever the size of the changes.
-    pub interval_min_ms: u64,
-    /// Changes older than this are worth an image, however few.
-    pub interval_max_ms: u64,
-}
+use images::{SinceImage, Sizes};
 
 /// What the sequencer is told at its start.
 #[derive(Clone, Copy, Debug)]
@@ -96,12 +78,8 @@ pub struct Sequencer {
     term: u64,
     /// What is being written, to be tried again should that fail.
     frozen: Option<FrozenState>,
-    snapshot_at: Millis,
-    /// When the last batch was applied.
-    applied_at: Millis,
+    since_image: SinceImage,
     quota_reported: Millis,
-    txns_since_snapshot: u64,
-    log_bytes_since_snapshot: u64,
 }
 
 impl Sequencer {
@@ -118,11 +96,8 @@ impl Sequencer {
             index,
             term,
             frozen: None,
-            snapshot_at: Millis(0),
-            applied_at: Millis(0),
+            since_image: SinceImage::default(),
             quota_reported: Millis(0),
-            txns_since_snapshot: 0,
-            log_bytes_since_snapshot: 0,
         }
     }
 
@@ -315,9 +290,8 @@ impl Sequencer {
         } else {
             Batch::decode(payload).map_err(|_| NotABatch)?
         };
-        self.applied_at = now;
-        self.txns_since_snapshot += batch.commands.len() as u64;
-        self.log_bytes_since_snapshot += payload.len() as u64;
+        let (txns, bytes) = (batch.commands.len() as u64, payload.len() as u64);
+        self.since_image.note(&self.config.snapshot, now, txns, bytes);
         let applied = self.machine.apply(batch);
         if self.is_leading() {
             self.track(now, &applied);
@@ -343,18 +317,20 @@ impl Sequencer {
 
     /// Whether it is time for the next image.
     pub fn wants_snapshot(&self, now: Millis) -> bool {
-        let policy = &self.config.snapshot;
-        let age = now.since(self.snapshot_at);
-        if self.snapshot_running() || !self.has_changes() || age < policy.interval_min_ms {
-            return false;
-        }
-        let share = self.machine.view().image().bytes() / 100 * policy.share_percent;
-        let quiet = now.since(self.applied_at) >= QUIET_MS;
-        let worth = policy.floor_bytes.max(share) / if quiet { QUIET_DIVISOR } else { 1 };
-        self.machine.view().delta_bytes() > worth
-            || self.txns_since_snapshot >= policy.txns_max
-            || self.log_bytes_since_snapshot >= policy.log_bytes_max.max(share as u64)
-            || age >= policy.interval_max_ms
+        !self.snapshot_running()
+            && self.has_changes()
+            && self.since_image.wants_image(&self.config.snapshot, now, self.sizes())
+    }
+
+    /// Whether so much was replayed at this start that it is worth an image at once, before the shards take their views:
+    /// they then share the frozen changes, and the next start has nothing to replay.
+    pub fn wants_snapshot_of_replay(&self) -> bool {
+        !self.snapshot_running() && self.since_image.wants_image_of_replay(&self.config.snapshot, self.sizes())
+    }
+
+    fn sizes(&self) -> Sizes {
+        let view = self.machine.view();
+        Sizes { delta: view.delta_bytes(), image: view.image().bytes() }
     }
 
     /// Whether an image is being written.
@@ -364,7 +340,7 @@ impl Sequencer {
 
     /// Whether anything changed since the last image.
     pub const fn has_changes(&self) -> bool {
-        self.txns_since_snapshot > 0
+        self.since_image.is_some()
     }
 
     /// Freezes the state at this zxid for the image writer. Every shard must be told to adopt the frozen delta before
@@ -374,9 +350,7 @@ impl Sequencer {
     /// When an image is being written already.
     pub fn freeze(&mut self, now: Millis) -> FrozenState {
         assert!(!self.snapshot_running(), "one image at a time");
-        self.snapshot_at = now;
-        self.txns_since_snapshot = 0;
-        self.log_bytes_since_snapshot = 0;
+        self.since_image.begin(now);
         let view = self.machine.view_mut();
         let delta = view.freeze();
         let view = self.machine.view();

@@ -18,6 +18,7 @@ fn a_long_recovery_ends_nobody() {
         log_bytes_max: u64::MAX,
         interval_min_ms: 0,
         interval_max_ms: u64::MAX,
+        calm_ms: 0,
     };
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 };
     let config =

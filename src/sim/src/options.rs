@@ -75,6 +75,7 @@ pub struct Options {
     pub snapshot_txns: u64,
     pub snapshot_floor_bytes: usize,
     pub snapshot_interval_min_ms: u64,
+    pub snapshot_calm_ms: u64,
     pub images_retained: usize,
     /// Mean time between faults of any kind.
     pub fault_every_ms: u64,
@@ -156,6 +157,7 @@ impl Options {
             close_share: rng.pick(&[2, 10, 30]),
             read_share: rng.pick(&[300, 500, 800]),
             switches: Switches::draw(&mut rng),
+            snapshot_calm_ms: rng.pick(&[0, 100, 1_000]),
         }
     }
 }

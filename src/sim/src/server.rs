@@ -32,7 +32,7 @@ use recovery::{SERVER, Start};
 use crate::model::LinkId;
 use crate::options::Options;
 use crate::violation::{Checked, Violation};
-use crate::world::{Event, World};
+use crate::world::{Event, Lane, World};
 
 /// What can happen inside of the server.
 #[derive(Debug)]
@@ -207,6 +207,10 @@ impl World {
             writer: WriterSide::default(),
         }));
         self.compare_everywhere()?;
+        if let Some(frozen) = started.frozen {
+            self.note(format_args!("image of {} begins, of what was replayed", frozen.zxid));
+            self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(frozen)));
+        }
         self.inside_after(100_000, Inner::Tick);
         for shard in 0..usize::from(self.options.shards) {
             self.inside_after(200_000, Inner::ShardTick(shard));

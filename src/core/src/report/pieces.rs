@@ -220,6 +220,7 @@ mod tests {
             log_bytes_max: 0,
             interval_min_ms: 0,
             interval_max_ms: 0,
+            calm_ms: 0,
         };
         let config = SequencerConfig {
             server: 1,

@@ -160,6 +160,7 @@ impl World {
             log_bytes_max: u64::MAX,
             interval_min_ms: 0,
             interval_max_ms: u64::MAX,
+            calm_ms: 0,
         };
         let on = |on: bool, bits: u32| if on { bits } else { 0 };
         let features = on(setup.skip_acl, features::SKIP_ACL)

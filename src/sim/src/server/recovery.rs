@@ -13,7 +13,7 @@ use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{Millis, WallMillis};
 use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
 use corral_core::view::View;
 use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
@@ -47,6 +47,8 @@ pub(crate) struct Started {
     pub(crate) log: Log<SimDisk>,
     /// The log begins to be applied behind this index.
     pub(crate) image_index: u64,
+    /// What was replayed, if it is worth an image.
+    pub(crate) frozen: Option<FrozenState>,
 }
 
 impl Start<'_> {
@@ -75,8 +77,12 @@ impl Start<'_> {
         };
         let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
         let replica = Replica::new(raft, Authority::new(sequencer), Index(index));
-        let mut started = Started { replica, log, image_index: index };
+        let mut started = Started { replica, log, image_index: index, frozen: None };
         self.lead(&mut started)?;
+        let sequencer = &mut started.replica.machine_mut().sequencer;
+        if sequencer.wants_snapshot_of_replay() {
+            started.frozen = Some(sequencer.freeze(self.now));
+        }
         Ok(started)
     }
 
@@ -152,6 +158,7 @@ impl Start<'_> {
                 log_bytes_max: 64 << 10,
                 interval_min_ms: self.options.snapshot_interval_min_ms,
                 interval_max_ms: 20_000,
+                calm_ms: self.options.snapshot_calm_ms,
             },
         }
     }

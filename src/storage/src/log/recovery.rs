@@ -94,7 +94,7 @@ impl<D: Disk> Log<D> {
         let tail_cut = log.cut(replay.cut_to)?;
         log.drop_misfits_ahead()?;
         log.settle(replay.watermark)?;
-        log.release_all()?;
+        log.release_read()?;
         let recovered = Recovered {
             hard_state: log.hard_state,
             first_index: log.index.first(),
@@ -105,8 +105,9 @@ impl<D: Disk> Log<D> {
         Ok((log, recovered))
     }
 
-    /// Recovery has looked at everything; from here on only the end of the log is needed.
-    fn release_all(&mut self) -> Result<(), LogError> {
+    /// To be called when much of the log has been read, as by a recovery: from here on only its end is needed, and the
+    /// memory of the rest goes back. What is read again is mapped again.
+    pub fn release_read(&mut self) -> Result<(), LogError> {
         for live in self.segments.iter().chain(&self.ahead) {
             let released = live.file.release(0, narrow(live.head.bytes));
             released.map_err(LogError::io(&live.name, "cannot release the segment's memory"))?;

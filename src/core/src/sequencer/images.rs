@@ -1,0 +1,230 @@
+//! When the next image is due: what an image costs against what the changes since the last one cost in memory and in replay.
+//!
+//! Part of the sequencer, on the consensus actor's core. It sees sizes and times and nothing else: no znodes, no files, no
+//! clock.
+
+use crate::ids::Millis;
+
+/// Time without a write after which the machine has nothing better to do than to write an image, and what changes take in
+/// memory is better given back.
+const QUIET_MS: u64 = 10_000;
+/// So much smaller may the changes be then, or those that a start has replayed.
+const QUIET_DIVISOR: usize = 8;
+/// Windows of a calm time.
+const CALM_WINDOWS: u64 = 4;
+/// A window with less than this part of the busiest one's writing is a calm one.
+const CALM_DIVISOR: u64 = 8;
+/// Changes that outweigh the share by so much are written without waiting for the whole of the interval. With a share of a
+/// half the tree has then nearly tripled, so that all images of a growing tree together are less than twice the last.
+const GROWN_FACTOR: usize = 8;
+/// So much shorter is the interval then.
+const GROWN_DIVISOR: u64 = 4;
+
+/// When the next image is written: once the changes since the last one outweigh a share of it, or are many.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotPolicy {
+    /// Changes smaller than this, in bytes, are never worth an image.
+    pub floor_bytes: usize,
+    /// Per cent of the image's size.
+    pub share_percent: usize,
+    /// Transactions since the last image.
+    pub txns_max: u64,
+    /// Bytes of log entries since the last image, if they are also more than the share: they are what a restart replays.
+    pub log_bytes_max: u64,
+    /// No two images within this time, whatever the size of the changes, unless writing has become calm.
+    pub interval_min_ms: u64,
+    /// Changes older than this are worth an image, however few.
+    pub interval_max_ms: u64,
+    /// Writing is calm when it has been much less than before for this long. 0: it never is.
+    pub calm_ms: u64,
+}
+
+/// How much there is to write, in bytes: changes since the last image, and that image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) delta: usize,
+    pub(super) image: usize,
+}
+
+/// What is known of the writes since the last image.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SinceImage {
+    /// When the last image was begun.
+    at: Millis,
+    txns: u64,
+    log_bytes: u64,
+    /// When the last batch was applied.
+    written_at: Millis,
+    pace: Pace,
+}
+
+impl SinceImage {
+    /// A batch was applied.
+    pub(super) fn note(&mut self, policy: &SnapshotPolicy, now: Millis, txns: u64, log_bytes: u64) {
+        self.txns += txns;
+        self.log_bytes += log_bytes;
+        self.written_at = now;
+        self.pace.note(policy, now, log_bytes);
+    }
+
+    /// An image of all this is begun.
+    pub(super) fn begin(&mut self, now: Millis) {
+        *self = Self { at: now, written_at: self.written_at, ..Self::default() };
+    }
+
+    /// Whether there is anything that the last image does not have.
+    pub(super) const fn is_some(&self) -> bool {
+        self.txns > 0
+    }
+
+    /// Whether it is time for the next image.
+    pub(super) fn wants_image(&self, policy: &SnapshotPolicy, now: Millis, sizes: Sizes) -> bool {
+        let age = now.since(self.at);
+        let worth = worth(policy, sizes.image);
+        let quiet = now.since(self.written_at) >= QUIET_MS;
+        let due = self.is_due(policy, sizes, if quiet { worth / QUIET_DIVISOR } else { worth });
+        let interval = if due && self.pace.is_calm(policy, now) {
+            0
+        } else if sizes.delta / GROWN_FACTOR > worth {
+            policy.interval_min_ms / GROWN_DIVISOR
+        } else {
+            policy.interval_min_ms
+        };
+        age >= interval && (due || age >= policy.interval_max_ms)
+    }
+
+    /// Whether a start has replayed so much that the next one had better not.
+    pub(super) fn wants_image_of_replay(&self, policy: &SnapshotPolicy, sizes: Sizes) -> bool {
+        self.is_due(policy, sizes, worth(policy, sizes.image) / QUIET_DIVISOR)
+    }
+
+    fn is_due(&self, policy: &SnapshotPolicy, sizes: Sizes, worth: usize) -> bool {
+        let share = share(policy, sizes.image) as u64;
+        sizes.delta > worth || self.txns >= policy.txns_max || self.log_bytes >= policy.log_bytes_max.max(share)
+    }
+}
+
+const fn share(policy: &SnapshotPolicy, image: usize) -> usize {
+    image / 100 * policy.share_percent
+}
+
+fn worth(policy: &SnapshotPolicy, image: usize) -> usize {
+    policy.floor_bytes.max(share(policy, image))
+}
+
+/// How fast is written: bytes of the log in windows of a quarter of the calm time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// The window of the last write, counted from the beginning of time, and its bytes.
+    window: u64,
+    bytes: u64,
+    /// Bytes of the busiest window.
+    peak: u64,
+    /// The last window that was not much calmer than the busiest.
+    busy: u64,
+}
+
+impl Pace {
+    fn note(&mut self, policy: &SnapshotPolicy, now: Millis, bytes: u64) {
+        let window = window_of(policy, now);
+        if self.window != window {
+            (self.window, self.bytes) = (window, 0);
+        }
+        self.bytes += bytes;
+        self.peak = self.peak.max(self.bytes);
+        if self.bytes > self.peak / CALM_DIVISOR {
+            self.busy = window;
+        }
+    }
+
+    /// A whole calm time lies behind the last busy window.
+    fn is_calm(&self, policy: &SnapshotPolicy, now: Millis) -> bool {
+        policy.calm_ms > 0 && window_of(policy, now).saturating_sub(self.busy) > CALM_WINDOWS
+    }
+}
+
+fn window_of(policy: &SnapshotPolicy, now: Millis) -> u64 {
+    now.0 / (policy.calm_ms / CALM_WINDOWS).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const MIB: usize = 1 << 20;
+
+    fn policy() -> SnapshotPolicy {
+        SnapshotPolicy {
+            floor_bytes: 64 * MIB,
+            share_percent: 50,
+            txns_max: u64::MAX,
+            log_bytes_max: 128 << 20,
+            interval_min_ms: 10_000,
+            interval_max_ms: 3_600_000,
+            calm_ms: 1000,
+        }
+    }
+
+    /// Some seconds of writing, then others; each second grows delta and log by so many bytes. Looks at it every 100 ms, as
+    /// the server does, and takes an image whenever one is wanted. Gives the times of the images.
+    fn images(policy: &SnapshotPolicy, seconds: &[(u64, usize, u64)]) -> Vec<u64> {
+        let (mut since, mut images, mut sizes) = (SinceImage::default(), Vec::new(), Sizes { delta: 0, image: 0 });
+        let mut now = Millis(0);
+        for (duration, delta, log) in seconds {
+            for _ in 0..duration * 10 {
+                if *log > 0 {
+                    since.note(policy, now, 1, log / 10);
+                    sizes.delta += delta / 10;
+                }
+                if since.is_some() && since.wants_image(policy, now, sizes) {
+                    since.begin(now);
+                    images.push(now.0);
+                    // A znode in an image is less than half of what it is in a delta.
+                    sizes = Sizes { delta: 0, image: sizes.image + sizes.delta * 2 / 5 };
+                }
+                now = now.plus(100);
+            }
+        }
+        images
+    }
+
+    #[test]
+    fn a_burst_is_written_a_second_after_its_end() {
+        let load = |seconds| (seconds, 100 * MIB, 60 << 20);
+        assert_eq!(images(&policy(), &[load(4), (30, 0, 0)]), [5000]);
+        let trickle = (30, MIB, 1 << 20);
+        assert_eq!(images(&policy(), &[load(4), trickle]), [5000], "what trickles is as good as nothing");
+        let later = SnapshotPolicy { calm_ms: 0, ..policy() };
+        assert_eq!(images(&later, &[load(4), (30, 0, 0)]), [10_000], "without it the interval is waited for");
+    }
+
+    #[test]
+    fn a_steady_load_has_its_images_at_the_interval_and_by_share_alone() {
+        // setData of few znodes: the log grows, the changes do not.
+        assert_eq!(images(&policy(), &[(60, 0, 60 << 20)]), [10_000, 20_000, 30_000, 40_000, 50_000]);
+        let slow = images(&policy(), &[(600, MIB, 1 << 20)]);
+        assert!(slow.windows(2).all(|pair| pair[1] - pair[0] >= 64_000), "{slow:?}");
+        // Bursts below the share, each with a calm time behind it, wait until they are worth an image together.
+        let bursts: Vec<_> = (0..20).flat_map(|_| [(1, 10 * MIB, 10 << 20), (2, 0, 0)]).collect();
+        assert_eq!(images(&policy(), &bursts).len(), 3);
+    }
+
+    #[test]
+    fn a_tree_that_grows_fast_does_not_wait_for_the_interval() {
+        let times = images(&policy(), &[(20, 150 * MIB, 90 << 20)]);
+        assert_eq!(times, [3400, 9000, 19_000], "the second by its size, the third by the interval");
+        assert_eq!(images(&policy(), &[(9, 40 * MIB, 20 << 20)]), [] as [u64; 0], "what grows slowly does");
+    }
+
+    #[test]
+    fn what_was_replayed_is_worth_an_image_at_an_eighth() {
+        let mut since = SinceImage::default();
+        since.note(&policy(), Millis(0), 1, 1);
+        for (delta, image, expect) in [(0, 0, false), (8, 0, false), (9, 0, true), (9, 1600, false), (101, 1600, true)]
+        {
+            let sizes = Sizes { delta: delta * MIB, image: image * MIB };
+            assert_eq!(since.wants_image_of_replay(&policy(), sizes), expect, "{sizes:?}");
+        }
+    }
+}
