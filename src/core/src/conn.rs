@@ -24,7 +24,10 @@ const SENT_KEPT_MAX: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing understood yet: a connect request or a four-letter word may come.
-    Greeting,
+    Greeting {
+        /// Fresh random bytes; the password, should this connection begin a session.
+        entropy: [u8; 16],
+    },
     /// The session command is on its way; later bytes wait.
     Connecting,
     Live,
@@ -44,8 +47,10 @@ pub enum Close {
     HungUp,
     /// A length word outside `0..=frame_bytes_max`; the value.
     BadLength(i32),
-    /// The first bytes were a web browser's or a TLS client's.
-    ForeignProtocol(&'static str),
+    /// The first bytes were a web browser's.
+    Http,
+    /// The first bytes were a TLS client's.
+    Tls,
     /// A request header or connect request that cannot be decoded.
     Malformed,
     /// An operation this server does not know; its number.
@@ -83,7 +88,8 @@ impl fmt::Display for Close {
             Self::Done => f.write_str("done"),
             Self::HungUp => f.write_str("the client closed the connection"),
             Self::BadLength(length) => write!(f, "length word {length} is no frame this server takes"),
-            Self::ForeignProtocol(name) => write!(f, "{name} spoken on the plain client port"),
+            Self::Http => f.write_str("HTTP spoken on the plain client port"),
+            Self::Tls => f.write_str("TLS spoken on the plain client port"),
             Self::Malformed => f.write_str("bytes that are no request"),
             Self::UnknownOp(number) => write!(f, "operation {number} is not served"),
             Self::AuthFailed => f.write_str("authentication refused"),
@@ -140,8 +146,6 @@ pub(crate) struct Conn {
     pub(crate) phase: Phase,
     pub(crate) session: SessionId,
     pub(crate) timeout_ms: i32,
-    /// Fresh random bytes; the password, should this connection begin a session.
-    pub(crate) entropy: [u8; 16],
     /// Whether the connect request had the trailing byte: then the response has it too.
     pub(crate) knows_read_only: bool,
     pub(crate) opened: Millis,
@@ -177,6 +181,9 @@ pub(crate) struct Conn {
     pub(crate) counters: ConnCounters,
 }
 
+const _: () =
+    assert!(size_of::<Conn>() <= 320, "there is one for each connection, and the allocator's next size is 384");
+
 impl Conn {
     pub(crate) fn new(
         id: ConnId,
@@ -188,10 +195,9 @@ impl Conn {
         Self {
             id,
             peer,
-            phase: Phase::Greeting,
+            phase: Phase::Greeting { entropy },
             session: SessionId(0),
             timeout_ms: 0,
-            entropy,
             knows_read_only: true,
             opened: now,
             heard: now,
@@ -237,6 +243,10 @@ impl Conn {
             self.output.drain(..self.sent);
             self.sent = 0;
         }
+    }
+
+    pub(crate) const fn is_greeting(&self) -> bool {
+        matches!(self.phase, Phase::Greeting { .. })
     }
 
     /// Whether it only sends what is queued already.

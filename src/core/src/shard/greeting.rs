@@ -66,7 +66,7 @@ impl Shard {
         self.statistics.sent += 1;
     }
 
-    pub(super) fn connect(&mut self, now: Millis, conn: &mut Conn, frame: &[u8]) -> Verdict {
+    pub(super) fn connect(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], entropy: [u8; 16]) -> Verdict {
         let request = ConnectRequest::decode(&mut Reader::new(frame)).map_err(|_| Close::Malformed)?;
         conn.counters.received += 1;
         self.statistics.received += 1;
@@ -81,7 +81,7 @@ impl Shard {
             if self.sessions_alive >= self.config.limits.sessions_max {
                 return Err(Close::SessionLimit);
             }
-            CommandKind::CreateSession { timeout_ms, password: conn.entropy }
+            CommandKind::CreateSession { timeout_ms, password: entropy }
         } else {
             let password = request.passwd.and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; 16]);
             CommandKind::AttachSession { session: SessionId(request.session_id), timeout_ms, password }

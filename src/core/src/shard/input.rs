@@ -39,17 +39,17 @@ impl Shard {
                 return Ok(used);
             }
             let rest = &bytes[used..];
-            if conn.phase == Phase::Greeting
+            if conn.is_greeting()
                 && let Some(done) = self.greeted_with_word(conn, rest, out)?
             {
                 return Ok(used + done);
             }
             let Ok(found) = next_frame(rest, self.config.limits.frame_bytes_max) else {
-                return Err(bad_length(conn.phase, rest));
+                return Err(bad_length(conn, rest));
             };
             let Some((frame, length)) = found else { return Ok(used) };
-            if conn.phase == Phase::Greeting {
-                self.connect(now, conn, frame)?;
+            if let Phase::Greeting { entropy } = conn.phase {
+                self.connect(now, conn, frame, entropy)?;
             } else {
                 if used >= looked {
                     looked = used + self.look_ahead(rest);
@@ -158,7 +158,7 @@ impl Shard {
         const LINGER_MS: u64 = 5000;
         let sessionless = self.config.sessionless_timeout_ms;
         let overdue = |conn: &Conn| match conn.phase {
-            Phase::Greeting if read_upto.since(conn.opened) > sessionless => Some(Close::NeverConnected),
+            Phase::Greeting { .. } if read_upto.since(conn.opened) > sessionless => Some(Close::NeverConnected),
             Phase::Closing { since, why } if now.since(since) > LINGER_MS => Some(why),
             Phase::Live if read_upto.since(conn.heard) > u64::try_from(conn.timeout_ms).unwrap_or(0) => {
                 Some(Close::Silent)
@@ -174,11 +174,11 @@ impl Shard {
     }
 }
 
-fn bad_length(phase: Phase, bytes: &[u8]) -> Close {
+fn bad_length(conn: &Conn, bytes: &[u8]) -> Close {
     let word = bytes.first_chunk::<4>().copied().unwrap_or_default();
     match &word {
-        b"GET " | b"POST" | b"HEAD" | b"PUT " | b"OPTI" if phase == Phase::Greeting => Close::ForeignProtocol("HTTP"),
-        [0x16, 0x03, _, _] if phase == Phase::Greeting => Close::ForeignProtocol("TLS"),
+        b"GET " | b"POST" | b"HEAD" | b"PUT " | b"OPTI" if conn.is_greeting() => Close::Http,
+        [0x16, 0x03, _, _] if conn.is_greeting() => Close::Tls,
         _ => Close::BadLength(i32::from_be_bytes(word)),
     }
 }
