@@ -5,6 +5,7 @@
 //! borrow the actor for the length of one call and never across an await.
 
 mod ring;
+mod unsent;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -24,6 +25,7 @@ use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
 use crate::actor::messages::{Asker, ToConsensus, ToShard, ToWords, ToWriter};
+use crate::actor::shard::unsent::Unsent;
 use crate::net::Transport;
 use crate::net::acceptor::Ended;
 use crate::net::ring::Place;
@@ -101,7 +103,7 @@ pub(crate) struct ShardActor {
     asking: RefCell<HashSet<ConnId>>,
     transport: Transport,
     /// Clients that are sent something at the end of the ring's turn.
-    unsent: RefCell<Vec<ConnId>>,
+    unsent: RefCell<Unsent>,
     /// Stalled clients that took something, and how many bytes: to be gone on with when there is time.
     taken: RefCell<VecDeque<(ConnId, usize)>>,
     /// The ring's task is at work, and will look at everything before it sleeps.
@@ -134,7 +136,7 @@ impl ShardActor {
             scratch: RefCell::new(scratch),
             asking: RefCell::new(HashSet::new()),
             transport,
-            unsent: RefCell::new(Vec::new()),
+            unsent: RefCell::default(),
             taken: RefCell::new(VecDeque::new()),
             serving: Cell::new(false),
             pump: Cell::new(None),
@@ -483,6 +485,9 @@ impl ShardActor {
             self.with(|shard, out| heard = Some(shard.tick(now, out)));
             let (upto, sessions) = heard.expect("the call was made");
             let _ = self.links.consensus.send(ToConsensus::Heard { shard: self.id, upto, sessions });
+            if let Some(ring) = self.transport.ring() {
+                ring.give_back();
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use corral_core::ids::{ConnId, Millis, Zxid};
 
 use crate::actor::consensus::Resident;
 use crate::actor::messages::{ToConsensus, ToShard};
+use crate::actor::shard::unsent::PORTION;
 use crate::actor::shard::{MAILBOX_BATCH, SENT_BYTES_MAX, ShardActor, Socket};
 use crate::net::ring::{Event, Outgoing, Ring};
 use crate::runtime::mailbox::Bed;
@@ -21,8 +22,8 @@ use crate::runtime::turn::{Piece, Turn};
 
 /// Events after which the time is looked at: a few cost less than a turn may take, whatever they are.
 const EVENTS: usize = 8;
-/// Clients that are sent something in one go.
-const SENDS_MAX: usize = 1024;
+/// Bytes after which no other client is sent something in the same call.
+const SENDS_BYTES_MAX: usize = 4 << 20;
 /// Timers are late by this at most, and a sleep that would be shorter is spent in the ring.
 const PASS_EVERY: Duration = Duration::from_millis(2);
 
@@ -182,18 +183,22 @@ impl ShardActor {
         }
     }
 
-    /// Sends what the turn has left for clients, and everything the ring is to tell the kernel; then sleeps for so long at
-    /// most, if at all. Whether something has come.
+    /// Sends a portion of what there is for clients, and everything the ring is to tell the kernel; then sleeps for so long
+    /// at most, if at all and nothing is left. Whether something has come.
     fn send_all(&self, ring: &Ring, sleep: Option<Duration>) -> bool {
         let mut list = self.unsent.borrow_mut();
         let shard = self.shard.borrow();
-        let count = list.len().min(SENDS_MAX);
-        let sends = list.drain(..count).filter_map(|id| {
-            let Some(Socket::Ring(place)) = self.with_client(id, |client| client.socket.clone()) else { return None };
-            let bytes = shard.unsent(id);
-            Some(Outgoing { place, bytes: &bytes[..bytes.len().min(SENT_BYTES_MAX)] })
+        let mut room = SENDS_BYTES_MAX;
+        let mut sends = Vec::with_capacity(PORTION);
+        list.take(|id| {
+            if let Some(Socket::Ring(place)) = self.with_client(id, |client| client.socket.clone()) {
+                let bytes = shard.unsent(id);
+                let bytes = &bytes[..bytes.len().min(SENT_BYTES_MAX)];
+                sends.push(Outgoing { place, bytes });
+                room = room.saturating_sub(bytes.len());
+            }
+            room > 0
         });
-        let sends: Vec<Outgoing<'_>> = sends.collect();
         ring.exchange(&sends, sleep.filter(|_| list.is_empty()))
     }
 

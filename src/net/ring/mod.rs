@@ -214,6 +214,11 @@ impl Ring {
         self.queue.has_work()
     }
 
+    /// Gives back memory that was not needed since the last call; a few times a second.
+    pub(crate) fn give_back(&self) {
+        self.queue.give_back();
+    }
+
     /// Returns when there is something to do; other tasks of the executor run meanwhile.
     pub(crate) async fn wait(&self) {
         self.queue.wait().await;

@@ -19,7 +19,7 @@ use io_uring::types::{BufRingEntry, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::net::SendFlags;
 
 /// Requests that travel to the kernel in one call, as a part of the depth: 256 of 1024. More wait for the next.
@@ -29,7 +29,8 @@ const COMPLETIONS_TIMES: u32 = 4;
 /// What one receive takes at most.
 const BUFFER_LENGTH: u32 = 4096;
 const BUFFER_BYTES: usize = BUFFER_LENGTH as usize;
-/// Buffers that the kernel is given at the start, and at most: it gets twice as many whenever they do not suffice.
+/// Buffers that the kernel is given at the start, and at most: it gets twice as many whenever they do not suffice, and half
+/// of them are taken back when few are in use.
 const BUFFERS_MIN: u16 = 64;
 const BUFFERS_MAX: u16 = 1024;
 /// Times the kernel may say that it has no memory for a request just now.
@@ -161,6 +162,7 @@ impl Queue {
             drop(queue);
             submit(&ring, &mut tries);
         }
+        self.pool.note(ring.completion().len().saturating_sub(sent));
         come(&mut ring)
     }
 
@@ -186,6 +188,15 @@ impl Queue {
     /// Gives the kernel more buffers, if it may have more.
     pub(super) fn grow(&self) {
         self.pool.grow();
+    }
+
+    /// Some time has passed. Takes buffers back that were not needed meanwhile, and gives their memory to the kernel.
+    pub(super) fn give_back(&self) {
+        let mut ring = self.ring.borrow_mut();
+        // What the kernel received lies in buffers that it gives up only by a completion.
+        if ring.completion().is_empty() && !ring.submission().cq_overflow() {
+            self.pool.give_back();
+        }
     }
 
     /// Returns when something has come since the last look, or the bell was rung; at once if it already has.
@@ -240,8 +251,16 @@ struct Pool {
     entries: NonNull<BufRingEntry>,
     bytes: NonNull<u8>,
     tail: Cell<u16>,
-    /// Buffers in use: the kernel has them, or somebody looks at what they hold. The others were never touched.
+    /// Buffers that were ever used. The others were never touched.
     count: Cell<u16>,
+    /// How many of them shall be in use: the kernel has them, or somebody looks at what they hold.
+    wanted: Cell<u16>,
+    /// Those that are not, and have no memory.
+    spare: RefCell<Vec<u16>>,
+    /// Those that somebody looks at.
+    lent: Cell<u16>,
+    /// The most that held something at one time since the last look.
+    busiest: Cell<usize>,
 }
 
 impl Pool {
@@ -255,21 +274,78 @@ impl Pool {
         let bytes = NonNull::new(mapped.cast::<u8>()).expect("a mapping is nowhere near address 0");
         // SAFETY: the entries lie behind the buffers, whose size is a multiple of a page.
         let entries = unsafe { bytes.add(buffers) }.cast::<BufRingEntry>();
-        let pool = Pool { entries, bytes, tail: Cell::new(0), count: Cell::new(0) };
+        let pool = Pool {
+            entries,
+            bytes,
+            tail: Cell::new(0),
+            count: Cell::new(0),
+            wanted: Cell::new(BUFFERS_MIN),
+            spare: RefCell::default(),
+            lent: Cell::new(0),
+            busiest: Cell::new(0),
+        };
         (0..BUFFERS_MIN).for_each(|_| pool.add());
         Ok(pool)
     }
 
     fn grow(&self) {
-        let count = self.count.get();
-        (count..BUFFERS_MAX.min(count * 2)).for_each(|_| self.add());
+        self.wanted.set(BUFFERS_MAX.min(self.wanted.get() * 2));
+        while self.in_use() < self.wanted.get() {
+            self.add();
+        }
     }
 
-    /// Gives the kernel a buffer that was never used.
+    fn in_use(&self) -> u16 {
+        let spare = u16::try_from(self.spare.borrow().len()).expect("no more than there are");
+        self.count.get() - spare
+    }
+
+    /// So many hold something now.
+    fn note(&self, holding: usize) {
+        self.busiest.set(self.busiest.get().max(holding));
+    }
+
+    /// Wants half as many if not even a quarter was needed since the last call. Those of the kernel give up their memory
+    /// at once, which costs it a page fault for each that it uses again; each too many of them goes when it has been used.
+    /// Not to be called while the kernel has put something into a buffer that nobody has looked at.
+    fn give_back(&self) {
+        let busiest = self.busiest.replace(0);
+        let wanted = self.wanted.get();
+        if self.lent.get() == 0 && wanted > BUFFERS_MIN && busiest < usize::from(wanted / 4) {
+            self.wanted.set(wanted / 2);
+            self.clear(0, self.count.get());
+        }
+    }
+
+    /// Gives the memory of some buffers to the kernel. Nobody needs what they hold.
+    fn clear(&self, first: u16, count: u16) {
+        // A buffer may be part of a page that holds another one's bytes.
+        if rustix::param::page_size() > BUFFER_BYTES {
+            return;
+        }
+        // SAFETY: whole pages within the mapping, which no reference points to: `lent` says so of the one caller, and the
+        // other has just got the buffer back. It reads as zeroes afterwards. An error means that it stays as it is.
+        unsafe {
+            let start = self.bytes.add(usize::from(first) * BUFFER_BYTES);
+            let _ = madvise(start.as_ptr().cast(), usize::from(count) * BUFFER_BYTES, Advice::LinuxDontNeed);
+        }
+    }
+
+    /// Gives the kernel one more.
     fn add(&self) {
-        let id = self.count.get();
-        self.count.set(id + 1);
+        let id = self.spare.borrow_mut().pop().unwrap_or_else(|| self.count.replace(self.count.get() + 1));
         self.give(id);
+    }
+
+    /// Somebody is done with a buffer.
+    fn take_back(&self, id: u16) {
+        self.lent.set(self.lent.get() - 1);
+        if self.in_use() > self.wanted.get() {
+            self.clear(id, 1);
+            self.spare.borrow_mut().push(id);
+        } else {
+            self.give(id);
+        }
     }
 
     /// Gives the kernel a buffer that nobody looks at.
@@ -295,6 +371,7 @@ impl Pool {
     /// The kernel has given up this buffer with `length` bytes in it, and this is called once each time that it does.
     unsafe fn received(&self, id: u16, length: usize) -> Received<'_> {
         assert!(id < self.count.get() && length <= BUFFER_BYTES, "a buffer that was given away");
+        self.lent.set(self.lent.get() + 1);
         Received { pool: self, id, length }
     }
 }
@@ -321,6 +398,6 @@ impl Deref for Received<'_> {
 
 impl Drop for Received<'_> {
     fn drop(&mut self) {
-        self.pool.give(self.id);
+        self.pool.take_back(self.id);
     }
 }
