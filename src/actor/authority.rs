@@ -29,6 +29,10 @@ impl Authority {
 impl Machine for Authority {
     type Fault = NotABatch;
 
+    fn waiting(&self) -> usize {
+        self.sequencer.commands_waiting()
+    }
+
     fn propose(&mut self) -> Option<Bytes> {
         let batch = self.sequencer.next_batch(self.wall)?;
         let payload = batch.encode().expect("a batch within its limits can be archived");

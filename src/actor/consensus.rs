@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corral_consensus::{Effects, Index, Replica, Term};
+use corral_consensus::{Effects, Index, Micros, Replica, Term};
 use corral_core::evaluate::QuotaExceeded;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
@@ -59,6 +59,10 @@ pub(crate) struct ConsensusActor {
     syncs: HashMap<u64, (ShardId, Vec<ConnId>)>,
     next_token: u64,
     stopping: Stopping,
+    /// The replica wants a turn then.
+    wake_at: Option<Micros>,
+    /// The time for which a timer is set, where a task of its own drives the actor.
+    alarm: Option<Micros>,
 }
 
 impl ConsensusActor {
@@ -68,7 +72,17 @@ impl ConsensusActor {
         clock: Clock,
         turn: Rc<Turn>,
     ) -> ConsensusActor {
-        ConsensusActor { replica, links, clock, turn, syncs: HashMap::new(), next_token: 1, stopping: Stopping::No }
+        ConsensusActor {
+            replica,
+            links,
+            clock,
+            turn,
+            syncs: HashMap::new(),
+            next_token: 1,
+            stopping: Stopping::No,
+            wake_at: None,
+            alarm: None,
+        }
     }
 
     /// Serves until stopped.
@@ -79,9 +93,28 @@ impl ConsensusActor {
             if !self.take(first, &mailbox) {
                 return;
             }
+            self.set_alarm();
             self.turn.end(&piece);
             self.turn.yield_if_over().await;
         }
+    }
+
+    fn set_alarm(&mut self) {
+        let wanted = self.wake_at.filter(|at| self.alarm.is_none_or(|set| *at < set));
+        if let Some(rest) = wanted.and(self.rest()) {
+            self.alarm = wanted;
+            let own = self.links.own.clone();
+            glommio::spawn_local(async move {
+                Timer::new(rest).await;
+                let _ = own.send(ToConsensus::Alarm);
+            })
+            .detach();
+        }
+    }
+
+    /// How long the replica can do without a turn, if it wants one soon.
+    fn rest(&self) -> Option<Duration> {
+        self.wake_at.map(|at| Duration::from_micros(at.since(self.clock.now_us()).0))
     }
 
     fn begin(&mut self) {
@@ -116,7 +149,8 @@ impl ConsensusActor {
             ToConsensus::Heard { shard, upto, sessions } => {
                 self.replica.machine_mut().sequencer.heard(shard, upto, &sessions);
             }
-            ToConsensus::Durable(number) => self.replica.persisted(number),
+            ToConsensus::Durable(number) => self.replica.persisted(self.clock.now_us(), number),
+            ToConsensus::Alarm => self.alarm = None,
             ToConsensus::ImageWritten(Ok(written)) => self.image_written(written),
             ToConsensus::ImageWritten(Err(_)) => self.image_failed(),
             ToConsensus::Snapshot => self.snapshot_if(|sequencer| sequencer.has_changes()),
@@ -161,14 +195,20 @@ impl ConsensusActor {
     fn act(&mut self) -> bool {
         let authority = self.replica.machine_mut();
         (authority.now, authority.wall) = (self.clock.now(), self.clock.wall());
+        let now = self.clock.now_us();
         let mut effects = Effects::default();
-        if self.replica.turn(&mut effects).is_err() {
-            let _ = self.links.endings.send(Ending::Failed(not_a_batch(self.replica.applied())));
-            return false;
+        let mut more = true;
+        while more {
+            let Ok(turned) = self.replica.turn(now, &mut effects) else {
+                let _ = self.links.endings.send(Ending::Failed(not_a_batch(self.replica.applied())));
+                return false;
+            };
+            for append in effects.appends.drain(..) {
+                let _ = self.links.log.send(ToLog::Append(append));
+            }
+            more = turned;
         }
-        for append in effects.appends {
-            let _ = self.links.log.send(ToLog::Append(append));
-        }
+        self.wake_at = effects.wake_at;
         for batch in std::mem::take(&mut self.replica.machine_mut().applied) {
             let batch = Arc::new(batch);
             self.tell_shards(|| ToShard::Batch(Arc::clone(&batch)));
@@ -280,16 +320,24 @@ impl Resident {
 
     /// One turn, if there is anything to do.
     pub(crate) fn turn(&mut self) {
-        if !self.over
-            && let Ok(first) = self.mailbox.try_recv()
-        {
+        if self.over {
+            return;
+        }
+        if let Ok(first) = self.mailbox.try_recv() {
             self.over = !self.actor.take(first, &self.mailbox);
+        } else if self.rest() == Some(Duration::ZERO) {
+            self.over = !self.actor.act();
         }
     }
 
     /// Whether nothing waits for a turn.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.over || self.mailbox.is_empty()
+        self.over || self.mailbox.is_empty() && self.rest() != Some(Duration::ZERO)
+    }
+
+    /// A turn is wanted after this time even if nothing comes.
+    pub(crate) fn rest(&self) -> Option<Duration> {
+        self.actor.rest().filter(|_| !self.over)
     }
 
     /// Whether the process is to end.

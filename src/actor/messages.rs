@@ -53,6 +53,8 @@ pub(crate) enum ToConsensus {
     ImageWritten(Result<WrittenImage, String>),
     /// Time passes.
     Tick,
+    /// The replica wanted a turn at this time.
+    Alarm,
     /// Write an image now if anything changed.
     Snapshot,
     /// Drain the shards, write a last image, stop.

@@ -102,11 +102,11 @@ impl Recovery {
             let authority = self.replica.machine_mut();
             (authority.now, authority.wall) = (clock.now(), clock.wall());
             let mut effects = Effects::default();
-            self.replica.turn(&mut effects).map_err(|_| not_a_batch(self.replica.applied()))?;
+            while self.replica.turn(clock.now_us(), &mut effects).map_err(|_| not_a_batch(self.replica.applied()))? {}
             for append in effects.appends {
                 log_thread::write(&mut self.log, &append)?;
                 self.log.sync()?;
-                self.replica.persisted(append.number);
+                self.replica.persisted(clock.now_us(), append.number);
             }
         }
         self.replica.machine_mut().shows = true;

@@ -2,6 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use corral_consensus::Micros;
 use corral_core::ids::{Millis, WallMillis};
 
 /// A monotonic clock that starts with the process, and the wall clock beside it. Copied to every thread.
@@ -18,6 +19,11 @@ impl Clock {
     /// Monotonic, for deadlines and latencies.
     pub(crate) fn now(&self) -> Millis {
         Millis(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// The same clock, finer: for how long something took.
+    pub(crate) fn now_us(&self) -> Micros {
+        Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
     /// For `ctime` and `mtime` alone.

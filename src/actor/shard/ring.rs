@@ -43,6 +43,7 @@ impl ShardActor {
             resident.begin();
         }
         let is_quiet = || mailbox.is_empty() && resident.borrow().as_ref().is_none_or(Resident::is_quiet);
+        let rest = || resident.borrow().as_ref().and_then(Resident::rest);
         let mut pace = Pace { passed: Instant::now(), brisk: false };
         let mut drained = false;
         loop {
@@ -67,12 +68,22 @@ impl ShardActor {
             }
             self.turn.end(&piece);
             self.serving.set(false);
-            self.sleep(ring, &mut pace, busy, is_quiet).await;
+            self.sleep(ring, &mut pace, busy, is_quiet, rest()).await;
         }
     }
 
-    /// Until there is something to do; not at all when there is, but for the runtime's timers.
-    async fn sleep(&self, ring: &Ring, pace: &mut Pace, busy: bool, is_quiet: impl Fn() -> bool) {
+    /// Until there is something to do, or the resident has had its rest; not at all when there is, but for the runtime's
+    /// timers.
+    async fn sleep(
+        &self,
+        ring: &Ring,
+        pace: &mut Pace,
+        busy: bool,
+        is_quiet: impl Fn() -> bool,
+        rest: Option<Duration>,
+    ) {
+        // Timers of the runtime would be too late for it.
+        pace.brisk |= rest.is_some();
         let since = pace.passed.elapsed();
         if since >= PASS_EVERY || self.shard.borrow().is_walking() {
             self.send_all(ring, None);
@@ -92,8 +103,9 @@ impl ShardActor {
             }
             ring.bell().listen(Bed::Ring);
             // What came in between rings nobody's bell.
-            let rest = if is_quiet() { PASS_EVERY - since } else { Duration::ZERO };
-            pace.brisk = self.send_all(ring, Some(rest)) || rest.is_zero();
+            let longest = rest.unwrap_or(PASS_EVERY).min(PASS_EVERY - since);
+            let sleep = if is_quiet() { longest } else { Duration::ZERO };
+            pace.brisk = self.send_all(ring, Some(sleep)) || sleep.is_zero() || rest.is_some();
             ring.bell().awake();
             return;
         }

@@ -11,18 +11,19 @@ use bytes::Bytes;
 
 use crate::conf_change::ConfChange;
 use crate::error::{ConfChangeError, PeerError, TransferError};
+use crate::grouping::{Grouping, Load, Verdict};
 use crate::message::PeerMessage;
 use crate::node::RaftNode;
 use crate::outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
-use crate::types::{Entry, EntryKind, Index, NodeId, Role, Term};
-
-/// Appends handed out and not yet durable before the next proposal waits: one being synced, one queued behind it.
-pub const APPENDS_MAX: usize = 2;
+use crate::types::{Entry, EntryKind, Index, Micros, NodeId, Role, Term};
 
 /// What is replicated. Implemented outside; called in log order.
 pub trait Machine {
     /// Why a committed entry cannot be applied.
     type Fault;
+
+    /// Commands that wait to be proposed.
+    fn waiting(&self) -> usize;
 
     /// The next payload for the log; never empty. `None` when nothing waits.
     fn propose(&mut self) -> Option<Bytes>;
@@ -60,6 +61,17 @@ pub struct Effects {
     pub reads: Vec<u64>,
     /// Tokens that will not be answered.
     pub reads_refused: Vec<u64>,
+    /// Another turn is wanted then, whatever else happens: writes wait for others to join them.
+    pub wake_at: Option<Micros>,
+}
+
+/// An append with entries that is not yet durable.
+#[derive(Debug)]
+struct UnderWay {
+    number: u64,
+    /// Commands in it.
+    writes: usize,
+    since: Micros,
 }
 
 /// An image that replaces everything here.
@@ -79,8 +91,14 @@ pub struct Replica<M: Machine> {
     raft: RaftNode,
     machine: M,
     out: Outputs,
-    /// Numbers of the appends with entries that were handed out and are not yet durable.
-    under_way: VecDeque<u64>,
+    /// Of `out`, what is committed is yet to be applied.
+    unapplied: bool,
+    /// The node has more to hand out.
+    more: bool,
+    grouping: Grouping,
+    under_way: VecDeque<UnderWay>,
+    /// Commands of the proposal that the next append holds.
+    proposed_writes: usize,
     /// Indices of our own proposals, oldest first.
     own: VecDeque<Index>,
     leading: bool,
@@ -101,7 +119,11 @@ impl<M: Machine> Replica<M> {
             raft,
             machine,
             out: Outputs::default(),
+            unapplied: false,
+            more: false,
+            grouping: Grouping::default(),
             under_way: VecDeque::new(),
+            proposed_writes: 0,
             own: VecDeque::new(),
             leading: false,
             led: Term(0),
@@ -211,9 +233,16 @@ impl<M: Machine> Replica<M> {
     }
 
     /// The append of this number, and all before it, are durable.
-    pub fn persisted(&mut self, number: u64) {
-        while self.under_way.front().is_some_and(|first| *first <= number) {
-            self.under_way.pop_front();
+    pub fn persisted(&mut self, now: Micros, number: u64) {
+        let (mut answered, mut since) = (0, None);
+        while self.under_way.front().is_some_and(|first| first.number <= number) {
+            let append = self.under_way.pop_front().expect("just seen");
+            answered += append.writes;
+            since = Some(append.since);
+        }
+        if let Some(since) = since {
+            let under_way: usize = self.under_way.iter().map(|append| append.writes).sum();
+            self.grouping.durable(now, now.since(since), answered + under_way + self.machine.waiting());
         }
         self.raft.persisted(number);
     }
@@ -223,24 +252,32 @@ impl<M: Machine> Replica<M> {
         self.raft.compact(upto, term);
     }
 
-    /// Does all that can be done now: proposes, collects appends, applies what is committed. Adds to `effects`.
+    /// Does what can be done now: proposes, collects appends, applies what is committed. Adds to `effects`.
+    ///
+    /// True: to be called again at once. The effects so far are better sent on before, because an append takes the log
+    /// longer than anything that is left to do.
     ///
     /// # Errors
     /// The machine's, when an entry is not understood. Nothing may be done with the replica after that.
-    pub fn turn(&mut self, effects: &mut Effects) -> Result<(), M::Fault> {
-        loop {
-            self.follow_if_over();
-            self.apply_behind_image()?;
-            self.propose();
+    pub fn turn(&mut self, now: Micros, effects: &mut Effects) -> Result<bool, M::Fault> {
+        self.follow_if_over();
+        self.apply_behind_image()?;
+        if !std::mem::replace(&mut self.unapplied, false) {
+            effects.wake_at = self.propose(now);
             let mut out = std::mem::take(&mut self.out);
-            let more = self.raft.ready(&mut out);
-            let done = self.take(&mut out, effects);
+            self.more = self.raft.ready(&mut out);
+            let appended = self.hand_out(now, &mut out, effects);
             self.out = out;
-            done?;
-            if !more {
-                return Ok(());
+            if appended && !self.out.committed.is_empty() {
+                self.unapplied = true;
+                return Ok(true);
             }
         }
+        let mut out = std::mem::take(&mut self.out);
+        let done = self.take(&mut out, effects);
+        self.out = out;
+        done?;
+        Ok(self.more)
     }
 
     /// A leadership ends before anything else is done: entries of its term may still be committed, by the next leader,
@@ -254,18 +291,31 @@ impl<M: Machine> Replica<M> {
     }
 
     /// At most one batch: the append that holds it is handed out before the next is made. What the others have not
-    /// acknowledged yet, and leadership on its way to another, leave no room.
-    fn propose(&mut self) {
-        if !self.leading || self.under_way.len() >= APPENDS_MAX || !self.raft.has_room() {
-            return;
+    /// acknowledged yet, and leadership on its way to another, leave no room. The time at which to try again, if that is
+    /// to be soon.
+    fn propose(&mut self, now: Micros) -> Option<Micros> {
+        if !self.leading || !self.raft.has_room() {
+            return None;
         }
-        let Some(payload) = self.machine.propose() else { return };
+        let load = Load { writes: self.machine.waiting(), appends: self.under_way.len() };
+        if load.writes == 0 {
+            return None;
+        }
+        match self.grouping.judge(now, load) {
+            Verdict::Go => {}
+            Verdict::Behind => return None,
+            Verdict::Until(time) => return Some(time),
+        }
+        let payload = self.machine.propose()?;
+        self.proposed_writes = load.writes - self.machine.waiting();
         let before = self.raft.last_index();
         self.raft.propose(payload).expect("there is room for a batch within its limits");
         self.own.push_back(Index(before.0 + 1));
+        None
     }
 
-    fn take(&mut self, out: &mut Outputs, effects: &mut Effects) -> Result<(), M::Fault> {
+    /// Everything but what is to be applied. Whether there is an append.
+    fn hand_out(&mut self, now: Micros, out: &mut Outputs, effects: &mut Effects) -> bool {
         if let Some(image) = out.install.take() {
             let number = out.append.as_ref().expect("an image comes with an append").number;
             self.installing = Some(image.index);
@@ -273,19 +323,21 @@ impl<M: Machine> Replica<M> {
             self.behind_image.clear();
             effects.installs.push(Install { number, image });
         }
-        if let Some(append) = out.append.take() {
-            // What need not be synced is the commit index alone, which a restart finds out again.
-            if append.must_sync {
-                if !append.entries.is_empty() {
-                    self.under_way.push_back(append.number);
-                }
-                effects.appends.push(append);
-            }
-        }
         effects.messages.append(&mut out.messages);
         effects.role = out.role_change.or(effects.role);
         effects.image_wanted |= out.image_wanted;
         self.follow_if_over();
+        // What need not be synced is the commit index alone, which a restart finds out again.
+        let Some(append) = out.append.take().filter(|append| append.must_sync) else { return false };
+        if !append.entries.is_empty() {
+            let writes = std::mem::take(&mut self.proposed_writes);
+            self.under_way.push_back(UnderWay { number: append.number, writes, since: now });
+        }
+        effects.appends.push(append);
+        true
+    }
+
+    fn take(&mut self, out: &mut Outputs, effects: &mut Effects) -> Result<(), M::Fault> {
         for entry in out.committed.drain(..) {
             if self.installing.is_some() {
                 self.behind_image.push_back(entry);

@@ -21,6 +21,24 @@ pub struct Term(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Index(pub u64);
 
+/// Microseconds on the driver's monotonic clock: for how long something took, never for what is replicated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    /// So much later.
+    #[must_use]
+    pub const fn plus(self, time: Micros) -> Micros {
+        Micros(self.0.saturating_add(time.0))
+    }
+
+    /// The time since `earlier`, 0 if that is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Micros) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
 macro_rules! display_inner {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {

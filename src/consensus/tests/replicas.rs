@@ -63,7 +63,7 @@ fn five_replicas() {
 #[test]
 fn three_replicas_and_a_learner() {
     let did = many(3, 1, |_| {});
-    assert!(did.committed > 3000 && did.installs > 10, "too little: {did:?}");
+    assert!(did.committed > 3000 && did.installs > 5, "too little: {did:?}");
 }
 
 #[test]

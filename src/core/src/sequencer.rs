@@ -72,6 +72,8 @@ pub struct Sequencer {
     /// Set while this server leads: the zxid that the next command takes.
     next_zxid: Option<u64>,
     queue: VecDeque<Proposals>,
+    /// Commands in the queue.
+    commands_waiting: usize,
     /// Batches proposed by this server and not yet committed, in log order.
     proposed: VecDeque<Batch>,
     index: u64,
@@ -92,6 +94,7 @@ impl Sequencer {
             reaper: Reaper::new(config.reap),
             next_zxid: None,
             queue: VecDeque::new(),
+            commands_waiting: 0,
             proposed: VecDeque::new(),
             index,
             term,
@@ -150,7 +153,7 @@ impl Sequencer {
         if let Some(nodes) = system_nodes(self.machine.view()) {
             let kind = CommandKind::SystemNodes(nodes);
             let commands = Vec::from([Command { origin: None, session: SessionId(0), identities: 0, kind }]);
-            self.queue.push_back(Proposals { identities: Vec::new(), commands, bytes: 0 });
+            self.wait(Proposals { identities: Vec::new(), commands, bytes: 0 });
         }
     }
 
@@ -158,6 +161,7 @@ impl Sequencer {
     pub fn follow(&mut self) {
         self.next_zxid = None;
         self.queue.clear();
+        self.commands_waiting = 0;
         self.proposed.clear();
     }
 
@@ -178,7 +182,17 @@ impl Sequencer {
                 self.expiry.heard_directly(now, session);
             }
         }
+        self.wait(proposals);
+    }
+
+    fn wait(&mut self, proposals: Proposals) {
+        self.commands_waiting += proposals.commands.len();
         self.queue.push_back(proposals);
+    }
+
+    /// Commands that wait for a log entry.
+    pub const fn commands_waiting(&self) -> usize {
+        self.commands_waiting
     }
 
     /// A shard's report of the sessions it heard from, complete up to `upto`.
@@ -202,7 +216,7 @@ impl Sequencer {
         let commands: Vec<Command> = close.chain(reap).map(own).collect();
         if !commands.is_empty() {
             let bytes = reaped.iter().map(|chosen| chosen.path.len()).sum();
-            self.queue.push_back(Proposals { identities: Vec::new(), commands, bytes });
+            self.wait(Proposals { identities: Vec::new(), commands, bytes });
         }
         Ticked { expired, reaped }
     }
@@ -244,6 +258,7 @@ impl Sequencer {
         if batch.commands.is_empty() {
             return None;
         }
+        self.commands_waiting -= batch.commands.len();
         let taken = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
         self.next_zxid = Some(first_zxid + taken);
         Some(batch)

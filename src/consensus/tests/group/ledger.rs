@@ -42,6 +42,10 @@ pub(crate) fn number(payload: &[u8]) -> u64 {
 impl Machine for Ledger {
     type Fault = String;
 
+    fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     fn propose(&mut self) -> Option<Bytes> {
         assert!(self.leads.is_some(), "only a leader is asked for a proposal");
         let next = self.waiting.pop_front()?;

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use corral_consensus::{
-    AppendReply, ConfChange, Effects, MemberChange, Membership, NodeId, PeerBody, PeerMessage, Role, Term, Transition,
+    AppendReply, ConfChange, Effects, MemberChange, Membership, Micros, NodeId, PeerBody, PeerMessage, Role, Term,
+    Transition,
 };
 pub(crate) use ledger::Line;
 use ledger::{CONTEXT, Ledger};
@@ -401,7 +402,7 @@ impl Group {
             self.use_it(&mut server);
         }
         let mut effects = Effects::default();
-        server.replica.turn(&mut effects).expect("the ledger takes everything");
+        while server.replica.turn(Micros(self.now), &mut effects).expect("the ledger takes everything") {}
         let messages = std::mem::take(&mut effects.messages);
         self.look(at, &mut server, &effects);
         let due = self.now + 1 + self.random.below(self.faults.persist_delay);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use corral_consensus::{
-    Append, Config, Effects, Entry, HardState, Index, Install, Membership, RaftNode, Replica, Restored, Term,
+    Append, Config, Effects, Entry, HardState, Index, Install, Membership, Micros, RaftNode, Replica, Restored, Term,
 };
 
 use super::ledger::{Ledger, Line};
@@ -114,7 +114,7 @@ impl Server {
             let write = self.pending.pop_front().expect("just seen");
             disk.write(&write);
             if write.append.must_sync && !write.told {
-                self.replica.persisted(write.append.number);
+                self.replica.persisted(Micros(now), write.append.number);
             }
             if let Some(image) = write.image {
                 let ledger = self.replica.machine_mut();
@@ -139,7 +139,7 @@ impl Server {
             });
             let told = bug == Some(Bug::AckBeforeSync) && image.is_none();
             if told {
-                self.replica.persisted(append.number);
+                self.replica.persisted(Micros(due), append.number);
             }
             self.pending.push_back(Pending { due, append, image, told });
         }

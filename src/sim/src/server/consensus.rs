@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use corral_consensus::{Effects, Index, Term};
+use corral_consensus::{Effects, Index, Micros, Term};
 use corral_core::ids::{ConnId, ShardId, WallMillis};
 use corral_core::sequencer::{Sequencer, Ticked};
 
@@ -63,7 +63,7 @@ impl World {
                 let shard = ShardId(u16::try_from(shard).expect("few shards"));
                 server.replica.machine_mut().sequencer.heard(shard, upto, &sessions);
             }
-            ToConsensus::Durable(number) => server.replica.persisted(number),
+            ToConsensus::Durable(number) => server.replica.persisted(Micros(self.now), number),
             ToConsensus::ImageWritten(Ok(written)) => self.image_written(written),
             ToConsensus::ImageWritten(Err(reason)) => self.image_failed(&reason),
             ToConsensus::Stop => {
@@ -112,14 +112,20 @@ impl World {
         let authority = server.replica.machine_mut();
         (authority.now, authority.wall) = (now, wall);
         let mut effects = Effects::default();
-        if server.replica.turn(&mut effects).is_err() {
-            return Err(Violation::of("recovery", "a committed entry is no batch"));
-        }
+        // Nothing here is late by itself: what the log is given first makes no difference.
+        while server
+            .replica
+            .turn(Micros(self.now), &mut effects)
+            .map_err(|_| Violation::of("recovery", "a committed entry is no batch"))?
+        {}
         let authority = server.replica.machine_mut();
         let committed = std::mem::take(&mut authority.committed);
         let applied = std::mem::take(&mut authority.applied);
         for entry in committed {
             self.check.committed(entry, now)?;
+        }
+        if let Some(at) = effects.wake_at {
+            self.inside_after(at.since(Micros(self.now)).0, Inner::Turn);
         }
         for append in effects.appends {
             self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Append(append)));

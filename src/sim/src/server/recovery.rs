@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use corral_consensus::{
-    Append, Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, NodeId, RaftNode, Replica, Restored,
-    Term,
+    Append, Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, Micros, NodeId, RaftNode, Replica,
+    Restored, Term,
 };
 use corral_core::command::Batch;
 use corral_core::evaluate::{StateMachine, features};
@@ -93,11 +93,11 @@ impl Start<'_> {
             let authority = replica.machine_mut();
             (authority.now, authority.wall) = (self.now, self.wall);
             let mut effects = Effects::default();
-            replica.turn(&mut effects).map_err(|_| "a log entry is no batch".to_owned())?;
+            while replica.turn(Micros(0), &mut effects).map_err(|_| "a log entry is no batch".to_owned())? {}
             for append in effects.appends {
                 write(log, &append).map_err(text)?;
                 log.sync().map_err(text)?;
-                replica.persisted(append.number);
+                replica.persisted(Micros(0), append.number);
             }
         }
         replica.machine_mut().applied.clear();
