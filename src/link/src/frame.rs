@@ -1,0 +1,341 @@
+//! Frames: length, kind, sequence number, checksum, payload; made by [`Header`], read by [`Decoder`].
+//!
+//! Pure, on any thread. A header is 17 bytes: payload length (u32), kind (u8), sequence number of the connection from 0
+//! (u64), CRC32C of the fields before it and the payload (u32). It does not know what a payload means.
+
+use bytes::Bytes;
+
+/// Bytes of a frame before its payload.
+pub const HEADER_BYTES: usize = 17;
+/// Longest payload. Holds the largest log entry consensus may be configured for (64 MiB) with everything around it.
+pub const PAYLOAD_BYTES_MAX: u32 = 65 << 20;
+/// Room is made for a payload in steps of at least this many bytes.
+const STEP_BYTES_MIN: usize = 64 << 10;
+/// Bytes of the header that the checksum covers.
+const CHECKED_BYTES: usize = 13;
+
+/// What a payload is. What may be lost is told apart from what may not by [`Kind::is_droppable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A message of Raft.
+    Raft = 1,
+    /// Commands of one server's clients for the leader.
+    Forward = 2,
+    /// The sessions a server has heard from.
+    Touch = 3,
+    /// The leader's clock.
+    Beat = 4,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 4] = [Kind::Raft, Kind::Forward, Kind::Touch, Kind::Beat];
+
+    /// Whether the rest of a stream makes sense without one of these: Raft asks again for what it misses, and the next beat
+    /// says more than the last one.
+    pub fn is_droppable(self) -> bool {
+        matches!(self, Kind::Raft | Kind::Beat)
+    }
+
+    fn of(byte: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// One frame that arrived whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: Kind,
+    /// Shares its memory with no other frame.
+    pub payload: Bytes,
+}
+
+/// Why a stream cannot be read on; the connection must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Longer than [`PAYLOAD_BYTES_MAX`].
+    #[error("a frame of {0} bytes is longer than the {PAYLOAD_BYTES_MAX} bytes that one may have")]
+    Length(u32),
+    /// A kind this version does not know.
+    #[error("a frame is of the kind {0}, which this version does not know")]
+    Kind(u8),
+    /// Frames are missing, doubled or out of order.
+    #[error("frame {expected} was due, and frame {found} came")]
+    Sequence { expected: u64, found: u64 },
+    /// The bytes are not those that were sent.
+    #[error("the checksum of frame {0} is wrong")]
+    Checksum(u64),
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
+    pub length: u32,
+    pub kind: Kind,
+    /// Number of the frame on its connection, from 0.
+    pub sequence: u64,
+    checksum: u32,
+}
+
+impl Header {
+    /// The bytes that go before a payload.
+    ///
+    /// # Panics
+    /// When the payload is longer than [`PAYLOAD_BYTES_MAX`].
+    pub fn encode(kind: Kind, sequence: u64, payload: &[u8]) -> [u8; HEADER_BYTES] {
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        assert!(length <= PAYLOAD_BYTES_MAX, "payloads are checked before they are queued");
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes[4] = kind as u8;
+        bytes[5..CHECKED_BYTES].copy_from_slice(&sequence.to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..CHECKED_BYTES]), payload);
+        bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the header of the frame that is due; gives with it the checksum so far.
+    fn decode(bytes: &[u8; HEADER_BYTES], due: u64) -> Result<(Header, u32), FrameError> {
+        let [l0, l1, l2, l3, kind, s0, s1, s2, s3, s4, s5, s6, s7, c0, c1, c2, c3] = *bytes;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]);
+        if length > PAYLOAD_BYTES_MAX {
+            return Err(FrameError::Length(length));
+        }
+        let kind = Kind::of(kind).ok_or(FrameError::Kind(kind))?;
+        let sequence = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
+        if sequence != due {
+            return Err(FrameError::Sequence { expected: due, found: sequence });
+        }
+        let checksum = u32::from_le_bytes([c0, c1, c2, c3]);
+        Ok((Header { length, kind, sequence, checksum }, crc32c::crc32c(&bytes[..CHECKED_BYTES])))
+    }
+}
+
+/// Puts frames together from what a connection receives, in pieces of any size.
+///
+/// Holds at most one frame, and at most twice the bytes of it that arrived, or one step of 64 KiB.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// Number of the frame that is due.
+    due: u64,
+    header: [u8; HEADER_BYTES],
+    /// Bytes of the header that are there.
+    header_have: usize,
+    /// The frame whose payload is awaited.
+    open: Option<Open>,
+    failed: Option<FrameError>,
+}
+
+/// A frame of which the header is there.
+#[derive(Debug)]
+struct Open {
+    header: Header,
+    payload: Vec<u8>,
+    checksum: u32,
+}
+
+impl Decoder {
+    /// At the begin of a connection's frames.
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// Takes bytes as they came and hands on each frame that became whole, in order.
+    ///
+    /// # Errors
+    /// What is wrong with the stream. Frames before it were handed on; every later call fails likewise.
+    pub fn feed(&mut self, mut bytes: &[u8], mut take: impl FnMut(Frame)) -> Result<(), FrameError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        loop {
+            match self.advance(&mut bytes) {
+                Ok(Some(frame)) => take(frame),
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    (self.open, self.failed) = (None, Some(error));
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Bytes held for the frame that is not whole yet.
+    pub fn held(&self) -> usize {
+        self.open.as_ref().map_or(0, |open| open.payload.capacity())
+    }
+
+    /// The next whole frame; `None` when the bytes are used up.
+    fn advance(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, FrameError> {
+        if self.open.is_none() {
+            let wanted = HEADER_BYTES - self.header_have;
+            let part = take(bytes, wanted);
+            self.header[self.header_have..][..part.len()].copy_from_slice(part);
+            self.header_have += part.len();
+            if self.header_have < HEADER_BYTES {
+                return Ok(None);
+            }
+            let (header, checksum) = Header::decode(&self.header, self.due)?;
+            self.header_have = 0;
+            self.open = Some(Open { header, payload: Vec::new(), checksum });
+        }
+        if !self.open.as_mut().is_some_and(|open| open.take(bytes)) {
+            return Ok(None);
+        }
+        self.due += 1;
+        self.open.take().map(Open::close).transpose()
+    }
+}
+
+impl Open {
+    /// Takes what belongs to the payload; true when it is whole.
+    fn take(&mut self, bytes: &mut &[u8]) -> bool {
+        let length = self.header.length as usize;
+        let part = take(bytes, length - self.payload.len());
+        let have = self.payload.len() + part.len();
+        if have > self.payload.capacity() {
+            let room = if have == length { length } else { length.min(STEP_BYTES_MIN.max(2 * have)) };
+            self.payload.reserve_exact(room - self.payload.len());
+        }
+        self.payload.extend_from_slice(part);
+        self.checksum = crc32c::crc32c_append(self.checksum, part);
+        have == length
+    }
+
+    fn close(self) -> Result<Frame, FrameError> {
+        if self.checksum != self.header.checksum {
+            return Err(FrameError::Checksum(self.header.sequence));
+        }
+        Ok(Frame { kind: self.header.kind, payload: Bytes::from(self.payload) })
+    }
+}
+
+/// Cuts up to `most` bytes off the front.
+fn take<'a>(bytes: &mut &'a [u8], most: usize) -> &'a [u8] {
+    let (part, rest) = bytes.split_at(most.min(bytes.len()));
+    *bytes = rest;
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Pair = (Kind, Vec<u8>);
+
+    fn encoded(frames: &[Pair]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (sequence, (kind, payload)) in (0..).zip(frames) {
+            out.extend_from_slice(&Header::encode(*kind, sequence, payload));
+            out.extend_from_slice(payload);
+        }
+        out
+    }
+
+    /// Feeds in pieces of the given size; checks what is held after each.
+    fn decoded(bytes: &[u8], piece: usize) -> (Vec<Pair>, Result<(), FrameError>) {
+        let (mut decoder, mut frames, mut fed) = (Decoder::new(), Vec::new(), 0);
+        for part in bytes.chunks(piece) {
+            fed += part.len();
+            let done = decoder.feed(part, |frame| frames.push((frame.kind, frame.payload.to_vec())));
+            assert!(decoder.held() <= (2 * fed).max(STEP_BYTES_MIN));
+            if done.is_err() {
+                assert_eq!(decoder.feed(&[], |_| panic!("nothing follows an error")), done);
+                return (frames, done);
+            }
+        }
+        (frames, Ok(()))
+    }
+
+    fn three() -> Vec<Pair> {
+        vec![(Kind::Raft, vec![7; 300]), (Kind::Beat, Vec::new()), (Kind::Forward, (0..=255).collect())]
+    }
+
+    #[test]
+    fn pieces_of_any_size_give_the_same_frames() {
+        let bytes = encoded(&three());
+        for piece in 1..=bytes.len() {
+            assert_eq!(decoded(&bytes, piece), (three(), Ok(())), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn every_cut_gives_the_whole_frames_before_it() {
+        let bytes = encoded(&three());
+        for end in 0..bytes.len() {
+            let (frames, done) = decoded(&bytes[..end], 64);
+            assert_eq!((done, &three()[..frames.len()]), (Ok(()), &frames[..]));
+        }
+    }
+
+    #[test]
+    fn every_changed_bit_is_noticed() {
+        let bytes = encoded(&three());
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let (frames, done) = decoded(&bad, bad.len());
+            // A longer length waits for bytes that do not come.
+            assert!(done.is_err() || frames.len() < 3, "bit {bit}");
+            assert_eq!(&three()[..frames.len()], &frames[..], "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let check = |at: usize, new: &[u8], expect: FrameError| {
+            let mut bytes = encoded(&three());
+            bytes[at..][..new.len()].copy_from_slice(new);
+            assert_eq!(decoded(&bytes, 1000).1, Err(expect));
+        };
+        check(0, &(PAYLOAD_BYTES_MAX + 1).to_le_bytes(), FrameError::Length(PAYLOAD_BYTES_MAX + 1));
+        check(4, &[9], FrameError::Kind(9));
+        check(5, &[1], FrameError::Sequence { expected: 0, found: 1 });
+        check(13, &[0; 4], FrameError::Checksum(0));
+        check(17, &[8], FrameError::Checksum(0));
+    }
+
+    #[test]
+    fn a_claimed_length_holds_no_memory_before_the_bytes_come() {
+        let mut header = Header::encode(Kind::Raft, 0, &[]);
+        header[..4].copy_from_slice(&PAYLOAD_BYTES_MAX.to_le_bytes());
+        let mut decoder = Decoder::new();
+        decoder.feed(&header, |_| panic!("no frame")).expect("the header is good");
+        assert_eq!(decoder.held(), 0);
+        decoder.feed(&[0], |_| panic!("no frame")).expect("the payload is awaited");
+        assert_eq!(decoder.held(), STEP_BYTES_MIN);
+        for _ in 0..100 {
+            decoder.feed(&[0; 10_000], |_| panic!("no frame")).expect("the payload is awaited");
+        }
+        assert!(decoder.held() <= 2_000_004, "{}", decoder.held());
+    }
+
+    #[test]
+    fn the_largest_frame_passes() {
+        let payload = vec![5; PAYLOAD_BYTES_MAX as usize];
+        let bytes = encoded(&[(Kind::Raft, payload)]);
+        let (frames, done) = decoded(&bytes, 256 << 10);
+        assert_eq!((frames.len(), done), (1, Ok(())));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_in_any_pieces(bytes in proptest::collection::vec(any::<u8>(), 0..200), piece in 1_usize..40) {
+            let (whole, pieces) = (decoded(&bytes, bytes.len().max(1)), decoded(&bytes, piece));
+            prop_assert_eq!(whole.0, pieces.0);
+            prop_assert_eq!(whole.1, pieces.1);
+        }
+
+        #[test]
+        fn frames_come_back(
+            frames in proptest::collection::vec((0_usize..4, proptest::collection::vec(any::<u8>(), 0..500)), 0..10),
+            piece in 1_usize..600,
+        ) {
+            let frames: Vec<_> = frames.into_iter().map(|(kind, payload)| (Kind::ALL[kind], payload)).collect();
+            prop_assert_eq!(decoded(&encoded(&frames), piece), (frames, Ok(())));
+        }
+    }
+}
