@@ -1,9 +1,12 @@
-//! Client sockets: accepted by one plain thread, served on the shards' executors, by one of two data paths.
+//! Client sockets: accepted by one plain thread, served on the shards' executors, by one of two data paths. Links to other
+//! servers are in [`peers`].
 //!
-//! The seam between them is [`Transport`]: what a shard's driver asks of a socket is the same, but on a ring events come to
+//! The seam between the data paths is [`Transport`]: what a shard's driver asks of a socket is the same, but on a ring events come to
 //! one task of the shard, while each stream has a task that reads it.
 
 pub(crate) mod acceptor;
+#[expect(dead_code, reason = "the node starts the links once it can be part of an ensemble")]
+pub(crate) mod peers;
 pub(crate) mod ring;
 pub(crate) mod stream;
 

@@ -1,0 +1,239 @@
+//! One dial: the name resolved anew, the addresses tried in turn, TLS, hello and answer.
+//!
+//! Lives on a sender's thread, which it blocks: the resolver and each connect take their time. It decides nothing about
+//! when to dial again.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use corral_consensus::NodeId;
+use corral_link::hello::ANSWER_BYTES;
+use corral_link::stranger::Stranger;
+use corral_link::{Answer, ClusterName, Hello, HelloError, Verdict};
+
+use crate::net::peers::channel::{Channel, tune, wait};
+use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, HELLO_MAX};
+use crate::net::peers::tls::{self, Tls};
+
+/// Where a peer listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerAddress {
+    pub(crate) id: NodeId,
+    /// Name or IP address, without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// Turns a host and port into addresses; may block.
+pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+
+/// The system's resolver.
+pub(crate) fn system_resolver() -> Resolve {
+    Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
+}
+
+/// What a dial needs to know.
+#[derive(Clone)]
+pub(crate) struct Dialler {
+    pub(crate) own: NodeId,
+    pub(crate) incarnation: u64,
+    pub(crate) cluster: ClusterName,
+    pub(crate) peer: PeerAddress,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) resolve: Resolve,
+    pub(crate) stopping: Arc<AtomicBool>,
+}
+
+impl Dialler {
+    /// A connection whose hello was welcomed, and the incarnation of the peer. The socket does not wait.
+    ///
+    /// # Errors
+    /// A sentence that says what failed and, where it is known, what to do.
+    pub(crate) fn dial(&self, bell: BorrowedFd<'_>) -> Result<(Channel, u64), String> {
+        let PeerAddress { host, port, .. } = &self.peer;
+        let found = (self.resolve)(host, *port)
+            .map_err(|error| format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))?;
+        let mut last = format!("the name {host:?} resolves to nothing; correct it or its DNS entry");
+        for address in found.into_iter().take(ADDRESSES_MAX) {
+            match connect(address) {
+                Ok(socket) => return self.greet(socket, bell).map_err(|reason| format!("{address}: {reason}")),
+                Err(error) => last = format!("{address}: {}", refused(&error)),
+            }
+            if self.stopping.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    fn greet(&self, socket: TcpStream, bell: BorrowedFd<'_>) -> Result<(Channel, u64), String> {
+        let tls = match &self.tls {
+            Some(tls) => Some(tls.dial(&self.peer)?),
+            None => None,
+        };
+        let (mut channel, deadline) = (Channel::new(socket, tls), Instant::now() + HELLO_MAX);
+        while let Err(error) = channel.shake_hands() {
+            self.wait(&channel, &error, channel.wants_write(), deadline, bell)?;
+        }
+        if let Some(connection) = channel.tls() {
+            tls::is_for(connection, &self.peer)?;
+        }
+        let to = self.peer.id.0;
+        let hello = Hello { cluster: self.cluster.clone(), from: self.own.0, to, incarnation: self.incarnation };
+        let mut bytes = [0; ANSWER_BYTES];
+        let have = self.exchange(&mut channel, &hello.encode(), &mut bytes, deadline, bell)?;
+        let encrypted = channel.tls().is_some();
+        if have < ANSWER_BYTES {
+            return Err(unanswered(&bytes[..have], encrypted));
+        }
+        let answer = Answer::decode(&bytes).map_err(|error| match error {
+            HelloError::Magic => unanswered(&bytes, encrypted),
+            error => format!("the answer is bad: {error}; run one version of corral on all servers"),
+        })?;
+        if answer.verdict == Verdict::WrongServer || (answer.verdict == Verdict::Welcome && answer.id != to) {
+            return Err(format!(
+                "there is server {}, not server {to}; correct the address of server {to} here, or the id there",
+                answer.id
+            ));
+        }
+        match refusal(answer.verdict, self.own, &self.cluster) {
+            Some(reason) => Err(reason),
+            None => Ok((channel, answer.incarnation)),
+        }
+    }
+
+    /// Writes the hello and reads the answer, or what there is of it when the connection ends.
+    fn exchange(
+        &self,
+        channel: &mut Channel,
+        hello: &[u8],
+        answer: &mut [u8],
+        deadline: Instant,
+        bell: BorrowedFd<'_>,
+    ) -> Result<usize, String> {
+        let (mut written, mut have) = (0, 0);
+        while have < answer.len() {
+            let done = if written < hello.len() {
+                channel.write(&[IoSlice::new(&hello[written..])]).map(|bytes| written += bytes)
+            } else {
+                match channel.read(&mut answer[have..]) {
+                    Ok(0) => break,
+                    read => read.map(|bytes| have += bytes),
+                }
+            };
+            if let Err(error) = done {
+                let to_write = written < hello.len() || channel.wants_write();
+                self.wait(channel, &error, to_write, deadline, bell)?;
+            }
+        }
+        Ok(have)
+    }
+
+    /// Waits until what would block need not any more; any other error is one.
+    fn wait(
+        &self,
+        channel: &Channel,
+        error: &io::Error,
+        to_write: bool,
+        deadline: Instant,
+        bell: BorrowedFd<'_>,
+    ) -> Result<(), String> {
+        match error.kind() {
+            ErrorKind::Interrupted => return Ok(()),
+            ErrorKind::WouldBlock => {}
+            _ => return Err(broken(error, channel.tls().is_some())),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err("it does not answer the hello; look whether it is a server of this version".to_owned());
+        }
+        wait(channel.socket(), to_write, bell, Some(left)).map_err(|error| error.to_string())?;
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err("this server stops".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
+    // Where nobody listens on this host, the kernel may join the two ends of one socket.
+    if socket.local_addr()? == socket.peer_addr()? {
+        return Err(ErrorKind::ConnectionRefused.into());
+    }
+    tune(&socket)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn refused(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "nobody listens there; start it, or correct its address".to_owned(),
+        ErrorKind::TimedOut => "its host does not answer; look at the host, the network and its filters".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn broken(error: &io::Error, encrypted: bool) -> String {
+    match tls::sentence(error) {
+        Some(sentence) => sentence,
+        None if matches!(
+            error.kind(),
+            ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
+        ) =>
+        {
+            unanswered(&[], encrypted)
+        }
+        None => error.to_string(),
+    }
+}
+
+/// What it means that the connection ended, or something else came, in place of an answer.
+fn unanswered(found: &[u8], encrypted: bool) -> String {
+    match (Stranger::of(found), found.is_empty(), encrypted) {
+        // An alert of TLS.
+        _ if found.starts_with(&[0x15, 0x03]) => {
+            "it speaks TLS, and this server does not; set [ensemble] tls_cert, tls_key and tls_ca on all servers"
+                .to_owned()
+        }
+        (_, true, true) => {
+            "it closed the connection instead of speaking TLS; its log says why; set [ensemble] tls_cert, \
+                            tls_key and tls_ca on all servers"
+                .to_owned()
+        }
+        (_, true, false) => "it closed the connection instead of answering; its log says why".to_owned(),
+        (Stranger::Http, ..) => "a web server listens there; correct the address".to_owned(),
+        _ => "it does not speak the protocol between servers; correct the address".to_owned(),
+    }
+}
+
+fn refusal(verdict: Verdict, own: NodeId, cluster: &ClusterName) -> Option<String> {
+    Some(match verdict {
+        Verdict::Welcome => return None,
+        Verdict::WrongCluster => {
+            format!("it is not of the cluster {cluster}; give all servers of an ensemble the same ensemble.cluster")
+        }
+        Verdict::WrongServer => "it is another server; correct its address or id".to_owned(),
+        Verdict::NotConfigured => {
+            format!("it is not configured with a server {}; give all servers the same list", own.0)
+        }
+        Verdict::Duplicate => format!(
+            "another process with the id {} is connected to it; look for a second server with this id (after the \
+             loss of a host it takes some seconds)",
+            own.0
+        ),
+        Verdict::Busy => "it is still busy with this server's last connection".to_owned(),
+        Verdict::WrongCertificate => format!(
+            "this server's certificate is not for the host that server {} is configured with there; correct the \
+             certificate's names or the list of servers",
+            own.0
+        ),
+        Verdict::WrongVersion => {
+            "it speaks another version of the protocol; run one version of corral on all servers".to_owned()
+        }
+    })
+}

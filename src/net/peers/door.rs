@@ -1,0 +1,307 @@
+//! The door: the thread that listens for peers, hears their hellos, and gives each that is welcome a receiver.
+//!
+//! One thread, which never blocks but in `poll`: TLS and hello of all connections that are not known yet make progress side by
+//! side, so that a slow or silent one delays nobody. Their number and their time are bounded.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, IoSlice};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use corral_consensus::NodeId;
+use corral_link::{Answer, ClusterName, Hello, Verdict};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::net::peers::Events;
+use crate::net::peers::budget::Budget;
+use crate::net::peers::channel::{self, Channel, tune};
+use crate::net::peers::complaint::Complaint;
+use crate::net::peers::dial::PeerAddress;
+use crate::net::peers::guest::{Guest, Progress};
+use crate::net::peers::lane::Lane;
+use crate::net::peers::limits::{ENDING_MAX, HELLO_MAX, STRANGERS_MAX};
+use crate::net::peers::receiver::{Handle, Receiver};
+use crate::net::peers::tls::{self, Tls};
+use crate::runtime::mailbox::Bell;
+
+/// What the door has of one peer.
+pub(crate) struct Place {
+    pub(crate) address: PeerAddress,
+    pub(crate) lane: Arc<Lane>,
+    current: Option<Current>,
+    living: Arc<AtomicUsize>,
+}
+
+/// The newest connection of a peer.
+struct Current {
+    incarnation: u64,
+    from: SocketAddr,
+    handle: Arc<Handle>,
+    thread: JoinHandle<()>,
+}
+
+impl Place {
+    pub(crate) fn new(address: PeerAddress, lane: Arc<Lane>) -> Place {
+        Place { address, lane, current: None, living: Arc::new(AtomicUsize::new(0)) }
+    }
+}
+
+/// See the module.
+pub(crate) struct Door {
+    pub(crate) own: NodeId,
+    pub(crate) incarnation: u64,
+    pub(crate) cluster: ClusterName,
+    pub(crate) listener: TcpListener,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) places: BTreeMap<NodeId, Place>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) received_bytes_max: usize,
+    pub(crate) streams: Arc<AtomicU64>,
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) events: Events,
+    /// Threads that live tell so by holding one of these.
+    pub(crate) alive: flume::Sender<()>,
+    pub(crate) guests: Vec<Guest>,
+    /// By what went wrong, of which there are a handful.
+    pub(crate) complaints: BTreeMap<&'static str, Complaint>,
+}
+
+impl Door {
+    /// Listens until the links are stopped, then ends every connection that came in.
+    pub(crate) fn run(mut self) {
+        while !self.stopping.load(Ordering::Relaxed) {
+            let (knocked, ready) = self.sleep();
+            for at in (0..self.guests.len()).rev() {
+                if ready[at] {
+                    self.advance(at);
+                }
+            }
+            let now = Instant::now();
+            while let Some(at) = self.guests.iter().position(|guest| guest.deadline <= now) {
+                let guest = self.guests.swap_remove(at);
+                self.complain("it says no hello in time; look at its log", &guest.from.to_string());
+            }
+            if knocked {
+                self.accept();
+            }
+        }
+        for current in self.places.values().filter_map(|place| place.current.as_ref()) {
+            current.handle.stop();
+        }
+        for current in self.places.into_values().filter_map(|place| place.current) {
+            let _ = current.thread.join();
+        }
+    }
+
+    /// Waits for anybody, or the first deadline: whether somebody knocked, and for each guest whether it is ready.
+    fn sleep(&self) -> (bool, Vec<bool>) {
+        let inside = PollFlags::IN | PollFlags::RDHUP;
+        let mut polled = Vec::with_capacity(self.guests.len() + 2);
+        polled.push(PollFd::from_borrowed_fd(self.bell.outer(), PollFlags::IN));
+        polled.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
+        polled.extend(self.guests.iter().map(|guest| {
+            let wanted = if guest.channel.wants_write() { inside | PollFlags::OUT } else { inside };
+            PollFd::from_borrowed_fd(guest.channel.socket().as_fd(), wanted)
+        }));
+        let first = self.guests.iter().map(|guest| guest.deadline).min();
+        let time = first.map(|deadline| deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+        if let Err(error) = channel::pause(&mut polled, time) {
+            tracing::error!("peers cannot be waited for, trying again: {error}");
+            thread::sleep(Duration::from_millis(100));
+        }
+        if polled[0].revents().intersects(PollFlags::IN) {
+            channel::silence(self.bell.outer());
+        }
+        let ready = polled[2..].iter().map(|one| !one.revents().is_empty()).collect();
+        (!polled[1].revents().is_empty(), ready)
+    }
+
+    /// Lets in everybody who waits outside.
+    fn accept(&mut self) {
+        // So many that those inside get their turn.
+        for _ in 0..STRANGERS_MAX {
+            match self.listener.accept() {
+                Ok((socket, from)) => {
+                    let tls = self.tls.as_ref().map(Tls::accept).transpose();
+                    let prepared = tune(&socket).and_then(|()| socket.set_nonblocking(true));
+                    let (Ok(tls), Ok(())) = (tls, prepared) else {
+                        self.complain("its connection was lost at once", &from.to_string());
+                        continue;
+                    };
+                    if self.guests.len() >= STRANGERS_MAX {
+                        let oldest = (0..self.guests.len()).min_by_key(|at| self.guests[*at].deadline);
+                        if let Some(oldest) = oldest {
+                            self.guests.swap_remove(oldest);
+                        }
+                        let reason = "too many connections have said no hello, the oldest is closed; look who dials here \
+                                      (this port is for servers of the ensemble alone)";
+                        self.complain(reason, &from.to_string());
+                    }
+                    self.guests.push(Guest::new(Channel::new(socket, tls), from, Instant::now() + HELLO_MAX));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection of a peer, trying again: {error}");
+                    thread::sleep(Duration::from_millis(100));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hears what a guest has to say.
+    fn advance(&mut self, at: usize) {
+        match self.guests[at].listen() {
+            Progress::Waits => {}
+            Progress::Gone(reason) => {
+                let guest = self.guests.swap_remove(at);
+                self.complain(reason, &guest.from.to_string());
+            }
+            Progress::Failed(sentence) => {
+                let guest = self.guests.swap_remove(at);
+                self.complain_of("TLS", &guest.from.to_string(), &sentence);
+            }
+            Progress::OtherVersion(sentence) => {
+                let mut guest = self.guests.swap_remove(at);
+                self.answer(&mut guest.channel, Verdict::WrongVersion);
+                self.complain_of("version", &guest.from.to_string(), &sentence);
+            }
+            Progress::Said(hello) => {
+                let guest = self.guests.swap_remove(at);
+                self.decide(guest, &hello);
+            }
+        }
+    }
+
+    fn decide(&mut self, mut guest: Guest, hello: &Hello) {
+        if let Some((verdict, reason)) = self.refusal(&guest, hello) {
+            self.answer(&mut guest.channel, verdict);
+            let who = format!("{}, which says it is server {}", guest.from, hello.from);
+            self.complain_of(verdict_name(verdict), &who, &reason);
+            return;
+        }
+        if !self.answer(&mut guest.channel, Verdict::Welcome) || guest.channel.socket().set_nonblocking(false).is_err()
+        {
+            return self.complain("its connection was lost before the hello was answered", &guest.from.to_string());
+        }
+        if let Err(error) = self.welcome(guest, hello) {
+            tracing::error!(peer = hello.from, "a connection of the peer cannot be served, closed: {error}");
+        }
+    }
+
+    /// Why this hello is not welcome.
+    fn refusal(&self, guest: &Guest, hello: &Hello) -> Option<(Verdict, String)> {
+        if hello.cluster != self.cluster {
+            let reason = format!(
+                "it is of the cluster {}, this server of {}; give all servers of an ensemble the same ensemble.cluster",
+                hello.cluster, self.cluster
+            );
+            return Some((Verdict::WrongCluster, reason));
+        }
+        if hello.to != self.own.0 {
+            let reason = format!(
+                "it means server {}, this is server {}; correct its list of servers or the id here",
+                hello.to, self.own.0
+            );
+            return Some((Verdict::WrongServer, reason));
+        }
+        let Some(place) = self.places.get(&NodeId(hello.from)) else {
+            let reason = "this server is not configured with it; give all servers the same list".to_owned();
+            return Some((Verdict::NotConfigured, reason));
+        };
+        if let Some(connection) = guest.channel.tls()
+            && let Err(reason) = tls::is_for(connection, &place.address)
+        {
+            return Some((Verdict::WrongCertificate, reason));
+        }
+        let current = place.current.as_ref().filter(|current| !current.handle.has_ended())?;
+        if current.incarnation != hello.incarnation {
+            let reason = format!(
+                "another process with this id is connected from {}; look for a second server with this id (after the \
+                 loss of a host it takes some seconds)",
+                current.from
+            );
+            return Some((Verdict::Duplicate, reason));
+        }
+        let busy = place.living.load(Ordering::Acquire) >= ENDING_MAX;
+        busy.then(|| (Verdict::Busy, "its last connections have not ended yet".to_owned()))
+    }
+
+    /// Starts the receiver. A connection of the same process that still stands ends.
+    fn welcome(&mut self, guest: Guest, hello: &Hello) -> std::io::Result<()> {
+        let Guest { channel, from, .. } = guest;
+        let place = self.places.get_mut(&NodeId(hello.from)).expect("it was looked up before");
+        let budget = Budget::new(self.received_bytes_max);
+        let handle = Handle::new(&channel, Arc::clone(&budget))?;
+        let before = place.current.take().map(|before| {
+            before.handle.replace();
+            before.thread
+        });
+        let stream = self.streams.fetch_add(1, Ordering::Relaxed);
+        let peer = hello.from;
+        tracing::info!(peer, %from, stream, tls = channel.tls().is_some(), "the peer has connected");
+        place.living.fetch_add(1, Ordering::AcqRel);
+        let receiver = Receiver {
+            lane: Arc::clone(&place.lane),
+            channel,
+            handle: Arc::clone(&handle),
+            budget,
+            stream,
+            incarnation: hello.incarnation,
+            before,
+            living: Arc::clone(&place.living),
+            events: Arc::clone(&self.events),
+        };
+        let alive = self.alive.clone();
+        let run = move || {
+            receiver.run();
+            drop(alive);
+        };
+        match thread::Builder::new().name(format!("peer {peer} in")).spawn(run) {
+            Ok(thread) => {
+                place.current = Some(Current { incarnation: hello.incarnation, from, handle, thread });
+                place.lane.hurry();
+                Ok(())
+            }
+            Err(error) => {
+                place.living.fetch_sub(1, Ordering::AcqRel);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the answer left; it always fits into an empty socket.
+    fn answer(&self, channel: &mut Channel, verdict: Verdict) -> bool {
+        let answer = Answer { verdict, id: self.own.0, incarnation: self.incarnation }.encode();
+        matches!(channel.write(&[IoSlice::new(&answer)]), Ok(bytes) if bytes == answer.len()) && channel.flush().is_ok()
+    }
+
+    fn complain(&mut self, reason: &'static str, who: &str) {
+        self.complain_of(reason, who, reason);
+    }
+
+    /// Logs a refusal, unless there were many of this kind lately.
+    fn complain_of(&mut self, kind: &'static str, who: &str, reason: &str) {
+        if let Some(times) = self.complaints.entry(kind).or_default().again(Instant::now()) {
+            tracing::warn!(from = who, times, "a connection to the port for servers is refused: {reason}");
+        }
+    }
+}
+
+fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Welcome => "welcome",
+        Verdict::WrongCluster => "cluster",
+        Verdict::WrongServer => "server",
+        Verdict::NotConfigured => "not configured",
+        Verdict::Duplicate => "duplicate",
+        Verdict::Busy => "busy",
+        Verdict::WrongCertificate => "certificate",
+        Verdict::WrongVersion => "version",
+    }
+}

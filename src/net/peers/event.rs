@@ -1,0 +1,99 @@
+//! What the links tell: connections that came and went, and frames.
+//!
+//! Plain data. Made on the links' threads, taken on whatever thread the receiver of events lives on.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use corral_consensus::NodeId;
+use corral_link::{Frame, FrameError};
+
+use crate::net::peers::budget::Hold;
+
+/// Which of the two connections with a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Dialled by this server, which sends on it.
+    Out,
+    /// Dialled by the peer, whose frames come on it.
+    In,
+}
+
+/// What happens on the links. For one peer and direction always `Up`, frames, `Down`, in this order, then again.
+#[derive(Debug)]
+pub(crate) enum PeerEvent {
+    /// A connection stands.
+    Up {
+        peer: NodeId,
+        direction: Direction,
+        /// Names the connection among all of this process; never 0.
+        stream: u64,
+        /// Drawn by the peer's process when it started.
+        incarnation: u64,
+    },
+    /// A connection has ended. What was queued on it and not received by the peer is lost.
+    Down { peer: NodeId, direction: Direction, stream: u64, reason: Reason },
+    /// What arrived together, never empty.
+    Frames {
+        peer: NodeId,
+        /// The connection it came on.
+        stream: u64,
+        frames: Vec<Frame>,
+        /// To be dropped when the frames are dealt with: while too much is held, the peer is not read.
+        hold: Hold,
+    },
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The peer closed it in good order, as its kernel does for a process that died with nothing unread.
+    Closed,
+    /// The peer's kernel refused it: its process is gone.
+    Reset,
+    /// The peer's host acknowledges nothing any more.
+    Dead,
+    /// The peer's process takes nothing any more.
+    Stalled,
+    /// The peer broke the protocol.
+    Bad(FrameError),
+    /// The peer sent where it must be silent.
+    Spoke,
+    /// A message that must not be lost did not fit into the queue.
+    QueueFull,
+    /// The same process of the peer has dialled again.
+    Replaced,
+    /// This server stops.
+    Stopped,
+    /// Anything else, in the words of the kernel or of TLS.
+    Failed(String),
+}
+
+impl Reason {
+    /// Of an error while reading or writing.
+    pub(crate) fn of(error: &io::Error) -> Reason {
+        match error.kind() {
+            ErrorKind::UnexpectedEof => Reason::Closed,
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Reason::Reset,
+            ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Reason::Dead,
+            _ => Reason::Failed(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Closed => f.write_str("it closed the connection"),
+            Reason::Reset => f.write_str("its process is gone"),
+            Reason::Dead => f.write_str("its host does not answer; look at the host and the network"),
+            Reason::Stalled => f.write_str("it takes nothing any more; look whether it is stopped or overloaded"),
+            Reason::Bad(error) => write!(f, "it broke the protocol: {error}"),
+            Reason::Spoke => f.write_str("it broke the protocol: it sent where it must be silent"),
+            Reason::QueueFull => f.write_str("it takes less than there is for it, and the queue for it is full"),
+            Reason::Replaced => f.write_str("it has dialled again"),
+            Reason::Stopped => f.write_str("this server stops"),
+            Reason::Failed(words) => f.write_str(words),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Every bound of the links between servers, by name.
+//!
+//! Plain constants. What a test wants smaller or shorter is taken over into `Settings`, which holds these otherwise.
+
+use std::time::Duration;
+
+use corral_link::frame::PAYLOAD_BYTES_MAX;
+
+/// Bytes waiting for one peer, with what each message costs beside its payload. One message always fits.
+pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Messages waiting for one peer.
+pub(crate) const QUEUE_MESSAGES_MAX: usize = 16_384;
+/// What a waiting message costs beside its payload.
+pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 128;
+/// Bytes received from one peer and not taken by the receiver of events yet; beyond it that peer is not read. A read and
+/// one frame more can be there.
+pub(crate) const RECEIVED_BYTES_MAX: usize = 64 << 20;
+/// Bytes handed to the kernel in one go, if frames are small.
+pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Frames handed to the kernel in one go.
+pub(crate) const BATCH_FRAMES_MAX: usize = 1024;
+/// Pieces of memory handed to the kernel in one call.
+pub(crate) const PIECES_MAX: usize = 64;
+/// A payload up to this long is copied behind its header, a longer one is handed to the kernel where it is.
+pub(crate) const COPIED_BYTES_MAX: usize = 16 << 10;
+/// Bytes read from a peer in one call.
+pub(crate) const READ_BYTES: usize = 256 << 10;
+/// Connections that have not said hello. One more ends the oldest: who means it has said hello by then.
+pub(crate) const STRANGERS_MAX: usize = 64;
+/// Connections of one peer that are still ending while it dials again.
+pub(crate) const ENDING_MAX: usize = 4;
+/// Addresses that are tried of one name at each dial.
+pub(crate) const ADDRESSES_MAX: usize = 8;
+
+/// How long a dial to one address may take.
+pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long it may take from the connection to the end of hello and answer, TLS included.
+pub(crate) const HELLO_MAX: Duration = Duration::from_secs(2);
+/// First pause after a failed dial; it doubles up to `PAUSE_MAX`. The pause is drawn between half of it and all of it.
+pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(20);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A connection that lived this long makes the pauses short again.
+pub(crate) const LASTING: Duration = Duration::from_secs(5);
+/// A host that acknowledges nothing for this long is dead, be there data under way or not.
+pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(5);
+/// An idle connection is probed after this long, and then at this interval.
+pub(crate) const PROBE_AFTER: Duration = Duration::from_secs(2);
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const PROBES_MAX: u32 = 3;
+/// A peer that takes no byte of what is due to it for this long is given up.
+pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);
+/// How long a sender that is told to stop may take to write what is queued.
+pub(crate) const STOP_FLUSH_MAX: Duration = Duration::from_millis(200);
+/// How long `stop` waits for the threads; one that is stuck in the resolver is left behind.
+pub(crate) const STOP_MAX: Duration = Duration::from_secs(2);
+/// The same complaint is logged when it comes for the 1st, 2nd, 4th, 8th ... time, and once in this time.
+pub(crate) const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
+
+const _: () = assert!(QUEUE_BYTES_MAX > BATCH_BYTES_MAX);
+const _: () = assert!(PAYLOAD_BYTES_MAX as usize <= 2 * QUEUE_BYTES_MAX);
+const _: () = assert!(READ_BYTES <= RECEIVED_BYTES_MAX);

@@ -1,0 +1,136 @@
+//! A receiver: the thread that reads the frames of one connection that a peer dialled.
+//!
+//! One thread a connection, made by the door once the hello is welcomed. It blocks in the socket, and before that until what
+//! it has handed on is dealt with. It writes nothing. It does not know what frames mean.
+
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use corral_link::Decoder;
+
+use crate::net::peers::Events;
+use crate::net::peers::budget::Budget;
+use crate::net::peers::channel::Channel;
+use crate::net::peers::event::{Direction, PeerEvent, Reason};
+use crate::net::peers::lane::Lane;
+use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, READ_BYTES};
+
+/// The end of a connection that the door keeps hold of.
+pub(crate) struct Handle {
+    socket: TcpStream,
+    budget: Arc<Budget>,
+    replaced: AtomicBool,
+    stopped: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Handle {
+    /// # Errors
+    /// When there is no descriptor left.
+    pub(crate) fn new(channel: &Channel, budget: Arc<Budget>) -> io::Result<Arc<Handle>> {
+        let flag = || AtomicBool::new(false);
+        let socket = channel.socket().try_clone()?;
+        Ok(Arc::new(Handle { socket, budget, replaced: flag(), stopped: flag(), ended: flag() }))
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Ends the connection: its process has dialled again.
+    pub(crate) fn replace(&self) {
+        self.end(&self.replaced);
+    }
+
+    /// Ends the connection: this server stops.
+    pub(crate) fn stop(&self) {
+        self.end(&self.stopped);
+    }
+
+    fn end(&self, why: &AtomicBool) {
+        why.store(true, Ordering::Release);
+        self.budget.close();
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Why the connection was ended on this side.
+    fn reason(&self) -> Option<Reason> {
+        if self.stopped.load(Ordering::Acquire) {
+            return Some(Reason::Stopped);
+        }
+        self.replaced.load(Ordering::Acquire).then_some(Reason::Replaced)
+    }
+}
+
+/// See the module.
+pub(crate) struct Receiver {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) channel: Channel,
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) stream: u64,
+    pub(crate) incarnation: u64,
+    /// The connection that this one replaces; its end is told before this one's begin.
+    pub(crate) before: Option<JoinHandle<()>>,
+    /// How many threads of this peer live.
+    pub(crate) living: Arc<AtomicUsize>,
+    pub(crate) events: Events,
+}
+
+impl Receiver {
+    /// Reads until the connection ends.
+    pub(crate) fn run(mut self) {
+        if let Some(before) = self.before.take() {
+            // It was told to end, and its panic would have ended the process.
+            let _ = before.join();
+        }
+        let (peer, stream, direction) = (self.lane.peer, self.stream, Direction::In);
+        self.lane.counters.connections_in.fetch_add(1, Ordering::Relaxed);
+        self.lane.counters.up_in.fetch_add(1, Ordering::Relaxed);
+        (self.events)(PeerEvent::Up { peer, direction, stream, incarnation: self.incarnation });
+        let reason = self.read();
+        let reason = self.handle.reason().unwrap_or(reason);
+        self.channel.close();
+        self.lane.counters.up_in.fetch_sub(1, Ordering::Relaxed);
+        match reason {
+            Reason::Stopped | Reason::Replaced => {
+                tracing::debug!(peer = peer.0, stream, "the connection from the peer ends: {reason}");
+            }
+            _ => tracing::warn!(peer = peer.0, stream, "the connection from the peer is lost: {reason}"),
+        }
+        (self.events)(PeerEvent::Down { peer, direction, stream, reason });
+        self.handle.ended.store(true, Ordering::Release);
+        self.living.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn read(&mut self) -> Reason {
+        let (mut decoder, mut room) = (Decoder::new(), vec![0; READ_BYTES]);
+        loop {
+            self.budget.wait();
+            let bytes = match self.channel.read(&mut room) {
+                Ok(0) => return Reason::Closed,
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Reason::of(&error),
+            };
+            let (mut frames, mut held) = (Vec::new(), 0);
+            let fed = decoder.feed(&room[..bytes], |frame| {
+                held += frame.payload.len() + MESSAGE_OVERHEAD_BYTES;
+                frames.push(frame);
+            });
+            let counters = &self.lane.counters;
+            counters.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+            counters.messages_in.fetch_add(frames.len() as u64, Ordering::Relaxed);
+            if !frames.is_empty() {
+                let hold = self.budget.take(held);
+                (self.events)(PeerEvent::Frames { peer: self.lane.peer, stream: self.stream, frames, hold });
+            }
+            if let Err(error) = fed {
+                return Reason::Bad(error);
+            }
+        }
+    }
+}

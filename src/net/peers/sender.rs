@@ -1,0 +1,246 @@
+//! A sender: the thread that dials one peer for ever and writes what is queued for it.
+//!
+//! One thread a peer. While it has nothing to write it sleeps on its bell and on the socket, so that a connection that
+//! ends is noticed at once. It never reads frames and does not know what they mean.
+
+use std::io::{ErrorKind, IoSlice};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::net::peers::Events;
+use crate::net::peers::batch::Batch;
+use crate::net::peers::channel::{self, Channel, wait};
+use crate::net::peers::complaint::Complaint;
+use crate::net::peers::dial::Dialler;
+use crate::net::peers::event::{Direction, PeerEvent, Reason};
+use crate::net::peers::lane::{Lane, Outgoing};
+use crate::net::peers::limits::{
+    LASTING, MESSAGE_OVERHEAD_BYTES, PAUSE_MAX, PAUSE_MIN, PIECES_MAX, STALL_MAX, STOP_FLUSH_MAX,
+};
+use crate::runtime::mailbox::Bed;
+
+/// See the module.
+pub(crate) struct Sender {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) queue: flume::Receiver<Outgoing>,
+    pub(crate) dialler: Dialler,
+    pub(crate) streams: Arc<AtomicU64>,
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) events: Events,
+    /// State of the pauses' randomness; never 0.
+    pub(crate) noise: u64,
+}
+
+impl Sender {
+    /// Dials and writes until the links are stopped.
+    pub(crate) fn run(mut self) {
+        let mut pause = PAUSE_MIN;
+        let mut complaints = Complaints::default();
+        while !self.is_stopping() {
+            match self.dialler.dial(self.lane.bell.outer()) {
+                Ok((channel, incarnation)) => {
+                    complaints = Complaints::default();
+                    let begin = Instant::now();
+                    self.connected(channel, incarnation);
+                    if begin.elapsed() >= LASTING {
+                        // Whoever was there may be there again at once.
+                        pause = PAUSE_MIN;
+                        continue;
+                    }
+                }
+                Err(_) if self.is_stopping() => return,
+                Err(reason) => {
+                    self.lane.counters.dials_failed.fetch_add(1, Ordering::Relaxed);
+                    complaints.tell(&self.dialler, &reason);
+                }
+            }
+            let waited = self.sleep(pause);
+            pause = if waited { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// The life of one connection.
+    fn connected(&mut self, mut channel: Channel, incarnation: u64) {
+        let (peer, direction) = (self.lane.peer, Direction::Out);
+        let stream = self.streams.fetch_add(1, Ordering::Relaxed);
+        let address = channel.socket().peer_addr().map_or_else(|_| "-".to_owned(), |address| address.to_string());
+        tracing::info!(peer = peer.0, %address, stream, tls = channel.tls().is_some(), "connected to the peer");
+        self.lane.open(stream);
+        (self.events)(PeerEvent::Up { peer, direction, stream, incarnation });
+        let mut batch = Batch::default();
+        let reason = self.serve(&mut channel, stream, &mut batch);
+        self.lane.close();
+        channel.close();
+        self.give_up(&batch);
+        match reason {
+            Reason::Stopped => tracing::debug!(peer = peer.0, stream, "the connection to the peer ends: {reason}"),
+            _ => tracing::warn!(peer = peer.0, stream, "the connection to the peer is lost: {reason}; dialling again"),
+        }
+        (self.events)(PeerEvent::Down { peer, direction, stream, reason });
+    }
+
+    /// What waits is lost with its connection.
+    fn give_up(&self, batch: &Batch) {
+        self.lane.release(batch.frames(), cost(batch));
+        self.lane.counters.dropped.fetch_add(batch.frames() as u64, Ordering::Relaxed);
+        self.queue.try_iter().for_each(|message| self.lane.lose(&message));
+    }
+
+    fn serve(&mut self, channel: &mut Channel, stream: u64, batch: &mut Batch) -> Reason {
+        loop {
+            if self.lane.is_doomed(stream) {
+                return Reason::QueueFull;
+            }
+            self.fill(stream, batch);
+            let done = if !batch.is_empty() {
+                self.write(channel, stream, batch)
+            } else if self.is_stopping() {
+                Err(Reason::Stopped)
+            } else {
+                self.idle(channel)
+            };
+            if let Err(reason) = done {
+                return reason;
+            }
+        }
+    }
+
+    fn fill(&self, stream: u64, batch: &mut Batch) {
+        while batch.has_room()
+            && let Ok(message) = self.queue.try_recv()
+        {
+            if message.stream == stream {
+                batch.push(message.kind, message.payload);
+            } else {
+                self.lane.lose(&message);
+            }
+        }
+    }
+
+    /// Sleeps until there is something to write, or the connection ends.
+    fn idle(&self, channel: &mut Channel) -> Result<(), Reason> {
+        let bell = &self.lane.bell;
+        bell.listen(Bed::Runtime);
+        if !self.queue.is_empty() {
+            bell.awake();
+            return Ok(());
+        }
+        let readable = wait(channel.socket(), false, bell.outer(), None);
+        bell.awake();
+        match readable {
+            Ok(true) => heard(channel),
+            Ok(false) => Ok(()),
+            Err(error) => Err(Reason::of(&error)),
+        }
+    }
+
+    fn write(&self, channel: &mut Channel, stream: u64, batch: &mut Batch) -> Result<(), Reason> {
+        let mut progress = Instant::now();
+        loop {
+            let mut room = [IoSlice::new(&[]); PIECES_MAX];
+            let count = batch.slices(&mut room);
+            let done = if count > 0 { channel.write(&room[..count]) } else { channel.flush().map(|()| 0) };
+            match done {
+                Ok(0) if count == 0 => break,
+                Ok(0) => return Err(Reason::Closed),
+                Ok(bytes) => {
+                    batch.written(bytes);
+                    progress = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.full(channel, stream, progress)?,
+                Err(error) => return Err(Reason::of(&error)),
+            }
+        }
+        let counters = &self.lane.counters;
+        counters.bytes_out.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+        counters.messages_out.fetch_add(batch.frames() as u64, Ordering::Relaxed);
+        self.lane.release(batch.frames(), cost(batch));
+        batch.clear();
+        Ok(())
+    }
+
+    /// Sleeps until a socket that was full takes more.
+    fn full(&self, channel: &mut Channel, stream: u64, progress: Instant) -> Result<(), Reason> {
+        let patience = if self.is_stopping() { STOP_FLUSH_MAX } else { STALL_MAX };
+        let left = patience.saturating_sub(progress.elapsed());
+        if left.is_zero() {
+            return Err(if self.is_stopping() { Reason::Stopped } else { Reason::Stalled });
+        }
+        match wait(channel.socket(), true, self.lane.bell.outer(), Some(left)) {
+            Err(error) => Err(Reason::of(&error)),
+            Ok(_) if self.lane.is_doomed(stream) => Err(Reason::QueueFull),
+            Ok(true) => heard(channel),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Between half of the pause and all of it, so that servers do not dial in step. False when there is no reason to wait
+    /// any more: the peer was heard of, or the links are stopped.
+    fn sleep(&mut self, pause: Duration) -> bool {
+        self.noise ^= self.noise << 13;
+        self.noise ^= self.noise >> 7;
+        self.noise ^= self.noise << 17;
+        let half = pause / 2;
+        let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let deadline = Instant::now() + half + Duration::from_nanos(self.noise % nanos);
+        let bell = self.lane.bell.outer();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.is_stopping() || self.lane.is_urgent() {
+                return false;
+            }
+            if left.is_zero() {
+                return true;
+            }
+            let mut polled = [PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)];
+            if channel::pause(&mut polled, Some(left)).is_ok() && polled[0].revents().intersects(PollFlags::IN) {
+                channel::silence(bell);
+            }
+        }
+    }
+}
+
+/// What the frames of a batch count in the queue.
+fn cost(batch: &Batch) -> usize {
+    let headers = batch.frames() * corral_link::frame::HEADER_BYTES;
+    batch.bytes() - headers + batch.frames() * MESSAGE_OVERHEAD_BYTES
+}
+
+/// The peer, which must be silent, was heard: it has gone, most likely.
+fn heard(channel: &mut Channel) -> Result<(), Reason> {
+    match channel.read(&mut [0; 64]) {
+        Ok(0) => Err(Reason::Closed),
+        Ok(_) => Err(Reason::Spoke),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+        Err(error) => Err(Reason::of(&error)),
+    }
+}
+
+/// Dials that fail for one reason after the other.
+#[derive(Default)]
+struct Complaints {
+    reason: String,
+    complaint: Complaint,
+}
+
+impl Complaints {
+    fn tell(&mut self, dialler: &Dialler, reason: &str) {
+        if self.reason != reason {
+            *self = Complaints { reason: reason.to_owned(), complaint: Complaint::default() };
+        }
+        if let Some(times) = self.complaint.again(Instant::now()) {
+            let peer = &dialler.peer;
+            let at = format!("{}:{}", peer.host, peer.port);
+            tracing::warn!(peer = peer.id.0, %at, times, "the peer is not reached, dialling on: {reason}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Peers that die, come back, stand still, or are somebody else than they should be.
+
+use super::*;
+use crate::net::peers::QueueLimits;
+use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, READ_BYTES};
+
+#[test]
+fn a_reset_is_noticed_at_once_in_both_directions() {
+    let mut times = Vec::new();
+    for round in 0..10 {
+        let (fake, server) = Fake::with_server(|_| ());
+        let out = fake.welcome();
+        let (inward, answer) = knock(server.port, |_| ());
+        assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+        let ups = [server.up_any(), server.up_any()];
+        assert_eq!(ups, [22, 22]);
+        // Both ends are idle, as followers' links are; in every second round they die with a FIN.
+        let begin = Instant::now();
+        for socket in [out, inward] {
+            if round % 2 == 0 { reset(socket) } else { drop(socket) }
+        }
+        for _ in 0..2 {
+            let PeerEvent::Down { reason, .. } = server.next() else { panic!("both are down") };
+            assert_eq!(reason, if round % 2 == 0 { Reason::Reset } else { Reason::Closed });
+        }
+        times.push(begin.elapsed());
+    }
+    times.sort();
+    println!("a dead peer is noticed, both directions: {times:?}");
+    assert!(times[times.len() / 2] < Duration::from_millis(5), "{times:?}");
+}
+
+#[test]
+fn a_peer_that_starts_again_is_connected_again() {
+    let (first, mut second) = pair(|_| ());
+    for incarnation in 23..28 {
+        let port = second.port;
+        assert!(second.links.stop());
+        let downs = [first.down_any(), first.down_any()];
+        assert!(downs.iter().all(|reason| matches!(reason, Reason::Closed | Reason::Reset)), "{downs:?}");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free again");
+        let begin = Instant::now();
+        second = Server::start(2, incarnation, listener, vec![address(1, first.port)], |_| ());
+        assert_eq!([first.up_any(), first.up_any()], [incarnation; 2]);
+        println!("connected again after {:?}", begin.elapsed());
+        second.up(Direction::Out);
+        second.send(1, Kind::Forward, b"again").expect("there is room");
+        assert_eq!(first.frames(1)[0].1, "again");
+        first.send(2, Kind::Forward, b"and back").expect("there is room");
+        assert_eq!(second.frames(1)[0].1, "and back");
+    }
+    assert_eq!(first.links.stats()[0].reconnects, 10);
+}
+
+#[test]
+fn a_peer_that_reads_nothing_costs_a_bounded_queue() {
+    let bytes_max = 4 << 20;
+    let (fake, server) = Fake::with_server(|settings| settings.queue = QueueLimits { bytes_max, messages_max: 1000 });
+    let socket = fake.welcome();
+    let (stream, _) = server.up(Direction::Out);
+    let mut dropped = 0;
+    let begin = Instant::now();
+    // More than kernel and queue together hold.
+    for _ in 0..1000 {
+        match server.send(2, Kind::Raft, &[7; 64 << 10]) {
+            Ok(()) => {}
+            Err(NotSent::Dropped) => dropped += 1,
+            Err(other) => panic!("{other}"),
+        }
+        let stats = &server.links.stats()[0];
+        assert!(stats.queued_bytes <= bytes_max && stats.queued_messages <= 1000);
+    }
+    assert!(begin.elapsed() < SOON, "sending waits");
+    let stats = &server.links.stats()[0];
+    assert!(dropped > 500 && stats.dropped == dropped, "{dropped} of 1000 were dropped");
+    // What may be lost left the connection alone; what may not ends it.
+    assert_eq!(
+        server.links.send_on(NodeId(2), stream, Kind::Touch, Bytes::from(vec![0; 64 << 10])),
+        Err(NotSent::Broken)
+    );
+    assert_eq!(server.links.send_on(NodeId(2), stream, Kind::Touch, Bytes::new()), Err(NotSent::Down));
+    assert_eq!(server.down(Direction::Out), Reason::QueueFull);
+    until("the queue is empty", || server.links.stats()[0].queued_bytes == 0);
+    drop(socket);
+    let _again = fake.welcome();
+    let (next, _) = server.up(Direction::Out);
+    assert!(next > stream);
+    assert_eq!(server.links.send_on(NodeId(2), stream, Kind::Touch, Bytes::new()), Err(NotSent::Down));
+    assert_eq!(server.links.send_on(NodeId(2), next, Kind::Touch, Bytes::new()), Ok(()));
+}
+
+#[test]
+fn who_does_not_deal_with_frames_stops_the_peer() {
+    let received_bytes_max = 1 << 20;
+    let (first, second) = pair(|settings| settings.received_bytes_max = received_bytes_max);
+    let mut sent = 0;
+    // Until the queue of the first is full, nothing is dropped, nothing is lost.
+    while first.send(2, Kind::Raft, &[1; 64 << 10]) == Ok(()) {
+        sent += 1;
+        assert!(sent < 100_000, "nothing stops the sender");
+    }
+    let read = || second.links.stats()[0].bytes_in;
+    until("the second reads no more", || {
+        let before = read();
+        std::thread::sleep(Duration::from_millis(50));
+        read() == before
+    });
+    let received = second.links.stats()[0].bytes_in;
+    let most = received_bytes_max + READ_BYTES + (64 << 10) + sent * MESSAGE_OVERHEAD_BYTES;
+    assert!(received <= most as u64, "{received} bytes were read");
+    assert_eq!(second.frames(sent).len(), sent);
+}
+
+#[test]
+fn of_two_processes_with_one_id_the_first_stays() {
+    let (fake, server) = Fake::with_server(|_| ());
+    let _out = fake.welcome();
+    let (first, answer) = knock(server.port, |_| ());
+    assert_eq!(answer.map(|answer| (answer.verdict, answer.id, answer.incarnation)), Some((Verdict::Welcome, 1, 11)));
+    let (stream, _) = server.up(Direction::In);
+    for _ in 0..3 {
+        let (_second, answer) = knock(server.port, |hello| hello.incarnation = 33);
+        assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Duplicate));
+    }
+    let from = first.local_addr().expect("it is connected").to_string();
+    logged(&["which says it is server 2", "another process with this id is connected from", &from]);
+    // The same process may dial again: its connection before is over, and told to be before the new one is there.
+    let (_third, answer) = knock(server.port, |_| ());
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+    let PeerEvent::Down { stream: ended, reason, .. } = server.next_of(Direction::In) else { panic!("first the end") };
+    assert_eq!((ended, reason), (stream, Reason::Replaced));
+    let PeerEvent::Up { incarnation, .. } = server.next_of(Direction::In) else { panic!("then the begin") };
+    assert_eq!(incarnation, 22);
+    drop(first);
+    // Once it is gone, another one may come.
+    drop(_third);
+    assert_eq!(server.down(Direction::In), Reason::Closed);
+    let (_fourth, answer) = knock(server.port, |hello| hello.incarnation = 33);
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+    assert_eq!(server.up(Direction::In).1, 33);
+}
+
+#[test]
+fn a_process_that_dials_again_and_again_is_served_and_bounded() {
+    let (fake, server) = Fake::with_server(|_| ());
+    let _out = fake.welcome();
+    let mut kept = Vec::new();
+    let mut welcomed = 0;
+    for _ in 0..200 {
+        let (socket, answer) = knock(server.port, |_| ());
+        let verdict = answer.map(|answer| answer.verdict);
+        assert!(matches!(verdict, Some(Verdict::Welcome | Verdict::Busy)), "{verdict:?}");
+        welcomed += usize::from(verdict == Some(Verdict::Welcome));
+        kept.push(socket);
+    }
+    assert!(welcomed > 0);
+    let mut up = 0;
+    while up + 1 < welcomed {
+        match server.next_of(Direction::In) {
+            PeerEvent::Down { reason, .. } => {
+                assert_eq!(reason, Reason::Replaced);
+                up += 1;
+            }
+            _ => continue,
+        }
+    }
+}
+
+#[test]
+fn whoever_is_not_meant_is_refused_and_both_logs_say_why() {
+    let (fake, server) = Fake::with_server(|_| ());
+    let _out = fake.welcome();
+    let blue = ClusterName::new("blue").expect("a name");
+    let check = |change: &dyn Fn(&mut Hello), verdict: Verdict, words: &str| {
+        let (mut socket, answer) = knock(server.port, change);
+        assert_eq!(answer.map(|answer| answer.verdict), Some(verdict));
+        assert_eq!(socket.read(&mut [0]).expect("it is closed"), 0);
+        logged(&[&socket.local_addr().expect("it has one").to_string(), words]);
+    };
+    check(
+        &|hello| hello.cluster = blue.clone(),
+        Verdict::WrongCluster,
+        "it is of the cluster blue, this server of corral",
+    );
+    check(&|hello| hello.to = 3, Verdict::WrongServer, "it means server 3, this is server 1");
+    check(&|hello| hello.from = 9, Verdict::NotConfigured, "this server is not configured with it");
+    check(&|hello| hello.from = 1, Verdict::NotConfigured, "this server is not configured with it");
+}
+
+#[test]
+fn the_answers_are_understood() {
+    let check = |answer: &dyn Fn(&Fake, &mut TcpStream), words: &str| {
+        let (fake, server) = Fake::with_server(|_| ());
+        let (mut socket, _) = fake.listener.accept().expect("it dials");
+        socket.read_exact(&mut [0; HELLO_BYTES]).expect("it says hello");
+        answer(&fake, &mut socket);
+        drop(socket);
+        logged(&[&format!("127.0.0.1:{}", port(&fake.listener)), words]);
+        assert!(server.links.stats()[0].dials_failed > 0 && server.events.is_empty());
+    };
+    let verdicts = [
+        (Verdict::WrongCluster, "it is not of the cluster corral; give all servers"),
+        (Verdict::WrongServer, "there is server 2, not server 2"),
+        (Verdict::NotConfigured, "it is not configured with a server 1"),
+        (Verdict::Duplicate, "another process with the id 1 is connected to it"),
+        (Verdict::Busy, "it is still busy with this server's last connection"),
+        (Verdict::WrongCertificate, "this server's certificate is not for the host"),
+        (Verdict::WrongVersion, "it speaks another version of the protocol"),
+    ];
+    for (verdict, words) in verdicts {
+        check(&|fake, socket| fake.answer(socket, verdict), words);
+    }
+    let other = Answer { verdict: Verdict::Welcome, id: 3, incarnation: 1 }.encode();
+    check(&|_, socket| socket.write_all(&other).expect("it listens"), "there is server 3, not server 2");
+    check(&|_, _| (), "it closed the connection instead of answering");
+    check(
+        &|_, socket| socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("it listens"),
+        "does not speak the protocol",
+    );
+    let mut bad = other;
+    bad[27] ^= 1;
+    check(&|_, socket| socket.write_all(&bad).expect("it listens"), "the answer is bad: the checksum is wrong");
+}
+
+#[test]
+fn a_name_is_resolved_at_every_dial() {
+    let (first, second) = (listener(), listener());
+    let ports = Arc::new(Mutex::new(vec![port(&first)]));
+    let resolve = {
+        let ports = Arc::clone(&ports);
+        move |host: &str, asked: u16| {
+            assert_eq!((host, asked), ("two.example", 1234));
+            let ports = ports.lock().expect("nobody panics with it").clone();
+            match ports.is_empty() {
+                true => Err(std::io::Error::other("no such name")),
+                false => Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect()),
+            }
+        }
+    };
+    let peer = PeerAddress { id: NodeId(2), host: "two.example".to_owned(), port: 1234 };
+    let server = Server::start(1, 11, listener(), vec![peer], |settings| settings.resolve = Arc::new(resolve));
+    let first = Fake { listener: first };
+    let socket = first.welcome();
+    server.up(Direction::Out);
+    // It moves: for a while the name is not known, then it has a dead address and a living one.
+    ports.lock().expect("nobody panics with it").clear();
+    let gone = port(&first.listener);
+    drop((socket, first));
+    server.down(Direction::Out);
+    logged(&["two.example:1234", "does not resolve: no such name"]);
+    *ports.lock().expect("nobody panics with it") = vec![gone, port(&second)];
+    let _socket = Fake { listener: second }.welcome();
+    server.up(Direction::Out);
+}
+
+#[test]
+fn nobody_there_is_said_once_and_dialled_on() {
+    let free = port(&listener());
+    let server = Server::start(1, 11, listener(), vec![address(2, free)], |_| ());
+    logged(&[&format!("127.0.0.1:{free}"), "times=1", "nobody listens there; start it"]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("it is free");
+    let _socket = Fake { listener }.welcome();
+    server.up(Direction::Out);
+}
+
+#[test]
+fn a_peer_that_is_heard_of_is_dialled_at_once() {
+    let free = port(&listener());
+    let server = Server::start(1, 11, listener(), vec![address(2, free)], |_| ());
+    until("the pauses are long", || server.links.stats()[0].dials_failed >= 7);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("it is free");
+    let begin = Instant::now();
+    let _inward = knock(server.port, |_| ());
+    let _socket = Fake { listener }.welcome();
+    server.up(Direction::Out);
+    assert!(begin.elapsed() < Duration::from_millis(300), "{:?}", begin.elapsed());
+}

@@ -1,0 +1,283 @@
+//! Tests of the links over real loopback sockets: what both ends do, and what anybody else can do to one.
+//!
+//! A `Server` is one end with the events it told; a `Fake` speaks bytes by hand.
+
+mod faults;
+mod hostile;
+mod speed;
+mod tls;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, Once};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use corral_consensus::NodeId;
+use corral_link::hello::{ANSWER_BYTES, HELLO_BYTES};
+use corral_link::{Answer, ClusterName, Hello, Verdict};
+
+use super::event::{Direction, PeerEvent, Reason};
+use super::{Kind, Links, NotSent, PeerAddress, Settings};
+
+/// How long anything may take that happens at once on a quiet host.
+const SOON: Duration = Duration::from_secs(10);
+
+fn listener() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free")
+}
+
+fn address(id: u64, port: u16) -> PeerAddress {
+    PeerAddress { id: NodeId(id), host: "127.0.0.1".to_owned(), port }
+}
+
+fn port(listener: &TcpListener) -> u16 {
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn cluster() -> ClusterName {
+    ClusterName::new("corral").expect("a name")
+}
+
+/// One end of links.
+struct Server {
+    links: Links,
+    events: flume::Receiver<PeerEvent>,
+    port: u16,
+}
+
+impl Server {
+    /// A server with the peers it may have, changed before it starts.
+    fn start(
+        id: u64,
+        incarnation: u64,
+        listener: TcpListener,
+        peers: Vec<PeerAddress>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Server {
+        collect_log();
+        let port = port(&listener);
+        let mut settings = Settings::new(NodeId(id), incarnation, cluster(), listener, peers, None);
+        change(&mut settings);
+        let (sender, events) = flume::unbounded();
+        let links = Links::start(settings, move |event| drop(sender.send(event))).expect("threads can be started");
+        Server { links, events, port }
+    }
+
+    /// The next event, dropped from the queue.
+    fn next(&self) -> PeerEvent {
+        self.events.recv_timeout(SOON).expect("something happens")
+    }
+
+    /// Waits for a connection of the direction: its stream and incarnation.
+    fn up(&self, wanted: Direction) -> (u64, u64) {
+        loop {
+            if let PeerEvent::Up { direction, stream, incarnation, .. } = self.next()
+                && direction == wanted
+            {
+                return (stream, incarnation);
+            }
+        }
+    }
+
+    /// Waits for the end of a connection of the direction.
+    fn down(&self, wanted: Direction) -> Reason {
+        loop {
+            if let PeerEvent::Down { direction, reason, .. } = self.next()
+                && direction == wanted
+            {
+                return reason;
+            }
+        }
+    }
+
+    /// Waits until so many frames have come.
+    fn frames(&self, count: usize) -> Vec<(Kind, Bytes)> {
+        let mut found = Vec::new();
+        while found.len() < count {
+            if let PeerEvent::Frames { frames, .. } = self.next() {
+                found.extend(frames.into_iter().map(|frame| (frame.kind, frame.payload)));
+            }
+        }
+        found
+    }
+
+    fn send(&self, peer: u64, kind: Kind, payload: &[u8]) -> Result<(), NotSent> {
+        self.links.send(NodeId(peer), kind, Bytes::copy_from_slice(payload))
+    }
+}
+
+/// Servers 1 and 2, connected both ways.
+fn pair(change: impl Fn(&mut Settings)) -> (Server, Server) {
+    let (first, second) = (listener(), listener());
+    let peers = vec![address(1, port(&first)), address(2, port(&second))];
+    let first = Server::start(1, 11, first, peers.clone(), &change);
+    let second = Server::start(2, 22, second, peers, &change);
+    for (server, incarnation) in [(&first, 22), (&second, 11)] {
+        let ups = [server.up_any(), server.up_any()];
+        assert!(ups.iter().all(|up| *up == incarnation), "{ups:?}");
+    }
+    (first, second)
+}
+
+impl Server {
+    fn down_any(&self) -> Reason {
+        loop {
+            if let PeerEvent::Down { reason, .. } = self.next() {
+                return reason;
+            }
+        }
+    }
+
+    fn next_of(&self, wanted: Direction) -> PeerEvent {
+        loop {
+            let event = self.next();
+            if let PeerEvent::Up { direction, .. } | PeerEvent::Down { direction, .. } = &event
+                && *direction == wanted
+            {
+                return event;
+            }
+        }
+    }
+
+    fn up_any(&self) -> u64 {
+        loop {
+            if let PeerEvent::Up { incarnation, .. } = self.next() {
+                return incarnation;
+            }
+        }
+    }
+}
+
+/// A server 2 that is made of bytes.
+struct Fake {
+    listener: TcpListener,
+}
+
+impl Fake {
+    /// With a server 1 that dials it.
+    fn with_server(change: impl FnOnce(&mut Settings)) -> (Fake, Server) {
+        let fake = Fake { listener: listener() };
+        let server = Server::start(1, 11, listener(), vec![address(2, port(&fake.listener))], change);
+        (fake, server)
+    }
+
+    /// Lets server 1 in.
+    fn welcome(&self) -> TcpStream {
+        let (mut socket, _) = self.listener.accept().expect("it dials");
+        let mut hello = [0; HELLO_BYTES];
+        socket.read_exact(&mut hello).expect("it says hello");
+        let hello = Hello::decode(&hello).expect("the hello is good");
+        assert_eq!((hello.from, hello.to, hello.incarnation), (1, 2, 11));
+        self.answer(&mut socket, Verdict::Welcome);
+        socket
+    }
+
+    fn answer(&self, socket: &mut TcpStream, verdict: Verdict) {
+        let answer = Answer { verdict, id: 2, incarnation: 22 };
+        socket.write_all(&answer.encode()).expect("it listens");
+    }
+}
+
+/// Says hello as server 2 and gives the answer.
+fn knock(port: u16, change: impl FnOnce(&mut Hello)) -> (TcpStream, Option<Answer>) {
+    let mut hello = Hello { cluster: cluster(), from: 2, to: 1, incarnation: 22 };
+    change(&mut hello);
+    let mut socket = connected(port);
+    socket.write_all(&hello.encode()).expect("somebody listens");
+    let mut answer = [0; ANSWER_BYTES];
+    let answer = socket.read_exact(&mut answer).ok().map(|()| Answer::decode(&answer).expect("the answer is good"));
+    (socket, answer)
+}
+
+fn connected(port: u16) -> TcpStream {
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
+    socket.set_read_timeout(Some(SOON)).expect("a time is legal");
+    socket
+}
+
+/// Ends a connection as the kernel of a process that died with unread bytes does.
+fn reset(socket: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).expect("the option exists");
+    drop(socket);
+}
+
+/// Waits until the condition holds.
+#[track_caller]
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < SOON, "it does not come to pass: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct ToLog;
+
+impl std::io::Write for ToLog {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOG.lock().expect("nobody panics with the log").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Collects what all tests log.
+fn collect_log() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(|| ToLog).finish();
+        tracing::subscriber::set_global_default(subscriber).expect("the only one");
+    });
+}
+
+/// Waits until a line of the log holds all of the parts.
+#[track_caller]
+fn logged(parts: &[&str]) {
+    until(&format!("a line of the log with {parts:?}"), || {
+        let log = LOG.lock().expect("nobody panics with the log").clone();
+        String::from_utf8_lossy(&log).lines().any(|line| parts.iter().all(|part| line.contains(part)))
+    });
+}
+
+#[test]
+fn messages_arrive_in_order_and_whole_both_ways() {
+    let (first, second) = pair(|_| ());
+    let messages: Vec<(Kind, Vec<u8>)> = (0_usize..500)
+        .map(|at| (Kind::ALL[at % 4], vec![at.to_le_bytes()[0]; [0, 1, 100, 20_000, 300_000][at % 5]]))
+        .collect();
+    for (from, to, peer) in [(&first, &second, 2), (&second, &first, 1)] {
+        for (kind, payload) in &messages {
+            from.send(peer, *kind, payload).expect("there is room");
+        }
+        let found = to.frames(messages.len());
+        assert!(found.iter().zip(&messages).all(|(found, sent)| found.0 == sent.0 && found.1 == sent.1));
+        until("everything is written", || from.links.stats()[0].queued_messages == 0);
+        let (out, into) = (from.links.stats(), to.links.stats());
+        assert_eq!((out[0].messages_out, into[0].messages_in), (500, 500));
+        assert_eq!((out[0].queued_bytes, out[0].dropped, out[0].reconnects), (0, 0, 0));
+        assert_eq!(out[0].bytes_out, into[0].bytes_in);
+        assert!(out[0].up_out && out[0].up_in);
+    }
+    assert_eq!(first.send(3, Kind::Raft, b""), Err(NotSent::Unknown));
+    assert!(first.links.stop() && second.links.stop());
+}
+
+#[test]
+fn a_stop_writes_what_is_queued_and_ends_every_thread() {
+    let (first, second) = pair(|_| ());
+    for _ in 0..100 {
+        first.send(2, Kind::Forward, &[1; 1000]).expect("there is room");
+    }
+    let begin = Instant::now();
+    assert!(first.links.stop());
+    assert!(begin.elapsed() < super::limits::STOP_MAX);
+    assert_eq!(second.frames(100).len(), 100);
+    assert_eq!(second.down(Direction::In), Reason::Closed);
+    assert_eq!(first.send(2, Kind::Forward, b""), Err(NotSent::Down));
+}

@@ -1,0 +1,108 @@
+//! How fast: bytes in one direction, and a small frame there and back. Each prints its figures (`--nocapture`); the bounds
+//! are loose, since the machine does other things too.
+
+use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Sends what a leader sends under load, and says how many bytes a second arrived.
+fn throughput(change: impl Fn(&mut Settings), payload_bytes: usize, total_bytes: usize) -> f64 {
+    let (first, second) = pair(change);
+    let payload = Bytes::from(vec![7; payload_bytes]);
+    let count = total_bytes / payload_bytes;
+    let begin = Instant::now();
+    let reader = std::thread::spawn(move || {
+        second.frames(count);
+        begin.elapsed()
+    });
+    for _ in 0..count {
+        while let Err(error) = first.links.send(NodeId(2), Kind::Raft, payload.clone()) {
+            assert_eq!(error, NotSent::Dropped);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    let took = reader.join().expect("everything arrives");
+    (count * payload_bytes) as f64 / took.as_secs_f64() / 1e9
+}
+
+#[test]
+fn bytes_in_one_direction() {
+    for (payload_bytes, total_bytes) in
+        [(256, 32 << 20), (4 << 10, 128 << 20), (64 << 10, 512 << 20), (1 << 20, 512 << 20)]
+    {
+        let rate = throughput(|_| (), payload_bytes, total_bytes);
+        println!("frames of {payload_bytes} bytes: {rate:.2} GB/s");
+        assert!(rate > 0.01, "{rate}");
+    }
+}
+
+#[test]
+fn bytes_in_one_direction_encrypted() {
+    let authority = super::tls::Authority::new("corral test");
+    let change = |settings: &mut Settings| settings.tls = Some(authority.tls(&["127.0.0.1"]));
+    for (payload_bytes, total_bytes) in [(4 << 10, 64 << 20), (64 << 10, 256 << 20)] {
+        let rate = throughput(change, payload_bytes, total_bytes);
+        println!("frames of {payload_bytes} bytes in TLS: {rate:.2} GB/s");
+        assert!(rate > 0.005, "{rate}");
+    }
+}
+
+/// Servers of which the second answers every frame on the thread that hears of it.
+#[test]
+fn a_small_frame_there_and_back() {
+    let (first, second) = (listener(), listener());
+    let peers = vec![address(1, port(&first)), address(2, port(&second))];
+    let first = Server::start(1, 11, first, peers.clone(), |_| ());
+    let links: Arc<std::sync::OnceLock<Links>> = Arc::default();
+    let echoing = Arc::clone(&links);
+    let settings = Settings::new(NodeId(2), 22, cluster(), second, peers, None);
+    let started = Links::start(settings, move |event| {
+        if let (PeerEvent::Frames { frames, .. }, Some(links)) = (event, echoing.get()) {
+            for frame in frames {
+                let _ = links.send(NodeId(1), frame.kind, frame.payload);
+            }
+        }
+    });
+    assert!(links.set(started.expect("threads can be started")).is_ok());
+    let _ = [first.up_any(), first.up_any()];
+    let mut times: Vec<Duration> = (0..4000)
+        .map(|_| {
+            let begin = Instant::now();
+            first.send(2, Kind::Raft, &[1; 100]).expect("there is room");
+            first.frames(1);
+            begin.elapsed()
+        })
+        .collect();
+    times.drain(..500);
+    times.sort();
+    let at = |per_mille: usize| times[times.len() * per_mille / 1000];
+    println!("there and back: p50 {:?}, p90 {:?}, p99 {:?}", at(500), at(900), at(990));
+    assert!(at(500) < Duration::from_millis(5), "{:?}", at(500));
+    links.get().expect("it was set").stop();
+}
+
+/// What waking another thread costs: both wake-ups of a there and back through a channel, as a floor.
+#[test]
+fn a_wake_up() {
+    let ((there, inbox), (back, answers)) = (flume::unbounded::<Instant>(), flume::unbounded());
+    let woken = Arc::new(AtomicU64::new(0));
+    let echo = std::thread::spawn({
+        let woken = Arc::clone(&woken);
+        move || {
+            for begin in inbox {
+                woken.fetch_add(1, Ordering::Relaxed);
+                let _ = back.send(begin.elapsed());
+            }
+        }
+    });
+    let mut times: Vec<Duration> = (0..3000)
+        .map(|_| {
+            there.send(Instant::now()).expect("it lives");
+            answers.recv().expect("it answers")
+        })
+        .collect();
+    drop(there);
+    echo.join().expect("it ends");
+    times.sort();
+    println!("one wake-up: p50 {:?}, p99 {:?}", times[times.len() / 2], times[times.len() * 99 / 100]);
+    assert_eq!(woken.load(Ordering::Relaxed), 3000);
+}

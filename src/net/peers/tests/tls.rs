@@ -1,0 +1,227 @@
+//! Mutual TLS: whom it lets in, whom it does not, and what the logs of both sides say.
+
+use super::*;
+use crate::net::peers::tls::Tls;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
+};
+
+/// Signs certificates for a test.
+pub(super) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub(super) fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names are legal");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = KeyPair::generate().expect("there is randomness");
+        Authority { issuer: CertifiedIssuer::self_signed(params, key).expect("it can be signed") }
+    }
+
+    /// PEM of a certificate for these names, and of its key.
+    fn sign(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> (String, String) {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("the names are legal");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
+        let key = KeyPair::generate().expect("there is randomness");
+        let certificate = params.signed_by(&key, &self.issuer).expect("it can be signed");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// The configuration of a server with a good certificate for these names, which trusts this authority.
+    pub(super) fn tls(&self, names: &[&str]) -> Tls {
+        self.load(self, names, |_| ())
+    }
+
+    /// The same with any certificate of this authority, where another one is trusted.
+    fn load(&self, trusted: &Authority, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Tls {
+        let (cert, key) = self.sign(names, change);
+        loaded(&cert, &key, &trusted.issuer.pem()).expect("the files are good")
+    }
+}
+
+fn loaded(cert: &str, key: &str, ca: &str) -> Result<Tls, String> {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let path = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("the directory is writable");
+        path
+    };
+    Tls::load(&path("cert.pem", cert), &path("key.pem", key), &path("ca.pem", ca))
+        .map_err(|sentence| sentence.replace(&format!("{}/", dir.path().display()), ""))
+}
+
+/// Servers 1 and 2, each with what it has of TLS; they need not find together.
+fn with(first_tls: Option<Tls>, second_tls: Option<Tls>) -> (Server, Server) {
+    let (first, second) = (listener(), listener());
+    let peers = vec![address(1, port(&first)), address(2, port(&second))];
+    let first = Server::start(1, 11, first, peers.clone(), |settings| settings.tls = first_tls);
+    let second = Server::start(2, 22, second, peers, |settings| settings.tls = second_tls);
+    (first, second)
+}
+
+/// What the first logs of its dials, then of those who dial it.
+#[track_caller]
+fn check_refused((first, second): (Server, Server), out: &str, inward: &str) {
+    logged(&["is not reached", &format!("127.0.0.1:{}", second.port), out]);
+    until("the second is refused", || second.links.stats()[0].dials_failed > 0);
+    // The address of who dialled is any; the words are those of this case.
+    logged(&["to the port for servers is refused", inward]);
+    assert!(first.events.is_empty() && second.events.is_empty());
+}
+
+#[test]
+fn both_prove_who_they_are_by_host_or_id() {
+    let authority = Authority::new("good");
+    for names in [["127.0.0.1", "one.example"], ["server-1", "server-2"]] {
+        let (first, second) = with(Some(authority.tls(&names)), Some(authority.tls(&names)));
+        for (server, incarnation) in [(&first, 22), (&second, 11)] {
+            assert_eq!([server.up_any(), server.up_any()], [incarnation; 2]);
+        }
+        let payload = vec![5; 3 << 20];
+        first.send(2, Kind::Forward, &payload).expect("there is room");
+        second.send(1, Kind::Beat, b"beat").expect("there is room");
+        assert_eq!(second.frames(1)[0].1, payload);
+        assert_eq!(first.frames(1)[0].1, "beat");
+        assert!(first.links.stop());
+        let downs = [second.down_any(), second.down_any()];
+        assert_eq!(downs, [Reason::Closed, Reason::Closed]);
+    }
+    logged(&["connected to the peer", "tls=true"]);
+}
+
+#[test]
+fn a_foreign_authority() {
+    let (good, bad) = (Authority::new("good"), Authority::new("bad"));
+    let pair = with(Some(good.tls(&["127.0.0.1"])), Some(bad.tls(&["127.0.0.1"])));
+    let words = "not signed by an authority this server trusts; name the authority";
+    check_refused(pair, words, "");
+    // Only one side trusts.
+    let pair = with(Some(good.tls(&["127.0.0.1"])), Some(good.load(&bad, &["127.0.0.1"], |_| ())));
+    check_refused(
+        pair,
+        "it does not trust the authority that signed this server's certificate",
+        "does not trust the authority",
+    );
+}
+
+#[test]
+fn an_expired_certificate() {
+    let authority = Authority::new("good");
+    let expired = authority.load(&authority, &["127.0.0.1"], |params| {
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    });
+    let pair = with(Some(authority.tls(&["127.0.0.1"])), Some(expired));
+    check_refused(pair, "its certificate has expired", "certificate has expired");
+    let early = authority.load(&authority, &["127.0.0.1"], |params| params.not_before = date_time_ymd(2090, 1, 1));
+    let pair = with(Some(authority.tls(&["127.0.0.1"])), Some(early));
+    check_refused(pair, "its certificate is not valid yet", "certificate is not valid yet");
+}
+
+#[test]
+fn a_certificate_for_somebody_else() {
+    let authority = Authority::new("good");
+    let pair = with(Some(authority.tls(&["127.0.0.1"])), Some(authority.tls(&["10.0.0.9", "server-1", "other"])));
+    check_refused(
+        pair,
+        "its certificate is neither for \"127.0.0.1\", the host that server 2 is configured with, nor for \"server-2\"",
+        "its certificate is neither for \"127.0.0.1\", the host that server 2 is configured with",
+    );
+}
+
+#[test]
+fn a_certificate_for_servers_alone() {
+    let authority = Authority::new("good");
+    let one_way = authority.load(&authority, &["127.0.0.1"], |params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    let (first, _second) = with(Some(authority.tls(&["127.0.0.1"])), Some(one_way));
+    // It may be dialled, and may not dial.
+    first.up(Direction::Out);
+    logged(&["to the port for servers is refused", "its certificate is not for this use"]);
+}
+
+#[test]
+fn no_client_certificate() {
+    let authority = Authority::new("good");
+    let server = Server::start(1, 11, listener(), vec![address(2, 1)], |settings| {
+        settings.tls = Some(authority.tls(&["127.0.0.1"]));
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.issuer.der().clone()).expect("it is an authority");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("the provider has it")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "127.0.0.1".try_into().expect("an address");
+    let tls = rustls::ClientConnection::new(Arc::new(config), name).expect("it can begin");
+    let mut stream = rustls::StreamOwned::new(tls, connected(server.port));
+    let from = stream.sock.local_addr().expect("it has one").to_string();
+    let hello = Hello { cluster: cluster(), from: 2, to: 1, incarnation: 22 };
+    let _ = stream.write_all(&hello.encode());
+    assert!(stream.read(&mut [0; 1]).is_err());
+    logged(&[&from, "a certificate is demanded of both sides"]);
+    assert!(server.events.is_empty());
+}
+
+#[test]
+fn plaintext_to_tls_and_the_reverse() {
+    let authority = Authority::new("good");
+    let pair = with(None, Some(authority.tls(&["127.0.0.1"])));
+    check_refused(
+        pair,
+        "it closed the connection instead of answering; its log says why",
+        "it speaks TLS, and this server does not",
+    );
+    let pair = with(Some(authority.tls(&["127.0.0.1"])), None);
+    check_refused(
+        pair,
+        "it closed the connection instead of speaking TLS; its log says why",
+        "it is a server that does not speak TLS, and this one does",
+    );
+}
+
+#[test]
+fn noise_in_place_of_a_handshake() {
+    let authority = Authority::new("good");
+    let server = Server::start(1, 11, listener(), vec![address(2, 1)], |settings| {
+        settings.tls = Some(authority.tls(&["127.0.0.1"]));
+    });
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0x16, 3, 3, 0, 4, 1, 0, 0, 0], &[0; 500]]
+    {
+        let mut socket = connected(server.port);
+        socket.write_all(bytes).expect("somebody listens");
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut rest = Vec::new();
+        let _ = socket.read_to_end(&mut rest);
+        assert!(rest.len() < 100);
+    }
+    assert!(server.events.is_empty());
+}
+
+#[test]
+fn files_that_are_none() {
+    let authority = Authority::new("good");
+    let (cert, key) = authority.sign(&["a"], |_| ());
+    let ca = authority.issuer.pem();
+    assert!(loaded(&cert, &key, &ca).is_ok());
+    let check = |cert: &str, key: &str, ca: &str, expect: &str| {
+        let sentence = loaded(cert, key, ca).expect_err(expect);
+        assert!(sentence.starts_with(expect), "{sentence}");
+        assert!(sentence.contains("; "), "{sentence}");
+    };
+    check("", &key, &ca, "cert.pem: no certificate is in it");
+    check(&cert[..cert.len() / 2], &key, &ca, "cert.pem: ");
+    check(&cert, "", &ca, "key.pem: no private key is in it");
+    check(&cert, &cert, &ca, "key.pem: no private key is in it");
+    check(&cert, &key, "", "ca.pem: no certificate is in it");
+    let (_, other) = authority.sign(&["a"], |_| ());
+    check(&cert, &other, &ca, "cert.pem and key.pem cannot be used");
+    let missing = Tls::load("/nonexistent/x".as_ref(), "/nonexistent/y".as_ref(), "/nonexistent/z".as_ref());
+    assert!(missing.is_err_and(|sentence| sentence.starts_with("/nonexistent/x cannot be read: No such file")));
+}

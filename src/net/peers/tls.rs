@@ -1,0 +1,243 @@
+//! Mutual TLS between servers: one certificate, one key and one authority for both directions, and who a certificate is for.
+//!
+//! TLS 1.3 alone, no resumption and no tickets. Made at start, then shared by the links' threads. A certificate is valid for a
+//! peer if one of its alternative names (SAN) is the host that the peer is configured with, a name or an IP address, or
+//! `server-N` with the peer's id. The common name does not count and nothing is looked up backwards.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
+    RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
+};
+
+use crate::net::peers::dial::PeerAddress;
+
+/// Largest PEM file that is read, bytes.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+/// Certificates in one file at most.
+const CERTIFICATES_MAX: usize = 1000;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Tls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// From PEM files: this server's certificate with those between it and the authority, its key, and the authorities that
+    /// sign the certificates of peers.
+    ///
+    /// # Errors
+    /// A sentence that names the file, what is wrong and what to do.
+    pub(crate) fn load(cert: &Path, key: &Path, ca: &Path) -> Result<Tls, String> {
+        let chain = certificates(cert)?;
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(ca)? {
+            roots.add(authority).map_err(|error| {
+                format!(
+                    "{}: a certificate in it is no authority: {error}; name the PEM file of the authority",
+                    ca.display()
+                )
+            })?;
+        }
+        let private = PrivateKeyDer::from_pem_slice(&pem(key)?).map_err(|error| {
+            format!("{}: no private key is in it: {error}; name an unencrypted PEM file", key.display())
+        })?;
+        Tls::new(chain, private, roots).map_err(|error| {
+            format!(
+                "{} and {} cannot be used: {error}; the key must be that of the first certificate",
+                cert.display(),
+                key.display()
+            )
+        })
+    }
+
+    fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        roots: RootCertStore,
+    ) -> Result<Tls, rustls::Error> {
+        let (provider, roots) = (Arc::new(rustls::crypto::ring::default_provider()), Arc::new(roots));
+        let versions = &[&rustls::version::TLS13];
+        let verifier = Arc::new(ChainVerifier::new(&provider, Arc::clone(&roots)));
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_client_auth_cert(chain.clone(), key.clone_key())?;
+        client.resumption = Resumption::disabled();
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)?;
+        // Who listens sends nothing after the handshake and the answer.
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Tls { client: Arc::new(client), server: Arc::new(server) })
+    }
+
+    /// The side that dials.
+    ///
+    /// # Errors
+    /// When the host is no name TLS can ask for.
+    pub(crate) fn dial(&self, peer: &PeerAddress) -> Result<Connection, String> {
+        let name = ServerName::try_from(peer.host.clone())
+            .map_err(|_| format!("{:?} is no name that a certificate can be for; correct the host", peer.host))?;
+        let connection = ClientConnection::new(Arc::clone(&self.client), name);
+        connection.map(Connection::Client).map_err(|error| format!("TLS cannot begin: {error}"))
+    }
+
+    /// The side that listens.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub(crate) fn accept(&self) -> Result<Connection, rustls::Error> {
+        ServerConnection::new(Arc::clone(&self.server)).map(Connection::Server)
+    }
+}
+
+/// Whether the certificate that the other side has proven is for this peer.
+///
+/// # Errors
+/// What is wrong with it, and what to do.
+pub(crate) fn is_for(connection: &Connection, peer: &PeerAddress) -> Result<(), String> {
+    let id = format!("server-{}", peer.id.0);
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
+    let parsed = certificate.and_then(|certificate| ParsedCertificate::try_from(certificate).ok());
+    let Some(parsed) = parsed else { return Err("it presents no certificate that can be read".to_owned()) };
+    let is_for = |name: &str| ServerName::try_from(name).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok());
+    if is_for(&peer.host) || is_for(&id) {
+        return Ok(());
+    }
+    Err(format!(
+        "its certificate is neither for {:?}, the host that server {} is configured with, nor for {id:?}; give it one with \
+         such an alternative name (SAN), or correct the list of servers",
+        peer.host, peer.id.0
+    ))
+}
+
+/// The words for an error of a connection, if it is one of TLS.
+pub(crate) fn sentence(error: &io::Error) -> Option<String> {
+    use AlertDescription as Alert;
+    use rustls::Error;
+    const TRUSTED: &str = "name the authority that signed the certificates of all servers in ensemble.tls_ca";
+    let error = error.get_ref()?.downcast_ref::<Error>()?;
+    Some(match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            format!("its certificate is not signed by an authority this server trusts; {TRUSTED}")
+        }
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            format!("its certificate has expired ({error}); renew it, or correct the clocks")
+        }
+        Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
+            format!("its certificate is not valid yet ({error}); correct the clocks")
+        }
+        Error::InvalidCertificate(
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+        ) => format!(
+            "its certificate is not for this use ({error}); give servers certificates for serverAuth and clientAuth"
+        ),
+        Error::NoCertificatesPresented | Error::AlertReceived(Alert::CertificateRequired) => {
+            "a certificate is demanded of both sides, and one has none; set ensemble.tls_cert on all servers".to_owned()
+        }
+        Error::AlertReceived(Alert::UnknownCA | Alert::DecryptError) => {
+            format!("it does not trust the authority that signed this server's certificate; {TRUSTED}")
+        }
+        Error::AlertReceived(Alert::CertificateExpired) => {
+            "it finds this server's certificate expired; renew it, or correct the clocks".to_owned()
+        }
+        Error::AlertReceived(Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate) => {
+            format!("it refuses this server's certificate ({error}); its log says why")
+        }
+        Error::InvalidMessage(_) => {
+            "it does not speak TLS, and this server does; set [ensemble] tls_cert, tls_key and tls_ca on all servers"
+                .to_owned()
+        }
+        _ => format!("TLS failed: {error}"),
+    })
+}
+
+/// Checks that a server's certificate comes from the authorities; whom it is for is checked by `is_for`, on both sides alike.
+#[derive(Debug)]
+struct ChainVerifier {
+    roots: Arc<RootCertStore>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ChainVerifier {
+    fn new(provider: &CryptoProvider, roots: Arc<RootCertStore>) -> ChainVerifier {
+        ChainVerifier { roots, algorithms: provider.signature_verification_algorithms }
+    }
+}
+
+impl ServerCertVerifier for ChainVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, intermediates, now, self.algorithms.all)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.2 is not spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = pem(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).take(CERTIFICATES_MAX).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(format!("{}: no certificate is in it; name a PEM file", path.display())),
+        Err(error) => Err(format!("{}: it cannot be read as PEM: {error}; name a PEM file", path.display())),
+    }
+}
+
+fn pem(path: &Path) -> Result<Vec<u8>, String> {
+    let unreadable = |error: io::Error| format!("{} cannot be read: {error}; name a readable PEM file", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > PEM_BYTES_MAX {
+        return Err(format!("{} is larger than {PEM_BYTES_MAX} bytes; name a PEM file", path.display()));
+    }
+    Ok(bytes)
+}
