@@ -44,12 +44,16 @@ class Server:
 
     def start(self, limit_s=START_LIMIT_S):
         """Starts the process and waits until it serves."""
+        self.launch()
+        wait_until(self.is_serving, f"{self.kind} serves", limit_s)
+        return self
+
+    def launch(self):
+        """Starts the process."""
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 self.command(), cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        wait_until(self.is_serving, f"{self.kind} serves", limit_s)
-        return self
 
     def is_serving(self):
         code = self.process.poll()

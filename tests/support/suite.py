@@ -98,7 +98,7 @@ def closes(call, *arguments, **options):
 def tests_of(modules, only=""):
     """All functions named test_... of the modules, in the order they are written."""
     for module in modules:
-        for name, function in vars(module).items():
+        for name, function in list(vars(module).items()):
             if name.startswith("test_") and inspect.isfunction(function) and only in f"{module.__name__}.{name}":
                 yield f"{Path(module.__file__).stem}.{name[5:]}", function
 

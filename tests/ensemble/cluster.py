@@ -1,0 +1,134 @@
+"""An ensemble of server processes on the loopback, made from a zoo.cfg and a myid file each, the same for both kinds.
+
+It knows the processes and who leads; what they should answer is the tests' business.
+"""
+
+import os
+import signal
+
+from support.client import four_letter_word, words_table
+from support.server import Corral, ZooKeeper, binary
+from support.wait import free_port, wait_until
+
+FORM_LIMIT_S = 60
+PROBE_LIMIT_S = 1
+LEADING, FOLLOWING, OBSERVING = "leader", "follower", "observer"
+
+
+class CorralMember(Corral):
+    """One server of a corral ensemble."""
+
+    def command(self):
+        command = [str(binary()), "serve", "--config", str(self.directory / "zoo.cfg"), "--shards", str(self.shards)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+
+class ZooKeeperMember(ZooKeeper):
+    """One server of a ZooKeeper ensemble."""
+
+
+def configure(member, number, lines):
+    """Writes the member's zoo.cfg and myid."""
+    data = member.directory / "data"
+    data.mkdir(exist_ok=True)
+    (data / "myid").write_text(f"{number}\n")
+    settings = {
+        "tickTime": member.tick_ms,
+        "initLimit": 20,
+        "syncLimit": 10,
+        "dataDir": data,
+        "maxClientCnxns": 0,
+        "4lw.commands.whitelist": "*",
+        "reconfigEnabled": "true",
+        "standaloneEnabled": "false",
+        **lines,
+    }
+    if member.kind == "zookeeper":
+        settings |= {"admin.enableServer": "false", "localSessionsEnabled": "false"}
+        member.settings = settings
+    else:
+        (member.directory / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+
+class Ensemble:
+    """Some servers that know each other; not started."""
+
+    def __init__(self, kind, size=3, shards=2, tick_ms=500, observers=()):
+        self.kind = kind
+        make = {"corral": lambda: CorralMember(shards, tick_ms), "zookeeper": lambda: ZooKeeperMember(tick_ms)}[kind]
+        self.members = [make() for _ in range(size)]
+        lines = {}
+        for number, member in enumerate(self.members, 1):
+            role = "observer" if number in observers else "participant"
+            host, port = member.address
+            lines[f"server.{number}"] = f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
+        for number, member in enumerate(self.members, 1):
+            configure(member, number, lines)
+
+    @property
+    def is_corral(self):
+        return self.kind == "corral"
+
+    @property
+    def running(self):
+        return [member for member in self.members if member.process and member.process.poll() is None]
+
+    def start(self, limit_s=FORM_LIMIT_S):
+        """Starts every member that does not run and waits until each serves."""
+        for member in self.members:
+            if member not in self.running:
+                member.launch()
+        for member in self.members:
+            wait_until(member.is_serving, f"{self.kind} serves", limit_s)
+        return self
+
+    def modes(self):
+        """The mode each running member tells, None for one that does not serve."""
+        return {member: mode_of(member) for member in self.running}
+
+    def leader(self, limit_s=FORM_LIMIT_S):
+        """The member that leads; waits until exactly one does."""
+
+        def found():
+            leaders = [member for member, mode in self.modes().items() if mode == LEADING]
+            return leaders[0] if len(leaders) == 1 else None
+
+        return wait_until(found, "one server leads", limit_s)
+
+    def followers(self):
+        """The running members that follow; waits until all but one do."""
+        leader = self.leader()
+        others = [member for member in self.running if member is not leader]
+        wait_until(lambda: all(mode_of(member) in (FOLLOWING, OBSERVING) for member in others), "the others follow")
+        return others
+
+    def addresses(self):
+        """Of all members, as a client's list of hosts."""
+        return ",".join(f"{host}:{port}" for host, port in (member.address for member in self.members))
+
+    def dispose(self, keep=False):
+        for member in self.members:
+            if member.process and member.process.poll() is None:
+                member.process.send_signal(signal.SIGCONT)
+            member.dispose(keep)
+
+    def log_tails(self):
+        return "\n".join(f"--- {member.address[1]} in {member.directory}:\n{member.log_tail()}" for member in self.members)
+
+
+def mode_of(member):
+    """What the member says it is, None when it does not serve."""
+    try:
+        return words_table(four_letter_word(member.address, "srvr", PROBE_LIMIT_S), ":").get("Mode")
+    except OSError:
+        return None
+
+
+def pause(member):
+    os.kill(member.process.pid, signal.SIGSTOP)
+
+
+def resume(member):
+    os.kill(member.process.pid, signal.SIGCONT)

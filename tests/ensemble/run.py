@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Starts an ensemble of three servers and runs the tests of cases on it, one after the other."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ensemble import cases  # noqa: E402
+from ensemble.cluster import Ensemble  # noqa: E402
+from support import suite  # noqa: E402
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--server", choices=("corral", "zookeeper"), default="corral", help="which servers to start")
+    options.add_argument("--shards", type=int, default=2, help="shards of each corral")
+    options.add_argument("--only", default="", help="run only tests whose name contains this")
+    options = options.parse_args()
+    tally = suite.Tally()
+    ensemble = Ensemble(options.server, shards=options.shards)
+    clean = True
+    try:
+        ensemble.start()
+        for name, test in suite.tests_of([cases], options.only):
+            clean &= tally.run(name, test, ensemble)
+            ensemble.start()
+        for member in ensemble.members:
+            clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
+    finally:
+        if not clean:
+            print(ensemble.log_tails())
+        ensemble.dispose(keep=not clean and "CORRAL_TEST_KEEP" in os.environ)
+    suite.leave(tally)
+
+
+if __name__ == "__main__":
+    main()
