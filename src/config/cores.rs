@@ -4,7 +4,7 @@
 //! nothing. An executor is one thread with one io_uring reactor; the log sync and control threads are plain threads.
 
 use crate::config::keys::Config;
-use crate::config::value::{ConsensusPlacement, CoreRole, Field, Limits, Raw, Rejection};
+use crate::config::value::{ConsensusPlacement, CoreRole, Field, Limits, Raw, Rejection, TransportChoice};
 use crate::exit::{ExitCode, Fault};
 
 /// Rows of the per-core table and executors at most.
@@ -170,7 +170,9 @@ impl Config {
     /// A `Config` fault for a CPU that is not there, a table without a shard or with other than one consensus actor, or
     /// a table that contradicts `runtime.shards`.
     pub(crate) fn core_plan(&self, online_cpus: &[u32]) -> Result<CorePlan, Fault> {
-        let plan = if self.cores.is_empty() { self.derived_plan(online_cpus) } else { self.table_plan(online_cpus)? };
+        let mut plan =
+            if self.cores.is_empty() { self.derived_plan(online_cpus) } else { self.table_plan(online_cpus)? };
+        plan.warnings.extend(self.polling_in_vain(&plan));
         assert!(plan.shards() >= 1, "a plan has a shard");
         assert!(
             plan.executors.iter().filter(|executor| executor.consensus).count() == 1,
@@ -281,6 +283,16 @@ impl Config {
             )));
         }
         Ok(())
+    }
+
+    /// A warning if an executor is to poll that cannot.
+    fn polling_in_vain(&self, plan: &CorePlan) -> Option<String> {
+        let polls = plan.executors.iter().any(|executor| executor.poll_us > 0);
+        (polls && self.runtime.transport == TransportChoice::Stream).then(|| {
+            "poll_us does nothing with runtime.transport = \"stream\": only a ring is polled; set the transport to \
+            \"auto\" or poll_us to 0"
+                .to_owned()
+        })
     }
 
     /// A warning for each CPU that two executors are pinned to.
@@ -425,6 +437,10 @@ mod tests {
         let shown: Vec<_> =
             plan.executors.iter().map(|e| (e.ring_depth, e.turn_budget_us, e.poll_us, e.connections_max)).collect();
         assert_eq!(shown, [(1024, 250, 0, None), (4096, 250, 50, Some(7))]);
+        assert!(plan.warnings.is_empty());
+        config.runtime.transport = TransportChoice::Stream;
+        let plan = config.core_plan(&[0, 1]).expect("the table is good");
+        assert!(plan.warnings[0].starts_with("poll_us does nothing"), "{:?}", plan.warnings);
         config.runtime.shards = 2;
         assert!(config.core_plan(&[0, 1]).is_ok());
         config.runtime.shards = 3;
