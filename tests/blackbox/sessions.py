@@ -1,10 +1,11 @@
 """Connecting, resuming, expiring and closing sessions."""
 
+import socket
 import time
 
 from support import jute
 from support.client import Client, Closed, Connection, exists_or_none
-from support.suite import closes, equal, refuses
+from support.suite import Skip, closes, equal, refuses
 from support.wait import wait_until
 
 NO_PASSWORD = b"\0" * 16
@@ -207,3 +208,19 @@ def test_a_cut_connect_request_is_closed(context):
         except Closed:
             continue
         raise AssertionError(f"{size} bytes of a connect request are answered")
+
+
+def test_a_client_that_sends_no_more_gets_what_it_asked_for(context):
+    """ZooKeeper drops such a connection, with or without the replies."""
+    if not context.is_corral:
+        raise Skip("ZooKeeper may drop the replies")
+    root = context.root(context.client())
+    for number in range(20):
+        client = context.client()
+        path = f"{root}/{number}"
+        for xid in range(1, 4):
+            client.send(jute.CREATE, jute.create_body(f"{path}-{xid}", b""))
+        client.send(jute.GET_DATA, jute.read_body(root))
+        client.socket.shutdown(socket.SHUT_WR)
+        equal([client.reply().xid for _ in range(4)], [1, 2, 3, 4])
+        assert client.is_closed(), "nothing is owed to it any more"

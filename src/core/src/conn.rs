@@ -174,6 +174,8 @@ pub(crate) struct Conn {
     pub(crate) barred: bool,
     /// Not to be read from until what holds it back has gone.
     pub(crate) stalled: bool,
+    /// The client sends no more: when nothing is owed to it any more, the connection ends.
+    pub(crate) mute: bool,
     /// The driver knows that there is something to send.
     pub(crate) announced: bool,
     /// The four-letter word this connection waits for an answer to.
@@ -215,6 +217,7 @@ impl Conn {
             behind: false,
             barred: false,
             stalled: false,
+            mute: false,
             announced: false,
             word: None,
             counters: ConnCounters::default(),
@@ -247,6 +250,11 @@ impl Conn {
 
     pub(crate) const fn is_greeting(&self) -> bool {
         matches!(self.phase, Phase::Greeting { .. })
+    }
+
+    /// Whether everything it was asked is answered and sent; what it waits for that is no request of its, is not owed.
+    pub(crate) fn is_paid(&self) -> bool {
+        self.pending.is_empty() && self.unsent() == 0 && !self.stalled && self.word.is_none()
     }
 
     /// Whether it only sends what is queued already.

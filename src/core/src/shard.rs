@@ -239,6 +239,11 @@ impl Shard {
         self.conns.get(id).is_none_or(|conn| conn.stalled)
     }
 
+    /// Whether the connection ends when [`Shard::unsent`] has been sent.
+    pub fn is_closing(&self, id: ConnId) -> bool {
+        self.conns.get(id).is_some_and(Conn::is_closing)
+    }
+
     /// The bytes that wait to be sent.
     pub fn unsent(&self, id: ConnId) -> &[u8] {
         self.conns.get(id).map_or(&[], |conn| &conn.output[conn.sent..])
@@ -261,9 +266,12 @@ impl Shard {
         self.settle(now, conn, verdict, out);
     }
 
-    /// The client sends no more. One that sent a four-letter word still reads: netcat closes its side at once.
+    /// The client sends no more. It may still read, as netcat does, which closes its side at once: what it has asked for is
+    /// answered, then the connection ends.
     pub fn input_ended(&mut self, id: ConnId, out: &mut Outputs) {
-        if self.conns.get(id).is_some_and(|conn| conn.word.is_none()) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.mute = true;
+        if conn.is_paid() {
             self.hung_up(id, out);
         }
     }

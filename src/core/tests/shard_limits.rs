@@ -35,6 +35,27 @@ fn writes_on_their_way_have_a_limit() {
 }
 
 #[test]
+fn who_sends_no_more_is_still_answered() {
+    let mut server = Server::new(limits(|limits| limits.in_flight_max = 2));
+    let burst: Vec<u8> = (1..=5).flat_map(|xid| create(xid, &format!("/{xid}"), b"")).chain(get(6, "/5")).collect();
+    let (a, b, c) = (server.client(), server.client(), server.client());
+    // Some are under way, some are still held back.
+    server.send(a, &burst);
+    assert!(server.shard.is_stalled(a));
+    // An answer that is not sent yet.
+    server.send(b, &get(1, "/"));
+    for id in [a, b, c] {
+        server.shard.input_ended(id, &mut server.out);
+    }
+    assert_eq!(server.closed(), [Close::HungUp], "nothing is owed to the third");
+    server.commit();
+    assert_eq!(server.replies(a), (1..=6).map(|xid| (xid, 0)).collect::<Vec<_>>());
+    assert_eq!(server.replies(b), [(1, 0)]);
+    assert_eq!(server.closed(), [Close::HungUp, Close::HungUp]);
+    assert_eq!(server.shard.connections(), 0);
+}
+
+#[test]
 fn large_requests_have_a_limit_of_their_own() {
     let mut server = Server::new(limits(|limits| {
         limits.large_request_bytes = 1000;

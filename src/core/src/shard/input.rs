@@ -114,6 +114,9 @@ impl Shard {
         {
             return self.end(&conn, why, out);
         }
+        if conn.mute && conn.is_paid() {
+            return self.end(&conn, Close::HungUp, out);
+        }
         if conn.unsent() > 0 && !mem::replace(&mut conn.announced, true) {
             out.dirty.push(conn.id);
         }
