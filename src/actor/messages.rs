@@ -3,7 +3,7 @@
 //! Channels are unbounded on purpose: what travels in them is bounded at its source (bytes in flight per shard, appends
 //! under way, one image at a time).
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use corral_consensus::Append;
@@ -18,13 +18,16 @@ use corral_core::shard::{Garbage, Question};
 use corral_wire::fourletter::FourLetter;
 
 use crate::exit::Fault;
+use crate::net::acceptor::Acceptor;
 
 /// To a shard actor.
 pub(crate) enum ToShard {
     /// A committed log entry, shared by all shards.
     Batch(Arc<AppliedBatch>),
-    /// A client connected and was given to this shard. `entropy` is fresh.
-    Accepted { stream: std::net::TcpStream, peer: SocketAddr, entropy: [u8; 16] },
+    /// A client connected and was given to this shard.
+    Accepted(Accepted),
+    /// Accept connections, for all shards: this one's ring serves the listener from now on.
+    Listen(Box<Listening>),
     /// These connections' syncs are answered, behind every batch they wait for.
     Synced(Vec<ConnId>),
     /// These connections' syncs cannot be answered.
@@ -39,6 +42,20 @@ pub(crate) enum ToShard {
     WordAnswered { conn: ConnId, text: String },
     /// Answer what is under way, take nothing new, then close every connection.
     Drain,
+}
+
+/// A connection that is nobody's yet.
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    /// Fresh random bytes.
+    pub(crate) entropy: [u8; 16],
+}
+
+/// What it takes to accept connections.
+pub(crate) struct Listening {
+    pub(crate) listener: TcpListener,
+    pub(crate) acceptor: Acceptor,
 }
 
 /// To the consensus actor.

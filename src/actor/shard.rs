@@ -24,10 +24,10 @@ use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
-use crate::actor::messages::{Asker, ToConsensus, ToShard, ToWords, ToWriter};
+use crate::actor::messages::{Accepted, Asker, Listening, ToConsensus, ToShard, ToWords, ToWriter};
 use crate::actor::shard::unsent::Unsent;
 use crate::net::Transport;
-use crate::net::acceptor::Ended;
+use crate::net::acceptor::{Acceptor, Ended};
 use crate::net::ring::Place;
 use crate::net::stream::Stream;
 use crate::runtime::clock::Clock;
@@ -114,6 +114,8 @@ pub(crate) struct ShardActor {
     walker: Cell<Option<Waker>>,
     syncs: RefCell<Vec<ConnId>>,
     draining: Cell<bool>,
+    /// If this shard's ring serves the listener.
+    acceptor: RefCell<Option<Acceptor>>,
     links: ShardLinks,
     clock: Clock,
     turn: Rc<Turn>,
@@ -143,6 +145,7 @@ impl ShardActor {
             walker: Cell::new(None),
             syncs: RefCell::new(Vec::new()),
             draining: Cell::new(false),
+            acceptor: RefCell::default(),
             links,
             clock,
             turn,
@@ -192,7 +195,12 @@ impl ShardActor {
                 // Before anything of it is sent.
                 self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
             }),
-            ToShard::Accepted { stream, peer, entropy } => self.accept(stream, peer, entropy),
+            ToShard::Accepted(accepted) => self.accept(accepted),
+            ToShard::Listen(listening) => {
+                let Listening { listener, acceptor } = *listening;
+                *self.acceptor.borrow_mut() = Some(acceptor);
+                self.transport.ring().expect("only who has a ring is asked to listen").listen(listener);
+            }
             ToShard::Synced(list) => self.with(|shard, out| list.iter().for_each(|id| shard.synced(now, *id, out))),
             ToShard::SyncRefused(list) => self.with(|shard, out| list.iter().for_each(|id| shard.hung_up(*id, out))),
             ToShard::Adopt(frozen) => self.with(|shard, out| shard.adopt_frozen(frozen, out)),
@@ -274,7 +282,7 @@ impl ShardActor {
 
     // ----- clients -----
 
-    fn accept(self: &Rc<Self>, stream: std::net::TcpStream, peer: SocketAddr, entropy: [u8; 16]) {
+    fn accept(self: &Rc<Self>, Accepted { stream, peer, entropy }: Accepted) {
         if self.draining.get() {
             let _ = self.links.ended.send(Ended { shard: self.id, address: peer.ip() });
             return;
@@ -486,7 +494,7 @@ impl ShardActor {
             let (upto, sessions) = heard.expect("the call was made");
             let _ = self.links.consensus.send(ToConsensus::Heard { shard: self.id, upto, sessions });
             if let Some(ring) = self.transport.ring() {
-                ring.give_back();
+                ring.look_after();
             }
         }
     }

@@ -1,6 +1,7 @@
-//! The acceptor: a plain thread that takes connections and gives each to the shard with the fewest.
+//! Takes connections in and gives each to the shard with the fewest.
 //!
-//! One place for the limits on connections, in all and per address. It never reads from a connection.
+//! One place for the limits on connections, in all and per address. It is part of the first shard whose ring the listener
+//! is on, or a plain thread of its own where no shard has a ring. It never reads from a connection.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use corral_core::ids::ShardId;
 
-use crate::actor::messages::ToShard;
+use crate::actor::messages::{Accepted, ToShard};
 use crate::control::Gauges;
 use crate::runtime::mailbox::Post;
 
@@ -37,6 +38,7 @@ pub(crate) struct Acceptor {
     ended: flume::Receiver<Ended>,
     open: Vec<usize>,
     by_address: HashMap<IpAddr, usize>,
+    entropy: Entropy,
     gauges: Arc<Gauges>,
 }
 
@@ -48,14 +50,18 @@ impl Acceptor {
         gauges: Arc<Gauges>,
     ) -> Acceptor {
         let open = vec![0; shards.len()];
-        Acceptor { limits, shards, ended, open, by_address: HashMap::new(), gauges }
+        Acceptor { limits, shards, ended, open, by_address: HashMap::new(), entropy: Entropy::new(), gauges }
     }
 
-    /// Accepts until the listener is shut down.
+    /// Accepts until the listener is shut down: the life of a thread that does nothing else.
     pub(crate) fn run(&mut self, listener: &TcpListener) {
         loop {
             match listener.accept() {
-                Ok((stream, peer)) => self.admit(stream, peer),
+                Ok((stream, peer)) => {
+                    if let Some((shard, accepted)) = self.admit(stream, peer) {
+                        self.pass_on(shard, accepted);
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::InvalidInput => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
@@ -67,15 +73,10 @@ impl Acceptor {
         }
     }
 
-    fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
+    /// Whether a connection is taken in, and whose it is; it counts until an [`Ended`] says that it is gone.
+    pub(crate) fn admit(&mut self, stream: TcpStream, peer: SocketAddr) -> Option<(ShardId, Accepted)> {
         while let Ok(Ended { shard, address }) = self.ended.try_recv() {
-            self.open[usize::from(shard.0)] -= 1;
-            if let Some(count) = self.by_address.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    self.by_address.remove(&address);
-                }
-            }
+            self.forget(shard, address);
         }
         let address = peer.ip();
         if let Some(reason) = self.refusal(address) {
@@ -83,22 +84,38 @@ impl Acceptor {
             if refused.is_power_of_two() {
                 tracing::warn!(%peer, refused_so_far = refused, "connection refused: {reason}");
             }
-            return;
+            return None;
         }
         let room = |at: &usize| self.open[*at] < self.limits.per_shard[*at];
-        let Some(shard) = (0..self.shards.len()).filter(room).min_by_key(|at| self.open[*at]) else { return };
-        let mut entropy = [0; 16];
-        if let Err(error) = getrandom::fill(&mut entropy) {
-            tracing::error!(%peer, "connection refused: no randomness: {error}");
-            return;
+        let at = (0..self.shards.len()).filter(room).min_by_key(|at| self.open[*at])?;
+        let entropy = match self.entropy.draw() {
+            Ok(entropy) => entropy,
+            Err(error) => {
+                tracing::error!(%peer, "connection refused: no randomness: {error}");
+                return None;
+            }
+        };
+        self.open[at] += 1;
+        *self.by_address.entry(address).or_insert(0) += 1;
+        let shard = ShardId(u16::try_from(at).expect("fewer shards than 2^16"));
+        Some((shard, Accepted { stream, peer, entropy }))
+    }
+
+    /// Leaves a connection that was taken in to its shard.
+    pub(crate) fn pass_on(&mut self, shard: ShardId, accepted: Accepted) {
+        let address = accepted.peer.ip();
+        if self.shards[usize::from(shard.0)].send(ToShard::Accepted(accepted)).is_err() {
+            self.forget(shard, address);
         }
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%peer, "connection lost at once: {error}");
-            return;
-        }
-        if self.shards[shard].send(ToShard::Accepted { stream, peer, entropy }).is_ok() {
-            self.open[shard] += 1;
-            *self.by_address.entry(address).or_insert(0) += 1;
+    }
+
+    fn forget(&mut self, shard: ShardId, address: IpAddr) {
+        self.open[usize::from(shard.0)] -= 1;
+        if let Some(count) = self.by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&address);
+            }
         }
     }
 
@@ -114,5 +131,91 @@ impl Acceptor {
         }
         let full = self.open.iter().zip(&limits.per_shard).all(|(open, max)| open >= max);
         full.then(|| "every shard has as many connections as it may (core.connections_max)".to_owned())
+    }
+}
+
+/// The system's random bytes, fetched for several connections at once. Each is given out once and kept nowhere else.
+struct Entropy {
+    bytes: Box<[[u8; 16]; Entropy::AHEAD]>,
+    left: usize,
+}
+
+impl Entropy {
+    const AHEAD: usize = 64;
+
+    fn new() -> Entropy {
+        Entropy { bytes: Box::new([[0; 16]; Entropy::AHEAD]), left: 0 }
+    }
+
+    fn draw(&mut self) -> Result<[u8; 16], getrandom::Error> {
+        if self.left == 0 {
+            getrandom::fill(self.bytes.as_flattened_mut())?;
+            self.left = Entropy::AHEAD;
+        }
+        self.left -= 1;
+        Ok(std::mem::take(&mut self.bytes[self.left]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::runtime::mailbox::{Bell, mailbox};
+
+    /// Which shard each client goes to, by the last byte of its address; `None` for those that are refused, negative
+    /// numbers for the end of a connection of that shard (from -1 on) and of the address given with it.
+    fn check(limits: (usize, usize, Vec<usize>), clients: &[(i16, u8)], expect: &[Option<u16>]) {
+        let (total, per_address, per_shard) = limits;
+        let bell = Bell::new().expect("a file can be opened");
+        let boxes: Vec<_> = per_shard.iter().map(|_| mailbox(&bell)).collect();
+        let posts = boxes.iter().map(|(post, _)| post.clone()).collect();
+        let (ends, ended) = flume::unbounded();
+        let limits = ConnectionLimits { total, per_address, per_shard };
+        let mut acceptor = Acceptor::new(limits, posts, ended, Arc::new(Gauges::default()));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let there = listener.local_addr().expect("it is bound");
+        let mut found = Vec::new();
+        let mut passwords = std::collections::HashSet::new();
+        for (step, last) in clients {
+            let peer = SocketAddr::from((Ipv4Addr::new(10, 0, 0, *last), 4000));
+            if let Ok(shard) = u16::try_from(-1 - i32::from(*step)) {
+                ends.send(Ended { shard: ShardId(shard), address: peer.ip() }).expect("the acceptor is there");
+                continue;
+            }
+            let stream = TcpStream::connect(there).expect("it listens");
+            let admitted = acceptor.admit(stream, peer);
+            found.push(admitted.as_ref().map(|(shard, _)| shard.0));
+            if let Some((shard, accepted)) = admitted {
+                assert!(passwords.insert(accepted.entropy), "nobody has another one's password");
+                acceptor.pass_on(shard, accepted);
+            }
+        }
+        assert_eq!(found, expect);
+        let passed_on: usize = boxes.iter().map(|(_, inbox)| inbox.len()).sum();
+        assert_eq!(passed_on, expect.iter().flatten().count());
+    }
+
+    #[test]
+    fn connections_are_spread_and_no_limit_is_passed() {
+        let any = usize::MAX;
+        check((9, 0, vec![any, any]), &[(0, 1); 4], &[Some(0), Some(1), Some(0), Some(1)]);
+        check((9, 0, vec![1, any]), &[(0, 1); 4], &[Some(0), Some(1), Some(1), Some(1)]);
+        check((9, 0, vec![1, 1]), &[(0, 1); 3], &[Some(0), Some(1), None]);
+        check((2, 0, vec![any, any]), &[(0, 1); 3], &[Some(0), Some(1), None]);
+        check((9, 1, vec![any]), &[(0, 1), (0, 2), (0, 1)], &[Some(0), Some(0), None]);
+        // A place is free again when its connection has ended, and the emptier shard is filled up first.
+        check((9, 1, vec![any]), &[(0, 1), (-1, 1), (0, 1)], &[Some(0), Some(0)]);
+        let steps = [(0, 1), (0, 1), (0, 1), (-2, 1), (0, 1), (0, 1)];
+        check((9, 0, vec![any, any]), &steps, &[Some(0), Some(1), Some(0), Some(1), Some(1)]);
+    }
+
+    #[test]
+    fn every_password_is_another() {
+        let (mut entropy, mut seen) = (Entropy::new(), std::collections::HashSet::new());
+        for _ in 0..3 * Entropy::AHEAD {
+            assert!(seen.insert(entropy.draw().expect("the system has randomness")));
+        }
     }
 }

@@ -25,7 +25,7 @@ use crate::actor::authority::Authority;
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
 use crate::actor::log_thread;
-use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter};
+use crate::actor::messages::{Ending, Listening, ToConsensus, ToLog, ToShard, ToWords, ToWriter};
 use crate::actor::shard::{ShardActor, ShardLinks};
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
@@ -62,8 +62,8 @@ struct Mailboxes {
     ended: Mailbox<Ended>,
     endings: Mailbox<Ending>,
     pulses: Mailbox<Arc<Pulse>>,
-    /// One from each executor that has begun to serve.
-    up: Mailbox<()>,
+    /// One from each executor that has begun to serve: its shard, if that has a ring.
+    up: Mailbox<Option<ShardId>>,
 }
 
 impl Mailboxes {
@@ -117,12 +117,12 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
     let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, applied });
     let log_thread = start_threads(&context, plan, recovery)?;
-    wait_until_up(&context.boxes, plan.executors.len())?;
+    let ring = wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
     start_words(&context, plan, bound.port())?;
     control::handle_signals(context.boxes.consensus.0.clone())?;
     listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
-    accept(&context, plan, listener.into())?;
+    accept(&context, plan, listener.into(), ring)?;
     tracing::info!(%address, shards = plan.shards(), "serving");
     match context.boxes.endings.1.recv() {
         Ok(Ending::Stopped) => {
@@ -148,21 +148,29 @@ fn recover(config: &Config, clock: Clock, incarnation: u64, threads: usize) -> R
     })
 }
 
-/// Until every executor serves, so that the port opens for no server that cannot.
-fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<(), Fault> {
+/// Until every executor serves, so that the port opens for no server that cannot. Gives the first shard that has a ring.
+fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<Option<ShardId>, Fault> {
+    let mut first: Option<ShardId> = None;
     for _ in 0..executors {
-        let early = flume::Selector::new().recv(&boxes.up.1, |_| None).recv(&boxes.endings.1, Result::ok).wait();
-        if let Some(Ending::Failed(fault)) = early {
-            return Err(fault);
+        let up = flume::Selector::new()
+            .recv(&boxes.up.1, |up| Ok(up.ok().flatten()))
+            .recv(&boxes.endings.1, |ending| Err(ending.ok()))
+            .wait();
+        match up {
+            Ok(Some(ring)) => first = Some(first.map_or(ring, |first| first.min(ring))),
+            Err(Some(Ending::Failed(fault))) => return Err(fault),
+            Ok(None) | Err(_) => {}
         }
     }
-    Ok(())
+    Ok(first)
 }
 
 /// Takes the address, without letting anybody connect yet: the port opens when there is somebody to serve.
 fn bind(address: SocketAddr) -> std::io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
+    // What is accepted from it inherits this.
+    socket.set_nodelay(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
@@ -247,11 +255,12 @@ fn run_executor(
                 Ok(transport) => transport,
                 Err(fault) => return drop(failed.send(Ending::Failed(fault))),
             };
+            let ring = transport.ring().map(|_| id);
             let actor = ShardActor::new(shard, shard_links(&inner, id), transport, inner.clock, turn);
-            let _ = inner.boxes.up.0.send(());
+            let _ = inner.boxes.up.0.send(ring);
             actor.run(inbox.clone(), consensus).await;
         } else if let Some(consensus) = consensus {
-            let _ = inner.boxes.up.0.send(());
+            let _ = inner.boxes.up.0.send(None);
             consensus.run().await;
         }
     });
@@ -330,8 +339,8 @@ fn share(whole: u32, shards: usize) -> Option<usize> {
     (whole > 0).then(|| (whole as usize).div_ceil(shards.max(1)))
 }
 
-/// Starts the acceptor: the port is open from here on.
-fn accept(context: &Context, plan: &CorePlan, listener: TcpListener) -> Result<(), Fault> {
+/// Accepts connections, on the ring of a shard or on a thread: the port is open from here on.
+fn accept(context: &Context, plan: &CorePlan, listener: TcpListener, ring: Option<ShardId>) -> Result<(), Fault> {
     let limits = &context.config.limits;
     let per_shard = plan.executors.iter().filter(|executor| executor.shard.is_some());
     let limits = ConnectionLimits {
@@ -341,6 +350,12 @@ fn accept(context: &Context, plan: &CorePlan, listener: TcpListener) -> Result<(
     };
     let gauges = Arc::clone(&context.gauges);
     let mut acceptor = Acceptor::new(limits, context.boxes.to_shards(), context.boxes.ended.1.clone(), gauges);
+    if let Some(shard) = ring {
+        let listening = ToShard::Listen(Box::new(Listening { listener, acceptor }));
+        return context.boxes.shards[usize::from(shard.0)].0.send(listening).map_err(|_| {
+            Fault::new(ExitCode::Internal, format!("shard {} has ended before anybody connected", shard.0))
+        });
+    }
     start_pinned("acceptor", plan.control_cpu, move || acceptor.run(&listener)).map(drop)
 }
 
@@ -369,5 +384,20 @@ fn pin(cpu: u32) {
         set.set(cpu as usize).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
     if let Err(error) = pinned {
         tracing::warn!(cpu, "the thread is not pinned: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_sends_without_delay() {
+        let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("loopback has a free port");
+        listener.listen(1).expect("it is bound");
+        let listener = TcpListener::from(listener);
+        let _far = std::net::TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+        let (near, _) = listener.accept().expect("one connects");
+        assert!(near.nodelay().expect("it can be asked"));
     }
 }

@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::mem;
+use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -130,6 +131,7 @@ impl ShardActor {
             for _ in 0..EVENTS {
                 match ring.next() {
                     None => return self.go_on_with_the_stalled(piece),
+                    Some(Event::Accepted { stream }) => self.admit(stream),
                     Some(Event::Received { conn, bytes }) => {
                         self.pause_if_stalled(ring, conn);
                         self.with(|shard, out| {
@@ -155,6 +157,19 @@ impl ShardActor {
                 self.go_on_with_the_stalled(piece);
                 return true;
             }
+        }
+    }
+
+    /// Somebody connected: one of this shard's clients from now on, or of another's.
+    fn admit(self: &Rc<Self>, stream: TcpStream) {
+        // Without an address it is gone already.
+        let Ok(peer) = stream.peer_addr() else { return };
+        let mut acceptor = self.acceptor.borrow_mut();
+        let Some(acceptor) = &mut *acceptor else { return };
+        match acceptor.admit(stream, peer) {
+            Some((shard, accepted)) if shard == self.id => self.accept(accepted),
+            Some((shard, accepted)) => acceptor.pass_on(shard, accepted),
+            None => {}
         }
     }
 
@@ -204,14 +219,17 @@ impl ShardActor {
         let mut sends = Vec::with_capacity(PORTION);
         list.take(|id| {
             if let Some(Socket::Ring(place)) = self.with_client(id, |client| client.socket.clone()) {
-                let bytes = shard.unsent(id);
-                let bytes = &bytes[..bytes.len().min(SENT_BYTES_MAX)];
-                sends.push(Outgoing { place, bytes });
+                let all = shard.unsent(id);
+                let bytes = &all[..all.len().min(SENT_BYTES_MAX)];
+                let last = bytes.len() == all.len() && shard.is_closing(id);
+                sends.push(Outgoing { place, bytes, last });
                 room = room.saturating_sub(bytes.len());
             }
             room > 0
         });
-        ring.exchange(&sends, sleep.filter(|_| list.is_empty()))
+        // What is sent last leaves when the connection is closed: that is for the next turn.
+        let closing = sends.iter().any(|send| send.last);
+        ring.exchange(&sends, sleep.filter(|_| list.is_empty() && !closing)) || closing
     }
 
     fn send_batch_if_any(&self) {

@@ -11,9 +11,9 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -37,6 +37,8 @@ enum Purpose {
     Cancel = 3,
     Send = 4,
     Bell = 5,
+    Accept = 6,
+    Close = 7,
 }
 
 /// A socket of the ring. A place whose socket is closed is used again, under another generation, once the kernel has done
@@ -71,10 +73,14 @@ struct Slot {
     wants_room: bool,
     /// The owner is done with the socket.
     closing: bool,
+    /// The client sends no more.
+    ended: bool,
 }
 
-/// Something that happened to a connection.
+/// Something that happened to a connection, or that there is a new one.
 pub(crate) enum Event<'r> {
+    /// Somebody connected.
+    Accepted { stream: TcpStream },
     /// Bytes came in. They may come a little while after [`Ring::pause`], too.
     Received { conn: ConnId, bytes: Bytes<'r> },
     /// The client sends no more.
@@ -92,6 +98,8 @@ pub(crate) struct Outgoing<'b> {
     pub(crate) place: Place,
     /// Not empty.
     pub(crate) bytes: &'b [u8],
+    /// The connection is closed when it has taken them.
+    pub(crate) last: bool,
 }
 
 /// Bytes that lie in a buffer of the ring. To be dropped soon, because the buffers are few.
@@ -111,6 +119,9 @@ pub(crate) struct Ring {
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
     bell: Arc<Bell>,
+    listener: OnceCell<TcpListener>,
+    /// The listener is to be asked again, because the last time the kernel could not open a socket.
+    deaf: Cell<bool>,
 }
 
 impl Ring {
@@ -122,12 +133,19 @@ impl Ring {
         let queue = Queue::new(bell.outer(), depth)?;
         prove(&queue)?;
         queue.listen(bell.inner(), Purpose::Bell as u64);
-        Ok(Ring { queue, slots: RefCell::default(), free: RefCell::default(), bell })
+        let (slots, free) = (RefCell::default(), RefCell::default());
+        Ok(Ring { queue, slots, free, bell, listener: OnceCell::new(), deaf: Cell::new(false) })
     }
 
     /// What ends a sleep from outside.
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    /// Accepts whoever connects; to be called once.
+    pub(crate) fn listen(&self, listener: TcpListener) {
+        let listener = self.listener.get_or_init(|| listener);
+        self.queue.accept(listener.as_fd(), Purpose::Accept as u64);
     }
 
     /// Takes a connected socket over and receives from it. Its events carry `conn`.
@@ -161,7 +179,7 @@ impl Ring {
         self.with(place, |slot| {
             // A request that is still being cancelled is made again when it has ended.
             slot.paused = false;
-            if !slot.receiving {
+            if !slot.receiving && !slot.ended {
                 self.receive(slot, place);
             }
         });
@@ -171,8 +189,10 @@ impl Ring {
     pub(crate) fn close(&self, place: Place) {
         let idle = self.with(place, |slot| {
             slot.closing = true;
-            // Ends whatever the kernel still waits for. An error means that the connection is gone, which does so too.
-            let _ = slot.socket.as_ref().map(|socket| rustix::net::shutdown(socket, rustix::net::Shutdown::Both));
+            if !slot.ended || !slot.is_idle() {
+                // Ends whatever the kernel still waits for. An error means that the connection is gone, which does so too.
+                let _ = slot.socket.as_ref().map(|socket| rustix::net::shutdown(socket, rustix::net::Shutdown::Both));
+            }
             slot.is_idle()
         });
         if idle == Some(true) {
@@ -193,7 +213,8 @@ impl Ring {
         let sends: Vec<Send<'_>> = sends
             .iter()
             .filter_map(|send| {
-                Some(Send { socket: known(send)?, bytes: send.bytes, token: send.place.token(Purpose::Send) })
+                let Outgoing { place, bytes, last } = *send;
+                Some(Send { socket: known(send)?, bytes, token: place.token(Purpose::Send), last })
             })
             .collect();
         self.queue.exchange(&sends, sleep)
@@ -214,9 +235,13 @@ impl Ring {
         self.queue.has_work()
     }
 
-    /// Gives back memory that was not needed since the last call; a few times a second.
-    pub(crate) fn give_back(&self) {
+    /// To be called a few times a second: gives back memory that was not needed since the last call, and accepts again if
+    /// that has failed.
+    pub(crate) fn look_after(&self) {
         self.queue.give_back();
+        if self.deaf.take() {
+            self.listen_again();
+        }
     }
 
     /// Returns when there is something to do; other tasks of the executor run meanwhile.
@@ -225,12 +250,18 @@ impl Ring {
     }
 
     fn event<'r>(&'r self, completion: Completion<'r>) -> Option<Event<'r>> {
-        let Completion { token, result, more, bytes } = completion;
+        let Completion { token, result, more, bytes, socket } = completion;
         if token == Purpose::Bell as u64 {
             if !more {
                 self.queue.listen(self.bell.inner(), token);
             }
             return None;
+        }
+        if token == Purpose::Accept as u64 {
+            if !more {
+                self.not_listening(result);
+            }
+            return socket.map(|socket| Event::Accepted { stream: TcpStream::from(socket) });
         }
         let index = u32::try_from(token >> 32).expect("the upper half of 64 bits");
         let mut slots = self.slots.borrow_mut();
@@ -258,6 +289,25 @@ impl Ring {
         event.filter(|_| !closing)
     }
 
+    /// The request that accepts has ended.
+    fn not_listening(&self, result: i32) {
+        match Errno::from_raw_os_error(-result.min(0)) {
+            // The listener is shut down.
+            Errno::INVAL => {}
+            error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                tracing::warn!("cannot accept a connection, trying again: {error}");
+                self.deaf.set(true);
+            }
+            _ => self.listen_again(),
+        }
+    }
+
+    fn listen_again(&self) {
+        if let Some(listener) = self.listener.get() {
+            self.queue.accept(listener.as_fd(), Purpose::Accept as u64);
+        }
+    }
+
     /// A completion of the receiving request, which is made again if it has ended and is still wanted.
     fn received<'r>(
         &self,
@@ -268,7 +318,10 @@ impl Ring {
     ) -> Option<Event<'r>> {
         let conn = slot.conn;
         let event = match (usize::try_from(result), bytes) {
-            (Ok(0), _) => return Some(Event::Ended { conn }),
+            (Ok(0), _) => {
+                slot.ended = true;
+                return Some(Event::Ended { conn });
+            }
             (Ok(_), Some(bytes)) => Some(Event::Received { conn, bytes: Bytes(bytes) }),
             (Ok(_), None) => return Some(Event::Failed { conn }),
             (Err(_), _) => match Errno::from_raw_os_error(-result) {
@@ -328,7 +381,8 @@ impl Ring {
     fn vacate(&self, index: u32) {
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[index as usize];
-        if slot.socket.take().is_some() {
+        if let Some(socket) = slot.socket.take() {
+            self.queue.close(socket, Purpose::Close as u64);
             self.free.borrow_mut().push(index);
         }
     }
@@ -345,6 +399,7 @@ impl Slot {
             cancelled: false,
             wants_room: false,
             closing: false,
+            ended: false,
         }
     }
 
@@ -373,7 +428,7 @@ fn prove(queue: &Queue) -> io::Result<()> {
         None
     };
     queue.receive(near.as_fd(), 1);
-    let send = Send { socket: far.as_fd(), bytes: WORD, token: 4 };
+    let send = Send { socket: far.as_fd(), bytes: WORD, token: 4, last: false };
     queue.exchange(&[send], None);
     let first = await_token(1).ok_or_else(|| unfit("complete a receive"))?;
     if !first.more || first.bytes.as_deref() != Some(WORD) {

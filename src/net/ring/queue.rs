@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, SocketFlags};
 
 /// Requests that travel to the kernel in one call, as a part of the depth: 256 of 1024. More wait for the next.
 const SUBMISSIONS_PART: u32 = 4;
@@ -51,6 +51,8 @@ pub(super) struct Completion<'q> {
     pub(super) more: bool,
     /// What was received.
     pub(super) bytes: Option<Received<'q>>,
+    /// What was accepted.
+    pub(super) socket: Option<OwnedFd>,
 }
 
 /// See the module.
@@ -60,6 +62,8 @@ pub(super) struct Queue {
     waiting: RefCell<Vec<squeue::Entry>>,
     pool: Pool,
     bell: BufferedFile,
+    /// What connections are accepted with, and nothing else is asked for with.
+    accepting: Cell<Option<u64>>,
 }
 
 impl Queue {
@@ -86,7 +90,8 @@ impl Queue {
         ring.submitter().register_eventfd(bell.as_raw_fd())?;
         // SAFETY: the descriptor is ours and from here on only the file's.
         let bell = unsafe { BufferedFile::from_raw_fd(bell.into_raw_fd()) };
-        let queue = Queue { ring: RefCell::new(ring), waiting: RefCell::new(Vec::new()), pool, bell };
+        let (ring, waiting) = (RefCell::new(ring), RefCell::new(Vec::new()));
+        let queue = Queue { ring, waiting, pool, bell, accepting: Cell::new(None) };
         queue.ring.borrow_mut().completion().disable_eventfd();
         Ok(queue)
     }
@@ -102,6 +107,20 @@ impl Queue {
     pub(super) fn await_room(&self, socket: BorrowedFd<'_>, token: u64) {
         let events = u32::from(PollFlags::OUT.bits());
         self.push(opcode::PollAdd::new(Fd(socket.as_raw_fd()), events).build().user_data(token));
+    }
+
+    /// Accepts connections until it fails; the first token this is called with is that of all calls.
+    pub(super) fn accept(&self, listener: BorrowedFd<'_>, token: u64) {
+        assert_eq!(self.accepting.replace(Some(token)).unwrap_or(token), token, "one token for all that is accepted");
+        let flags = SocketFlags::CLOEXEC.bits().cast_signed();
+        let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(flags);
+        self.push(accept.build().user_data(token));
+    }
+
+    /// Closes a socket that no request of ours uses any more.
+    pub(super) fn close(&self, socket: OwnedFd, token: u64) {
+        let close = opcode::Close::new(Fd(socket.into_raw_fd())).build().user_data(token);
+        self.push(close.flags(squeue::Flags::SKIP_SUCCESS));
     }
 
     /// Ends the request that was made with `target`; it has its last completion soon.
@@ -174,8 +193,11 @@ impl Queue {
             // SAFETY: the kernel has just given this buffer up, once, with that many bytes in it.
             unsafe { self.pool.received(id, length) }
         });
-        let more = cqueue::more(entry.flags());
-        Some(Completion { token: entry.user_data(), result: entry.result(), more, bytes })
+        let (token, result, more) = (entry.user_data(), entry.result(), cqueue::more(entry.flags()));
+        let accepted = self.accepting.get() == Some(token) && result >= 0;
+        // SAFETY: the kernel has just made this descriptor for us, and tells of it once.
+        let socket = accepted.then(|| unsafe { OwnedFd::from_raw_fd(result) });
+        Some(Completion { token, result, more, bytes, socket })
     }
 
     /// Whether something has come, or there is something to tell the kernel. What the kernel puts off is not seen here: its
@@ -199,6 +221,12 @@ impl Queue {
         }
     }
 
+    /// Buffers that are to be in use.
+    #[cfg(test)]
+    pub(super) fn buffers(&self) -> u16 {
+        self.pool.wanted.get()
+    }
+
     /// Returns when something has come since the last look, or the bell was rung; at once if it already has.
     pub(super) async fn wait(&self) {
         self.ring.borrow_mut().completion().enable_eventfd();
@@ -218,14 +246,17 @@ pub(super) struct Send<'b> {
     pub(super) socket: BorrowedFd<'b>,
     pub(super) bytes: &'b [u8],
     pub(super) token: u64,
+    /// The end of the stream follows at once: the kernel may send the bytes with it.
+    pub(super) last: bool,
 }
 
 impl Send<'_> {
     fn entry(&self) -> squeue::Entry {
         let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
-        let flags = (SendFlags::DONTWAIT | SendFlags::NOSIGNAL).bits().cast_signed();
+        let more = if self.last { SendFlags::MORE } else { SendFlags::empty() };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more;
         let send = opcode::Send::new(Fd(self.socket.as_raw_fd()), self.bytes.as_ptr(), length);
-        send.flags(flags).build().user_data(self.token)
+        send.flags(flags.bits().cast_signed()).build().user_data(self.token)
     }
 }
 

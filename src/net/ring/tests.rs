@@ -25,7 +25,7 @@ fn ring() -> Ring {
 
 /// What became of bytes that were sent at once.
 fn send(ring: &Ring, seen: &mut Seen, place: Place, bytes: &[u8]) -> usize {
-    ring.exchange(&[Outgoing { place, bytes }], None);
+    ring.exchange(&[Outgoing { place, bytes, last: false }], None);
     seen.sent = 0;
     seen.take(ring);
     seen.sent
@@ -51,6 +51,7 @@ struct Seen {
     bytes: BTreeMap<u32, Vec<u8>>,
     words: Vec<(u32, &'static str)>,
     sent: usize,
+    accepted: Vec<TcpStream>,
 }
 
 impl Seen {
@@ -64,6 +65,7 @@ impl Seen {
                 Event::Failed { conn } => self.words.push((conn.slot, "failed")),
                 Event::Room { conn } => self.words.push((conn.slot, "room")),
                 Event::Sent { count, .. } => self.sent += count,
+                Event::Accepted { stream } => self.accepted.push(stream),
             }
         }
     }
@@ -126,6 +128,89 @@ fn exhausted_buffers_lose_nothing() {
 }
 
 #[test]
+fn buffers_are_given_back_and_taken_again() {
+    on_executor(|ring| async move {
+        const LENGTH: usize = 1 << 20;
+        let mut seen = Seen::default();
+        for round in 0..2 {
+            let writers: Vec<_> = (0..40)
+                .map(|slot| {
+                    let (near, mut far) = connection();
+                    let place = ring.adopt(near, conn(slot));
+                    let writer =
+                        std::thread::spawn(move || far.write_all(&pattern(slot as usize, LENGTH)).map(|()| far));
+                    (place, writer)
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(100));
+            seen.until(&ring, |seen| (0..40).all(|slot| seen.count(slot) == LENGTH)).await;
+            let most = ring.queue.buffers();
+            assert!(most > 64, "it was not enough in round {round}");
+            // With the kernel, in use, and back: each buffer several times.
+            let (near, mut far) = connection();
+            let place = ring.adopt(near, conn(100));
+            for number in 0..3000 {
+                if number % 300 == 0 {
+                    ring.look_after();
+                }
+                far.write_all(&pattern(number, 100)).expect("there is room");
+                seen.until(&ring, |seen| seen.count(100) == 100).await;
+                assert!(seen.bytes.remove(&100) == Some(pattern(number, 100)), "round {round}, {number}");
+            }
+            assert_eq!(ring.queue.buffers(), 64);
+            ring.close(place);
+            for (slot, (place, writer)) in (0..).zip(writers) {
+                assert!(seen.bytes.remove(&slot) == Some(pattern(slot as usize, LENGTH)), "connection {slot}");
+                drop(writer.join().expect("it writes").expect("all of it"));
+                ring.close(place);
+            }
+        }
+    });
+}
+
+#[test]
+fn whoever_connects_is_accepted_until_the_listener_is_shut_down() {
+    on_executor(|ring| async move {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let there = listener.local_addr().expect("it is bound");
+        let other = listener.try_clone().expect("it can be cloned");
+        ring.listen(listener);
+        let mut seen = Seen::default();
+        for count in [1, 2, 50] {
+            let far: Vec<_> = (0..count).map(|_| TcpStream::connect(there).expect("it listens")).collect();
+            seen.until(&ring, |seen| seen.accepted.len() == count).await;
+            let ours: Vec<_> = far.iter().map(|far| far.local_addr().expect("it is bound")).collect();
+            let theirs: Vec<_> = seen.accepted.drain(..).map(|near| near.peer_addr().expect("connected")).collect();
+            assert_eq!(ours, theirs);
+        }
+        rustix::net::shutdown(&other, rustix::net::Shutdown::Both).expect("it listens");
+        seen.for_a_while(&ring).await;
+        assert!(TcpStream::connect(there).is_err(), "nobody listens");
+        assert!(seen.accepted.is_empty());
+    });
+}
+
+#[test]
+fn the_last_bytes_leave_with_the_end() {
+    on_executor(|ring| async move {
+        for rest in [&b""[..], b"nobody reads this"] {
+            let (near, mut far) = connection();
+            let place = ring.adopt(near, conn(1));
+            ring.exchange(&[], None);
+            ring.exchange(&[Outgoing { place, bytes: b"goodbye", last: true }], None);
+            far.write_all(rest).expect("there is room");
+            ring.close(place);
+            let mut seen = Seen::default();
+            seen.for_a_while(&ring).await;
+            let mut bytes = Vec::new();
+            let end = far.read_to_end(&mut bytes);
+            assert!(end.is_ok() || !rest.is_empty(), "{end:?}");
+            assert_eq!(bytes, b"goodbye");
+        }
+    });
+}
+
+#[test]
 fn a_paused_connection_is_not_read() {
     on_executor(|ring| async move {
         let (near, mut far) = connection();
@@ -171,6 +256,7 @@ fn ends_and_failures_are_told_once_and_behind_the_bytes() {
         // Half closed: it still takes what it is sent.
         assert_eq!(send(&ring, &mut seen, place, b"reply"), 5);
         ring.close(place);
+        seen.take(&ring);
         let mut reply = Vec::new();
         far.read_to_end(&mut reply).expect("the reply and the end");
         assert_eq!(reply, b"reply");
