@@ -15,7 +15,8 @@ IDLE_SETTLE_S, IDLE_LOOK_S = 3.0, 10.0
 MEGABYTE = 1_000_000
 # Creating: so many connections with so many requests each.
 LOAD_CONNECTIONS, LOAD_DEPTH = 16, 64
-QUIET_LOOKS, QUIET_LIMIT_S = 4, 120
+# At rest: memory that has not changed for so long; waited for at most so long.
+LOOK_S, REST_S, QUIET_LIMIT_S = 0.5, 4.0, 120
 RESTARTS = 3
 SNAPSHOT_RATE, SNAPSHOT_S = 5000, 10
 FIRST_ZNODE = "/m/n/00000/000000000"
@@ -121,32 +122,55 @@ def million(lab, names, options):
 
 
 def one_million(lab, peer, label, count):
+    """Two loads of a fresh server: one is left to settle before its memory counts and it is killed, one is killed at once."""
     server = lab.server(peer, f"million-{label}-{peer.name.replace(' ', '-')}")
     try:
         say(f"{peer.name}: {count} znodes")
-        server.start()
-        empty = server.memory()
-        flags = ["--op", "create", "--connections", LOAD_CONNECTIONS, "--depth", LOAD_DEPTH, "--ops", count]
-        report = lab.load(server, *flags, "--keep", "--warmup", 0, "--chroot", "/m", "--reply-timeout", 60)
+        empty = load_many(lab, server, label, count)
+        begun = time.monotonic()
         memory = at_rest(server)
-        figures = {"resident_bytes_per_znode": (memory["all"] - empty["all"]) / count,
-                   "own_bytes_per_znode": (memory["own"] - empty["own"]) / count,
-                   "creates_per_s": report["throughput"], "largest_ms": report["latency_us"]["max"] / 1000}  # fmt: skip
-        lab.record(server, f"{label} loaded", 1, figures, [report])
-        restarts(lab, server, label, count, empty)
+        figures = {**of_each(memory, empty, count), "settled_after_s": time.monotonic() - begun - REST_S}
+        lab.record(server, f"{label} settled", 1, figures)
+        restarts(lab, server, f"{label} restarted", count, empty)
         if peer.name not in (peers.NIO, peers.CORRAL_TWO):
             server.stop()
             snapshots(lab, peer, server, label)
     finally:
         server.kill()
         shutil.rmtree(server.directory, ignore_errors=True)
+    server = lab.server(peer, f"million-{label}-at-once-{peer.name.replace(' ', '-')}")
+    try:
+        empty = load_many(lab, server, None, count)
+        restarts(lab, server, f"{label} restarted at once", count, empty, settles=False)
+    finally:
+        server.kill()
+        shutil.rmtree(server.directory, ignore_errors=True)
+
+
+def load_many(lab, server, label, count):
+    """Starts the server, creates the znodes, records what they take the moment they are there; memory before them."""
+    server.start()
+    empty = server.memory()
+    flags = ["--op", "create", "--connections", LOAD_CONNECTIONS, "--depth", LOAD_DEPTH, "--ops", count]
+    report = lab.load(server, *flags, "--keep", "--warmup", 0, "--chroot", "/m", "--reply-timeout", 60)
+    if label:
+        figures = {**of_each(server.memory(), empty, count),
+                   "creates_per_s": report["throughput"], "largest_ms": report["latency_us"]["max"] / 1000}  # fmt: skip
+        lab.record(server, f"{label} loaded", 1, figures, [report])
+    return empty
+
+
+def of_each(memory, empty, count):
+    return {f"{name}_bytes_per_znode": (memory[kind] - empty[kind]) / count
+            for name, kind in (("resident", "all"), ("own", "own"))}  # fmt: skip
 
 
 def at_rest(server):
-    """Resident memory once it has stopped to change: images are written, garbage is what it is."""
+    """Resident memory once it has stopped to change for REST_S, QUIET_LIMIT_S at most: images are written, garbage is what
+    it is. An image of corral's is begun within less than REST_S after a burst of writes."""
     until, same, last = time.monotonic() + QUIET_LIMIT_S, 0, None
-    while same < QUIET_LOOKS and time.monotonic() < until:
-        time.sleep(0.5)
+    while same * LOOK_S < REST_S and time.monotonic() < until:
+        time.sleep(LOOK_S)
         memory, writing = server.memory(), any(server.data_dir.glob("*.tmp"))
         near = last and abs(memory["all"] - last["all"]) < MEGABYTE
         same = same + 1 if near and not writing else 0
@@ -154,18 +178,18 @@ def at_rest(server):
     return last
 
 
-def restarts(lab, server, label, count, empty):
-    """kill -9, start, first read, several times; the files stay in the page cache."""
+def restarts(lab, server, cell, count, empty, settles=True):
+    """kill -9, start, first read, several times; the files stay in the page cache. Memory is that at rest or, if the server
+    is not to settle, that at the first read: then each start finds the same files, for none has written an image yet."""
     for number in range(1, RESTARTS + 1):
         server.kill()
         begun = server.spawn()
         unanswered = first_read(server)
         seconds, cpu_s = time.monotonic() - begun, server.cpu_s()
-        memory = at_rest(server)
+        memory = at_rest(server) if settles else server.memory()
         figures = {"first_read_s": seconds, "cpu_s": cpu_s, "connections_unanswered": unanswered,
-                   "resident_bytes_per_znode": (memory["all"] - empty["all"]) / count,
-                   "own_bytes_per_znode": (memory["own"] - empty["own"]) / count}  # fmt: skip
-        lab.record(server, f"{label} restarted", number, figures)
+                   **of_each(memory, empty, count)}  # fmt: skip
+        lab.record(server, cell, number, figures)
 
 
 def first_read(server):
