@@ -7,7 +7,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use corral_link::ClusterName;
+
 use crate::config::cores::CoreRow;
+use crate::config::members::Members;
 use crate::config::value::{ConsensusPlacement, Field, Limits, LogLevel, Raw, Rejection, Secret, TransportChoice};
 use crate::config::words::FourLetterWords;
 
@@ -122,10 +125,42 @@ sections! {
         /// ZooKeeper's basic time unit: sessions are expired on its multiples, and the session timeout bounds derive
         /// from it.
         tick_time_ms: u32 = 2000, range(10, 600_000), "ms";
-        /// Number of this server, the highest byte of the session ids it issues.
+        /// Number of this server, the highest byte of the session ids it issues. In an ensemble it is the ID of this server in
+        /// `ensemble.servers`; if it is not configured then, the file `myid` in the data directory holds it.
         server_id: u8 = 1, range(1, 254), "";
         /// How much is logged to standard error.
         log_level: LogLevel = LogLevel::Info, NONE, "";
+    }
+    /// The servers that answer together. With none or one of them a server runs alone, and the rest of this section means
+    /// nothing. This version reads and checks the section, but cannot be part of an ensemble yet: `corral serve` says so.
+    ensemble: Ensemble {
+        /// All servers at the first start, this one among them, the same on each: `"ID=HOST:PORT[:ROLE][;CLIENT]"`. The port is
+        /// for the other servers; a second one, as ZooKeeper's files have it, is taken and not used. ROLE is `participant` (the
+        /// default) or `observer`. CLIENT is `PORT` or `HOST:PORT`, where clients reach it. The ID of this server is
+        /// `server.server_id`, or what the file `myid` in the data directory holds.
+        servers: Members = Members::default(), NONE, "";
+        /// Name of the ensemble. Servers of another name are refused, so that two ensembles cannot mix by a wrong address.
+        cluster: ClusterName = ClusterName::new("corral").expect("the name is legal"), NONE, "";
+        /// Address and port to listen on for the other servers. Empty = the host and port of this server in
+        /// `ensemble.servers`.
+        peer_addr: Option<SocketAddr> = None, NONE, "";
+        /// How often the leader lets the others hear of it when there is nothing else to say.
+        heartbeat_ms: u32 = 40, range(5, 60_000), "ms";
+        /// A follower that hears nothing of the leader for this long, up to twice this, calls an election. At least twice
+        /// `ensemble.heartbeat_ms`. A leader whose process ends is replaced at once, without this time.
+        election_ms: u32 = 160, range(20, 600_000), "ms";
+        /// PEM file of this server's certificate, and of those between it and the authority. It must be for
+        /// serverAuth and clientAuth, and one of its alternative names (SAN) the host of this server in `ensemble.servers`, as
+        /// ZooKeeper's quorum TLS wants it, or `server-ID`. The common name does not count. With `tls_cert`, `tls_key` and
+        /// `tls_ca` all connections between servers are encrypted (TLS 1.3), and both sides prove who they are. Empty = no TLS.
+        tls_cert: PathBuf = PathBuf::new(), NONE, "";
+        /// PEM file of the key of `tls_cert`, not encrypted.
+        tls_key: PathBuf = PathBuf::new(), NONE, "";
+        /// PEM file of the authorities that sign the certificates of all servers.
+        tls_ca: PathBuf = PathBuf::new(), NONE, "";
+        /// Without TLS the servers must all be on this host, unless this is true: whoever reaches the port of a server can then
+        /// read and change everything.
+        allow_plaintext: bool = false, NONE, "";
     }
     /// Bounds of what clients may ask for when they open a session.
     sessions: Sessions {

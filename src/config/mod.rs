@@ -5,7 +5,9 @@
 //! nothing.
 
 pub(crate) mod cores;
+mod ensemble;
 mod keys;
+pub(crate) mod members;
 mod problem;
 mod properties;
 mod reference;
@@ -13,6 +15,7 @@ mod toml_file;
 pub(crate) mod value;
 pub(crate) mod words;
 mod zoo;
+mod zoo_ensemble;
 mod zoo_keys;
 
 use std::collections::BTreeMap;
@@ -122,11 +125,17 @@ pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded
     }
     if format == Format::ZooCfg {
         require(&mut draft, "server.data_dir", "dataDir", "--data-dir");
+    }
+    if draft.problems.is_empty() {
+        ensemble::settle(&mut draft, &read_text);
+    }
+    if format == Format::ZooCfg {
         require(&mut draft, "server.client_addr", "clientPort", "--client-addr");
     }
     if draft.problems.is_empty() {
         derive(&mut draft);
         check(&mut draft);
+        ensemble::check(&mut draft);
     }
     finish(draft)
 }
@@ -271,5 +280,7 @@ fn line_of(place: &str) -> Option<u32> {
     place.rsplit_once(':').and_then(|(_, line)| line.parse().ok())
 }
 
+#[cfg(test)]
+mod ensemble_tests;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::config::keys::{self, Config, KEYS};
-use crate::config::value::{Raw, Rejection};
+use crate::config::value::{Raw, Rejection, Role};
 
 /// Where an effective value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(crate) enum Source {
     Derived(&'static str),
     /// A line of the configuration file, counted from 1.
     Line(u32),
+    /// Another file; the text names it, with the line if there are several.
+    Elsewhere(String),
     /// The command-line flag of this name.
     Flag(&'static str),
 }
@@ -60,6 +62,19 @@ pub(crate) struct Draft {
     /// At most `WARNINGS_MAX`.
     pub(crate) warnings: Vec<String>,
     pub(crate) file: Option<PathBuf>,
+    /// What a zoo.cfg says of this server's place in an ensemble, beside the list of servers.
+    pub(crate) quorum: Quorum,
+}
+
+/// See `Draft::quorum`; each with the place it is said at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Quorum {
+    /// `peerType`.
+    pub(crate) role: Option<(Role, String)>,
+    /// `quorumListenOnAllIPs=true`.
+    pub(crate) listen_on_all: Option<Source>,
+    /// The place of each server's line, by id.
+    pub(crate) places: BTreeMap<u8, String>,
 }
 
 impl Draft {
@@ -71,6 +86,7 @@ impl Draft {
             problems: Vec::new(),
             warnings: Vec::new(),
             file: file.map(Path::to_owned),
+            quorum: Quorum::default(),
         }
     }
 
@@ -139,6 +155,7 @@ pub(crate) fn place(file: Option<&Path>, source: &Source) -> String {
         Source::ZooKeeperDefault => "ZooKeeper's default".to_owned(),
         Source::Derived(from) => format!("derived: {from}"),
         Source::Line(line) => format!("{}:{line}", file.unwrap_or(Path::new("configuration")).display()),
+        Source::Elsewhere(place) => place.clone(),
         Source::Flag(name) => (*name).to_owned(),
     }
 }

@@ -100,8 +100,7 @@ fn zoo_section(page: &mut String) {
          `tickTime` 3000, \
          `extendedTypesEnabled` false, and clients of every IPv4 network are served when there is no \
          `clientPortAddress`. \
-         More than one `server.N` line, also in the `dynamicConfigFile`, is refused: ensembles are not available in \
-         this version. The data \
+         The data \
          directory must not be one that ZooKeeper has used. A number that only tunes and is out of range here is \
          moved into the range, with a \
          warning. `globalOutstandingLimit` counts per connection here, and any `autopurge.purgeInterval` above 0 \
@@ -122,12 +121,13 @@ fn zoo_section(page: &mut String) {
                  digest and ip schemes are always there, others are not offered"
                     .to_owned()
             }
-            Rule::DynamicFile => "read for its `server.N` lines".to_owned(),
+            Rule::DynamicFile => "read for its `server.N` lines; then the main file has none".to_owned(),
             Rule::Only { value, reason } => format!("only `{value}`: {reason}"),
-            Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => continue,
+            Rule::Ensemble(_) | Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => continue,
         };
         writeln!(page, "| `{name}` | {meaning} |").expect(TOOK);
     }
+    zoo_ensemble_section(page);
     let listed = |wanted: Rule| {
         let names = ZOO_KEYS.iter().filter(|(_, rule)| *rule == wanted).map(|(name, _)| format!("`{name}`"));
         names.collect::<Vec<_>>().join(", ")
@@ -142,8 +142,27 @@ fn zoo_section(page: &mut String) {
     write!(page, "\nIgnored with one warning, as every standalone server ignores them: {ensemble_only}.\n")
         .expect(TOOK);
     let meaningless = listed(Rule::Meaningless);
-    write!(page, "\nIgnored with one warning, because they mean nothing here: {meaningless}, `group.N`, `weight.N`.\n")
-        .expect(TOOK);
+    write!(page, "\nIgnored with one warning, because they mean nothing here: {meaningless}.\n").expect(TOOK);
+}
+
+fn zoo_ensemble_section(page: &mut String) {
+    page.push_str(
+        "\nMore than one `server.N` line, here or in the `dynamicConfigFile`, makes an ensemble: \
+         `server.N=HOST:PORT:PORT[:participant|:observer][;[HOST:]CLIENTPORT]`, an IPv6 address in brackets, becomes \
+         `ensemble.servers`. The servers of corral listen on the first of the two ports; the second one is kept and not \
+         used. Of several addresses, separated by `|`, the first one is used, with a warning. The file `myid` in `dataDir` \
+         holds the number of this server, 1 to 254; 255 is refused. The address for clients in this server's own line \
+         counts, and must agree with `clientPort` if both are given. Groups and weights (`group.N`, `weight.N`) are refused \
+         with several servers and ignored with one. `initLimit`, `syncLimit` and `tickTime` do not bear on elections: \
+         `ensemble.heartbeat_ms` and `ensemble.election_ms` do, which only `--set` can change here. Between hosts either \
+         quorum TLS (`sslQuorum`, PEM files) or `--set ensemble.allow_plaintext=true` is required.\n\n\
+         | zoo.cfg key in an ensemble | what becomes of it |\n|---|---|\n",
+    );
+    for (name, rule) in ZOO_KEYS {
+        if let Rule::Ensemble(meaning) = rule {
+            writeln!(page, "| `{name}` | {meaning} |").expect(TOOK);
+        }
+    }
 }
 
 /// A configuration file with every key at its default and its meaning above it.

@@ -213,8 +213,10 @@ proptest! {
     fn no_text_panics(text in noise()) {
         for format in [Format::Toml, Format::ZooCfg] {
             let mut draft = read_text_as(format, &text);
+            ensemble::settle(&mut draft, &|_| Err("no such file".to_owned()));
             derive(&mut draft);
             check(&mut draft);
+            ensemble::check(&mut draft);
             if let Ok(loaded) = finish(draft) {
                 // Whatever was accepted has a plan or a fault that says why not.
                 let _ = loaded.core_plan(&[0, 1]);
@@ -367,19 +369,6 @@ fn zoo_needs_directory_and_port_unless_flags_give_them() {
     ];
     let loaded = load_file("zoo.cfg", "tickTime=100", &flags).expect("the flags give both");
     assert_eq!(shown(&loaded, "server.data_dir"), ("\"/f\"".to_owned(), Source::Flag("--data-dir")));
-}
-
-#[test]
-fn zoo_ensembles_are_refused() {
-    let three = "server.1=a:2888:3888\nserver.2=b:2888:3888\nserver.3=c:2888:3888";
-    check_zoo_bad(
-        three,
-        &["zoo.cfg: server.N: 3 servers make an ensemble, which this version cannot be part of; keep at most one"],
-    );
-    check_zoo_warning("server.1=a:2888:3888", &["only one server is listed, so it runs alone and server.1 is ignored"]);
-    let dir = dir(&[("dynamic", "server.1=a:1:2;3\nserver.2=b:1:2;3\nversion=100000000\n")]);
-    let lines = format!("dynamicConfigFile={}/dynamic", dir.path().display());
-    check_zoo_bad(&lines, &["zoo.cfg: server.N: 2 servers make an ensemble"]);
 }
 
 #[test]

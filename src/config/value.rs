@@ -8,6 +8,9 @@ use std::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
+use corral_link::ClusterName;
+
+use crate::config::problem::shortened;
 use crate::config::words::FourLetterWords;
 
 /// A value as a file or flag spells it, before it has a meaning.
@@ -182,6 +185,35 @@ impl Field for SocketAddr {
     }
 }
 
+impl Field for Option<SocketAddr> {
+    const KIND: &'static str = "address:port, or empty";
+
+    fn parse(raw: &Raw, limits: Limits) -> Result<Self, Rejection> {
+        match raw {
+            Raw::Text(text) if text.is_empty() => Ok(None),
+            _ => SocketAddr::parse(raw, limits).map(Some),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| quoted(""), Field::show)
+    }
+}
+
+impl Field for ClusterName {
+    const KIND: &'static str = "name";
+
+    fn parse(raw: &Raw, _limits: Limits) -> Result<Self, Rejection> {
+        let remedy = "give a name of 1 to 62 letters, digits, -, _ or .";
+        let name = text(raw, remedy)?;
+        ClusterName::new(name).ok_or_else(|| Rejection::new(format!("{:?} is no name", shortened(name)), remedy))
+    }
+
+    fn show(&self) -> String {
+        quoted(self.as_str())
+    }
+}
+
 /// The first address a host name stands for, IPv4 before IPv6. Asks the system's resolver, so only names need the
 /// network.
 pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Rejection> {
@@ -279,6 +311,16 @@ word_choice! {
         OwnCore = "own-core",
         /// In one executor with shard 0.
         WithShard = "with-shard",
+    }
+}
+
+word_choice! {
+    /// What a server of an ensemble does besides serving clients.
+    Role {
+        /// It votes.
+        Participant = "participant",
+        /// It follows, and its vote is not asked for.
+        Observer = "observer",
     }
 }
 

@@ -13,6 +13,7 @@ use crate::config::problem::{Draft, Source, shortened};
 use crate::config::properties::{self, Property};
 use crate::config::value::{Raw, Rejection, resolve};
 use crate::config::words;
+use crate::config::zoo_ensemble::{Found, is_membership};
 use crate::config::zoo_keys::{self, Rule};
 
 /// What gathers over the whole file before it can be judged.
@@ -20,7 +21,7 @@ use crate::config::zoo_keys::{self, Rule};
 struct Gathered {
     client_port: Option<(u16, u32)>,
     client_address: Option<(String, u32)>,
-    servers: BTreeMap<String, String>,
+    ensemble: Found,
     meaningless: Vec<String>,
     ensemble_only: Vec<String>,
     not_offered: Vec<String>,
@@ -35,17 +36,17 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: &dyn Fn(&Path) -> R
     };
     let mut gathered = Gathered::default();
     for property in &entries {
-        if !is_membership(&property.key) {
+        if is_membership(&property.key) {
+            gathered.ensemble.line(property, draft);
+        } else {
             read_property(property, draft, &mut gathered, read_file);
-        } else if property.key.starts_with("server.") {
-            gathered.servers.insert(property.key.clone(), draft.place(&Source::Line(property.line)));
         }
     }
     client_addr(draft, &gathered);
     if draft.source("server.data_dir") == Source::Default {
         draft.sources.insert("server.data_dir", Source::ZooKeeperDefault);
     }
-    servers(draft, &gathered);
+    gathered.ensemble_only.extend(std::mem::take(&mut gathered.ensemble).judge(draft));
     warn(draft, "zoo.cfg keys that a standalone server ignores, as ZooKeeper's does", &gathered.ensemble_only);
     warn(draft, "zoo.cfg keys without a meaning in this server are ignored", &gathered.meaningless);
     warn(draft, "zoo.cfg keys of features that this version does not offer are ignored", &gathered.not_offered);
@@ -88,10 +89,6 @@ fn entries(text: &str, draft: &mut Draft) -> Option<Vec<Property>> {
     Some(kept)
 }
 
-fn is_membership(key: &str) -> bool {
-    key == "version" || ["server.", "group.", "weight."].iter().any(|prefix| key.starts_with(prefix))
-}
-
 fn read_property(
     property: &Property,
     draft: &mut Draft,
@@ -102,6 +99,7 @@ fn read_property(
     let source = Source::Line(*line);
     let outcome = match zoo_keys::rule(key) {
         None => return gathered.unknown.push(shortened(key)),
+        Some(Rule::Ensemble(_)) => return gathered.ensemble.key(property),
         Some(Rule::Meaningless) => return gathered.meaningless.push(shortened(key)),
         Some(Rule::EnsembleOnly) => return gathered.ensemble_only.push(shortened(key)),
         Some(Rule::NotOffered) => return gathered.not_offered.push(shortened(key)),
@@ -138,7 +136,7 @@ fn read_property(
             }
             Ok(())
         }
-        Some(Rule::DynamicFile) => dynamic_file(value, gathered, read_file),
+        Some(Rule::DynamicFile) => gathered.ensemble.dynamic_file(value, draft, read_file),
         Some(Rule::Only { value: only, reason }) if !value.eq_ignore_ascii_case(only) => Err(Rejection::new(
             format!("{:?} is refused: {reason}", shortened(value)),
             format!("give {only}, or drop the line"),
@@ -195,7 +193,7 @@ fn clamped(draft: &mut Draft, zoo_key: &str, to: &str, number: i128, source: &So
     moved
 }
 
-fn flag(value: &str) -> Result<bool, Rejection> {
+pub(crate) fn flag(value: &str) -> Result<bool, Rejection> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "yes" => Ok(true),
         "false" | "no" => Ok(false),
@@ -217,22 +215,6 @@ fn four_letter_words(value: &str, draft: &mut Draft, source: &Source) -> Vec<Str
         draft.warn(format!("{}: no four-letter words, ignored: {}", draft.place(source), shown.join(", ")));
     }
     known.into_iter().map(str::to_owned).collect()
-}
-
-/// The servers that the dynamic configuration file lists.
-fn dynamic_file(
-    value: &str,
-    gathered: &mut Gathered,
-    read_file: &dyn Fn(&Path) -> Result<String, String>,
-) -> Result<(), Rejection> {
-    let remedy = "correct the file, or drop the line";
-    let text = read_file(Path::new(value)).map_err(|reason| Rejection::new(reason, remedy))?;
-    let entries = properties::parse(&text)
-        .map_err(|bad| Rejection::new(format!("{}:{}: {}", shortened(value), bad.line, bad.reason), remedy))?;
-    for property in entries.into_iter().filter(|property| property.key.starts_with("server.")) {
-        gathered.servers.insert(property.key, format!("{}:{}", shortened(value), property.line));
-    }
-    Ok(())
 }
 
 /// Joins port and address; without an address every IPv4 network is served, as ZooKeeper does.
@@ -259,22 +241,6 @@ fn client_addr(draft: &mut Draft, gathered: &Gathered) {
             draft.assign("server.client_addr", &Raw::Text(address.to_string()), Source::Line(line), "clientPort");
         }
         Err((rejection, source)) => draft.problem(&source, "clientPortAddress", rejection),
-    }
-}
-
-/// ZooKeeper runs standalone with no or one server line; more make an ensemble.
-fn servers(draft: &mut Draft, gathered: &Gathered) {
-    if gathered.servers.len() > 1 {
-        let lines: Vec<String> =
-            gathered.servers.iter().map(|(key, place)| format!("{} ({place})", shortened(key))).collect();
-        let reason =
-            format!("{} servers make an ensemble, which this version cannot be part of", gathered.servers.len());
-        let remedy = format!("keep at most one of {}", shortened(&lines.join(", ")));
-        draft.problem_at(draft.file_name(), "server.N", Rejection::new(reason, remedy));
-    } else if let Some((key, place)) = gathered.servers.first_key_value() {
-        draft
-            .warnings
-            .push(format!("{place}: only one server is listed, so it runs alone and {} is ignored", shortened(key)));
     }
 }
 

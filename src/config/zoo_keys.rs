@@ -30,6 +30,8 @@ pub(crate) enum Rule {
     Only { value: &'static str, reason: &'static str },
     /// The class of an authentication provider; those of SASL and X.509 switch their schemes on.
     AuthProvider,
+    /// Means this with more than one server; a standalone server ignores it, ZooKeeper's as well.
+    Ensemble(&'static str),
     /// Has no meaning in this server.
     Meaningless,
     /// Ignored by every standalone server, ZooKeeper's as well.
@@ -115,6 +117,22 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("enforce.auth.schemes", Rule::NotOffered),
     ("allowSaslFailedClients", Rule::NotOffered),
     ("client.portUnification", Rule::NotOffered),
+    ("sslQuorum", Rule::Ensemble("true: TLS between servers, with the keys and authorities below")),
+    (
+        "ssl.quorum.keyStore.location",
+        Rule::Ensemble("with `sslQuorum` `ensemble.tls_cert` and `ensemble.tls_key`; a PEM file"),
+    ),
+    ("ssl.quorum.keyStore.type", Rule::Ensemble("only `PEM`")),
+    ("ssl.quorum.trustStore.location", Rule::Ensemble("with `sslQuorum` `ensemble.tls_ca`; a PEM file")),
+    ("ssl.quorum.trustStore.type", Rule::Ensemble("only `PEM`")),
+    ("ssl.quorum.hostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
+    ("ssl.quorum.clientHostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
+    ("ssl.quorum.clientAuth", Rule::Ensemble("only `need`: both sides prove who they are")),
+    ("portUnification", Rule::Ensemble("only `false`: the port for servers is encrypted or it is not")),
+    ("quorum.auth.enableSasl", Rule::Ensemble("only `false`: servers prove who they are by TLS")),
+    ("electionAlg", Rule::Ensemble("only `3`")),
+    ("quorumListenOnAllIPs", Rule::Ensemble("true: `ensemble.peer_addr` with every IPv4 address")),
+    ("peerType", Rule::Ensemble("`participant` or `observer`; where the list of servers says otherwise, it counts")),
     ("ssl.*", Rule::NotOffered),
     ("request_throttle_max_requests", number("limits.requests_in_flight_max")),
     ("request_throttle_*", Rule::Meaningless),
@@ -129,14 +147,9 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("initLimit", Rule::Meaningless),
     ("syncLimit", Rule::Meaningless),
     ("connectToLearnerMasterLimit", Rule::Meaningless),
-    ("electionAlg", Rule::Meaningless),
-    ("quorumListenOnAllIPs", Rule::Meaningless),
-    ("peerType", Rule::Meaningless),
     ("syncEnabled", Rule::Meaningless),
     ("standaloneEnabled", Rule::Meaningless),
-    ("sslQuorum", Rule::Meaningless),
     ("sslQuorumReloadCertFiles", Rule::Meaningless),
-    ("portUnification", Rule::Meaningless),
     ("quorum.auth.*", Rule::Meaningless),
     ("quorum.cnxn.threads.size", Rule::Meaningless),
     ("jvm.pause.*", Rule::Meaningless),
@@ -197,6 +210,7 @@ impl Rule {
             Rule::AuthProvider
             | Rule::DynamicFile
             | Rule::Only { .. }
+            | Rule::Ensemble(_)
             | Rule::Meaningless
             | Rule::EnsembleOnly
             | Rule::NotOffered => None,
@@ -223,7 +237,8 @@ mod tests {
     fn exact_names_win_over_prefixes() {
         assert_eq!(rule("nio.sessionlessCnxnTimeout"), Some(number("sessions.sessionless_timeout_ms")));
         assert_eq!(rule("nio.numWorkerThreads"), Some(Rule::Meaningless));
-        assert_eq!(rule("ssl.quorum.keyStore.location"), Some(Rule::NotOffered));
+        assert_eq!(rule("ssl.keyStore.location"), Some(Rule::NotOffered));
+        assert!(matches!(rule("ssl.quorum.keyStore.location"), Some(Rule::Ensemble(_))));
         assert_eq!(rule("nio"), None);
         assert_eq!(rule("datadir"), None);
         assert_eq!(rule(""), None);

@@ -106,6 +106,7 @@ struct Context {
 /// # Errors
 /// Whatever keeps it from starting or ends it early.
 pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
+    refuse_ensemble(&config)?;
     let clock = Clock::start();
     let address = config.server.client_addr;
     let listener = bind(address).map_err(|error| preflight::listen_fault(address, &error))?;
@@ -146,6 +147,20 @@ fn recover(config: &Config, clock: Clock, incarnation: u64, threads: usize) -> R
             .map_err(|error| Fault::new(ExitCode::Internal, format!("no thread for the recovery: {error}")))?;
         recovering.join().map_err(|_| Fault::new(ExitCode::Internal, "the recovery ended in a panic"))?
     })
+}
+
+/// The one place where an ensemble is refused; everything before it reads and checks one.
+fn refuse_ensemble(config: &Config) -> Result<(), Fault> {
+    let servers = &config.ensemble.servers;
+    if !servers.is_ensemble() {
+        return Ok(());
+    }
+    let sentence = format!(
+        "ensemble.servers: {} servers make an ensemble, and this version cannot be part of an ensemble yet; list at most one \
+         server, which then runs alone",
+        servers.0.len()
+    );
+    Err(Fault::new(ExitCode::Config, sentence))
 }
 
 /// Until every executor serves, so that the port opens for no server that cannot. Gives the first shard that has a ring.

@@ -1,0 +1,161 @@
+//! Which server of the ensemble this one is, and what follows: its id, its addresses, and whether the whole can work.
+//!
+//! Start-up only, on the main thread, after files and flags; for both formats. It reads the file `myid`. It does not refuse
+//! ensembles: whoever starts the server does.
+
+use std::path::Path;
+
+use crate::config::Config;
+use crate::config::members::{Member, id_of};
+use crate::config::problem::{Draft, Source, shortened};
+use crate::config::value::{Raw, Rejection, resolve};
+
+impl Config {
+    /// This server among those of its ensemble; `None` when it runs alone.
+    pub(crate) fn own_member(&self) -> Option<&Member> {
+        let servers = &self.ensemble.servers;
+        servers.of(self.server.server_id).filter(|_| servers.is_ensemble())
+    }
+
+    /// Whether all that servers say to each other stays on this host.
+    fn is_on_one_host(&self) -> bool {
+        self.ensemble.servers.0.iter().all(Member::is_on_loopback)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        !self.ensemble.tls_cert.as_os_str().is_empty()
+    }
+}
+
+/// Finds out which server this one is, and derives what is its own. Nothing happens without an ensemble.
+pub(crate) fn settle(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>) {
+    if !draft.config.ensemble.servers.is_ensemble() || !own_id(draft, read_file) {
+        return;
+    }
+    let Some(own) = draft.config.own_member().cloned() else {
+        let ids: Vec<String> = draft.config.ensemble.servers.0.iter().map(|member| member.id.to_string()).collect();
+        let reason = format!("there is no server {} among {}", draft.config.server.server_id, ids.join(", "));
+        let source = draft.source("server.server_id");
+        let rejection = Rejection::new(reason, "correct the id of this server, or the list of servers");
+        return draft.problem(&source, "server.server_id", rejection);
+    };
+    if let Some((role, place)) = draft.quorum.role.clone()
+        && role != own.role
+    {
+        let id = own.id;
+        draft.warn(format!("{place}: peerType is {}, server.{id} is {}; that counts", role.word(), own.role.word()));
+    }
+    client_addr(draft, &own);
+    if let Some(source) = draft.quorum.listen_on_all.clone()
+        && draft.config.ensemble.peer_addr.is_none()
+    {
+        let all = Raw::Text(format!("0.0.0.0:{}", own.port));
+        draft.assign("ensemble.peer_addr", &all, source, "quorumListenOnAllIPs");
+    }
+}
+
+/// The id as configured, else of the file `myid`; false once a problem was noted.
+fn own_id(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>) -> bool {
+    if draft.source("server.server_id") != Source::Default {
+        return true;
+    }
+    let path = draft.config.server.data_dir.join("myid");
+    let place = path.display().to_string();
+    let remedy = format!("write the number of this server into it (echo 1 > {place}), or set server.server_id");
+    let id = read_file(&path).map_err(|reason| Rejection::new(reason, remedy.clone())).and_then(|text| {
+        let line = text.lines().next().unwrap_or_default().trim();
+        id_of(line).map_err(|rejection| Rejection::new(rejection.reason, remedy.clone()))
+    });
+    match id {
+        Ok(id) => {
+            let source = Source::Elsewhere(place);
+            draft.assign("server.server_id", &Raw::Integer(id.into()), source, "myid");
+            true
+        }
+        Err(rejection) => {
+            draft.problem_at(place, "myid", rejection);
+            false
+        }
+    }
+}
+
+/// The address for clients that stands in the list counts where nothing else is said, and must not contradict a zoo.cfg.
+fn client_addr(draft: &mut Draft, own: &Member) {
+    let Some((host, port)) = &own.client else { return };
+    let place = draft.quorum.places.get(&own.id).cloned().unwrap_or_else(|| "ensemble.servers".to_owned());
+    let key = format!("server.{}", own.id);
+    let said = draft.source("server.client_addr");
+    if matches!(said, Source::Flag(_)) || (matches!(said, Source::Line(_)) && draft.quorum.places.is_empty()) {
+        return;
+    }
+    let listed = match resolve(host, *port) {
+        Ok(listed) => listed,
+        Err(rejection) => return draft.problem_at(place, &key, rejection),
+    };
+    if let Source::Line(_) = said {
+        let configured = draft.config.server.client_addr;
+        let fits = if configured.ip().is_unspecified() { configured.port() == *port } else { configured == listed };
+        if !fits {
+            let reason = format!("its address for clients, {listed}, is not that of clientPort, {configured}");
+            return draft.problem_at(place, &key, Rejection::new(reason, "drop clientPort, or correct one of them"));
+        }
+    }
+    draft.assign("server.client_addr", &Raw::Text(listed.to_string()), Source::Elsewhere(place), &key);
+}
+
+/// Checks what concerns the ensemble as a whole.
+pub(crate) fn check(draft: &mut Draft) {
+    let config = draft.config.clone();
+    let ensemble = &config.ensemble;
+    if ensemble.heartbeat_ms.saturating_mul(2) > ensemble.election_ms {
+        let reason =
+            format!("{} is less than twice ensemble.heartbeat_ms = {}", ensemble.election_ms, ensemble.heartbeat_ms);
+        problem(draft, "ensemble.election_ms", reason, "raise it, or lower ensemble.heartbeat_ms");
+    }
+    let files = [
+        ("ensemble.tls_cert", &ensemble.tls_cert),
+        ("ensemble.tls_key", &ensemble.tls_key),
+        ("ensemble.tls_ca", &ensemble.tls_ca),
+    ];
+    let given = files.iter().filter(|(_, path)| !path.as_os_str().is_empty()).count();
+    if (1..files.len()).contains(&given) {
+        for (key, _) in files.iter().filter(|(_, path)| path.as_os_str().is_empty()) {
+            let reason = "it is missing where other files of TLS are given".to_owned();
+            problem(draft, key, reason, "give tls_cert, tls_key and tls_ca, or none of them");
+        }
+    }
+    if !ensemble.servers.is_ensemble() {
+        return;
+    }
+    let voters = ensemble.servers.voters();
+    if voters == 0 {
+        let reason = "all servers are observers".to_owned();
+        problem(draft, "ensemble.servers", reason, "make three of them participants");
+    }
+    if voters == 2 {
+        draft.warn("of two participants none may fail; an ensemble needs three".to_owned());
+    } else if voters > 2 && voters.is_multiple_of(2) {
+        draft.warn(format!("{voters} participants bear no more failures than {}; choose an odd number", voters - 1));
+    }
+    if config.is_encrypted() || config.is_on_one_host() {
+        return;
+    }
+    let hosts = ensemble.servers.0.iter().filter(|member| !member.is_on_loopback()).map(|member| member.host.as_str());
+    let hosts = shortened(&hosts.collect::<Vec<_>>().join(", "));
+    if ensemble.allow_plaintext {
+        draft.warn(format!(
+            "ensemble.allow_plaintext: what servers say to each other crosses the network to {hosts} unencrypted, and whoever \
+             reaches a server's port can read and change everything; set ensemble.tls_cert, tls_key and tls_ca"
+        ));
+    } else {
+        let reason = format!("the servers are reached over a network ({hosts}), and nothing would be encrypted");
+        let remedy = "set ensemble.tls_cert, tls_key and tls_ca, or, where nobody else is in the network, \
+                      ensemble.allow_plaintext = true (--set ensemble.allow_plaintext=true)";
+        problem(draft, "ensemble.allow_plaintext", reason, remedy);
+    }
+}
+
+fn problem(draft: &mut Draft, path: &str, reason: String, remedy: &str) {
+    let source = draft.source(path);
+    draft.problem(&source, path, Rejection::new(reason, remedy));
+}

@@ -1,0 +1,221 @@
+//! The ensemble in ZooKeeper's files: `server.N`, `group.N` and `weight.N`, here or in the dynamic file, and the keys that
+//! mean something only then.
+//!
+//! Start-up only, on the main thread. Everything is gathered first, because the dynamic file may be named on the last line, and
+//! judged once it is known whether there is an ensemble at all. What depends on the id of this server is `ensemble.rs`'s.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::config::members::{Member, Members, id_of, role_of};
+use crate::config::problem::{Draft, Source, shortened};
+use crate::config::properties::{self, Property};
+use crate::config::value::{Raw, Rejection};
+use crate::config::zoo::flag;
+
+/// What was found of the ensemble.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Lines of membership in the main file, with their places.
+    here: Vec<(Property, String)>,
+    /// Those of the dynamic file, if one is named.
+    there: Option<Vec<(Property, String)>>,
+    /// Values and lines of the other keys.
+    keys: BTreeMap<String, (String, u32)>,
+}
+
+/// Whether the key is one of membership, which may stand in the dynamic file.
+pub(crate) fn is_membership(key: &str) -> bool {
+    key == "version" || ["server.", "group.", "weight."].iter().any(|prefix| key.starts_with(prefix))
+}
+
+impl Found {
+    /// A line of membership in the main file.
+    pub(crate) fn line(&mut self, property: &Property, draft: &Draft) {
+        self.here.push((property.clone(), draft.place(&Source::Line(property.line))));
+    }
+
+    /// A key that means something in an ensemble.
+    pub(crate) fn key(&mut self, property: &Property) {
+        self.keys.insert(property.key.clone(), (property.value.clone(), property.line));
+    }
+
+    /// Reads the file that `dynamicConfigFile` names.
+    pub(crate) fn dynamic_file(
+        &mut self,
+        name: &str,
+        draft: &mut Draft,
+        read_file: &dyn Fn(&Path) -> Result<String, String>,
+    ) -> Result<(), Rejection> {
+        let remedy = "correct the file, or drop the line";
+        let text = read_file(Path::new(name)).map_err(|reason| Rejection::new(reason, remedy))?;
+        let entries = properties::parse(&text)
+            .map_err(|bad| Rejection::new(format!("{}:{}: {}", shortened(name), bad.line, bad.reason), remedy))?;
+        let mut found = Vec::new();
+        for property in entries {
+            let place = format!("{}:{}", shortened(name), property.line);
+            if is_membership(&property.key) {
+                found.push((property, place));
+            } else {
+                let rejection = Rejection::new(
+                    "only server.N, group.N, weight.N and version can be in this file",
+                    "move the line to the main file",
+                );
+                draft.problem_at(place, &shortened(&property.key), rejection);
+            }
+        }
+        self.there = Some(found);
+        Ok(())
+    }
+
+    /// Judges what was found. Gives the keys that a standalone server ignores, if this is one.
+    pub(crate) fn judge(self, draft: &mut Draft) -> Vec<String> {
+        let lines = match self.there {
+            None => self.here,
+            Some(there) => {
+                for (property, place) in self.here {
+                    let rejection = Rejection::new(
+                        "with a dynamicConfigFile the servers are listed there alone",
+                        "move the line to that file",
+                    );
+                    draft.problem_at(place, &shortened(&property.key), rejection);
+                }
+                there
+            }
+        };
+        let servers = lines.iter().filter(|(property, _)| property.key.starts_with("server."));
+        let problems_before = draft.problems.len();
+        let mut members = Members::default();
+        for (property, place) in servers {
+            if let Err(rejection) = add(&mut members, property, place, draft) {
+                draft.problem_at(place.clone(), &shortened(&property.key), rejection);
+            }
+        }
+        if draft.problems.len() > problems_before {
+            return Vec::new();
+        }
+        if !members.is_ensemble() {
+            if let Some(member) = members.0.first() {
+                let place = draft.quorum.places.get(&member.id).cloned().unwrap_or_default();
+                let id = member.id;
+                draft.warn(format!("{place}: only one server is listed, so it runs alone and server.{id} is ignored"));
+            }
+            return self.keys.into_keys().map(|key| shortened(&key)).collect();
+        }
+        hierarchy(&lines, draft);
+        quorum(&members, draft);
+        draft.config.ensemble.servers = members;
+        draft.sources.insert("ensemble.servers", Source::Elsewhere("server.N lines".to_owned()));
+        keys(&self.keys, draft);
+        Vec::new()
+    }
+}
+
+fn add(members: &mut Members, property: &Property, place: &str, draft: &mut Draft) -> Result<(), Rejection> {
+    let id = id_of(property.key.strip_prefix("server.").unwrap_or_default())?;
+    let (member, warning) = Member::of_zookeeper(id, &property.value)?;
+    members.add(member)?;
+    draft.quorum.places.insert(id, place.to_owned());
+    if let Some(warning) = warning {
+        draft.warn(format!("{place}: {warning}"));
+    }
+    Ok(())
+}
+
+/// Groups and weights change what a quorum is, so they cannot be ignored.
+fn hierarchy(lines: &[(Property, String)], draft: &mut Draft) {
+    let weighted = |key: &str| key.starts_with("group.") || key.starts_with("weight.");
+    let found: Vec<_> = lines.iter().filter(|(property, _)| weighted(&property.key)).collect();
+    if let Some((_, place)) = found.first() {
+        let names: Vec<&str> = found.iter().map(|(property, _)| property.key.as_str()).collect();
+        let rejection = Rejection::new(
+            "quorums of groups and weights are not offered: here a majority of the participants decides",
+            format!("drop the lines {}", shortened(&names.join(", "))),
+        );
+        draft.problem_at(place.clone(), "group.N", rejection);
+    }
+}
+
+/// What ZooKeeper refuses too.
+fn quorum(members: &Members, draft: &mut Draft) {
+    let rejection = match members.voters() {
+        0 => Rejection::new("all servers are observers", "make three of them participants"),
+        1 => Rejection::new(
+            "there are observers, and only one participant",
+            "make three servers participants, or list one server alone",
+        ),
+        _ => return,
+    };
+    draft.problem_at(draft.file_name(), "server.N", rejection);
+}
+
+fn keys(keys: &BTreeMap<String, (String, u32)>, draft: &mut Draft) {
+    for (key, (value, line)) in keys {
+        let source = Source::Line(*line);
+        let done = match key.as_str() {
+            "electionAlg" => only(value, "3", "no other election is there"),
+            "portUnification" => only(value, "false", "the port for servers is encrypted or it is not"),
+            "quorum.auth.enableSasl" => only(value, "false", "servers prove who they are by TLS (sslQuorum)"),
+            "ssl.quorum.hostnameVerification" | "ssl.quorum.clientHostnameVerification" => {
+                only(value, "true", "the names of certificates always count")
+            }
+            "ssl.quorum.clientAuth" => only(value, "need", "both sides prove who they are"),
+            "peerType" => role_of(value).map(|role| draft.quorum.role = Some((role, draft.place(&source)))),
+            "quorumListenOnAllIPs" => flag(value).map(|all| draft.quorum.listen_on_all = all.then(|| source.clone())),
+            _ => Ok(()),
+        };
+        if let Err(rejection) = done {
+            draft.problem(&source, key, rejection);
+        }
+    }
+    let ssl = keys.get("sslQuorum");
+    match ssl.map(|(value, _)| flag(value)) {
+        Some(Ok(true)) => ssl_quorum(keys, draft),
+        Some(Err(rejection)) => draft.problem(&Source::Line(ssl.map_or(0, |(_, line)| *line)), "sslQuorum", rejection),
+        Some(Ok(false)) | None => {}
+    }
+}
+
+fn only(value: &str, only: &str, reason: &str) -> Result<(), Rejection> {
+    if value.eq_ignore_ascii_case(only) {
+        return Ok(());
+    }
+    let reason = format!("{:?} is refused: {reason}", shortened(value));
+    Err(Rejection::new(reason, format!("give {only}, or drop the line")))
+}
+
+/// Takes over the stores of quorum TLS, which must be PEM files.
+fn ssl_quorum(keys: &BTreeMap<String, (String, u32)>, draft: &mut Draft) {
+    let stores =
+        [("keyStore", &["ensemble.tls_cert", "ensemble.tls_key"][..]), ("trustStore", &["ensemble.tls_ca"][..])];
+    let line_of_ssl = keys.get("sslQuorum").map_or(0, |(_, line)| *line);
+    for (store, targets) in stores {
+        let location = format!("ssl.quorum.{store}.location");
+        let Some((path, line)) = keys.get(&location) else {
+            let rejection = Rejection::new(
+                format!("sslQuorum is true, and {location} is missing"),
+                format!("add the line {location}=FILE.pem, or give --set {}=FILE", targets[0]),
+            );
+            if targets.iter().any(|target| draft.source(target) == Source::Default) {
+                draft.problem(&Source::Line(line_of_ssl), &location, rejection);
+            }
+            continue;
+        };
+        let typed = keys.get(&format!("ssl.quorum.{store}.type"));
+        let is_pem = match typed {
+            Some((kind, _)) => kind.eq_ignore_ascii_case("PEM"),
+            None => path.ends_with(".pem"),
+        };
+        if !is_pem {
+            let rejection = Rejection::new(
+                format!("{:?} is no PEM file", shortened(path)),
+                "convert the store (keytool -importkeystore to PKCS12, then openssl pkcs12 -nodes), and name a file .pem",
+            );
+            draft.problem(&Source::Line(*line), &location, rejection);
+            continue;
+        }
+        for target in targets {
+            draft.assign(target, &Raw::Text(path.clone()), Source::Line(*line), &location);
+        }
+    }
+}
