@@ -50,7 +50,8 @@ type Created = BTreeMap<u32, OwnZnodes>;
 /// Runs the plan.
 pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
     let target = &plan.target;
-    let mut run = Run { plan, progress: Progress::new(target.quiet), interrupt: Interrupt::new()? };
+    let (progress, interrupt) = (Progress::new(target.quiet), Interrupt::new()?);
+    let mut run = Run { plan, progress, interrupt, parents: Vec::new() };
     raise_file_limit(plan.connections_all())?;
     let workload = Workload::of(plan);
     let server_cpu = target.pid.map(CpuClock::start).transpose().context("--pid")?;
@@ -72,6 +73,8 @@ struct Run<'a> {
     plan: &'a Plan,
     progress: Progress,
     interrupt: Interrupt,
+    /// Those above the chroot that were not there before, uppermost first.
+    parents: Vec<String>,
 }
 
 impl Run<'_> {
@@ -88,9 +91,10 @@ impl Run<'_> {
         let mut paths = workload.prepared(connections).peekable();
         // The parents of a chroot of several parts may exist already.
         while paths.peek().is_some_and(|path| path.len() < chroot.len()) {
-            let made = admin.create_all(paths.next().into_iter(), |_| b"", |_| Ok(()));
-            if let Err(error) = made {
-                ensure!(format!("{error:#}").contains("NODEEXISTS"), error);
+            let Some(parent) = paths.next() else { break };
+            match admin.create_all(std::iter::once(parent.clone()), |_| b"", |_| Ok(())) {
+                Ok(()) => self.parents.push(parent),
+                Err(error) => ensure!(format!("{error:#}").contains("NODEEXISTS"), error),
             }
         }
         let (progress, interrupt) = (&mut self.progress, &mut self.interrupt);
@@ -227,6 +231,13 @@ impl Run<'_> {
                 Ok(())
             })
             .context("cleaning up")?;
+        for parent in self.parents.iter().rev() {
+            // Somebody else may have put something there, or have removed it.
+            if let Err(error) = admin.delete_all(std::iter::once(parent.clone()), |_| Ok(())) {
+                let said = format!("{error:#}");
+                ensure!(said.contains("NOTEMPTY") || said.contains("NONODE"), error.context("cleaning up"));
+            }
+        }
         admin.close()
     }
 }

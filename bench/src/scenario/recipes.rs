@@ -37,7 +37,8 @@ const HELP: &str = "\
 Every contender creates an ephemeral sequential znode, lists the line and watches the one before its own. A hand-over is
 a delete (or a closeSession), its event and a listing: two writes and two round trips, paid one after the other, so that
 acquisitions per second show latency, not throughput. Who holds must write a znode with the expected version: were there
-ever two holders, the run fails.
+ever two holders, the run fails. One thread drives all contenders: beyond some thousand of them its own work is part of
+every hand-over, see client CPU.
 
   recipes -n 50 --pid PID                     a contended lock
   recipes -n 5 --recipe election --hold-ms 100";
