@@ -16,13 +16,15 @@ use corral_core::ids::{ConnId, Millis, Zxid};
 use crate::actor::consensus::Resident;
 use crate::actor::messages::{ToConsensus, ToShard};
 use crate::actor::shard::unsent::PORTION;
-use crate::actor::shard::{MAILBOX_BATCH, SENT_BYTES_MAX, ShardActor, Socket};
+use crate::actor::shard::{MAILBOX_BATCH, ShardActor, Socket};
 use crate::net::ring::{Event, Outgoing, Ring};
 use crate::runtime::mailbox::Bed;
 use crate::runtime::turn::{Piece, Turn};
 
 /// Events after which the time is looked at: a few cost less than a turn may take, whatever they are.
 const EVENTS: usize = 8;
+/// Bytes that one client is sent in one call of the kernel, which takes some 0.1 ms for them.
+const SEND_BYTES_MAX: usize = 128 << 10;
 /// Bytes after which no other client is sent something in the same call.
 const SENDS_BYTES_MAX: usize = 4 << 20;
 /// Timers are late by this at most, and a sleep that would be shorter is spent in the ring.
@@ -220,7 +222,7 @@ impl ShardActor {
         list.take(|id| {
             if let Some(Socket::Ring(place)) = self.with_client(id, |client| client.socket.clone()) {
                 let all = shard.unsent(id);
-                let bytes = &all[..all.len().min(SENT_BYTES_MAX)];
+                let bytes = &all[..all.len().min(SEND_BYTES_MAX)];
                 let last = bytes.len() == all.len() && shard.is_closing(id);
                 sends.push(Outgoing { place, bytes, last });
                 room = room.saturating_sub(bytes.len());
