@@ -35,9 +35,9 @@ impl Machine for Authority {
 
     fn propose(&mut self) -> Option<Bytes> {
         let batch = self.sequencer.next_batch(self.wall)?;
-        let payload = batch.encode().expect("a batch within its limits can be archived");
+        let payload = batch.encode();
         self.sequencer.proposed(batch);
-        Some(Bytes::from_owner(payload))
+        Some(Bytes::from(payload))
     }
 
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {

@@ -55,7 +55,7 @@ impl Rig {
         while let Some(proposals) = self.shard.take_proposals() {
             self.sequencer.enqueue(NOW, proposals);
             let batch = self.sequencer.next_batch(WallMillis(1_700_000_000_000)).expect("something was proposed");
-            let payload = batch.encode().expect("small");
+            let payload = batch.encode();
             self.sequencer.proposed(batch);
             self.index += 1;
             let applied = self.sequencer.commit(NOW, self.index, 1, &payload, true).expect("a batch");

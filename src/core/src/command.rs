@@ -3,16 +3,17 @@
 //! A command carries everything its evaluation needs (identities, time, entropy), so that each server, and each replay
 //! of the log, comes to the same result.
 
+mod encoding;
+
+pub use encoding::BatchError;
+
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::mem::size_of;
 use core::slice;
-use rkyv::rancor::{Error, Source};
-use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// The connection that asked.
@@ -27,14 +28,14 @@ pub struct Origin {
 }
 
 /// A proven identity of a connection, such as (`ip`, `10.0.0.7`) or (`digest`, `user:hash`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     pub scheme: Text,
     pub id: Text,
 }
 
 /// An ACL as a client sent it, before it is checked and expanded.
-#[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AclSpec {
     /// Exactly one entry, `world:anyone` with all permissions.
     Open,
@@ -48,7 +49,7 @@ pub enum AclSpec {
 }
 
 /// Which create operation asked: it decides the kind of node and the shape of the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateOp {
     Create,
     Create2,
@@ -59,7 +60,7 @@ pub enum CreateOp {
 }
 
 /// One operation that may change the tree.
-#[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOp {
     /// `flags` as sent, checked by evaluation; `ttl_ms` is -1 unless `op` is [`CreateOp::Ttl`].
     Create {
@@ -134,7 +135,7 @@ impl WriteOp {
 pub const STAT_FIELDS: usize = 11;
 
 /// What a command asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandKind {
     Op(WriteOp),
     Multi(Vec<WriteOp>),
@@ -164,7 +165,7 @@ pub enum CommandKind {
 }
 
 /// One command. `identities` indexes the table of the batch it travels in.
-#[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     pub origin: Option<Origin>,
     /// The session on whose behalf; 0 for the server's own and for session set-up.
@@ -210,14 +211,13 @@ pub struct Proposals {
 }
 
 /// The payload of one log entry.
-#[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     pub time: WallMillis,
     /// Zxid of the first command that takes one; the others follow by one each.
     pub first_zxid: u64,
     /// Bits of `evaluate::features` in force when the batch was proposed.
     pub features: u32,
-    #[rkyv(with = rkyv::with::Map<rkyv::with::Unshare>)]
     pub identities: Vec<Arc<Vec<Identity>>>,
     pub commands: Vec<Command>,
 }
@@ -225,104 +225,5 @@ pub struct Batch {
 impl Batch {
     pub fn first_zxid(&self) -> Zxid {
         Zxid(self.first_zxid)
-    }
-
-    /// The bytes that go to the log: the first zxid, the format's version, then the archive.
-    ///
-    /// # Errors
-    /// When an allocation of the archive fails to be described; never for a batch within the limits.
-    pub fn encode(&self) -> Result<AlignedVec, Error> {
-        let mut bytes = AlignedVec::<16>::with_capacity(self.encoded_bytes_estimate());
-        bytes.extend_from_slice(&self.first_zxid.to_le_bytes());
-        bytes.extend_from_slice(&FORMAT.to_le_bytes());
-        rkyv::api::high::to_bytes_in::<_, Error>(self, bytes)
-    }
-
-    /// About as many bytes as the encoded batch will have, so that it seldom grows by copying.
-    fn encoded_bytes_estimate(&self) -> usize {
-        const COMMAND_BYTES: usize = size_of::<ArchivedCommand>() + 16;
-        const MULTI_OP_BYTES: usize = size_of::<ArchivedWriteOp>() + 128;
-        let of_command = |command: &Command| match &command.kind {
-            CommandKind::Op(op) => op.bytes(),
-            CommandKind::Multi(ops) => ops.iter().map(|op| MULTI_OP_BYTES + op.bytes()).sum(),
-            _ => 0,
-        };
-        let commands: usize = self.commands.iter().map(|command| COMMAND_BYTES + of_command(command)).sum();
-        HEAD_BYTES + commands + self.identities.len() * 64 + 256
-    }
-
-    /// The first zxid of an encoded batch, without reading the rest; 0 when there is none.
-    pub fn zxid_of(bytes: &[u8]) -> u64 {
-        bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word))
-    }
-
-    /// Reads what [`Batch::encode`] wrote, checking every offset. `bytes` may have any alignment.
-    ///
-    /// # Errors
-    /// When the bytes are no batch, or one of another format.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let (head, archive) = bytes.split_at_checked(HEAD_BYTES).unwrap_or_default();
-        if head.get(8..) != Some(&FORMAT.to_le_bytes()[..]) {
-            return Err(Error::new(WrongFormat));
-        }
-        let mut aligned = AlignedVec::<16>::with_capacity(archive.len());
-        aligned.extend_from_slice(archive);
-        rkyv::from_bytes::<Self, Error>(&aligned)
-    }
-}
-
-/// Bytes in front of the archive; keeps it aligned.
-const HEAD_BYTES: usize = 16;
-/// Changes whenever the archived form of a batch does.
-const FORMAT: u64 = 4;
-
-/// The payload of a log entry is not of the format this version writes.
-#[derive(Debug)]
-struct WrongFormat;
-
-impl core::fmt::Display for WrongFormat {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("not a batch of this format")
-    }
-}
-
-impl core::error::Error for WrongFormat {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-
-    #[test]
-    fn batches_survive_the_log() {
-        let create = WriteOp::Create {
-            op: CreateOp::Ttl,
-            path: Text::from("/a"),
-            data: Some(Data::from(&b"x"[..])),
-            acl: AclSpec::List(vec![AclEntry { perms: 1, scheme: Text::from("ip"), id: Text::from("::1") }]),
-            flags: 5,
-            ttl_ms: 7,
-        };
-        let origin = Origin { server: 1, shard: ShardId(2), conn: ConnId { slot: 3, generation: 4 }, incarnation: 5 };
-        let identity = Identity { scheme: Text::from("ip"), id: Text::from("::1") };
-        let command = |kind| Command { origin: Some(origin), session: SessionId(9), identities: 0, kind };
-        let batch = Batch {
-            time: WallMillis(77),
-            first_zxid: 0x1_0000_0001,
-            features: 3,
-            identities: vec![Arc::new(vec![identity])],
-            commands: vec![command(CommandKind::Op(create)), command(CommandKind::CloseSession)],
-        };
-        let bytes = batch.encode().expect("small");
-        assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch));
-        assert_eq!(Batch::zxid_of(&bytes), 0x1_0000_0001);
-        for end in 0..bytes.len() {
-            assert!(Batch::decode(&bytes[..end]).is_err(), "cut at {end}");
-        }
-        for at in 0..bytes.len() {
-            let mut bad = bytes.to_vec();
-            bad[at] ^= 0xff;
-            let _ = Batch::decode(&bad);
-        }
     }
 }

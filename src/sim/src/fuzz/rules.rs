@@ -146,12 +146,10 @@ fn model_address(address: &str, pattern: &str) -> Option<bool> {
     Some(network.len() == address.len() && network[..count] == address[..count])
 }
 
-/// The input is the payload of a log entry: read, and if it is one, read back from what it is written as.
+/// The input is the payload of a log entry: read, and if it is one, written as the same bytes.
 pub(super) fn batch(input: &[u8]) -> Result<Tally, Violation> {
     let Ok(batch) = Batch::decode(input) else { return Ok(judged(false)) };
-    let bytes = batch.encode().map_err(|error| Violation::of("batch", error.to_string()))?;
-    let same = Batch::decode(&bytes).is_ok_and(|again| again == batch);
-    require(same, "batch", || format!("{batch:?} is not what is read back"))?;
+    require(batch.encode() == input, "batch", || format!("{batch:?} is not written as it was read"))?;
     Ok(judged(true))
 }
 
@@ -215,5 +213,5 @@ pub(super) fn generate_batch(stream: &mut Stream, out: &mut Vec<u8>) {
     }
     let identities = vec![std::sync::Arc::new(vec![acl::identity("ip", "::1")])];
     let batch = Batch { time: WallMillis(5), first_zxid: 1 << 32, features: 1, identities, commands };
-    out.extend_from_slice(&batch.encode().expect("small"));
+    out.extend_from_slice(&batch.encode());
 }

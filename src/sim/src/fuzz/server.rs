@@ -411,7 +411,7 @@ impl World {
         let mut some = false;
         while let Some(batch) = self.sequencer.next_batch(self.wall()) {
             some = true;
-            let payload = batch.encode().map_err(|error| Violation::of("log", error.to_string()))?;
+            let payload = batch.encode();
             if !self.setup.decoded {
                 self.sequencer.proposed(batch);
             }
