@@ -181,7 +181,22 @@ fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<Option<ShardId>,
 }
 
 /// Takes the address, without letting anybody connect yet: the port opens when there is somebody to serve.
+///
+/// The kernel takes down the rings of a process that was killed after the process is gone, and with them the socket that
+/// they accept from: whoever starts the server again at once finds the address in use for some milliseconds.
 fn bind(address: SocketAddr) -> std::io::Result<socket2::Socket> {
+    const TRIES: u32 = 400;
+    const PAUSE: Duration = Duration::from_millis(5);
+    for _ in 1..TRIES {
+        match try_bind(address) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    try_bind(address)
+}
+
+fn try_bind(address: SocketAddr) -> std::io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     // What is accepted from it inherits this.
