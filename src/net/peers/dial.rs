@@ -5,9 +5,7 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use corral_consensus::NodeId;
@@ -16,6 +14,7 @@ use corral_link::stranger::Stranger;
 use corral_link::{Answer, ClusterName, Hello, HelloError, Verdict};
 
 use crate::net::peers::channel::{Channel, tune, wait};
+use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, HELLO_MAX};
 use crate::net::peers::tls::{self, Tls};
 
@@ -45,39 +44,40 @@ pub(crate) struct Dialler {
     pub(crate) peer: PeerAddress,
     pub(crate) tls: Option<Tls>,
     pub(crate) resolve: Resolve,
-    pub(crate) stopping: Arc<AtomicBool>,
 }
 
 impl Dialler {
-    /// A connection whose hello was welcomed, and the incarnation of the peer. The socket does not wait.
+    /// A connection whose hello was welcomed, and the incarnation of the peer. The socket does not wait. It ends early when
+    /// the lane is stopped, but not while the name is resolved.
     ///
     /// # Errors
-    /// A sentence that says what failed and, where it is known, what to do.
-    pub(crate) fn dial(&self, bell: BorrowedFd<'_>) -> Result<(Channel, u64), String> {
+    /// A sentence, of the last address, that says what failed and, where it is known, what to do.
+    pub(crate) fn dial(&self, lane: &Lane) -> Result<(Channel, u64), String> {
         let PeerAddress { host, port, .. } = &self.peer;
         let found = (self.resolve)(host, *port)
             .map_err(|error| format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))?;
         let mut last = format!("the name {host:?} resolves to nothing; correct it or its DNS entry");
         for address in found.into_iter().take(ADDRESSES_MAX) {
-            match connect(address) {
-                Ok(socket) => return self.greet(socket, bell).map_err(|reason| format!("{address}: {reason}")),
-                Err(error) => last = format!("{address}: {}", refused(&error)),
+            let done = connect(address).map_err(|error| refused(&error)).and_then(|socket| self.greet(socket, lane));
+            match done {
+                Ok(connection) => return Ok(connection),
+                Err(reason) => last = format!("{address}: {reason}"),
             }
-            if self.stopping.load(Ordering::Relaxed) {
+            if lane.is_stopping() {
                 break;
             }
         }
         Err(last)
     }
 
-    fn greet(&self, socket: TcpStream, bell: BorrowedFd<'_>) -> Result<(Channel, u64), String> {
+    fn greet(&self, socket: TcpStream, lane: &Lane) -> Result<(Channel, u64), String> {
         let tls = match &self.tls {
             Some(tls) => Some(tls.dial(&self.peer)?),
             None => None,
         };
         let (mut channel, deadline) = (Channel::new(socket, tls), Instant::now() + HELLO_MAX);
         while let Err(error) = channel.shake_hands() {
-            self.wait(&channel, &error, channel.wants_write(), deadline, bell)?;
+            self.wait(&channel, &error, channel.wants_write(), deadline, lane)?;
         }
         if let Some(connection) = channel.tls() {
             tls::is_for(connection, &self.peer)?;
@@ -85,7 +85,7 @@ impl Dialler {
         let to = self.peer.id.0;
         let hello = Hello { cluster: self.cluster.clone(), from: self.own.0, to, incarnation: self.incarnation };
         let mut bytes = [0; ANSWER_BYTES];
-        let have = self.exchange(&mut channel, &hello.encode(), &mut bytes, deadline, bell)?;
+        let have = self.exchange(&mut channel, &hello.encode(), &mut bytes, deadline, lane)?;
         let encrypted = channel.tls().is_some();
         if have < ANSWER_BYTES {
             return Err(unanswered(&bytes[..have], encrypted));
@@ -113,7 +113,7 @@ impl Dialler {
         hello: &[u8],
         answer: &mut [u8],
         deadline: Instant,
-        bell: BorrowedFd<'_>,
+        lane: &Lane,
     ) -> Result<usize, String> {
         let (mut written, mut have) = (0, 0);
         while have < answer.len() {
@@ -127,7 +127,7 @@ impl Dialler {
             };
             if let Err(error) = done {
                 let to_write = written < hello.len() || channel.wants_write();
-                self.wait(channel, &error, to_write, deadline, bell)?;
+                self.wait(channel, &error, to_write, deadline, lane)?;
             }
         }
         Ok(have)
@@ -140,7 +140,7 @@ impl Dialler {
         error: &io::Error,
         to_write: bool,
         deadline: Instant,
-        bell: BorrowedFd<'_>,
+        lane: &Lane,
     ) -> Result<(), String> {
         match error.kind() {
             ErrorKind::Interrupted => return Ok(()),
@@ -151,8 +151,8 @@ impl Dialler {
         if left.is_zero() {
             return Err("it does not answer the hello; look whether it is a server of this version".to_owned());
         }
-        wait(channel.socket(), to_write, bell, Some(left)).map_err(|error| error.to_string())?;
-        if self.stopping.load(Ordering::Relaxed) {
+        wait(channel.socket(), to_write, lane.bell.outer(), Some(left)).map_err(|error| error.to_string())?;
+        if lane.is_stopping() {
             return Err("this server stops".to_owned());
         }
         Ok(())
@@ -174,6 +174,9 @@ fn refused(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => "nobody listens there; start it, or correct its address".to_owned(),
         ErrorKind::TimedOut => "its host does not answer; look at the host, the network and its filters".to_owned(),
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+            "no way leads to its host now; look at the network".to_owned()
+        }
         _ => error.to_string(),
     }
 }

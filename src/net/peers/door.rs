@@ -37,11 +37,18 @@ pub(crate) struct Place {
 }
 
 /// The newest connection of a peer.
-struct Current {
+pub(crate) struct Current {
     incarnation: u64,
     from: SocketAddr,
     handle: Arc<Handle>,
     thread: JoinHandle<()>,
+}
+
+/// Who may come in from now on.
+pub(crate) enum Change {
+    /// A new peer, or one whose address has changed.
+    Put(Place),
+    Remove(NodeId),
 }
 
 impl Place {
@@ -58,13 +65,16 @@ pub(crate) struct Door {
     pub(crate) listener: TcpListener,
     pub(crate) bell: Arc<Bell>,
     pub(crate) places: BTreeMap<NodeId, Place>,
+    /// Connections of peers that are none any more, so that one that is one again begins after their end.
+    pub(crate) parted: BTreeMap<NodeId, Current>,
+    pub(crate) changes: flume::Receiver<Change>,
     pub(crate) tls: Option<Tls>,
     pub(crate) received_bytes_max: usize,
     pub(crate) streams: Arc<AtomicU64>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) events: Events,
     /// Threads that live tell so by holding one of these.
-    pub(crate) alive: flume::Sender<()>,
+    pub(crate) alive: Arc<()>,
     pub(crate) guests: Vec<Guest>,
     /// By what went wrong, of which there are a handful.
     pub(crate) complaints: BTreeMap<&'static str, Complaint>,
@@ -75,6 +85,9 @@ impl Door {
     pub(crate) fn run(mut self) {
         while !self.stopping.load(Ordering::Relaxed) {
             let (knocked, ready) = self.sleep();
+            while let Ok(change) = self.changes.try_recv() {
+                self.change(change);
+            }
             for at in (0..self.guests.len()).rev() {
                 if ready[at] {
                     self.advance(at);
@@ -89,11 +102,26 @@ impl Door {
                 self.accept();
             }
         }
-        for current in self.places.values().filter_map(|place| place.current.as_ref()) {
+        let left: Vec<Current> = self.places.into_values().filter_map(|place| place.current).collect();
+        left.iter().for_each(|current| current.handle.stop());
+        for current in left.into_iter().chain(self.parted.into_values()) {
+            let _ = current.thread.join();
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        let (id, put) = match change {
+            Change::Put(place) => (place.address.id, Some(place)),
+            Change::Remove(id) => (id, None),
+        };
+        let current = self.places.remove(&id).and_then(|place| place.current).or_else(|| self.parted.remove(&id));
+        if let Some(current) = &current {
             current.handle.stop();
         }
-        for current in self.places.into_values().filter_map(|place| place.current) {
-            let _ = current.thread.join();
+        match (put, current) {
+            (Some(place), current) => drop(self.places.insert(id, Place { current, ..place })),
+            (None, Some(current)) => drop(self.parted.insert(id, current)),
+            (None, None) => {}
         }
     }
 
@@ -257,7 +285,7 @@ impl Door {
             living: Arc::clone(&place.living),
             events: Arc::clone(&self.events),
         };
-        let alive = self.alive.clone();
+        let alive = Arc::clone(&self.alive);
         let run = move || {
             receiver.run();
             drop(alive);

@@ -63,7 +63,7 @@ pub(crate) enum Reason {
     QueueFull,
     /// The same process of the peer has dialled again.
     Replaced,
-    /// This server stops.
+    /// This server stops, or the peer is not one of its servers any more.
     Stopped,
     /// Anything else, in the words of the kernel or of TLS.
     Failed(String),
@@ -92,7 +92,7 @@ impl fmt::Display for Reason {
             Reason::Spoke => f.write_str("it broke the protocol: it sent where it must be silent"),
             Reason::QueueFull => f.write_str("it takes less than there is for it, and the queue for it is full"),
             Reason::Replaced => f.write_str("it has dialled again"),
-            Reason::Stopped => f.write_str("this server stops"),
+            Reason::Stopped => f.write_str("this server ends it"),
             Reason::Failed(words) => f.write_str(words),
         }
     }

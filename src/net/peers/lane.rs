@@ -60,6 +60,8 @@ pub(crate) struct Lane {
     doomed: AtomicU64,
     /// The peer was heard of: a pause between dials ends.
     hurry: AtomicBool,
+    /// The peer is not one any more, or the links are stopped.
+    stopping: AtomicBool,
     /// What waits, with `MESSAGE_OVERHEAD_BYTES` each; what is being written counts too.
     waiting_bytes: AtomicUsize,
     waiting_messages: AtomicUsize,
@@ -95,6 +97,7 @@ impl Lane {
             stream: AtomicU64::new(0),
             doomed: AtomicU64::new(0),
             hurry: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
             waiting_bytes: AtomicUsize::new(0),
             waiting_messages: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -156,6 +159,16 @@ impl Lane {
             self.hurry.store(true, Ordering::Release);
             self.bell.rouse();
         }
+    }
+
+    /// The sender's thread shall end, after what is queued has been written if that goes quickly.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.bell.rouse();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// Whether to dial now; for the sender's thread.

@@ -53,6 +53,8 @@ pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);
 pub(crate) const STOP_FLUSH_MAX: Duration = Duration::from_millis(200);
 /// How long `stop` waits for the threads; one that is stuck in the resolver is left behind.
 pub(crate) const STOP_MAX: Duration = Duration::from_secs(2);
+/// How often it looks whether they have ended.
+pub(crate) const STOP_LOOK: Duration = Duration::from_micros(200);
 /// The same complaint is logged when it comes for the 1st, 2nd, 4th, 8th ... time, and once in this time.
 pub(crate) const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
 

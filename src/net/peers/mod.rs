@@ -16,6 +16,7 @@ mod lane;
 pub(crate) mod limits;
 mod receiver;
 mod sender;
+pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
@@ -25,7 +26,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -37,7 +38,7 @@ pub(crate) use event::PeerEvent;
 pub(crate) use lane::{NotSent, PeerStats, QueueLimits};
 
 use crate::net::peers::dial::Dialler;
-use crate::net::peers::door::{Door, Place};
+use crate::net::peers::door::{Change, Door, Place};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::sender::Sender;
 use crate::net::peers::tls::Tls;
@@ -84,11 +85,34 @@ impl Settings {
 
 /// The running links.
 pub(crate) struct Links {
-    lanes: BTreeMap<NodeId, Arc<Lane>>,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Senders of peers that are none any more.
+    parted: BTreeMap<NodeId, JoinHandle<()>>,
+    common: Common,
     stopping: Arc<AtomicBool>,
     door_bell: Arc<Bell>,
-    /// Tells that every thread has ended.
-    ended: flume::Receiver<()>,
+    changes: flume::Sender<Change>,
+}
+
+/// What the links have of one peer.
+struct Peer {
+    address: PeerAddress,
+    lane: Arc<Lane>,
+    sender: JoinHandle<()>,
+}
+
+/// What every sender is made of.
+struct Common {
+    id: NodeId,
+    incarnation: u64,
+    cluster: ClusterName,
+    tls: Option<Tls>,
+    resolve: Resolve,
+    queue: QueueLimits,
+    streams: Arc<AtomicU64>,
+    events: Events,
+    /// Each thread that lives holds one more.
+    alive: Arc<()>,
 }
 
 impl Links {
@@ -99,74 +123,100 @@ impl Links {
     /// When descriptors, threads or randomness are not to be had; what was started ends again.
     pub(crate) fn start(settings: Settings, events: impl Fn(PeerEvent) + Send + Sync + 'static) -> io::Result<Links> {
         let Settings { id, incarnation, cluster, listener, peers, tls, resolve, queue, received_bytes_max } = settings;
-        let (events, stopping): (Events, _) = (Arc::new(events), Arc::new(AtomicBool::new(false)));
-        let streams = Arc::new(AtomicU64::new(1));
-        let (alive, ended) = flume::bounded(0);
-        let mut links = Links { lanes: BTreeMap::new(), stopping, door_bell: Bell::new()?, ended };
+        let (changes, changed) = flume::unbounded();
+        let (streams, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(()));
+        let common = Common { id, incarnation, cluster, tls, resolve, queue, streams, events: Arc::new(events), alive };
+        let (stopping, door_bell) = (Arc::new(AtomicBool::new(false)), Bell::new()?);
         listener.set_nonblocking(true)?;
-        let (mut places, mut senders) = (BTreeMap::new(), Vec::new());
-        for peer in peers.into_iter().filter(|peer| peer.id != id) {
-            let (lane, inbox) = Lane::new(peer.id, queue, Bell::new()?);
-            let lane = Arc::new(lane);
-            links.lanes.insert(peer.id, Arc::clone(&lane));
-            places.insert(peer.id, Place::new(peer.clone(), Arc::clone(&lane)));
-            let dialler = Dialler {
-                own: id,
-                incarnation,
-                cluster: cluster.clone(),
-                peer,
-                tls: tls.clone(),
-                resolve: Arc::clone(&resolve),
-                stopping: Arc::clone(&links.stopping),
-            };
-            senders.push(Sender {
-                lane,
-                queue: inbox,
-                dialler,
-                streams: Arc::clone(&streams),
-                stopping: Arc::clone(&links.stopping),
-                events: Arc::clone(&events),
-                noise: noise()?,
-            });
-        }
+        let mut links = Links { peers: BTreeMap::new(), parted: BTreeMap::new(), common, stopping, door_bell, changes };
+        // The door hears of them before it lets anybody in.
+        links.configure(peers)?;
+        let common = &links.common;
         let door = Door {
             own: id,
             incarnation,
-            cluster,
+            cluster: common.cluster.clone(),
             listener,
             bell: Arc::clone(&links.door_bell),
-            places,
-            tls,
+            places: BTreeMap::new(),
+            parted: BTreeMap::new(),
+            changes: changed,
+            tls: common.tls.clone(),
             received_bytes_max,
-            streams,
+            streams: Arc::clone(&common.streams),
             stopping: Arc::clone(&links.stopping),
-            events,
-            alive: alive.clone(),
+            events: Arc::clone(&common.events),
+            alive: Arc::clone(&common.alive),
             guests: Vec::new(),
             complaints: BTreeMap::new(),
         };
-        let started = links.spawn(door, senders, alive);
-        if started.is_err() {
-            links.stop();
-        }
-        started.map(|()| links)
+        thread::Builder::new().name("peers".to_owned()).spawn(move || door.run())?;
+        Ok(links)
     }
 
-    fn spawn(&self, door: Door, senders: Vec<Sender>, alive: flume::Sender<()>) -> io::Result<()> {
-        let held = alive.clone();
-        thread::Builder::new().name("peers".to_owned()).spawn(move || {
-            door.run();
-            drop(held);
-        })?;
-        for sender in senders {
-            let held = alive.clone();
-            let name = format!("peer {} out", sender.lane.peer.0);
-            thread::Builder::new().name(name).spawn(move || {
-                sender.run();
-                drop(held);
-            })?;
+    /// From now on these are the other servers. Connections with a peer that stays, at the same address, are left alone; with
+    /// one that is new here they begin, with one that is not named any more they end.
+    ///
+    /// # Errors
+    /// When descriptors, threads or randomness are not to be had; some of the new peers are then not dialled.
+    pub(crate) fn configure(&mut self, peers: Vec<PeerAddress>) -> io::Result<()> {
+        let wanted: BTreeMap<NodeId, PeerAddress> =
+            peers.into_iter().filter(|peer| peer.id != self.common.id).map(|peer| (peer.id, peer)).collect();
+        let leaving: Vec<NodeId> =
+            self.peers.iter().filter(|(id, peer)| wanted.get(id) != Some(&peer.address)).map(|(id, _)| *id).collect();
+        for id in leaving {
+            if let Some(peer) = self.peers.remove(&id) {
+                peer.lane.stop();
+                self.parted.insert(id, peer.sender);
+            }
+            if !wanted.contains_key(&id) {
+                self.tell_door(Change::Remove(id));
+            }
+        }
+        for (id, address) in wanted {
+            if !self.peers.contains_key(&id) {
+                self.add(address)?;
+            }
         }
         Ok(())
+    }
+
+    fn add(&mut self, address: PeerAddress) -> io::Result<()> {
+        let (common, id) = (&self.common, address.id);
+        let (lane, queue) = Lane::new(id, common.queue, Bell::new()?);
+        let lane = Arc::new(lane);
+        let dialler = Dialler {
+            own: common.id,
+            incarnation: common.incarnation,
+            cluster: common.cluster.clone(),
+            peer: address.clone(),
+            tls: common.tls.clone(),
+            resolve: Arc::clone(&common.resolve),
+        };
+        let sender = Sender {
+            lane: Arc::clone(&lane),
+            queue,
+            dialler,
+            streams: Arc::clone(&common.streams),
+            events: Arc::clone(&common.events),
+            before: self.parted.remove(&id),
+            noise: noise()?,
+        };
+        let alive = Arc::clone(&common.alive);
+        let run = move || {
+            sender.run();
+            drop(alive);
+        };
+        let sender = thread::Builder::new().name(format!("peer {} out", id.0)).spawn(run)?;
+        self.tell_door(Change::Put(Place::new(address.clone(), Arc::clone(&lane))));
+        self.peers.insert(id, Peer { address, lane, sender });
+        Ok(())
+    }
+
+    fn tell_door(&self, change: Change) {
+        // Fails only when the door has ended, because the links are stopped.
+        let _ = self.changes.send(change);
+        self.door_bell.rouse();
     }
 
     /// Queues a message for a peer, on whatever connection stands. Never waits. Being queued does not mean that it arrives.
@@ -174,7 +224,7 @@ impl Links {
     /// # Errors
     /// Why it was not queued; after `NotSent::Broken` nothing more is taken for that connection.
     pub(crate) fn send(&self, peer: NodeId, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
-        self.lanes.get(&peer).ok_or(NotSent::Unknown)?.send(None, kind, payload)
+        self.peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(None, kind, payload)
     }
 
     /// As `send`, on this connection or not at all: of the messages of one stream a prefix arrives, in order.
@@ -182,12 +232,12 @@ impl Links {
     /// # Errors
     /// As `send`.
     pub(crate) fn send_on(&self, peer: NodeId, stream: u64, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
-        self.lanes.get(&peer).ok_or(NotSent::Unknown)?.send(Some(stream), kind, payload)
+        self.peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(Some(stream), kind, payload)
     }
 
     /// The figures of every peer, by id.
     pub(crate) fn stats(&self) -> Vec<PeerStats> {
-        self.lanes.values().map(|lane| lane.stats()).collect()
+        self.peers.values().map(|peer| peer.lane.stats()).collect()
     }
 
     /// Ends every connection, after what is queued has been written if that goes quickly, and waits for the threads. False
@@ -195,13 +245,16 @@ impl Links {
     pub(crate) fn stop(&self) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
         self.door_bell.rouse();
-        self.lanes.values().for_each(|lane| lane.bell.rouse());
-        let ended = self.ended.recv_deadline(Instant::now() + limits::STOP_MAX);
-        let all = matches!(ended, Err(flume::RecvTimeoutError::Disconnected));
-        if !all {
-            tracing::warn!("a thread of the links to other servers waits for the resolver and is left behind");
+        self.peers.values().for_each(|peer| peer.lane.stop());
+        let deadline = Instant::now() + limits::STOP_MAX;
+        while Arc::strong_count(&self.common.alive) > 1 {
+            if Instant::now() >= deadline {
+                tracing::warn!("a thread of the links to other servers waits for the resolver and is left behind");
+                return false;
+            }
+            thread::sleep(limits::STOP_LOOK);
         }
-        all
+        true
     }
 }
 

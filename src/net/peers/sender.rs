@@ -6,7 +6,8 @@
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -29,19 +30,24 @@ pub(crate) struct Sender {
     pub(crate) queue: flume::Receiver<Outgoing>,
     pub(crate) dialler: Dialler,
     pub(crate) streams: Arc<AtomicU64>,
-    pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) events: Events,
+    /// The sender of this peer before this one; its end is told before this one's begin.
+    pub(crate) before: Option<JoinHandle<()>>,
     /// State of the pauses' randomness; never 0.
     pub(crate) noise: u64,
 }
 
 impl Sender {
-    /// Dials and writes until the links are stopped.
+    /// Dials and writes until the lane is stopped.
     pub(crate) fn run(mut self) {
+        if let Some(before) = self.before.take() {
+            // It was told to end, and its panic would have ended the process.
+            let _ = before.join();
+        }
         let mut pause = PAUSE_MIN;
         let mut complaints = Complaints::default();
         while !self.is_stopping() {
-            match self.dialler.dial(self.lane.bell.outer()) {
+            match self.dialler.dial(&self.lane) {
                 Ok((channel, incarnation)) => {
                     complaints = Complaints::default();
                     let begin = Instant::now();
@@ -64,7 +70,7 @@ impl Sender {
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.lane.is_stopping()
     }
 
     /// The life of one connection.

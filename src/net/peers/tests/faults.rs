@@ -275,3 +275,34 @@ fn a_peer_that_is_heard_of_is_dialled_at_once() {
     server.up(Direction::Out);
     assert!(begin.elapsed() < Duration::from_millis(300), "{:?}", begin.elapsed());
 }
+
+#[test]
+fn peers_come_and_go_while_it_runs() {
+    let (fake, mut server) = Fake::with_server(|_| ());
+    let here = address(2, port(&fake.listener));
+    let (_out, _inward) = (fake.welcome(), knock(server.port, |_| ()));
+    assert_eq!([server.up_any(), server.up_any()], [22, 22]);
+    // Nothing changes for one that stays.
+    server.links.configure(vec![here.clone(), address(1, 9)]).expect("threads can be started");
+    server.send(2, Kind::Raft, b"still").expect("it is connected");
+    until("it is written", || server.links.stats()[0].messages_out == 1);
+    assert!(server.events.is_empty());
+    server.links.configure(Vec::new()).expect("threads can be started");
+    assert_eq!([server.down_any(), server.down_any()], [Reason::Stopped, Reason::Stopped]);
+    assert_eq!(server.send(2, Kind::Raft, b"gone"), Err(NotSent::Unknown));
+    let (_refused, answer) = knock(server.port, |_| ());
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::NotConfigured));
+    // It is one again, at another address, and moves once more while it is connected.
+    for _ in 0..2 {
+        let moved = Fake { listener: listener() };
+        let there = address(2, port(&moved.listener));
+        server.links.configure(vec![there]).expect("threads can be started");
+        let _out = moved.welcome();
+        server.up(Direction::Out);
+        until("the door knows it", || {
+            let (_inward, answer) = knock(server.port, |_| ());
+            answer.is_some_and(|answer| answer.verdict == Verdict::Welcome)
+        });
+    }
+    assert!(server.links.stop());
+}

@@ -4,6 +4,7 @@
 
 mod faults;
 mod hostile;
+mod hosts;
 mod speed;
 mod tls;
 

@@ -225,3 +225,32 @@ fn files_that_are_none() {
     let missing = Tls::load("/nonexistent/x".as_ref(), "/nonexistent/y".as_ref(), "/nonexistent/z".as_ref());
     assert!(missing.is_err_and(|sentence| sentence.starts_with("/nonexistent/x cannot be read: No such file")));
 }
+
+#[test]
+fn the_documented_commands_make_certificates_that_work() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md");
+    let page = std::fs::read_to_string(page).expect("the page is in the repository");
+    let section = page.split("## TLS between servers").nth(1).expect("the section is on the page");
+    let block =
+        section.lines().skip_while(|line| !line.starts_with("    ")).take_while(|line| line.starts_with("    "));
+    let commands: String = block.map(|line| format!("{}\n", line.trim_start_matches("    "))).collect();
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let run = |program: &str, arguments: &[&str]| {
+        std::process::Command::new(program).args(arguments).current_dir(dir.path()).output()
+    };
+    if run("openssl", &["version"]).is_err() {
+        return println!("not looked at: openssl is not installed");
+    }
+    let made = run("sh", &["-ec", &commands]).expect("sh can be run");
+    assert!(made.status.success(), "{commands}: {}", String::from_utf8_lossy(&made.stderr));
+    let tls = |name: &str| {
+        let file = |extension: &str| dir.path().join(format!("{name}.{extension}"));
+        Tls::load(&file("pem"), &file("key"), &dir.path().join("ca.pem")).expect("the files are good")
+    };
+    let (first, second) = with(Some(tls("server-1")), Some(tls("server-2")));
+    assert_eq!([first.up_any(), first.up_any()], [22, 22]);
+    // The third one is not whom it should be.
+    let pair = with(Some(tls("server-1")), Some(tls("server-3")));
+    check_refused(pair, "its certificate is neither for", "its certificate is neither for");
+    assert!(second.links.stop());
+}

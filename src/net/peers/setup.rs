@@ -1,0 +1,127 @@
+//! From the configuration to what the links are started with: the port is taken, the certificates are read.
+//!
+//! At start, on the main thread. It starts nothing.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use corral_consensus::NodeId;
+
+use crate::config::Config;
+use crate::config::members::Member;
+use crate::config::value::resolve;
+use crate::exit::{ExitCode, Fault};
+use crate::net::peers::tls::Tls;
+use crate::net::peers::{PeerAddress, Settings};
+
+/// The settings of this server's links; its `incarnation` was drawn for this process.
+///
+/// # Errors
+/// A `Config` fault when this server is not in the list, its own host does not resolve or a file of TLS is bad; a
+/// `ListenFailed` one when the port cannot be had.
+pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fault> {
+    let own = config.own_member().ok_or_else(|| {
+        let sentence = format!("ensemble.servers: there is no server {} in it", config.server.server_id);
+        Fault::new(ExitCode::Config, sentence)
+    })?;
+    let ensemble = &config.ensemble;
+    let tls = tls(&ensemble.tls_cert, &ensemble.tls_key, &ensemble.tls_ca)?;
+    let address = match ensemble.peer_addr {
+        Some(address) => address,
+        None => resolve(&own.host, own.port).map_err(|rejection| {
+            let sentence =
+                format!("ensemble.servers: {}; {}, or set ensemble.peer_addr", rejection.reason, rejection.remedy);
+            Fault::new(ExitCode::Config, sentence)
+        })?,
+    };
+    let listener = TcpListener::bind(address).map_err(|error| listen_fault(address, &error))?;
+    let peers = addresses(ensemble.servers.0.iter());
+    let (id, cluster) = (NodeId(own.id.into()), ensemble.cluster.clone());
+    Ok(Settings::new(id, incarnation, cluster, listener, peers, tls))
+}
+
+fn addresses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<PeerAddress> {
+    members
+        .map(|member| PeerAddress { id: NodeId(member.id.into()), host: member.host.clone(), port: member.port })
+        .collect()
+}
+
+fn tls(cert: &Path, key: &Path, ca: &Path) -> Result<Option<Tls>, Fault> {
+    if cert.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let loaded = Tls::load(cert, key, ca);
+    loaded.map(Some).map_err(|sentence| Fault::new(ExitCode::Config, format!("[ensemble] TLS: {sentence}")))
+}
+
+fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
+    let sentence = match error.kind() {
+        ErrorKind::AddrInUse => format!(
+            "{address}, where the other servers reach this one, is in use by another program; stop it (`ss -ltnp` shows it), \
+             or correct ensemble.servers (server.N) on all servers"
+        ),
+        ErrorKind::AddrNotAvailable => format!(
+            "{address}, where the other servers reach this one, is no address of this host; set ensemble.peer_addr \
+             (quorumListenOnAllIPs=true) if it is reached by way of another one, or correct ensemble.servers (server.N)"
+        ),
+        ErrorKind::PermissionDenied => {
+            format!("{address}, where the other servers reach this one, needs a privilege; choose a port above 1023")
+        }
+        _ => format!("{address}, where the other servers reach this one, cannot be listened on: {error}"),
+    };
+    Fault::new(ExitCode::ListenFailed, sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(own: &str) -> Config {
+        let mut config = Config::default();
+        config.server.server_id = 2;
+        for (id, text) in [(1, "127.0.0.1:1:2"), (2, own), (3, "far.example:5:6:observer")] {
+            let (member, _) = Member::of_zookeeper(id, text).expect("the line is good");
+            config.ensemble.servers.add(member).expect("there is room");
+        }
+        config
+    }
+
+    fn free_port() -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        listener.local_addr().expect("it is bound").port()
+    }
+
+    #[test]
+    fn the_configuration_becomes_settings() {
+        let port = free_port();
+        let mut config = config(&format!("localhost:{port}:9"));
+        let found = settings(&config, 7).expect("the port is free");
+        assert_eq!((found.id, found.incarnation, found.cluster.as_str()), (NodeId(2), 7, "corral"));
+        assert_eq!(found.listener.local_addr().expect("it is bound").to_string(), format!("127.0.0.1:{port}"));
+        let hosts: Vec<(u64, &str, u16)> =
+            found.peers.iter().map(|peer| (peer.id.0, peer.host.as_str(), peer.port)).collect();
+        assert_eq!(hosts, [(1, "127.0.0.1", 1), (2, "localhost", port), (3, "far.example", 5)]);
+        drop(found);
+        config.ensemble.peer_addr = Some(SocketAddr::from(([0, 0, 0, 0], port)));
+        let found = settings(&config, 7).expect("the port is free");
+        assert_eq!(found.listener.local_addr().expect("it is bound").to_string(), format!("0.0.0.0:{port}"));
+    }
+
+    #[test]
+    fn what_keeps_it_from_starting_is_told() {
+        let check = |config: &Config, code: ExitCode, part: &str| {
+            let fault = settings(config, 7).err().expect(part);
+            assert_eq!(fault.code, code);
+            assert!(fault.sentence.contains(part) && fault.sentence.contains("; "), "{fault}");
+        };
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = taken.local_addr().expect("it is bound").port();
+        check(&config(&format!("127.0.0.1:{port}:9")), ExitCode::ListenFailed, "is in use by another program");
+        check(&config("192.0.2.1:2888:9"), ExitCode::ListenFailed, "is no address of this host");
+        check(&config("a..b:2888:9"), ExitCode::Config, "does not resolve");
+        let mut encrypted = config(&format!("127.0.0.1:{}:9", free_port()));
+        encrypted.ensemble.tls_cert = "/nonexistent.pem".into();
+        check(&encrypted, ExitCode::Config, "[ensemble] TLS: /nonexistent.pem cannot be read");
+    }
+}
