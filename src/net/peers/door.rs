@@ -247,7 +247,7 @@ impl Door {
         {
             return Some((Verdict::WrongCertificate, reason));
         }
-        let current = place.current.as_ref().filter(|current| !current.handle.has_ended())?;
+        let current = place.current.as_ref().filter(|current| !current.handle.is_over())?;
         if current.incarnation != hello.incarnation {
             let reason = format!(
                 "another process with this id is connected from {}; look for a second server with this id (after the \
@@ -267,7 +267,7 @@ impl Door {
         let budget = Budget::new(self.received_bytes_max);
         let handle = Handle::new(&channel, Arc::clone(&budget))?;
         let before = place.current.take().map(|before| {
-            before.handle.replace();
+            before.handle.make_way();
             before.thread
         });
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);

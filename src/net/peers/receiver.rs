@@ -5,15 +5,18 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use corral_link::Decoder;
+use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
 use crate::net::peers::budget::Budget;
-use crate::net::peers::channel::Channel;
+use crate::net::peers::channel::{Channel, pause};
 use crate::net::peers::event::{Direction, PeerEvent, Reason};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, READ_BYTES};
@@ -36,13 +39,22 @@ impl Handle {
         Ok(Arc::new(Handle { socket, budget, replaced: flag(), stopped: flag(), ended: flag() }))
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+    /// Whether the connection is over, though its thread may not have told so yet: a process that starts again can be faster.
+    pub(crate) fn is_over(&self) -> bool {
+        let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), ends)];
+        let mut polls = || pause(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].revents().intersects(ends);
+        self.ended.load(Ordering::Acquire) || polls()
     }
 
-    /// Ends the connection: its process has dialled again.
-    pub(crate) fn replace(&self) {
-        self.end(&self.replaced);
+    /// Ends the connection before another one of its peer begins.
+    pub(crate) fn make_way(&self) {
+        if self.is_over() {
+            // It reads what came before the end, and waits for nothing more.
+            self.budget.close();
+        } else {
+            self.end(&self.replaced);
+        }
     }
 
     /// Ends the connection: this server stops.
@@ -92,6 +104,7 @@ impl Receiver {
         self.lane.counters.up_in.fetch_add(1, Ordering::Relaxed);
         (self.events)(PeerEvent::Up { peer, direction, stream, incarnation: self.incarnation });
         let reason = self.read();
+        self.handle.ended.store(true, Ordering::Release);
         let reason = self.handle.reason().unwrap_or(reason);
         self.channel.close();
         self.lane.counters.up_in.fetch_sub(1, Ordering::Relaxed);
@@ -102,7 +115,6 @@ impl Receiver {
             _ => tracing::warn!(peer = peer.0, stream, "the connection from the peer is lost: {reason}"),
         }
         (self.events)(PeerEvent::Down { peer, direction, stream, reason });
-        self.handle.ended.store(true, Ordering::Release);
         self.living.fetch_sub(1, Ordering::AcqRel);
     }
 
