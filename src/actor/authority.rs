@@ -1,28 +1,29 @@
-//! The sequencer as the machine that Raft replicates: batches to bytes, bytes to applied batches.
+//! The server's [`Member`] as the machine that Raft replicates.
 //!
-//! On the consensus actor's core. Holds the time of the turn, because the sequencer may not ask for it.
+//! On the consensus actor's core. Holds nothing of its own: only here may both be named, the core's struct and the
+//! consensus crate's trait. The simulator has the same few lines for its own sake.
+
+use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use corral_consensus::{Index, Machine, Term};
-use corral_core::change::AppliedBatch;
-use corral_core::ids::{Millis, WallMillis};
-use corral_core::sequencer::{NotABatch, Sequencer};
+use corral_core::member::Member;
+use corral_core::sequencer::NotABatch;
 
 /// See the module.
-pub(crate) struct Authority {
-    pub(crate) sequencer: Sequencer,
-    /// The time of this turn.
-    pub(crate) now: Millis,
-    pub(crate) wall: WallMillis,
-    /// Whether anybody is to be shown what is applied; nobody is during a recovery.
-    pub(crate) shows: bool,
-    /// What this turn applied, for the shards.
-    pub(crate) applied: Vec<AppliedBatch>,
+pub(crate) struct Authority(pub(crate) Member);
+
+impl Deref for Authority {
+    type Target = Member;
+
+    fn deref(&self) -> &Member {
+        &self.0
+    }
 }
 
-impl Authority {
-    pub(crate) fn new(sequencer: Sequencer) -> Authority {
-        Authority { sequencer, now: Millis(0), wall: WallMillis(0), shows: true, applied: Vec::new() }
+impl DerefMut for Authority {
+    fn deref_mut(&mut self) -> &mut Member {
+        &mut self.0
     }
 }
 
@@ -34,25 +35,18 @@ impl Machine for Authority {
     }
 
     fn propose(&mut self) -> Option<Bytes> {
-        let batch = self.sequencer.next_batch(self.wall)?;
-        let payload = batch.encode();
-        self.sequencer.proposed(batch);
-        Some(Bytes::from(payload))
+        self.0.propose().map(Bytes::from)
     }
 
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
-        let batch = self.sequencer.commit(self.now, index.0, term.0, payload, own)?;
-        if self.shows && !batch.txns.is_empty() {
-            self.applied.push(batch);
-        }
-        Ok(())
+        self.0.commit(index.0, term.0, payload, own)
     }
 
     fn lead(&mut self, term: Term) {
-        self.sequencer.lead(self.now, term.0);
+        self.0.lead(term.0);
     }
 
     fn follow(&mut self) {
-        self.sequencer.follow();
+        self.0.follow();
     }
 }

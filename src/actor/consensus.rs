@@ -137,7 +137,7 @@ impl ConsensusActor {
         match message {
             ToConsensus::Proposed { shard, proposals, syncs } => {
                 if !proposals.commands.is_empty() {
-                    self.replica.machine_mut().sequencer.enqueue(now, proposals);
+                    self.replica.machine_mut().proposed(now, proposals);
                 }
                 if !syncs.is_empty() {
                     let token = self.next_token;
@@ -147,7 +147,7 @@ impl ConsensusActor {
                 }
             }
             ToConsensus::Heard { shard, upto, sessions } => {
-                self.replica.machine_mut().sequencer.heard(shard, upto, &sessions);
+                self.replica.machine_mut().heard(shard, upto, &sessions);
             }
             ToConsensus::Durable(number) => self.replica.persisted(self.clock.now_us(), number),
             ToConsensus::Alarm => self.alarm = None,
@@ -177,7 +177,7 @@ impl ConsensusActor {
     fn tick(&mut self) {
         let now = self.clock.now();
         self.replica.tick();
-        let Ticked { expired, reaped } = self.replica.machine_mut().sequencer.tick(now, self.clock.wall());
+        let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
         for session in expired {
             tracing::info!(%session, "session expired");
         }
@@ -193,8 +193,7 @@ impl ConsensusActor {
 
     /// One turn of the replica and everything it leads to. False when the process is to end.
     fn act(&mut self) -> bool {
-        let authority = self.replica.machine_mut();
-        (authority.now, authority.wall) = (self.clock.now(), self.clock.wall());
+        self.replica.machine_mut().set_time(self.clock.now(), self.clock.wall());
         let now = self.clock.now_us();
         let mut effects = Effects::default();
         let mut more = true;
@@ -209,7 +208,7 @@ impl ConsensusActor {
             more = turned;
         }
         self.wake_at = effects.wake_at;
-        for batch in std::mem::take(&mut self.replica.machine_mut().applied) {
+        for batch in self.replica.machine_mut().take_applied() {
             let batch = Arc::new(batch);
             self.tell_shards(|| ToShard::Batch(Arc::clone(&batch)));
         }

@@ -10,6 +10,7 @@ use corral_consensus::{
 };
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::image::initial_image;
+use corral_core::member::Member;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
@@ -74,7 +75,7 @@ pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: 
     };
     let raft = RaftNode::new(raft_config(config, incarnation, log.payload_bytes_max()), restored)
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
-    let replica = Replica::new(raft, Authority::new(sequencer), Index(index));
+    let replica = Replica::new(raft, Authority(Member::alone(sequencer)), Index(index));
     let mut recovery = Recovery { replica, log, disk, frozen: None };
     recovery.lead(clock)?;
     let sequencer = &mut recovery.replica.machine_mut().sequencer;
@@ -99,8 +100,7 @@ impl Recovery {
         self.replica.machine_mut().shows = false;
         self.replica.campaign();
         while !self.replica.is_leading() {
-            let authority = self.replica.machine_mut();
-            (authority.now, authority.wall) = (clock.now(), clock.wall());
+            self.replica.machine_mut().set_time(clock.now(), clock.wall());
             let mut effects = Effects::default();
             while self.replica.turn(clock.now_us(), &mut effects).map_err(|_| not_a_batch(self.replica.applied()))? {}
             for append in effects.appends {

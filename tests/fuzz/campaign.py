@@ -30,7 +30,7 @@ COVERAGE = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ]
 # Shares of the inputs, in per cent.
-SHARES = {"frame": 10, "request": 33, "reply": 24, "path": 18, "acl": 8, "batch": 6, "shard": 1}
+SHARES = {"frame": 10, "request": 33, "reply": 24, "path": 18, "acl": 8, "batch": 6, "peer": 6, "shard": 1}
 INPUT_BYTES_MAX = 1024
 # Inputs longer than this stay out of the corpus that is kept, and of the longest targets the shortest so many stay.
 KEPT_BYTES_MAX, KEPT_MAX = 300, 250

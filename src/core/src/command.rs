@@ -208,6 +208,8 @@ pub struct Proposals {
     pub commands: Vec<Command>,
     /// Bytes of paths and data, for the limits on what is in flight.
     pub bytes: usize,
+    /// Which of the shard's courses they belong to, see [`crate::member`]: what comes of a former one is not ordered.
+    pub generation: u32,
 }
 
 /// The payload of one log entry.

@@ -78,6 +78,8 @@ pub enum Close {
     LargeRequests,
     /// Too many sessions in all.
     SessionLimit,
+    /// The leader that its writes were on the way to is gone: what became of them is not known.
+    Uncertain,
     /// The server is shutting down.
     Shutdown,
 }
@@ -108,6 +110,7 @@ impl fmt::Display for Close {
                 f.write_str("too many bytes of large requests at once (limits.large_requests_bytes_max)")
             }
             Self::SessionLimit => f.write_str("too many sessions (sessions_max)"),
+            Self::Uncertain => f.write_str("the leader is gone, and nobody knows what became of its writes"),
             Self::Shutdown => f.write_str("the server stops"),
         }
     }

@@ -68,3 +68,10 @@ pub const PIECE_ENTRIES: usize = 1024;
 pub const PIECE_PLACES: usize = 64 * PIECE_ENTRIES;
 /// Bytes of the answer to a four-letter word, by and large: what is longer is cut and says so.
 pub const WORD_BYTES_MAX: usize = 32 << 20;
+
+/// Sessions named in one message to the leader; more go in several.
+pub const TOUCH_SESSIONS_MAX: usize = 64 * 1024;
+/// Times of the leader remembered until the shards' reports have come that far.
+pub const BEATS_MAX: usize = 64;
+/// Servers of an ensemble that this one keeps an account of. Ids are 1..=255.
+pub const SERVERS_MAX: usize = 255;

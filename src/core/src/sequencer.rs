@@ -14,7 +14,7 @@ use crate::evaluate::{QuotaReport, StateMachine, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
 use crate::image::Image;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
-use crate::session::{Expiry, SessionTable};
+use crate::session::{Expiry, SessionTable, Witness};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -112,6 +112,11 @@ impl Sequencer {
         &self.expiry
     }
 
+    /// For what other servers say of their sessions.
+    pub(crate) const fn expiry_mut(&mut self) -> &mut Expiry {
+        &mut self.expiry
+    }
+
     /// Index of the last log entry applied.
     pub const fn index(&self) -> u64 {
         self.index
@@ -139,9 +144,10 @@ impl Sequencer {
 
     /// Every session has a full timeout from now on: nobody could be heard before.
     pub fn start_deadlines(&mut self, now: Millis) {
-        for (id, session) in self.machine.sessions().iter() {
-            let owner = self.local_shard(session.owner);
-            self.expiry.start(now, *id, session.timeout_ms, owner);
+        let Self { machine, expiry, config, .. } = self;
+        for (id, session) in machine.sessions().iter() {
+            let witness = witness(config, expiry, now, session.owner);
+            expiry.start(now, *id, session.timeout_ms, witness);
         }
     }
 
@@ -153,7 +159,7 @@ impl Sequencer {
         if let Some(nodes) = system_nodes(self.machine.view()) {
             let kind = CommandKind::SystemNodes(nodes);
             let commands = Vec::from([Command { origin: None, session: SessionId(0), identities: 0, kind }]);
-            self.wait(Proposals { identities: Vec::new(), commands, bytes: 0 });
+            self.wait(Proposals { commands, ..Proposals::default() });
         }
     }
 
@@ -163,16 +169,11 @@ impl Sequencer {
         self.queue.clear();
         self.commands_waiting = 0;
         self.proposed.clear();
+        self.expiry.clear();
     }
 
     pub const fn is_leading(&self) -> bool {
         self.next_zxid.is_some()
-    }
-
-    fn local_shard(&self, owner: Option<Origin>) -> Option<ShardId> {
-        owner
-            .filter(|at| at.server == self.config.server && at.incarnation == self.config.incarnation)
-            .map(|at| at.shard)
     }
 
     /// Takes a shard's proposals of one turn.
@@ -216,7 +217,7 @@ impl Sequencer {
         let commands: Vec<Command> = close.chain(reap).map(own).collect();
         if !commands.is_empty() {
             let bytes = reaped.iter().map(|chosen| chosen.path.len()).sum();
-            self.wait(Proposals { identities: Vec::new(), commands, bytes });
+            self.wait(Proposals { commands, bytes, ..Proposals::default() });
         }
         Ticked { expired, reaped }
     }
@@ -274,6 +275,14 @@ impl Sequencer {
         self.queue.iter().take_while(fits).map(|waiting| waiting.commands.len()).sum()
     }
 
+    /// An image took the place of everything: this state, up to that log entry. This server follows.
+    pub fn install(&mut self, machine: StateMachine, index: u64, term: u64) {
+        self.follow();
+        (self.machine, self.index, self.term) = (machine, index, term);
+        self.frozen = None;
+        self.since_image = SinceImage::default();
+    }
+
     /// The driver has handed the batch to the log; it comes back through [`Sequencer::commit`].
     pub fn proposed(&mut self, batch: Batch) {
         self.proposed.push_back(batch);
@@ -320,8 +329,8 @@ impl Sequencer {
             match txn.session {
                 Some(SessionChange::Created(id) | SessionChange::Attached(id)) => {
                     if let Some(session) = self.machine.sessions().get(&id) {
-                        let owner = self.local_shard(session.owner);
-                        self.expiry.start(now, id, session.timeout_ms, owner);
+                        let witness = witness(&self.config, &mut self.expiry, now, session.owner);
+                        self.expiry.start(now, id, session.timeout_ms, witness);
                     }
                 }
                 Some(SessionChange::Closed(id)) => self.expiry.stop(id),
@@ -395,4 +404,13 @@ impl Sequencer {
         self.frozen = None;
         self.machine.view_mut().swap_image(image)
     }
+}
+
+/// Who hears the connection that owns a session. Nobody, if its process is no more.
+fn witness(config: &SequencerConfig, expiry: &mut Expiry, now: Millis, owner: Option<Origin>) -> Option<Witness> {
+    let at = owner?;
+    if at.server != config.server {
+        return expiry.server(now, at.server, at.incarnation);
+    }
+    (at.incarnation == config.incarnation).then_some(Witness::Shard(at.shard))
 }

@@ -6,6 +6,7 @@
 //! Order within a connection: requests are answered in the order they came. A write is proposed the moment it is
 //! read; a read behind it waits parked, and is served when that write's transaction has been applied and no later one.
 
+mod course;
 mod greeting;
 mod input;
 mod outcomes;
@@ -30,6 +31,7 @@ use alloc::vec::Vec;
 use core::mem;
 use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
+use course::Course;
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
@@ -114,6 +116,7 @@ pub struct Shard {
     /// Living sessions of the whole server, here or not.
     pub(crate) sessions_alive: u64,
     proposals: Proposals,
+    course: Course,
     /// Counts `take_proposals`, to know whether an identity is in the table of this turn already. Starts at 1.
     turn: u64,
     /// Each proposed command that has not come back, oldest first.
@@ -150,6 +153,7 @@ struct InFlight {
     weight: usize,
     /// The size of its frame if that is a large one.
     large: usize,
+    conn: ConnId,
 }
 
 /// Room for this many commands at most is made before they come.
@@ -171,6 +175,7 @@ impl Shard {
             ephemerals: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             sessions_alive,
             proposals: Proposals::default(),
+            course: Course::default(),
             turn: 1,
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
@@ -285,17 +290,18 @@ impl Shard {
 
     /// Bytes of proposals not taken yet; the driver takes them before they outgrow a log entry.
     pub const fn proposal_bytes(&self) -> usize {
-        self.proposals.bytes
+        if self.course.held { 0 } else { self.proposals.bytes }
     }
 
-    /// The turn's proposals, if there are any.
+    /// The turn's proposals, if there are any and they may go.
     pub fn take_proposals(&mut self) -> Option<Proposals> {
-        if self.proposals.commands.is_empty() {
+        if self.proposals.commands.is_empty() || self.course.held {
             return None;
         }
         self.turn += 1;
         // The next turn will bring about as many: the list need not grow step by step again.
         let commands = Vec::with_capacity(self.proposals.commands.len().min(PROPOSALS_AHEAD_MAX));
+        self.proposals.generation = self.course.generation;
         Some(mem::replace(&mut self.proposals, Proposals { commands, ..Proposals::default() }))
     }
 
@@ -318,11 +324,9 @@ impl Shard {
             if let Some(change) = txn.session {
                 self.session_changed(now, change, txn.origin, out);
             }
-            if let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin)) {
-                let came_back =
-                    self.in_flight.pop_front().expect("every command of ours that comes back was in flight");
-                self.in_flight_bytes -= came_back.weight;
-                self.large_bytes -= came_back.large;
+            if let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
+                && self.came_back(origin.conn)
+            {
                 let told = out.dirty.len();
                 self.answer(now, origin.conn, txn, out);
                 if out.dirty.get(told) == Some(&origin.conn) {
@@ -334,12 +338,16 @@ impl Shard {
                 self.serve_those_behind(now, out);
             }
         }
+        self.resume_held_back(now, out);
+        self.close_if_drained(now, out);
+    }
+
+    fn resume_held_back(&mut self, now: Millis, out: &mut Outputs) {
         if !self.has_enough_in_flight() {
             for id in mem::take(&mut self.held_back) {
                 self.resume_by_id(now, id, out);
             }
         }
-        self.close_if_drained(now, out);
     }
 
     /// A sync asked for in [`Outputs::syncs`] has come back from the leader, behind every batch it stands for.

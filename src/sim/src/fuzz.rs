@@ -9,6 +9,7 @@ mod decoders;
 mod judge;
 mod link;
 pub mod memory;
+mod peers;
 mod records;
 mod rules;
 pub mod runner;
@@ -59,7 +60,7 @@ pub struct Target {
 
 /// Every target. Decoding allocates nothing, which the decoders' targets check by themselves; what they may hold here is
 /// their copies.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target::of("frame", decoders::frame, decoders::generate_frames, 1_000_000, (0, 0)),
     Target::of("request", decoders::request, decoders::generate_request, 1_000_000, (8, 512)),
     Target::of("reply", decoders::reply, decoders::generate_reply, 1_000_000, (8, 512)),
@@ -69,6 +70,7 @@ pub const TARGETS: [Target; 9] = [
     // Each frame is copied once, the input is fed twice; room for a payload is made in steps of 64 KiB.
     Target::of("link", link::frames, link::generate_frames, 300_000, (64, 132 << 10)),
     Target::of("hello", link::hello, link::generate_hello, 300_000, (8, 1024)),
+    Target::of("peer", peers::peer, peers::generate, 100_000, (128, 256 << 10)),
     Target::of("shard", server::shard, script::generate, 50_000, (server::MEMORY_PER_BYTE, server::MEMORY_FIXED)),
 ];
 

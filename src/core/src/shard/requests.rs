@@ -99,7 +99,7 @@ impl Shard {
         self.proposals.bytes += weight;
         self.proposals.commands.push(Command { origin, session: conn.session, identities: conn.identity_slot.1, kind });
         conn.proposed += 1;
-        self.in_flight.push_back(InFlight { weight, large });
+        self.in_flight.push_back(InFlight { weight, large, conn: conn.id });
         self.in_flight_bytes += weight;
         self.large_bytes += large;
     }

@@ -1,10 +1,12 @@
-//! The sequencer as the machine that Raft replicates, as in the server, with each committed entry kept for the checkers.
+//! The member as the machine that Raft replicates, as in the server, with each committed entry kept for the checkers.
+
+use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use corral_consensus::{Index, Machine, Term};
-use corral_core::change::{AppliedBatch, SessionChange};
-use corral_core::ids::{Millis, WallMillis};
-use corral_core::sequencer::{NotABatch, Sequencer};
+use corral_core::change::SessionChange;
+use corral_core::member::Member;
+use corral_core::sequencer::NotABatch;
 
 /// A committed log entry as the checkers want it.
 #[derive(Clone, Debug)]
@@ -17,16 +19,27 @@ pub(crate) struct CommittedEntry {
 
 /// See the module.
 pub(crate) struct Authority {
-    pub(crate) sequencer: Sequencer,
-    pub(crate) now: Millis,
-    pub(crate) wall: WallMillis,
-    pub(crate) applied: Vec<AppliedBatch>,
+    member: Member,
     pub(crate) committed: Vec<CommittedEntry>,
 }
 
 impl Authority {
-    pub(crate) fn new(sequencer: Sequencer) -> Authority {
-        Authority { sequencer, now: Millis(0), wall: WallMillis(0), applied: Vec::new(), committed: Vec::new() }
+    pub(crate) fn new(member: Member) -> Authority {
+        Authority { member, committed: Vec::new() }
+    }
+}
+
+impl Deref for Authority {
+    type Target = Member;
+
+    fn deref(&self) -> &Member {
+        &self.member
+    }
+}
+
+impl DerefMut for Authority {
+    fn deref_mut(&mut self) -> &mut Member {
+        &mut self.member
     }
 }
 
@@ -38,30 +51,26 @@ impl Machine for Authority {
     }
 
     fn propose(&mut self) -> Option<Bytes> {
-        let batch = self.sequencer.next_batch(self.wall)?;
-        let payload = batch.encode();
-        self.sequencer.proposed(batch);
-        Some(Bytes::from(payload))
+        self.member.propose().map(Bytes::from)
     }
 
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
-        let batch = self.sequencer.commit(self.now, index.0, term.0, payload, own)?;
-        let begun = batch.txns.iter().filter_map(|txn| match txn.session {
+        let before = self.member.applied().len();
+        self.member.commit(index.0, term.0, payload, own)?;
+        let txns = self.member.applied()[before..].iter().flat_map(|batch| &batch.txns);
+        let begun = txns.filter_map(|txn| match txn.session {
             Some(SessionChange::Created(id)) => Some(id.0),
             _ => None,
         });
         self.committed.push(CommittedEntry { index: index.0, payload: payload.to_vec(), begun: begun.collect() });
-        if !batch.txns.is_empty() {
-            self.applied.push(batch);
-        }
         Ok(())
     }
 
     fn lead(&mut self, term: Term) {
-        self.sequencer.lead(self.now, term.0);
+        self.member.lead(term.0);
     }
 
     fn follow(&mut self) {
-        self.sequencer.follow();
+        self.member.follow();
     }
 }

@@ -50,7 +50,7 @@ impl World {
         match message {
             ToConsensus::Proposed { shard, proposals, syncs } => {
                 if !proposals.commands.is_empty() {
-                    server.replica.machine_mut().sequencer.enqueue(now, proposals);
+                    server.replica.machine_mut().proposed(now, proposals);
                 }
                 if !syncs.is_empty() {
                     let token = server.next_token;
@@ -61,7 +61,7 @@ impl World {
             }
             ToConsensus::Heard { shard, upto, sessions } => {
                 let shard = ShardId(u16::try_from(shard).expect("few shards"));
-                server.replica.machine_mut().sequencer.heard(shard, upto, &sessions);
+                server.replica.machine_mut().heard(shard, upto, &sessions);
             }
             ToConsensus::Durable(number) => server.replica.persisted(Micros(self.now), number),
             ToConsensus::ImageWritten(Ok(written)) => self.image_written(written),
@@ -90,8 +90,7 @@ impl World {
         server.replica.tick();
         let then = if early { now.plus(2_000) } else { now };
         let hour_ms = if self.options.bug == Some(Bug::ReapEarly) { 3_600_000 } else { 0 };
-        let Ticked { expired, reaped } =
-            server.replica.machine_mut().sequencer.tick(then, WallMillis(wall.0 + hour_ms));
+        let Ticked { expired, reaped } = server.replica.machine_mut().tick(then, WallMillis(wall.0 + hour_ms));
         for chosen in reaped {
             self.counts.reaped += 1;
             self.note(format_args!("{} is outlived", &*chosen.path));
@@ -109,8 +108,7 @@ impl World {
     fn consensus_act(&mut self) -> Checked {
         let (now, wall) = (self.clock(), self.wall());
         let Some(server) = &mut self.server else { return Ok(()) };
-        let authority = server.replica.machine_mut();
-        (authority.now, authority.wall) = (now, wall);
+        server.replica.machine_mut().set_time(now, wall);
         let mut effects = Effects::default();
         // Nothing here is late by itself: what the log is given first makes no difference.
         while server
@@ -120,7 +118,7 @@ impl World {
         {}
         let authority = server.replica.machine_mut();
         let committed = std::mem::take(&mut authority.committed);
-        let applied = std::mem::take(&mut authority.applied);
+        let applied = authority.take_applied();
         for entry in committed {
             self.check.committed(entry, now)?;
         }

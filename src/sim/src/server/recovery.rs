@@ -12,6 +12,7 @@ use corral_core::command::Batch;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{Millis, WallMillis};
 use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
+use corral_core::member::Member;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
@@ -76,7 +77,7 @@ impl Start<'_> {
             applied: Index(index),
         };
         let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
-        let replica = Replica::new(raft, Authority::new(sequencer), Index(index));
+        let replica = Replica::new(raft, Authority::new(Member::alone(sequencer)), Index(index));
         let mut started = Started { replica, log, image_index: index, frozen: None };
         self.lead(&mut started)?;
         let sequencer = &mut started.replica.machine_mut().sequencer;
@@ -90,8 +91,7 @@ impl Start<'_> {
         let Started { replica, log, .. } = started;
         replica.campaign();
         while !replica.is_leading() {
-            let authority = replica.machine_mut();
-            (authority.now, authority.wall) = (self.now, self.wall);
+            replica.machine_mut().set_time(self.now, self.wall);
             let mut effects = Effects::default();
             while replica.turn(Micros(0), &mut effects).map_err(|_| "a log entry is no batch".to_owned())? {}
             for append in effects.appends {
@@ -100,7 +100,7 @@ impl Start<'_> {
                 replica.persisted(Micros(0), append.number);
             }
         }
-        replica.machine_mut().applied.clear();
+        drop(replica.machine_mut().take_applied());
         Ok(())
     }
 

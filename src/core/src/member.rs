@@ -1,0 +1,245 @@
+//! One server as its consensus actor: the sequencer, and in an ensemble the way its shards' commands take to the leader.
+//!
+//! One per server, beside the Raft node, whose machine it is; both drivers, the server's executor and the simulator, drive
+//! this same struct. It knows neither Raft nor links: it is told who leads, which links are up and what came, and says
+//! what to send and what to tell the shards. A server that is alone has no [`Ensemble`], and pays nothing for it.
+//!
+//! # How commands go
+//! All commands of a server to one leadership travel in one *stream*, in order and without a gap. While no leader is known
+//! the stream lapses: shards hold back what they have not sent. It goes on if the same leadership is reached again by the
+//! same link. It is over when the link to the same leadership is another one, when no leader is found for too long, or,
+//! the usual case, once an entry of a later term is applied: whatever of the stream the log holds is before that entry,
+//! and has come back. What was sent and has not come back has then no known outcome, and shards end the connections that
+//! wait for it. So of one connection's writes a prefix is ordered, and none is ordered twice.
+
+mod ensemble;
+
+use crate::change::AppliedBatch;
+use crate::command::Proposals;
+use crate::evaluate::StateMachine;
+use crate::ids::{Millis, SessionId, ShardId, WallMillis};
+use crate::peer::{PeerFault, PeerMessage};
+use crate::sequencer::{NotABatch, Sequencer, Ticked};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::mem;
+use ensemble::Ensemble;
+
+/// How a server is set up that is not alone.
+#[derive(Clone, Copy, Debug)]
+pub struct EnsembleConfig {
+    /// Shards of this server.
+    pub shards: u16,
+    /// Time without a leader after which those who wait for one are sent away.
+    pub hold_ms: u64,
+    /// A server that has not testified for so long is lost, see `session::Expiry`.
+    pub lost_after_ms: u64,
+}
+
+/// What a server is in the present term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Leader,
+    /// Or candidate; who leads, if that is known.
+    Follower {
+        leader: Option<u8>,
+    },
+}
+
+/// What every shard is to be told, in this order, behind the batches that were applied before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// [`crate::shard::Shard::hold`].
+    Hold,
+    /// [`crate::shard::Shard::release`].
+    Release,
+    /// [`crate::shard::Shard::uncertain`].
+    Uncertain { generation: u32, unsent_too: bool },
+}
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    pub peer: u8,
+    /// Its start, as it said when the link began.
+    pub incarnation: u64,
+    /// Which link from it: one that began later has a larger number.
+    pub link: u64,
+}
+
+/// A message for a link. Should it not fit the link's queue, or the link be another one by now, the link has broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Send {
+    pub peer: u8,
+    /// As [`Member::link_up`] named it.
+    pub link: u64,
+    pub message: PeerMessage,
+}
+
+/// See the module.
+pub struct Member {
+    pub sequencer: Sequencer,
+    /// The time of this turn.
+    now: Millis,
+    wall: WallMillis,
+    /// Whether anybody is to be shown what is applied; nobody is during a recovery.
+    pub shows: bool,
+    /// What this turn applied, for the shards.
+    applied: Vec<AppliedBatch>,
+    ensemble: Option<Box<Ensemble>>,
+}
+
+impl Member {
+    /// A server that is alone.
+    pub fn alone(sequencer: Sequencer) -> Self {
+        Self { sequencer, now: Millis(0), wall: WallMillis(0), shows: true, applied: Vec::new(), ensemble: None }
+    }
+
+    /// A server of an ensemble that follows nobody yet; its shards are held first.
+    pub fn of_ensemble(mut sequencer: Sequencer, config: EnsembleConfig) -> Self {
+        sequencer.expiry_mut().expect_servers(config.lost_after_ms);
+        Self { ensemble: Some(Box::new(Ensemble::new(config))), ..Self::alone(sequencer) }
+    }
+
+    /// The time of what follows.
+    pub const fn set_time(&mut self, now: Millis, wall: WallMillis) {
+        (self.now, self.wall) = (now, wall);
+    }
+
+    /// Takes a shard's proposals of one turn.
+    pub fn proposed(&mut self, now: Millis, proposals: Proposals) {
+        self.now = now;
+        match &mut self.ensemble {
+            None => self.sequencer.enqueue(self.now, proposals),
+            Some(ensemble) => ensemble.proposed(self.now, proposals, &mut self.sequencer),
+        }
+    }
+
+    /// A shard's report of the sessions it heard from, complete up to `upto`.
+    pub fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.heard(shard, upto, sessions);
+        }
+        if self.sequencer.is_leading() || self.ensemble.is_none() {
+            self.sequencer.heard(shard, upto, sessions);
+        }
+    }
+
+    /// Time passes; see [`Sequencer::tick`]. Call it several times within `lost_after_ms`.
+    pub fn tick(&mut self, now: Millis, wall: WallMillis) -> Ticked {
+        self.set_time(now, wall);
+        let ticked = self.sequencer.tick(self.now, self.wall);
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.tick(self.now, &mut self.sequencer);
+        }
+        ticked
+    }
+
+    // ----- the replicated machine -----
+
+    /// The next payload for the log. `None` when nothing waits.
+    pub fn propose(&mut self) -> Option<Vec<u8>> {
+        let batch = self.sequencer.next_batch(self.wall)?;
+        let payload = batch.encode();
+        self.sequencer.proposed(batch);
+        Some(payload)
+    }
+
+    /// Applies a committed entry, see [`Sequencer::commit`].
+    ///
+    /// # Errors
+    /// [`NotABatch`] when the payload cannot be read.
+    pub fn commit(&mut self, index: u64, term: u64, payload: &[u8], own: bool) -> Result<(), NotABatch> {
+        let batch = self.sequencer.commit(self.now, index, term, payload, own)?;
+        if self.shows && !batch.txns.is_empty() {
+            self.applied.push(batch);
+        }
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.applied_term(term);
+        }
+        Ok(())
+    }
+
+    /// This server leads, and everything before its term is applied.
+    pub fn lead(&mut self, term: u64) {
+        self.sequencer.lead(self.now, term);
+    }
+
+    /// This server leads no more.
+    pub fn follow(&mut self) {
+        self.sequencer.follow();
+    }
+
+    /// What was applied since it was last taken, in order.
+    pub fn applied(&self) -> &[AppliedBatch] {
+        &self.applied
+    }
+
+    /// Takes it.
+    pub fn take_applied(&mut self) -> Vec<AppliedBatch> {
+        mem::take(&mut self.applied)
+    }
+
+    // ----- the ensemble -----
+
+    /// Who leads is different, as the Raft node tells it. To be called in the turn in which it does, before anything that
+    /// comes later is looked at.
+    pub fn stand(&mut self, standing: Standing, term: u64) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.stand(standing, term, &mut self.sequencer);
+        }
+    }
+
+    /// The end of a turn, behind [`Member::stand`]: whether commands flow, and to whom.
+    pub fn settle(&mut self) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.settle(self.now, &mut self.sequencer);
+        }
+    }
+
+    /// Messages can be sent to that server. `link` grows with every link that is up.
+    pub fn link_up(&mut self, peer: u8, link: u64) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.link_up(peer, link);
+        }
+    }
+
+    /// This link broke: what was sent on it last may not have arrived.
+    pub fn link_down(&mut self, peer: u8, link: u64) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.link_down(peer, link);
+        }
+    }
+
+    /// A message came from another server.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the link must be closed.
+    pub fn received(&mut self, now: Millis, from: Sender, message: PeerMessage) -> Result<(), PeerFault> {
+        self.now = now;
+        let Some(ensemble) = &mut self.ensemble else { return Ok(()) };
+        ensemble.received(now, from, message, &mut self.sequencer)
+    }
+
+    /// An image took the place of everything here.
+    pub fn installed(&mut self, machine: StateMachine, index: u64, term: u64) {
+        self.sequencer.install(machine, index, term);
+        self.applied.clear();
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.applied_term(term);
+        }
+    }
+
+    /// Messages to be sent, in order.
+    pub fn take_sends(&mut self) -> Vec<Send> {
+        self.ensemble.as_mut().map_or_else(Vec::new, |ensemble| ensemble.take_sends())
+    }
+
+    /// What the shards are to be told.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        self.ensemble.as_mut().map_or_else(Vec::new, |ensemble| ensemble.take_notes())
+    }
+}
+
+#[cfg(test)]
+mod tests;

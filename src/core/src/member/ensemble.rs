@@ -1,0 +1,342 @@
+//! The stream to the leader, the streams from followers, and who heard which session: see the module above.
+
+use super::{EnsembleConfig, Note, Send, Sender, Standing};
+use crate::command::Proposals;
+use crate::ids::{Millis, SessionId, ShardId};
+use crate::limits::{BEATS_MAX, SERVERS_MAX, TOUCH_SESSIONS_MAX};
+use crate::peer::{Beat, Forward, PeerFault, PeerMessage, Touch};
+use crate::sequencer::Sequencer;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::mem;
+
+/// Where a stream leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    /// This server leads.
+    Own,
+    Peer {
+        server: u8,
+        link: u64,
+    },
+}
+
+/// This server's commands to one leadership.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    term: u64,
+    to: To,
+    /// Number of the next message.
+    sequence: u64,
+    /// Commands go; otherwise it has lapsed.
+    flows: bool,
+    /// A command went.
+    used: bool,
+}
+
+/// The newest stream from a follower.
+#[derive(Clone, Copy, Debug)]
+struct Intake {
+    link: u64,
+    next: u64,
+}
+
+/// See the module.
+pub(super) struct Ensemble {
+    config: EnsembleConfig,
+    standing: Standing,
+    term: u64,
+    /// Highest term of an applied entry.
+    applied_term: u64,
+    /// Links that are up, by server.
+    links: BTreeMap<u8, u64>,
+    stream: Option<Stream>,
+    generation: u32,
+    /// Came from shards that had not heard yet that they must hold back. They were not sent; what the shards may have in
+    /// flight bounds them.
+    late: VecDeque<Proposals>,
+    /// Since when commands do not flow, or when those who waited were last sent away.
+    held_since: Option<Millis>,
+    intakes: BTreeMap<u8, Intake>,
+    /// When a time of the leader's came, and that time.
+    beats: VecDeque<(Millis, Millis)>,
+    /// Up to when the reports of each shard are complete.
+    reports: Vec<Millis>,
+    echo: Millis,
+    /// Sessions heard from and not told to the leader.
+    touched: Vec<SessionId>,
+    released: bool,
+    notes: Vec<Note>,
+    sends: Vec<Send>,
+}
+
+impl Ensemble {
+    pub(super) fn new(config: EnsembleConfig) -> Self {
+        Self {
+            config,
+            standing: Standing::Follower { leader: None },
+            term: 0,
+            applied_term: 0,
+            links: BTreeMap::new(),
+            stream: None,
+            generation: 0,
+            late: VecDeque::new(),
+            held_since: None,
+            intakes: BTreeMap::new(),
+            beats: VecDeque::new(),
+            reports: alloc::vec![Millis(0); usize::from(config.shards)],
+            echo: Millis(0),
+            touched: Vec::new(),
+            released: false,
+            notes: Vec::from([Note::Hold]),
+            sends: Vec::new(),
+        }
+    }
+
+    pub(super) fn take_sends(&mut self) -> Vec<Send> {
+        mem::take(&mut self.sends)
+    }
+
+    pub(super) fn take_notes(&mut self) -> Vec<Note> {
+        mem::take(&mut self.notes)
+    }
+
+    pub(super) fn applied_term(&mut self, term: u64) {
+        self.applied_term = self.applied_term.max(term);
+    }
+
+    pub(super) fn link_up(&mut self, peer: u8, link: u64) {
+        self.links.insert(peer, link);
+    }
+
+    pub(super) fn link_down(&mut self, peer: u8, link: u64) {
+        if self.links.get(&peer) == Some(&link) {
+            self.links.remove(&peer);
+        }
+    }
+
+    pub(super) fn stand(&mut self, standing: Standing, term: u64, sequencer: &mut Sequencer) {
+        if (standing, term) == (self.standing, self.term) {
+            return;
+        }
+        if self.standing == Standing::Leader && standing != Standing::Leader {
+            // Also what came before it led in truth.
+            sequencer.follow();
+        }
+        (self.standing, self.term) = (standing, term);
+        self.intakes.clear();
+        self.beats.clear();
+        self.echo = Millis(0);
+    }
+
+    // ----- commands -----
+
+    /// Whether commands flow, and to whom, after all that a turn brought.
+    pub(super) fn settle(&mut self, now: Millis, sequencer: &mut Sequencer) {
+        if self.stream.is_some_and(|stream| stream.term < self.applied_term || self.is_relinked(&stream)) {
+            self.break_off(false);
+        }
+        let to = self.leads_to();
+        match &mut self.stream {
+            Some(stream) if stream.term == self.term && Some(stream.to) == to => stream.flows = true,
+            Some(stream) if stream.used => stream.flows = false,
+            stream => {
+                *stream = to.map(|to| Stream { term: self.term, to, sequence: 0, flows: true, used: false });
+                self.touched.clear();
+                self.touch();
+            }
+        }
+        let flows = self.stream.is_some_and(|stream| stream.flows);
+        if flows {
+            self.held_since = None;
+            for proposals in mem::take(&mut self.late) {
+                self.pass_on(now, proposals, sequencer);
+            }
+        } else if self.held_since.is_none() {
+            self.held_since = Some(now);
+        }
+        self.tell(flows);
+    }
+
+    fn leads_to(&self) -> Option<To> {
+        match self.standing {
+            Standing::Leader => Some(To::Own),
+            Standing::Follower { leader } => {
+                let server = leader?;
+                self.links.get(&server).map(|link| To::Peer { server, link: *link })
+            }
+        }
+    }
+
+    /// The leadership is the same, and the link to it another: what was on its way is lost, or is not.
+    fn is_relinked(&self, stream: &Stream) -> bool {
+        match (stream.to, self.leads_to()) {
+            (To::Peer { server, link }, Some(To::Peer { server: same, link: other })) => {
+                stream.term == self.term && server == same && link != other
+            }
+            _ => false,
+        }
+    }
+
+    fn tell(&mut self, release: bool) {
+        if self.released != release {
+            self.released = release;
+            self.notes.push(if release { Note::Release } else { Note::Hold });
+        }
+    }
+
+    /// What was sent and has not come back has no known outcome.
+    fn break_off(&mut self, unsent_too: bool) {
+        let used = self.stream.take().is_some_and(|stream| stream.used);
+        self.tell(false);
+        if used || unsent_too {
+            self.late.clear();
+            self.generation = self.generation.wrapping_add(1);
+            self.notes.push(Note::Uncertain { generation: self.generation, unsent_too });
+        }
+    }
+
+    pub(super) fn proposed(&mut self, now: Millis, proposals: Proposals, sequencer: &mut Sequencer) {
+        if proposals.generation != self.generation {
+            return;
+        }
+        if self.stream.is_some_and(|stream| stream.flows) {
+            self.pass_on(now, proposals, sequencer);
+        } else {
+            self.late.push_back(proposals);
+        }
+    }
+
+    fn pass_on(&mut self, now: Millis, proposals: Proposals, sequencer: &mut Sequencer) {
+        let stream = self.stream.as_mut().expect("it flows");
+        stream.used = true;
+        match stream.to {
+            To::Own => sequencer.enqueue(now, proposals),
+            To::Peer { server, link } => {
+                let forward = Forward { term: stream.term, sequence: stream.sequence, proposals };
+                stream.sequence += 1;
+                self.sends.push(Send { peer: server, link, message: PeerMessage::Forward(forward) });
+            }
+        }
+    }
+
+    // ----- sessions -----
+
+    pub(super) fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
+        if let Some(report) = self.reports.get_mut(usize::from(shard.0)) {
+            *report = upto.max(*report);
+        }
+        // Without a stream to another server these sessions have a full timeout from when the next one begins.
+        if self.stream.is_some_and(|stream| stream.to != To::Own) {
+            self.touched.extend(sessions.iter().map(|(session, _)| *session));
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Millis, sequencer: &mut Sequencer) {
+        if self.held_since.is_some_and(|since| now.since(since) >= self.config.hold_ms) {
+            self.held_since = Some(now);
+            self.break_off(true);
+            self.settle(now, sequencer);
+        }
+        if self.standing == Standing::Leader {
+            let message = PeerMessage::Beat(Beat { term: self.term, clock: now });
+            let beats =
+                self.links.iter().map(|(peer, link)| Send { peer: *peer, link: *link, message: message.clone() });
+            self.sends.extend(beats);
+        }
+        self.touch();
+    }
+
+    /// Tells the leader who was heard from, and that this server is there.
+    fn touch(&mut self) {
+        self.follow_echo();
+        let Some(Stream { term, to: To::Peer { server, link }, flows: true, sequence, .. }) = &mut self.stream else {
+            return;
+        };
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let mut rest = mem::take(&mut self.touched);
+        loop {
+            let behind = rest.split_off(rest.len().min(TOUCH_SESSIONS_MAX));
+            // Only the last one makes the list complete.
+            let echo = if behind.is_empty() { self.echo } else { Millis(0) };
+            let touch = Touch { term: *term, sequence: *sequence, echo, sessions: rest };
+            *sequence += 1;
+            self.sends.push(Send { peer: *server, link: *link, message: PeerMessage::Touch(touch) });
+            if behind.is_empty() {
+                return;
+            }
+            rest = behind;
+        }
+    }
+
+    /// The latest time of the leader's that had come when the shards had read all sockets.
+    fn follow_echo(&mut self) {
+        let upto = self.reports.iter().min().copied().unwrap_or_default();
+        while let Some((_, clock)) = self.beats.front().filter(|(came, _)| *came <= upto) {
+            self.echo = self.echo.max(*clock);
+            self.beats.pop_front();
+        }
+    }
+
+    // ----- what comes from others -----
+
+    pub(super) fn received(
+        &mut self,
+        now: Millis,
+        from: Sender,
+        message: PeerMessage,
+        sequencer: &mut Sequencer,
+    ) -> Result<(), PeerFault> {
+        let Sender { peer, incarnation, .. } = from;
+        match message {
+            PeerMessage::Forward(forward) => {
+                forward.check(peer, incarnation)?;
+                if self.take_in(now, from, (forward.term, forward.sequence), sequencer)? {
+                    sequencer.enqueue(now, forward.proposals);
+                }
+            }
+            PeerMessage::Touch(touch) => {
+                if self.take_in(now, from, (touch.term, touch.sequence), sequencer)? {
+                    sequencer.expiry_mut().testify(now, peer, incarnation, touch.echo, &touch.sessions);
+                }
+            }
+            PeerMessage::Beat(beat) => {
+                let leads = self.standing == Standing::Follower { leader: Some(peer) } && beat.term == self.term;
+                if leads && self.beats.len() < BEATS_MAX {
+                    self.beats.push_back((now, beat.clock));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a message is the next of the newest stream from there. What belongs to another term, or to a stream that is
+    /// over, is dropped: its sender knows, or will know, that the leadership is another.
+    fn take_in(
+        &mut self,
+        now: Millis,
+        from: Sender,
+        (term, sequence): (u64, u64),
+        sequencer: &mut Sequencer,
+    ) -> Result<bool, PeerFault> {
+        if self.standing != Standing::Leader || term != self.term {
+            return Ok(false);
+        }
+        let Sender { peer, incarnation, link } = from;
+        let known = self.intakes.get(&peer).copied();
+        if known.is_some_and(|intake| link < intake.link) {
+            return Ok(false);
+        }
+        let expected = known.filter(|intake| intake.link == link).map_or(0, |intake| intake.next);
+        // A stream may begin anew on the same link; nothing of the former one comes behind.
+        if sequence == 0 {
+            sequencer.expiry_mut().server_begins(now, peer, incarnation);
+        } else if sequence != expected {
+            return Err(PeerFault::Gap { expected, found: sequence });
+        }
+        assert!(self.intakes.len() <= SERVERS_MAX, "a server's id is a byte");
+        self.intakes.insert(peer, Intake { link, next: sequence + 1 });
+        Ok(true)
+    }
+}

@@ -1,0 +1,279 @@
+//! Each rule of the ways to the leader by itself; `tests/streams.rs` has them all at once, with shards and chance.
+
+use super::*;
+use crate::command::{Command, CommandKind, Identity, Origin, WriteOp};
+use crate::ids::ConnId;
+use crate::peer::{Beat, Forward, Touch};
+use crate::reaper::ReapPolicy;
+use crate::sequencer::{SequencerConfig, SnapshotPolicy};
+use crate::session::SessionTable;
+use crate::shared::Text;
+use crate::view::View;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec;
+
+const LEADS_2: Standing = Standing::Follower { leader: Some(2) };
+const LEADERLESS: Standing = Standing::Follower { leader: None };
+
+fn sequencer(server: u8) -> Sequencer {
+    let snapshot = SnapshotPolicy {
+        floor_bytes: 1 << 30,
+        share_percent: 50,
+        txns_max: u64::MAX,
+        log_bytes_max: u64::MAX,
+        interval_min_ms: 0,
+        interval_max_ms: u64::MAX,
+        calm_ms: 0,
+    };
+    let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 100, never_used_max_ms: 0 };
+    let config = SequencerConfig {
+        server,
+        incarnation: 10 + u64::from(server),
+        tick_ms: 100,
+        features: 0,
+        batch_bytes_max: 1 << 20,
+        snapshot,
+        reap,
+    };
+    Sequencer::new(config, StateMachine::new(View::empty(7), SessionTable::default()), 0, 0)
+}
+
+fn member(server: u8) -> Member {
+    let mut member =
+        Member::of_ensemble(sequencer(server), EnsembleConfig { shards: 1, hold_ms: 1000, lost_after_ms: 300 });
+    assert_eq!(member.take_notes(), [Note::Hold]);
+    member
+}
+
+/// A follower of server 2 in term 5, with the first touch of its stream taken.
+fn follower() -> Member {
+    let mut member = member(1);
+    member.link_up(2, 7);
+    member.stand(LEADS_2, 5);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Release]);
+    assert_eq!(sequences(&member.take_sends()), ["7: touch 0"]);
+    member
+}
+
+fn leader() -> Member {
+    let mut member = member(2);
+    member.stand(Standing::Leader, 5);
+    member.settle();
+    member.commit(1, 5, &[], false).expect("empty");
+    member.lead(5);
+    assert_eq!(member.take_notes(), [Note::Release]);
+    member
+}
+
+fn from(peer: u8, incarnation: u64, link: u64) -> Sender {
+    Sender { peer, incarnation, link }
+}
+
+/// A turn's writes of some connections, by slot.
+fn writes(server: u8, generation: u32, slots: &[u32]) -> Proposals {
+    let command = |slot: &u32| Command {
+        origin: Some(Origin {
+            server,
+            shard: ShardId(0),
+            conn: ConnId { slot: *slot, generation: 1 },
+            incarnation: 10 + u64::from(server),
+        }),
+        session: SessionId(1),
+        identities: 0,
+        kind: CommandKind::Op(WriteOp::Delete { path: Text::from("/a"), version: -1 }),
+    };
+    let identities = vec![Arc::new(vec![Identity { scheme: Text::from("ip"), id: Text::from("::1") }])];
+    Proposals { identities, commands: slots.iter().map(command).collect(), bytes: 1, generation }
+}
+
+fn sequences(sends: &[Send]) -> Vec<String> {
+    let line = |send: &Send| match &send.message {
+        PeerMessage::Forward(Forward { sequence, .. }) => format!("{}: forward {sequence}", send.link),
+        PeerMessage::Touch(Touch { sequence, .. }) => format!("{}: touch {sequence}", send.link),
+        PeerMessage::Beat(Beat { clock, .. }) => format!("{}: beat {}", send.link, clock.0),
+    };
+    sends.iter().map(line).collect()
+}
+
+/// Slots in the next batch.
+fn ordered(leader: &mut Member) -> Vec<u32> {
+    let batch = leader.sequencer.next_batch(WallMillis(0));
+    let slots = batch.iter().flat_map(|batch| &batch.commands).filter_map(|command| command.origin);
+    slots.map(|origin| origin.conn.slot).collect()
+}
+
+fn give(leader: &mut Member, link: u64, sends: Vec<Send>) -> Result<(), PeerFault> {
+    sends.into_iter().try_for_each(|send| leader.received(Millis(0), from(1, 11, link), send.message))
+}
+
+#[test]
+fn a_server_that_is_alone_orders_at_once() {
+    let mut member = Member::alone(sequencer(1));
+    member.lead(1);
+    member.proposed(Millis(0), writes(1, 0, &[3, 4]));
+    assert_eq!(ordered(&mut member), [3, 4]);
+    member.settle();
+    assert!(member.take_notes().is_empty() && member.take_sends().is_empty());
+}
+
+#[test]
+fn commands_go_to_the_leader_in_order() {
+    let (mut follower, mut leader) = (follower(), leader());
+    leader.proposed(Millis(0), writes(2, 0, &[1]));
+    follower.proposed(Millis(0), writes(1, 0, &[2, 3]));
+    follower.proposed(Millis(0), writes(1, 0, &[2]));
+    let sends = follower.take_sends();
+    assert_eq!(sequences(&sends), ["7: forward 1", "7: forward 2"]);
+    let touch = Touch { term: 5, sequence: 0, echo: Millis(0), sessions: vec![] };
+    assert_eq!(leader.received(Millis(0), from(1, 11, 70), PeerMessage::Touch(touch)), Ok(()));
+    assert_eq!(give(&mut leader, 70, sends), Ok(()));
+    assert_eq!(ordered(&mut leader), [1, 2, 3, 2]);
+}
+
+#[test]
+fn without_a_leader_shards_hold_back() {
+    let mut member = member(1);
+    member.settle();
+    member.stand(LEADS_2, 5);
+    member.settle();
+    assert!(member.take_notes().is_empty(), "held until the link to the leader is up");
+    member.link_up(2, 7);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Release]);
+}
+
+#[test]
+fn a_leader_lost_and_found_again_costs_nothing() {
+    let mut member = follower();
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    member.stand(LEADERLESS, 5);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Hold]);
+    // On its way from the shard when that was told.
+    member.proposed(Millis(0), writes(1, 0, &[2]));
+    member.stand(LEADS_2, 5);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Release]);
+    assert_eq!(sequences(&member.take_sends()), ["7: forward 1", "7: forward 2"]);
+}
+
+#[test]
+fn another_link_to_the_same_leader_makes_what_was_sent_uncertain() {
+    let mut member = follower();
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    member.link_down(2, 7);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Hold]);
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    member.link_up(2, 8);
+    member.settle();
+    let uncertain = Note::Uncertain { generation: 1, unsent_too: false };
+    assert_eq!(member.take_notes(), [uncertain, Note::Release]);
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    member.proposed(Millis(0), writes(1, 1, &[2]));
+    assert_eq!(sequences(&member.take_sends()), ["7: forward 1", "8: touch 0", "8: forward 1"]);
+}
+
+#[test]
+fn a_stream_that_carried_nothing_ends_without_a_word() {
+    let mut member = follower();
+    member.link_down(2, 7);
+    member.link_up(2, 8);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Hold, Note::Release]);
+}
+
+#[test]
+fn a_later_term_settles_what_came_back_and_what_never_will() {
+    let mut member = follower();
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    member.link_up(3, 1);
+    member.stand(Standing::Follower { leader: Some(3) }, 6);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Hold], "it may come back still");
+    member.commit(1, 5, &[], false).expect("empty");
+    member.settle();
+    assert!(member.take_notes().is_empty());
+    member.commit(2, 6, &[], false).expect("empty");
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Uncertain { generation: 1, unsent_too: false }, Note::Release]);
+}
+
+#[test]
+fn a_leader_that_follows_orders_nothing_more() {
+    let mut leader = leader();
+    leader.proposed(Millis(0), writes(2, 0, &[1]));
+    leader.follow();
+    leader.stand(LEADERLESS, 6);
+    leader.settle();
+    assert_eq!(leader.take_notes(), [Note::Hold]);
+    leader.proposed(Millis(0), writes(2, 0, &[1]));
+    leader.stand(Standing::Leader, 7);
+    leader.commit(2, 7, &[], false).expect("empty");
+    leader.lead(7);
+    leader.settle();
+    assert_eq!(leader.take_notes(), [Note::Uncertain { generation: 1, unsent_too: false }, Note::Release]);
+    assert!(ordered(&mut leader).is_empty(), "neither what waited nor what came late");
+}
+
+#[test]
+fn without_a_leader_for_too_long_those_who_wait_are_sent_away() {
+    let mut member = follower();
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    member.set_time(Millis(100), WallMillis(0));
+    member.stand(LEADERLESS, 6);
+    member.settle();
+    member.tick(Millis(1099), WallMillis(0));
+    assert_eq!(member.take_notes(), [Note::Hold]);
+    member.tick(Millis(1100), WallMillis(0));
+    assert_eq!(member.take_notes(), [Note::Uncertain { generation: 1, unsent_too: true }]);
+    member.tick(Millis(2100), WallMillis(0));
+    assert_eq!(member.take_notes(), [Note::Uncertain { generation: 2, unsent_too: true }]);
+}
+
+#[test]
+fn what_is_of_another_term_or_stream_is_not_ordered() {
+    let forward =
+        |term, sequence, slot: u32| PeerMessage::Forward(Forward { term, sequence, proposals: writes(1, 0, &[slot]) });
+    let mut leader = leader();
+    assert_eq!(leader.received(Millis(0), from(1, 11, 70), forward(5, 0, 1)), Ok(()));
+    assert_eq!(leader.received(Millis(0), from(1, 11, 70), forward(4, 1, 2)), Ok(()), "a former term");
+    assert_eq!(leader.received(Millis(0), from(1, 11, 70), forward(6, 1, 3)), Ok(()), "a later term");
+    assert_eq!(leader.received(Millis(0), from(1, 11, 71), forward(5, 0, 4)), Ok(()));
+    assert_eq!(leader.received(Millis(0), from(1, 11, 70), forward(5, 1, 5)), Ok(()), "the former stream");
+    assert_eq!(
+        leader.received(Millis(0), from(1, 11, 71), forward(5, 2, 6)),
+        Err(PeerFault::Gap { expected: 1, found: 2 })
+    );
+    assert!(leader.received(Millis(0), from(1, 12, 71), forward(5, 1, 7)).is_err(), "another start of the server");
+    assert_eq!(leader.received(Millis(0), from(1, 11, 71), forward(5, 1, 8)), Ok(()));
+    assert_eq!(ordered(&mut leader), [1, 4, 8]);
+}
+
+#[test]
+fn the_leader_tells_its_clock_and_hears_who_was_heard() {
+    let (mut follower, mut leader) = (follower(), leader());
+    leader.link_up(1, 3);
+    leader.tick(Millis(5000), WallMillis(0));
+    let beats = leader.take_sends();
+    assert_eq!(sequences(&beats), ["3: beat 5000"]);
+    for beat in beats {
+        assert_eq!(follower.received(Millis(40), from(2, 12, 9), beat.message), Ok(()));
+    }
+    let echo = |follower: &mut Member| {
+        follower.tick(Millis(50), WallMillis(0));
+        match follower.take_sends().pop().map(|send| send.message) {
+            Some(PeerMessage::Touch(touch)) => (touch.echo.0, touch.sessions),
+            other => panic!("{other:?}"),
+        }
+    };
+    // The shard's report says nothing of the time after the beat came.
+    follower.heard(ShardId(0), Millis(39), &[(SessionId(4), Millis(38))]);
+    assert_eq!(echo(&mut follower), (0, vec![SessionId(4)]));
+    follower.heard(ShardId(0), Millis(40), &[(SessionId(5), Millis(40)), (SessionId(5), Millis(40))]);
+    assert_eq!(echo(&mut follower), (5000, vec![SessionId(5)]));
+    assert_eq!(echo(&mut follower), (5000, vec![]));
+}

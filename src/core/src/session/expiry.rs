@@ -1,0 +1,391 @@
+//! The leader's deadlines: when each session ends unless it is heard from, and whose word that takes.
+//!
+//! On the consensus actor's core of the leader, in its memory alone: a new leader starts every deadline afresh. Silence
+//! counts only where somebody testifies to it: the shard that holds the connection, or the server whose shards hold it,
+//! must have said that its report is complete up to the deadline. All times are the leader's own clock.
+
+use crate::ids::{Millis, SessionId, ShardId};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Who hears a session's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// A shard of this server.
+    Shard(ShardId),
+    /// Another server, by its place among those that [`Expiry::server`] knows.
+    Server(u16),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    heard: Millis,
+    /// The bucket that speaks for the session; entries in other buckets are stale.
+    placed: u64,
+    timeout_ms: u32,
+    witness: Option<Witness>,
+}
+
+/// One start of another server.
+#[derive(Clone, Copy, Debug)]
+struct Remote {
+    server: u8,
+    incarnation: u64,
+    /// Its reports name every session that it heard from before this time.
+    complete: Millis,
+    /// When it was last heard of itself.
+    testified: Millis,
+    /// No session of its is thought to have been silent before this time: reports may have been lost on the way.
+    since: Millis,
+    /// It testifies no more: its sessions have nobody to speak for them, but a full timeout from `since`.
+    lost: bool,
+}
+
+/// See the module.
+///
+/// A session is in exactly one bucket; being heard from only notes the time, and a bucket that comes due puts those
+/// that have been heard from since into a later one. So a sign of life costs one map look-up, whatever the number.
+#[derive(Clone, Debug)]
+pub struct Expiry {
+    tick_ms: u64,
+    deadlines: hashbrown::HashMap<SessionId, Deadline, xxhash_rust::xxh3::Xxh3DefaultBuilder>,
+    buckets: BTreeMap<u64, Vec<SessionId>>,
+    /// Until when each shard has told us of every session it heard from. A shard that is behind with its reports
+    /// cannot testify that a session was silent, so its sessions wait for it.
+    reported: BTreeMap<ShardId, Millis>,
+    remotes: Vec<Remote>,
+    /// A server that has not testified for so long is lost. `None`: there are no other servers.
+    lost_after_ms: Option<u64>,
+}
+
+impl Expiry {
+    /// `tick_ms` is the bucket width, at least 1.
+    pub fn new(tick_ms: u64) -> Self {
+        let deadlines = hashbrown::HashMap::with_hasher(xxhash_rust::xxh3::Xxh3DefaultBuilder::new());
+        Self {
+            tick_ms: tick_ms.max(1),
+            deadlines,
+            buckets: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            remotes: Vec::new(),
+            lost_after_ms: None,
+        }
+    }
+
+    /// There are other servers, each taken for lost when it has not testified for so long.
+    pub fn expect_servers(&mut self, lost_after_ms: u64) {
+        self.lost_after_ms = Some(lost_after_ms);
+    }
+
+    /// Forgets everything: another server leads, and keeps the deadlines.
+    pub fn clear(&mut self) {
+        self.deadlines = hashbrown::HashMap::with_hasher(xxhash_rust::xxh3::Xxh3DefaultBuilder::new());
+        self.buckets.clear();
+        self.remotes.clear();
+    }
+
+    /// Starts or restarts a session's deadline, with a full timeout from `now`.
+    pub fn start(&mut self, now: Millis, session: SessionId, timeout_ms: i32, witness: Option<Witness>) {
+        let timeout_ms = u32::try_from(timeout_ms).unwrap_or(0);
+        let mut deadline = Deadline { timeout_ms, heard: now, witness, placed: 0 };
+        deadline.placed = self.bucket(&deadline);
+        self.buckets.entry(deadline.placed).or_default().push(session);
+        self.deadlines.insert(session, deadline);
+    }
+
+    /// Forgets a session that has ended. Its place in a bucket goes when the bucket comes due.
+    pub fn stop(&mut self, session: SessionId) {
+        self.deadlines.remove(&session);
+    }
+
+    /// A client that tries to renew its session is alive, whatever comes of it.
+    pub fn heard_directly(&mut self, now: Millis, session: SessionId) {
+        if let Some(deadline) = self.deadlines.get_mut(&session) {
+            deadline.heard = deadline.heard.max(now);
+        }
+    }
+
+    /// A shard tells which of its sessions it heard from, and that it has read its sockets up to `at`.
+    pub fn heard(&mut self, shard: ShardId, at: Millis, sessions: &[(SessionId, Millis)]) {
+        for (session, heard) in sessions {
+            self.heard_directly(*heard, *session);
+        }
+        let reported = self.reported.entry(shard).or_default();
+        *reported = at.max(*reported);
+    }
+
+    /// The witness that stands for this start of another server; it counts as heard of when it is first named.
+    /// `None`: there are no other servers, or none that are known any more.
+    pub fn server(&mut self, now: Millis, server: u8, incarnation: u64) -> Option<Witness> {
+        self.lost_after_ms?;
+        let same = |remote: &Remote| remote.server == server && remote.incarnation == incarnation;
+        let at = self.remotes.iter().position(same).unwrap_or_else(|| {
+            let remote = Remote { server, incarnation, complete: Millis(0), testified: now, since: now, lost: false };
+            self.remotes.push(remote);
+            self.remotes.len() - 1
+        });
+        u16::try_from(at).ok().map(Witness::Server)
+    }
+
+    /// Reports of this start of a server come on a new way: those on the way before may be lost, so that nothing is said
+    /// of its sessions' silence until now. Its earlier starts are over.
+    pub fn server_begins(&mut self, now: Millis, server: u8, incarnation: u64) {
+        for remote in self.remotes.iter_mut().filter(|remote| remote.server == server && !remote.lost) {
+            (remote.lost, remote.since) = (true, now);
+        }
+        self.testify(now, server, incarnation, Millis(0), &[]);
+    }
+
+    /// Another server names the sessions it heard from since its last report. They count as heard from now, when we hear
+    /// of it; `echo` is a time of ours that it knew of before it looked, so that what it heard before then is named.
+    pub fn testify(&mut self, now: Millis, server: u8, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
+        for session in sessions {
+            self.heard_directly(now, *session);
+        }
+        let Some(Witness::Server(at)) = self.server(now, server, incarnation) else { return };
+        let remote = &mut self.remotes[usize::from(at)];
+        if remote.lost {
+            (remote.lost, remote.since) = (false, now);
+        }
+        remote.testified = now;
+        remote.complete = remote.complete.max(echo.min(now));
+    }
+
+    fn note_lost(&mut self, now: Millis) {
+        let Some(patience) = self.lost_after_ms else { return };
+        for remote in self.remotes.iter_mut().filter(|remote| !remote.lost) {
+            if now.since(remote.testified) > patience {
+                (remote.lost, remote.since) = (true, now);
+            }
+        }
+    }
+
+    /// Sessions whose time is over, each given once; they are no longer tracked afterwards.
+    pub fn expired(&mut self, now: Millis) -> Vec<SessionId> {
+        self.note_lost(now);
+        let mut over = Vec::new();
+        while let Some(bucket) = self.buckets.first_entry().filter(|bucket| *bucket.key() <= now.0) {
+            let (due, sessions) = bucket.remove_entry();
+            for session in sessions {
+                let Some(deadline) = self.deadlines.get(&session).filter(|deadline| deadline.placed == due) else {
+                    continue;
+                };
+                let mut next = self.bucket(deadline);
+                if next <= due {
+                    if !self.may_be_unheard(deadline) {
+                        self.deadlines.remove(&session);
+                        over.push(session);
+                        continue;
+                    }
+                    next = due + (self.tick_ms / 8).max(1);
+                }
+                self.buckets.entry(next).or_default().push(session);
+                self.deadlines.entry(session).and_modify(|deadline| deadline.placed = next);
+            }
+        }
+        over
+    }
+
+    /// The last sign of life, or the time before which there may have been one that got lost.
+    fn heard_last(&self, deadline: &Deadline) -> Millis {
+        match deadline.witness {
+            Some(Witness::Server(at)) => deadline.heard.max(self.remotes[usize::from(at)].since),
+            _ => deadline.heard,
+        }
+    }
+
+    /// `ExpiryQueue.roundToNextInterval`: expiry falls between T and T + tick after the last sign of life.
+    fn bucket(&self, deadline: &Deadline) -> u64 {
+        (self.heard_last(deadline).plus(deadline.timeout_ms.into()).0 / self.tick_ms + 1) * self.tick_ms
+    }
+
+    /// Whether the last report is older than the silence it would have to testify for.
+    fn may_be_unheard(&self, deadline: &Deadline) -> bool {
+        let silent_since = self.heard_last(deadline).plus(deadline.timeout_ms.into());
+        match deadline.witness {
+            None => false,
+            Some(Witness::Shard(shard)) => self.reported.get(&shard).is_none_or(|at| *at < silent_since),
+            Some(Witness::Server(at)) => {
+                let remote = &self.remotes[usize::from(at)];
+                !remote.lost && remote.complete < silent_since
+            }
+        }
+    }
+
+    /// When the session ends unless it is heard from.
+    pub fn due(&self, session: SessionId) -> Option<Millis> {
+        Some(Millis(self.bucket(self.deadlines.get(&session)?)))
+    }
+
+    /// How many sessions are tracked.
+    pub fn len(&self) -> usize {
+        self.deadlines.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.deadlines.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const SHARD: ShardId = ShardId(0);
+
+    #[test]
+    fn expires_between_timeout_and_timeout_plus_tick() {
+        for start in [0, 1, 999, 1000, 1001] {
+            let mut expiry = Expiry::new(1000);
+            expiry.start(Millis(start), SessionId(7), 4000, None);
+            let ended = (start..start + 10_000).find(|ms| !expiry.expired(Millis(*ms)).is_empty());
+            let after = ended.map(|ms| ms - start);
+            assert!(after.is_some_and(|ms| ms > 4000 - 1 && ms <= 5000), "from {start}: {after:?}");
+            assert!(expiry.is_empty());
+        }
+    }
+
+    #[test]
+    fn signs_of_life_postpone() {
+        let mut expiry = Expiry::new(100);
+        expiry.start(Millis(0), SessionId(1), 400, Some(Witness::Shard(SHARD)));
+        expiry.heard(SHARD, Millis(350), &[(SessionId(1), Millis(350))]);
+        expiry.heard(SHARD, Millis(800), &[]);
+        assert_eq!(expiry.expired(Millis(799)), vec![]);
+        assert_eq!(expiry.expired(Millis(800)), vec![SessionId(1)]);
+        assert_eq!(expiry.expired(Millis(9_000)), vec![]);
+    }
+
+    #[test]
+    fn a_silent_shard_expires_nobody() {
+        let mut expiry = Expiry::new(100);
+        expiry.start(Millis(0), SessionId(1), 400, Some(Witness::Shard(SHARD)));
+        assert_eq!(expiry.expired(Millis(60_000)), vec![]);
+        expiry.heard(SHARD, Millis(60_001), &[(SessionId(1), Millis(60_000))]);
+        assert_eq!(expiry.expired(Millis(60_400)), vec![]);
+        expiry.heard(SHARD, Millis(60_600), &[]);
+        assert_eq!(expiry.expired(Millis(60_600)), vec![SessionId(1)]);
+    }
+
+    #[test]
+    fn a_shorter_timeout_counts_from_the_renewal() {
+        let mut expiry = Expiry::new(100);
+        expiry.start(Millis(0), SessionId(1), 40_000, None);
+        expiry.start(Millis(50), SessionId(1), 400, None);
+        assert_eq!(expiry.expired(Millis(500)), vec![SessionId(1)]);
+        assert_eq!(expiry.expired(Millis(90_000)), vec![]);
+    }
+
+    #[test]
+    fn stopped_sessions_are_gone() {
+        let mut expiry = Expiry::new(100);
+        expiry.start(Millis(0), SessionId(1), 400, None);
+        expiry.stop(SessionId(1));
+        assert_eq!(expiry.expired(Millis(10_000)), vec![]);
+    }
+
+    /// A leader with one other server that is lost after 300 ms, and a session of 400 ms there.
+    fn with_server() -> Expiry {
+        let mut expiry = Expiry::new(100);
+        expiry.expect_servers(300);
+        let there = expiry.server(Millis(0), 2, 7);
+        assert!(there.is_some());
+        expiry.start(Millis(0), SessionId(1), 400, there);
+        expiry
+    }
+
+    #[test]
+    fn silence_on_another_server_takes_its_testimony() {
+        let mut expiry = with_server();
+        for now in (0..2000).step_by(100) {
+            // It is there, but behind: what it says is complete up to 390 only.
+            expiry.testify(Millis(now), 2, 7, Millis(now.min(390)), &[]);
+            assert_eq!(expiry.expired(Millis(now)), vec![], "at {now}");
+        }
+        expiry.testify(Millis(2000), 2, 7, Millis(400), &[]);
+        assert_eq!(expiry.expired(Millis(2000)), vec![SessionId(1)]);
+    }
+
+    #[test]
+    fn a_session_heard_elsewhere_counts_from_when_we_hear_of_it() {
+        let mut expiry = with_server();
+        expiry.testify(Millis(290), 2, 7, Millis(100), &[SessionId(1)]);
+        expiry.testify(Millis(590), 2, 7, Millis(580), &[]);
+        assert_eq!(expiry.expired(Millis(600)), vec![]);
+        expiry.testify(Millis(790), 2, 7, Millis(780), &[]);
+        assert_eq!(expiry.due(SessionId(1)), Some(Millis(700)));
+        assert_eq!(expiry.expired(Millis(790)), vec![SessionId(1)]);
+    }
+
+    #[test]
+    fn an_echo_from_the_future_is_no_testimony() {
+        let mut expiry = with_server();
+        expiry.testify(Millis(100), 2, 7, Millis(1_000_000), &[]);
+        expiry.testify(Millis(390), 2, 7, Millis(0), &[]);
+        assert_eq!(expiry.expired(Millis(500)), vec![]);
+    }
+
+    #[test]
+    fn a_server_that_is_lost_gives_its_sessions_a_full_timeout() {
+        let mut expiry = with_server();
+        expiry.testify(Millis(250), 2, 7, Millis(240), &[]);
+        for now in (300..1000).step_by(50) {
+            // Lost at 600, the first look later than 550.
+            assert_eq!(expiry.expired(Millis(now)), vec![], "at {now}");
+        }
+        assert_eq!(expiry.due(SessionId(1)), Some(Millis(1100)));
+        assert_eq!(expiry.expired(Millis(1100)), vec![SessionId(1)]);
+    }
+
+    #[test]
+    fn a_server_that_comes_back_testifies_afresh() {
+        let mut expiry = with_server();
+        assert_eq!(expiry.expired(Millis(350)), vec![]);
+        // What it heard of while it was lost to us is not in this report.
+        expiry.testify(Millis(700), 2, 7, Millis(690), &[]);
+        assert_eq!(expiry.expired(Millis(900)), vec![]);
+        expiry.testify(Millis(1000), 2, 7, Millis(990), &[]);
+        assert_eq!(expiry.expired(Millis(1050)), vec![]);
+        expiry.testify(Millis(1200), 2, 7, Millis(1190), &[]);
+        assert_eq!(expiry.expired(Millis(1200)), vec![SessionId(1)]);
+    }
+
+    #[test]
+    fn reports_on_a_new_way_say_nothing_of_those_lost_on_the_old() {
+        let mut expiry = with_server();
+        expiry.testify(Millis(300), 2, 7, Millis(290), &[]);
+        expiry.server_begins(Millis(380), 2, 7);
+        expiry.testify(Millis(500), 2, 7, Millis(490), &[]);
+        expiry.testify(Millis(700), 2, 7, Millis(690), &[]);
+        assert_eq!(expiry.expired(Millis(770)), vec![]);
+        expiry.testify(Millis(800), 2, 7, Millis(790), &[]);
+        assert_eq!(expiry.expired(Millis(800)), vec![SessionId(1)]);
+    }
+
+    #[test]
+    fn a_server_that_started_again_speaks_for_its_new_sessions_only() {
+        let mut expiry = with_server();
+        expiry.server_begins(Millis(300), 2, 8);
+        let there = expiry.server(Millis(300), 2, 8);
+        expiry.start(Millis(310), SessionId(2), 400, there);
+        for now in (400..2000).step_by(100) {
+            expiry.testify(Millis(now), 2, 8, Millis(now - 10), &[SessionId(2)]);
+            let over = expiry.expired(Millis(now));
+            let expected = if now == 800 { vec![SessionId(1)] } else { vec![] };
+            assert_eq!(over, expected, "at {now}");
+        }
+    }
+
+    #[test]
+    fn the_leader_that_stood_still_itself_ends_nobody() {
+        let mut expiry = with_server();
+        expiry.start(Millis(0), SessionId(3), 400, Some(Witness::Shard(SHARD)));
+        assert_eq!(expiry.expired(Millis(60_000)), vec![]);
+        // Then what waited in its mailbox is looked at.
+        expiry.testify(Millis(60_001), 2, 7, Millis(100), &[SessionId(1)]);
+        expiry.heard(SHARD, Millis(60_001), &[(SessionId(3), Millis(60_000))]);
+        assert_eq!(expiry.expired(Millis(60_300)), vec![]);
+    }
+}

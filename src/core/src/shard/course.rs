@@ -1,0 +1,85 @@
+//! Where a shard's proposals go: on, nowhere for now, or, when a leader is gone, nobody knows.
+//!
+//! A shard of a server that is alone never hears of any of this. In an ensemble the consensus actor says when proposals
+//! must wait (they stay here, never sent, within the limits on what is in flight), and when those that were sent and did
+//! not come back have no known outcome: then the connections that wait for them end, and only those. No later write of
+//! such a connection is ever ordered, so that of its writes a prefix is.
+
+use super::{Outputs, Shard};
+use crate::conn::Close;
+use crate::ids::{ConnId, Millis};
+use alloc::vec::Vec;
+
+/// How proposals go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Course {
+    /// They wait here.
+    pub(super) held: bool,
+    /// Stamped on them, so that late ones of a former course are known.
+    pub(super) generation: u32,
+}
+
+impl Shard {
+    /// No leader is known: proposals wait here from now on.
+    pub fn hold(&mut self) {
+        self.course.held = true;
+    }
+
+    /// Proposals go again; the driver takes them next.
+    pub fn release(&mut self) {
+        self.course.held = false;
+    }
+
+    /// Of the commands that were taken and have not come back nobody knows what becomes. Their connections end; all others
+    /// stay, with their commands that were not taken yet. `unsent_too`: those end as well, because no leader is found.
+    pub fn uncertain(&mut self, now: Millis, generation: u32, unsent_too: bool, out: &mut Outputs) {
+        self.course.generation = generation;
+        let sent = self.in_flight.len() - self.proposals.commands.len();
+        let doomed = if unsent_too { self.in_flight.len() } else { sent };
+        let mut ended: Vec<ConnId> = self.in_flight.iter().take(doomed).map(|command| command.conn).collect();
+        ended.sort_unstable();
+        ended.dedup();
+        self.forget_in_flight(sent, &ended);
+        for id in ended {
+            if let Some(conn) = self.conns.take(id) {
+                if conn.is_closing() {
+                    self.conns.put_back(conn);
+                } else {
+                    self.end_now(now, conn, Close::Uncertain, out);
+                }
+            }
+        }
+        self.resume_held_back(now, out);
+        self.close_if_drained(now, out);
+    }
+
+    /// Drops what was sent, and of the rest what belongs to these connections.
+    fn forget_in_flight(&mut self, sent: usize, ended: &[ConnId]) {
+        let stays = |conn: &ConnId| ended.binary_search(conn).is_err();
+        let Self { in_flight, proposals, .. } = self;
+        in_flight.drain(..sent);
+        in_flight.retain(|command| stays(&command.conn));
+        proposals.commands.retain(|command| command.origin.is_some_and(|origin| stays(&origin.conn)));
+        assert!(in_flight.len() == proposals.commands.len(), "what is in flight now was not taken yet");
+        self.in_flight_bytes = self.in_flight.iter().map(|command| command.weight).sum();
+        self.large_bytes = self.in_flight.iter().map(|command| command.large).sum();
+        self.proposals.bytes = self.in_flight_bytes;
+    }
+
+    /// A command of this shard was applied. False if its connection ended because nobody knew what would become of it.
+    pub(super) fn came_back(&mut self, conn: ConnId) -> bool {
+        match self.in_flight.front() {
+            Some(first) if first.conn == conn => {
+                self.in_flight_bytes -= first.weight;
+                self.large_bytes -= first.large;
+                self.in_flight.pop_front();
+                true
+            }
+            _ => {
+                let waits = self.conns.get(conn).is_some_and(|conn| !conn.is_closing());
+                assert!(!waits, "every command of ours that comes back was in flight");
+                false
+            }
+        }
+    }
+}
