@@ -8,15 +8,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corral_consensus::{Effects, Index, Micros, Replica, Term};
-use corral_core::evaluate::QuotaExceeded;
+use corral_consensus::{Effects, Index, Install, Micros, Replica, Term};
+use corral_core::evaluate::{QuotaExceeded, StateMachine};
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
+use corral_core::session::SessionTable;
 use corral_core::shard::Garbage;
+use corral_core::view::View;
 use glommio::timer::Timer;
 
 use crate::actor::authority::Authority;
 use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter, WrittenImage};
+use crate::actor::peers::Peers;
+use crate::actor::transfer::Offered;
+use crate::node::images::LoadedImage;
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
 use crate::runtime::mailbox::Post;
@@ -24,7 +29,7 @@ use crate::runtime::turn::Turn;
 
 /// Messages taken from the mailbox before the replica has its turn.
 const MAILBOX_BATCH: usize = 256;
-/// Raft's unit of time, and how often sessions are looked at.
+/// Raft's unit of time, and how often sessions are looked at, of a server that is alone.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Where the actor's messages go.
@@ -36,6 +41,8 @@ pub(crate) struct ConsensusLinks {
     pub(crate) endings: flume::Sender<Ending>,
     /// The actor's own mailbox, for its timer.
     pub(crate) own: Post<ToConsensus>,
+    /// The other servers of the ensemble, and its unit of time.
+    pub(crate) peers: Option<(Peers, Duration)>,
 }
 
 /// How far a stop has come.
@@ -59,6 +66,10 @@ pub(crate) struct ConsensusActor {
     syncs: HashMap<u64, (ShardId, Vec<ConnId>)>,
     next_token: u64,
     stopping: Stopping,
+    /// An image of another server takes the place of everything when the append of that number is durable.
+    installing: Option<(u64, Index)>,
+    /// Place in the log of the last such image.
+    installed: u64,
     /// The replica wants a turn then.
     wake_at: Option<Micros>,
     /// The time for which a timer is set, where a task of its own drives the actor.
@@ -80,6 +91,8 @@ impl ConsensusActor {
             syncs: HashMap::new(),
             next_token: 1,
             stopping: Stopping::No,
+            installing: None,
+            installed: 0,
             wake_at: None,
             alarm: None,
         }
@@ -121,7 +134,8 @@ impl ConsensusActor {
         // Recovery may have taken longer than a session's timeout.
         let now = self.clock.now();
         self.replica.machine_mut().sequencer.start_deadlines(now);
-        glommio::spawn_local(tick(self.links.own.clone())).detach();
+        let every = self.links.peers.as_ref().map_or(TICK, |(_, tick)| *tick);
+        glommio::spawn_local(tick(self.links.own.clone(), every)).detach();
     }
 
     /// One turn over this message and those behind it. False when the process is to end.
@@ -149,15 +163,29 @@ impl ConsensusActor {
             ToConsensus::Heard { shard, upto, sessions } => {
                 self.replica.machine_mut().heard(shard, upto, &sessions);
             }
-            ToConsensus::Durable(number) => self.replica.persisted(self.clock.now_us(), number),
+            ToConsensus::Durable(number) => {
+                self.replica.persisted(self.clock.now_us(), number);
+                self.install_if_durable(number);
+            }
             ToConsensus::Alarm => self.alarm = None,
             ToConsensus::ImageWritten(Ok(written)) => self.image_written(written),
             ToConsensus::ImageWritten(Err(_)) => self.image_failed(),
             ToConsensus::Snapshot => self.snapshot_if(|sequencer| sequencer.has_changes()),
             ToConsensus::Tick => self.tick(),
+            ToConsensus::Incoming(incoming) => {
+                if let Some((peers, _)) = &mut self.links.peers {
+                    peers.incoming(incoming, &mut self.replica);
+                }
+            }
+            ToConsensus::Peer(event) => {
+                if let Some((peers, _)) = &mut self.links.peers {
+                    peers.take(now, event, &mut self.replica);
+                }
+            }
             ToConsensus::Stop => {
                 if self.stopping == Stopping::No {
                     tracing::info!("stopping: answering what is under way");
+                    self.hand_over();
                     self.stopping = Stopping::Draining(self.links.shards.len());
                     self.tell_shards(|| ToShard::Drain);
                 }
@@ -177,6 +205,9 @@ impl ConsensusActor {
     fn tick(&mut self) {
         let now = self.clock.now();
         self.replica.tick();
+        if let Some((peers, _)) = &mut self.links.peers {
+            peers.tick(now);
+        }
         let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
         for session in expired {
             tracing::info!(%session, "session expired");
@@ -194,23 +225,25 @@ impl ConsensusActor {
     /// One turn of the replica and everything it leads to. False when the process is to end.
     fn act(&mut self) -> bool {
         self.replica.machine_mut().set_time(self.clock.now(), self.clock.wall());
-        let now = self.clock.now_us();
         let mut effects = Effects::default();
-        let mut more = true;
-        while more {
-            let Ok(turned) = self.replica.turn(now, &mut effects) else {
-                let _ = self.links.endings.send(Ending::Failed(not_a_batch(self.replica.applied())));
+        if !self.turn_replica(&mut effects) {
+            return false;
+        }
+        if self.links.peers.is_some() {
+            self.stand(&mut effects);
+            // Commands that waited for a leader may go now.
+            if !self.turn_replica(&mut effects) {
                 return false;
-            };
-            for append in effects.appends.drain(..) {
-                let _ = self.links.log.send(ToLog::Append(append));
             }
-            more = turned;
+            self.stand(&mut effects);
         }
         self.wake_at = effects.wake_at;
         for batch in self.replica.machine_mut().take_applied() {
             let batch = Arc::new(batch);
             self.tell_shards(|| ToShard::Batch(Arc::clone(&batch)));
+        }
+        for note in self.replica.machine_mut().take_notes() {
+            self.tell_shards(|| ToShard::Note(note));
         }
         for token in effects.reads {
             self.answer_syncs(token, ToShard::Synced);
@@ -219,6 +252,76 @@ impl ConsensusActor {
             self.answer_syncs(token, ToShard::SyncRefused);
         }
         self.go_on_stopping()
+    }
+
+    /// All that the replica can do now; false when it cannot go on.
+    fn turn_replica(&mut self, effects: &mut Effects) -> bool {
+        let now = self.clock.now_us();
+        let mut more = true;
+        while more {
+            let Ok(turned) = self.replica.turn(now, effects) else {
+                let _ = self.links.endings.send(Ending::Failed(not_a_batch(self.replica.applied())));
+                return false;
+            };
+            if let Some((peers, _)) = &self.links.peers {
+                // Before the log: the others write while this server does.
+                peers.send_raft(std::mem::take(&mut effects.messages), &mut self.replica);
+            }
+            for Install { number, image } in effects.installs.drain(..) {
+                let _ = self.links.log.send(ToLog::Reset(image.index.0 + 1));
+                self.installing = Some((number, image.index));
+            }
+            for append in effects.appends.drain(..) {
+                let _ = self.links.log.send(ToLog::Append(append));
+            }
+            more = turned;
+        }
+        true
+    }
+
+    /// What a turn means for the way of commands, and what is to be said to other servers because of it.
+    fn stand(&mut self, effects: &mut Effects) {
+        let Some((peers, _)) = &mut self.links.peers else { return };
+        let member = self.replica.machine_mut();
+        if let Some(change) = effects.role.take() {
+            let standing = peers.tell(change);
+            member.stand(standing, change.term.0);
+        }
+        member.settle();
+        peers.send(member.take_sends());
+        if effects.image_wanted {
+            self.snapshot_if(|sequencer| sequencer.has_changes());
+        }
+    }
+
+    /// The log is empty behind the image that another server gave: from here on this server has that image's state.
+    fn install_if_durable(&mut self, number: u64) {
+        let Some((_, index)) = self.installing.filter(|(wanted, _)| *wanted <= number) else { return };
+        self.installing = None;
+        let arrived = self.links.peers.as_mut().and_then(|(peers, _)| peers.arrived(index));
+        let LoadedImage { image, head, bytes } = *arrived.expect("an image is announced to Raft when it is here");
+        let sessions: SessionTable = image.sessions().collect();
+        let machine = StateMachine::new(View::new(image), sessions);
+        let (view, alive) = (machine.view().clone(), machine.sessions().len() as u64);
+        self.replica.machine_mut().installed(machine, head.index, head.term);
+        self.replica.installed(index);
+        self.replica.compact(index, Term(head.term));
+        self.installed = head.index;
+        if let Some((peers, _)) = &mut self.links.peers {
+            peers.offer.add(Offered { index: head.index, zxid: head.zxid, bytes });
+        }
+        self.tell_shards(|| ToShard::Install(Box::new(view.clone()), alive));
+        tracing::info!(index = head.index, zxid = %view.zxid(), nodes = view.node_count(), "the image is installed");
+    }
+
+    /// A leader that stops lets another lead first.
+    fn hand_over(&mut self) {
+        let Some((peers, _)) = &self.links.peers else { return };
+        if let Some(successor) = peers.successor(&self.replica)
+            && self.replica.transfer(successor).is_ok()
+        {
+            tracing::info!(to = successor.0, "handing over leadership");
+        }
     }
 
     fn tell_shards(&self, message: impl Fn() -> ToShard) {
@@ -250,7 +353,14 @@ impl ConsensusActor {
     }
 
     fn image_written(&mut self, written: WrittenImage) {
-        let WrittenImage { image, index, term, log_from } = written;
+        let WrittenImage { image, bytes, index, term, log_from } = written;
+        if index < self.installed {
+            // Of the state before another server's image took its place.
+            return;
+        }
+        if let Some((peers, _)) = &mut self.links.peers {
+            peers.offer.add(Offered { index, zxid: image.zxid().0, bytes });
+        }
         self.tell_shards(|| ToShard::Swap(Arc::clone(&image)));
         let (old, frozen) = self.replica.machine_mut().sequencer.image_ready(image);
         let _ = self.links.writer.send(ToWriter::Drop(Garbage::Image(old)));
@@ -350,9 +460,9 @@ impl Resident {
     }
 }
 
-async fn tick(mailbox: Post<ToConsensus>) {
+async fn tick(mailbox: Post<ToConsensus>, every: Duration) {
     loop {
-        Timer::new(TICK).await;
+        Timer::new(every).await;
         if mailbox.send(ToConsensus::Tick).is_err() {
             return;
         }

@@ -3,7 +3,6 @@
 //!
 //! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -108,7 +107,7 @@ fn write(
     images.note(took);
     let took_ms = took.as_millis();
     tracing::info!(file = %name.file, %zxid, nodes = stats.nodes, bytes, took_ms, "image written");
-    Ok(WrittenImage { image: Arc::clone(&image.image), index, term, log_from })
+    Ok(WrittenImage { image: image.image, bytes: image.bytes, index, term, log_from })
 }
 
 /// Keeps an image from taking all of the disk: the log shares it, and each of the log's syncs waits for what the disk was

@@ -117,6 +117,10 @@ fn serve(
                 ToLog::Trim(index) => {
                     log.trim_before(index)?;
                 }
+                ToLog::Reset(next_index) => {
+                    tracing::info!(next_index, "the log begins anew behind the image of another server");
+                    log.reset_to(next_index)?;
+                }
                 ToLog::Close => {
                     log.sync()?;
                     log.watermark_when_idle()?;

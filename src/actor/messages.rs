@@ -12,13 +12,18 @@ use corral_core::command::Proposals;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
 use corral_core::image::Image;
+use corral_core::member::Note;
 use corral_core::report::{Piece, SessionMark, SessionPiece};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Garbage, Question};
+use corral_core::view::View;
+use corral_storage::Bytes;
 use corral_wire::fourletter::FourLetter;
 
 use crate::exit::Fault;
 use crate::net::acceptor::Acceptor;
+use crate::net::peers::PeerEvent;
+use crate::node::images::LoadedImage;
 
 /// To a shard actor.
 pub(crate) enum ToShard {
@@ -36,6 +41,10 @@ pub(crate) enum ToShard {
     Adopt(Arc<Delta>),
     /// The frozen delta is in this image.
     Swap(Arc<Image>),
+    /// How commands go from here on, in an ensemble.
+    Note(Note),
+    /// Another server's image took the place of everything: this is the tree now, and so many sessions live.
+    Install(Box<View>, u64),
     /// A connection waits for the answer to a four-letter word; a piece of it from this place on.
     PieceAsked { asker: Asker, word: FourLetter, from: usize },
     /// The answer to a word that a connection of this shard asked for.
@@ -68,6 +77,10 @@ pub(crate) enum ToConsensus {
     Durable(u64),
     /// The image writer is done.
     ImageWritten(Result<WrittenImage, String>),
+    /// Of an ensemble: how far the image is that comes in.
+    Incoming(Incoming),
+    /// Of an ensemble: something happened on a link to another server.
+    Peer(PeerEvent),
     /// Time passes.
     Tick,
     /// The replica wanted a turn at this time.
@@ -104,6 +117,8 @@ pub(crate) enum ToWords {
 /// A durable, verified, mapped image.
 pub(crate) struct WrittenImage {
     pub(crate) image: Arc<Image>,
+    /// The whole file, for other servers.
+    pub(crate) bytes: Arc<dyn Bytes>,
     /// Place in the log of the last entry it contains.
     pub(crate) index: u64,
     pub(crate) term: u64,
@@ -117,8 +132,35 @@ pub(crate) enum ToLog {
     Append(Append),
     /// Entries before this index are not needed any more.
     Trim(u64),
+    /// All entries are void: another server's image is durable, and the next entry has this index.
+    Reset(u64),
     /// Sync what there is and end.
     Close,
+}
+
+/// To the thread that writes another server's image.
+pub(crate) enum ToImagesIn {
+    /// An image of so many bytes comes, which ends at this place in the log; one before it is given up.
+    Begin { index: u64, zxid: u64, bytes: u64 },
+    /// Its next bytes.
+    Piece { index: u64, bytes: bytes::Bytes },
+}
+
+/// How far another server's image is.
+pub(crate) enum Incoming {
+    Written {
+        index: u64,
+        upto: u64,
+    },
+    /// Durable, checked and mapped.
+    Whole {
+        index: u64,
+        loaded: Box<LoadedImage>,
+    },
+    Failed {
+        index: u64,
+        reason: String,
+    },
 }
 
 /// To the image writer.

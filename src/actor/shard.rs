@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, ShardId, Zxid};
+use corral_core::member::Note;
 use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
@@ -205,6 +206,15 @@ impl ShardActor {
             ToShard::SyncRefused(list) => self.with(|shard, out| list.iter().for_each(|id| shard.hung_up(*id, out))),
             ToShard::Adopt(frozen) => self.with(|shard, out| shard.adopt_frozen(frozen, out)),
             ToShard::Swap(image) => self.with(|shard, out| shard.swap_image(image, out)),
+            ToShard::Install(view, sessions) => self.with(|shard, out| {
+                shard.install(now, *view, sessions, out);
+                self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
+            }),
+            ToShard::Note(note) => self.with(|shard, out| match note {
+                Note::Hold => shard.hold(),
+                Note::Release => shard.release(),
+                Note::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
+            }),
             ToShard::PieceAsked { asker, word, from } => {
                 let piece = Box::new(self.shard.borrow_mut().report(word, from));
                 let _ = self.links.words.send(ToWords::Piece { asker, shard: self.id, piece });

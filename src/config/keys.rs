@@ -132,7 +132,7 @@ sections! {
         log_level: LogLevel = LogLevel::Info, NONE, "";
     }
     /// The servers that answer together. With none or one of them a server runs alone, and the rest of this section means
-    /// nothing. This version reads and checks the section, but cannot be part of an ensemble yet: `corral serve` says so.
+    /// nothing.
     ensemble: Ensemble {
         /// All servers at the first start, this one among them, the same on each: `"ID=HOST:PORT[:ROLE][;CLIENT]"`. The port is
         /// for the other servers; a second one, as ZooKeeper's files have it, is taken and not used. ROLE is `participant` (the

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use corral_core::ids::WallMillis;
-use corral_core::report::{Configured, Moment, ServerFacts};
+use corral_core::report::{Configured, Moment, PeerFacts, ServerFacts};
 use corral_wire::fourletter::FourLetter;
 
 use crate::config::Config;
 use crate::control::Gauges;
+use crate::net::peers::{Links, PeerStats};
 use crate::node::{BACKLOG, VERSION};
 use crate::runtime::clock::Clock;
 
@@ -28,11 +29,18 @@ pub(crate) struct Facts {
     log_dir: PathBuf,
     /// Without the sizes of the directories.
     configured: Configured,
+    links: Option<Arc<Links>>,
 }
 
 impl Facts {
     /// `port` is the one that was bound, should the configured one be 0.
-    pub(crate) fn new(config: &Config, port: u16, clock: Clock, gauges: Arc<Gauges>) -> Facts {
+    pub(crate) fn new(
+        config: &Config,
+        port: u16,
+        clock: Clock,
+        gauges: Arc<Gauges>,
+        links: Option<Arc<Links>>,
+    ) -> Facts {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (data_dir, log_dir) = (absolute(&config.server.data_dir), absolute(&config.server.log_dir));
         let configured = Configured {
@@ -50,7 +58,7 @@ impl Facts {
             server_id: config.server.server_id,
         };
         let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
-        Facts { clock, started, gauges, data_dir, log_dir, configured }
+        Facts { clock, started, gauges, data_dir, log_dir, configured, links }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -67,6 +75,7 @@ impl Facts {
         let mut facts = ServerFacts {
             version: VERSION.to_owned(),
             started: self.started,
+            mode: self.gauges.mode(),
             trace_mask,
             configured: self.configured.clone(),
             ..ServerFacts::default()
@@ -83,10 +92,27 @@ impl Facts {
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
                 facts.syncs = self.gauges.syncs.timing();
                 facts.images = self.gauges.images.timing();
+                facts.peers = self.links.iter().flat_map(|links| links.stats()).map(peer).collect();
             }
             _ => {}
         }
         facts
+    }
+}
+
+fn peer(stats: PeerStats) -> PeerFacts {
+    PeerFacts {
+        id: stats.peer.0,
+        connected: stats.up_out && stats.up_in,
+        bytes_out: stats.bytes_out,
+        bytes_in: stats.bytes_in,
+        messages_out: stats.messages_out,
+        messages_in: stats.messages_in,
+        queued_bytes: stats.queued_bytes as u64,
+        queued_messages: stats.queued_messages as u64,
+        dropped: stats.dropped,
+        reconnects: stats.reconnects,
+        dials_failed: stats.dials_failed,
     }
 }
 

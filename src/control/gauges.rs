@@ -1,15 +1,17 @@
 //! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a request.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use corral_core::report::Timing;
+use corral_core::report::{Mode, Timing};
 
 /// Counters of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     /// Times that a core stood still long enough for the watchdog to see it.
     pub(crate) freezes: AtomicU64,
+    /// Place of the present mode in `Mode::ALL`.
+    mode: AtomicU8,
     /// Connections closed on accept.
     pub(crate) refused: AtomicU64,
     /// Syncs of the log.
@@ -19,6 +21,17 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
+    /// What this server is among others.
+    pub(crate) fn mode(&self) -> Mode {
+        let place = usize::from(self.mode.load(Ordering::Relaxed));
+        Mode::ALL.get(place).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        let place = Mode::ALL.iter().position(|one| *one == mode).unwrap_or_default();
+        self.mode.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
+    }
+
     /// `srst`: all but the freezes, which nobody should lose sight of.
     pub(crate) fn reset(&self) {
         self.refused.store(0, Ordering::Relaxed);

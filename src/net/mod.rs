@@ -5,7 +5,6 @@
 //! one task of the shard, while each stream has a task that reads it.
 
 pub(crate) mod acceptor;
-#[expect(dead_code, reason = "the node starts the links once it can be part of an ensemble")]
 pub(crate) mod peers;
 pub(crate) mod ring;
 pub(crate) mod stream;

@@ -21,6 +21,8 @@ const SAY_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct LoadedImage {
     pub(crate) image: Arc<Image>,
     pub(crate) head: ImageHead,
+    /// The whole file, for other servers.
+    pub(crate) bytes: Arc<dyn Bytes>,
 }
 
 /// An image file's mapping as the core wants it.
@@ -77,7 +79,7 @@ pub(crate) fn load(disk: &MmapDisk, name: &str, threads: usize) -> Result<Loaded
     file.verify_section(layout.sections.len()).map_err(|error| error.to_string())?;
     let meta = CheckedMeta::check(&bytes, &layout).map_err(|fault| format!("{name}: {fault}"))?;
     let image = Image::assemble(meta, sections).map_err(|fault| format!("{name}: {fault}"))?;
-    Ok(LoadedImage { image: Arc::new(image), head: file.head() })
+    Ok(LoadedImage { image: Arc::new(image), head: file.head(), bytes: file.bytes() })
 }
 
 fn layout(file: &ImageFile) -> Result<ImageLayout, String> {

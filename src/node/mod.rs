@@ -3,7 +3,9 @@
 //! Main thread. Recovers the state, starts every thread with the mailboxes they share, opens the port last, then waits
 //! for the one message that says how it ends.
 
+pub(crate) mod ensemble;
 pub(crate) mod images;
+pub(crate) mod images_in;
 pub(crate) mod recovery;
 
 use std::net::{SocketAddr, TcpListener};
@@ -25,14 +27,17 @@ use crate::actor::authority::Authority;
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
 use crate::actor::log_thread;
-use crate::actor::messages::{Ending, Listening, ToConsensus, ToLog, ToShard, ToWords, ToWriter};
+use crate::actor::messages::{Ending, Listening, ToConsensus, ToImagesIn, ToLog, ToShard, ToWords, ToWriter};
+use crate::actor::peers::Peers;
 use crate::actor::shard::{ShardActor, ShardLinks};
+use crate::actor::transfer::Offered;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::control::{self, Facts, Gauges, Words};
 use crate::exit::{ExitCode, Fault};
 use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
+use crate::net::peers::Links;
 use crate::node::recovery::Recovery;
 use crate::preflight;
 use crate::runtime::clock::Clock;
@@ -58,6 +63,7 @@ struct Mailboxes {
     consensus: Rung<ToConsensus>,
     log: Mailbox<ToLog>,
     writer: Mailbox<ToWriter>,
+    images_in: Mailbox<ToImagesIn>,
     words: Mailbox<ToWords>,
     ended: Mailbox<Ended>,
     endings: Mailbox<Ending>,
@@ -77,6 +83,7 @@ impl Mailboxes {
             consensus: mailbox(&consensus_bell),
             log: flume::unbounded(),
             writer: flume::unbounded(),
+            images_in: flume::unbounded(),
             words: flume::unbounded(),
             ended: flume::unbounded(),
             endings: flume::unbounded(),
@@ -97,6 +104,8 @@ struct Context {
     incarnation: u64,
     boxes: Mailboxes,
     gauges: Arc<Gauges>,
+    /// To the other servers of the ensemble.
+    links: Option<Arc<Links>>,
     /// The newest zxid that the view of any shard is at.
     applied: Arc<AtomicU64>,
 }
@@ -106,17 +115,17 @@ struct Context {
 /// # Errors
 /// Whatever keeps it from starting or ends it early.
 pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
-    refuse_ensemble(&config)?;
     let clock = Clock::start();
     let address = config.server.client_addr;
     let listener = bind(address).map_err(|error| preflight::listen_fault(address, &error))?;
     let incarnation = incarnation()?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let recovery = recover(&config, clock, incarnation, threads)?;
+    let recovery = recover(&config, clock, incarnation, threads, plan.shards())?;
     let boxes = Mailboxes::new(plan)
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
-    let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, applied });
+    let links = ensemble::start_links(&config, incarnation, boxes.consensus.0.clone())?.map(Arc::new);
+    let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, links, applied });
     let log_thread = start_threads(&context, plan, recovery)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
@@ -129,6 +138,9 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
         Ok(Ending::Stopped) => {
             // It has been told to close; when it ends, everything is synced.
             log_thread.join().map_err(|_| Fault::new(ExitCode::Internal, "the log thread ended in a panic"))?;
+            if let Some(links) = &context.links {
+                links.stop();
+            }
             tracing::info!("stopped");
             Ok(())
         }
@@ -139,28 +151,14 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
 
 /// Recovers on a thread of its own, which ends: memory that a thread took comes back, once others have freed it, only when
 /// that thread takes more or is gone.
-fn recover(config: &Config, clock: Clock, incarnation: u64, threads: usize) -> Result<Recovery, Fault> {
-    let recover = || recovery::recover(config, clock, incarnation, threads);
+fn recover(config: &Config, clock: Clock, incarnation: u64, threads: usize, shards: usize) -> Result<Recovery, Fault> {
+    let recover = || recovery::recover(config, clock, incarnation, threads, shards);
     thread::scope(|scope| {
         let recovering = thread::Builder::new().name("recovery".to_owned()).spawn_scoped(scope, recover);
         let recovering = recovering
             .map_err(|error| Fault::new(ExitCode::Internal, format!("no thread for the recovery: {error}")))?;
         recovering.join().map_err(|_| Fault::new(ExitCode::Internal, "the recovery ended in a panic"))?
     })
-}
-
-/// The one place where an ensemble is refused; everything before it reads and checks one.
-fn refuse_ensemble(config: &Config) -> Result<(), Fault> {
-    let servers = &config.ensemble.servers;
-    if !servers.is_ensemble() {
-        return Ok(());
-    }
-    let sentence = format!(
-        "ensemble.servers: {} servers make an ensemble, and this version cannot be part of an ensemble yet; list at most one \
-         server, which then runs alone",
-        servers.0.len()
-    );
-    Err(Fault::new(ExitCode::Config, sentence))
 }
 
 /// Until every executor serves, so that the port opens for no server that cannot. Gives the first shard that has a ring.
@@ -213,7 +211,7 @@ fn incarnation() -> Result<u64, Fault> {
 
 /// Starts every thread but the acceptor; gives the log thread, which ends last.
 fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) -> Result<thread::JoinHandle<()>, Fault> {
-    let Recovery { replica, log, disk, frozen } = recovery;
+    let Recovery { replica, log, disk, frozen, offered } = recovery;
     let boxes = &context.boxes;
     let patience = Patience {
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
@@ -223,6 +221,10 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
     let watch = move || watchdog::run(patience, &pulses, &gauges.freezes, &endings);
     start_pinned("watchdog", plan.control_cpu, watch)?;
 
+    if context.links.is_some() {
+        let (disk, inbox, consensus) = (disk.clone(), boxes.images_in.1.clone(), boxes.consensus.0.clone());
+        start_pinned("images in", plan.control_cpu, move || images_in::run(&disk, &inbox, &consensus))?;
+    }
     let images = &context.config.snapshot;
     let settings = ImageSettings { retained: images.images_retained as usize, purge: images.purge };
     let (inbox, consensus) = (boxes.writer.1.clone(), boxes.consensus.0.clone());
@@ -241,7 +243,7 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
     }
     let sequencer = &replica.machine().sequencer;
     let (view, sessions) = (sequencer.machine().view().clone(), sequencer.sessions_alive());
-    let mut replica = Some(replica);
+    let mut replica = Some((replica, offered));
     for executor in &plan.executors {
         let (context, executor) = (Arc::clone(context), executor.clone());
         let state = executor.shard.map(|_| view.clone());
@@ -254,7 +256,7 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
 /// Starts the thread that answers four-letter words.
 fn start_words(context: &Arc<Context>, plan: &CorePlan, port: u16) -> Result<(), Fault> {
     let Context { config, clock, boxes, .. } = &**context;
-    let facts = Facts::new(config, port, *clock, Arc::clone(&context.gauges));
+    let facts = Facts::new(config, port, *clock, Arc::clone(&context.gauges), context.links.clone());
     let words = Words::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
     let inbox = boxes.words.1.clone();
     start_pinned("words", plan.control_cpu, move || words.run(&inbox)).map(drop)
@@ -266,7 +268,7 @@ fn run_executor(
     plan: &ExecutorPlan,
     view: Option<View>,
     sessions: u64,
-    replica: Option<Replica<Authority>>,
+    replica: Option<(Replica<Authority>, Option<Offered>)>,
 ) {
     let pulse = Pulse::of_this_thread(plan.name());
     let _ = context.boxes.pulses.0.send(Arc::clone(&pulse));
@@ -274,8 +276,9 @@ fn run_executor(
     let (inner, shard, ring_depth) = (Arc::clone(context), plan.shard.map(ShardId), plan.ring_depth);
     let failed = context.boxes.endings.0.clone();
     let ended = executor::run(&settings, Arc::clone(&pulse), move |turn| async move {
-        let consensus = replica.map(|replica| {
-            let actor = ConsensusActor::new(replica, consensus_links(&inner), inner.clock, Rc::clone(&turn));
+        let consensus = replica.map(|(replica, offered)| {
+            let links = consensus_links(&inner, offered);
+            let actor = ConsensusActor::new(replica, links, inner.clock, Rc::clone(&turn));
             Resident::new(actor, inner.boxes.consensus.1.clone())
         });
         if let (Some(id), Some(view)) = (shard, view) {
@@ -300,7 +303,7 @@ fn run_executor(
     }
 }
 
-fn consensus_links(context: &Context) -> ConsensusLinks {
+fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLinks {
     let boxes = &context.boxes;
     ConsensusLinks {
         shards: boxes.to_shards(),
@@ -309,6 +312,11 @@ fn consensus_links(context: &Context) -> ConsensusLinks {
         words: boxes.words.0.clone(),
         endings: boxes.endings.0.clone(),
         own: boxes.consensus.0.clone(),
+        peers: context.links.as_ref().map(|links| {
+            let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));
+            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone());
+            (peers, ensemble::tick(&context.config))
+        }),
     }
 }
 

@@ -20,8 +20,10 @@ use corral_storage::{MmapDisk, SyncRecipe};
 
 use crate::actor::authority::Authority;
 use crate::actor::log_thread;
+use crate::actor::transfer::Offered;
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
+use crate::node::ensemble;
 use crate::node::images::{self, LoadedImage};
 use crate::runtime::clock::Clock;
 
@@ -38,14 +40,23 @@ pub(crate) struct Recovery {
     pub(crate) disk: MmapDisk,
     /// What was replayed, if it is worth an image: every view of the replica's begins above it.
     pub(crate) frozen: Option<FrozenState>,
+    /// The image it started from, for other servers.
+    pub(crate) offered: Option<Offered>,
 }
 
-/// Opens the data directory, loads the newest image, replays the log and leads. Returns when everything that was
-/// acknowledged is applied and this start's own first entry is durable.
+/// Opens the data directory, loads the newest image and reads the log. A server that is alone replays it and leads:
+/// everything that was acknowledged is applied then, and this start's own first entry is durable. One of an ensemble does not
+/// know what was acknowledged before it hears of a leader.
 ///
 /// # Errors
 /// Whatever keeps the data from being served, each with file, offset and what to do.
-pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: usize) -> Result<Recovery, Fault> {
+pub(crate) fn recover(
+    config: &Config,
+    clock: Clock,
+    incarnation: u64,
+    threads: usize,
+    shards: usize,
+) -> Result<Recovery, Fault> {
     let started = Instant::now();
     let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
     let log_disk = if config.server.log_dir == config.server.data_dir {
@@ -54,20 +65,30 @@ pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: 
         MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?
     };
     let images = images::newest(&disk, threads)?;
-    let (mut log, found) = open_log(log_disk, config, images.newest.is_none() && images.damaged.is_empty())?;
+    let (mut log, mut found) = open_log(log_disk, config, images.newest.is_none() && images.damaged.is_empty())?;
     if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
         let mut sentence = images.damaged.join("\n");
         sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
+    let offered = images.newest.as_ref().map(|LoadedImage { head, bytes, .. }| {
+        let bytes = std::sync::Arc::clone(bytes);
+        Offered { index: head.index, zxid: head.zxid, bytes }
+    });
     let (machine, index, term) = state_machine(images.newest)?;
+    let is_alone = config.own_member().is_none();
+    if !is_alone && found.last_index < index {
+        // An image of another server was durable, and its install did not come to an end.
+        log.reset_to(index + 1)?;
+        (found.first_index, found.last_index) = (index + 1, index);
+    }
     let nodes = machine.view().node_count();
     let entries = entries_after(&log, &found, index)?;
     log.release_read()?;
     let replayed = entries.len();
     let sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
     let restored = Restored {
-        hard_state: hard_state(&found),
+        hard_state: hard_state(&found, Term(term)),
         snapshot_index: Index(index),
         snapshot_term: Term(term),
         entries,
@@ -75,12 +96,20 @@ pub(crate) fn recover(config: &Config, clock: Clock, incarnation: u64, threads: 
     };
     let raft = RaftNode::new(raft_config(config, incarnation, log.payload_bytes_max()), restored)
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
-    let replica = Replica::new(raft, Authority(Member::alone(sequencer)), Index(index));
-    let mut recovery = Recovery { replica, log, disk, frozen: None };
-    recovery.lead(clock)?;
-    let sequencer = &mut recovery.replica.machine_mut().sequencer;
-    if sequencer.wants_snapshot_of_replay() {
-        recovery.frozen = Some(sequencer.freeze(clock.now()));
+    let member = if is_alone {
+        Member::alone(sequencer)
+    } else {
+        let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
+        Member::of_ensemble(sequencer, ensemble::member_config(config, shards))
+    };
+    let mut recovery =
+        Recovery { replica: Replica::new(raft, Authority(member), Index(index)), log, disk, frozen: None, offered };
+    if is_alone {
+        recovery.lead(clock)?;
+        let sequencer = &mut recovery.replica.machine_mut().sequencer;
+        if sequencer.wants_snapshot_of_replay() {
+            recovery.frozen = Some(sequencer.freeze(clock.now()));
+        }
     }
     let view = recovery.replica.machine().sequencer.machine().view();
     tracing::info!(
@@ -149,7 +178,7 @@ fn open_log(disk: MmapDisk, config: &Config, create_if_missing: bool) -> Result<
 
 /// The state of the image, or of an empty server.
 fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64), Fault> {
-    let Some(LoadedImage { image, head }) = loaded else {
+    let Some(LoadedImage { image, head, .. }) = loaded else {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
             .map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
@@ -189,22 +218,24 @@ fn entries_after(log: &Log<MmapDisk>, found: &Recovered, image: u64) -> Result<V
     Ok(entries)
 }
 
-fn hard_state(found: &Recovered) -> HardState {
-    found.hard_state.map_or_else(HardState::default, |state| HardState {
+/// A server that took over another's image may not have written down that image's term yet.
+fn hard_state(found: &Recovered, image: Term) -> HardState {
+    let state = found.hard_state.map_or_else(HardState::default, |state| HardState {
         term: Term(state.term),
         vote: (state.vote != 0).then_some(NodeId(state.vote)),
         // A hint that may lag or, after a cut tail, lead: a group of one finds it out again.
         commit: Index(0),
-    })
+    });
+    if state.term < image { HardState { term: image, vote: None, ..state } } else { state }
 }
 
 fn raft_config(config: &Config, incarnation: u64, payload_bytes_max: usize) -> RaftConfig {
-    let id = NodeId(u64::from(config.server.server_id));
+    let (voters, learners) = ensemble::members(config);
     RaftConfig {
-        id,
-        voters: vec![id],
-        learners: Vec::new(),
-        election_ticks: 10,
+        id: NodeId(u64::from(config.server.server_id)),
+        voters,
+        learners,
+        election_ticks: ensemble::election_ticks(config),
         heartbeat_ticks: 1,
         max_inflight_entries: 4096,
         max_entry_bytes: u32::try_from(payload_bytes_max).unwrap_or(u32::MAX),

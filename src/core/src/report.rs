@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 pub use clients::ConnLine;
 pub(crate) use counters::{Answered, ConnCounters};
 pub use counters::{Latency, Statistics};
-pub use process::{Configured, ServerFacts, Timing};
+pub use process::{Configured, Mode, PeerFacts, ServerFacts, Timing};
 
 /// Sums over one shard, or over all of them.
 #[derive(Clone, Debug, Default)]
@@ -175,6 +175,9 @@ pub struct Moment {
 
 /// The whole answer. `report` holds the pieces of everybody that was asked.
 pub fn render(word: FourLetter, report: Report, facts: &ServerFacts, moment: Moment) -> String {
+    if facts.mode == Mode::Looking && asks_shards(word) {
+        return String::from("This ZooKeeper instance is not currently serving requests\n");
+    }
     let cut = report.is_full();
     let mut text = match word {
         FourLetter::Srvr => server::block(&report, facts, false),

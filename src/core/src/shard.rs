@@ -25,6 +25,7 @@ use crate::report::Statistics;
 use crate::shared::Text;
 use crate::view::{View, WARM_MAX};
 use crate::watch::WatchTable;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -65,6 +66,7 @@ pub enum Garbage {
     Delta(Delta),
     Frozen(Arc<Delta>),
     Image(Arc<Image>),
+    View(Box<View>),
 }
 
 /// A connection that waits for [`Shard::answer_word`].

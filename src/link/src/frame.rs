@@ -26,16 +26,20 @@ pub enum Kind {
     Touch = 3,
     /// The leader's clock.
     Beat = 4,
+    /// An ask for a piece of an image.
+    ImageAsk = 5,
+    /// A piece of an image.
+    ImagePart = 6,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 4] = [Kind::Raft, Kind::Forward, Kind::Touch, Kind::Beat];
+    pub const ALL: [Kind; 6] = [Kind::Raft, Kind::Forward, Kind::Touch, Kind::Beat, Kind::ImageAsk, Kind::ImagePart];
 
     /// Whether the rest of a stream makes sense without one of these: Raft asks again for what it misses, and the next beat
-    /// says more than the last one.
+    /// says more than the last one, and whoever takes an image asks again for the piece it misses.
     pub fn is_droppable(self) -> bool {
-        matches!(self, Kind::Raft | Kind::Beat)
+        matches!(self, Kind::Raft | Kind::Beat | Kind::ImageAsk | Kind::ImagePart)
     }
 
     fn of(byte: u8) -> Option<Kind> {

@@ -8,6 +8,7 @@
 
 pub mod frame;
 pub mod hello;
+pub mod image;
 pub mod stranger;
 
 pub use frame::{Decoder, Frame, FrameError, Header, Kind};

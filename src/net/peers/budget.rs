@@ -51,6 +51,7 @@ impl Budget {
         self.wake();
     }
 
+    #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ const FORMAT_TEXT: &str = "corral data directory, format 1\n";
 const FORMAT_NAME: &str = "FORMAT";
 const LOCK_NAME: &str = "LOCK";
 /// Names an otherwise empty directory may hold and still count as empty.
-const HARMLESS_NAMES: [&str; 3] = [LOCK_NAME, "lost+found", "FORMAT.tmp"];
+const HARMLESS_NAMES: [&str; 4] = [LOCK_NAME, "lost+found", "FORMAT.tmp", "myid"];
 
 /// Why a data directory was not opened.
 #[derive(Debug, thiserror::Error)]

@@ -38,7 +38,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     let latency = statistics.latency();
     let mut lines = Lines(String::new());
     lines.put("version", &facts.version);
-    lines.put("server_state", "standalone");
+    lines.put("server_state", facts.mode.word());
     lines.put("ephemerals_count", totals.ephemerals);
     lines.put("num_alive_connections", totals.connections);
     lines.put("avg_latency", decimal(latency.average()));
@@ -67,6 +67,19 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.timing("fsynctime", &facts.syncs);
     lines.timing("snapshottime", &facts.images);
     lines.put("watchdog_freezes", facts.freezes);
+    for peer in &facts.peers {
+        let id = peer.id;
+        lines.put(&format!("peer_{id}_connected"), u8::from(peer.connected));
+        lines.put(&format!("peer_{id}_bytes_sent"), peer.bytes_out);
+        lines.put(&format!("peer_{id}_bytes_received"), peer.bytes_in);
+        lines.put(&format!("peer_{id}_messages_sent"), peer.messages_out);
+        lines.put(&format!("peer_{id}_messages_received"), peer.messages_in);
+        lines.put(&format!("peer_{id}_queued_bytes"), peer.queued_bytes);
+        lines.put(&format!("peer_{id}_queued_messages"), peer.queued_messages);
+        lines.put(&format!("peer_{id}_messages_lost"), peer.dropped);
+        lines.put(&format!("peer_{id}_reconnects"), peer.reconnects);
+        lines.put(&format!("peer_{id}_dials_failed"), peer.dials_failed);
+    }
     lines.0
 }
 

@@ -14,6 +14,7 @@ pub struct ServerFacts {
     pub version: String,
     /// Wall time at the zero of [`Millis`](crate::ids::Millis).
     pub started: WallMillis,
+    pub mode: Mode,
     pub trace_mask: i64,
     pub open_files: u64,
     pub open_files_max: u64,
@@ -25,9 +26,56 @@ pub struct ServerFacts {
     pub syncs: Timing,
     /// Images written.
     pub images: Timing,
+    /// The links to the other servers of an ensemble.
+    pub peers: Vec<PeerFacts>,
     pub configured: Configured,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
+}
+
+/// The links with one other server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerFacts {
+    pub id: u64,
+    /// Connections of both directions stand.
+    pub connected: bool,
+    pub bytes_out: u64,
+    pub bytes_in: u64,
+    pub messages_out: u64,
+    pub messages_in: u64,
+    /// What waits to be sent.
+    pub queued_bytes: u64,
+    pub queued_messages: u64,
+    /// Messages that were lost on the way to it.
+    pub dropped: u64,
+    pub reconnects: u64,
+    pub dials_failed: u64,
+}
+
+/// What a server is among others, as ZooKeeper calls it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    #[default]
+    Standalone,
+    Leader,
+    Follower,
+    Observer,
+    /// Of an ensemble that has no leader, as far as this server knows: nothing can be written.
+    Looking,
+}
+
+impl Mode {
+    pub const ALL: [Self; 5] = [Self::Standalone, Self::Leader, Self::Follower, Self::Observer, Self::Looking];
+
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Standalone => "standalone",
+            Self::Leader => "leader",
+            Self::Follower => "follower",
+            Self::Observer => "observer",
+            Self::Looking => "looking",
+        }
+    }
 }
 
 /// How long something took.

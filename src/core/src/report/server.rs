@@ -19,7 +19,7 @@ pub(super) fn block(report: &Report, facts: &ServerFacts, with_clients: bool) ->
     let _ = write!(
         text,
         "Latency min/avg/max: {}/{}/{}\nReceived: {}\nSent: {}\nConnections: {}\nOutstanding: {}\nZxid: {}\n\
-         Mode: standalone\nNode count: {}\n",
+         Mode: {}\nNode count: {}\n",
         latency.ms_min(),
         decimal(latency.average()),
         latency.ms_max,
@@ -28,6 +28,7 @@ pub(super) fn block(report: &Report, facts: &ServerFacts, with_clients: bool) ->
         totals.connections,
         totals.outstanding,
         totals.zxid,
+        facts.mode.word(),
         totals.nodes,
     );
     text

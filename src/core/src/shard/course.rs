@@ -5,10 +5,14 @@
 //! not come back have no known outcome: then the connections that wait for them end, and only those. No later write of
 //! such a connection is ever ordered, so that of its writes a prefix is.
 
-use super::{Outputs, Shard};
+use super::{Garbage, Outputs, Shard};
+use crate::command::Proposals;
 use crate::conn::Close;
 use crate::ids::{ConnId, Millis};
+use crate::view::View;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::mem;
 
 /// How proposals go.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +55,28 @@ impl Shard {
         }
         self.resume_held_back(now, out);
         self.close_if_drained(now, out);
+    }
+
+    /// Another server's image took the place of everything. Nobody can be told what happened in between, so every connection
+    /// ends; clients come again with what they have seen and what they watch.
+    pub fn install(&mut self, now: Millis, view: View, sessions_alive: u64, out: &mut Outputs) {
+        let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
+        self.in_flight.clear();
+        (self.in_flight_bytes, self.large_bytes) = (0, 0);
+        self.proposals = Proposals::default();
+        for id in all {
+            if let Some(conn) = self.conns.take(id) {
+                if conn.is_closing() {
+                    self.conns.put_back(conn);
+                } else {
+                    self.end_now(now, conn, Close::Uncertain, out);
+                }
+            }
+        }
+        let old = mem::replace(&mut self.view, view);
+        out.garbage.push(Garbage::View(Box::new(old)));
+        self.ephemerals.clear();
+        self.sessions_alive = sessions_alive;
     }
 
     /// Drops what was sent, and of the rest what belongs to these connections.

@@ -1,0 +1,266 @@
+//! An image that another server gives this one, and those that this server has to give.
+//!
+//! On the consensus actor's core; files are written by a thread of their own, [`crate::node::images_in`]. The server that
+//! takes an image asks for each piece and so sets the pace: few pieces are on their way at once. It goes on asking until it
+//! has all, is told that the image is gone, or hears of a newer one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use corral_consensus::{NodeId, PeerMessage as RaftMessage};
+use corral_core::ids::Millis;
+use corral_link::image::{Ask, PIECE_BYTES_MAX, Part};
+use corral_storage::Bytes as FileBytes;
+
+use crate::actor::messages::{Incoming, ToImagesIn};
+
+/// Pieces asked for and not written.
+const PIECES_MAX: u64 = 4;
+/// Images that are given: the newest, and the one before it for those who have begun to take it.
+const OFFERED_MAX: usize = 2;
+/// Without any piece for this long it is asked for again.
+const AGAIN_AFTER_MS: u64 = 2000;
+
+/// A durable image that other servers may have.
+#[derive(Clone)]
+pub(crate) struct Offered {
+    /// Place in the log of the last entry it contains.
+    pub(crate) index: u64,
+    pub(crate) zxid: u64,
+    pub(crate) bytes: Arc<dyn FileBytes>,
+}
+
+/// The images this server has to give.
+#[derive(Default)]
+pub(crate) struct Offer(VecDeque<Offered>);
+
+impl Offer {
+    pub(crate) fn add(&mut self, image: Offered) {
+        self.0.push_front(image);
+        self.0.truncate(OFFERED_MAX);
+    }
+
+    /// The piece that is asked for.
+    pub(crate) fn part(&self, index: u64, offset: u64) -> Part {
+        let found = self.0.iter().find(|image| image.index == index).and_then(|image| {
+            let all = image.bytes.as_slice();
+            let rest = all.get(usize::try_from(offset).ok()?..).filter(|rest| !rest.is_empty())?;
+            let piece = &rest[..rest.len().min(PIECE_BYTES_MAX)];
+            let (zxid, total) = (image.zxid, all.len() as u64);
+            Some(Part::Piece { index, zxid, total, offset, bytes: Bytes::copy_from_slice(piece) })
+        });
+        found.unwrap_or(Part::Gone { index })
+    }
+}
+
+/// The image that this server takes.
+pub(crate) struct Transfer {
+    /// To be given to Raft when the image is here.
+    announced: RaftMessage,
+    from: NodeId,
+    index: u64,
+    /// The whole image's bytes, once the first piece tells.
+    total: Option<u64>,
+    /// Pieces have come up to here, and been written up to there.
+    come: u64,
+    written: u64,
+    asked: u64,
+    heard: Millis,
+    thread: flume::Sender<ToImagesIn>,
+}
+
+/// What became of a transfer.
+pub(crate) enum Course {
+    GoesOn,
+    /// The image is whole and durable: what announced it may be given to Raft.
+    Over(RaftMessage),
+    Failed,
+}
+
+impl Transfer {
+    /// Begins with what announces the image.
+    pub(crate) fn begin(
+        now: Millis,
+        announced: RaftMessage,
+        index: u64,
+        thread: flume::Sender<ToImagesIn>,
+    ) -> Transfer {
+        let from = announced.from;
+        tracing::info!(from = from.0, index, "this server lags too far behind: taking over an image");
+        Transfer { announced, from, index, total: None, come: 0, written: 0, asked: 0, heard: now, thread }
+    }
+
+    pub(crate) fn from(&self) -> NodeId {
+        self.from
+    }
+
+    pub(crate) fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// The same image was announced again, perhaps in a newer term.
+    pub(crate) fn announce(&mut self, announced: RaftMessage) {
+        self.from = announced.from;
+        self.announced = announced;
+    }
+
+    /// The next asks that may go.
+    pub(crate) fn asks(&mut self) -> Vec<Ask> {
+        let piece = PIECE_BYTES_MAX as u64;
+        let end = match self.total {
+            // The first piece tells how much there is.
+            None => 1,
+            Some(total) => total.min(self.written.saturating_add(PIECES_MAX * piece)),
+        };
+        let mut asks = Vec::new();
+        while self.asked < end {
+            asks.push(Ask { index: self.index, offset: Some(self.asked) });
+            self.asked = self.asked.saturating_add(piece);
+        }
+        asks
+    }
+
+    /// What was asked for may be lost: to be asked for again.
+    pub(crate) fn ask_again(&mut self) {
+        self.asked = self.come;
+    }
+
+    /// Whether nothing has come for too long.
+    pub(crate) fn is_silent(&self, now: Millis) -> bool {
+        let waits = self.total.is_none_or(|total| self.come < total);
+        waits && now.since(self.heard) >= AGAIN_AFTER_MS
+    }
+
+    /// Asked again because of silence: not again soon.
+    pub(crate) fn note(&mut self, now: Millis) {
+        self.heard = now;
+    }
+
+    /// A piece came.
+    pub(crate) fn piece(&mut self, now: Millis, part: Part) -> Course {
+        let Part::Piece { index, zxid, total, offset, bytes } = part else {
+            return Course::Failed;
+        };
+        if index != self.index || offset != self.come || self.total.is_some_and(|known| known != total) {
+            // Asked for before a link broke.
+            return Course::GoesOn;
+        }
+        self.heard = now;
+        if self.total.is_none() {
+            self.total = Some(total);
+            let _ = self.thread.send(ToImagesIn::Begin { index, zxid, bytes: total });
+        }
+        self.come += bytes.len() as u64;
+        let _ = self.thread.send(ToImagesIn::Piece { index, bytes });
+        Course::GoesOn
+    }
+
+    /// The thread tells how far it is.
+    pub(crate) fn taken(self: Box<Self>, incoming: &Incoming) -> (Option<Box<Transfer>>, Course) {
+        let mut transfer = self;
+        match incoming {
+            Incoming::Written { index, upto } if *index == transfer.index => {
+                transfer.written = *upto;
+                (Some(transfer), Course::GoesOn)
+            }
+            Incoming::Whole { index, .. } if *index == transfer.index => (None, Course::Over(transfer.announced)),
+            Incoming::Failed { index, .. } if *index == transfer.index => (None, Course::Failed),
+            _ => (Some(transfer), Course::GoesOn),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corral_consensus::{Index, Membership, PeerBody, Term};
+
+    const PIECE: usize = PIECE_BYTES_MAX;
+
+    struct Content(Vec<u8>);
+
+    impl FileBytes for Content {
+        fn as_slice(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    fn announced(index: u64) -> RaftMessage {
+        let membership = Membership::simple(&[NodeId(1), NodeId(2)], &[]);
+        let body = PeerBody::Snapshot { index: Index(index), term: Term(3), membership };
+        RaftMessage { from: NodeId(1), to: NodeId(2), term: Term(3), body }
+    }
+
+    fn offer(index: u64, content: &[u8]) -> Offer {
+        let mut offer = Offer::default();
+        offer.add(Offered { index, zxid: 9, bytes: Arc::new(Content(content.to_vec())) });
+        offer
+    }
+
+    /// Takes what the thread was told and answers for it; gives the bytes it has.
+    fn write(inbox: &flume::Receiver<ToImagesIn>, file: &mut Vec<u8>) {
+        for message in inbox.try_iter() {
+            match message {
+                ToImagesIn::Begin { .. } => file.clear(),
+                ToImagesIn::Piece { bytes, .. } => file.extend_from_slice(&bytes),
+            }
+        }
+    }
+
+    #[test]
+    fn an_image_comes_whole_although_pieces_are_lost() {
+        let content: Vec<u8> = (0..PIECE * 9 + 77).map(|at| (at / 1000).to_le_bytes()[0]).collect();
+        let offer = offer(50, &content);
+        let (thread, inbox) = flume::unbounded();
+        let mut transfer = Box::new(Transfer::begin(Millis(0), announced(50), 50, thread));
+        let (mut file, mut lost, mut turns) = (Vec::new(), 0, 0);
+        while file.len() < content.len() {
+            turns += 1;
+            assert!(turns < 100, "it does not come to an end");
+            let asks = transfer.asks();
+            assert!(asks.len() as u64 <= PIECES_MAX, "few pieces are on their way");
+            for (at, ask) in asks.iter().enumerate() {
+                if turns % 3 == 2 && at == 1 {
+                    lost += 1;
+                    continue;
+                }
+                let part = offer.part(ask.index, ask.offset.expect("a piece is asked for"));
+                assert!(matches!(transfer.piece(Millis(turns), part), Course::GoesOn));
+            }
+            write(&inbox, &mut file);
+            let told = Incoming::Written { index: 50, upto: file.len() as u64 };
+            let (goes_on, course) = transfer.taken(&told);
+            assert!(matches!(course, Course::GoesOn));
+            transfer = goes_on.expect("it is not over");
+            if transfer.is_silent(Millis(turns + AGAIN_AFTER_MS)) {
+                transfer.ask_again();
+            }
+        }
+        assert!(lost > 0, "nothing was lost");
+        assert_eq!(file, content);
+        assert!(!transfer.is_silent(Millis(1 << 40)), "all has come");
+    }
+
+    #[test]
+    fn an_image_that_is_gone_ends_the_transfer() {
+        let offer = offer(60, &[1; 5000]);
+        let (thread, _inbox) = flume::unbounded();
+        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, thread);
+        let ask = transfer.asks()[0];
+        let part = offer.part(ask.index, 0);
+        assert_eq!(part, Part::Gone { index: 50 });
+        assert!(matches!(transfer.piece(Millis(1), part), Course::Failed));
+        assert_eq!(offer.part(60, 5000), Part::Gone { index: 60 }, "nothing is behind the end");
+    }
+
+    #[test]
+    fn two_images_are_kept_for_others() {
+        let mut offer = offer(1, &[1; 10]);
+        for index in [2, 3] {
+            offer.add(Offered { index, zxid: index, bytes: Arc::new(Content(vec![2; 10])) });
+        }
+        let has = |index| matches!(offer.part(index, 0), Part::Piece { .. });
+        assert_eq!([1, 2, 3].map(has), [false, true, true]);
+    }
+}
