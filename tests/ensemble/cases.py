@@ -5,11 +5,12 @@ import time
 from ensemble.cluster import mode_of, pause, resume
 from support import jute
 from support.client import Client, Closed, Refused, exists_or_none
-from support.suite import equal, refuses
+from support.suite import Skip, equal, refuses
 from support.wait import TooLate, wait_until
 
 RECONNECT_LIMIT_S = 30
-SYNC_CONNECTED_EVENT = 3
+# More than a leader keeps of the log for those who lag.
+AWAY_WRITES, AWAY_BYTES = 60, 900_000
 
 
 def connect(member, limit_s=RECONNECT_LIMIT_S, **options):
@@ -263,7 +264,28 @@ def connect_to_new_leader(members):
     return connect(wait_until(leading, "another server leads", RECONNECT_LIMIT_S))
 
 
+def test_a_server_that_was_away_for_long_takes_over_everything(ensemble):
+    top = root(ensemble, "away")
+    victim = ensemble.followers()[0]
+    victim.kill()
+    with connect(ensemble.leader()) as client:
+        for number in range(AWAY_WRITES):
+            client.create(f"{top}/{number}", b"x" * AWAY_BYTES)
+    ensemble.start()
+    with connect(victim) as client:
+        client.sync()
+        equal(len(client.children(top)), AWAY_WRITES)
+        equal(len(client.get(f"{top}/{AWAY_WRITES - 1}")[0]), AWAY_BYTES)
+        client.create(f"{top}/back", b"")
+    if ensemble.is_corral:
+        assert "the image is installed" in victim.log(), "more than a leader keeps of the log came entry by entry"
+    for member in ensemble.members:
+        equal(seen(member, f"{top}/back"), b"")
+
+
 def test_a_server_with_an_emptied_data_directory_heals(ensemble):
+    if ensemble.is_corral:
+        raise Skip("missing: it has to come back as a learner first, see docs/decisions/0013-ensembles.md")
     top = root(ensemble, "emptied")
     with connect(ensemble.leader()) as client:
         for number in range(300):

@@ -25,14 +25,14 @@ SESSION_MS = 10_000
 WRITE_LIMIT_S = 30
 CALM_S = 0.5
 POLL_S = 0.002
-TOP = "/failover"
 
 
 class Writer(threading.Thread):
     """One session that creates znodes one after the other; tries the servers in turn when its connection ends."""
 
-    def __init__(self, ensemble, number):
+    def __init__(self, ensemble, top, number):
         super().__init__(daemon=True)
+        self.top = top
         self.members = ensemble.members[number % 3 :] + ensemble.members[: number % 3]
         self.number, self.created = number, []
         # When each write was sent and when acknowledged, in order.
@@ -48,7 +48,7 @@ class Writer(threading.Thread):
             if self.away:
                 self.away = False
                 self.reconnect()
-            path = f"{TOP}/{self.number}-{turn}"
+            path = f"{self.top}/{self.number}-{turn}"
             turn += 1
             sent = time.monotonic()
             try:
@@ -108,8 +108,8 @@ def main():
 def run(options, ensemble):
     """All rounds; returns the waits in seconds and the writers."""
     with connect(ensemble.leader()) as client:
-        client.create(TOP)
-    writers = [Writer(ensemble, number) for number in range(options.writers)]
+        top = client.create(f"/failover-{time.time_ns():x}")
+    writers = [Writer(ensemble, top, number) for number in range(options.writers)]
     for writer in writers:
         writer.start()
     waits = []
@@ -138,17 +138,17 @@ def run(options, ensemble):
     for writer in writers:
         writer.over = True
         writer.join(WRITE_LIMIT_S)
-    return waits, writers, missing(ensemble, writers)
+    return waits, writers, missing(ensemble, top, writers)
 
 
-def missing(ensemble, writers):
+def missing(ensemble, top, writers):
     """Acknowledged znodes that a server does not have."""
     expected = {path.rpartition("/")[2] for writer in writers for path in writer.created}
     lost = set()
     for member in ensemble.members:
         with connect(member) as client:
             client.sync()
-            lost |= expected - set(client.children(TOP))
+            lost |= expected - set(client.children(top))
     return sorted(lost)
 
 
@@ -164,7 +164,7 @@ def report(options, waits, writers, lost):
         f"{sum(writer.reconnects for writer in writers)} reconnects"
     )
     if lost or sessions:
-        raise SystemExit(f"FAIL {text} {lost[:5]}")
+        raise AssertionError(f"{text} {lost[:5]}")
     return text
 
 

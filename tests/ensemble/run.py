@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts an ensemble of three servers and runs the tests of cases on it, one after the other."""
+"""Starts an ensemble of three servers, runs the tests of cases on it, then lets leaders go under load."""
 
 import argparse
 import os
@@ -8,15 +8,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import cases  # noqa: E402
+from ensemble import cases, failover  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from support import suite  # noqa: E402
+
+
+WRITERS = 6
+
+
+def lose_leaders(options, stop, ensemble):
+    """Leaders go under load; returns what that did."""
+    rounds = (3 if options.quick else 50) // (3 if stop else 1) or 1
+    chosen = argparse.Namespace(server=options.server, rounds=rounds, stop=stop, writers=WRITERS)
+    return failover.report(chosen, *failover.run(chosen, ensemble))
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--server", choices=("corral", "zookeeper"), default="corral", help="which servers to start")
     options.add_argument("--shards", type=int, default=2, help="shards of each corral")
+    options.add_argument("--quick", action="store_true", help="few leaders go")
     options.add_argument("--only", default="", help="run only tests whose name contains this")
     options = options.parse_args()
     tally = suite.Tally()
@@ -27,6 +38,10 @@ def main():
         for name, test in suite.tests_of([cases], options.only):
             clean &= tally.run(name, test, ensemble)
             ensemble.start()
+        for stop in (False, True):
+            name = f"failover.leaders_{'stopped' if stop else 'killed'}"
+            if options.only in name:
+                clean &= tally.run(name, lose_leaders, options, stop, ensemble)
         for member in ensemble.members:
             clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
     finally:
