@@ -22,8 +22,8 @@ use crate::mapping;
 const FORMAT_TEXT: &str = "corral data directory, format 1\n";
 const FORMAT_NAME: &str = "FORMAT";
 const LOCK_NAME: &str = "LOCK";
-/// Names an otherwise empty directory may hold and still count as empty.
-const HARMLESS_NAMES: [&str; 4] = [LOCK_NAME, "lost+found", "FORMAT.tmp", "myid"];
+/// Names an otherwise empty directory may hold and still count as empty; the last two are made by hand for a ZooKeeper server.
+const HARMLESS_NAMES: [&str; 5] = [LOCK_NAME, "lost+found", "FORMAT.tmp", "myid", "initialize"];
 
 /// Why a data directory was not opened.
 #[derive(Debug, thiserror::Error)]

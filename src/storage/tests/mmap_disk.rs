@@ -86,6 +86,9 @@ fn a_foreign_directory_is_refused_and_left_alone() {
 fn a_mount_point_counts_as_empty_and_unfinished_files_go() {
     let place = directory();
     fs::create_dir(place.path().join("lost+found")).expect("makes");
+    // What an administrator of ZooKeeper puts there before the first start.
+    fs::write(place.path().join("myid"), "1\n").expect("writes");
+    fs::write(place.path().join("initialize"), "").expect("writes");
     let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
     drop(disk);
     fs::write(place.path().join("image-0000000000000001.img.tmp"), "half").expect("writes");
