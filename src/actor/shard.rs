@@ -207,7 +207,7 @@ impl ShardActor {
             ToShard::Adopt(frozen) => self.with(|shard, out| shard.adopt_frozen(frozen, out)),
             ToShard::Swap(image) => self.with(|shard, out| shard.swap_image(image, out)),
             ToShard::Install(view, sessions) => self.with(|shard, out| {
-                shard.install(now, *view, sessions, out);
+                shard.install(*view, sessions, out);
                 self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
             }),
             ToShard::Note(note) => self.with(|shard, out| match note {

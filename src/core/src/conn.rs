@@ -80,6 +80,8 @@ pub enum Close {
     SessionLimit,
     /// The leader that its writes were on the way to is gone: what became of them is not known.
     Uncertain,
+    /// The leader's image took the place of this server's state.
+    Replaced,
     /// The server is shutting down.
     Shutdown,
 }
@@ -111,6 +113,7 @@ impl fmt::Display for Close {
             }
             Self::SessionLimit => f.write_str("too many sessions (sessions_max)"),
             Self::Uncertain => f.write_str("the leader is gone, and nobody knows what became of its writes"),
+            Self::Replaced => f.write_str("the leader's image took the place of this server's state"),
             Self::Shutdown => f.write_str("the server stops"),
         }
     }

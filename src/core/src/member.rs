@@ -221,12 +221,13 @@ impl Member {
         ensemble.received(now, from, message, &mut self.sequencer)
     }
 
-    /// An image took the place of everything here.
+    /// An image took the place of everything here. The driver tells the shards so ([`crate::shard::Shard::install`]) before
+    /// anything else of this turn.
     pub fn installed(&mut self, machine: StateMachine, index: u64, term: u64) {
         self.sequencer.install(machine, index, term);
         self.applied.clear();
         if let Some(ensemble) = &mut self.ensemble {
-            ensemble.applied_term(term);
+            ensemble.installed(term);
         }
     }
 

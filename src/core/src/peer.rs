@@ -83,14 +83,15 @@ pub struct Beat {
     pub clock: Millis,
 }
 
-const FORWARD: u8 = 1;
-const TOUCH: u8 = 2;
-const BEAT: u8 = 3;
+/// The kinds, by the numbers that their frames have between servers.
+const FORWARD: u8 = 2;
+const TOUCH: u8 = 3;
+const BEAT: u8 = 4;
 
 impl PeerMessage {
     /// Appends the encoding to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let (kind, term) = match self {
+    pub fn encode(self, out: &mut Vec<u8>) {
+        let (kind, term) = match &self {
             Self::Forward(forward) => (FORWARD, forward.term),
             Self::Touch(touch) => (TOUCH, touch.term),
             Self::Beat(beat) => (BEAT, beat.term),
@@ -100,7 +101,7 @@ impl PeerMessage {
         match self {
             Self::Forward(forward) => {
                 put(out, forward.sequence);
-                put_proposals(out, &forward.proposals);
+                put_proposals(out, forward.proposals);
             }
             Self::Touch(touch) => {
                 assert!(touch.sessions.len() <= TOUCH_SESSIONS_MAX, "more sessions go in several messages");
@@ -182,9 +183,8 @@ fn take(rest: &mut &[u8]) -> Result<u64, PeerFault> {
 }
 
 /// As a batch that is not ordered yet.
-fn put_proposals(out: &mut Vec<u8>, proposals: &Proposals) {
+fn put_proposals(out: &mut Vec<u8>, proposals: Proposals) {
     let Proposals { identities, commands, .. } = proposals;
-    let (identities, commands) = (Vec::clone(identities), Vec::clone(commands));
     let batch = Batch { time: WallMillis(0), first_zxid: 0, features: 0, identities, commands };
     out.extend_from_slice(&batch.encode());
 }
@@ -244,7 +244,7 @@ mod tests {
 
     fn encoded(message: &PeerMessage) -> Vec<u8> {
         let mut bytes = Vec::new();
-        message.encode(&mut bytes);
+        message.clone().encode(&mut bytes);
         bytes
     }
 

@@ -266,7 +266,7 @@ impl World {
             let link = self.links.get_mut(&(at, usize::from(send.peer) - 1)).expect("all are there");
             if link.up && link.number == send.link {
                 let mut bytes = Vec::new();
-                send.message.encode(&mut bytes);
+                send.message.clone().encode(&mut bytes);
                 assert_eq!(PeerMessage::decode(&bytes).as_ref().map(kind), Ok(kind(&send.message)));
                 link.flying.push_back(send.message);
             }

@@ -105,6 +105,12 @@ impl Ensemble {
         self.applied_term = self.applied_term.max(term);
     }
 
+    /// What this server sent may be part of the image, and will not come back by itself.
+    pub(super) fn installed(&mut self, term: u64) {
+        self.applied_term(term);
+        self.break_off(true);
+    }
+
     pub(super) fn link_up(&mut self, peer: u8, link: u64) {
         self.links.insert(peer, link);
     }

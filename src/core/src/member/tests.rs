@@ -235,6 +235,17 @@ fn without_a_leader_for_too_long_those_who_wait_are_sent_away() {
 }
 
 #[test]
+fn an_image_settles_nothing_that_was_sent() {
+    let mut member = follower();
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    member.installed(StateMachine::new(View::empty(7), SessionTable::default()), 9, 5);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Hold, Note::Uncertain { generation: 1, unsent_too: true }, Note::Release]);
+    assert_eq!(sequences(&member.take_sends()), ["7: forward 1", "7: touch 0"]);
+    assert_eq!(member.sequencer.index(), 9);
+}
+
+#[test]
 fn what_is_of_another_term_or_stream_is_not_ordered() {
     let forward =
         |term, sequence, slot: u32| PeerMessage::Forward(Forward { term, sequence, proposals: writes(1, 0, &[slot]) });

@@ -8,6 +8,9 @@ use crate::ids::{Millis, SessionId, ShardId};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+/// Starts of other servers that one leadership keeps an account of: beyond them sessions have nobody to speak for them.
+const STARTS_MAX: usize = 16 * 1024;
+
 /// Who hears a session's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Witness {
@@ -115,15 +118,19 @@ impl Expiry {
     }
 
     /// The witness that stands for this start of another server; it counts as heard of when it is first named.
-    /// `None`: there are no other servers, or none that are known any more.
+    /// `None`: there are no other servers, or more starts of them than one leadership keeps an account of.
     pub fn server(&mut self, now: Millis, server: u8, incarnation: u64) -> Option<Witness> {
         self.lost_after_ms?;
         let same = |remote: &Remote| remote.server == server && remote.incarnation == incarnation;
-        let at = self.remotes.iter().position(same).unwrap_or_else(|| {
+        let known = self.remotes.iter().position(same);
+        let at = known.or_else(|| {
             let remote = Remote { server, incarnation, complete: Millis(0), testified: now, since: now, lost: false };
-            self.remotes.push(remote);
-            self.remotes.len() - 1
-        });
+            let room = self.remotes.len() < STARTS_MAX;
+            room.then(|| {
+                self.remotes.push(remote);
+                self.remotes.len() - 1
+            })
+        })?;
         u16::try_from(at).ok().map(Witness::Server)
     }
 

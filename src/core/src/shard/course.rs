@@ -6,7 +6,6 @@
 //! such a connection is ever ordered, so that of its writes a prefix is.
 
 use super::{Garbage, Outputs, Shard};
-use crate::command::Proposals;
 use crate::conn::Close;
 use crate::ids::{ConnId, Millis};
 use crate::view::View;
@@ -57,26 +56,24 @@ impl Shard {
         self.close_if_drained(now, out);
     }
 
-    /// Another server's image took the place of everything. Nobody can be told what happened in between, so every connection
-    /// ends; clients come again with what they have seen and what they watch.
-    pub fn install(&mut self, now: Millis, view: View, sessions_alive: u64, out: &mut Outputs) {
+    /// The leader's image took the place of the state: every connection ends, and the view is that of the image.
+    pub fn install(&mut self, view: View, sessions_alive: u64, out: &mut Outputs) {
         let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
-        self.in_flight.clear();
-        (self.in_flight_bytes, self.large_bytes) = (0, 0);
-        self.proposals = Proposals::default();
         for id in all {
             if let Some(conn) = self.conns.take(id) {
-                if conn.is_closing() {
-                    self.conns.put_back(conn);
-                } else {
-                    self.end_now(now, conn, Close::Uncertain, out);
-                }
+                // At once, while the watches are found by the paths' hashes of the old view.
+                self.end(&conn, Close::Replaced, out);
             }
         }
-        let old = mem::replace(&mut self.view, view);
-        out.garbage.push(Garbage::View(Box::new(old)));
+        self.proposals.commands.clear();
+        self.forget_in_flight(self.in_flight.len(), &[]);
+        self.sessions.clear();
         self.ephemerals.clear();
+        self.behind.clear();
+        self.walking.clear();
+        self.held_back.clear();
         self.sessions_alive = sessions_alive;
+        out.garbage.push(Garbage::View(Box::new(mem::replace(&mut self.view, view))));
     }
 
     /// Drops what was sent, and of the rest what belongs to these connections.

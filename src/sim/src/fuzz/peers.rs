@@ -20,7 +20,7 @@ const INCARNATION: u64 = 5;
 pub(super) fn peer(input: &[u8]) -> Result<Tally, Violation> {
     let Ok(message) = PeerMessage::decode(input) else { return Ok(Tally { refused: 1, ..Tally::default() }) };
     let mut bytes = Vec::with_capacity(input.len());
-    message.encode(&mut bytes);
+    message.clone().encode(&mut bytes);
     require(bytes == input, "peer", || format!("{message:?} was read from bytes that are not its own"))?;
     if let PeerMessage::Forward(forward) = message
         && forward.check(SERVER, INCARNATION).is_ok()

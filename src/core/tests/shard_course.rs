@@ -1,0 +1,116 @@
+//! One shard between leaders: what waits, what is sent away, and what may come back late.
+
+mod one_shard;
+
+use corral_core::command::Proposals;
+use corral_core::conn::Close;
+use corral_core::ids::Millis;
+use corral_core::limits::ShardLimits;
+use corral_core::shard::Garbage;
+use corral_core::view::View;
+use one_shard::{Server, create, get};
+
+fn server() -> Server {
+    Server::new(ShardLimits::default())
+}
+
+fn taken(server: &mut Server) -> Proposals {
+    server.take().expect("something was proposed")
+}
+
+fn uncertain(server: &mut Server, generation: u32, unsent_too: bool) {
+    server.shard.uncertain(Millis(0), generation, unsent_too, &mut server.out);
+}
+
+#[test]
+fn writes_wait_for_a_leader() {
+    let mut server = server();
+    let a = server.client();
+    server.shard.hold();
+    server.send(a, &create(1, "/1", b""));
+    assert_eq!(server.shard.proposal_bytes(), 0, "nothing is to be passed on");
+    assert!(server.take().is_none());
+    server.send(a, &create(2, "/2", b""));
+    server.shard.release();
+    assert!(server.shard.proposal_bytes() > 0);
+    server.commit();
+    assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
+}
+
+#[test]
+fn only_those_with_something_sent_are_sent_away() {
+    let mut server = server();
+    let (idle, sent, both, unsent) = (server.client(), server.client(), server.client(), server.client());
+    server.send(sent, &create(1, "/sent", b""));
+    server.send(both, &create(1, "/both-1", b""));
+    let lost = taken(&mut server);
+    assert_eq!(lost.generation, 0);
+    server.shard.hold();
+    server.send(both, &create(2, "/both-2", b""));
+    server.send(unsent, &create(1, "/unsent", b""));
+    // A read behind a write waits for it.
+    server.send(unsent, &get(2, "/both-2"));
+    uncertain(&mut server, 1, false);
+    assert_eq!(server.closed(), [Close::Uncertain, Close::Uncertain]);
+    assert_eq!(server.shard.connections(), 2);
+    server.shard.release();
+    let next = taken(&mut server);
+    assert_eq!((next.commands.len(), next.generation), (1, 1), "no later write of a connection without the one before");
+    server.commit_these(next);
+    assert_eq!(server.replies(unsent), [(1, 0), (2, -101)]);
+    server.send(idle, &create(1, "/idle", b""));
+    server.commit();
+    assert_eq!(server.replies(idle), [(1, 0)]);
+}
+
+#[test]
+fn what_comes_back_late_answers_nobody() {
+    let mut server = server();
+    let (a, b) = (server.client(), server.client());
+    server.send(a, &create(1, "/a", b""));
+    let late = taken(&mut server);
+    uncertain(&mut server, 1, false);
+    assert_eq!(server.closed(), [Close::Uncertain]);
+    // A later connection in the place of the former.
+    let c = server.client();
+    server.send(b, &create(1, "/b", b""));
+    server.send(c, &create(1, "/c", b""));
+    let next = taken(&mut server);
+    server.commit_these(late);
+    assert!(server.replies(b).is_empty() && server.replies(c).is_empty());
+    server.commit_these(next);
+    assert_eq!((server.replies(b), server.replies(c)), (vec![(1, 0)], vec![(1, 0)]));
+}
+
+#[test]
+fn without_a_leader_for_too_long_all_who_write_are_sent_away() {
+    let mut server = server();
+    let (a, b) = (server.client(), server.client());
+    server.shard.hold();
+    server.send(a, &create(1, "/a", b""));
+    uncertain(&mut server, 1, true);
+    assert_eq!(server.closed(), [Close::Uncertain]);
+    server.shard.release();
+    assert!(server.take().is_none(), "what was not sent is forgotten");
+    server.send(b, &get(1, "/"));
+    assert_eq!(server.replies(b), [(1, 0)], "who only reads stays");
+}
+
+#[test]
+fn an_image_takes_the_place_of_everything() {
+    let mut server = server();
+    let a = server.client();
+    server.send(a, &create(1, "/a", b""));
+    server.send(a, &create(2, "/b", b""));
+    server.commit();
+    server.send(a, &create(3, "/c", b""));
+    let lost = taken(&mut server);
+    server.send(a, &create(4, "/d", b""));
+    server.shard.install(View::empty(9), 3, &mut server.out);
+    assert_eq!(server.closed(), [Close::Replaced]);
+    assert!(server.out.garbage.iter().any(|garbage| matches!(garbage, Garbage::View(_))));
+    assert_eq!((server.shard.connections(), server.shard.proposal_bytes()), (0, 0));
+    assert!(server.shard.view().get("/a").is_none());
+    assert_eq!(lost.commands.len(), 1);
+    assert!(server.take().is_none());
+}
