@@ -1,8 +1,9 @@
 //! The checkers: they see what clients send and receive and which log entries commit, and compare that with the model.
 //!
-//! One property a file: `writes`, `reads`, `watches`, `sessions`, `replies`, `trees`. This file holds what they share:
+//! One property a file: `writes`, `reads`, `watches`, `sessions`, `replies`, `trees`, `elections`. This file holds what they share:
 //! the facts about each connection and the order in which a reply passes them.
 
+mod elections;
 mod reads;
 mod replies;
 mod sessions;
@@ -12,6 +13,7 @@ mod writes;
 
 use std::collections::BTreeMap;
 
+use corral_consensus::HardState;
 use corral_core::ids::{ConnId, Millis};
 
 use crate::link::Sent;
@@ -39,6 +41,8 @@ struct Facts {
     watches: Watches,
     /// The zxid of the last reply, and whether that was a write's.
     last_reply: (i64, bool),
+    /// The start of the server that accepted it.
+    incarnation: u64,
 }
 
 /// A server's own name of a connection: incarnation, shard, slot, generation.
@@ -52,15 +56,20 @@ pub(crate) struct Checkers {
     facts: BTreeMap<LinkId, Facts>,
     names: BTreeMap<ServerName, LinkId>,
     lives: sessions::Lives,
+    elections: elections::Elections,
     /// The highest header zxid that each session has seen.
     seen: BTreeMap<i64, i64>,
     /// The highest zxid that any client has an answer with.
     acked: u64,
+    /// .. that any client of this start of a server has an answer with.
+    acked_by: BTreeMap<u64, u64>,
+    /// There are several servers.
+    in_ensemble: bool,
 }
 
 impl Checkers {
-    pub(crate) fn new(switches: Switches) -> Checkers {
-        Checkers { model: Model::new(switches), ..Checkers::default() }
+    pub(crate) fn new(switches: Switches, in_ensemble: bool) -> Checkers {
+        Checkers { model: Model::new(switches), in_ensemble, ..Checkers::default() }
     }
 
     pub(crate) fn model(&self) -> &Model {
@@ -77,6 +86,7 @@ impl Checkers {
     pub(crate) fn accepted(&mut self, link: LinkId, shard: usize, id: ConnId, incarnation: u64) {
         let shard = u16::try_from(shard).expect("few shards");
         self.names.insert((incarnation, shard, id.slot, id.generation), link);
+        self.facts_mut(link).incarnation = incarnation;
     }
 
     /// A client sends its connect request.
@@ -84,9 +94,12 @@ impl Checkers {
         self.facts_mut(link).proposed.push(Proposed::Connect { session, timeout_ms, password });
     }
 
-    /// A client sends a request. Gives its number among the connection's commands, and what was acknowledged by now.
+    /// A client sends a request. Gives its number among the connection's commands, and what was acknowledged by now: to
+    /// anybody, or for a plain read of one server among several, by that server.
     pub(crate) fn asked(&mut self, link: LinkId, request: &Request) -> (Option<usize>, u64) {
-        let acked = self.acked;
+        let incarnation = self.facts.get(&link).map_or(0, |facts| facts.incarnation);
+        let anywhere = !self.in_ensemble || request.is_write() || matches!(request, Request::Sync { .. });
+        let acked = if anywhere { self.acked } else { self.acked_by.get(&incarnation).copied().unwrap_or_default() };
         let facts = self.facts_mut(link);
         if let Request::Auth { credentials } = request {
             facts.identities.push(("digest".to_owned(), digest_id(credentials).to_owned()));
@@ -113,6 +126,9 @@ impl Checkers {
         self.watch_set(link, &sent.request, zxid, err);
         self.facts_mut(link).last_reply = (zxid, sent.command.is_some());
         self.acked = self.acked.max(zxid.cast_unsigned());
+        let incarnation = self.facts_mut(link).incarnation;
+        let acked_by = self.acked_by.entry(incarnation).or_default();
+        *acked_by = (*acked_by).max(zxid.cast_unsigned());
         Ok(())
     }
 
@@ -135,6 +151,17 @@ impl Checkers {
 
     fn facts_mut(&mut self, link: LinkId) -> &mut Facts {
         self.facts.entry(link).or_default()
+    }
+
+    /// A server of an ensemble runs again from its image; what it had committed behind that it hears of again.
+    pub(crate) fn rejoined(&self, server: usize, image: u64, state: &HardState) -> Checked {
+        self.remembers(server, state)?;
+        self.history.holds(image)
+    }
+
+    /// A server leads from now on.
+    pub(crate) fn leads(&mut self, now: Millis) {
+        self.lives.all_start(now, &self.model);
     }
 
     /// The server runs again: `upto` log entries are applied, those behind the image anew.

@@ -227,12 +227,16 @@ impl World {
     fn connect(&mut self, client: usize) {
         let link = LinkId(self.links.len());
         let shard = self.schedule.index(usize::from(self.options.shards));
+        // One address of several, whichever comes.
+        let servers = self.nodes.len();
+        let server = if servers > 1 { self.schedule.index(servers) } else { 0 };
         let host = u8::try_from(client % 200).expect("below 200");
         let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), 1000);
         let window = self.workload.pick(&[200, 4_000, 60_000]);
         let wrong = self.clients[client].session != 0 && self.faults_on() && self.workload.per_mille(20);
         self.links.push(Link {
             client,
+            server,
             shard,
             peer,
             life: 0,

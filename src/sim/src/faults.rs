@@ -1,5 +1,7 @@
 //! What breaks, and when: one fault after another for as long as the run is busy.
 
+use std::collections::VecDeque;
+
 use crate::options::Options;
 use crate::server::{Inner, ToConsensus};
 use crate::violation::Checked;
@@ -16,10 +18,17 @@ enum Kind {
     ShardPause,
     WallJump,
     Stop,
+    /// Of ensembles.
+    BreakWire,
+    CutWire,
+    Isolate,
+    Clog,
+    Freeze,
+    AllOut,
 }
 
-fn weights(options: &Options) -> [(Kind, u64); 9] {
-    [
+fn weights(options: &Options) -> Vec<(Kind, u64)> {
+    let mut weights = vec![
         (Kind::PowerCut, options.weight_power_cut),
         (Kind::Kill, options.weight_kill),
         (Kind::StopAtStep, options.weight_stop_at_step),
@@ -29,7 +38,18 @@ fn weights(options: &Options) -> [(Kind, u64); 9] {
         (Kind::ShardPause, options.weight_shard_pause),
         (Kind::WallJump, options.weight_wall_jump),
         (Kind::Stop, options.weight_stop),
-    ]
+    ];
+    if let Some(ensemble) = &options.ensemble {
+        weights.extend([
+            (Kind::BreakWire, ensemble.weight_break),
+            (Kind::CutWire, ensemble.weight_cut),
+            (Kind::Isolate, ensemble.weight_isolate),
+            (Kind::Clog, ensemble.weight_clog),
+            (Kind::Freeze, ensemble.weight_freeze),
+            (Kind::AllOut, ensemble.weight_all_out),
+        ]);
+    }
+    weights
 }
 
 impl World {
@@ -47,9 +67,12 @@ impl World {
             return Ok(());
         }
         self.plan_fault();
+        if self.nodes.len() > 1 {
+            self.at = self.faults.index(self.nodes.len());
+        }
         let weights = weights(&self.options);
         let total: u64 = weights.iter().map(|(_, weight)| weight).sum();
-        if total == 0 || self.server.is_none() {
+        if total == 0 || self.nodes[self.at].server.is_none() {
             return Ok(());
         }
         let mut drawn = self.faults.below(total);
@@ -64,28 +87,29 @@ impl World {
 
     fn strike(&mut self, kind: Kind) -> Checked {
         self.note(format_args!("fault: {kind:?}"));
+        let at = self.at;
         match kind {
             Kind::PowerCut => return self.crash(true),
             Kind::Kill => return self.crash(false),
             Kind::StopAtStep => {
                 let step = self.faults.below(30);
-                self.disk.stop_at_step(step);
-                self.disk_stops = true;
+                self.nodes[self.at].disk.stop_at_step(step);
+                self.nodes[self.at].disk_stops = true;
             }
             Kind::FailSync => {
                 let number = self.faults.below(6);
-                self.disk.fail_sync(number);
+                self.nodes[self.at].disk.fail_sync(number);
             }
             Kind::DiskFull => {
                 self.counts.full_disks += 1;
-                self.disk.limit_space(Some(0));
+                self.nodes[self.at].disk.limit_space(Some(0));
                 let wait = self.faults.within(50_000, 3_000_000);
-                self.after(wait, Event::Space);
+                self.after(wait, Event::Space(at));
             }
             Kind::SlowDisk => {
-                self.disk_slow = true;
+                self.nodes[self.at].disk_slow = true;
                 let wait = self.faults.within(100_000, 2_000_000);
-                self.after(wait, Event::FastDisk);
+                self.after(wait, Event::FastDisk(at));
             }
             Kind::ShardPause => {
                 let shard = self.faults.index(usize::from(self.options.shards));
@@ -97,7 +121,53 @@ impl World {
                 self.wall_offset_ms += ms - 600_000;
             }
             Kind::Stop => self.inside_after(0, Inner::ToConsensus(ToConsensus::Stop)),
+            Kind::AllOut => {
+                for node in 0..self.nodes.len() {
+                    self.at = node;
+                    self.crash(true)?;
+                }
+            }
+            _ => self.strike_network(kind),
         }
         Ok(())
+    }
+
+    /// Between this server and another, or all others.
+    fn strike_network(&mut self, kind: Kind) {
+        let at = self.at;
+        let other = (at + 1 + self.faults.index(self.nodes.len() - 1)) % self.nodes.len();
+        match kind {
+            Kind::BreakWire => {
+                let told = self.faults.per_mille(500);
+                self.break_wire(at, other, told);
+            }
+            Kind::CutWire => {
+                let time = self.faults.within(10_000, 4_000_000);
+                self.cut_wire(at, other, time);
+            }
+            Kind::Isolate => {
+                let time = self.faults.within(50_000, 5_000_000);
+                for other in (0..self.nodes.len()).filter(|other| *other != at) {
+                    self.cut_wire(at, other, time);
+                    self.cut_wire(other, at, time);
+                }
+            }
+            Kind::Clog => {
+                let time = self.faults.within(10_000, 1_000_000);
+                self.clog_wire(at, other, time);
+            }
+            _ => self.freeze(),
+        }
+    }
+
+    /// The whole process stands still.
+    fn freeze(&mut self) {
+        let at = self.at;
+        if self.nodes[at].frozen.is_none() {
+            self.nodes[at].frozen = Some(VecDeque::new());
+            self.review_sureness(at);
+            let time = self.faults.within(10_000, 3_000_000);
+            self.after(time, Event::Thaw(at));
+        }
     }
 }

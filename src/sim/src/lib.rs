@@ -1,4 +1,4 @@
-//! corral-sim: one server in a simulated world, one seed deciding everything, checkers that look on.
+//! corral-sim: a server or an ensemble in a simulated world, one seed deciding everything, checkers that look on.
 //!
 //! The second driver of the actors (the first is the server's executors): the real `Shard`, `Sequencer`, `Replica` and
 //! `Log`, on a disk that tears and lies, between clients that speak real bytes. A failure is a seed and a commit.
@@ -21,7 +21,7 @@ mod violation;
 mod workload;
 mod world;
 
-pub use options::{Bug, Options};
+pub use options::{Bug, EnsembleOptions, Options};
 pub use violation::{Checked, Violation};
 pub use world::{Counts, World};
 
@@ -37,9 +37,18 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
-/// Runs one seed from beginning to end.
+/// Runs one seed of a server that is alone from beginning to end.
 pub fn run_seed(seed: u64, bug: Option<Bug>, with_lines: bool) -> Outcome {
-    let mut world = World::new(Options::draw(seed, bug), with_lines);
+    run(Options::draw(seed, bug), with_lines)
+}
+
+/// Runs one seed of an ensemble.
+pub fn run_ensemble_seed(seed: u64, bug: Option<Bug>, with_lines: bool) -> Outcome {
+    run(Options::draw_ensemble(seed, bug), with_lines)
+}
+
+fn run(options: Options, with_lines: bool) -> Outcome {
+    let mut world = World::new(options, with_lines);
     let violation = world.run().err();
     let trace = world.trace();
     Outcome {

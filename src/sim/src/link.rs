@@ -24,6 +24,7 @@ pub(crate) struct Sent {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) client: usize,
+    pub(crate) server: usize,
     pub(crate) shard: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) life: u32,

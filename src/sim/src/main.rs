@@ -1,5 +1,6 @@
 //! `corral-sim --seeds 0..1000`: runs seeds, prints what they did, stops at the first that fails. `--replay` runs each seed
-//! twice and compares the traces; `--trace SEED` prints one. `fuzz` runs the fuzz targets, see `fuzzing`.
+//! twice and compares the traces; `--trace SEED` prints one. With `ensembles` in front the seeds are those of ensembles.
+//! `fuzz` runs the fuzz targets, see `fuzzing`.
 
 mod fuzzing;
 
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use corral_sim::limits::TRACE_LINES;
-use corral_sim::{Counts, Outcome, run_seed};
+use corral_sim::{Bug, Counts, Outcome, run_ensemble_seed, run_seed};
 
 /// The fuzz targets measure what an input makes them hold.
 #[global_allocator]
@@ -18,10 +19,14 @@ static ALLOCATOR: corral_sim::fuzz::memory::Counting = corral_sim::fuzz::memory:
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let done = match words.as_slice() {
-        ["--seeds", range] => range_of(range).map(|seeds| run(seeds, false)),
-        ["--replay", range] => range_of(range).map(|seeds| run(seeds, true)),
-        ["--trace", seed] => seed.parse().ok().map(trace),
+    let (of, rest): (Seed, &[&str]) = match words.as_slice() {
+        ["ensembles", rest @ ..] => (run_ensemble_seed as Seed, rest),
+        rest => (run_seed as Seed, rest),
+    };
+    let done = match rest {
+        ["--seeds", range] => range_of(range).map(|seeds| run(of, seeds, false)),
+        ["--replay", range] => range_of(range).map(|seeds| run(of, seeds, true)),
+        ["--trace", seed] => seed.parse().ok().map(|seed| trace(of, seed)),
         ["fuzz", options @ ..] => fuzzing::run(options),
         _ => None,
     };
@@ -29,7 +34,7 @@ fn main() -> ExitCode {
         Some(true) => ExitCode::SUCCESS,
         Some(false) => ExitCode::FAILURE,
         None => {
-            say("usage: corral-sim --seeds FROM..TO | --replay FROM..TO | --trace SEED");
+            say("usage: corral-sim [ensembles] --seeds FROM..TO | --replay FROM..TO | --trace SEED");
             say(fuzzing::USAGE);
             ExitCode::from(2)
         }
@@ -46,19 +51,22 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-fn run(seeds: Range<u64>, replay: bool) -> bool {
+/// Runs a seed.
+type Seed = fn(u64, Option<Bug>, bool) -> Outcome;
+
+fn run(of: Seed, seeds: Range<u64>, replay: bool) -> bool {
     let started = Instant::now();
     let mut total = Counts::default();
     let mut ran = 0_u64;
     for seed in seeds {
         let failed_in = PanicNote::of(seed);
-        let outcome = run_seed(seed, None, false);
+        let outcome = of(seed, None, false);
         drop(failed_in);
         if outcome.violation.is_some() {
-            report(seed, &run_seed(seed, None, true), TRACE_LINES);
+            report(seed, &of(seed, None, true), TRACE_LINES);
             return false;
         }
-        if replay && run_seed(seed, None, false).trace_hash != outcome.trace_hash {
+        if replay && of(seed, None, false).trace_hash != outcome.trace_hash {
             say(&format!("seed {seed}, commit {}: FAILED: a second run took another course", commit()));
             return false;
         }
@@ -71,9 +79,9 @@ fn run(seeds: Range<u64>, replay: bool) -> bool {
     true
 }
 
-fn trace(seed: u64) -> bool {
+fn trace(of: Seed, seed: u64) -> bool {
     let note = PanicNote::of(seed);
-    let outcome = run_seed(seed, None, true);
+    let outcome = of(seed, None, true);
     drop(note);
     report(seed, &outcome, usize::MAX);
     outcome.violation.is_none()

@@ -32,6 +32,12 @@ pub enum Bug {
     WrongStat,
     /// A failed sync is taken for a good one.
     IgnoreFailedSync,
+    /// Of ensembles: a server that starts again does not remember whom it voted for.
+    VoteTwice,
+    /// Of ensembles: a leader takes it for granted that a follower has what it was sent.
+    SkipMajority,
+    /// Of ensembles: what a broken link may have lost is sent again by the next one.
+    ForwardTwice,
 }
 
 impl Bug {
@@ -49,6 +55,19 @@ impl Bug {
         Bug::LoseReply,
         Bug::WrongStat,
         Bug::IgnoreFailedSync,
+    ];
+
+    /// Those to be caught in ensembles, of several servers or of one alike.
+    pub const OF_ENSEMBLES: [Bug; 9] = [
+        Bug::AckBeforeSync,
+        Bug::VoteTwice,
+        Bug::SkipMajority,
+        Bug::ForwardTwice,
+        Bug::ApplyTwice,
+        Bug::MissBatch,
+        Bug::ExpireEarly,
+        Bug::EarlyRead,
+        Bug::DropEvent,
     ];
 }
 
@@ -98,6 +117,42 @@ pub struct Options {
     /// Of the requests: how many are reads.
     pub read_share: u64,
     pub switches: Switches,
+    /// `None`: one server, alone.
+    pub ensemble: Option<EnsembleOptions>,
+}
+
+/// What a world with several servers has besides.
+#[derive(Clone, Copy, Debug)]
+pub struct EnsembleOptions {
+    pub servers: usize,
+    /// See `member::EnsembleConfig`.
+    pub hold_ms: u64,
+    /// Usual delay between two servers.
+    pub wire_delay: u64,
+    /// Weights among the kinds of faults.
+    pub weight_break: u64,
+    pub weight_cut: u64,
+    pub weight_isolate: u64,
+    pub weight_clog: u64,
+    pub weight_freeze: u64,
+    pub weight_all_out: u64,
+}
+
+impl EnsembleOptions {
+    fn draw(rng: &mut Stream) -> EnsembleOptions {
+        let weight = |rng: &mut Stream| if rng.per_mille(400) { 0 } else { rng.within(1, 10) };
+        EnsembleOptions {
+            servers: rng.pick(&[3, 3, 5]),
+            hold_ms: rng.pick(&[500, 1_000, 2_000]),
+            wire_delay: rng.pick(&[20, 300, 3_000]),
+            weight_break: weight(rng),
+            weight_cut: weight(rng),
+            weight_isolate: weight(rng),
+            weight_clog: weight(rng),
+            weight_freeze: weight(rng),
+            weight_all_out: weight(rng) / 3,
+        }
+    }
 }
 
 /// What the server of this world is told to do beyond its usual.
@@ -117,6 +172,25 @@ impl Switches {
 }
 
 impl Options {
+    /// The ensemble of this seed: another world, drawn in the same way.
+    pub(crate) fn draw_ensemble(seed: u64, bug: Option<Bug>) -> Options {
+        let mut rng = Stream::new(seed, "ensemble");
+        let mut options = Options::draw(seed, bug);
+        options.ensemble = Some(EnsembleOptions::draw(&mut rng));
+        options.shards = rng.pick(&[1, 2]);
+        options.clients = rng.pick(&[3, 5, 8]);
+        // Shorter sessions would end with every leader.
+        options.session_tick_ms = rng.pick(&[500, 1_000]);
+        options.sync_delay = rng.pick(&[20, 300, 2_000]);
+        options.mailbox_delay = rng.pick(&[0, 20, 200]);
+        options
+    }
+
+    /// How many servers there are.
+    pub(crate) fn servers(&self) -> usize {
+        self.ensemble.map_or(1, |ensemble| ensemble.servers)
+    }
+
     /// The world of this seed.
     pub(crate) fn draw(seed: u64, bug: Option<Bug>) -> Options {
         let mut rng = Stream::new(seed, "options");
@@ -158,6 +232,7 @@ impl Options {
             read_share: rng.pick(&[300, 500, 800]),
             switches: Switches::draw(&mut rng),
             snapshot_calm_ms: rng.pick(&[0, 100, 1_000]),
+            ensemble: None,
         }
     }
 }

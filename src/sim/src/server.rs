@@ -6,6 +6,7 @@
 mod authority;
 mod consensus;
 mod disk_threads;
+mod peers;
 mod recovery;
 mod shard_side;
 
@@ -20,6 +21,7 @@ use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
 use corral_core::image::Image;
 use corral_core::limits::ShardLimits;
+use corral_core::member::{Note, Sender};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_storage::SimDisk;
@@ -27,12 +29,16 @@ use corral_storage::log::Log;
 use corral_wire::fourletter::FourLetter;
 
 pub(crate) use authority::{Authority, CommittedEntry};
-use recovery::{SERVER, Start};
+pub(crate) use peers::{Wire, WireEvent};
+use recovery::Start;
 
 use crate::model::LinkId;
 use crate::options::Options;
 use crate::violation::{Checked, Violation};
-use crate::world::{Event, Lane, World};
+use crate::world::{Event, Lane, Stage, World};
+
+/// Raft's unit of time in an ensemble, in microseconds.
+pub(crate) const RAFT_TICK: u64 = 20_000;
 
 /// What can happen inside of the server.
 #[derive(Debug)]
@@ -49,6 +55,8 @@ pub(crate) enum Inner {
     /// The consensus actor takes its turn.
     Turn,
     Tick,
+    /// Raft's own unit of time in an ensemble.
+    RaftTick,
     ToLog(ToLog),
     LogTurn,
     LogSync(u64),
@@ -72,17 +80,44 @@ pub(crate) enum ToShard {
     Adopt(Arc<Delta>),
     Swap(Opaque<Arc<Image>>),
     Drain,
+    Note(Note),
 }
 
 /// To the consensus actor.
 #[derive(Debug)]
 pub(crate) enum ToConsensus {
-    Proposed { shard: usize, proposals: Proposals, syncs: Vec<ConnId> },
-    Heard { shard: usize, upto: Millis, sessions: Vec<(SessionId, Millis)> },
+    Proposed {
+        shard: usize,
+        proposals: Proposals,
+        syncs: Vec<ConnId>,
+    },
+    Heard {
+        shard: usize,
+        upto: Millis,
+        sessions: Vec<(SessionId, Millis)>,
+    },
     Durable(u64),
     ImageWritten(Result<WrittenImage, String>),
     Stop,
     Drained,
+    /// The link to another server is up, or broke.
+    LinkUp {
+        peer: u8,
+        link: u64,
+    },
+    LinkDown {
+        peer: u8,
+        link: u64,
+    },
+    /// The process at the other end of a link from another server is gone.
+    Reset {
+        peer: u8,
+    },
+    /// A frame of another server.
+    Frame {
+        from: Sender,
+        bytes: Vec<u8>,
+    },
 }
 
 /// A durable image.
@@ -159,29 +194,45 @@ pub(crate) struct Server {
     stopping: Stopping,
     log: LogSide,
     writer: WriterSide,
+    /// Names this start.
+    pub(crate) incarnation: u64,
+    /// It led when that was last looked at.
+    led: bool,
+}
+
+/// The id of a server by its place.
+pub(crate) fn server_id(at: usize) -> u8 {
+    u8::try_from(at + 1).expect("few servers")
 }
 
 impl World {
     /// The process starts: recovery, then the actors.
     pub(crate) fn start(&mut self) -> Checked {
-        self.starting = false;
-        self.life += 1;
-        self.disk.limit_space(None);
-        if self.faults_on() && self.faults.per_mille(100) {
+        let in_ensemble = self.options.ensemble.is_some();
+        let at = self.at;
+        let node = &mut self.nodes[at];
+        node.starting = false;
+        node.life += 1;
+        node.disk.limit_space(None);
+        if in_ensemble {
+            node.clock_ahead_ms = self.schedule.below(100_000_000);
+        }
+        if self.stage == Stage::Busy && self.faults.per_mille(100) {
             let step = self.faults.below(40);
-            self.disk.stop_at_step(step);
-            self.disk_stops = true;
+            node.disk.stop_at_step(step);
+            node.disk_stops = true;
         }
         let start = Start {
             options: &self.options,
-            incarnation: u64::from(self.life) << 32 | self.schedule.below(1 << 32),
+            server: server_id(at),
+            incarnation: (at as u64) << 56 | u64::from(self.nodes[at].life) << 32 | self.schedule.below(1 << 32),
             path_seed: self.schedule.word(),
             log_seed: self.disk_rng.word(),
             now: self.clock(),
             wall: self.wall(),
         };
         let incarnation = start.incarnation;
-        let started = match start.recover(&self.disk) {
+        let started = match start.recover(&self.nodes[at].disk) {
             Ok(started) => started,
             // A fault that was ordered, and fell into the start.
             Err(reason) if reason.contains("simulated") => return self.crash(true),
@@ -191,11 +242,15 @@ impl World {
         let entries = std::mem::take(&mut replica.machine_mut().committed);
         self.counts.replayed += entries.len() as u64;
         let upto = replica.applied().0;
-        let life = self.life;
+        let life = self.nodes[self.at].life;
         self.note(format_args!("life {life} begins: image at {}, log to {upto}", started.image_index));
-        self.check.restarted(started.image_index, upto, entries, self.clock())?;
+        if in_ensemble {
+            self.check.rejoined(at, started.image_index, &started.hard_state)?;
+        } else {
+            self.check.restarted(started.image_index, upto, entries, self.time())?;
+        }
         let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
-        self.server = Some(Box::new(Server {
+        self.nodes[self.at].server = Some(Box::new(Server {
             shards,
             replica,
             inbox: VecDeque::new(),
@@ -205,8 +260,16 @@ impl World {
             stopping: Stopping::No,
             log: LogSide { log: started.log, inbox: VecDeque::new(), busy: false, appends: 0, failed: false },
             writer: WriterSide::default(),
+            incarnation,
+            led: false,
         }));
-        self.compare_everywhere()?;
+        if in_ensemble {
+            self.dial_everybody();
+            self.inside_after(RAFT_TICK, Inner::RaftTick);
+            self.pass_notes();
+        } else {
+            self.compare_everywhere()?;
+        }
         if let Some(frozen) = started.frozen {
             self.note(format_args!("image of {} begins, of what was replayed", frozen.zxid));
             self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(frozen)));
@@ -222,7 +285,7 @@ impl World {
         let tick = i32::try_from(self.options.session_tick_ms).expect("a small number");
         let config = ShardConfig {
             shard: ShardId(id),
-            server: SERVER,
+            server: server_id(self.at),
             incarnation,
             session_timeout_min_ms: tick * 2,
             session_timeout_max_ms: tick * 20,
@@ -251,43 +314,47 @@ impl World {
     pub(crate) fn crash(&mut self, power: bool) -> Checked {
         self.counts.crashes += 1;
         self.note(format_args!("{}", if power { "power cut" } else { "killed" }));
-        if !self.disk_stops {
+        if !self.nodes[self.at].disk_stops {
             // A dead process does not tidy up.
-            self.disk.stop_at_step(0);
+            self.nodes[self.at].disk.stop_at_step(0);
         }
-        self.server = None;
-        self.disk.stop_at_step(u64::MAX);
-        self.disk_stops = false;
-        self.disk.limit_space(None);
+        self.nodes[self.at].server = None;
+        self.nodes[self.at].disk.stop_at_step(u64::MAX);
+        self.nodes[self.at].disk_stops = false;
+        self.nodes[self.at].disk.limit_space(None);
         if power {
             let seed = self.disk_rng.word();
-            self.disk.crash(seed);
+            self.nodes[self.at].disk.crash(seed);
         }
         self.ended();
-        Ok(())
+        self.wires_end(power);
+        self.thaw()
     }
 
     /// What follows from the end of a process, however it came.
     fn ended(&mut self) {
-        self.server = None;
+        let at = self.at;
+        self.nodes[at].server = None;
         for link in 0..self.links.len() {
-            self.reset_link(LinkId(link));
+            if self.links[link].server == at {
+                self.reset_link(LinkId(link));
+            }
         }
-        if !self.starting {
-            self.starting = true;
+        if !self.nodes[at].starting {
+            self.nodes[at].starting = true;
             let wait = 1_000 + self.schedule.delay(100_000);
-            self.after(wait, Event::Start);
+            self.after(wait, Event::Start(at));
         }
     }
 
     /// The disk said no. Either it was told to stop the process here, or the log is lost to this process.
     fn disk_failed(&mut self, reason: &str) -> Checked {
         self.note(format_args!("disk: {reason}"));
-        if self.disk_stops {
+        if self.nodes[self.at].disk_stops {
             let power = self.faults.per_mille(700);
             return self.crash(power);
         }
-        if let Some(server) = &mut self.server
+        if let Some(server) = &mut self.nodes[self.at].server
             && !std::mem::replace(&mut server.log.failed, true)
         {
             let wait = self.schedule.delay(20_000);
@@ -309,6 +376,7 @@ impl World {
             }
             Inner::Turn => self.consensus_turn(),
             Inner::Tick => self.consensus_tick(),
+            Inner::RaftTick => self.raft_tick(),
             Inner::ToLog(message) => {
                 self.log_message(message);
                 Ok(())
@@ -333,14 +401,15 @@ impl World {
         }
     }
 
-    /// Every view of the server against the model, once the actors have nothing under way.
+    /// Every view of every server against the model, once the actors have nothing under way.
     pub(crate) fn compare_everywhere(&self) -> Checked {
-        let Some(server) = &self.server else { return Ok(()) };
-        let machine = server.replica.machine().sequencer.machine();
-        self.check.same_tree("state machine", machine.view())?;
-        self.check.same_sessions(machine.sessions())?;
-        for side in &server.shards {
-            self.check.same_tree("shard", side.shard.view())?;
+        for server in self.nodes.iter().filter_map(|node| node.server.as_ref()) {
+            let machine = server.replica.machine().sequencer.machine();
+            self.check.same_tree("state machine", machine.view())?;
+            self.check.same_sessions(machine.sessions())?;
+            for side in &server.shards {
+                self.check.same_tree("shard", side.shard.view())?;
+            }
         }
         Ok(())
     }

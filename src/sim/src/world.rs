@@ -1,10 +1,10 @@
 //! The simulated world: one queue of events in time, and everything that handles them. One thread, one seed.
 //!
-//! The server's actors are the real ones; their mailboxes, the network, the disk and the clocks are made here. Actors
-//! hear of each other late but in order. Checkers look on from outside: at bytes that reach clients, and at committed
-//! log entries.
+//! One server or an ensemble of them. The servers' actors are the real ones; their mailboxes, the networks, the disks and
+//! the clocks are made here. Actors hear of each other late but in order. Checkers look on from outside: at bytes that
+//! reach clients, and at log entries that some server found committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use corral_core::ids::{Millis, WallMillis};
 use corral_storage::SimDisk;
@@ -16,7 +16,7 @@ use crate::link::Link;
 use crate::model::LinkId;
 use crate::options::Options;
 use crate::rng::Stream;
-use crate::server::{Inner, Server};
+use crate::server::{Inner, Server, Wire, WireEvent};
 use crate::trace::Trace;
 use crate::violation::{Checked, Violation};
 
@@ -40,16 +40,20 @@ pub(crate) enum Event {
     EndToClient(LinkId),
     /// The server's socket takes more.
     Writable(LinkId),
-    /// Of the server in this life.
-    Inside(u32, Inner),
+    /// Of a server, in this life of its.
+    Inside(usize, u32, Inner),
     /// Something breaks.
     Fault,
-    /// The server starts.
-    Start,
-    /// The disk has space again.
-    Space,
-    /// The disk is fast again.
-    FastDisk,
+    /// A server starts.
+    Start(usize),
+    /// A server's disk has space again.
+    Space(usize),
+    /// A server's disk is fast again.
+    FastDisk(usize),
+    /// Of the network between servers.
+    Wire(WireEvent),
+    /// A server that stood still goes on.
+    Thaw(usize),
 }
 
 /// Pairs between which order is kept.
@@ -63,6 +67,42 @@ pub(crate) enum Lane {
     LogToConsensus,
     ConsensusToWriter,
     WriterToConsensus,
+    /// From one server to another.
+    Wire(usize, usize),
+    /// What the threads of a link tell the consensus actor, by the other server.
+    LinksToConsensus(usize),
+}
+
+/// One server: its process, if it runs, and what outlives it.
+pub(crate) struct Node {
+    pub(crate) disk: SimDisk,
+    pub(crate) disk_stops: bool,
+    pub(crate) disk_slow: bool,
+    pub(crate) server: Option<Box<Server>>,
+    pub(crate) life: u32,
+    pub(crate) starting: bool,
+    /// What its own clock shows more than the world's, in milliseconds.
+    pub(crate) clock_ahead_ms: u64,
+    /// What waits for the whole process to go on; `None` while it runs.
+    pub(crate) frozen: Option<VecDeque<Event>>,
+    /// Before this time signs of life that reach it may not reach the leader.
+    pub(crate) unsure_until: u64,
+}
+
+impl Node {
+    fn new() -> Node {
+        Node {
+            disk: SimDisk::new(),
+            disk_stops: false,
+            disk_slow: false,
+            server: None,
+            life: 0,
+            starting: true,
+            clock_ahead_ms: 0,
+            frozen: None,
+            unsure_until: 0,
+        }
+    }
 }
 
 /// What a run counted.
@@ -81,6 +121,10 @@ pub struct Counts {
     pub failed_syncs: u64,
     pub full_disks: u64,
     pub replayed: u64,
+    /// Of ensembles: leaderships, connections ended because nobody knew what became of their writes, links that broke.
+    pub leaders: u64,
+    pub uncertain: u64,
+    pub broken_wires: u64,
 }
 
 /// Where a run has come to.
@@ -104,17 +148,15 @@ pub struct World {
     pub(crate) wall_latest: WallMillis,
     queue: BTreeMap<(u64, u64), Event>,
     sequence: u64,
-    lanes: BTreeMap<Lane, u64>,
+    lanes: BTreeMap<(usize, Lane), u64>,
     pub(crate) schedule: Stream,
     pub(crate) disk_rng: Stream,
     pub(crate) workload: Stream,
     pub(crate) faults: Stream,
-    pub(crate) disk: SimDisk,
-    pub(crate) disk_stops: bool,
-    pub(crate) disk_slow: bool,
-    pub(crate) server: Option<Box<Server>>,
-    pub(crate) life: u32,
-    pub(crate) starting: bool,
+    pub(crate) nodes: Vec<Node>,
+    /// The server whose event is being handled.
+    pub(crate) at: usize,
+    pub(crate) wires: BTreeMap<(usize, usize), Wire>,
     pub(crate) clients: Vec<Client>,
     pub(crate) links: Vec<Link>,
     pub(crate) check: Checkers,
@@ -140,15 +182,12 @@ impl World {
             disk_rng: Stream::new(seed, "disk"),
             workload: Stream::new(seed, "workload"),
             faults: Stream::new(seed, "faults"),
-            disk: SimDisk::new(),
-            disk_stops: false,
-            disk_slow: false,
-            server: None,
-            life: 0,
-            starting: true,
+            nodes: (0..options.servers()).map(|_| Node::new()).collect(),
+            at: 0,
+            wires: BTreeMap::new(),
             clients: Vec::new(),
             links: Vec::new(),
-            check: Checkers::new(options.switches),
+            check: Checkers::new(options.switches, options.ensemble.is_some()),
             trace: Trace::new(with_lines),
             counts: Counts::default(),
             stage: Stage::Busy,
@@ -161,7 +200,9 @@ impl World {
             let wait = world.workload.below(50_000);
             world.after(wait, Event::Act(client));
         }
-        world.after(0, Event::Start);
+        for node in 0..world.nodes.len() {
+            world.after(0, Event::Start(node));
+        }
         world.plan_fault();
         world
     }
@@ -174,11 +215,25 @@ impl World {
         self.run_until(self.options.busy_ms * 1000)?;
         self.heal()?;
         self.compare_everywhere()?;
-        self.crash(true)?;
-        self.run_while("the server does not come back", |world| world.server.is_none())?;
+        for node in 0..self.nodes.len() {
+            self.at = node;
+            self.crash(true)?;
+        }
+        self.run_while("a server does not come back", |world| !world.is_whole())?;
         self.compare_everywhere()?;
         self.fade()?;
         self.compare_everywhere()
+    }
+
+    /// Whether every server runs and, in an ensemble, shows everything that was ever committed.
+    fn is_whole(&self) -> bool {
+        let newest = self.check.model().zxid();
+        let shows_all = |server: &Server| {
+            let machine = server.replica.machine().sequencer.machine().view().zxid().0;
+            machine == newest && server.shards.iter().all(|side| side.shard.view().zxid().0 == newest)
+        };
+        let alone = self.nodes.len() == 1;
+        self.nodes.iter().all(|node| node.server.as_deref().is_some_and(|server| alone || shows_all(server)))
     }
 
     pub fn counts(&self) -> Counts {
@@ -213,8 +268,11 @@ impl World {
     fn heal(&mut self) -> Checked {
         self.stage = Stage::Healing;
         self.note(format_args!("healing"));
-        self.disk.limit_space(None);
-        self.disk_slow = false;
+        for node in &mut self.nodes {
+            node.disk.limit_space(None);
+            node.disk_slow = false;
+        }
+        self.mend_wires();
         let goal: Vec<u64> = self.clients.iter().map(|client| client.healthy_replies + 5).collect();
         let served =
             |world: &World| world.clients.iter().zip(&goal).all(|(client, goal)| client.healthy_replies >= *goal);
@@ -224,7 +282,8 @@ impl World {
         }
         let pending = |world: &World| world.clients.iter().any(|client| !client.is_done());
         self.run_while("a client's last requests are not answered", pending)?;
-        self.run_until(self.now + REST)
+        self.run_until(self.now + REST)?;
+        self.run_while("a server does not catch up", |world| !world.is_whole())
     }
 
     /// Clients leave without a word: every session must expire and take its ephemerals along.
@@ -238,6 +297,7 @@ impl World {
         let outlived = |world: &World| world.check.something_is_outlived(world.wall());
         self.run_while("an outlived container or TTL node stays", outlived)?;
         self.run_until(self.now + REST)?;
+        self.run_while("a server does not catch up", |world| !world.is_whole())?;
         self.check.no_ephemerals()
     }
 
@@ -247,7 +307,38 @@ impl World {
             return Err(Violation::of("liveness", "the run does not come to an end"));
         }
         self.now = self.now.max(at);
-        self.handle(event)
+        let of_process = match &event {
+            Event::Arrive(link) | Event::ToServer(link, _) | Event::EndToServer(link) | Event::Writable(link) => {
+                self.at = self.links[link.0].server;
+                true
+            }
+            Event::Inside(node, ..) => {
+                self.at = *node;
+                true
+            }
+            Event::Start(node) | Event::Space(node) | Event::FastDisk(node) | Event::Thaw(node) => {
+                self.at = *node;
+                false
+            }
+            _ => false,
+        };
+        match &mut self.nodes[self.at].frozen {
+            Some(frozen) if of_process => {
+                frozen.push_back(event);
+                Ok(())
+            }
+            _ => self.handle(event),
+        }
+    }
+
+    /// A process that stood still goes on with what came meanwhile, or is no more.
+    pub(crate) fn thaw(&mut self) -> Checked {
+        let at = self.at;
+        for event in self.nodes[at].frozen.take().into_iter().flatten() {
+            self.at = at;
+            self.handle(event)?;
+        }
+        Ok(())
     }
 
     fn handle(&mut self, event: Event) -> Checked {
@@ -266,21 +357,27 @@ impl World {
                 Ok(())
             }
             Event::Writable(link) => self.writable(link),
-            Event::Inside(life, inner) => {
-                if life == self.life && self.server.is_some() {
-                    self.inside(inner)
-                } else {
-                    Ok(())
-                }
+            Event::Inside(_, life, inner) => {
+                let node = &self.nodes[self.at];
+                if life == node.life && node.server.is_some() { self.inside(inner) } else { Ok(()) }
             }
             Event::Fault => self.fault(),
-            Event::Start => self.start(),
-            Event::Space => {
-                self.disk.limit_space(None);
+            Event::Start(_) => self.start(),
+            Event::Space(_) => {
+                self.nodes[self.at].disk.limit_space(None);
                 Ok(())
             }
-            Event::FastDisk => {
-                self.disk_slow = false;
+            Event::FastDisk(_) => {
+                self.nodes[self.at].disk_slow = false;
+                Ok(())
+            }
+            Event::Wire(event) => {
+                self.wire_event(event);
+                Ok(())
+            }
+            Event::Thaw(node) => {
+                self.thaw()?;
+                self.review_sureness(node);
                 Ok(())
             }
         }
@@ -298,23 +395,39 @@ impl World {
 
     /// As [`World::after`], but never before what was sent on the same lane earlier.
     pub(crate) fn send(&mut self, lane: Lane, delay: u64, event: Event) {
-        let last = self.lanes.entry(lane).or_insert(0);
+        let node = match lane {
+            Lane::ToServer(_) | Lane::ToClient(_) | Lane::Wire(..) => 0,
+            _ => self.at,
+        };
+        let last = self.lanes.entry((node, lane)).or_insert(0);
         let at = (self.now + delay).max(*last);
         *last = at;
         self.at(at, event);
     }
 
+    /// Nothing more comes by this lane for so long.
+    pub(crate) fn hold_lane(&mut self, lane: Lane, time: u64) {
+        let last = self.lanes.entry((0, lane)).or_insert(0);
+        *last = (*last).max(self.now + time);
+    }
+
     pub(crate) fn inside_after(&mut self, delay: u64, inner: Inner) {
-        self.after(delay, Event::Inside(self.life, inner));
+        self.after(delay, Event::Inside(self.at, self.nodes[self.at].life, inner));
     }
 
     /// A message between actors.
     pub(crate) fn mail(&mut self, lane: Lane, inner: Inner) {
         let delay = self.schedule.delay(self.options.mailbox_delay);
-        self.send(lane, delay, Event::Inside(self.life, inner));
+        self.send(lane, delay, Event::Inside(self.at, self.nodes[self.at].life, inner));
     }
 
+    /// What the clock of the present server shows.
     pub(crate) fn clock(&self) -> Millis {
+        self.time().plus(self.nodes[self.at].clock_ahead_ms)
+    }
+
+    /// For those who look on from outside.
+    pub(crate) fn time(&self) -> Millis {
         Millis(self.now / 1000)
     }
 
@@ -351,5 +464,8 @@ impl Counts {
         self.failed_syncs += other.failed_syncs;
         self.full_disks += other.full_disks;
         self.replayed += other.replayed;
+        self.leaders += other.leaders;
+        self.uncertain += other.uncertain;
+        self.broken_wires += other.broken_wires;
     }
 }

@@ -10,7 +10,7 @@ use corral_core::ids::Millis;
 
 use super::Checkers;
 use crate::model::{LinkId, Model, Verdict};
-use crate::violation::{Checked, require};
+use crate::violation::{Checked, Violation, require};
 
 #[derive(Clone, Copy, Debug)]
 struct Life {
@@ -22,21 +22,35 @@ struct Life {
 
 /// When each session was last heard from.
 #[derive(Debug, Default)]
-pub(super) struct Lives(BTreeMap<i64, Life>);
+pub(super) struct Lives {
+    known: BTreeMap<i64, Life>,
+    /// Sessions that a leader of an ensemble decided to end too early, and the complaint: for when that is committed.
+    ended_early: BTreeMap<i64, String>,
+}
 
 impl Lives {
     pub(super) fn starts(&mut self, now: Millis, session: i64, timeout_ms: i32) {
         let timeout_ms = u64::try_from(timeout_ms).unwrap_or(0);
-        self.0.insert(session, Life { heard: now, timeout_ms, overdue: false });
+        self.known.insert(session, Life { heard: now, timeout_ms, overdue: false });
     }
 
     pub(super) fn ends(&mut self, session: i64) {
-        self.0.remove(&session);
+        self.known.remove(&session);
+    }
+
+    /// A session was ended by the servers themselves.
+    pub(super) fn ends_rightly(&mut self, session: i64) -> Checked {
+        self.ends(session);
+        match self.ended_early.remove(&session) {
+            Some(complaint) => Err(Violation::of("sessions", complaint)),
+            None => Ok(()),
+        }
     }
 
     /// A new leader gives every session a full timeout.
     pub(super) fn all_start(&mut self, now: Millis, model: &Model) {
-        self.0.clear();
+        self.known.clear();
+        self.ended_early.clear();
         for (session, state) in model.sessions() {
             self.starts(now, *session, state.timeout_ms);
         }
@@ -48,22 +62,28 @@ impl Checkers {
     pub(crate) fn heard(&mut self, link: LinkId, now: Millis) {
         let session = self.facts.get(&link).map_or(0, |facts| facts.session);
         let owns = self.model.sessions().get(&session).is_some_and(|state| state.owner == link);
-        if let Some(life) = self.lives.0.get_mut(&session).filter(|_| owns) {
+        if let Some(life) = self.lives.known.get_mut(&session).filter(|_| owns) {
             life.overdue |= now.since(life.heard) >= life.timeout_ms;
             life.heard = now;
         }
     }
 
-    /// The server decides to end a session.
-    pub(crate) fn expired(&self, session: i64, now: Millis) -> Checked {
-        let Some(life) = self.lives.0.get(&session) else { return Ok(()) };
+    /// The server decides to end a session. What the leader of an ensemble decides counts once it is committed.
+    pub(crate) fn expired(&mut self, session: i64, now: Millis) -> Checked {
+        let Some(life) = self.lives.known.get(&session).copied() else { return Ok(()) };
         let silent_ms = now.since(life.heard);
-        require(life.overdue || silent_ms >= life.timeout_ms, "sessions", || {
-            format!(
-                "session {session:#x} expires {silent_ms} ms after its last byte, its timeout is {}",
-                life.timeout_ms
-            )
-        })
+        if life.overdue || silent_ms >= life.timeout_ms {
+            self.lives.ended_early.remove(&session);
+            return Ok(());
+        }
+        let timeout_ms = life.timeout_ms;
+        let complaint =
+            format!("session {session:#x} expires {silent_ms} ms after its last byte, its timeout is {timeout_ms}");
+        if self.in_ensemble {
+            self.lives.ended_early.insert(session, complaint);
+            return Ok(());
+        }
+        Err(Violation::of("sessions", complaint))
     }
 
     /// The answer to a connect request reached its client.

@@ -15,7 +15,7 @@ use crate::request::{AclItem, Body, Item, Request, Write};
 use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
 
-/// The log as it was committed, entry by entry.
+/// The log as it was committed, entry by entry: the same on every server, as far as each has come.
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// Of each entry from index 1 on.
@@ -29,12 +29,16 @@ impl History {
         self.digests.len() as u64
     }
 
+    /// An image holds nothing that was not committed.
+    pub(super) fn holds(&self, image: u64) -> Checked {
+        let known = self.len();
+        require(image <= known, "writes", || format!("the image ends at {image}, only {known} entries were committed"))
+    }
+
     /// A start must bring back everything that was committed before.
     pub(super) fn covers(&self, image: u64, upto: u64) -> Checked {
         let known = self.len();
-        require(image <= known, "writes", || {
-            format!("the image ends at {image}, only {known} entries were committed")
-        })?;
+        self.holds(image)?;
         require(upto >= known, "writes", || format!("entries up to {upto} came back, {known} had been committed"))
     }
 
@@ -55,7 +59,7 @@ impl History {
 }
 
 impl Checkers {
-    /// A log entry is committed, for the first time or again after a start.
+    /// A log entry is committed, for the first time, or again after a start or on another server.
     pub(crate) fn committed(&mut self, entry: CommittedEntry, now: Millis) -> Checked {
         if !self.history.is_new(&entry)? || entry.payload.is_empty() {
             return Ok(());
@@ -89,7 +93,7 @@ impl Checkers {
     fn server_commands(&mut self, command: &Command, zxid: u64, time: i64) -> Checked {
         match &command.kind {
             CommandKind::CloseSession => {
-                self.lives.ends(command.session.0);
+                self.lives.ends_rightly(command.session.0)?;
                 self.model.close_session(zxid, command.session.0);
             }
             CommandKind::Reap { path, mzxid } => self.model.reap(zxid, path, *mzxid),

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
-use corral_consensus::{Effects, Index, Micros, Term};
+use corral_consensus::{AppendReply, Effects, Index, Micros, NodeId, PeerBody, PeerMessage, Role, Term};
 use corral_core::ids::{ConnId, ShardId, WallMillis};
+use corral_core::member::{Send, Standing};
 use corral_core::sequencer::{Sequencer, Ticked};
 
-use super::{Inner, Opaque, Stopping, ToConsensus, ToLog, ToShard, WrittenImage};
+use super::{Inner, Opaque, RAFT_TICK, Server, Stopping, ToConsensus, ToLog, ToShard, WrittenImage};
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
@@ -17,13 +18,13 @@ const RETRY: u64 = 1_000_000;
 
 impl World {
     pub(super) fn consensus_message(&mut self, message: ToConsensus) {
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         server.inbox.push_back(message);
         self.plan_turn();
     }
 
     fn plan_turn(&mut self) {
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         if !std::mem::replace(&mut server.turn_planned, true) {
             let wait = self.schedule.delay(self.options.mailbox_delay);
             self.inside_after(wait, Inner::Turn);
@@ -31,14 +32,14 @@ impl World {
     }
 
     pub(super) fn consensus_turn(&mut self) -> Checked {
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         server.turn_planned = false;
         let taken = server.inbox.len().min(MAILBOX_BATCH);
         for message in server.inbox.drain(..taken).collect::<Vec<_>>() {
             self.consensus_receive(message);
         }
         self.consensus_act()?;
-        if self.server.as_ref().is_some_and(|server| !server.inbox.is_empty()) {
+        if self.nodes[self.at].server.as_ref().is_some_and(|server| !server.inbox.is_empty()) {
             self.plan_turn();
         }
         Ok(())
@@ -46,7 +47,7 @@ impl World {
 
     fn consensus_receive(&mut self, message: ToConsensus) {
         let now = self.clock();
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         match message {
             ToConsensus::Proposed { shard, proposals, syncs } => {
                 if !proposals.commands.is_empty() {
@@ -68,10 +69,24 @@ impl World {
             ToConsensus::ImageWritten(Err(reason)) => self.image_failed(&reason),
             ToConsensus::Stop => {
                 if server.stopping == Stopping::No {
+                    if let Some(to) = server.replica.raft().successor() {
+                        // Refused if it does not lead any more.
+                        let _ = server.replica.transfer(to);
+                    }
                     server.stopping = Stopping::Draining(server.shards.len());
                     self.tell_shards(&ToShard::Drain);
                 }
             }
+            ToConsensus::LinkUp { peer, link } => server.replica.machine_mut().link_up(peer, link),
+            ToConsensus::LinkDown { peer, link } => {
+                server.replica.machine_mut().link_down(peer, link);
+                server.replica.unreachable(NodeId(u64::from(peer)));
+            }
+            ToConsensus::Reset { peer } => {
+                let stagger = u32::try_from(self.at % 3).expect("below 3");
+                server.replica.leader_lost(NodeId(u64::from(peer)), stagger);
+            }
+            ToConsensus::Frame { from, bytes } => self.take_frame(from, bytes),
             ToConsensus::Drained => {
                 if let Stopping::Draining(left) = server.stopping {
                     server.stopping = Stopping::Draining(left - 1);
@@ -86,8 +101,12 @@ impl World {
         let (now, wall) = (self.clock(), self.wall());
         self.wall_latest = self.wall_latest.max(wall);
         let early = self.options.bug == Some(Bug::ExpireEarly);
-        let Some(server) = &mut self.server else { return Ok(()) };
-        server.replica.tick();
+        let in_ensemble = self.options.ensemble.is_some();
+        let newest_leader = self.is_newest_leader();
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
+        if !in_ensemble {
+            server.replica.tick();
+        }
         let then = if early { now.plus(2_000) } else { now };
         let hour_ms = if self.options.bug == Some(Bug::ReapEarly) { 3_600_000 } else { 0 };
         let Ticked { expired, reaped } = server.replica.machine_mut().tick(then, WallMillis(wall.0 + hour_ms));
@@ -99,7 +118,9 @@ impl World {
         for session in expired {
             self.counts.expiries += 1;
             self.note(format_args!("session {session} expires"));
-            self.check.expired(session.0, now)?;
+            if newest_leader {
+                self.check.expired(session.0, self.time())?;
+            }
         }
         self.snapshot_if(|sequencer| sequencer.wants_snapshot(now));
         self.consensus_act()
@@ -107,7 +128,7 @@ impl World {
 
     fn consensus_act(&mut self) -> Checked {
         let (now, wall) = (self.clock(), self.wall());
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         server.replica.machine_mut().set_time(now, wall);
         let mut effects = Effects::default();
         // Nothing here is late by itself: what the log is given first makes no difference.
@@ -116,12 +137,32 @@ impl World {
             .turn(Micros(self.now), &mut effects)
             .map_err(|_| Violation::of("recovery", "a committed entry is no batch"))?
         {}
+        if let Some(change) = effects.role {
+            let leader = change.leader.map(|id| u8::try_from(id.0).expect("few servers"));
+            let leads = change.role == Role::Leader;
+            let standing = if leads { Standing::Leader } else { Standing::Follower { leader } };
+            server.replica.machine_mut().stand(standing, change.term.0);
+            if leads && self.options.ensemble.is_some() {
+                self.check.elected(change.term.0, self.at)?;
+            }
+        }
         let authority = server.replica.machine_mut();
+        authority.settle();
         let committed = std::mem::take(&mut authority.committed);
         let applied = authority.take_applied();
+        let sends = authority.take_sends();
+        let leads = authority.sequencer.is_leading();
+        let begins = leads && !std::mem::replace(&mut server.led, leads);
+        server.led = leads;
         for entry in committed {
-            self.check.committed(entry, now)?;
+            self.check.committed(entry, self.time())?;
         }
+        if begins && self.options.ensemble.is_some() {
+            self.counts.leaders += 1;
+            self.note(format_args!("server {} leads", self.at + 1));
+            self.check.leads(self.time());
+        }
+        self.send_to_peers(effects.messages, sends)?;
         if let Some(at) = effects.wake_at {
             self.inside_after(at.since(Micros(self.now)).0, Inner::Turn);
         }
@@ -132,6 +173,7 @@ impl World {
             self.trace_batch(&batch);
             self.tell_shards(&ToShard::Batch(Rc::new(batch)));
         }
+        self.pass_notes();
         for token in effects.reads {
             self.answer_syncs(token, ToShard::Synced);
         }
@@ -142,20 +184,76 @@ impl World {
         Ok(())
     }
 
+    fn send_to_peers(&mut self, messages: Vec<PeerMessage>, sends: Vec<Send>) -> Checked {
+        for message in messages {
+            let place = |id: NodeId| usize::try_from(id.0 - 1).expect("few servers");
+            match message.body {
+                PeerBody::Vote { pre: false, .. } => self.check.voted(message.term.0, self.at, self.at)?,
+                PeerBody::VoteReply { pre: false, granted: true, .. } => {
+                    self.check.voted(message.term.0, self.at, place(message.to))?;
+                }
+                _ => {}
+            }
+            if self.skips_majority(&message) || self.send_raft(&message) {
+                continue;
+            }
+            if let Some(server) = &mut self.nodes[self.at].server {
+                server.replica.unreachable(message.to);
+            }
+        }
+        for send in sends {
+            self.send_of_member(send);
+        }
+        Ok(())
+    }
+
+    /// With [`Bug::SkipMajority`] some entries are not sent, and taken for written by their receiver.
+    fn skips_majority(&mut self, message: &PeerMessage) -> bool {
+        let PeerBody::Append { commit, entries, .. } = &message.body else { return false };
+        let Some(last) = entries.last() else { return false };
+        if self.options.bug != Some(Bug::SkipMajority) || !self.faults.per_mille(300) {
+            return false;
+        }
+        let reply = AppendReply::Accepted { index: last.index, commit: *commit };
+        let body = PeerBody::AppendReply(reply);
+        let forged = PeerMessage { from: message.to, to: message.from, term: message.term, body };
+        let Some(server) = &mut self.nodes[self.at].server else { return false };
+        // Refused when leadership is over: then nothing is skipped.
+        server.replica.step(forged).is_ok()
+    }
+
+    /// Whether this server leads, and nobody leads a later term.
+    fn is_newest_leader(&self) -> bool {
+        let term = |server: &Server| server.replica.raft().term();
+        let terms = self.nodes.iter().filter_map(|node| node.server.as_deref());
+        let newest = terms.filter(|server| server.replica.raft().role() == Role::Leader).map(term).max();
+        self.nodes[self.at].server.as_deref().map(term) == newest
+    }
+
+    /// Time passes for Raft in an ensemble.
+    pub(super) fn raft_tick(&mut self) -> Checked {
+        let wait = RAFT_TICK + self.schedule.delay(500);
+        self.inside_after(wait, Inner::RaftTick);
+        if let Some(server) = &mut self.nodes[self.at].server {
+            server.replica.tick();
+        }
+        self.consensus_act()
+    }
+
     fn trace_batch(&mut self, batch: &corral_core::change::AppliedBatch) {
         for txn in &batch.txns {
             self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
         }
     }
 
-    fn tell_shards(&mut self, message: &ToShard) {
+    pub(super) fn tell_shards(&mut self, message: &ToShard) {
         for shard in 0..usize::from(self.options.shards) {
             self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, message.clone()));
         }
     }
 
     fn answer_syncs(&mut self, token: u64, message: impl Fn(Vec<ConnId>) -> ToShard) {
-        let waiting = self.server.as_mut().and_then(|server| server.syncs.remove(&token));
+        let waiting = self.nodes[self.at].server.as_mut().and_then(|server| server.syncs.remove(&token));
         if let Some((shard, list)) = waiting {
             self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, message(list)));
         }
@@ -163,7 +261,7 @@ impl World {
 
     fn snapshot_if(&mut self, wanted: impl FnOnce(&Sequencer) -> bool) {
         let now = self.clock();
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         let sequencer = &mut server.replica.machine_mut().sequencer;
         if sequencer.snapshot_running() || !wanted(sequencer) {
             return;
@@ -179,15 +277,17 @@ impl World {
         self.counts.images += 1;
         self.note(format_args!("image up to entry {index} written"));
         self.tell_shards(&ToShard::Swap(Opaque(image.0.clone())));
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         server.replica.machine_mut().sequencer.image_ready(image.0);
         server.replica.compact(Index(index), Term(term));
-        self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Trim(log_from)));
+        if self.options.ensemble.is_none() {
+            self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Trim(log_from)));
+        }
     }
 
     fn image_failed(&mut self, reason: &str) {
         self.note(format_args!("image failed: {reason}"));
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.stopping != Stopping::No {
             server.stopping = Stopping::Done;
             return;
@@ -196,26 +296,26 @@ impl World {
     }
 
     pub(super) fn retry_image(&mut self) {
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         let again = server.replica.machine().sequencer.frozen_again();
         self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(again)));
     }
 
     fn go_on_stopping(&mut self) {
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.stopping == Stopping::Draining(0) {
             server.stopping = Stopping::LastImage;
             self.snapshot_if(Sequencer::has_changes);
         }
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.stopping == Stopping::LastImage && !server.replica.machine().sequencer.snapshot_running() {
             self.snapshot_if(Sequencer::has_changes);
-            let Some(server) = &mut self.server else { return };
+            let Some(server) = &mut self.nodes[self.at].server else { return };
             if !server.replica.machine().sequencer.snapshot_running() {
                 server.stopping = Stopping::Done;
             }
         }
-        if self.server.as_ref().is_some_and(|server| server.stopping == Stopping::Done) {
+        if self.nodes[self.at].server.as_ref().is_some_and(|server| server.stopping == Stopping::Done) {
             self.stopped();
         }
     }

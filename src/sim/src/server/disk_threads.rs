@@ -28,7 +28,7 @@ impl World {
     // ----- log thread -----
 
     pub(super) fn log_message(&mut self, message: ToLog) {
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         server.log.inbox.push_back(message);
         if !std::mem::replace(&mut server.log.busy, true) {
             self.inside_after(0, Inner::LogTurn);
@@ -37,7 +37,7 @@ impl World {
 
     /// Takes a group; the sync comes later.
     pub(super) fn log_turn(&mut self) -> Checked {
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let side = &mut server.log;
         if side.failed {
             return Ok(());
@@ -72,7 +72,7 @@ impl World {
                 if self.options.bug == Some(Bug::AckBeforeSync) {
                     self.mail(Lane::LogToConsensus, Inner::ToConsensus(ToConsensus::Durable(number)));
                 }
-                let slow = if self.disk_slow { 100_000 } else { 0 };
+                let slow = if self.nodes[self.at].disk_slow { 100_000 } else { 0 };
                 let wait = self.schedule.delay(self.options.sync_delay + slow);
                 self.inside_after(wait, Inner::LogSync(number));
             }
@@ -83,14 +83,14 @@ impl World {
     }
 
     pub(super) fn log_sync(&mut self, number: u64) -> Checked {
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         if server.log.failed {
             return Ok(());
         }
         let done = server.log.log.sync();
         let appends = server.log.appends;
         match done {
-            Err(_) if !self.disk_stops && self.options.bug == Some(Bug::IgnoreFailedSync) => {}
+            Err(_) if !self.nodes[self.at].disk_stops && self.options.bug == Some(Bug::IgnoreFailedSync) => {}
             Err(error) => {
                 self.counts.failed_syncs += 1;
                 return self.disk_failed(&error.to_string());
@@ -106,7 +106,7 @@ impl World {
 
     /// The next turn if something waits, else the idle work after a while.
     fn log_rests(&mut self, appends: u64) {
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.log.inbox.is_empty() {
             server.log.busy = false;
             self.inside_after(IDLE, Inner::LogIdle(appends));
@@ -116,7 +116,7 @@ impl World {
     }
 
     pub(super) fn log_idle(&mut self, appends: u64) -> Checked {
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let side = &mut server.log;
         if side.busy || side.failed || side.appends != appends {
             return Ok(());
@@ -135,28 +135,30 @@ impl World {
     pub(super) fn stopped(&mut self) {
         self.counts.stops += 1;
         self.note(format_args!("stopped"));
-        if let Some(mut server) = self.server.take() {
+        if let Some(mut server) = self.nodes[self.at].server.take() {
             let closed = server.log.log.sync().and_then(|_| server.log.log.watermark_when_idle());
             self.note(format_args!("log closed: {}", closed.is_ok()));
         }
-        self.disk.stop_at_step(u64::MAX);
-        self.disk_stops = false;
+        self.nodes[self.at].disk.stop_at_step(u64::MAX);
+        self.nodes[self.at].disk_stops = false;
         self.ended();
+        self.wires_end(false);
     }
 
     // ----- image writer -----
 
     pub(super) fn writer_message(&mut self, state: Box<FrozenState>) {
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
         server.writer.waiting = Some(state);
         let wait = self.schedule.delay(self.options.image_delay);
         self.inside_after(wait, Inner::WriterBegins);
     }
 
     pub(super) fn writer_begins(&mut self) -> Checked {
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let node = &mut self.nodes[self.at];
+        let Some(server) = &mut node.server else { return Ok(()) };
         let Some(state) = server.writer.waiting.take() else { return Ok(()) };
-        match begin(&self.disk, *state) {
+        match begin(&node.disk, *state) {
             Ok(half) => {
                 server.writer.half = Some(half);
                 let wait = self.schedule.delay(self.options.image_delay);
@@ -168,15 +170,15 @@ impl World {
     }
 
     pub(super) fn writer_ends(&mut self) -> Checked {
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let Some(half) = server.writer.half.take() else { return Ok(()) };
-        let written = end(&self.disk, half, self.options.images_retained);
+        let written = end(&self.nodes[self.at].disk, half, self.options.images_retained);
         self.writer_says(written)
     }
 
     fn writer_says(&mut self, written: Result<WrittenImage, String>) -> Checked {
         if let Err(reason) = &written
-            && self.disk_stops
+            && self.nodes[self.at].disk_stops
         {
             return self.disk_failed(&reason.clone());
         }

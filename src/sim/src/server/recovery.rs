@@ -1,18 +1,18 @@
-//! From the simulated disk to a server that leads: the newest whole image, then the log behind it, as the real server's
-//! start does it.
+//! From the simulated disk to a server that leads, or in an ensemble follows: the newest whole image, then the log behind
+//! it, as the real server's start does it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use corral_consensus::{
-    Append, Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, Micros, NodeId, RaftNode, Replica,
-    Restored, Term,
+    Append, Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, Membership, Micros, NodeId, RaftNode,
+    Replica, Restored, Term,
 };
 use corral_core::command::Batch;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{Millis, WallMillis};
 use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
-use corral_core::member::Member;
+use corral_core::member::{EnsembleConfig, Member};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
@@ -21,20 +21,24 @@ use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
 use corral_storage::{ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
 
+use super::RAFT_TICK;
 use super::authority::Authority;
-use crate::options::{Options, Switches};
+use crate::options::{Bug, EnsembleOptions, Options, Switches};
 
 pub(crate) const SECTION_NODES: u32 = 1;
 pub(crate) const SECTION_META: u32 = 2;
-/// The server's id.
-pub(crate) const SERVER: u8 = 1;
 const READ_BYTES: usize = 64 << 10;
 /// How often containers and TTL nodes are looked at.
 const REAP_INTERVAL_MS: u64 = 1_000;
+/// Of an ensemble.
+const ELECTION_TICKS: u32 = 10;
+const HEARTBEAT_TICKS: u32 = 2;
 
 /// What a start needs besides the disk.
 pub(crate) struct Start<'a> {
     pub(crate) options: &'a Options,
+    /// Its id.
+    pub(crate) server: u8,
     pub(crate) incarnation: u64,
     pub(crate) path_seed: u64,
     pub(crate) log_seed: u64,
@@ -50,6 +54,8 @@ pub(crate) struct Started {
     pub(crate) image_index: u64,
     /// What was replayed, if it is worth an image.
     pub(crate) frozen: Option<FrozenState>,
+    /// What it remembers of elections.
+    pub(crate) hard_state: HardState,
 }
 
 impl Start<'_> {
@@ -67,24 +73,67 @@ impl Start<'_> {
         };
         let (log, found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
         let (machine, index, term) = self.state_machine(loaded);
-        let entries = entries_after(&log, &found, index)?;
+        let base = if self.options.ensemble.is_some() { 0 } else { index };
+        let entries = entries_after(&log, &found, base)?;
         let sequencer = Sequencer::new(self.sequencer_config(), machine, index, term);
+        let mut hard_state = hard_state(&found);
+        if self.options.ensemble.is_none() {
+            // A group of one finds it out again.
+            hard_state.commit = Index(0);
+        }
         let restored = Restored {
-            hard_state: hard_state(&found),
-            snapshot_index: Index(index),
-            snapshot_term: Term(term),
+            hard_state,
+            snapshot_index: Index(base),
+            snapshot_term: if base == 0 { Term(0) } else { Term(term) },
             entries,
             applied: Index(index),
         };
+        if let Some(ensemble) = &self.options.ensemble {
+            return self.join(ensemble, sequencer, restored, log);
+        }
         let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
         let replica = Replica::new(raft, Authority::new(Member::alone(sequencer)), Index(index));
-        let mut started = Started { replica, log, image_index: index, frozen: None };
+        let mut started = Started { replica, log, image_index: index, frozen: None, hard_state };
         self.lead(&mut started)?;
         let sequencer = &mut started.replica.machine_mut().sequencer;
         if sequencer.wants_snapshot_of_replay() {
             started.frozen = Some(sequencer.freeze(self.now));
         }
         Ok(started)
+    }
+
+    /// A server of an ensemble keeps its whole log, so that it can bring any other up to date without an image.
+    fn join(
+        &self,
+        ensemble: &EnsembleOptions,
+        sequencer: Sequencer,
+        mut restored: Restored,
+        log: Log<SimDisk>,
+    ) -> Result<Started, String> {
+        let (applied, last) = (restored.applied, restored.entries.last().map_or(Index(0), |entry| entry.index));
+        let hard_state = &mut restored.hard_state;
+        hard_state.commit = hard_state.commit.min(last).max(applied);
+        if self.options.bug == Some(Bug::VoteTwice) {
+            hard_state.vote = None;
+        }
+        let hard_state = restored.hard_state;
+        let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
+        let config = RaftConfig {
+            election_ticks: ELECTION_TICKS,
+            heartbeat_ticks: HEARTBEAT_TICKS,
+            voters: ids.clone(),
+            ..self.raft_config(log.payload_bytes_max())
+        };
+        let raft = RaftNode::with_membership(config, Membership::simple(&ids, &[]), restored).map_err(text)?;
+        let config = EnsembleConfig {
+            shards: self.options.shards,
+            hold_ms: ensemble.hold_ms,
+            lost_after_ms: u64::from(ELECTION_TICKS) * RAFT_TICK / 1000,
+        };
+        let mut member = Member::of_ensemble(sequencer, config);
+        member.set_time(self.now, self.wall);
+        let replica = Replica::new(raft, Authority::new(member), applied);
+        Ok(Started { replica, log, image_index: applied.0, frozen: None, hard_state })
     }
 
     fn lead(&self, started: &mut Started) -> Result<(), String> {
@@ -114,7 +163,7 @@ impl Start<'_> {
     }
 
     fn raft_config(&self, payload_bytes_max: usize) -> RaftConfig {
-        let id = NodeId(u64::from(SERVER));
+        let id = NodeId(u64::from(self.server));
         RaftConfig {
             id,
             voters: vec![id],
@@ -141,7 +190,7 @@ impl Start<'_> {
     fn sequencer_config(&self) -> SequencerConfig {
         let Options { session_tick_ms, batch_bytes_max, .. } = *self.options;
         SequencerConfig {
-            server: SERVER,
+            server: self.server,
             incarnation: self.incarnation,
             tick_ms: session_tick_ms,
             features: self.feature_bits(),
@@ -261,6 +310,6 @@ fn hard_state(found: &Recovered) -> HardState {
     found.hard_state.map_or_else(HardState::default, |state| HardState {
         term: Term(state.term),
         vote: (state.vote != 0).then_some(NodeId(state.vote)),
-        commit: Index(0),
+        commit: Index(state.commit),
     })
 }

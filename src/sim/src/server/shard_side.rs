@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use corral_core::change::{AppliedBatch, Change, SessionChange};
+use corral_core::conn::Close;
 use corral_core::ids::ConnId;
+use corral_core::member::Note;
 use corral_core::shard::{Outputs, Shard};
 
 use super::{Inner, ShardSide, ToConsensus, ToShard};
@@ -16,7 +18,7 @@ use crate::world::{Event, Lane, World};
 
 impl World {
     pub(crate) fn side(&mut self, shard: usize) -> Option<&mut ShardSide> {
-        self.server.as_mut().map(|server| &mut server.shards[shard])
+        self.nodes[self.at].server.as_mut().map(|server| &mut server.shards[shard])
     }
 
     /// Puts an event off if the shard is paused. True when it did.
@@ -42,13 +44,13 @@ impl World {
 
     pub(super) fn resume_shard(&mut self, shard: usize) -> Checked {
         let deferred = self.side(shard).and_then(|side| side.deferred.take());
-        let life = self.life;
+        let life = self.nodes[self.at].life;
         for event in deferred.into_iter().flatten() {
-            if self.life != life || self.server.is_none() {
+            if self.nodes[self.at].life != life || self.nodes[self.at].server.is_none() {
                 break;
             }
             match event {
-                Event::Inside(_, inner) => self.inside(inner)?,
+                Event::Inside(_, _, inner) => self.inside(inner)?,
                 Event::ToServer(link, bytes) => self.at_server(link, bytes)?,
                 Event::EndToServer(link) => self.end_at_server(link)?,
                 Event::Arrive(link) => self.arrive(link),
@@ -95,6 +97,7 @@ impl World {
                 self.inside_after(wait, Inner::Readable(link));
             }
             for (link, why) in closed {
+                self.counts.uncertain += u64::from(why == Close::Uncertain);
                 self.note(format_args!("link {} closed by the server: {why}", link.0));
                 self.close_at_server(link);
             }
@@ -108,7 +111,7 @@ impl World {
         let now = self.clock();
         let Some(id) = self.links[link.0].conn else { return };
         let room = self.links[link.0].room();
-        let Some(side) = self.server.as_mut().map(|server| &mut server.shards[shard]) else { return };
+        let Some(side) = self.nodes[self.at].server.as_mut().map(|server| &mut server.shards[shard]) else { return };
         let unsent = side.shard.unsent(id);
         if unsent.is_empty() {
             return;
@@ -147,7 +150,7 @@ impl World {
     /// A client's connection is given to a shard.
     pub(crate) fn arrive(&mut self, link: LinkId) {
         let shard = self.links[link.0].shard;
-        if self.server.is_none() || self.links[link.0].client_gone {
+        if self.nodes[self.at].server.is_none() || self.links[link.0].client_gone {
             self.close_at_server(link);
             return;
         }
@@ -156,7 +159,7 @@ impl World {
         }
         let (now, peer) = (self.clock(), self.links[link.0].peer);
         let entropy = self.workload.bytes();
-        let life = self.life;
+        let life = self.nodes[self.at].life;
         let Some(side) = self.side(shard) else { return };
         if side.draining {
             self.close_at_server(link);
@@ -173,12 +176,12 @@ impl World {
     /// Bytes come to a socket; the actor gets all that wait, unless it wants nothing read.
     pub(crate) fn at_server(&mut self, link: LinkId, bytes: Vec<u8>) -> Checked {
         let shard = self.links[link.0].shard;
-        let Some(id) = self.links[link.0].conn.filter(|_| self.links[link.0].life == self.life) else {
+        let Some(id) = self.links[link.0].conn.filter(|_| self.links[link.0].life == self.nodes[self.at].life) else {
             return Ok(());
         };
         let stalled = self.side(shard).is_none_or(|side| side.shard.is_stalled(id));
         if !stalled && !bytes.is_empty() {
-            self.check.heard(link, self.clock());
+            self.sign_of_life(link);
         }
         let mut bytes = Some(bytes);
         if self.defer(shard, || Event::ToServer(link, bytes.take().unwrap_or_default())) {
@@ -191,8 +194,12 @@ impl World {
         let unread = std::mem::take(&mut self.links[link.0].unread);
         let now = self.clock();
         if !unread.is_empty() {
-            self.check.heard(link, now);
-            let views = self.server.iter().flat_map(|server| &server.shards).map(|side| side.shard.view().zxid());
+            self.sign_of_life(link);
+            let views = self.nodes[self.at]
+                .server
+                .iter()
+                .flat_map(|server| &server.shards)
+                .map(|side| side.shard.view().zxid());
             let applied = views.max().unwrap_or_default();
             self.with_shard(shard, |shard, out| {
                 shard.observe(applied);
@@ -215,10 +222,10 @@ impl World {
     }
 
     pub(super) fn shard_message(&mut self, shard: usize, message: ToShard) -> Checked {
-        let life = self.life;
+        let (at, life) = (self.at, self.nodes[self.at].life);
         let mut message = Some(message);
         let taken = |message: &mut Option<ToShard>| message.take().expect("taken once");
-        if self.defer(shard, || Event::Inside(life, Inner::ToShard(shard, taken(&mut message)))) {
+        if self.defer(shard, || Event::Inside(at, life, Inner::ToShard(shard, taken(&mut message)))) {
             return Ok(());
         }
         let now = self.clock();
@@ -231,6 +238,7 @@ impl World {
                 self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.hung_up(*id, out)))?;
             }
             ToShard::Adopt(delta) => self.with_shard(shard, |shard, out| shard.adopt_frozen(delta, out))?,
+            ToShard::Note(note) => self.course(shard, note)?,
             ToShard::Swap(image) => self.with_shard(shard, |shard, out| shard.swap_image(image.0, out))?,
             ToShard::Drain => {
                 if let Some(side) = self.side(shard) {
@@ -241,6 +249,22 @@ impl World {
         }
         self.say_drained(shard);
         Ok(())
+    }
+
+    fn course(&mut self, shard: usize, note: Note) -> Checked {
+        let now = self.clock();
+        self.with_shard(shard, |shard, out| match note {
+            Note::Hold => shard.hold(),
+            Note::Release => shard.release(),
+            Note::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
+        })
+    }
+
+    /// Bytes reached a server that wants to read them: its session lives, as far as the leader can hear of that.
+    fn sign_of_life(&mut self, link: LinkId) {
+        if self.nodes[self.at].unsure_until <= self.now {
+            self.check.heard(link, self.time());
+        }
     }
 
     fn say_drained(&mut self, shard: usize) {
@@ -287,8 +311,8 @@ impl World {
     }
 
     pub(super) fn shard_tick(&mut self, shard: usize) -> Checked {
-        let life = self.life;
-        if self.defer(shard, || Event::Inside(life, Inner::ShardTick(shard))) {
+        let (at, life) = (self.at, self.nodes[self.at].life);
+        if self.defer(shard, || Event::Inside(at, life, Inner::ShardTick(shard))) {
             return Ok(());
         }
         let now = self.clock();
@@ -317,8 +341,8 @@ impl World {
     }
 
     pub(super) fn pump(&mut self, shard: usize) -> Checked {
-        let life = self.life;
-        if self.defer(shard, || Event::Inside(life, Inner::Pump(shard))) {
+        let (at, life) = (self.at, self.nodes[self.at].life);
+        if self.defer(shard, || Event::Inside(at, life, Inner::Pump(shard))) {
             return Ok(());
         }
         if let Some(side) = self.side(shard) {

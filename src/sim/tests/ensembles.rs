@@ -1,0 +1,72 @@
+//! Some ensembles with everything that can break, and the bugs that must be caught in them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use corral_sim::{Bug, Counts, Outcome, run_ensemble_seed};
+
+/// Ensembles run by this test; more with `CORRAL_SIM_SEEDS`.
+const SEEDS: u64 = 100;
+/// Seeds tried for one bug.
+const TRIES: u64 = 60;
+
+fn passes(seed: u64) -> Outcome {
+    let outcome = run_ensemble_seed(seed, None, false);
+    assert_eq!(outcome.violation, None, "seed {seed}: run `cargo run -p corral-sim -- ensembles --trace {seed}`");
+    outcome
+}
+
+#[test]
+fn every_seed_passes() {
+    let wanted = std::env::var("CORRAL_SIM_SEEDS").ok().and_then(|text| text.parse().ok());
+    let mut total = Counts::default();
+    for seed in 0..wanted.unwrap_or(SEEDS) {
+        total.add(&passes(seed).counts);
+    }
+    // The worlds are worth something only if all this happened in them.
+    for (what, count) in [
+        ("operations", total.operations),
+        ("events", total.events),
+        ("expiries", total.expiries),
+        ("crashes", total.crashes),
+        ("stops", total.stops),
+        ("images", total.images),
+        ("failed syncs", total.failed_syncs),
+        ("leaderships", total.leaders),
+        ("connections with an unknown outcome", total.uncertain),
+        ("broken links", total.broken_wires),
+    ] {
+        assert!(count >= 20, "{what}: {count}");
+    }
+}
+
+#[test]
+fn a_seed_tells_the_same_story() {
+    for seed in 1_000..1_010 {
+        let (first, second) = (passes(seed), passes(seed));
+        assert_eq!(first, second, "seed {seed}");
+        assert!(first.events > 0);
+    }
+}
+
+/// The property that the first failing seed names; `None` when no seed failed, `"assertion"` for a panic.
+fn caught(bug: Bug) -> Option<&'static str> {
+    (0..TRIES).find_map(|seed| match catch_unwind(AssertUnwindSafe(|| run_ensemble_seed(seed, Some(bug), false))) {
+        Err(_) => Some("assertion"),
+        Ok(outcome) => outcome.violation.map(|violation| violation.property),
+    })
+}
+
+#[test]
+fn every_bug_is_caught() {
+    for bug in Bug::OF_ENSEMBLES {
+        let found = caught(bug);
+        let right = match bug {
+            Bug::VoteTwice => found == Some("elections"),
+            Bug::DropEvent => found == Some("watches"),
+            Bug::EarlyRead => found == Some("reads"),
+            Bug::ExpireEarly => found == Some("sessions"),
+            _ => found.is_some(),
+        };
+        assert!(right, "{bug:?}: {found:?}");
+    }
+}
