@@ -157,7 +157,7 @@ impl Checkers {
                 self.model.close_session(zxid, session)
             }
         };
-        self.sequences_grow(&proposed, &verdict)?;
+        self.sequences_grow(zxid, &proposed, &verdict)?;
         self.facts_mut(link).verdicts.push((zxid, verdict));
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Checkers {
         require(zxid > before, "reads", || format!("a reply before the write {zxid:#x} shows {before:#x}"))
     }
 
-    fn sequences_grow(&mut self, proposed: &Proposed, verdict: &Verdict) -> Checked {
+    fn sequences_grow(&mut self, zxid: u64, proposed: &Proposed, verdict: &Verdict) -> Checked {
         let Verdict::Reply { err: 0, body } = verdict else { return Ok(()) };
         let mut made: Vec<(&Write, &str)> = Vec::new();
         match (proposed, body) {
@@ -235,6 +235,10 @@ impl Checkers {
             let number: Option<i32> = path.len().checked_sub(10).and_then(|at| path[at..].parse().ok());
             let parent = path.rfind('/').map_or("/", |at| &path[..at.max(1)]);
             let czxid = self.model.node(parent).map_or(0, |node| node.czxid);
+            if czxid == 0 || czxid == zxid {
+                // The multi that made it removed the parent as well, and perhaps made another.
+                continue;
+            }
             let last = self.history.sequences.insert((parent.to_owned(), czxid), number.unwrap_or(-1));
             require(number > last, "writes", || format!("{path} after number {last:?}"))?;
         }
