@@ -12,16 +12,13 @@ use corral_consensus::{Effects, Index, Install, Micros, Replica, Term};
 use corral_core::evaluate::{QuotaExceeded, StateMachine};
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
-use corral_core::session::SessionTable;
 use corral_core::shard::Garbage;
-use corral_core::view::View;
 use glommio::timer::Timer;
 
 use crate::actor::authority::Authority;
 use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter, WrittenImage};
 use crate::actor::peers::Peers;
 use crate::actor::transfer::Offered;
-use crate::node::images::LoadedImage;
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
 use crate::runtime::mailbox::Post;
@@ -299,16 +296,16 @@ impl ConsensusActor {
         let Some((_, index)) = self.installing.filter(|(wanted, _)| *wanted <= number) else { return };
         self.installing = None;
         let arrived = self.links.peers.as_mut().and_then(|(peers, _)| peers.arrived(index));
-        let LoadedImage { image, head, bytes } = *arrived.expect("an image is announced to Raft when it is here");
-        let sessions: SessionTable = image.sessions().collect();
-        let machine = StateMachine::new(View::new(image), sessions);
+        let loaded = arrived.expect("an image is announced to Raft when it is here");
+        let (offered, head) = (loaded.offered(), loaded.head);
+        let machine = StateMachine::of_image(loaded.image);
         let (view, alive) = (machine.view().clone(), machine.sessions().len() as u64);
         self.replica.machine_mut().installed(machine, head.index, head.term);
         self.replica.installed(index);
         self.replica.compact(index, Term(head.term));
         self.installed = head.index;
         if let Some((peers, _)) = &mut self.links.peers {
-            peers.offer.add(Offered { index: head.index, zxid: head.zxid, bytes });
+            peers.offer.add(offered);
         }
         self.tell_shards(|| ToShard::Install(Box::new(view.clone()), alive));
         tracing::info!(index = head.index, zxid = %view.zxid(), nodes = view.node_count(), "the image is installed");
@@ -316,8 +313,7 @@ impl ConsensusActor {
 
     /// A leader that stops lets another lead first.
     fn hand_over(&mut self) {
-        let Some((peers, _)) = &self.links.peers else { return };
-        if let Some(successor) = peers.successor(&self.replica)
+        if let Some(successor) = self.replica.raft().successor()
             && self.replica.transfer(successor).is_ok()
         {
             tracing::info!(to = successor.0, "handing over leadership");

@@ -30,8 +30,6 @@ pub(crate) struct Peers {
     gauges: Arc<Gauges>,
     /// Connections that others send on, by number.
     from: BTreeMap<u64, Sender>,
-    /// Servers that can be sent to.
-    to: BTreeSet<NodeId>,
     /// Whether a leader was known when that was said last.
     found: bool,
     /// Images for other servers.
@@ -54,24 +52,13 @@ impl Peers {
         gauges.set_mode(Mode::Looking);
         let mut offer = Offer::default();
         newest.into_iter().for_each(|image| offer.add(image));
-        Peers {
-            links,
-            gauges,
-            from: BTreeMap::new(),
-            to: BTreeSet::new(),
-            found: true,
-            offer,
-            transfer: None,
-            arrived: None,
-            images_in,
-        }
+        Peers { links, gauges, from: BTreeMap::new(), found: true, offer, transfer: None, arrived: None, images_in }
     }
 
     /// Something happened on a link.
     pub(crate) fn take(&mut self, now: Millis, event: PeerEvent, replica: &mut Replica<Authority>) {
         match event {
             PeerEvent::Up { peer, direction: Direction::Out, stream, .. } => {
-                self.to.insert(peer);
                 replica.machine_mut().link_up(server(peer), stream);
                 self.ask_again(now);
             }
@@ -81,7 +68,6 @@ impl Peers {
             PeerEvent::Down { peer, direction, stream, reason } => {
                 match direction {
                     Direction::Out => {
-                        self.to.remove(&peer);
                         replica.machine_mut().link_down(server(peer), stream);
                         replica.unreachable(peer);
                         // An image that was announced to it may not have been heard of: it is announced again.
@@ -282,11 +268,6 @@ impl Peers {
             Role::Leader => Standing::Leader,
             _ => Standing::Follower { leader: change.leader.map(server) },
         }
-    }
-
-    /// A voter that can be reached and may lead instead of this server.
-    pub(crate) fn successor(&self, replica: &Replica<Authority>) -> Option<NodeId> {
-        replica.raft().membership().voters.iter().copied().find(|voter| self.to.contains(voter))
     }
 }
 

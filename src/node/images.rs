@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
 use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, list_images};
 
+use crate::actor::transfer::Offered;
 use crate::exit::{ExitCode, Fault};
 
 /// Kind of a section that holds znodes.
@@ -23,6 +24,13 @@ pub(crate) struct LoadedImage {
     pub(crate) head: ImageHead,
     /// The whole file, for other servers.
     pub(crate) bytes: Arc<dyn Bytes>,
+}
+
+impl LoadedImage {
+    /// As other servers may have it.
+    pub(crate) fn offered(&self) -> Offered {
+        Offered { index: self.head.index, zxid: self.head.zxid, bytes: Arc::clone(&self.bytes) }
+    }
 }
 
 /// An image file's mapping as the core wants it.

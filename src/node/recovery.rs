@@ -13,8 +13,6 @@ use corral_core::image::initial_image;
 use corral_core::member::Member;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_core::session::SessionTable;
-use corral_core::view::View;
 use corral_storage::log::{Log, LogConfig, Progress, Recovered};
 use corral_storage::{MmapDisk, SyncRecipe};
 
@@ -71,10 +69,7 @@ pub(crate) fn recover(
         sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
-    let offered = images.newest.as_ref().map(|LoadedImage { head, bytes, .. }| {
-        let bytes = std::sync::Arc::clone(bytes);
-        Offered { index: head.index, zxid: head.zxid, bytes }
-    });
+    let offered = images.newest.as_ref().map(LoadedImage::offered);
     let (machine, index, term) = state_machine(images.newest)?;
     let is_alone = config.own_member().is_none();
     if !is_alone && found.last_index < index {
@@ -182,11 +177,10 @@ fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64)
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
             .map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
-        let view = View::new(std::sync::Arc::new(initial_image(u64::from_le_bytes(seed))));
-        return Ok((StateMachine::new(view, SessionTable::new()), 0, 0));
+        let image = initial_image(u64::from_le_bytes(seed));
+        return Ok((StateMachine::of_image(std::sync::Arc::new(image)), 0, 0));
     };
-    let sessions: SessionTable = image.sessions().collect();
-    Ok((StateMachine::new(View::new(image), sessions), head.index, head.term))
+    Ok((StateMachine::of_image(image), head.index, head.term))
 }
 
 /// Every log entry behind the image; there must be no gap.

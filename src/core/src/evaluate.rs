@@ -15,10 +15,12 @@ use crate::change::{AppliedBatch, AppliedTxn, Changes, OpResult, Outcome, Sessio
 use crate::command::{Batch, Command, CommandKind, Identity, Origin};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
+use crate::image::Image;
 use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::Text;
 use crate::view::{View, WARM_MAX};
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::mem;
@@ -54,6 +56,12 @@ pub struct StateMachine {
 }
 
 impl StateMachine {
+    /// What an image holds, and nothing since.
+    pub fn of_image(image: Arc<Image>) -> Self {
+        let sessions = image.sessions().collect();
+        Self::new(View::new(image), sessions)
+    }
+
     /// `sessions` as stored in the image that `view` stands on.
     pub fn new(view: View, sessions: SessionTable) -> Self {
         let quotas = Quotas::of(&view);

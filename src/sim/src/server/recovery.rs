@@ -15,8 +15,6 @@ use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, Image
 use corral_core::member::{EnsembleConfig, Member};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_core::session::SessionTable;
-use corral_core::view::View;
 use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
 use corral_storage::{ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
@@ -155,11 +153,9 @@ impl Start<'_> {
 
     fn state_machine(&self, loaded: Option<(Arc<Image>, ImageHead)>) -> (StateMachine, u64, u64) {
         let Some((image, head)) = loaded else {
-            let view = View::new(Arc::new(initial_image(self.path_seed)));
-            return (StateMachine::new(view, SessionTable::new()), 0, 0);
+            return (StateMachine::of_image(Arc::new(initial_image(self.path_seed))), 0, 0);
         };
-        let sessions: SessionTable = image.sessions().collect();
-        (StateMachine::new(View::new(image), sessions), head.index, head.term)
+        (StateMachine::of_image(image), head.index, head.term)
     }
 
     fn raft_config(&self, payload_bytes_max: usize) -> RaftConfig {
