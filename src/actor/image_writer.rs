@@ -25,6 +25,8 @@ const IMAGE_BYTES_PER_S: u64 = 128 << 20;
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 /// How often free memory goes back while no image is written.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
+/// How soon again after clients have fallen silent.
+const GIVE_BACK_CALM: Duration = Duration::from_secs(1);
 
 /// What the writer is told at its start.
 pub(crate) struct ImageSettings {
@@ -44,25 +46,31 @@ pub(crate) fn run(
 ) {
     lower_priority();
     let mut asked = false;
-    let mut wait = GIVE_BACK_EVERY;
+    let (mut given_back, mut due) = (Instant::now(), Instant::now() + GIVE_BACK_EVERY);
     loop {
         // First what is waiting, then the memory that it left behind; later what others left, in long steps.
-        let message = match inbox.recv_timeout(wait) {
+        let message = match inbox.recv_deadline(due) {
             Ok(message) => message,
-            Err(flume::RecvTimeoutError::Timeout) if asked => {
-                memory::give_back();
-                (asked, wait) = (false, GIVE_BACK_EVERY);
-                continue;
-            }
             Err(flume::RecvTimeoutError::Timeout) => {
-                memory::ask_executors();
-                (asked, wait) = (true, GIVE_BACK_AFTER);
+                let now = Instant::now();
+                if asked {
+                    memory::give_back();
+                    (given_back, due) = (now, now + GIVE_BACK_EVERY);
+                } else {
+                    memory::ask_executors();
+                    due = now + GIVE_BACK_AFTER;
+                }
+                asked = !asked;
                 continue;
             }
             Err(flume::RecvTimeoutError::Disconnected) => return,
         };
-        (asked, wait) = (false, GIVE_BACK_AFTER);
         match message {
+            ToWriter::Calm if asked => continue,
+            ToWriter::Calm => {
+                due = due.min(given_back + GIVE_BACK_CALM);
+                continue;
+            }
             ToWriter::Drop(garbage) => drop(garbage),
             ToWriter::Write(state) => {
                 let written = write(disk, settings, images, *state);
@@ -72,6 +80,7 @@ pub(crate) fn run(
                 let _ = consensus.send(ToConsensus::ImageWritten(written));
             }
         }
+        (asked, due) = (false, Instant::now() + GIVE_BACK_AFTER);
     }
 }
 

@@ -168,6 +168,8 @@ pub(crate) enum ToWriter {
     Write(Box<FrozenState>),
     /// To be dropped here, where it stops nobody.
     Drop(Garbage),
+    /// A shard's clients have fallen silent: a good time to give memory back.
+    Calm,
 }
 
 /// To the main thread: how the process ends.

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,13 +68,15 @@ impl ShardLinks {
 /// One client of this shard, as the driver knows it.
 struct Client {
     generation: u32,
-    socket: Socket,
-    peer: SocketAddr,
-    /// A stream's reading task, while the actor wants nothing read.
-    paused: Option<Waker>,
     /// Bytes are with the ring, or it, or a task, waits for the socket to take more.
     writing: bool,
+    /// Of the peer, in less room than a `SocketAddr` takes.
+    address: IpAddr,
+    port: u16,
+    socket: Socket,
 }
+
+const _: () = assert!(size_of::<Option<Client>>() <= 40, "there is one for each connection, also an idle one");
 
 /// A client's socket, on the data path that serves it.
 #[derive(Clone)]
@@ -307,7 +309,8 @@ impl ShardActor {
         if clients.len() <= slot {
             clients.resize_with(slot + 1, || None);
         }
-        let client = Client { generation: id.generation, socket: socket.clone(), peer, paused: None, writing: false };
+        let (address, port) = (peer.ip(), peer.port());
+        let client = Client { generation: id.generation, writing: false, address, port, socket: socket.clone() };
         clients[slot] = Some(client);
         if let Socket::Stream(stream) = socket {
             glommio::spawn_local(Rc::clone(self).read(id, stream)).detach();
@@ -328,8 +331,12 @@ impl ShardActor {
     /// One read, handed to the actor.
     fn poll_client(self: &Rc<Self>, cx: &mut Context<'_>, id: ConnId, socket: &Stream) -> Poll<Input> {
         if self.shard.borrow().is_stalled(id) {
-            let gone = self.with_client(id, |client| client.paused = Some(cx.waker().clone())).is_none();
-            return if gone { Poll::Ready(Input::Failed) } else { Poll::Pending };
+            let gone = self.with_client(id, |_| ()).is_none();
+            if gone {
+                return Poll::Ready(Input::Failed);
+            }
+            socket.pause(cx.waker());
+            return Poll::Pending;
         }
         let piece = Turn::begin();
         let mut scratch = self.scratch.borrow_mut();
@@ -357,11 +364,10 @@ impl ShardActor {
     }
 
     fn resume(&self, id: ConnId) {
-        let woken = self.with_client(id, |client| (client.socket.clone(), client.paused.take()));
-        match woken {
-            Some((Socket::Ring(place), _)) => self.transport.ring().map_or((), |ring| ring.resume(place)),
-            Some((Socket::Stream(_), Some(waker))) => waker.wake(),
-            _ => {}
+        match self.with_client(id, |client| client.socket.clone()) {
+            Some(Socket::Ring(place)) => self.transport.ring().map_or((), |ring| ring.resume(place)),
+            Some(Socket::Stream(stream)) => stream.resume(),
+            None => {}
         }
     }
 
@@ -436,17 +442,17 @@ impl ShardActor {
         drop(clients);
         match (client.socket, self.transport.ring()) {
             (Socket::Ring(place), Some(ring)) => ring.close(place),
-            (Socket::Stream(stream), _) => stream.shut_down(),
+            (Socket::Stream(stream), _) => {
+                stream.shut_down();
+                stream.resume();
+            }
             (Socket::Ring(_), None) => {}
         }
-        if let Some(waker) = client.paused {
-            waker.wake();
-        }
-        say(client.peer, why);
+        say(SocketAddr::new(client.address, client.port), why);
         if self.asking.borrow_mut().remove(&id) {
             let _ = self.links.words.send(ToWords::Ended(Asker { shard: self.id, conn: id }));
         }
-        let _ = self.links.ended.send(Ended { shard: self.id, address: client.peer.ip() });
+        let _ = self.links.ended.send(Ended { shard: self.id, address: client.address });
         self.wake_mailbox_if_drained();
     }
 
@@ -496,12 +502,17 @@ impl ShardActor {
     }
 
     async fn tick(self: Rc<Self>) {
+        let mut spoken = false;
         loop {
             Timer::new(TICK).await;
             let now = self.clock.now();
             let mut heard = None;
             self.with(|shard, out| heard = Some(shard.tick(now, out)));
             let (upto, sessions) = heard.expect("the call was made");
+            // A whole tick in which nobody said anything, after one in which somebody did.
+            if mem::replace(&mut spoken, !sessions.is_empty()) && sessions.is_empty() {
+                let _ = self.links.writer.send(ToWriter::Calm);
+            }
             let _ = self.links.consensus.send(ToConsensus::Heard { shard: self.id, upto, sessions });
             if let Some(ring) = self.transport.ring() {
                 ring.look_after();

@@ -16,12 +16,15 @@ use glommio::net::TcpStream;
 #[derive(Debug)]
 pub(crate) struct Stream {
     stream: RefCell<TcpStream>,
+    /// Its reading task, while nothing is to be read.
+    paused: RefCell<Option<Waker>>,
 }
 
 impl Stream {
     /// Takes over a connected socket, on the executor that will serve it.
     pub(crate) fn adopt(stream: std::net::TcpStream) -> Stream {
-        Stream { stream: RefCell::new(TcpStream::from(socket2::Socket::from(stream))) }
+        let stream = RefCell::new(TcpStream::from(socket2::Socket::from(stream)));
+        Stream { stream, paused: RefCell::new(None) }
     }
 
     /// Bytes into `buffer`, 0 at the end of the stream.
@@ -32,6 +35,19 @@ impl Stream {
     /// As many of the bytes as the socket takes.
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, bytes)
+    }
+
+    /// The reading task waits for [`Stream::resume`].
+    pub(crate) fn pause(&self, reader: &Waker) {
+        *self.paused.borrow_mut() = Some(reader.clone());
+    }
+
+    /// Wakes the reading task if it is paused.
+    pub(crate) fn resume(&self) {
+        let reader = self.paused.take();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
     }
 
     /// Ends both directions; a read that waits returns.
