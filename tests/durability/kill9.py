@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from durability.oracle import Found, Mismatch  # noqa: E402
-from durability.worker import SHARED, TOP, Worker  # noqa: E402
+from durability.history import History, read  # noqa: E402
+from durability.oracle import Mismatch  # noqa: E402
 from support import jute, suite  # noqa: E402
 from support.pipeline import Fleet, Pipelined  # noqa: E402
 
@@ -24,24 +24,6 @@ SETTLE_EVERY = 5
 SETTLE_LIMIT_S = SESSION_MS / 1000 + 5
 
 
-class Sequence:
-    """All names and zxids ever seen in the shared directory: numbers and zxids rise together and never repeat."""
-
-    def __init__(self):
-        self.by_number = {}
-
-    def add(self, ident, path, czxid):
-        number = int(path[-10:])
-        known = self.by_number.setdefault(number, (ident, czxid))
-        if known != (ident, czxid):
-            raise Mismatch(f"sequence number {number} was given to {known} and to {(ident, czxid)}")
-
-    def check(self):
-        zxids = [czxid for _, (_, czxid) in sorted(self.by_number.items())]
-        if any(low >= high for low, high in zip(zxids, zxids[1:])):
-            raise Mismatch("sequence numbers are not in the order of zxids")
-
-
 class Run:
     """The state of the test over all cycles."""
 
@@ -49,12 +31,11 @@ class Run:
         self.server, self.random = server, random.Random(seed)
         server.start()
         client = server.client(timeout_ms=SESSION_MS)
-        client.create(TOP)
-        client.create(SHARED)
-        self.workers = [Worker(number, server.address, SESSION_MS, client, seed) for number in range(workers)]
+        self.history = History(client, server.address, workers, SESSION_MS, seed)
+        self.workers = self.history.workers
         client.close()
-        self.sequence, self.zxids, self.dead = Sequence(), {}, set()
-        self.adopted = self.lost = self.resumed = self.left = self.expired = self.sequential = 0
+        self.dead = set()
+        self.resumed = self.left = 0
         self.slowest_start_s, self.resume_share = 0, 0.5
         self.connect(time.monotonic())
 
@@ -65,7 +46,7 @@ class Run:
         self.server.kill()
         for worker in self.workers:
             for operation in worker.crashed():
-                self.record(operation)
+                self.history.record(operation)
         begin = time.monotonic()
         self.server.start()
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - begin)
@@ -113,7 +94,7 @@ class Run:
                 worker.fill()
             for session, answers in fleet.turn():
                 for answer in answers:
-                    self.record(of_session[session].answered(answer))
+                    self.history.record(of_session[session].answered(answer))
                 if session.closed:
                     raise Mismatch(f"the server closed the connection of worker {of_session[session].number}")
         fleet.close()
@@ -121,82 +102,24 @@ class Run:
             watcher.drop()
 
     def dead_are_gone(self, client):
-        for worker in self.workers:
-            for name in client.children(worker.ephemeral_root):
-                path = f"{worker.ephemeral_root}/{name}"
-                node = worker.predicted.ephemerals.get(path)
-                if node and node.owner in self.dead:
-                    return False
-        for worker in self.workers:
-            owners = [node.owner for node in worker.model.ephemerals.values()]
-            self.expired += sum(owner in self.dead for owner in owners)
-            worker.forget_ephemerals(self.dead)
+        if self.history.has_ephemerals_of(client, self.dead):
+            return False
+        self.history.forget_ephemerals(self.dead)
         self.dead.clear()
         return True
-
-    def record(self, operation):
-        """No zxid is given twice. A write that happened unanswered may have left nothing that tells its zxid."""
-        if operation.refused or operation.zxid.value is None:
-            return
-        known = self.zxids.setdefault(operation.zxid.value, operation)
-        if known is not operation:
-            raise Mismatch(f"zxid {operation.zxid.value:#x} was given to two writes")
 
     def compare(self, left, started):
         """Reads everything back and compares it with every worker's model."""
         reader = Pipelined(self.server.address, depth=64, timeout_ms=SESSION_MS)
-        roots = [SHARED, *(root for worker in self.workers for root in (worker.root, worker.ephemeral_root))]
-        found = self.read(reader, roots)
+        found = read(reader, self.history.roots())
         reader.drop()
-        if self.zxids and reader.zxid < max(self.zxids):
-            raise Mismatch(f"zxid {max(self.zxids):#x} was acknowledged, after the restart the server is at {reader.zxid:#x}")
         # A restart gives every session its whole timeout again, so that until then no ephemeral may go.
         dead = self.dead | left if time.monotonic() - started > SESSION_MS / 1000 else self.dead
-        shared = self.sort_shared(found[SHARED])
-        for worker in self.workers:
-            ephemerals = {path: stat for path, (_, stat) in found[worker.ephemeral_root].items() if path != worker.ephemeral_root}
-            part = Found(found[worker.root], ephemerals, shared.get(worker.number, {}))
-            adopted, lost = worker.recover(part, dead)
-            for operation in adopted:
-                self.record(operation)
-            self.adopted += len(adopted)
-            self.lost += lost
-        self.sequence.check()
-
-    @staticmethod
-    def read(reader, roots):
-        """Each root with what is directly below it, as {root: {path: (data, Stat)}}."""
-        listed = reader.ask_all((root, jute.GET_CHILDREN, jute.read_body(root)) for root in roots)
-        paths = []
-        for answer in listed:
-            paths.append((answer.tag, answer.tag))
-            paths += [(answer.tag, f"{answer.tag}/{name}") for name in answer.body.strings()]
-        answers = reader.ask_all((tag, jute.GET_DATA, jute.read_body(tag[1])) for tag in paths)
-        found = {root: {} for root in roots}
-        for answer in answers:
-            root, path = answer.tag
-            # An ephemeral may go between the two reads.
-            if answer.error != jute.NO_NODE:
-                found[root][path] = (answer.body.buffer(), answer.body.stat())
-        return found
-
-    def sort_shared(self, found):
-        """The nodes of the shared directory by worker: {number: {ident: (path, Stat)}}."""
-        by_worker = {}
-        for path, (data, stat) in found.items():
-            if path != SHARED:
-                ident = data.decode()
-                self.sequence.add(ident, path, stat.czxid)
-                by_worker.setdefault(int(ident.split(":")[0]), {})[ident] = (path, stat)
-        self.sequential = max(self.sequential, len(self.sequence.by_number))
-        return by_worker
+        self.history.judge(found, reader.zxid, dead)
 
     def summary(self):
-        acknowledged = sum(worker.acknowledged for worker in self.workers)
         return (
-            f"{acknowledged} acknowledged writes, 0 lost; of those without an answer {self.adopted} happened and {self.lost} "
-            f"did not; {len(self.zxids)} zxids and {self.sequential} sequence numbers, none twice; {self.resumed} sessions "
-            f"resumed, {self.left} left to expire, {self.expired} of their ephemerals gone; slowest start "
+            f"{self.history.summary()}; {self.resumed} sessions resumed, {self.left} left to expire; slowest start "
             f"{self.slowest_start_s:.2f} s"
         )
 

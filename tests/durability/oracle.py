@@ -6,6 +6,7 @@ server knows (zxids, times) are `Unknown` until an answer or a read binds them; 
 """
 
 import copy
+import itertools
 from dataclasses import dataclass, field
 
 from support import jute
@@ -95,9 +96,11 @@ class Change:
 class Operation:
     """One request: its changes happen together or not at all. `refused` ones must change nothing."""
 
+    numbers = itertools.count()
+
     def __init__(self, name, changes, session_id, refused=False):
         self.name, self.changes, self.session_id, self.refused = name, changes, session_id, refused
-        self.zxid, self.time = Unknown(), Unknown()
+        self.zxid, self.time, self.number = Unknown(), Unknown(), next(self.numbers)
 
     @property
     def is_multi(self):

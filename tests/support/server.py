@@ -69,9 +69,13 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def terminate(self):
+        """SIGTERM, and does not wait."""
+        self.process.send_signal(signal.SIGTERM)
+
     def stop(self, limit_s=60):
         """SIGTERM; returns the exit code."""
-        self.process.send_signal(signal.SIGTERM)
+        self.terminate()
         return self.process.wait(limit_s)
 
     def restart(self):

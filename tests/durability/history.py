@@ -1,0 +1,119 @@
+"""What a whole run has seen: every zxid and sequence number ever given, and the workers' models, compared with what is read back.
+
+It knows operations and what a read found; which servers run, die and are asked is the business of the runs.
+"""
+
+from durability.oracle import Found, Mismatch
+from durability.worker import SHARED, TOP, Worker
+from support import jute
+
+
+class Sequence:
+    """All names and zxids ever seen in the shared directory: numbers and zxids rise together and never repeat."""
+
+    def __init__(self):
+        self.by_number = {}
+
+    def add(self, ident, path, czxid):
+        number = int(path[-10:])
+        known = self.by_number.setdefault(number, (ident, czxid))
+        if known != (ident, czxid):
+            raise Mismatch(f"sequence number {number} was given to {known} and to {(ident, czxid)}")
+
+    def check(self):
+        zxids = [czxid for _, (_, czxid) in sorted(self.by_number.items())]
+        if any(low >= high for low, high in zip(zxids, zxids[1:])):
+            raise Mismatch("sequence numbers are not in the order of zxids")
+
+
+class History:
+    """The workers and everything they were told, over all rounds."""
+
+    def __init__(self, client, address, count, timeout_ms, seed):
+        client.create(TOP)
+        client.create(SHARED)
+        self.workers = [Worker(number, address, timeout_ms, client, seed) for number in range(count)]
+        self.sequence, self.zxids = Sequence(), {}
+        self.adopted = self.lost = self.expired = self.sequential = 0
+
+    @property
+    def acknowledged(self):
+        return sum(worker.acknowledged for worker in self.workers)
+
+    def roots(self):
+        return [SHARED, *(root for worker in self.workers for root in (worker.root, worker.ephemeral_root))]
+
+    def record(self, operation):
+        """No zxid is given twice. A write that happened unanswered may have left nothing that tells its zxid."""
+        if operation.refused or operation.zxid.value is None:
+            return
+        if self.zxids.setdefault(operation.zxid.value, operation.number) != operation.number:
+            raise Mismatch(f"zxid {operation.zxid.value:#x} was given to two writes")
+
+    def judge(self, found, zxid, dead):
+        """Compares what was read at a zxid, as {root: {path: (data, Stat)}}, with every worker's model.
+
+        Ephemerals of `dead` sessions may have gone; those of all others must be there.
+        """
+        if self.zxids and zxid < max(self.zxids):
+            raise Mismatch(f"zxid {max(self.zxids):#x} was acknowledged, after the restart the server is at {zxid:#x}")
+        shared = self.sort_shared(found[SHARED])
+        for worker in self.workers:
+            ephemerals = {path: stat for path, (_, stat) in found[worker.ephemeral_root].items() if path != worker.ephemeral_root}
+            part = Found(found[worker.root], ephemerals, shared.get(worker.number, {}))
+            adopted, lost = worker.recover(part, dead)
+            for operation in adopted:
+                self.record(operation)
+            self.adopted += len(adopted)
+            self.lost += lost
+        self.sequence.check()
+
+    def sort_shared(self, found):
+        """The nodes of the shared directory by worker: {number: {ident: (path, Stat)}}."""
+        by_worker = {}
+        for path, (data, stat) in found.items():
+            if path != SHARED:
+                ident = data.decode()
+                self.sequence.add(ident, path, stat.czxid)
+                by_worker.setdefault(int(ident.split(":")[0]), {})[ident] = (path, stat)
+        self.sequential = max(self.sequential, len(self.sequence.by_number))
+        return by_worker
+
+    def has_ephemerals_of(self, client, dead):
+        """Whether the server still shows ephemerals of the dead sessions."""
+        for worker in self.workers:
+            for name in client.children(worker.ephemeral_root):
+                node = worker.predicted.ephemerals.get(f"{worker.ephemeral_root}/{name}")
+                if node and node.owner in dead:
+                    return True
+        return False
+
+    def forget_ephemerals(self, dead):
+        """The ephemerals of dead sessions are known to be gone."""
+        for worker in self.workers:
+            self.expired += sum(node.owner in dead for node in worker.model.ephemerals.values())
+            worker.forget_ephemerals(dead)
+
+    def summary(self):
+        return (
+            f"{self.acknowledged} acknowledged writes, 0 lost; of those without an answer {self.adopted} happened and "
+            f"{self.lost} did not; {len(self.zxids)} zxids and {self.sequential} sequence numbers, none twice; "
+            f"{self.expired} ephemerals of sessions left to expire gone"
+        )
+
+
+def read(reader, roots):
+    """Each root with what is directly below it, as {root: {path: (data, Stat)}}."""
+    listed = reader.ask_all((root, jute.GET_CHILDREN, jute.read_body(root)) for root in roots)
+    paths = []
+    for answer in listed:
+        paths.append((answer.tag, answer.tag))
+        paths += [(answer.tag, f"{answer.tag}/{name}") for name in answer.body.strings()]
+    answers = reader.ask_all((tag, jute.GET_DATA, jute.read_body(tag[1])) for tag in paths)
+    found = {root: {} for root in roots}
+    for answer in answers:
+        root, path = answer.tag
+        # An ephemeral may go between the two reads.
+        if answer.error != jute.NO_NODE:
+            found[root][path] = (answer.body.buffer(), answer.body.stat())
+    return found

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Servers of an ensemble are killed (kill -9), one, two or all of them, or restarted in turn (SIGTERM), round after round under load.
+
+Sessions with full pipelines write at every server. After each round all servers must have the same tree at the same zxid, and
+that tree must be the one a linear oracle expects: every acknowledged write with its zxid and Stat, of the unanswered ones a
+prefix of each session's, multis all or nothing, no zxid and no sequence number twice, every session alive that was heard from, every
+ephemeral with its living session and none of a dead one's. A rolling restart is one round a server; how long the clients of the
+others wait for a write, and which of their requests stay unanswered, is counted.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from durability.history import History  # noqa: E402
+from durability.oracle import Mismatch  # noqa: E402
+from ensemble import trees  # noqa: E402
+from ensemble.cases import connect  # noqa: E402
+from ensemble.cluster import FORM_LIMIT_S, Ensemble  # noqa: E402
+from support import suite  # noqa: E402
+from support.client import Closed  # noqa: E402
+from support.pipeline import Fleet  # noqa: E402
+from support.wait import TooLate, wait_until  # noqa: E402
+
+TICK_MS, SESSION_MS = 500, 8_000
+WORKERS = 6
+KILL_ROUNDS, KILL_ROUNDS_QUICK = 500, 6
+ROLLING_ROUNDS, ROLLING_ROUNDS_QUICK = 100, 1
+# Every so many rounds the load goes on until the ephemerals of all dead sessions are gone.
+SETTLE_EVERY = 20
+SETTLE_LIMIT_S = 2 * SESSION_MS / 1000 + 10
+ANSWER_LIMIT_S = 40
+RESUME_SHARE, STAY_SHARE = 0.8, 0.6
+# How many servers are killed at once, and how often.
+VICTIMS, VICTIM_WEIGHTS = (1, 2, 3), (5, 2, 3)
+
+
+class Rounds:
+    """The ensemble, the workers with their sessions, and what has been counted."""
+
+    def __init__(self, ensemble, seed, workers=WORKERS):
+        self.ensemble, self.random = ensemble, random.Random(seed)
+        with connect(ensemble.leader()) as client:
+            self.history = History(client, ensemble.members[0].address, workers, SESSION_MS, seed)
+        self.workers = self.history.workers
+        # Sessions that nobody keeps alive: when each was last heard from.
+        self.left = {}
+        self.resumed = self.stayed = self.renewed = 0
+        self.kills = self.restarts = self.broken = self.unanswered = 0
+        self.gaps = {"leader": [], "follower": []}
+        self.largest = 0
+        for worker in self.workers:
+            worker.session, worker.member, worker.heard = None, None, 0
+        self.connect()
+
+    # The load.
+
+    def connect(self):
+        """Every worker gets a connection: keeps its own, takes its session to some server, or begins a new one."""
+        for worker in self.workers:
+            old = worker.session
+            fresh = time.monotonic() - worker.heard < SESSION_MS / 2000
+            if old and not old.closed and fresh and self.random.random() < STAY_SHARE:
+                self.stayed += 1
+                continue
+            if old and not old.closed:
+                old.drop()
+            if old and self.random.random() < RESUME_SHARE and self.resume(worker):
+                self.resumed += 1
+                continue
+            self.place(worker, resume=False)
+            if old:
+                self.left[old.session_id] = worker.heard
+                self.renewed += 1
+
+    def resume(self, worker):
+        """Takes the session to some server. False when it has expired, which it must not have before its time."""
+        if self.place(worker, resume=True):
+            return True
+        silent_s = time.monotonic() - worker.heard
+        if silent_s < SESSION_MS / 1000:
+            raise Mismatch(f"worker {worker.number}: its session was silent for {silent_s:.1f} s and cannot be resumed")
+        return False
+
+    def place(self, worker, resume):
+        """A connection at some server, tried until one takes it; whether it has a session."""
+
+        def tried():
+            worker.member = self.random.choice(self.ensemble.members)
+            worker.address = worker.member.address
+            try:
+                return "yes" if worker.connect(resume) else "no"
+            except (OSError, Closed):
+                return None
+
+        answer = wait_until(tried, "a server gives a session", ANSWER_LIMIT_S)
+        worker.heard = time.monotonic()
+        return answer == "yes"
+
+    def load(self, fleet, until, fill=True):
+        """Keeps the pipelines full until `until()`; connections that end are left alone."""
+        of_session = {worker.session: worker for worker in self.workers}
+        while not until():
+            for worker in self.workers if fill else ():
+                worker.fill()
+            for session, answers in fleet.turn(0.01):
+                worker = of_session[session]
+                for answer in answers:
+                    self.history.record(worker.answered(answer))
+                if answers:
+                    now = time.monotonic()
+                    worker.times.append(now)
+                    worker.heard = now
+
+    def for_seconds(self, low, high):
+        end = time.monotonic() + self.random.uniform(low, high)
+        return lambda: time.monotonic() > end
+
+    def finish(self, fleet):
+        """Waits for the answers of every connection that is still open."""
+        deadline = time.monotonic() + ANSWER_LIMIT_S
+
+        def done():
+            if time.monotonic() > deadline:
+                waiting = {worker.number: len(worker.pending) for worker in self.workers if not worker.session.closed}
+                raise Mismatch(f"no answer within {ANSWER_LIMIT_S} s, waiting by worker: {waiting}")
+            return all(worker.session.closed or not worker.pending for worker in self.workers)
+
+        self.load(fleet, done, fill=False)
+        fleet.close()
+
+    def settled(self):
+        """Whether no server shows ephemerals of dead sessions any more; looked at twenty times a second."""
+        next_look, deadline = 0, time.monotonic() + SETTLE_LIMIT_S
+
+        def look():
+            nonlocal next_look
+            now = time.monotonic()
+            if now > deadline:
+                raise Mismatch(f"ephemerals of dead sessions are still there after {SETTLE_LIMIT_S} s")
+            if now < next_look:
+                return False
+            next_look = now + 0.05
+            for member in self.ensemble.members:
+                with connect(member) as client:
+                    client.sync()
+                    if self.history.has_ephemerals_of(client, self.left):
+                        return False
+            self.history.forget_ephemerals(self.left)
+            self.left.clear()
+            return True
+
+        return look
+
+    # The rounds.
+
+    def begin(self):
+        for worker in self.workers:
+            worker.times = []
+        fleet = Fleet(worker.session for worker in self.workers)
+        self.load(fleet, self.for_seconds(0.02, 0.3))
+        return fleet
+
+    def kill_round(self, number):
+        fleet = self.begin()
+        count = self.random.choices(VICTIMS, VICTIM_WEIGHTS)[0]
+        victims = self.random.sample(self.ensemble.members, count)
+        for victim in victims:
+            victim.kill()
+        self.kills += count
+        self.load(fleet, self.for_seconds(0, 0.5))
+        self.ensemble.start()
+        self.load(fleet, self.for_seconds(0.02, 0.3))
+        self.end(fleet, number)
+
+    def rolling_round(self, number):
+        """SIGTERM and start again, server after server; what the clients of the others notice is counted."""
+        for member in self.random.sample(self.ensemble.members, len(self.ensemble.members)):
+            fleet, role = self.begin(), "leader" if self.ensemble.leader() is member else "follower"
+            others = [worker for worker in self.workers if worker.member is not member]
+            moment = time.monotonic()
+            member.terminate()
+            self.load(fleet, lambda member=member: member.process.poll() is not None or time.monotonic() > moment + FORM_LIMIT_S)
+            code = member.process.poll()
+            if code != 0:
+                raise Mismatch(f"SIGTERM ended the server at {member.address[1]} with {code}")
+            member.launch()
+            self.load(fleet, member.is_serving)
+            self.load(fleet, self.for_seconds(0.1, 0.2))
+            self.restarts += 1
+            self.gaps[role] += [gap(worker.times, moment) for worker in others if not worker.session.closed]
+            self.broken += sum(worker.session.closed for worker in others)
+            self.unanswered += sum(len(worker.pending) for worker in self.workers if worker.session.closed)
+            self.end(fleet, number)
+
+    def end(self, fleet, number):
+        """Nothing is written any more: all servers are compared with each other and with the oracle."""
+        if number % SETTLE_EVERY == SETTLE_EVERY - 1:
+            self.load(fleet, self.settled())
+        self.finish(fleet)
+        tree, zxid = trees.equal_trees(self.ensemble.members)
+        self.largest = max(self.largest, len(tree))
+        now = time.monotonic()
+        dead = {session for session, heard in self.left.items() if now - heard > SESSION_MS / 1000}
+        found = {root: trees.below(tree, root) for root in self.history.roots()}
+        self.history.judge(found, zxid, dead)
+        self.connect()
+
+    def summary(self):
+        text = (
+            f"{self.history.summary()}; sessions: {self.stayed} times kept, {self.resumed} moved, {self.renewed} left to expire; "
+            f"trees of up to {self.largest} znodes equal on all servers every time"
+        )
+        if self.restarts:
+            text += f"; {self.broken} connections to other servers closed, {self.unanswered} requests unanswered"
+            text += "".join(f"; write gap at a restart of {told_gaps(role, gaps)}" for role, gaps in self.gaps.items() if gaps)
+        return text
+
+
+def gap(times, moment):
+    """The longest time without an answer that ends after the moment, in ms."""
+    after = [time for time in times if time > moment]
+    before = max((time for time in times if time <= moment), default=moment)
+    return max((late - early for early, late in zip([before, *after], after)), default=0) * 1000
+
+
+def told_gaps(role, gaps):
+    gaps = sorted(gaps)
+    p99 = gaps[min(len(gaps) - 1, int(len(gaps) * 0.99))]
+    return f"a {role} {statistics.median(gaps):.0f} ms median, {p99:.0f} ms p99, {gaps[-1]:.0f} ms at most ({len(gaps)} clients)"
+
+
+def run(ensemble, kind, rounds, seed, report_every=20):
+    """The rounds of one kind on a running ensemble; returns what they did."""
+    state = Rounds(ensemble, f"{seed}-{kind}")
+    for number in range(rounds):
+        try:
+            state.kill_round(number) if kind == "kill" else state.rolling_round(number)
+        except (Mismatch, TooLate, trees.Differ, TimeoutError) as error:
+            raise AssertionError(f"round {number} of seed {seed}: {error}") from error
+        if number % report_every == report_every - 1:
+            print(f"     {number + 1} rounds: {state.summary()}", flush=True)
+    did = f"{state.kills} servers killed" if kind == "kill" else f"{state.restarts} servers restarted"
+    return f"{rounds} rounds, {did}, {state.summary()}"
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--server", choices=("corral", "zookeeper"), default="corral", help="which servers to start")
+    options.add_argument("--shards", type=int, default=2, help="shards of each corral")
+    options.add_argument("--quick", action="store_true", help="few rounds")
+    options.add_argument("--kill", type=int, default=KILL_ROUNDS, metavar="ROUNDS", help="rounds of kill -9")
+    options.add_argument("--rolling", type=int, default=ROLLING_ROUNDS, metavar="ROUNDS", help="rolling restarts of all servers")
+    options.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="what is written, and who goes when")
+    options = options.parse_args()
+    tally = suite.Tally()
+    sizes = {"kill": KILL_ROUNDS_QUICK, "rolling": ROLLING_ROUNDS_QUICK} if options.quick else vars(options)
+    for kind in ("kill", "rolling"):
+        if sizes[kind]:
+            on_an_ensemble(tally, options, kind, sizes[kind])
+    suite.leave(tally)
+
+
+def on_an_ensemble(tally, options, kind, rounds):
+    ensemble = Ensemble(options.server, shards=options.shards, tick_ms=TICK_MS)
+    clean = False
+    try:
+        ensemble.start()
+        clean = tally.run(f"rounds.{kind}", run, ensemble, kind, rounds, options.seed)
+        for member in ensemble.members:
+            clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
+    finally:
+        if not clean:
+            print(ensemble.log_tails())
+        ensemble.dispose(keep=not clean)
+
+
+if __name__ == "__main__":
+    main()
