@@ -2,13 +2,16 @@
 """Mixed load with bursts and random idle times; no reply may take a second.
 
 Reads, writes, watches, new and closed sessions by turns: full pipelines for a while, single requests, then silence, so that
-the server's executors go to sleep and have to wake again and again. Prints the largest latency and the watchdog's count.
+the server's executors go to sleep and have to wake again and again. Prints the largest latency and the watchdog's count. A reply
+that is late because the host had no CPU for the server or for this client (the kernel counts that) is told apart.
 """
 
+import os
 import random
 import re
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -25,6 +28,37 @@ GIVE_UP_S = 30
 ROOT = "/soak"
 
 
+class CpuWaits:
+    """How long the threads of some processes were ready to run and got no CPU, sampled all along."""
+
+    EVERY_S, KEPT = 0.1, 600
+
+    def __init__(self, *pids):
+        self.pids, self.samples = pids, deque(maxlen=self.KEPT)
+        self.look()
+
+    def look(self):
+        if not self.samples or time.monotonic() - self.samples[-1][0] > self.EVERY_S:
+            self.samples.append((time.monotonic(), self.now_s()))
+
+    def now_s(self):
+        total = 0
+        for pid in self.pids:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                try:
+                    with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as counters:
+                        total += int(counters.read().split()[1])
+                except OSError:
+                    pass
+        return total / 1e9
+
+    def last_s(self, seconds):
+        """The waits of the last so many seconds, all threads together."""
+        begin = time.monotonic() - seconds
+        before = [waited for moment, waited in self.samples if moment <= begin] or [self.samples[0][1]]
+        return self.now_s() - before[-1]
+
+
 class Soak:
     """All sessions of the run and what they have seen."""
 
@@ -36,7 +70,8 @@ class Soak:
                 client.create(f"{ROOT}/{number}", b"0" * 100)
         self.sessions = [self.session() for _ in range(SESSIONS)]
         self.largest_s, self.largest_at, self.replies, self.events = 0, 0, 0, 0
-        self.stalls, self.bursts, self.idles, self.renewed = [], 0, 0, 0
+        self.stalls, self.starved, self.bursts, self.idles, self.renewed = [], 0, 0, 0, 0
+        self.waits = CpuWaits(server.process.pid, os.getpid()) if server.process else None
 
     def session(self):
         return Pipelined(self.server.address, DEPTH)
@@ -65,7 +100,16 @@ class Soak:
                 if answer.seconds > self.largest_s:
                     self.largest_s, self.largest_at = answer.seconds, time.time()
                 if answer.seconds > STALL_S:
-                    self.stalls.append(answer.seconds)
+                    self.late(answer.seconds)
+        if self.waits:
+            self.waits.look()
+
+    def late(self, seconds):
+        """A reply took too long: a stall, unless the host kept the threads from running for the time above the limit."""
+        if self.waits and self.waits.last_s(seconds) > seconds - STALL_S:
+            self.starved += 1
+        else:
+            self.stalls.append(seconds)
 
     def drain(self, fleet):
         """Waits for every reply that is still open."""
@@ -117,8 +161,8 @@ def watchdog_count(server):
     """How often the watchdog found a frozen core, from mntr where it is counted and from the log."""
     table = words_table(four_letter_word(server.address, "mntr"), "\t")
     counters = {key: value for key, value in table.items() if "watchdog" in key}
-    lines = len(re.findall(r"watchdog.*(?:frozen|kick|no progress)", server.log(), re.IGNORECASE))
-    return f"watchdog: {counters or 'no counter in mntr'}, {lines} log lines"
+    asleep = len(re.findall(r"stands still.*state=S", server.log()))
+    return f"watchdog: {counters or 'no counter in mntr'}, {asleep} of a core asleep"
 
 
 def mixed(server, options):
@@ -131,8 +175,8 @@ def mixed(server, options):
         return (
             f"{soak.replies} replies in {soak.bursts} bursts after {soak.idles} idle times, {soak.renewed} sessions renewed, "
             f"{soak.events + sum(session.events for session in soak.sessions)} watch events; largest reply latency "
-            f"{soak.largest_s * 1000:.0f} ms, {len(soak.stalls)} above {STALL_S:.0f} s; resident {first_kib // 1024} -> "
-            f"{server.memory().own_kib // 1024} MiB; {watchdog_count(server)}"
+            f"{soak.largest_s * 1000:.0f} ms, {len(soak.stalls)} above {STALL_S:.0f} s, {soak.starved} more for want of a CPU; "
+            f"resident {first_kib // 1024} -> {server.memory().own_kib // 1024} MiB; {watchdog_count(server)}"
         )
 
     while time.monotonic() < end:
