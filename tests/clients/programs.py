@@ -10,8 +10,9 @@ import tempfile
 import threading
 import time
 
+from ensemble import follower
 from support import suite
-from support.server import Corral, ZooKeeper
+from support.server import ZooKeeper
 
 LIMIT_S = 300
 ERRORS_SHOWN = 6000
@@ -25,7 +26,7 @@ def server_for(options):
         java = [f"-Dznode.container.checkIntervalMs={CONTAINER_CHECK_MS}"]
         return ZooKeeper(tick_ms=TICK_MS, settings={"extendedTypesEnabled": "true"}, java_options=java)
     settings = {"containers.check_interval_ms": CONTAINER_CHECK_MS}
-    return Corral(shards=options.shards, tick_ms=TICK_MS, settings=settings)
+    return follower.corral(options.shards, TICK_MS, settings)
 
 
 def run_program(tally, name, server, command, only="", **options):

@@ -13,8 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from ensemble import follower  # noqa: E402
 from support import suite  # noqa: E402
-from support.server import Corral, ZooKeeper, java_class_path  # noqa: E402
+from support.server import ZooKeeper, java_class_path  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("zkcli_first.txt", "zkcli_second.txt")
@@ -90,7 +91,7 @@ def compare(context):
 
 def main():
     options = suite.parser(__doc__).parse_args()
-    server = ZooKeeper() if options.server == "zookeeper" else Corral(shards=options.shards)
+    server = ZooKeeper() if options.server == "zookeeper" else follower.corral(options.shards)
     tally = suite.Tally()
     tally.run("zkcli.outputs_match_zookeeper", compare, server)
     suite.leave(tally)

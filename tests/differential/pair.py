@@ -1,7 +1,8 @@
 """Starts the two servers that are compared, with the same settings: a real ZooKeeper, and corral."""
 
 
-from support.server import Corral, ZooKeeper, java_class_path, zookeeper_version
+from ensemble import follower
+from support.server import ZooKeeper, java_class_path, zookeeper_version
 
 # No session ends by time, no container is looked at and no image written while a sequence runs.
 TICK_MS = 3000
@@ -40,7 +41,7 @@ class Pair:
     def __init__(self, shards, strict=False, corral_settings=None):
         oracle = Oracle(tick_ms=TICK_MS, settings=ZOOKEEPER_SETTINGS | (ZOOKEEPER_STRICT if strict else {}))
         corral = CORRAL_SETTINGS | (CORRAL_STRICT if strict else {}) | (corral_settings or {})
-        self.servers = (oracle, Corral(shards=shards, tick_ms=TICK_MS, settings=corral))
+        self.servers = (oracle, follower.corral(shards, TICK_MS, corral))
 
     def start(self):
         try:

@@ -55,11 +55,12 @@ def configure(member, number, lines):
 class Ensemble:
     """Some servers that know each other; not started."""
 
-    def __init__(self, kind, size=3, shards=2, tick_ms=500, observers=()):
+    def __init__(self, kind, size=3, shards=2, tick_ms=500, observers=(), settings=None, lines=None):
+        """`settings` are corral's, on the command line of each; `lines` go into every zoo.cfg."""
         self.kind = kind
-        make = {"corral": lambda: CorralMember(shards, tick_ms), "zookeeper": lambda: ZooKeeperMember(tick_ms)}[kind]
+        make = {"corral": lambda: CorralMember(shards, tick_ms, settings), "zookeeper": lambda: ZooKeeperMember(tick_ms)}[kind]
         self.members = [make() for _ in range(size)]
-        lines = {}
+        lines = dict(lines or {})
         for number, member in enumerate(self.members, 1):
             role = "observer" if number in observers else "participant"
             host, port = member.address

@@ -8,9 +8,10 @@ import time
 import traceback
 from pathlib import Path
 
+from ensemble import follower
 from support import jute
 from support.client import Client, Closed, Refused
-from support.server import Corral, Running, ZooKeeper
+from support.server import Running, ZooKeeper
 
 
 FINISH_LIMIT_S = 2
@@ -38,7 +39,7 @@ def make_server(options, **more):
         return Running(options.against, options.server)
     if options.server == "corral":
         more.pop("java_options", None)
-        return Corral(shards=options.shards, **more)
+        return follower.corral(shards=options.shards, **more)
     return ZooKeeper(**more)
 
 
@@ -48,6 +49,8 @@ class Context:
     def __init__(self, server, name):
         self.server, self.address = server, server.address
         self.is_corral = server.kind == "corral"
+        # Whether the server is one of several.
+        self.is_alone = not hasattr(server, "ensemble")
         self.clients = []
         self.path = f"/{name}-{time.time_ns():x}"
 
