@@ -18,9 +18,9 @@ pub struct CommonArgs {
     /// Server addresses; connections are spread evenly over them
     #[arg(short, long, default_value = "127.0.0.1:2181", value_delimiter = ',', value_name = "HOST:PORT")]
     pub server: Vec<String>,
-    /// Process id of the server, to account its CPU time and memory (this machine only)
-    #[arg(long, value_name = "PID")]
-    pub pid: Option<i32>,
+    /// Process id of the server, to account its CPU time and memory (this machine only); those of an ensemble are added
+    #[arg(long, value_name = "PID,...", value_delimiter = ',')]
+    pub pid: Vec<i32>,
     /// Pin the client threads to these CPUs, in turn; keep them apart from the server's
     #[arg(long, value_delimiter = ',', value_name = "CPU,...")]
     pub cpu: Vec<usize>,
@@ -51,7 +51,7 @@ pub struct CommonArgs {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) servers: Vec<SocketAddr>,
-    pub(crate) pid: Option<i32>,
+    pub(crate) pids: Vec<i32>,
     pub(crate) cpus: Vec<usize>,
     pub(crate) session_timeout_ms: i32,
     pub(crate) reply_timeout: Duration,
@@ -63,11 +63,11 @@ pub(crate) struct Target {
 impl Target {
     /// Checks every flag and resolves the addresses.
     pub(crate) fn of(args: &CommonArgs) -> Result<Self> {
-        ensure!(args.pid.is_none_or(|pid| pid > 0), "--pid is no process id");
+        ensure!(args.pid.iter().all(|&pid| pid > 0), "--pid is no process id");
         ensure!(args.session_timeout_ms > 0, "--session-timeout-ms {} is not positive", args.session_timeout_ms);
         Ok(Self {
             servers: resolve(&args.server)?,
-            pid: args.pid,
+            pids: args.pid.clone(),
             cpus: args.cpu.clone(),
             session_timeout_ms: args.session_timeout_ms,
             reply_timeout: seconds("--reply-timeout", args.reply_timeout, 0.001)?,

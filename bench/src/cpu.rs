@@ -107,6 +107,45 @@ impl CpuClock {
     }
 }
 
+/// The CPU time of all processes of a service.
+#[derive(Debug)]
+pub(crate) struct ServiceCpu(Vec<CpuClock>);
+
+impl ServiceCpu {
+    /// Starts to follow the processes, from zero. `None` if there are none to follow.
+    ///
+    /// # Errors
+    /// As [`CpuClock::start`].
+    pub(crate) fn of(pids: &[i32]) -> Result<Option<Self>> {
+        let clocks: Vec<_> = pids.iter().map(|pid| CpuClock::start(*pid)).collect::<Result<_>>()?;
+        Ok(Some(Self(clocks)).filter(|this| !this.0.is_empty()))
+    }
+
+    /// Starts again from zero.
+    ///
+    /// # Errors
+    /// As [`CpuClock::look`].
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.0.iter_mut().try_for_each(CpuClock::restart)
+    }
+
+    /// Reads every thread's counter, see [`CpuClock::look`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn look(&mut self) -> Result<()> {
+        self.0.iter_mut().try_for_each(CpuClock::look)
+    }
+
+    /// Nanoseconds on CPU since the start or restart, of all together.
+    ///
+    /// # Errors
+    /// As [`CpuClock::look`].
+    pub(crate) fn elapsed_ns(&mut self) -> Result<u64> {
+        self.0.iter_mut().map(CpuClock::elapsed_ns).sum()
+    }
+}
+
 /// The first number of a schedstat line.
 fn on_cpu_ns(line: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -118,8 +157,12 @@ fn note(threads: &mut BTreeMap<i32, u64>, thread: i32, now: u64) -> u64 {
     if now < before { before } else { 0 }
 }
 
-/// Resident memory of a process in KiB, if it can be read.
-pub(crate) fn resident_kib(pid: i32) -> Option<u64> {
+/// Resident memory of all these processes in KiB, if there are any and it can be read.
+pub(crate) fn resident_kib(pids: &[i32]) -> Option<u64> {
+    pids.iter().map(|pid| resident_kib_of(*pid)).sum::<Option<u64>>().filter(|_| !pids.is_empty())
+}
+
+fn resident_kib_of(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -137,11 +180,27 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Of all these processes together; `None` if there are none.
+    ///
+    /// # Errors
+    /// As [`Memory::of`].
+    pub(crate) fn of_all(pids: &[i32]) -> Result<Option<Self>> {
+        let mut sum = None;
+        for pid in pids {
+            let one = Self::of(*pid)?;
+            let so_far = sum.get_or_insert(Self { rss_kib: 0, pss_kib: 0, anonymous_kib: 0 });
+            so_far.rss_kib += one.rss_kib;
+            so_far.pss_kib += one.pss_kib;
+            so_far.anonymous_kib += one.anonymous_kib;
+        }
+        Ok(sum)
+    }
+
     /// Of a process of this machine; needs the right to look into it.
     ///
     /// # Errors
     /// If there is no such process, or it is somebody else's.
-    pub(crate) fn of(pid: i32) -> Result<Self> {
+    fn of(pid: i32) -> Result<Self> {
         let file = format!("/proc/{pid}/smaps_rollup");
         let text = fs::read_to_string(&file).with_context(|| file.clone())?;
         Self::parse(&text).with_context(|| format!("{file} looks unlike others"))

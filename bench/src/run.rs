@@ -13,8 +13,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::connection::{Connection, OwnZnodes, Pace};
 use crate::console::{Interrupt, Progress};
-use crate::cpu::CpuClock;
-use crate::cpu::resident_kib;
+use crate::cpu::{CpuClock, ServiceCpu, resident_kib};
 use crate::limits::TIMELINE_ROWS_MAX;
 use crate::meter::{Meter, Shared, cell};
 use crate::plan::{Extent, Plan};
@@ -54,7 +53,7 @@ pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
     let mut run = Run { plan, progress, interrupt, parents: Vec::new() };
     raise_file_limit(plan.connections_all())?;
     let workload = Workload::of(plan);
-    let server_cpu = target.pid.map(CpuClock::start).transpose().context("--pid")?;
+    let server_cpu = ServiceCpu::of(&target.pids).context("--pid")?;
     run.prepare(&workload)?;
     let loaded = run.load(&workload, server_cpu);
     let (measured, created) = loaded.with_context(|| format!("the znodes below {} are left behind", target.chroot))?;
@@ -129,7 +128,7 @@ impl Run<'_> {
     }
 
     /// Gives the figures and what each connection created.
-    fn load(&mut self, workload: &Workload, server_cpu: Option<CpuClock>) -> Result<(Measured, Created)> {
+    fn load(&mut self, workload: &Workload, server_cpu: Option<ServiceCpu>) -> Result<(Measured, Created)> {
         let (shares, session_timeout) = self.connect(workload)?;
         let plan = self.plan;
         let shared = &Shared::new(plan.interval, intervals_max(plan));
@@ -164,7 +163,12 @@ impl Run<'_> {
     }
 
     /// Warms up and measures. A failed client thread ends the window early; its own error is reported by the caller.
-    fn watch(&mut self, shared: &Shared, mut server_cpu: Option<CpuClock>, gatherer: &mut Gatherer) -> Result<Window> {
+    fn watch(
+        &mut self,
+        shared: &Shared,
+        mut server_cpu: Option<ServiceCpu>,
+        gatherer: &mut Gatherer,
+    ) -> Result<Window> {
         let mut client_cpu = CpuClock::start(i32::try_from(std::process::id())?)?;
         let warm_until = Instant::now() + self.plan.warmup;
         while Instant::now() < warm_until && !self.stopped(shared) {
@@ -182,7 +186,7 @@ impl Run<'_> {
             thread::sleep(self.step(begun));
             if looked.elapsed() > Duration::from_millis(250) {
                 looked = Instant::now();
-                server_cpu.as_mut().map(CpuClock::look).transpose().context("--pid")?;
+                server_cpu.as_mut().map(ServiceCpu::look).transpose().context("--pid")?;
             }
             if gatherer.look()? > 0 {
                 self.progress.now_and_then(|| standing(gatherer, shared));
@@ -190,7 +194,7 @@ impl Run<'_> {
             ensure!(gatherer.rows.len() < TIMELINE_ROWS_MAX as usize, "the timeline is full; give a longer --interval");
         }
         let elapsed = Duration::from_nanos(shared.end() - begun_ns);
-        let server_cpu_ns = server_cpu.as_mut().map(CpuClock::elapsed_ns).transpose().context("--pid")?;
+        let server_cpu_ns = server_cpu.as_mut().map(ServiceCpu::elapsed_ns).transpose().context("--pid")?;
         let client_cpu_ns = client_cpu.elapsed_ns()?;
         Ok(Window { elapsed, server_cpu_ns, client_cpu_ns })
     }
@@ -320,7 +324,7 @@ fn gather(
         unrecorded,
         server_cpu_ns: window.server_cpu_ns,
         client_cpu_ns: window.client_cpu_ns,
-        server_resident_kib: plan.target.pid.and_then(resident_kib),
+        server_resident_kib: resident_kib(&plan.target.pids),
     };
     Ok((measured, created))
 }

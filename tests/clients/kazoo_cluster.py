@@ -14,8 +14,7 @@ import types
 
 import pytest
 
-from ensemble import follower
-from support.server import ZooKeeper
+from support.server import Corral, ZooKeeper
 
 # Longer than any test takes; one that hangs fails and the rest still runs.
 TEST_LIMIT_S = 180
@@ -110,7 +109,7 @@ def corral(entries, properties):
     """A corral with the same settings."""
     reconfig = "true" if "reconfigEnabled=true" in entries else "false"
     settings = {"security.super_digest": SUPER_DIGEST, "features.reconfig": reconfig}
-    return follower.corral(int(os.environ["KAZOO_SUITE_SHARDS"]), TICK_MS, settings)
+    return Corral(shards=int(os.environ["KAZOO_SUITE_SHARDS"]), tick_ms=TICK_MS, settings=settings)
 
 
 def zookeeper(entries, properties):

@@ -40,8 +40,8 @@ def reader_at(member, timeout_ms=10_000, limit_s=LIMIT_S):
 
 
 def synced(session):
-    """The zxid of the server behind a sync."""
-    return session.ask_all([(None, jute.SYNC, jute.string("/"))])[0].zxid
+    """Whether the session's server has answered a sync."""
+    return session.ask_all([(None, jute.SYNC, jute.string("/"))])[0].error == 0
 
 
 def read_tree(session):
@@ -75,18 +75,10 @@ def digest(tree):
 
 def equal_trees(members, limit_s=LIMIT_S):
     """The tree all these servers have, and its zxid. Raises Differ when two of them differ at the same zxid."""
-    sessions = [reader_at(member) for member in members]
     deadline = time.monotonic() + limit_s
-    try:
-        while True:
-            read = [synced(session) and read_tree(session) for session in sessions]
-            if all(read) and len({zxid for _, zxid in read}) == 1:
-                break
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the servers do not come to rest at one zxid: {[one and hex(one[1]) for one in read]}")
-    finally:
-        for session in sessions:
-            session.drop()
+    while not (read := read_all(members)):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the servers do not come to rest at one zxid")
     if members[0].kind == "zookeeper":
         for one, _ in read:
             del one[OWN_OF_ZOOKEEPER]
@@ -95,6 +87,20 @@ def equal_trees(members, limit_s=LIMIT_S):
         if digest(other) != digest(tree):
             raise Differ(f"{members[0].address[1]} and {member.address[1]} at {zxid:#x}: {difference(tree, other)}")
     return tree, zxid
+
+
+def read_all(members):
+    """The tree and zxid of each server, or None when they were not at the same zxid all the while."""
+    sessions = [reader_at(member) for member in members]
+    try:
+        read = [synced(session) and read_tree(session) for session in sessions]
+    except (AssertionError, IndexError):
+        # An election in between ends connections that wait for the answer to a sync.
+        return None
+    finally:
+        for session in sessions:
+            session.drop()
+    return read if all(read) and len({zxid for _, zxid in read}) == 1 else None
 
 
 def difference(left, right):

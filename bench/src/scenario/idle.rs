@@ -175,7 +175,7 @@ fn remarks(args: &IdleArgs, report: &IdleReport) -> Vec<String> {
 }
 
 fn memory(stage: &Stage) -> Result<Option<Memory>> {
-    stage.target.pid.map(Memory::of).transpose().context("--pid")
+    Memory::of_all(&stage.target.pids).context("--pid")
 }
 
 /// Holds what there is; nothing but pings may happen.

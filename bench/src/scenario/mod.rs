@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::args::{CommonArgs, Target, pin};
 use crate::console::{Interrupt, Progress};
-use crate::cpu::CpuClock;
+use crate::cpu::{CpuClock, ServiceCpu};
 use crate::machine::{Machine, command_line, unix_time};
 use crate::plan::Args;
 use crate::run::raise_file_limit;
@@ -97,7 +97,7 @@ struct Stage {
     swarm: Swarm,
     progress: Progress,
     interrupt: Interrupt,
-    server_cpu: Option<CpuClock>,
+    server_cpu: Option<ServiceCpu>,
     client_cpu: CpuClock,
 }
 
@@ -107,7 +107,7 @@ impl Stage {
         let target = Target::of(args)?;
         let interrupt = Interrupt::new()?;
         raise_file_limit(sessions)?;
-        let server_cpu = target.pid.map(CpuClock::start).transpose().context("--pid")?;
+        let server_cpu = ServiceCpu::of(&target.pids).context("--pid")?;
         pin(target.cpu(0))?;
         let swarm = Swarm::new(target.session_timeout_ms, target.reply_timeout)?;
         let progress = Progress::new(target.quiet);
@@ -204,12 +204,12 @@ impl Stage {
     /// Counts CPU time from here.
     fn restart_cpu(&mut self) -> Result<()> {
         self.client_cpu.restart()?;
-        self.server_cpu.as_mut().map(CpuClock::restart).transpose().context("--pid").map(|_| ())
+        self.server_cpu.as_mut().map(ServiceCpu::restart).transpose().context("--pid").map(|_| ())
     }
 
     /// Nanoseconds the server used since the last restart.
     fn server_cpu_ns(&mut self) -> Result<Option<u64>> {
-        self.server_cpu.as_mut().map(CpuClock::elapsed_ns).transpose().context("--pid")
+        self.server_cpu.as_mut().map(ServiceCpu::elapsed_ns).transpose().context("--pid")
     }
 }
 

@@ -156,7 +156,8 @@ fn measure(mut stage: Stage, args: &WatchArgs) -> Result<(Stage, WatchReport)> {
         writer_reply_us: Latency::of(&run.reply),
         event_us: Latency::of(&run.each),
         events_per_second: f64::from(args.sessions) * 1e9 / ratio(run.last.value_at_quantile(0.5).max(1), 1),
-        server_cpu_us_per_event: stage.target.pid.map(|_| us(run.server_cpu_ns) / ratio(events.max(1), 1)),
+        server_cpu_us_per_event: (!stage.target.pids.is_empty())
+            .then(|| us(run.server_cpu_ns) / ratio(events.max(1), 1)),
         client_cpu_us_per_event: us(run.client_cpu_ns) / ratio(events.max(1), 1),
     };
     Ok((stage, report))

@@ -1,0 +1,56 @@
+"""One corral for the suites of single servers: alone, or, with CORRAL_ENSEMBLE=3, a follower of three.
+
+The suite talks to one member, kills it, starts it again and looks into its files and its log; the others only make up the ensemble.
+It stays the same member from the first start on, so that its address does.
+"""
+
+import os
+
+from ensemble.cluster import Ensemble, mode_of
+from support.server import Corral, Server
+
+
+def corral(shards=2, tick_ms=500, settings=None):
+    """The server under test, not started."""
+    size = int(os.environ.get("CORRAL_ENSEMBLE", "1"))
+    return Follower(size, shards, tick_ms, settings) if size > 1 else Corral(shards, tick_ms, settings)
+
+
+class Follower(Server):
+    """A member that follows when the ensemble has formed; whoever leads then is another."""
+
+    kind = "corral"
+    # Before the first start there is none.
+    member = None
+
+    def __init__(self, size, shards, tick_ms, settings):
+        # What a single server begins with, so that the suites ask the same of both.
+        lines = {"reconfigEnabled": "false", "extendedTypesEnabled": "true"}
+        self.ensemble = Ensemble("corral", size, shards, tick_ms, settings=settings, lines=lines)
+        self.tick_ms, self.shards = tick_ms, shards
+
+    def __getattr__(self, name):
+        """Address, process, files and log are the member's."""
+        if name in ("member", "ensemble"):
+            raise AttributeError(name)
+        return getattr(self.member or self.ensemble.members[-1], name)
+
+    def start(self, limit_s=60):
+        self.ensemble.start(limit_s)
+        self.member = self.member or self.ensemble.followers()[0]
+        return self
+
+    def launch(self):
+        self.member.launch()
+
+    def log(self):
+        """The logs of all members, that of the follower last."""
+        others = [member for member in self.ensemble.members if member is not self.member]
+        return "\n".join(member.log() for member in [*others, *([self.member] if self.member else [])])
+
+    @property
+    def mode(self):
+        return mode_of(self.member)
+
+    def dispose(self, keep=False):
+        self.ensemble.dispose(keep)

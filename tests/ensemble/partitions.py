@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Three servers in network namespaces, cut from each other one way and both ways while every server has a client that writes.
+
+Of each cut is asked: the side with a majority goes on writing, the other acknowledges nothing, the leader changes once or not at all,
+no term passes without a leader (none at all where the leader keeps its majority), and after the cut is healed all servers have
+the same tree with every acknowledged write in it. Needs root and `ip`; skipped otherwise.
+"""
+
+import argparse
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ensemble import namespaces, trees  # noqa: E402
+from ensemble.cases import connect  # noqa: E402
+from ensemble.cluster import mode_of  # noqa: E402
+from support import suite  # noqa: E402
+from support.client import Client, Closed, Refused  # noqa: E402
+from support.suite import equal  # noqa: E402
+from support.wait import wait_until  # noqa: E402
+
+CUT_S, CUT_QUICK_S = 10, 4
+# In the short form the servers are patient: a machine that builds meanwhile would make them hold elections of its own making.
+PATIENT = {"ensemble.election_ms": 1000, "ensemble.heartbeat_ms": 100}
+# How soon the majority must write again, and how soon all is well after healing. A shared machine adds its own.
+RESUME_LIMIT_S, HEAL_LIMIT_S = 5, 20
+# Until a leader that has lost its majority knows it.
+STEP_DOWN_S = 3
+WRITE_LIMIT_S = 2
+
+
+class Writer(threading.Thread):
+    """Creates znodes at one server, one after the other, with a new session whenever that is lost."""
+
+    def __init__(self, member, top):
+        super().__init__(daemon=True)
+        self.member, self.top, self.over = member, top, False
+        # Paths, and when each was sent and acknowledged.
+        self.answers = []
+
+    def run(self):
+        client, turn = None, 0
+        while not self.over:
+            try:
+                if client is None:
+                    client = Client(self.member.address)
+                    client.socket.settimeout(WRITE_LIMIT_S)
+                    if not client.session_id:
+                        raise Closed
+                turn += 1
+                path, sent = f"{self.top}/{self.member.number}-{turn}", time.monotonic()
+                client.create(path, b"x" * 100)
+                self.answers.append((path, sent, time.monotonic()))
+            except (OSError, Closed, Refused):
+                if client:
+                    client.drop()
+                client = None
+                time.sleep(0.02)
+
+    def between(self, begin, end):
+        """Writes that were sent and acknowledged in this time."""
+        return [path for path, sent, told in self.answers if sent >= begin and told <= end]
+
+
+def terms(ensemble):
+    """The highest term any server has told of, and how many leaderships they have told of."""
+    led = re.compile(r'who leads role="?(\w+)"? term=(\d+)')
+    found = [(int(term), role) for member in ensemble.members for role, term in led.findall(member.log())]
+    return max(term for term, _ in found), len({term for term, role in found if role == "leader"})
+
+
+class Trial:
+    """One cut, with its writers."""
+
+    def __init__(self, ensemble, seconds):
+        self.ensemble, self.seconds = ensemble, seconds
+        self.leader, self.followers = ensemble.leader(), ensemble.followers()
+        with connect(self.leader) as client:
+            top = client.create(f"/cut-{time.time_ns():x}")
+        self.writers = {member: Writer(member, top) for member in ensemble.members}
+
+    def run(self, pairs, majority, leader_stays):
+        """Cuts the pairs of (sender, receiver), heals, and judges. `majority`: the servers that can go on."""
+        for writer in self.writers.values():
+            writer.start()
+        wait_until(lambda: all(len(writer.answers) > 20 for writer in self.writers.values()), "everybody writes")
+        before = terms(self.ensemble)
+        begin = time.monotonic()
+        for sender, receiver in pairs:
+            self.ensemble.cut(sender, receiver)
+        cut = time.monotonic()
+        time.sleep(self.seconds)
+        during = terms(self.ensemble)
+        leaders = [member for member, mode in self.ensemble.modes().items() if mode == "leader"]
+        end = time.monotonic()
+        self.ensemble.network.heal()
+        return self.judge(before, during, (begin, cut, end), majority, leaders, leader_stays)
+
+    def judge(self, before, during, moments, majority, leaders, leader_stays):
+        _, cut, end = moments
+        resumed = {member: self.first_after(member, cut) for member in majority}
+        late = {member.number: after for member, after in resumed.items() if after is None or after > RESUME_LIMIT_S}
+        equal(late, {}, f"servers of the majority where no write was acknowledged within {RESUME_LIMIT_S} s of the cut")
+        for member, writer in self.writers.items():
+            if member not in majority:
+                equal(writer.between(cut + STEP_DOWN_S, end), [], f"the cut off server {member.number} acknowledged")
+        equal(len(leaders), 1, "leaders while it is cut")
+        if leader_stays:
+            equal(during, before, "terms and leaderships: the leader keeps its majority")
+            equal(leaders[0].number, self.leader.number, "the leader")
+        else:
+            equal(during[1], before[1] + 1, "leaderships: exactly one more")
+            assert during[0] - before[0] <= 3, f"terms run away: {before[0]} before, {during[0]} after {self.seconds} s"
+        return self.heal(leaders[0], during, max(resumed.values()))
+
+    def first_after(self, member, moment):
+        """Seconds until the first write that was sent after the moment was acknowledged."""
+        return next((told - moment for _, sent, told in self.writers[member].answers if sent >= moment), None)
+
+    def heal(self, leader, during, resumed_s):
+        healed = time.monotonic()
+        wait_until(
+            lambda: all(self.first_after(member, healed) for member in self.writers), "everybody writes again", HEAL_LIMIT_S
+        )
+        after = time.monotonic() - healed
+        for writer in self.writers.values():
+            writer.over = True
+        for writer in self.writers.values():
+            writer.join(WRITE_LIMIT_S + 1)
+        tree, _ = trees.equal_trees(self.ensemble.members)
+        acknowledged = [path for writer in self.writers.values() for path, _, _ in writer.answers]
+        equal([path for path in acknowledged if path not in tree][:5], [], "acknowledged writes that are lost")
+        equal(terms(self.ensemble), during, "terms and leaderships: healing changes nobody's leader")
+        equal(mode_of(leader), "leader", f"server {leader.number} after healing")
+        return (
+            f"{len(acknowledged)} writes acknowledged, none lost; the majority wrote {resumed_s * 1000:.0f} ms after the cut at the "
+            f"latest, everybody {after * 1000:.0f} ms after its end; term {during[0]}"
+        )
+
+
+def both_ways(left, right):
+    return [(left, right), (right, left)]
+
+
+def test_a_follower_is_cut_off(trial):
+    cut_off, other = trial.followers
+    pairs = both_ways(cut_off, other) + both_ways(cut_off, trial.leader)
+    return trial.run(pairs, [trial.leader, other], leader_stays=True)
+
+
+def test_the_leader_is_cut_off(trial):
+    first, second = trial.followers
+    pairs = both_ways(trial.leader, first) + both_ways(trial.leader, second)
+    return trial.run(pairs, [first, second], leader_stays=False)
+
+
+def test_a_follower_does_not_hear_the_leader(trial):
+    deaf, other = trial.followers
+    return trial.run([(trial.leader, deaf)], [trial.leader, other], leader_stays=True)
+
+
+def test_the_leader_does_not_hear_a_follower(trial):
+    unheard, other = trial.followers
+    return trial.run([(unheard, trial.leader)], [trial.leader, other], leader_stays=True)
+
+
+def test_a_follower_hears_nobody(trial):
+    deaf, other = trial.followers
+    return trial.run([(trial.leader, deaf), (other, deaf)], [trial.leader, other], leader_stays=True)
+
+
+def test_the_leader_hears_nobody(trial):
+    first, second = trial.followers
+    return trial.run([(first, trial.leader), (second, trial.leader)], [first, second], leader_stays=False)
+
+
+def test_nobody_hears_the_leader(trial):
+    first, second = trial.followers
+    return trial.run([(trial.leader, first), (trial.leader, second)], [first, second], leader_stays=False)
+
+
+def test_the_leader_and_a_follower_are_cut_from_each_other(trial):
+    cut_off, other = trial.followers
+    return trial.run(both_ways(trial.leader, cut_off), [trial.leader, other], leader_stays=True)
+
+
+def run_all(tally, options):
+    """Every cut, on one ensemble. Returns whether all went well."""
+    if reason := namespaces.why_not():
+        tally.skipped += 1
+        print(f"skip partitions: {reason}", flush=True)
+        return True
+    ensemble, clean = namespaces.Apart(shards=options.shards, settings=PATIENT if options.quick else {}), True
+    try:
+        ensemble.start()
+        for name, test in suite.tests_of([sys.modules[__name__]], options.only):
+            clean &= tally.run(name, lambda test=test: test(Trial(ensemble, CUT_QUICK_S if options.quick else CUT_S)))
+            ensemble.network.heal()
+        for member in ensemble.members:
+            clean &= tally.run(f"server {member.number} did not panic", suite.check_server, member)
+    finally:
+        if not clean:
+            print(ensemble.log_tails())
+        ensemble.dispose()
+    return clean
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--shards", type=int, default=1, help="shards of each server")
+    options.add_argument("--quick", action="store_true", help=f"cuts of {CUT_QUICK_S} s instead of {CUT_S}, patient servers")
+    options.add_argument("--only", default="", help="run only tests whose name contains this")
+    tally = suite.Tally()
+    run_all(tally, options.parse_args())
+    suite.leave(tally)
+
+
+if __name__ == "__main__":
+    main()
