@@ -15,7 +15,7 @@ IDLE_SETTLE_S, IDLE_LOOK_S = 3.0, 10.0
 MEGABYTE = 1_000_000
 # Creating: so many connections with so many requests each.
 LOAD_CONNECTIONS, LOAD_DEPTH = 16, 64
-# At rest: memory that has not changed for so long; waited for at most so long.
+# At rest: memory that has not changed for so long, for each million znodes; waited for at most so long.
 LOOK_S, REST_S, QUIET_LIMIT_S = 0.5, 4.0, 120
 RESTARTS = 3
 SNAPSHOT_RATE, SNAPSHOT_S = 5000, 10
@@ -128,8 +128,9 @@ def one_million(lab, peer, label, count):
         say(f"{peer.name}: {count} znodes")
         empty = load_many(lab, server, label, count)
         begun = time.monotonic()
-        memory = at_rest(server)
-        figures = {**of_each(memory, empty, count), "settled_after_s": time.monotonic() - begun - REST_S}
+        memory = at_rest(server, count)
+        settled_after_s = time.monotonic() - begun - rest_s(count)
+        figures = {**of_each(memory, empty, count), "settled_after_s": settled_after_s}
         lab.record(server, f"{label} settled", 1, figures)
         restarts(lab, server, f"{label} restarted", count, empty)
         # The target is one of a million; an image of five takes longer than that load lasts.
@@ -166,11 +167,16 @@ def of_each(memory, empty, count):
             for name, kind in (("resident", "all"), ("own", "own"))}  # fmt: skip
 
 
-def at_rest(server):
-    """Resident memory once it has stopped to change for REST_S, QUIET_LIMIT_S at most: images are written, garbage is what
-    it is. An image of corral's is begun within less than REST_S after a burst of writes."""
+def rest_s(count):
+    return REST_S * max(1, count / 1_000_000)
+
+
+def at_rest(server, count):
+    """Resident memory once it has stopped to change for `rest_s`, QUIET_LIMIT_S at most: images are written, garbage is what
+    it is. An image of corral's is begun within less than REST_S after a burst of writes, but while one is checked or the
+    delta below it is dropped the memory may stand still, the longer the larger they are."""
     until, same, last = time.monotonic() + QUIET_LIMIT_S, 0, None
-    while same * LOOK_S < REST_S and time.monotonic() < until:
+    while same * LOOK_S < rest_s(count) and time.monotonic() < until:
         time.sleep(LOOK_S)
         memory, writing = server.memory(), any(server.data_dir.glob("*.tmp"))
         near = last and abs(memory["all"] - last["all"]) < MEGABYTE
@@ -187,7 +193,7 @@ def restarts(lab, server, cell, count, empty, settles=True):
         begun = server.spawn()
         unanswered = first_read(server)
         seconds, cpu_s = time.monotonic() - begun, server.cpu_s()
-        memory = at_rest(server) if settles else server.memory()
+        memory = at_rest(server, count) if settles else server.memory()
         figures = {"first_read_s": seconds, "cpu_s": cpu_s, "connections_unanswered": unanswered,
                    **of_each(memory, empty, count)}  # fmt: skip
         lab.record(server, cell, number, figures)
