@@ -171,7 +171,7 @@ def rest_s(count):
     return REST_S * max(1, count / 1_000_000)
 
 
-def at_rest(server, count):
+def at_rest(server, count=0):
     """Resident memory once it has stopped to change for `rest_s`, QUIET_LIMIT_S at most: images are written, garbage is what
     it is. An image of corral's is begun within less than REST_S after a burst of writes, but while one is checked or the
     delta below it is dropped the memory may stand still, the longer the larger they are."""
@@ -193,7 +193,7 @@ def restarts(lab, server, cell, count, empty, settles=True):
         begun = server.spawn()
         unanswered = first_read(server)
         seconds, cpu_s = time.monotonic() - begun, server.cpu_s()
-        memory = at_rest(server, count) if settles else server.memory()
+        memory = at_rest(server) if settles else server.memory()
         figures = {"first_read_s": seconds, "cpu_s": cpu_s, "connections_unanswered": unanswered,
                    **of_each(memory, empty, count)}  # fmt: skip
         lab.record(server, cell, number, figures)
