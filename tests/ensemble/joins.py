@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A server comes back to an ensemble that has made a million znodes without it, or with an emptied directory, under load.
 
-While it takes over what it lacks the others go on with half reads, half writes at a fixed rate. Printed are how long it takes until a
-client of it sees everything, and what the load's clients notice: p99 and largest latency before and meanwhile, by the intended time
-of each request. Then another server is killed: the one that came back has to make up the majority.
+While it takes over what it lacks the others go on with half reads, half writes at a fixed rate. Printed are how long it takes
+until a client of it sees everything, and what the load's clients notice: p99 and largest latency before and meanwhile, by the
+intended time of each request. Then another server is killed: the one that came back has to make up the majority.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from ensemble.cases import connect  # noqa: E402
 from ensemble.cluster import FOLLOWING, Ensemble, mode_of  # noqa: E402
 from scale import million  # noqa: E402
 from support import jute, suite  # noqa: E402
-from support.client import Closed, Refused  # noqa: E402
+from support.client import Client, Closed, Refused  # noqa: E402
 from support.server import binary  # noqa: E402
 from support.suite import equal  # noqa: E402
 from support.wait import wait_until  # noqa: E402
@@ -41,7 +41,8 @@ class Load(threading.Thread):
         super().__init__(daemon=True)
         addresses = ",".join("{}:{}".format(*member.address) for member in members)
         self.command = [str(binary()), "bench", "load", "-s", addresses, "--mix", "get=50,set=50", "-c", "16", "-d", "16"]
-        self.command += ["--rate", str(rate), "--duration", str(LOAD_S), "--warmup", "0.2", "--reply-timeout", "60", "--quiet", "--json"]
+        self.command += ["--rate", str(rate), "--duration", str(LOAD_S), "--warmup", "0.2", "--reply-timeout", "60"]
+        self.command += ["--quiet", "--json"]
         self.reports, self.errors, self.over = [], "", False
 
     def run(self):
@@ -78,16 +79,17 @@ def fill(member, top, count):
         for number in range(0, count, DIRECTORY_NODES):
             client.create(f"{top}/{number // DIRECTORY_NODES}")
     paths = (f"{top}/{number // DIRECTORY_NODES}/{number}" for number in range(count))
-    return million.pipelined(member, ((jute.CREATE, jute.create_body(path, b"x" * million.DATA_BYTES)) for path in paths), lambda: None)[1]
+    requests = ((jute.CREATE, jute.create_body(path, b"x" * million.DATA_BYTES)) for path in paths)
+    return million.pipelined(member, requests, lambda: None)[1]
 
 
 def has_all(member, top, count):
     """Whether a client of the member, after a sync, sees every znode."""
     try:
-        with connect(member, limit_s=1) as client:
+        with Client(member.address) as client:
             client.sync()
             return sum(client.exists(f"{top}/{name}").num_children for name in client.children(top)) == count
-    except (OSError, Closed, Refused, TimeoutError, RuntimeError):
+    except (OSError, Closed, Refused):
         return False
 
 

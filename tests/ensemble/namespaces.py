@@ -1,8 +1,8 @@
 """Servers of an ensemble in network namespaces of their own, joined by a bridge, whose packets can be dropped one way.
 
-Needs root and `ip`. Everything stays inside this host: the addresses are of the range for benchmarks (198.18.0.0/15), and the bridge has
-no port to the outside. A cut drops what arrives at one server from another, by a routing rule at the receiver; the sender notices
-nothing. It knows nothing of what the servers do about it.
+Needs root and `ip`. Everything stays inside this host: the addresses are of the range for benchmarks (198.18.0.0/15), and the
+bridge has no port to the outside. A cut drops what arrives at one server from another, by a routing rule at the receiver; the
+sender notices nothing. It knows nothing of what the servers do about it.
 """
 
 import os

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Three servers in network namespaces, cut from each other one way and both ways while every server has a client that writes.
 
-Of each cut is asked: the side with a majority goes on writing, the other acknowledges nothing, the leader changes once or not at all,
-no term passes without a leader (none at all where the leader keeps its majority), and after the cut is healed all servers have
+Of each cut is asked: the side with a majority goes on writing, the other acknowledges nothing, the leader changes once or not at
+all, no term passes without a leader (none at all where the leader keeps its majority), and after the cut is healed all servers have
 the same tree with every acknowledged write in it. Needs root and `ip`; skipped otherwise.
 """
 
@@ -137,8 +137,8 @@ class Trial:
         equal(terms(self.ensemble), during, "terms and leaderships: healing changes nobody's leader")
         equal(mode_of(leader), "leader", f"server {leader.number} after healing")
         return (
-            f"{len(acknowledged)} writes acknowledged, none lost; the majority wrote {resumed_s * 1000:.0f} ms after the cut at the "
-            f"latest, everybody {after * 1000:.0f} ms after its end; term {during[0]}"
+            f"{len(acknowledged)} writes acknowledged, none lost; the majority wrote {resumed_s * 1000:.0f} ms after the cut at "
+            f"the latest, everybody {after * 1000:.0f} ms after its end; term {during[0]}"
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import cases, failover  # noqa: E402
+from ensemble import cases, failover, regressions  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from support import suite  # noqa: E402
 
@@ -35,7 +35,7 @@ def main():
     clean = True
     try:
         ensemble.start()
-        for name, test in suite.tests_of([cases], options.only):
+        for name, test in suite.tests_of([cases, regressions], options.only):
             clean &= tally.run(name, test, ensemble)
             ensemble.start()
         for stop in (False, True):
