@@ -45,7 +45,7 @@ def write(directory):
     told = json.loads((directory / "facts.json").read_text(encoding="utf-8"))
     groups, wanted = targets.plan()
     records = targets.load(directory)
-    rows = targets.Table(records, wanted, told["cpus"]).rows()
+    rows = targets.Table(records, wanted, told["cpus"], told.get("host")).rows()
     text = [f"# Comparison of {told['commit']}, {told['date']}", "", f"    {told['command']}", "", about(told), ""]
     text += ["## Targets", "", targets.summary(rows) + ".", "", targets.markdown(rows), ""]
     for name, group in groups.items():

@@ -200,16 +200,18 @@ def restarts(lab, server, cell, count, empty, settles=True):
 
 
 def first_read(server):
-    """Waits for the first read; how many connections were taken before it and not served."""
-    unanswered, until = 0, time.monotonic() + processes.START_LIMIT_S
+    """Waits for the first read; how many connections the server took before it and did not serve. A killed one's listener may
+    take some for a moment longer, as the kernel ends rings after their process; those come before the first refused one."""
+    unanswered, refused, until = 0, False, time.monotonic() + processes.START_LIMIT_S
     while time.monotonic() < until:
         try:
             processes.read_once(server.port, FIRST_ZNODE)
             return unanswered
         except ConnectionRefusedError:
+            refused = True
             time.sleep(0.002)
         except (ConnectionError, TimeoutError):
-            unanswered += 1
+            unanswered += refused
         server.check_alive()
     raise RuntimeError(f"{server.name} served no read in {processes.START_LIMIT_S} s:\n{server.log_tail()}")
 

@@ -61,8 +61,9 @@ class Row:
 class Table:
     """The targets against the records."""
 
-    def __init__(self, records, targets, cpus):
-        self.records, self.targets, self.cpus = records, targets, cpus
+    def __init__(self, records, targets, cpus, host=None):
+        """`host`: by group, what the machine took away by itself, see host.py."""
+        self.records, self.targets, self.cpus, self.host = records, targets, cpus, host or {}
         self.servers = list(dict.fromkeys(record["server"] for record in records))
 
     def rows(self):
@@ -124,6 +125,11 @@ class Table:
         met = "yes" if (value <= limit if less else value >= limit) else "no"
         if self.cpus < target.get("note_if_cpus_below", 0):
             shown, met = f"{shown}; {target['note']}", "-"
+        taken = self.host.get(target["group"], {}).get(target.get("host"))
+        if taken is not None:
+            shown += f"; {number(taken)} us of it are the idle machine's own"
+            # In the target's unit: a target below what the machine takes by itself cannot be judged.
+            met = "-" if met == "no" and taken / target["host_us"] >= limit else met
         return Row(target["group"], target["work"], target["says"], shown, met, value)
 
 

@@ -17,7 +17,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(REPOSITORY / "tests"))
 sys.path.insert(0, str(REPOSITORY / "bench"))
 
-from comparison import page, targets  # noqa: E402
+from comparison import host, page, targets  # noqa: E402
 from support import server, suite  # noqa: E402
 from support.suite import Skip, equal  # noqa: E402
 from support.wait import free_port  # noqa: E402
@@ -91,6 +91,28 @@ def test_what_was_not_measured_is_not_judged():
     noted = target(limit="<= 9", note_if_cpus_below=4, note="too few CPUs")
     equal(row(RUNS, noted, cpus=2).met, "-")
     equal(row(RUNS, noted, cpus=4).met, "yes")
+
+
+def test_what_the_idle_machine_takes_is_told_and_not_judged():
+    tail = target(figure="p99", limit="<= 10", unit="us", host="p99_us", host_us=1)
+    judge = lambda taken: targets.Table(RUNS, [tail], 8, {"reads": {"p99_us": taken}}).rows()[0]  # noqa: E731
+    equal([judge(taken).met for taken in (9.0, 10.0, 11.0)], ["no", "-", "-"], "100 us against 10 us")
+    assert "11 us of it" in judge(11.0).reached, judge(11.0).reached
+    met = targets.Table(RUNS, [{**tail, "limit": "<= 200"}], 8, {"reads": {"p99_us": 300.0}}).rows()[0]
+    equal(met.met, "yes", "what is met is met")
+    equal(row(RUNS, tail).met, "no", "nothing known of the machine")
+
+
+def test_a_gap_keeps_whoever_comes_within_it():
+    # One gap of 100 ms in a second: a tenth of all comers wait, evenly between nothing and 100 ms.
+    one = [100_000.0]
+    waits = [round(host.wait(one, quantile, seconds=1), -2) for quantile in (0.5, 0.95, 0.99)]
+    equal(waits, [0, 50_000, 90_000])
+    equal(host.wait([], 0.99), 0.0)
+    # On each of two CPUs: whoever needs both is kept by either.
+    equal(round(host.wait(one * 2, 0.95, seconds=1), -2), 75_000)
+    found = host.facts([sorted(os.sched_getaffinity(0))[0]])
+    assert 0 <= found["p99_us"] <= found["p99_9_us"] <= found["longest_us"] + 1, found
 
 
 def test_figures_of_scenarios():

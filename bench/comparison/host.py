@@ -1,0 +1,55 @@
+"""What the machine takes away by itself: times at which a CPU that has one thing to do does not do it.
+
+A loop on each CPU looks at the clock; where it has not for a while, somebody else had that CPU: the kernel, or the host of a virtual
+machine. No server can answer then. So this is the least a tail can be in the same minutes, and is printed beside it.
+"""
+
+import json
+import subprocess
+import sys
+
+SECONDS = 5.0
+# Shorter ones are what a loop in Python does itself.
+SHORTEST_US = 100
+
+LOOP = """
+import gc, json, os, sys, time
+gc.disable()
+os.sched_setaffinity(0, {int(sys.argv[1])})
+now, shortest, gaps = time.perf_counter_ns, int(sys.argv[3]) * 1000, []
+last = now()
+end = last + int(float(sys.argv[2]) * 1e9)
+while last < end:
+    this = now()
+    if this - last > shortest:
+        gaps.append((this - last) / 1000)
+    last = this
+print(json.dumps(gaps))
+"""
+
+
+def gaps(cpus, seconds=SECONDS):
+    """All gaps of all CPUs in microseconds, looked at side by side for so long."""
+    commands = [[sys.executable, "-c", LOOP, str(cpu), str(seconds), str(SHORTEST_US)] for cpu in sorted(set(cpus))]
+    loops = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    return [gap for loop in loops for gap in json.loads(loop.communicate()[0] or "[]")]
+
+
+def wait(found, quantile, seconds=SECONDS):
+    """Microseconds that a request which comes at any time and needs every CPU once waits at least, at that quantile.
+
+    One that comes within a gap waits for the rest of it: the share of all times at which more than t of a gap is left is the
+    sum of what each gap has beyond t, over the time looked at.
+    """
+    low, high = 0.0, max(found, default=0.0)
+    while high - low > 1:
+        middle = (low + high) / 2
+        beyond = sum(gap - middle for gap in found if gap > middle)
+        low, high = (middle, high) if beyond / (seconds * 1e6) > 1 - quantile else (low, middle)
+    return high
+
+
+def facts(cpus):
+    """What is kept of a look at these CPUs."""
+    found = gaps(cpus)
+    return {"p99_us": wait(found, 0.99), "p99_9_us": wait(found, 0.999), "longest_us": max(found, default=0.0)}
