@@ -5,6 +5,7 @@ Every acknowledged write is there with the same zxid and Stat, of the others a p
 sequence numbers and zxids never repeat; ephemerals of dead sessions go after their timeout, those of resumed ones stay.
 """
 
+import os
 import random
 import sys
 import time
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from durability.history import History, read  # noqa: E402
 from durability.oracle import Mismatch  # noqa: E402
 from support import jute, suite  # noqa: E402
+from support.cpu_waits import CpuWaits  # noqa: E402
 from support.pipeline import Fleet, Pipelined  # noqa: E402
 
 TICK_MS = 100
@@ -78,10 +80,11 @@ class Run:
         """Keeps all pipelines full for a while, and if `settle` until the ephemerals of dead sessions are gone."""
         fleet = Fleet(worker.session for worker in self.workers)
         of_session = {worker.session: worker for worker in self.workers}
-        begin, next_look = time.monotonic(), 0
+        begin, next_look, waits = time.monotonic(), 0, CpuWaits(self.server.process.pid, os.getpid())
         watcher = self.server.client(timeout_ms=SESSION_MS) if settle else None
         while True:
             now = time.monotonic() - begin
+            waits.look()
             if settle and now > next_look:
                 next_look = now + 0.05
                 if self.dead_are_gone(watcher):
@@ -95,6 +98,8 @@ class Run:
             for session, answers in fleet.turn():
                 for answer in answers:
                     self.history.record(of_session[session].answered(answer))
+                if session.closed and waits.last_s(SESSION_MS / 1000) > SESSION_MS / 2000:
+                    raise suite.Skip(f"the host had no CPU for the server or its clients for {SESSION_MS / 2000} s and more")
                 if session.closed:
                     raise Mismatch(f"the server closed the connection of worker {of_session[session].number}")
         fleet.close()
@@ -130,6 +135,8 @@ def kill_again_and_again(server, options):
     for number in range(cycles):
         try:
             run.cycle(number)
+        except suite.Skip as skip:
+            raise suite.Skip(f"cycle {number}: {skip}; so far {run.summary()}") from skip
         except Exception as error:
             raise AssertionError(f"cycle {number} of seed {options.seed}: {error}") from error
         if number % 20 == 19:

@@ -11,13 +11,13 @@ import random
 import re
 import sys
 import time
-from collections import deque
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support import jute, suite  # noqa: E402
 from support.client import four_letter_word, words_table  # noqa: E402
+from support.cpu_waits import CpuWaits  # noqa: E402
 from support.pipeline import Fleet, Pipelined  # noqa: E402
 
 STALL_S = 1.0
@@ -26,37 +26,6 @@ IDLE_MAX_S, BURST_MAX_S = 0.5, 1.0
 # A reply that has not come after this long is not waited for any more: the run fails.
 GIVE_UP_S = 30
 ROOT = "/soak"
-
-
-class CpuWaits:
-    """How long the threads of some processes were ready to run and got no CPU, sampled all along."""
-
-    EVERY_S, KEPT = 0.1, 600
-
-    def __init__(self, *pids):
-        self.pids, self.samples = pids, deque(maxlen=self.KEPT)
-        self.look()
-
-    def look(self):
-        if not self.samples or time.monotonic() - self.samples[-1][0] > self.EVERY_S:
-            self.samples.append((time.monotonic(), self.now_s()))
-
-    def now_s(self):
-        total = 0
-        for pid in self.pids:
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                try:
-                    with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as counters:
-                        total += int(counters.read().split()[1])
-                except OSError:
-                    pass
-        return total / 1e9
-
-    def last_s(self, seconds):
-        """The waits of the last so many seconds, all threads together."""
-        begin = time.monotonic() - seconds
-        before = [waited for moment, waited in self.samples if moment <= begin] or [self.samples[0][1]]
-        return self.now_s() - before[-1]
 
 
 class Soak:
