@@ -273,9 +273,11 @@ sections! {
         extended_types: bool = true, NONE, "";
         /// Quotas are enforced; otherwise exceeding one is only logged.
         enforce_quota: bool = false, NONE, "";
-        /// Clients may change the membership with `reconfig`. A server that is alone refuses all the same, with
-        /// UNIMPLEMENTED instead of RECONFIGDISABLED.
+        /// Clients may change the membership with `reconfig`, if they may write `/zookeeper/config`. A server that is alone
+        /// refuses all the same, with UNIMPLEMENTED instead of RECONFIGDISABLED.
         reconfig: bool = false, NONE, "";
+        /// `reconfig` must leave two servers with a vote; otherwise one is enough.
+        two_voters: bool = true, NONE, "";
         /// ClickHouse Keeper's operations 500 to 507 are served, and `/keeper` tells its clients so; nobody may write
         /// there.
         keeper_extensions: bool = false, NONE, "";

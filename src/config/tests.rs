@@ -306,6 +306,7 @@ fn zoo_values_are_mapped() {
     check_zoo("extendedTypesEnabled=TRUE", "features.extended_types", ("true", line.clone()));
     check_zoo("enforceQuota=true", "features.enforce_quota", ("true", line.clone()));
     check_zoo("reconfigEnabled=true", "features.reconfig", ("true", line.clone()));
+    check_zoo("standaloneEnabled=false", "features.two_voters", ("false", line.clone()));
     check_zoo("znode.container.checkIntervalMs=50", "containers.check_interval_ms", ("100", line.clone()));
     check_zoo("znode.container.maxPerMinute=7", "containers.deletes_per_minute_max", ("7", line.clone()));
     check_zoo("znode.container.maxNeverUsedIntervalMs=9", "containers.never_used_max_ms", ("9", line.clone()));

@@ -89,6 +89,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("extendedTypesEnabled", Rule::Flag { to: "features.extended_types" }),
     ("enforceQuota", Rule::Flag { to: "features.enforce_quota" }),
     ("reconfigEnabled", Rule::Flag { to: "features.reconfig" }),
+    ("standaloneEnabled", Rule::Flag { to: "features.two_voters" }),
     ("skipACL", Rule::Flag { to: "security.skip_acl" }),
     ("DigestAuthenticationProvider.superDigest", Rule::Text { to: "security.super_digest" }),
     (
@@ -148,7 +149,6 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("syncLimit", Rule::Meaningless),
     ("connectToLearnerMasterLimit", Rule::Meaningless),
     ("syncEnabled", Rule::Meaningless),
-    ("standaloneEnabled", Rule::Meaningless),
     ("sslQuorumReloadCertFiles", Rule::Meaningless),
     ("quorum.auth.*", Rule::Meaningless),
     ("quorum.cnxn.threads.size", Rule::Meaningless),

@@ -47,6 +47,20 @@ pub(crate) fn member_config(config: &Config, shards: u16) -> EnsembleConfig {
     EnsembleConfig { shards, hold_ms: election_ms * HOLD_ELECTIONS, lost_after_ms: election_ms * LOST_ELECTIONS }
 }
 
+/// The list of servers as clients are shown it. Where the configuration names no port for ZooKeeper's elections, which
+/// nobody here listens on, one stands there that ZooKeeper's clients take.
+pub(crate) fn servers(config: &Config) -> corral_core::shared::Text {
+    let mut lines = String::new();
+    for member in &config.ensemble.servers.0 {
+        let other = if member.port == u16::MAX { 1 } else { member.port + 1 };
+        let election_port = member.election_port.filter(|port| *port != member.port).or(Some(other));
+        let shown = crate::config::members::Member { election_port, ..member.clone() };
+        lines.push_str(&format!("server.{}={shown}\n", member.id));
+    }
+    let list = corral_core::servers::Servers::parse(&lines).expect("the configuration was checked by the same rules");
+    corral_core::shared::Text::from(&*list.0.lines())
+}
+
 /// Listens for the other servers and dials them; `None` when there are none.
 ///
 /// # Errors
@@ -63,4 +77,28 @@ pub(crate) fn start_links(
     let links = links.map_err(|error| Fault::new(ExitCode::Internal, format!("no links to other servers: {error}")))?;
     tracing::info!(id = own.id, port = own.port, servers, "one of an ensemble");
     Ok(Some(links))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::members::Member;
+
+    #[test]
+    fn clients_are_shown_what_is_configured() {
+        let mut config = Config::default();
+        for (id, text) in [(2, "[::1]:2888:3888:observer;2181"), (1, "a.example:2888:2888"), (3, "c:65535:1;[::]:9")] {
+            let (member, _) = Member::of_zookeeper(id, text).expect("the line is good");
+            config.ensemble.servers.add(member).expect("there is room");
+        }
+        let longest = format!("{}:1:2", "x".repeat(253));
+        let (member, _) = Member::of_zookeeper(254, &longest).expect("the line is good");
+        config.ensemble.servers.add(member).expect("there is room");
+        let text = servers(&config);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "server.1=a.example:2888:2889:participant");
+        assert_eq!(lines[1], "server.2=[0:0:0:0:0:0:0:1]:2888:3888:observer;0.0.0.0:2181");
+        assert_eq!(lines[2], "server.3=c:65535:1:participant;[0:0:0:0:0:0:0:0]:9");
+        assert_eq!(lines[3], format!("server.254={longest}:participant"));
+    }
 }

@@ -81,7 +81,10 @@ pub(crate) fn recover(
     let entries = entries_after(&log, &found, index)?;
     log.release_read()?;
     let replayed = entries.len();
-    let sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
+    let mut sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
+    if !is_alone {
+        sequencer.configure(ensemble::servers(config));
+    }
     let restored = Restored {
         hard_state: hard_state(&found, Term(term)),
         snapshot_index: Index(index),
@@ -242,6 +245,7 @@ fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
         (config.features.extended_types, features::EXTENDED_TYPES),
         (config.features.enforce_quota, features::ENFORCE_QUOTA),
         (config.features.reconfig, features::RECONFIG),
+        (!config.features.two_voters, features::ONE_VOTER),
         (config.features.keeper_extensions, features::KEEPER),
         (config.security.skip_acl, features::SKIP_ACL),
         (config.security.sasl_acls, features::SASL_ACLS),

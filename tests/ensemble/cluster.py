@@ -11,6 +11,7 @@ from support.server import Corral, ZooKeeper, binary
 from support.wait import free_port, wait_until
 
 FORM_LIMIT_S = 60
+SUPER, SUPER_DIGEST = b"super:secret", "super:lK75jTNcA+U9vtVEw5vB51mj/w4="
 PROBE_LIMIT_S = 1
 LEADING, FOLLOWING, OBSERVING = "leader", "follower", "observer"
 
@@ -43,6 +44,7 @@ def configure(member, number, lines):
         "4lw.commands.whitelist": "*",
         "reconfigEnabled": "true",
         "standaloneEnabled": "false",
+        "DigestAuthenticationProvider.superDigest": SUPER_DIGEST,
         **lines,
     }
     if member.kind == "zookeeper":
@@ -60,11 +62,13 @@ class Ensemble:
         self.kind = kind
         make = {"corral": lambda: CorralMember(shards, tick_ms, settings), "zookeeper": lambda: ZooKeeperMember(tick_ms)}[kind]
         self.members = [make() for _ in range(size)]
-        lines = dict(lines or {})
+        # What stands behind `server.N=`, by N.
+        self.specs = {}
         for number, member in enumerate(self.members, 1):
             role = "observer" if number in observers else "participant"
             host, port = member.address
-            lines[f"server.{number}"] = f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
+            self.specs[number] = f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
+        lines = dict(lines or {}) | {f"server.{number}": spec for number, spec in self.specs.items()}
         for number, member in enumerate(self.members, 1):
             configure(member, number, lines)
 

@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ensemble import cases, failover, regressions  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
+from ensemble import config  # noqa: E402
 from support import suite  # noqa: E402
 
 
@@ -42,6 +43,9 @@ def main():
             name = f"failover.leaders_{'stopped' if stop else 'killed'}"
             if options.only in name:
                 clean &= tally.run(name, lose_leaders, options, stop, ensemble)
+        for name, test in suite.tests_of([config], options.only):
+            clean &= tally.run(name, test, ensemble)
+            ensemble.start()
         for member in ensemble.members:
             clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
     finally:

@@ -3,8 +3,9 @@
 
 use crate::command::Origin;
 use crate::ids::{SessionId, Zxid};
-use crate::shared::{HashedPath, Text};
+use crate::shared::{Data, HashedPath, Text};
 use crate::znode::Znode;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use corral_wire::error::ErrorCode;
@@ -99,6 +100,15 @@ pub enum Outcome {
     /// Unknown session, wrong password or table full: the client is told that its session is expired.
     SessionRefused,
     SessionClosed,
+    /// Of reconfig: the new list of servers and its znode's Stat.
+    Configured(Box<(Data, Stat)>),
+}
+
+impl Outcome {
+    /// An operation's error.
+    pub const fn refused(code: ErrorCode) -> Self {
+        Self::Op(OpResult::Error(code))
+    }
 }
 
 /// One transaction as applied: shards replay it in this order, see `Shard`.

@@ -8,6 +8,7 @@ mod encoding;
 pub use encoding::BatchError;
 
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
+use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
 use alloc::boxed::Box;
@@ -150,8 +151,10 @@ pub enum CommandKind {
         password: [u8; 16],
     },
     CloseSession,
-    /// What it asks for does not matter: a server that is alone refuses it.
-    Reconfig,
+    /// A change of the list of servers.
+    Reconfig(Box<Reconfig>),
+    /// The server's own: what the leader's configuration says of the servers, line by line.
+    Configured(Text),
     /// The server's own: makes sure that these znodes exist with this data. Parents come before children.
     SystemNodes(Vec<(Text, Data)>),
     /// The server's own: deletes a container or TTL node that has outlived its use, if nothing has changed since it was

@@ -7,9 +7,11 @@ mod keeper;
 mod ops;
 mod owners;
 mod quota;
+mod reconfig;
 
 pub use keeper::system_nodes;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
+pub use reconfig::{configured, servers};
 
 use crate::change::{AppliedBatch, AppliedTxn, Changes, OpResult, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Identity, Origin};
@@ -45,6 +47,10 @@ pub mod features {
     pub const X509_ACLS: u32 = 32;
     /// ClickHouse Keeper's operations are served, and its system nodes are there.
     pub const KEEPER: u32 = 64;
+    /// Clients may leave a single server with a vote.
+    pub const ONE_VOTER: u32 = 128;
+    /// The server is one of an ensemble.
+    pub const ENSEMBLE: u32 = 256;
 }
 
 /// Tree, sessions and ephemerals at one zxid.
@@ -155,9 +161,9 @@ impl StateMachine {
                 let caller = self.caller(origin, session, identities, context, zxid);
                 applied.outcome = Outcome::Op(OpResult::Error(caller.undecodable()));
             }
-            CommandKind::Reconfig => {
+            CommandKind::Reconfig(request) => {
                 let caller = self.caller(origin, session, identities, context, zxid);
-                applied.outcome = Outcome::Op(OpResult::Error(caller.reconfig()));
+                (applied.changes, applied.outcome) = caller.reconfig(&self.view, &request);
             }
             CommandKind::CreateSession { timeout_ms, password } => {
                 let id = session_id(origin, zxid);
@@ -184,19 +190,31 @@ impl StateMachine {
                     applied.session = Some(SessionChange::Closed(session));
                 }
             }
-            CommandKind::SystemNodes(nodes) => {
-                applied.changes = keeper::system_changes(&self.view, zxid, context.time, nodes);
-                applied.outcome = Outcome::Op(OpResult::Checked);
-            }
-            CommandKind::Reap { path, mzxid } => {
-                let mut draft = Draft::single(&self.view, zxid);
-                let result = reap(&mut draft, path, Zxid(mzxid));
-                applied.changes = draft.into_changes();
-                applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
+            own @ (CommandKind::SystemNodes(_) | CommandKind::Configured(_) | CommandKind::Reap { .. }) => {
+                (applied.changes, applied.outcome) = self.own(context, zxid, own);
             }
         }
         self.commit(&mut applied);
         applied
+    }
+
+    /// What the server asks for itself.
+    fn own(&self, context: &BatchContext, zxid: Zxid, kind: CommandKind) -> (Changes, Outcome) {
+        let done = Outcome::Op(OpResult::Checked);
+        match kind {
+            CommandKind::SystemNodes(nodes) => (keeper::system_changes(&self.view, zxid, context.time, nodes), done),
+            CommandKind::Configured(lines) => {
+                let next = configured(&self.view, &lines, context.features, zxid);
+                let put = |(servers, version)| reconfig::put(&self.view, &servers, version, zxid, context.time).0;
+                (next.map(put).unwrap_or_default(), done)
+            }
+            CommandKind::Reap { path, mzxid } => {
+                let mut draft = Draft::single(&self.view, zxid);
+                let result = reap(&mut draft, path, Zxid(mzxid));
+                (draft.into_changes(), Outcome::Op(result.unwrap_or_else(OpResult::Error)))
+            }
+            _ => unreachable!("a client's command"),
+        }
     }
 
     const fn caller<'a>(

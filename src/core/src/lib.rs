@@ -29,6 +29,7 @@ mod reply;
 pub mod report;
 mod request;
 pub mod sequencer;
+pub mod servers;
 pub mod session;
 pub mod shard;
 pub mod shared;

@@ -69,6 +69,11 @@ pub const PIECE_PLACES: usize = 64 * PIECE_ENTRIES;
 /// Bytes of the answer to a four-letter word, by and large: what is longer is cut and says so.
 pub const WORD_BYTES_MAX: usize = 32 << 20;
 
+/// Servers of an ensemble at most.
+pub const ENSEMBLE_SERVERS_MAX: usize = 64;
+/// Largest id of one: it is the highest byte of session ids, and 255 there is ZooKeeper's mark of local sessions.
+pub const ENSEMBLE_ID_MAX: u8 = 254;
+
 /// Sessions named in one message to the leader; more go in several.
 pub const TOUCH_SESSIONS_MAX: usize = 64 * 1024;
 /// Times of the leader remembered until the shards' reports have come that far.

@@ -164,7 +164,11 @@ impl Forward {
             if command.identities as usize >= identities {
                 return Err(PeerFault::Foreign("nobody knows as whom"));
             }
-            if matches!(command.kind, CommandKind::SystemNodes(_) | CommandKind::Reap { .. }) {
+            let own = matches!(
+                command.kind,
+                CommandKind::SystemNodes(_) | CommandKind::Reap { .. } | CommandKind::Configured(_)
+            );
+            if own {
                 return Err(PeerFault::Foreign("no client can ask for it"));
             }
         }
@@ -231,6 +235,7 @@ mod tests {
     use crate::command::{Origin, WriteOp};
     use crate::ids::{ConnId, ShardId};
     use crate::shared::Text;
+    use alloc::boxed::Box;
     use alloc::vec;
 
     fn forward() -> Forward {
@@ -302,7 +307,7 @@ mod tests {
         assert!(with(|command| command.identities = 1).is_err());
         assert!(with(|command| command.kind = CommandKind::SystemNodes(vec![])).is_err());
         assert!(with(|command| command.kind = CommandKind::Reap { path: Text::from("/"), mzxid: 1 }).is_err());
-        assert!(with(|command| command.kind = CommandKind::Reconfig).is_ok());
+        assert!(with(|command| command.kind = CommandKind::Reconfig(Box::default())).is_ok());
     }
 
     #[test]

@@ -55,6 +55,11 @@ pub(crate) fn outcome(out: &mut Vec<u8>, xid: i32, zxid: Zxid, outcome: &Outcome
             ReplyHeader::ok(xid, zxid.wire()).encode(writer);
             multi_body(writer, results);
         }),
+        Outcome::Configured(list) => frame(out, |writer| {
+            ReplyHeader::ok(xid, zxid.wire()).encode(writer);
+            writer.buffer(Some(&list.0));
+            list.1.encode(writer);
+        }),
         _ => done(out, xid, zxid),
     }
 }

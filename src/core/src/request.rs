@@ -2,6 +2,7 @@
 
 use crate::command::{AclSpec, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
 use crate::path;
+use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
 use alloc::boxed::Box;
@@ -46,13 +47,21 @@ pub(crate) fn command(op: OpCode, keeper: bool, reader: &mut Reader<'_>) -> Resu
         }
         OpCode::CloseSession => return Ok(CommandKind::CloseSession),
         OpCode::Reconfig => {
-            ReconfigRequest::decode(reader)?;
-            return Ok(CommandKind::Reconfig);
+            return Ok(CommandKind::Reconfig(Box::new(reconfig(&ReconfigRequest::decode(reader)?))));
         }
         OpCode::Multi => return multi(if keeper { MultiKind::KeeperWrite } else { MultiKind::Write }, reader),
         op if keeper && op.is_keeper_write() => keeper_write(op, reader)?,
         _ => return Err(Refused::NotServed),
     }))
+}
+
+fn reconfig(request: &ReconfigRequest<'_>) -> Reconfig {
+    Reconfig {
+        joining: request.joining_servers.map(Text::from),
+        leaving: request.leaving_servers.map(Text::from),
+        members: request.new_members.map(Text::from),
+        from: request.cur_config_id,
+    }
 }
 
 /// One of ClickHouse Keeper's operations outside a multi.
@@ -214,11 +223,12 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
         CommandKind::Op(op) => FIXED + op_weight(op),
         CommandKind::Multi(ops) => FIXED + ops.iter().map(|op| FIXED + op_weight(op)).sum::<usize>(),
         CommandKind::Reap { path, .. } => FIXED + path.len(),
+        CommandKind::Reconfig(request) => FIXED + request.bytes(),
+        CommandKind::Configured(lines) => FIXED + lines.len(),
         CommandKind::SystemNodes(nodes) => nodes.iter().map(|(path, data)| FIXED + path.len() + data.len()).sum(),
         CommandKind::CreateSession { .. }
         | CommandKind::AttachSession { .. }
         | CommandKind::CloseSession
-        | CommandKind::Reconfig
         | CommandKind::Undecodable => FIXED,
     }
 }

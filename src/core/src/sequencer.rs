@@ -10,11 +10,12 @@ pub use images::SnapshotPolicy;
 use crate::change::{AppliedBatch, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::delta::Delta;
-use crate::evaluate::{QuotaReport, StateMachine, features, system_nodes};
+use crate::evaluate::{QuotaReport, StateMachine, configured, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
 use crate::image::Image;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
 use crate::session::{Expiry, SessionTable, Witness};
+use crate::shared::Text;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -82,6 +83,8 @@ pub struct Sequencer {
     frozen: Option<FrozenState>,
     since_image: SinceImage,
     quota_reported: Millis,
+    /// What the configuration says of the servers of the ensemble; nothing when there is none.
+    servers: Option<Text>,
 }
 
 impl Sequencer {
@@ -101,7 +104,14 @@ impl Sequencer {
             frozen: None,
             since_image: SinceImage::default(),
             quota_reported: Millis(0),
+            servers: None,
         }
+    }
+
+    /// The servers of the ensemble as the configuration has them, line by line as in [`crate::servers`].
+    pub fn configure(&mut self, servers: Text) {
+        self.servers = Some(servers);
+        self.config.features |= features::ENSEMBLE;
     }
 
     pub const fn machine(&self) -> &StateMachine {
@@ -140,6 +150,7 @@ impl Sequencer {
         self.next_zxid = Some(Zxid::of(epoch, 1).0);
         self.start_deadlines(now);
         self.propose_system_nodes();
+        self.propose_servers();
     }
 
     /// Every session has a full timeout from now on: nobody could be heard before.
@@ -157,10 +168,21 @@ impl Sequencer {
             return;
         }
         if let Some(nodes) = system_nodes(self.machine.view()) {
-            let kind = CommandKind::SystemNodes(nodes);
-            let commands = Vec::from([Command { origin: None, session: SessionId(0), identities: 0, kind }]);
-            self.wait(Proposals { commands, ..Proposals::default() });
+            self.propose_own(CommandKind::SystemNodes(nodes));
         }
+    }
+
+    /// The list of servers as the configuration has it, if that changes anything.
+    fn propose_servers(&mut self) {
+        let (Some(lines), Some(next)) = (&self.servers, self.next_zxid) else { return };
+        if configured(self.machine.view(), lines, self.config.features, Zxid(next)).is_some() {
+            self.propose_own(CommandKind::Configured(lines.clone()));
+        }
+    }
+
+    fn propose_own(&mut self, kind: CommandKind) {
+        let commands = Vec::from([Command { origin: None, session: SessionId(0), identities: 0, kind }]);
+        self.wait(Proposals { commands, ..Proposals::default() });
     }
 
     /// Another leads: what waits here will not be ordered by this server.

@@ -15,6 +15,7 @@ mod rules;
 pub mod runner;
 mod script;
 mod server;
+mod servers;
 
 use crate::rng::Stream;
 use crate::violation::{Checked, Violation, require};
@@ -60,12 +61,13 @@ pub struct Target {
 
 /// Every target. Decoding allocates nothing, which the decoders' targets check by themselves; what they may hold here is
 /// their copies.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     Target::of("frame", decoders::frame, decoders::generate_frames, 1_000_000, (0, 0)),
     Target::of("request", decoders::request, decoders::generate_request, 1_000_000, (8, 512)),
     Target::of("reply", decoders::reply, decoders::generate_reply, 1_000_000, (8, 512)),
     Target::of("path", rules::path, rules::generate_path, 1_000_000, (8, 512)),
     Target::of("acl", rules::acl, rules::generate_acl, 300_000, (256, 4096)),
+    Target::of("servers", servers::change, servers::generate, 300_000, (256, 32 << 10)),
     Target::of("batch", rules::batch, rules::generate_batch, 300_000, (64, 16 << 10)),
     // Each frame is copied once, the input is fed twice; room for a payload is made in steps of 64 KiB.
     Target::of("link", link::frames, link::generate_frames, 300_000, (64, 132 << 10)),

@@ -7,6 +7,7 @@
 
 use super::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, STAT_FIELDS, WriteOp};
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis};
+use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
 use alloc::boxed::Box;
@@ -73,6 +74,7 @@ impl Batch {
         let of_command = |command: &Command| match &command.kind {
             CommandKind::Op(op) => op.bytes(),
             CommandKind::Multi(ops) => ops.iter().map(|op| OP_BYTES + op.bytes()).sum(),
+            CommandKind::Reconfig(request) => request.bytes(),
             _ => 0,
         };
         let commands: usize = self.commands.iter().map(|command| COMMAND_BYTES + of_command(command)).sum();
@@ -116,8 +118,17 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// As [`put_data`].
+fn put_text(out: &mut Vec<u8>, text: Option<&Text>) {
+    put_maybe(out, text.map(|text| text.as_bytes()));
+}
+
 /// 0 is none, anything else one more than the length.
 fn put_data(out: &mut Vec<u8>, data: Option<&Data>) {
+    put_maybe(out, data.map(|data| &**data));
+}
+
+fn put_maybe(out: &mut Vec<u8>, data: Option<&[u8]>) {
     match data {
         None => out.push(0),
         Some(data) => {
@@ -184,7 +195,18 @@ fn put_kind(out: &mut Vec<u8>, kind: &CommandKind) {
             out.extend_from_slice(password);
         }
         CommandKind::CloseSession => out.push(4),
-        CommandKind::Reconfig => out.push(5),
+        // The one without operands has had this number for long.
+        CommandKind::Reconfig(request) if **request == Reconfig::default() => out.push(5),
+        CommandKind::Reconfig(request) => {
+            let Reconfig { joining, leaving, members, from } = &**request;
+            out.push(9);
+            [joining, leaving, members].iter().for_each(|text| put_text(out, text.as_ref()));
+            put_signed(out, *from);
+        }
+        CommandKind::Configured(lines) => {
+            out.push(10);
+            put_bytes(out, lines.as_bytes());
+        }
         CommandKind::SystemNodes(nodes) => {
             out.push(6);
             put_list(out, nodes, |out, (path, data)| {
@@ -328,9 +350,20 @@ impl<'a> Take<'a> {
     }
 
     fn data(&mut self) -> Option<Option<Data>> {
+        Some(self.maybe()?.map(Data::from))
+    }
+
+    fn maybe_text(&mut self) -> Option<Option<Text>> {
+        match self.maybe()? {
+            None => Some(None),
+            Some(bytes) => core::str::from_utf8(bytes).ok().map(|text| Some(Text::from(text))),
+        }
+    }
+
+    fn maybe(&mut self) -> Option<Option<&'a [u8]>> {
         match self.number::<usize>()? {
             0 => Some(None),
-            more => self.slice(more - 1).map(|bytes| Some(Data::from(bytes))),
+            more => self.slice(more - 1).map(Some),
         }
     }
 
@@ -393,14 +426,22 @@ impl<'a> Take<'a> {
                 password: self.array()?,
             },
             4 => CommandKind::CloseSession,
-            5 => CommandKind::Reconfig,
+            5 => CommandKind::Reconfig(Box::default()),
             6 => CommandKind::SystemNodes(
                 self.list(PAIR_BYTES_MIN, |take| Some((take.text()?, Data::from(take.bytes()?))))?,
             ),
             7 => CommandKind::Reap { path: self.text()?, mzxid: self.varint()? },
             8 => CommandKind::Undecodable,
+            9 => CommandKind::Reconfig(self.reconfig()?),
+            10 => CommandKind::Configured(self.text()?),
             _ => return None,
         })
+    }
+
+    fn reconfig(&mut self) -> Option<Box<Reconfig>> {
+        let (joining, leaving, members) = (self.maybe_text()?, self.maybe_text()?, self.maybe_text()?);
+        let request = Reconfig { joining, leaving, members, from: self.signed()? };
+        (request != Reconfig::default()).then(|| Box::new(request))
     }
 
     fn op(&mut self) -> Option<WriteOp> {

@@ -10,6 +10,7 @@ use crate::command::{AclSpec, CreateOp, Identity, Origin, WriteOp};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
 use crate::path;
+use crate::servers::CONFIG_PATH;
 use crate::session::SessionTable;
 use crate::shared::{Data, HashedPath, Text};
 use crate::view::{NodeRef, View};
@@ -86,14 +87,6 @@ impl Caller<'_> {
         }
     }
 
-    /// Why the membership is not changed: this server is alone, and says so last (protocol chapter 11.6).
-    pub(super) fn reconfig(&self) -> ErrorCode {
-        if self.context.features & features::RECONFIG == 0 {
-            return ErrorCode::ReconfigDisabled;
-        }
-        self.check_session().err().unwrap_or(ErrorCode::Unimplemented)
-    }
-
     /// What a multi that makes no sense is answered.
     pub(super) fn undecodable(&self) -> ErrorCode {
         self.check_session().err().unwrap_or(ErrorCode::MarshallingError)
@@ -106,7 +99,7 @@ impl Caller<'_> {
     }
 
     /// The session lives and still belongs to the connection that sent the command.
-    fn check_session(&self) -> Result<(), ErrorCode> {
+    pub(super) fn check_session(&self) -> Result<(), ErrorCode> {
         let session = self.sessions.get(&self.session).ok_or(ErrorCode::SessionExpired)?;
         if session.owner == self.origin { Ok(()) } else { Err(ErrorCode::SessionMoved) }
     }
@@ -209,6 +202,9 @@ impl Caller<'_> {
     ) -> Result<OpResult, ErrorCode> {
         let (at, node) = self.existing(draft, path)?;
         self.allow(&node, acl::WRITE)?;
+        if &*at.path == CONFIG_PATH && self.context.features & features::ENSEMBLE != 0 {
+            return Err(ErrorCode::BadArguments);
+        }
         let bytes = (data.as_ref().map_or(0, |data| data.len()), node.data().map_or(0, <[u8]>::len));
         self.check_quota(draft, &at.path, 0, bytes.0, bytes.1)?;
         expect_version(node.stat().version, version)?;

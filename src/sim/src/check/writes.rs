@@ -262,7 +262,7 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
         }
         (Proposed::Request(Request::Close), CommandKind::CloseSession)
         | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable)
-        | (Proposed::Request(Request::Reconfig), CommandKind::Reconfig) => true,
+        | (Proposed::Request(Request::Reconfig), CommandKind::Reconfig(_)) => true,
         _ => false,
     }
 }

@@ -65,7 +65,7 @@ fn forward(stream: &mut Stream, term: u64, sequence: u64) -> Forward {
         match stream.below(12) {
             0 => command.kind = CommandKind::CreateSession { timeout_ms, password: [1; 16] },
             1 => command.kind = CommandKind::CloseSession,
-            2 => command.kind = CommandKind::Reconfig,
+            2 => command.kind = CommandKind::Reconfig(Box::default()),
             3 => command.kind = CommandKind::Undecodable,
             _ => {}
         }

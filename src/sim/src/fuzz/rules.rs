@@ -11,8 +11,7 @@ use corral_core::path::{has_parent, is_valid, name, parent};
 use corral_core::shared::{Data, Text};
 use corral_core::znode::{Acl, AclEntry};
 
-use super::records;
-use super::{Tally, Violation};
+use super::{Tally, Violation, records, servers};
 use crate::rng::Stream;
 use crate::violation::require;
 
@@ -208,7 +207,12 @@ pub(super) fn generate_batch(stream: &mut Stream, out: &mut Vec<u8>) {
             _ => WriteOp::SetAcl { path: text(stream), acl: AclSpec::List(vec![entry("3 digest:a:b")]), version: 1 },
         };
         let many = stream.per_mille(300);
-        let kind = if many { CommandKind::Multi(vec![op.clone(), op]) } else { CommandKind::Op(op) };
+        let kind = match stream.below(8) {
+            0 => CommandKind::Reconfig(Box::new(servers::request(stream))),
+            1 => CommandKind::Configured(Text::from("server.1=a:1:2\nserver.2=b:1:2:observer\n")),
+            _ if many => CommandKind::Multi(vec![op.clone(), op]),
+            _ => CommandKind::Op(op),
+        };
         commands.push(Command { origin: None, session: SessionId(1), identities: 0, kind });
     }
     let identities = vec![std::sync::Arc::new(vec![acl::identity("ip", "::1")])];

@@ -50,7 +50,18 @@ fn batch() -> Batch {
         CommandKind::CreateSession { timeout_ms, password },
         CommandKind::AttachSession { session: SessionId(i64::MIN), timeout_ms, password },
         CommandKind::CloseSession,
-        CommandKind::Reconfig,
+        CommandKind::Reconfig(Box::default()),
+        CommandKind::Reconfig(Box::new(Reconfig {
+            joining: Some(Text::from("server.4=h:1:2;3")),
+            ..Reconfig::default()
+        })),
+        CommandKind::Reconfig(Box::new(Reconfig {
+            joining: None,
+            leaving: Some(Text::from("")),
+            members: Some(Text::from("x")),
+            from: i64::MIN,
+        })),
+        CommandKind::Configured(Text::from("server.1=h:1:2:participant\n")),
         CommandKind::SystemNodes(vec![(Text::from("/keeper"), Data::from(&b"3"[..]))]),
         CommandKind::Reap { path: Text::from("/c"), mzxid: u64::MAX },
         CommandKind::Undecodable,

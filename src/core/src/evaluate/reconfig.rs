@@ -1,0 +1,199 @@
+//! The list of servers in the tree: how it gets there, and what clients' changes to it come to (protocol chapter 11.6).
+//!
+//! Part of the state machine. The list is there once a leader of an ensemble has put it there; without it a server is
+//! alone. Checks stand in ZooKeeper's order. That a majority of the new list is there and in step only a leader knows.
+
+use super::features;
+use super::ops::Caller;
+use crate::acl;
+use crate::change::{Changes, Outcome};
+use crate::draft::Draft;
+use crate::ids::Zxid;
+use crate::servers::{CONFIG_PATH, Reconfig, Servers};
+use crate::shared::{Data, Text};
+use crate::view::View;
+use crate::znode::Znode;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::str;
+use corral_wire::error::ErrorCode;
+use corral_wire::records::Stat;
+
+/// The list and its version; `None` for a server that is alone.
+pub fn servers(view: &View) -> Option<(Servers, u64)> {
+    Servers::parse(str::from_utf8(view.get(CONFIG_PATH)?.data()?).ok()?)
+}
+
+/// What the leader's configuration makes of the list that is there: `None` when it stays as it is.
+///
+/// The configuration counts as long as no client has changed the list, and then only for addresses: who belongs to it is
+/// settled by the first. Its version is 0 where clients cannot change it at all.
+pub fn configured(view: &View, lines: &str, features: u32, zxid: Zxid) -> Option<(Servers, u64)> {
+    let (wanted, _) = Servers::parse(lines)?;
+    let changeable = features & features::RECONFIG != 0;
+    let first = if changeable { Zxid::of(zxid.epoch(), 0).0 } else { 0 };
+    match servers(view) {
+        None => Some((wanted, first)),
+        Some((present, 0)) => {
+            let next = if wanted.roles().eq(present.roles()) { wanted } else { present.clone() };
+            (changeable || next != present).then_some((next, first))
+        }
+        Some(_) => None,
+    }
+}
+
+/// The list becomes this one. As in ZooKeeper its version is the znode's mzxid, and the znode's own version is -1.
+pub(super) fn put(view: &View, servers: &Servers, version: u64, zxid: Zxid, time: i64) -> (Changes, Data, Stat) {
+    let mut draft = Draft::single(view, zxid);
+    let at = draft.hashed_alone(Text::from(CONFIG_PATH));
+    let data = Data::from(servers.text(version).as_bytes());
+    let node = draft.node(&at.path, at.hash).expect("it is there from the beginning and cannot be deleted");
+    let mut next = Znode { stat: node.stat(), acl: node.to_acl(), data: Some(data.clone()) };
+    (next.stat.version, next.stat.mzxid, next.stat.mtime) = (-1, Zxid(version), time);
+    let stat = next.wire_stat();
+    draft.set_data(at, Arc::new(next));
+    (draft.into_changes(), data, stat)
+}
+
+impl Caller<'_> {
+    /// The list that a client asks for.
+    ///
+    /// # Errors
+    /// The first of the checks that fails.
+    fn next_servers(&self, view: &View, request: &Reconfig) -> Result<(Servers, Servers), ErrorCode> {
+        let has = |feature: u32| self.context.features & feature != 0;
+        if !has(features::RECONFIG) {
+            return Err(ErrorCode::ReconfigDisabled);
+        }
+        self.check_session()?;
+        let (present, version) = servers(view).filter(|_| has(features::ENSEMBLE)).ok_or(ErrorCode::Unimplemented)?;
+        if request.from != -1 && request.from != Zxid(version).wire() {
+            return Err(ErrorCode::BadVersion);
+        }
+        let next = request.apply(&present, if has(features::ONE_VOTER) { 1 } else { 2 })?;
+        let node = view.get(CONFIG_PATH).ok_or(ErrorCode::NoNode)?;
+        self.allow(&node, acl::WRITE)?;
+        Ok((present, next))
+    }
+
+    /// A change of the list. Where it does not change who has a vote and who belongs to the ensemble, it is done.
+    pub(super) fn reconfig(&self, view: &View, request: &Reconfig) -> (Changes, Outcome) {
+        match self.next_servers(view, request) {
+            Ok((present, next)) if present.roles().eq(next.roles()) => self.configure(view, &next),
+            Ok(_) => (Changes::new(), Outcome::refused(ErrorCode::Unimplemented)),
+            Err(code) => (Changes::new(), Outcome::refused(code)),
+        }
+    }
+
+    fn configure(&self, view: &View, next: &Servers) -> (Changes, Outcome) {
+        let (changes, data, stat) = put(view, next, self.zxid.0, self.zxid, self.context.time);
+        (changes, Outcome::Configured(Box::new((data, stat))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{World, create, refused, set};
+    use super::*;
+    use crate::change::OpResult;
+    use crate::command::{AclSpec, CommandKind, WriteOp};
+    use alloc::format;
+
+    const LINES: &str = "server.1=a:1:2:participant;0.0.0.0:3\nserver.2=b:1:2:participant\n";
+
+    fn request(joining: &str, leaving: &str, from: i64) -> Reconfig {
+        let text = |text: &str| (!text.is_empty()).then(|| Text::from(text));
+        Reconfig { joining: text(joining), leaving: text(leaving), members: None, from }
+    }
+
+    fn world(features: u32) -> World {
+        let mut world = World::new(features | features::ENSEMBLE);
+        world.command(CommandKind::Configured(Text::from(LINES)), None);
+        world
+    }
+
+    fn ask(world: &mut World, request: Reconfig) -> Result<Stat, ErrorCode> {
+        let origin = world.origin();
+        let txn = world.command(CommandKind::Reconfig(Box::new(request)), origin);
+        match txn.outcome {
+            Outcome::Configured(list) => {
+                assert_eq!(core::str::from_utf8(&list.0).ok(), Some(&*world.text(CONFIG_PATH)));
+                assert_eq!(list.1.mzxid, txn.zxid.wire());
+                Ok(list.1)
+            }
+            Outcome::Op(result) => Err(refused(&result).expect("it has no other result")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_leader_puts_the_list_there() {
+        for (features, version) in [(0, 0), (features::RECONFIG, 1 << 32)] {
+            let mut world = world(features);
+            assert_eq!(world.text(CONFIG_PATH), format!("{LINES}version={version:x}"));
+            let stat = world.machine.view().get(CONFIG_PATH).expect("always there").wire_stat();
+            assert_eq!((stat.version, stat.aversion, stat.mzxid, stat.mtime), (-1, -1, version, 1000));
+            assert_eq!((stat.czxid, stat.pzxid, stat.ctime), (0, 0, 0));
+            // Addresses may be configured anew while no client may change them; who belongs to it may not.
+            world.time = 2000;
+            for lines in [LINES.replace("b:1:2", "c:1:2"), LINES.replace("server.2", "server.3"), "nonsense".into()] {
+                world.command(CommandKind::Configured(Text::from(lines)), None);
+            }
+            let host = if features == 0 { "c" } else { "b" };
+            assert!(world.text(CONFIG_PATH).contains(&format!("\nserver.2={host}:1:2:participant\nversion=")));
+            world.features = features::RECONFIG | features::ENSEMBLE;
+            world.command(CommandKind::Configured(Text::from(LINES)), None);
+            assert_eq!(world.text(CONFIG_PATH), format!("{LINES}version=100000000"));
+        }
+    }
+
+    #[test]
+    fn checks_in_their_order() {
+        let mut world = World::new(0);
+        let any = || request("", "", -1);
+        assert_eq!(ask(&mut world, any()), Err(ErrorCode::ReconfigDisabled));
+        world.features = features::RECONFIG;
+        world.command(CommandKind::Configured(Text::from(LINES)), None);
+        assert_eq!(
+            ask(&mut world, request("x", "", 5)),
+            Err(ErrorCode::Unimplemented),
+            "alone, whatever is written there"
+        );
+        world.features |= features::ENSEMBLE;
+        assert_eq!(ask(&mut world, request("x", "", 5)), Err(ErrorCode::BadVersion));
+        assert_eq!(ask(&mut world, request("x", "", 1 << 32)), Err(ErrorCode::BadArguments));
+        assert_eq!(ask(&mut world, request("", "1", -1)), Err(ErrorCode::BadArguments), "too few voters");
+        assert_eq!(ask(&mut world, request("", "x", -1)), Err(ErrorCode::MarshallingError));
+        assert_eq!(ask(&mut world, any()), Err(ErrorCode::NoAuth));
+        world.features |= features::ONE_VOTER;
+        assert_eq!(ask(&mut world, request("", "1", -1)), Err(ErrorCode::NoAuth));
+        let stranger = world.command(CommandKind::Reconfig(Box::default()), None).outcome;
+        assert_eq!(stranger, Outcome::refused(ErrorCode::SessionMoved));
+    }
+
+    #[test]
+    fn addresses_change_at_once() {
+        let mut world = world(features::RECONFIG | features::SKIP_ACL);
+        let before = ask(&mut world, request("", "", -1)).expect("nothing is asked for");
+        let text = LINES.replace("b:1:2:participant", "b:1:5:participant;h:9");
+        let stat = ask(&mut world, request("server.2=b:1:5;h:9", "", before.mzxid)).expect("an address changes");
+        assert_eq!((stat.version, stat.mzxid), (-1, before.mzxid + 1));
+        assert_eq!(world.text(CONFIG_PATH), format!("{text}version={:x}", stat.mzxid));
+        assert_eq!(ask(&mut world, request("", "", before.mzxid)), Err(ErrorCode::BadVersion));
+        world.command(CommandKind::Configured(Text::from(LINES)), None);
+        assert_eq!(world.text(CONFIG_PATH), format!("{text}version={:x}", stat.mzxid), "clients' word counts");
+    }
+
+    #[test]
+    fn nobody_else_writes_there() {
+        let mut alone = World::new(features::SKIP_ACL);
+        assert_eq!(refused(&alone.op(set(CONFIG_PATH, "x", -1))), None, "a server that is alone has no list");
+        let mut world = world(features::SKIP_ACL);
+        assert_eq!(refused(&world.op(set(CONFIG_PATH, "x", -1))), Some(ErrorCode::BadArguments));
+        let acl = WriteOp::SetAcl { path: Text::from(CONFIG_PATH), acl: AclSpec::Open, version: -1 };
+        assert!(matches!(world.op(acl), OpResult::Stat(stat) if stat.aversion == 0));
+        world.features = features::RECONFIG | features::ENSEMBLE;
+        assert!(ask(&mut world, request("", "", -1)).is_ok(), "whoever may write there may change the list");
+        assert_eq!(refused(&world.op(create("/a", ""))), None);
+    }
+}
