@@ -31,6 +31,8 @@ RESUME_LIMIT_S, HEAL_LIMIT_S = 5, 20
 # Until a leader that has lost its majority knows it.
 STEP_DOWN_S = 3
 WRITE_LIMIT_S = 2
+# Of a client between two writes.
+PAUSE_S = 0.02
 
 
 class Writer(threading.Thread):
@@ -55,6 +57,8 @@ class Writer(threading.Thread):
                 path, sent = f"{self.top}/{self.member.number}-{turn}", time.monotonic()
                 client.create(path, b"x" * 100)
                 self.answers.append((path, sent, time.monotonic()))
+                # The whole tree is read at the end of each cut.
+                time.sleep(PAUSE_S)
             except (OSError, Closed, Refused):
                 if client:
                     client.drop()
