@@ -240,6 +240,9 @@ impl ConsensusActor {
             self.tell_shards(|| ToShard::Batch(Arc::clone(&batch)));
         }
         for note in self.replica.machine_mut().take_notes() {
+            if let Some((peers, _)) = &mut self.links.peers {
+                peers.noted(note);
+            }
             self.tell_shards(|| ToShard::Note(note));
         }
         for token in effects.reads {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{Index, NodeId, PeerBody, PeerMessage as RaftMessage, Replica, Role, RoleChange};
 use corral_core::ids::Millis;
-use corral_core::member::{Send, Sender, Standing};
+use corral_core::member::{Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
 use corral_link::image::{Ask, Part};
@@ -32,6 +32,12 @@ pub(crate) struct Peers {
     from: BTreeMap<u64, Sender>,
     /// Whether a leader was known when that was said last.
     found: bool,
+    /// What this server is by its place in Raft.
+    mode: Mode,
+    /// All clients were sent away: what it is then.
+    away: Option<Mode>,
+    /// What it is without a leader.
+    leaderless: Mode,
     /// Images for other servers.
     pub(crate) offer: Offer,
     /// The image that comes in.
@@ -42,17 +48,31 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// `newest` is the image this server started from.
+    /// `newest` is the image this server started from. `read_only`: without a leader it serves those who only read.
     pub(crate) fn new(
         links: Arc<Links>,
         gauges: Arc<Gauges>,
         newest: Option<Offered>,
         images_in: flume::Sender<ToImagesIn>,
+        read_only: bool,
     ) -> Peers {
         gauges.set_mode(Mode::Looking);
+        let leaderless = if read_only { Mode::ReadOnly } else { Mode::Looking };
         let mut offer = Offer::default();
         newest.into_iter().for_each(|image| offer.add(image));
-        Peers { links, gauges, from: BTreeMap::new(), found: true, offer, transfer: None, arrived: None, images_in }
+        Peers {
+            links,
+            gauges,
+            from: BTreeMap::new(),
+            found: true,
+            mode: Mode::Looking,
+            away: None,
+            leaderless,
+            offer,
+            transfer: None,
+            arrived: None,
+            images_in,
+        }
     }
 
     /// Something happened on a link.
@@ -259,7 +279,8 @@ impl Peers {
             (Role::Learner, _) => Mode::Observer,
             _ => Mode::Follower,
         };
-        self.gauges.set_mode(mode);
+        self.mode = mode;
+        self.show_mode();
         if mode != Mode::Looking || self.found {
             tracing::info!(role = mode.word(), term = change.term.0, leader, "who leads");
         }
@@ -268,6 +289,23 @@ impl Peers {
             Role::Leader => Standing::Leader,
             _ => Standing::Follower { leader: change.leader.map(server) },
         }
+    }
+
+    /// What the shards are told: for the log and for whoever asks.
+    pub(crate) fn noted(&mut self, note: Note) {
+        match note {
+            Note::Away => {
+                tracing::warn!(mode = self.leaderless.word(), "no leader is found: clients are sent away");
+                self.away = Some(self.leaderless);
+            }
+            Note::Release => self.away = None,
+            Note::Hold | Note::Uncertain { .. } => return,
+        }
+        self.show_mode();
+    }
+
+    fn show_mode(&self) {
+        self.gauges.set_mode(self.away.unwrap_or(self.mode));
     }
 }
 

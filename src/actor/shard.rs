@@ -213,9 +213,10 @@ impl ShardActor {
                 self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
             }),
             ToShard::Note(note) => self.with(|shard, out| match note {
-                Note::Hold => shard.hold(),
-                Note::Release => shard.release(),
+                Note::Hold => shard.hold(now),
+                Note::Release => shard.release(now, out),
                 Note::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
+                Note::Away => shard.away(now, out),
             }),
             ToShard::PieceAsked { asker, word, from } => {
                 let piece = Box::new(self.shard.borrow_mut().report(word, from));
@@ -529,7 +530,10 @@ impl ShardActor {
 /// One line for each connection that ended for a reason an operator may look for.
 fn say(peer: SocketAddr, why: Close) {
     match why {
-        Close::Done | Close::HungUp | Close::Shutdown | Close::SessionMoved => tracing::debug!(%peer, "closed: {why}"),
+        // No leader: that concerns everybody, and the consensus actor says it once.
+        Close::Done | Close::HungUp | Close::Shutdown | Close::SessionMoved | Close::NoLeader | Close::LeaderFound => {
+            tracing::debug!(%peer, "closed: {why}");
+        }
         _ => tracing::info!(%peer, "closed: {why}"),
     }
 }

@@ -149,6 +149,13 @@ sections! {
         /// A follower that hears nothing of the leader for this long, up to twice this, calls an election. At least twice
         /// `ensemble.heartbeat_ms`. A leader whose process ends is replaced at once, without this time.
         election_ms: u32 = 160, range(20, 600_000), "ms";
+        /// So long a server without a leader keeps its clients waiting: connections stay, reads are served, writes and new
+        /// sessions wait. Then it closes all connections and every new one, so that clients find a server with a leader; a
+        /// session's connection is closed earlier, after two thirds of its timeout. 0 = 20 x `ensemble.election_ms`.
+        hold_ms: u32 = 0, range(0, 600_000), "ms";
+        /// Clients that ask for it may read while this server has no leader, after `ensemble.hold_ms`; `isro` is answered then
+        /// without being listed in `commands.four_letter_whitelist`.
+        read_only: bool = false, NONE, "";
         /// PEM file of this server's certificate, and of those between it and the authority. It must be for
         /// serverAuth and clientAuth, and one of its alternative names (SAN) the host of this server in `ensemble.servers`, as
         /// ZooKeeper's quorum TLS wants it, or `server-ID`. The common name does not count. With `tls_cert`, `tls_key` and

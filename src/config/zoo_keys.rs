@@ -105,7 +105,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("secureClientPortAddress", Rule::NotOffered),
     ("localSessionsEnabled", Rule::EnsembleOnly),
     ("localSessionsUpgradingEnabled", Rule::EnsembleOnly),
-    ("readonlymode.enabled", Rule::EnsembleOnly),
+    ("readonlymode.enabled", Rule::Flag { to: "ensemble.read_only" }),
     ("audit.enable", Rule::NotOffered),
     ("emulate353TTLNodes", Rule::NotOffered),
     ("enableEagerACLCheck", Rule::NotOffered),

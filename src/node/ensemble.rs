@@ -14,7 +14,7 @@ use crate::exit::{ExitCode, Fault};
 use crate::net::peers::{Links, setup};
 use crate::runtime::mailbox::Post;
 
-/// So many times the election timeout may pass without a leader before those who wait for one are sent away.
+/// So many times the election timeout may pass without a leader before clients are sent away, unless it is configured.
 const HOLD_ELECTIONS: u64 = 20;
 /// So many times the election timeout may pass without a word of a server before it is taken for lost.
 const LOST_ELECTIONS: u64 = 8;
@@ -44,7 +44,11 @@ pub(crate) fn election_ticks(config: &Config) -> u32 {
 /// What the machine is told of the ensemble.
 pub(crate) fn member_config(config: &Config, shards: u16) -> EnsembleConfig {
     let election_ms = u64::from(config.ensemble.election_ms);
-    EnsembleConfig { shards, hold_ms: election_ms * HOLD_ELECTIONS, lost_after_ms: election_ms * LOST_ELECTIONS }
+    let hold_ms = match config.ensemble.hold_ms {
+        0 => election_ms * HOLD_ELECTIONS,
+        hold_ms => u64::from(hold_ms),
+    };
+    EnsembleConfig { shards, hold_ms, lost_after_ms: election_ms * LOST_ELECTIONS }
 }
 
 /// The list of servers as clients are shown it. Where the configuration names no port for ZooKeeper's elections, which

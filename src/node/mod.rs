@@ -314,7 +314,8 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
         own: boxes.consensus.0.clone(),
         peers: context.links.as_ref().map(|links| {
             let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));
-            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone());
+            let read_only = context.config.ensemble.read_only;
+            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), read_only);
             (peers, ensemble::tick(&context.config))
         }),
     }
@@ -333,10 +334,14 @@ fn shard_links(context: &Context, shard: ShardId) -> ShardLinks {
 }
 
 fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
-    let Config { server, sessions, limits, commands, features, security, .. } = &context.config;
+    let Config { server, ensemble, sessions, limits, commands, features, security, .. } = &context.config;
     let timeout = |ms: u32| i32::try_from(ms).unwrap_or(i32::MAX);
     let shards = context.boxes.to_shards().len();
-    let allowed = |word: &&FourLetter| commands.four_letter_whitelist.allows(word.name().as_bytes());
+    // Clients of a read-only server ask all others with `isro` whether they may write there.
+    let allowed = |word: &&FourLetter| {
+        **word == FourLetter::Isro && ensemble.read_only
+            || commands.four_letter_whitelist.allows(word.name().as_bytes())
+    };
     ShardConfig {
         shard,
         server: server.server_id,
@@ -351,6 +356,7 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
         skip_acl: security.skip_acl,
         enforce_digest: security.enforce_digest,
         keeper_extensions: features.keeper_extensions,
+        read_only: ensemble.read_only,
         limits: ShardLimits {
             frame_bytes_max: limits.frame_bytes_max as usize,
             requests_per_conn_max: limits.requests_in_flight_per_connection_max as usize,

@@ -30,8 +30,8 @@ class ZooKeeperMember(ZooKeeper):
     """One server of a ZooKeeper ensemble."""
 
 
-def configure(member, number, lines):
-    """Writes the member's zoo.cfg and myid."""
+def configure(member, number, lines, read_only=False):
+    """Writes the member's zoo.cfg and myid. With `read_only` it serves readers when it has no leader."""
     data = member.directory / "data"
     data.mkdir(exist_ok=True)
     (data / "myid").write_text(f"{number}\n")
@@ -48,17 +48,23 @@ def configure(member, number, lines):
         **lines,
     }
     if member.kind == "zookeeper":
-        settings |= {"admin.enableServer": "false", "localSessionsEnabled": "false"}
+        local = str(read_only).lower()
+        settings |= {"admin.enableServer": "false", "localSessionsEnabled": local, "localSessionsUpgradingEnabled": local}
+        member.java_options = (*member.java_options, f"-Dreadonlymode.enabled={local}")
         member.settings = settings
     else:
+        settings["readonlymode.enabled"] = str(read_only).lower()
         (member.directory / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
 class Ensemble:
     """Some servers that know each other; not started."""
 
-    def __init__(self, kind, size=3, shards=2, tick_ms=500, observers=(), settings=None, lines=None):
-        """`settings` are corral's, on the command line of each; `lines` go into every zoo.cfg."""
+    def __init__(self, kind, size=3, shards=2, tick_ms=500, observers=(), settings=None, lines=None, read_only=False):
+        """`settings` are corral's, on the command line of each; `lines` go into every zoo.cfg.
+
+        With `read_only` a server without a leader serves readers.
+        """
         self.kind = kind
         make = {"corral": lambda: CorralMember(shards, tick_ms, settings), "zookeeper": lambda: ZooKeeperMember(tick_ms)}[kind]
         self.members = [make() for _ in range(size)]
@@ -70,7 +76,7 @@ class Ensemble:
             self.specs[number] = f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
         lines = dict(lines or {}) | {f"server.{number}": spec for number, spec in self.specs.items()}
         for number, member in enumerate(self.members, 1):
-            configure(member, number, lines)
+            configure(member, number, lines, read_only)
 
     @property
     def is_corral(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts an ensemble of three servers, runs the tests of cases on it, then lets leaders go under load."""
+"""Starts ensembles of three servers: runs the tests of cases and lets leaders go under load, then the tests of leaderless."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import cases, failover, regressions  # noqa: E402
+from ensemble import cases, failover, leaderless, regressions  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from ensemble import config  # noqa: E402
 from support import suite  # noqa: E402
@@ -24,22 +24,15 @@ def lose_leaders(options, stop, ensemble):
     return failover.report(chosen, *failover.run(chosen, ensemble))
 
 
-def main():
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--server", choices=("corral", "zookeeper"), default="corral", help="which servers to start")
-    options.add_argument("--shards", type=int, default=2, help="shards of each corral")
-    options.add_argument("--quick", action="store_true", help="few leaders go")
-    options.add_argument("--only", default="", help="run only tests whose name contains this")
-    options = options.parse_args()
-    tally = suite.Tally()
-    ensemble = Ensemble(options.server, shards=options.shards)
+def run(options, tally, ensemble, modules, lets_leaders_go=False):
+    """Starts the ensemble, runs the modules' tests on it, and ends it."""
     clean = True
     try:
         ensemble.start()
-        for name, test in suite.tests_of([cases, regressions], options.only):
+        for name, test in suite.tests_of(modules, options.only):
             clean &= tally.run(name, test, ensemble)
             ensemble.start()
-        for stop in (False, True):
+        for stop in (False, True) if lets_leaders_go else ():
             name = f"failover.leaders_{'stopped' if stop else 'killed'}"
             if options.only in name:
                 clean &= tally.run(name, lose_leaders, options, stop, ensemble)
@@ -52,6 +45,19 @@ def main():
         if not clean:
             print(ensemble.log_tails())
         ensemble.dispose(keep=not clean and "CORRAL_TEST_KEEP" in os.environ)
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--server", choices=("corral", "zookeeper"), default="corral", help="which servers to start")
+    options.add_argument("--shards", type=int, default=2, help="shards of each corral")
+    options.add_argument("--quick", action="store_true", help="few leaders go")
+    options.add_argument("--only", default="", help="run only tests whose name contains this")
+    options = options.parse_args()
+    tally = suite.Tally()
+    run(options, tally, Ensemble(options.server, shards=options.shards), [cases, regressions], lets_leaders_go=True)
+    readable = Ensemble(options.server, shards=options.shards, read_only=True)
+    run(options, tally, readable, [leaderless])
     suite.leave(tally)
 
 

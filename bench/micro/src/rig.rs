@@ -97,6 +97,7 @@ fn shard_config() -> ShardConfig {
         skip_acl: false,
         enforce_digest: false,
         keeper_extensions: false,
+        read_only: false,
         limits: ShardLimits::default(),
     }
 }

@@ -82,6 +82,10 @@ pub enum Close {
     Uncertain,
     /// The leader's image took the place of this server's state.
     Replaced,
+    /// No leader is found: another server may have one.
+    NoLeader,
+    /// A leader is found, and the connection was to a server that had none.
+    LeaderFound,
     /// The server is shutting down.
     Shutdown,
 }
@@ -114,6 +118,8 @@ impl fmt::Display for Close {
             Self::SessionLimit => f.write_str("too many sessions (sessions_max)"),
             Self::Uncertain => f.write_str("the leader is gone, and nobody knows what became of its writes"),
             Self::Replaced => f.write_str("the leader's image took the place of this server's state"),
+            Self::NoLeader => f.write_str("no leader is found"),
+            Self::LeaderFound => f.write_str("it was read-only, and a leader is found"),
             Self::Shutdown => f.write_str("the server stops"),
         }
     }
@@ -154,6 +160,8 @@ pub(crate) struct Conn {
     pub(crate) timeout_ms: i32,
     /// Whether the connect request had the trailing byte: then the response has it too.
     pub(crate) knows_read_only: bool,
+    /// Its session is this connection's alone, and may not write: there was no leader when it began.
+    pub(crate) read_only: bool,
     pub(crate) opened: Millis,
     pub(crate) heard: Millis,
     /// Already on the list of those heard from since the last report.
@@ -207,6 +215,7 @@ impl Conn {
             session: SessionId(0),
             timeout_ms: 0,
             knows_read_only: true,
+            read_only: false,
             opened: now,
             heard: now,
             heard_noted: false,

@@ -30,7 +30,7 @@ use ensemble::Ensemble;
 pub struct EnsembleConfig {
     /// Shards of this server.
     pub shards: u16,
-    /// Time without a leader after which those who wait for one are sent away.
+    /// Time without a leader after which all clients are sent away.
     pub hold_ms: u64,
     /// A server that has not testified for so long is lost, see `session::Expiry`.
     pub lost_after_ms: u64,
@@ -55,6 +55,8 @@ pub enum Note {
     Release,
     /// [`crate::shard::Shard::uncertain`].
     Uncertain { generation: u32, unsent_too: bool },
+    /// [`crate::shard::Shard::away`]: until the next release.
+    Away,
 }
 
 /// Where a message came from.

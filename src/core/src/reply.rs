@@ -86,16 +86,17 @@ fn multi_body(writer: &mut Writer<'_>, results: &[OpResult]) {
     list.finish();
 }
 
-/// Appends the answer to a connect request; a `timeout_ms` of 0 tells the client that its session is expired.
-pub(crate) fn connected(out: &mut Vec<u8>, session: i64, timeout_ms: i32, password: &[u8; 16], read_only_byte: bool) {
+/// Appends the answer to a connect request; a `timeout_ms` of 0 tells the client that its session is expired. `read_only` is
+/// left out for those who do not know it.
+pub(crate) fn connected(
+    out: &mut Vec<u8>,
+    session: i64,
+    timeout_ms: i32,
+    password: &[u8; 16],
+    read_only: Option<bool>,
+) {
     frame(out, |writer| {
-        ConnectResponse {
-            protocol_version: 0,
-            timeout_ms,
-            session_id: session,
-            passwd: Some(password),
-            read_only: read_only_byte.then_some(false),
-        }
-        .encode(writer);
+        ConnectResponse { protocol_version: 0, timeout_ms, session_id: session, passwd: Some(password), read_only }
+            .encode(writer);
     });
 }

@@ -9,6 +9,7 @@
 mod course;
 mod greeting;
 mod input;
+mod leaderless;
 mod outcomes;
 mod requests;
 mod walks;
@@ -57,6 +58,8 @@ pub struct ShardConfig {
     pub enforce_digest: bool,
     /// Whether ClickHouse Keeper's operations are served.
     pub keeper_extensions: bool,
+    /// Whether clients that ask for it may read while there is no leader.
+    pub read_only: bool,
     pub limits: ShardLimits,
 }
 
@@ -376,13 +379,14 @@ impl Shard {
             self.cooling.push(id);
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.heard_noted = false;
-                if conn.session != SessionId(0) {
+                if conn.session != SessionId(0) && !conn.read_only {
                     list.push((conn.session, conn.heard));
                 }
             }
         }
         self.excuse_those_who_wait(now);
         self.close_overdue(now, out);
+        self.send_away_in_time(now, out);
         (mem::replace(&mut self.reported_at, now), list)
     }
 
@@ -452,6 +456,7 @@ pub(crate) mod tests {
             skip_acl: false,
             enforce_digest: false,
             keeper_extensions: false,
+            read_only: false,
             limits: ShardLimits::default(),
         };
         Shard::new(config, View::empty(7), 0, Millis(0))

@@ -26,12 +26,12 @@ fn uncertain(server: &mut Server, generation: u32, unsent_too: bool) {
 fn writes_wait_for_a_leader() {
     let mut server = server();
     let a = server.client();
-    server.shard.hold();
+    server.shard.hold(server.now);
     server.send(a, &create(1, "/1", b""));
     assert_eq!(server.shard.proposal_bytes(), 0, "nothing is to be passed on");
     assert!(server.take().is_none());
     server.send(a, &create(2, "/2", b""));
-    server.shard.release();
+    server.release();
     assert!(server.shard.proposal_bytes() > 0);
     server.commit();
     assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
@@ -45,7 +45,7 @@ fn only_those_with_something_sent_are_sent_away() {
     server.send(both, &create(1, "/both-1", b""));
     let lost = taken(&mut server);
     assert_eq!(lost.generation, 0);
-    server.shard.hold();
+    server.shard.hold(server.now);
     server.send(both, &create(2, "/both-2", b""));
     server.send(unsent, &create(1, "/unsent", b""));
     // A read behind a write waits for it.
@@ -53,7 +53,7 @@ fn only_those_with_something_sent_are_sent_away() {
     uncertain(&mut server, 1, false);
     assert_eq!(server.closed(), [Close::Uncertain, Close::Uncertain]);
     assert_eq!(server.shard.connections(), 2);
-    server.shard.release();
+    server.release();
     let next = taken(&mut server);
     assert_eq!((next.commands.len(), next.generation), (1, 1), "no later write of a connection without the one before");
     server.commit_these(next);
@@ -86,11 +86,11 @@ fn what_comes_back_late_answers_nobody() {
 fn without_a_leader_for_too_long_all_who_write_are_sent_away() {
     let mut server = server();
     let (a, b) = (server.client(), server.client());
-    server.shard.hold();
+    server.shard.hold(server.now);
     server.send(a, &create(1, "/a", b""));
     uncertain(&mut server, 1, true);
     assert_eq!(server.closed(), [Close::Uncertain]);
-    server.shard.release();
+    server.release();
     assert!(server.take().is_none(), "what was not sent is forgotten");
     server.send(b, &get(1, "/"));
     assert_eq!(server.replies(b), [(1, 0)], "who only reads stays");

@@ -139,6 +139,7 @@ fn server(at: usize) -> Server {
         skip_acl: false,
         enforce_digest: false,
         keeper_extensions: false,
+        read_only: false,
         limits: ShardLimits::default(),
     };
     Server {
@@ -363,8 +364,9 @@ impl World {
         let Some(message) = server.to_shard.pop_front() else { return };
         match message {
             ToShard::Batch(batch) => server.shard.apply(Millis(0), &batch, &mut server.out),
-            ToShard::Note(Note::Hold) => server.shard.hold(),
-            ToShard::Note(Note::Release) => server.shard.release(),
+            ToShard::Note(Note::Hold) => server.shard.hold(Millis(0)),
+            ToShard::Note(Note::Release) => server.shard.release(Millis(0), &mut server.out),
+            ToShard::Note(Note::Away) => server.shard.away(Millis(0), &mut server.out),
             ToShard::Note(Note::Uncertain { generation, unsent_too }) => {
                 server.shard.uncertain(Millis(0), generation, unsent_too, &mut server.out);
             }
@@ -436,10 +438,11 @@ impl World {
             }
         }
         for (conn, why) in std::mem::take(&mut server.out.closed) {
-            assert_eq!(why, Close::Uncertain);
+            assert!(matches!(why, Close::Uncertain | Close::NoLeader), "{why}");
             let place = server.clients.iter_mut().find(|client| client.conn == Some(conn));
             let client = place.expect("it was open");
-            assert!(client.told < client.sent || !client.live, "nobody is sent away who waits for nothing");
+            let waits = client.told < client.sent || !client.live;
+            assert!(waits || why == Close::NoLeader, "nobody is sent away who waits for nothing");
             (client.conn, client.live) = (None, false);
             self.uncertain += 1;
         }

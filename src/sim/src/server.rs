@@ -295,6 +295,7 @@ impl World {
             skip_acl: false,
             enforce_digest: false,
             keeper_extensions: self.options.switches.keeper,
+            read_only: false,
             limits: shard_limits(&self.options),
         };
         let sequencer = &replica.machine().sequencer;

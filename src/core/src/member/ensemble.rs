@@ -66,6 +66,8 @@ pub(super) struct Ensemble {
     /// Sessions heard from and not told to the leader.
     touched: Vec<SessionId>,
     released: bool,
+    /// All clients were sent away.
+    away: bool,
     notes: Vec<Note>,
     sends: Vec<Send>,
 }
@@ -88,6 +90,7 @@ impl Ensemble {
             echo: Millis(0),
             touched: Vec::new(),
             released: false,
+            away: false,
             notes: Vec::from([Note::Hold]),
             sends: Vec::new(),
         }
@@ -187,6 +190,7 @@ impl Ensemble {
     fn tell(&mut self, release: bool) {
         if self.released != release {
             self.released = release;
+            self.away &= !release;
             self.notes.push(if release { Note::Release } else { Note::Hold });
         }
     }
@@ -243,6 +247,9 @@ impl Ensemble {
             self.held_since = Some(now);
             self.break_off(true);
             self.settle(now, sequencer);
+            if !self.released && !mem::replace(&mut self.away, true) {
+                self.notes.push(Note::Away);
+            }
         }
         if self.standing == Standing::Leader {
             let message = PeerMessage::Beat(Beat { term: self.term, clock: now });

@@ -229,9 +229,18 @@ fn without_a_leader_for_too_long_those_who_wait_are_sent_away() {
     member.tick(Millis(1099), WallMillis(0));
     assert_eq!(member.take_notes(), [Note::Hold]);
     member.tick(Millis(1100), WallMillis(0));
-    assert_eq!(member.take_notes(), [Note::Uncertain { generation: 1, unsent_too: true }]);
+    assert_eq!(member.take_notes(), [Note::Uncertain { generation: 1, unsent_too: true }, Note::Away]);
     member.tick(Millis(2100), WallMillis(0));
-    assert_eq!(member.take_notes(), [Note::Uncertain { generation: 2, unsent_too: true }]);
+    assert_eq!(member.take_notes(), [Note::Uncertain { generation: 2, unsent_too: true }], "away is told once");
+    member.stand(Standing::Follower { leader: Some(2) }, 7);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Release]);
+    member.stand(LEADERLESS, 8);
+    member.settle();
+    member.tick(Millis(3099), WallMillis(0));
+    assert_eq!(member.take_notes(), [Note::Hold]);
+    member.tick(Millis(3100), WallMillis(0));
+    assert_eq!(member.take_notes().last(), Some(&Note::Away), "and again after every leader");
 }
 
 #[test]

@@ -62,10 +62,13 @@ pub enum Mode {
     Observer,
     /// Of an ensemble that has no leader, as far as this server knows: nothing can be written.
     Looking,
+    /// The same for so long that clients may read what is here, if they ask for that.
+    ReadOnly,
 }
 
 impl Mode {
-    pub const ALL: [Self; 5] = [Self::Standalone, Self::Leader, Self::Follower, Self::Observer, Self::Looking];
+    pub const ALL: [Self; 6] =
+        [Self::Standalone, Self::Leader, Self::Follower, Self::Observer, Self::Looking, Self::ReadOnly];
 
     pub const fn word(self) -> &'static str {
         match self {
@@ -74,6 +77,7 @@ impl Mode {
             Self::Follower => "follower",
             Self::Observer => "observer",
             Self::Looking => "looking",
+            Self::ReadOnly => "read-only",
         }
     }
 }

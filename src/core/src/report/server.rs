@@ -1,12 +1,15 @@
 //! `srvr` and `stat`: the server block that `zkServer.sh status` and many monitors read.
 
-use super::{Report, ServerFacts, clients, decimal};
+use super::{Mode, Report, ServerFacts, clients, decimal};
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
 
 pub(super) fn block(report: &Report, facts: &ServerFacts, with_clients: bool) -> String {
     let mut text = format!("Zookeeper version: {}\n", facts.version);
+    if facts.mode == Mode::ReadOnly {
+        text.push_str("READ-ONLY mode; serving only read-only clients\n");
+    }
     if with_clients {
         text.push_str("Clients:\n");
         for line in &report.conns {
@@ -54,6 +57,12 @@ mod tests {
         let rest = "Latency min/avg/max: 0/4.25/14\nReceived: 31\nSent: 32\nConnections: 5\nOutstanding: 1\nZxid: 0xa\n\
                     Mode: standalone\nNode count: 12\n";
         assert_eq!(block(&report, &facts, false), format!("Zookeeper version: 3.9.5-x\n{rest}"));
+        let alone = ServerFacts { mode: Mode::ReadOnly, ..facts.clone() };
+        let text = format!(
+            "Zookeeper version: 3.9.5-x\nREAD-ONLY mode; serving only read-only clients\n{}",
+            rest.replace("standalone", "read-only")
+        );
+        assert_eq!(block(&report, &alone, false), text);
         let clients = "Clients:\n /10.0.0.7:51822[1](queued=0,recved=3,sent=3)\n\n";
         assert_eq!(block(&report, &facts, true), format!("Zookeeper version: 3.9.5-x\n{clients}{rest}"));
     }

@@ -18,19 +18,28 @@ use core::mem;
 pub(super) struct Course {
     /// They wait here.
     pub(super) held: bool,
+    /// Since then.
+    pub(super) held_since: Millis,
+    /// No leader is found: see `leaderless`.
+    pub(super) away: bool,
     /// Stamped on them, so that late ones of a former course are known.
     pub(super) generation: u32,
 }
 
 impl Shard {
     /// No leader is known: proposals wait here from now on.
-    pub fn hold(&mut self) {
-        self.course.held = true;
+    pub fn hold(&mut self, now: Millis) {
+        if !mem::replace(&mut self.course.held, true) {
+            self.course.held_since = now;
+        }
     }
 
     /// Proposals go again; the driver takes them next.
-    pub fn release(&mut self) {
+    pub fn release(&mut self, now: Millis, out: &mut Outputs) {
         self.course.held = false;
+        if mem::replace(&mut self.course.away, false) {
+            self.end_read_only(now, out);
+        }
     }
 
     /// Of the commands that were taken and have not come back nobody knows what becomes. Their connections end; all others

@@ -41,7 +41,7 @@ impl Shard {
         }
         match word {
             FourLetter::Ruok => self.say(conn, b"imok".to_vec()),
-            FourLetter::Isro => self.say(conn, b"rw".to_vec()),
+            FourLetter::Isro => self.say(conn, self.isro().to_vec()),
             // ZooKeeper lists digests of its tree here; there are none, and an empty list is what it prints then.
             FourLetter::Hash => self.say(conn, Vec::new()),
             _ => {
@@ -72,25 +72,37 @@ impl Shard {
         self.statistics.received += 1;
         self.statistics.connects += 1;
         conn.knows_read_only = request.read_only.is_some();
+        if self.course.away {
+            return self.connect_leaderless(conn, &request, entropy);
+        }
         if request.last_zxid_seen > self.view.zxid().max(self.floor).wire() {
             return Err(Close::ClientAhead);
         }
-        let timeout_ms =
-            request.timeout_ms.clamp(self.config.session_timeout_min_ms, self.config.session_timeout_max_ms);
+        let timeout_ms = self.negotiated(request.timeout_ms);
         let kind = if request.session_id == 0 {
             if self.sessions_alive >= self.config.limits.sessions_max {
                 return Err(Close::SessionLimit);
             }
             CommandKind::CreateSession { timeout_ms, password: entropy }
         } else {
-            let password = request.passwd.and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; 16]);
-            CommandKind::AttachSession { session: SessionId(request.session_id), timeout_ms, password }
+            let (session, password) = (SessionId(request.session_id), password(&request));
+            CommandKind::AttachSession { session, timeout_ms, password }
         };
         conn.phase = Phase::Connecting;
         conn.pending.push_back(Pending::Connect { at: now });
         self.propose(conn, kind, 0);
         Ok(())
     }
+
+    /// The timeout that a session has whose client asks for this one.
+    pub(super) fn negotiated(&self, timeout_ms: i32) -> i32 {
+        timeout_ms.clamp(self.config.session_timeout_min_ms, self.config.session_timeout_max_ms)
+    }
+}
+
+/// Zeros for one that is no password.
+pub(super) fn password(request: &ConnectRequest<'_>) -> [u8; 16] {
+    request.passwd.and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; 16])
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ impl Shard {
         self.watches.drop_conn(conn.id, |path| hasher.hash(path));
         self.unbind(conn);
         self.unsent_bytes -= conn.summed;
-        if conn.heard_noted && conn.session != SessionId(0) {
+        if conn.heard_noted && conn.session != SessionId(0) && !conn.read_only {
             self.heard_and_ended.push((conn.session, conn.heard));
         }
         match why {

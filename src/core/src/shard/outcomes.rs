@@ -64,11 +64,12 @@ impl Shard {
                 conn.session = *session;
                 conn.timeout_ms = *timeout_ms;
                 self.sessions.insert(*session, conn.id);
-                reply::connected(&mut conn.output, session.0, *timeout_ms, password, conn.knows_read_only);
+                let read_only = conn.knows_read_only.then_some(false);
+                reply::connected(&mut conn.output, session.0, *timeout_ms, password, read_only);
                 Ok(())
             }
             _ => {
-                reply::connected(&mut conn.output, 0, 0, &[0; 16], conn.knows_read_only);
+                reply::connected(&mut conn.output, 0, 0, &[0; 16], conn.knows_read_only.then_some(false));
                 Err(Close::SessionRefused)
             }
         }

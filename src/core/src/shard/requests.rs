@@ -36,7 +36,7 @@ impl Shard {
                 self.count_sent(conn);
                 return Err(Close::Unauthenticated);
             }
-            Some(_) if op.is_some_and(|op| self.writes(op)) => {
+            Some(_) if op.is_some_and(|op| self.writes(op)) && !conn.read_only => {
                 let op = op.expect("has a kind");
                 let large = self.large(frame)?;
                 if let Ok(kind) = request::command(op, self.config.keeper_extensions, &mut reader) {
@@ -46,7 +46,7 @@ impl Shard {
                     return Ok(());
                 }
             }
-            _ if op == Some(OpCode::Sync) => {
+            _ if op == Some(OpCode::Sync) && !conn.read_only => {
                 if let Ok(request) = SyncRequest::decode(&mut reader) {
                     let path = request.path.map(|path| path.as_bytes().into());
                     conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: now });
@@ -73,7 +73,7 @@ impl Shard {
     }
 
     /// Whether the operation is proposed to the quorum.
-    const fn writes(&self, op: OpCode) -> bool {
+    pub(super) const fn writes(&self, op: OpCode) -> bool {
         matches!(op.kind(), OpKind::Write) || (self.config.keeper_extensions && op.is_keeper_write())
     }
 
@@ -181,6 +181,9 @@ impl Shard {
                 // Whatever xid it came with: ZooKeeper answers every ping with this one.
                 reply::done(&mut conn.output, XID_PING, zxid);
                 Ok(())
+            }
+            Some(op) if conn.read_only && (op == OpCode::Sync || self.writes(op)) => {
+                return self.refuse_write(now, conn, Answered { op: Some(op), xid: header.xid, at, update: false });
             }
             Some(OpCode::Sync) => {
                 reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);

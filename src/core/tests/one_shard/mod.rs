@@ -40,6 +40,7 @@ impl Server {
             skip_acl: false,
             enforce_digest: false,
             keeper_extensions: true,
+            read_only: true,
             limits,
         };
         let machine = StateMachine::new(view.clone(), SessionTable::default());
@@ -69,6 +70,10 @@ impl Server {
 
     pub fn send(&mut self, id: ConnId, bytes: &[u8]) {
         self.shard.received(self.now, id, bytes, &mut self.out);
+    }
+
+    pub fn release(&mut self) {
+        self.shard.release(self.now, &mut self.out);
     }
 
     pub fn take(&mut self) -> Option<Proposals> {

@@ -574,6 +574,7 @@ impl Side {
             skip_acl: setup.skip_acl,
             enforce_digest: false,
             keeper_extensions: setup.keeper_extensions,
+            read_only: false,
             limits: limits(setup),
         };
         let shard = Shard::new(config, view, 0, Millis(0));

@@ -254,9 +254,10 @@ impl World {
     fn course(&mut self, shard: usize, note: Note) -> Checked {
         let now = self.clock();
         self.with_shard(shard, |shard, out| match note {
-            Note::Hold => shard.hold(),
-            Note::Release => shard.release(),
+            Note::Hold => shard.hold(now),
+            Note::Release => shard.release(now, out),
             Note::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
+            Note::Away => shard.away(now, out),
         })
     }
 

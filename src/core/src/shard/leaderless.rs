@@ -1,0 +1,124 @@
+//! A server that finds no leader: its clients are sent away, to find a server that has one, and those who ask for it may read
+//! what is here (protocol chapter 27).
+//!
+//! For the length of an election everybody waits (`course`). Who may not wait that long goes earlier: a session ends
+//! elsewhere when its client is not heard of there, and a client that hears this server's answers would not notice. A
+//! read-only session is known to nobody but the client: whoever brings the right password for an id has it.
+
+use super::greeting::password;
+use super::{Outputs, Shard, Verdict};
+use crate::conn::{Close, Conn, Phase};
+use crate::ids::{ConnId, Millis, SessionId};
+use crate::reply;
+use crate::report::Answered;
+use alloc::vec::Vec;
+use corral_wire::records::ConnectRequest;
+use corral_wire::{ErrorCode, OpCode};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+impl Shard {
+    /// No leader has been found for so long that every client is sent away, and only who asks for a read-only session gets
+    /// one, if the configuration allows it. Until [`Shard::release`].
+    pub fn away(&mut self, now: Millis, out: &mut Outputs) {
+        self.course.away = true;
+        self.end_all(now, Close::NoLeader, |_| true, out);
+    }
+
+    /// Who has waited for a leader for two thirds of its session's timeout is sent away: after that time without a word its
+    /// client would have gone by itself.
+    pub(super) fn send_away_in_time(&mut self, now: Millis, out: &mut Outputs) {
+        if self.course.held && !self.course.away {
+            let waited = now.since(self.course.held_since);
+            let overdue = |conn: &Conn| waited * 3 >= u64::try_from(conn.timeout_ms).unwrap_or(0) * 2;
+            self.end_all(now, Close::NoLeader, overdue, out);
+        }
+    }
+
+    /// There is a leader: read-only clients connect again, and get sessions like everybody else.
+    pub(super) fn end_read_only(&mut self, now: Millis, out: &mut Outputs) {
+        self.end_all(now, Close::LeaderFound, |conn| conn.read_only, out);
+    }
+
+    /// Ends the connections that have a session. What they have in flight is answered to nobody.
+    fn end_all(&mut self, now: Millis, why: Close, which: impl Fn(&Conn) -> bool, out: &mut Outputs) {
+        let ends = |conn: &&Conn| conn.phase == Phase::Live && which(conn);
+        let list: Vec<ConnId> = self.conns.iter().filter(ends).map(|conn| conn.id).collect();
+        for id in list {
+            if let Some(conn) = self.conns.take(id) {
+                self.end_now(now, conn, why, out);
+            }
+        }
+    }
+
+    /// What `isro` is told.
+    pub(super) const fn isro(&self) -> &'static [u8] {
+        match (self.course.held, self.course.away && self.config.read_only) {
+            (false, _) => b"rw",
+            (true, true) => b"ro",
+            (true, false) => b"null",
+        }
+    }
+
+    /// A connect request while there is no leader. A session of the ensemble is not taken over: it may live elsewhere. A
+    /// server that has never had any state serves nobody: it would deny every znode there is.
+    pub(super) fn connect_leaderless(
+        &mut self,
+        conn: &mut Conn,
+        request: &ConnectRequest<'_>,
+        entropy: [u8; 16],
+    ) -> Verdict {
+        let zxid = self.view.zxid();
+        if !self.config.read_only || request.read_only != Some(true) || zxid.0 == 0 {
+            return Err(Close::NoLeader);
+        }
+        if request.last_zxid_seen > zxid.max(self.floor).wire() {
+            return Err(Close::ClientAhead);
+        }
+        let asked = SessionId(request.session_id);
+        let session = if asked == SessionId(0) { self.read_only_session(entropy) } else { asked };
+        if !self.is_read_only_session(session) {
+            return Err(Close::NoLeader);
+        }
+        let right = self.read_only_password(session);
+        self.buffers.lend(&mut conn.output);
+        if asked != SessionId(0) && password(request) != right {
+            reply::connected(&mut conn.output, 0, 0, &[0; 16], Some(true));
+            return Err(Close::SessionRefused);
+        }
+        conn.phase = Phase::Live;
+        conn.read_only = true;
+        conn.session = session;
+        conn.timeout_ms = self.negotiated(request.timeout_ms);
+        reply::connected(&mut conn.output, session.0, conn.timeout_ms, &right, Some(true));
+        Ok(())
+    }
+
+    /// A new id of a read-only session. Ids that the ensemble gives hold the epoch in these 24 bits, and epochs begin at 1.
+    fn read_only_session(&self, entropy: [u8; 16]) -> SessionId {
+        let [a, b, c, d, ..] = entropy;
+        let low = u64::from(u32::from_be_bytes([a, b, c, d]));
+        SessionId((u64::from(self.config.server) << 56 | low).cast_signed())
+    }
+
+    const fn is_read_only_session(&self, session: SessionId) -> bool {
+        session.0.cast_unsigned() >> 32 == (self.config.server as u64) << 24
+    }
+
+    /// Of this start of the server. It guards nothing: such a session owns nothing, and may do what anybody may.
+    fn read_only_password(&self, session: SessionId) -> [u8; 16] {
+        xxh3_128_with_seed(&session.0.to_be_bytes(), self.config.incarnation).to_be_bytes()
+    }
+
+    /// Answers a write, or a sync, of a read-only session. Everything before it has been answered.
+    pub(super) fn refuse_write(&mut self, now: Millis, conn: &mut Conn, what: Answered) -> Verdict {
+        let zxid = self.view.zxid();
+        let closes = what.op == Some(OpCode::CloseSession);
+        if closes {
+            reply::done(&mut conn.output, what.xid, zxid);
+        } else {
+            reply::error(&mut conn.output, what.xid, zxid, ErrorCode::NotReadOnly);
+        }
+        self.count_reply(conn, now, what);
+        if closes { Err(Close::Done) } else { Ok(()) }
+    }
+}
