@@ -251,6 +251,10 @@ impl ConsensusActor {
         for token in effects.reads_refused {
             self.answer_syncs(token, ToShard::SyncRefused);
         }
+        if effects.image_wanted {
+            // Behind the batches: a shard adopts what is frozen where it stands itself.
+            self.snapshot_if(|sequencer| sequencer.has_changes());
+        }
         self.go_on_stopping()
     }
 
@@ -289,9 +293,6 @@ impl ConsensusActor {
         }
         member.settle();
         peers.send(member.take_sends());
-        if effects.image_wanted {
-            self.snapshot_if(|sequencer| sequencer.has_changes());
-        }
     }
 
     /// The log is empty behind the image that another server gave: from here on this server has that image's state.
