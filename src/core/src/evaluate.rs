@@ -198,7 +198,9 @@ impl StateMachine {
         applied
     }
 
-    /// What the server asks for itself.
+    /// What the server asks for itself. Seldom, and no part of what a client's write costs.
+    #[cold]
+    #[inline(never)]
     fn own(&self, context: &BatchContext, zxid: Zxid, kind: CommandKind) -> (Changes, Outcome) {
         let done = Outcome::Op(OpResult::Checked);
         match kind {

@@ -202,7 +202,7 @@ impl Caller<'_> {
     ) -> Result<OpResult, ErrorCode> {
         let (at, node) = self.existing(draft, path)?;
         self.allow(&node, acl::WRITE)?;
-        if &*at.path == CONFIG_PATH && self.context.features & features::ENSEMBLE != 0 {
+        if self.context.features & features::ENSEMBLE != 0 && &*at.path == CONFIG_PATH {
             return Err(ErrorCode::BadArguments);
         }
         let bytes = (data.as_ref().map_or(0, |data| data.len()), node.data().map_or(0, <[u8]>::len));

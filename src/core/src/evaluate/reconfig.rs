@@ -77,6 +77,8 @@ impl Caller<'_> {
     }
 
     /// A change of the list. Where it does not change who has a vote and who belongs to the ensemble, it is done.
+    #[cold]
+    #[inline(never)]
     pub(super) fn reconfig(&self, view: &View, request: &Reconfig) -> (Changes, Outcome) {
         match self.next_servers(view, request) {
             Ok((present, next)) if present.roles().eq(next.roles()) => self.configure(view, &next),
