@@ -184,3 +184,55 @@ fn help_speaks_of_the_sub_command() {
         help(&["bench", scenario, "--help"]);
     }
 }
+
+/// Runs `corral bench` on an address; gives its exit code and what it says.
+fn fails(addr: &str, flags: &str) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_corral"))
+        .arg("bench")
+        .args(flags.split_whitespace())
+        .args(["-q", "-s", addr])
+        .output()
+        .expect("the binary can be run");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn wrong_flags_have_their_exit_code_and_nothing_is_sent() {
+    let check = |flags: &str, part: &str| {
+        let (code, error) = fails("127.0.0.1:1", flags);
+        assert_eq!(code, Some(2), "{flags}: {error}");
+        assert!(error.contains(part), "{flags}: {error}");
+    };
+    check("-c 0", "1..=50000");
+    check("--keys 99999999999", "1..=10000000");
+    check("--mix foo=1", "no operation");
+    check("--rate nan", "--rate NaN");
+    check("--rate -5", "--rate -5.0 is not within");
+    check("--duration -1", "--duration -1 is not within");
+    check("-s foo", "--server foo");
+    check("--chroot foo", "--chroot");
+    check("-o get --read-percent 50", "no effect without --op mix");
+    check("--zipf-theta 0.5", "no effect without --keys-distribution zipf");
+    for scenario in ["", "watches ", "idle ", "recipes ", "sessions ", "flood "] {
+        check(&format!("{scenario}--cpu 1023"), "--cpu 1023");
+        check(&format!("{scenario}--cpu 1000000"), "--cpu 1000000: no such CPU");
+    }
+    check("sessions --duration 0", "--duration 0");
+    check("idle --watches 5 --keys 4", "--watches 5");
+    check("flood --polite-rate 0", "--polite-rate 0");
+    let (code, error) = fails("127.0.0.1:1", "--ops 1");
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("cannot be reached") && !error.contains("limit"), "{error}");
+}
+
+#[test]
+fn silence_is_not_taken_for_a_limit() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addr = silent.local_addr().expect("it is bound").to_string();
+    for scenario in ["", "sessions", "watches -n 2"] {
+        let (code, error) = fails(&addr, &format!("{scenario} --reply-timeout 0.3"));
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains(&format!("does it speak ZooKeeper's protocol at {addr}?")), "{error}");
+        assert!(!error.contains("limit") && !error.contains("left behind"), "{error}");
+    }
+}

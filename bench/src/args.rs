@@ -3,6 +3,7 @@
 //! Used by the `corral-bench` binary and by the server's `bench` sub-command. Knows no socket: addresses are resolved
 //! by name only when the run starts.
 
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::limits::{RATE_MAX, RATE_MIN, SECONDS_MAX};
 
 /// The flags every sub-command has.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Server and output")]
+#[command(next_help_heading = "Server and output", allow_negative_numbers = true)]
 pub struct CommonArgs {
     /// Server addresses; connections are spread evenly over them
     #[arg(short, long, default_value = "127.0.0.1:2181", value_delimiter = ',', value_name = "HOST:PORT")]
@@ -47,6 +48,31 @@ pub struct CommonArgs {
     pub quiet: bool,
 }
 
+/// A flag that is wrong, in a sentence: nothing was sent. The program ends with exit code 2.
+#[derive(Debug)]
+pub struct WrongFlag(String);
+
+impl std::fmt::Display for WrongFlag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongFlag {}
+
+/// Marks what the checks of the command line refuse. A name that cannot be resolved today is no wrong flag.
+pub(crate) fn flags<T>(checked: Result<T>) -> Result<T> {
+    checked.map_err(|error| {
+        let unresolved = error.downcast_ref::<io::Error>().is_some_and(|it| it.kind() != io::ErrorKind::InvalidInput);
+        if unresolved || error.is::<WrongFlag>() { error } else { WrongFlag(format!("{error:#}")).into() }
+    })
+}
+
+/// Parses a count of at least one.
+pub(crate) fn up_to(max: u32) -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(max))
+}
+
 /// The checked flags every sub-command has, with addresses resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
@@ -63,6 +89,11 @@ pub(crate) struct Target {
 impl Target {
     /// Checks every flag and resolves the addresses.
     pub(crate) fn of(args: &CommonArgs) -> Result<Self> {
+        flags(Self::checked(args))
+    }
+
+    fn checked(args: &CommonArgs) -> Result<Self> {
+        pinnable(&args.cpu)?;
         ensure!(args.pid.iter().all(|&pid| pid > 0), "--pid is no process id");
         ensure!(args.session_timeout_ms > 0, "--session-timeout-ms {} is not positive", args.session_timeout_ms);
         Ok(Self {
@@ -81,6 +112,18 @@ impl Target {
     pub(crate) fn cpu(&self, thread: usize) -> Option<usize> {
         self.cpus.get(thread % self.cpus.len().max(1)).copied()
     }
+}
+
+/// Tries the CPUs out, so that a wrong one is told before anything is sent; the thread stays where it was.
+fn pinnable(cpus: &[usize]) -> Result<()> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let this = nix::unistd::Pid::from_raw(0);
+    let before = nix::sched::sched_getaffinity(this).context("sched_getaffinity")?;
+    let tried = cpus.iter().try_for_each(|cpu| pin(Some(*cpu)));
+    nix::sched::sched_setaffinity(this, &before).context("sched_setaffinity")?;
+    tried
 }
 
 /// Pins the calling thread.

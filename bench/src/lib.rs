@@ -39,7 +39,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-pub use args::CommonArgs;
+pub use args::{CommonArgs, WrongFlag};
 pub use check::BadReply;
 pub use compare::{CompareArgs, compare};
 pub use cpu::CpuClock;

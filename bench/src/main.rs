@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // If standard error is closed too, the exit code still tells.
             let _ = writeln!(std::io::stderr(), "corral-bench: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<corral_bench::WrongFlag>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

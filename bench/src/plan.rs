@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use corral_wire::ErrorCode;
 
-use crate::args::{CommonArgs, Target, program, rate, seconds, within};
+use crate::args::{CommonArgs, Target, flags, program, rate, seconds, up_to, within};
 use crate::keys::{Distribution, checked_theta};
 use crate::limits::{
     CHILDREN_MAX, CONNECTIONS_MAX, DEPTH_MAX, IN_FLIGHT_BYTES_MAX, INTERVAL_SECONDS_MIN, KEYS_MAX, MULTI_BYTES_MAX,
@@ -31,7 +31,7 @@ How to measure honestly:
 
 Examples:
   {program}                                      50 connections x 16 in flight, getData, 10 s
-  {program} -d 1 --pid $(pidof corral)           one request in flight each; server CPU per operation
+  {program} -d 1 --pid \"$(pidof corral)\"         one request in flight each; server CPU per operation
   {program} --mix get=80,set=15,create=3,delete=2 --keys-distribution zipf -c 256
   {program} -o set --rate 20000                  open loop: 20,000/s come whether or not the server keeps up
   {program} -o create --ops 1000000 --keep       load a million znodes and leave them there
@@ -39,6 +39,8 @@ Examples:
   {program} --server h1:2181,h2:2181,h3:2181     spread the connections over an ensemble
   {program} watches -n 10000 --pid PID           other scenarios: watches, sessions, idle, recipes, flood;
                                                  compare puts loads on several servers in turn
+More than 60 connections (-c 256, watches -n 10000) need a server that takes them from one address: corral serve
+--set limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.
 
 The generator creates a znode of its own below /, works only beneath it and removes it at the end. Every reply is
 checked (order, error code, zxid, sizes, contents); the first wrong one ends the run with exit code 1."
@@ -52,42 +54,42 @@ pub struct Args {
     /// What each request does
     #[arg(short, long = "op", value_enum, default_value_t = Operation::Get)]
     pub op: Operation,
-    /// Share of reads in --op mix, in percent
-    #[arg(long, default_value_t = 90, value_name = "PERCENT")]
-    pub read_percent: u32,
+    /// Share of reads in --op mix, in percent [default: 90]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub read_percent: Option<u32>,
     /// Several operations with their weights, as get=80,set=10,create=5,delete=3,exists=1,children=1
     #[arg(long, conflicts_with_all = ["op", "read_percent"], value_name = "OP=WEIGHT,...")]
     pub mix: Option<String>,
     /// Number of connections, each a session of its own. ZooKeeper and corral take 60 from one address unless told
     /// otherwise
-    #[arg(short, long, default_value_t = 50)]
+    #[arg(short, long, default_value_t = 50, value_parser = up_to(CONNECTIONS_MAX))]
     pub connections: u32,
     /// Requests in flight on each connection
-    #[arg(short, long, default_value_t = 16)]
+    #[arg(short, long, default_value_t = 16, value_parser = up_to(DEPTH_MAX))]
     pub depth: u32,
     /// Client threads; connections are dealt out to them
-    #[arg(short, long, default_value_t = 1)]
+    #[arg(short, long, default_value_t = 1, value_parser = up_to(THREADS_MAX))]
     pub threads: u32,
     /// Bytes of each value written; with MIN..MAX every write draws its size
     #[arg(long, default_value = "100", value_name = "BYTES|MIN..MAX")]
     pub value_bytes: String,
     /// Znodes prepared for get, exists, set and multi; for delete alone, those to be deleted
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = up_to(KEYS_MAX))]
     pub keys: u32,
     /// How requests are spread over the keys
     #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
     pub keys_distribution: Distribution,
-    /// Exponent of Zipf's law: 0 is uniform, 0.99 a usual choice, above 1 few keys take nearly all
-    #[arg(long, default_value_t = 0.99, value_name = "THETA")]
-    pub zipf_theta: f64,
+    /// Exponent of Zipf's law: 0 is uniform, 0.99 a usual choice, above 1 few keys take nearly all [default: 0.99]
+    #[arg(long, value_name = "THETA")]
+    pub zipf_theta: Option<f64>,
     /// Seed of all choices: the same seed makes the same requests on each connection
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Children prepared for the children operation
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = up_to(CHILDREN_MAX))]
     pub children: u32,
     /// setData operations in one multi
-    #[arg(long, default_value_t = 4, value_name = "COUNT")]
+    #[arg(long, default_value_t = 4, value_name = "COUNT", value_parser = up_to(MULTI_OPS_MAX))]
     pub multi_ops: u32,
     /// Seconds to measure
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
@@ -118,6 +120,11 @@ pub struct Args {
     #[allow(missing_docs)]
     pub common: CommonArgs,
 }
+
+/// Reads in `--op mix`, unless told otherwise.
+const READ_PERCENT: u32 = 90;
+/// The exponent of Zipf's law, unless told otherwise.
+const ZIPF_THETA: f64 = 0.99;
 
 /// When the measured window ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -162,6 +169,10 @@ pub(crate) struct Flood {
 impl Plan {
     /// Checks every flag against its limit and resolves the addresses.
     pub(crate) fn of(args: &Args) -> Result<Self> {
+        flags(Self::checked(args))
+    }
+
+    fn checked(args: &Args) -> Result<Self> {
         within("--connections", args.connections, CONNECTIONS_MAX)?;
         within("--depth", args.depth, DEPTH_MAX)?;
         within("--threads", args.threads, THREADS_MAX)?;
@@ -169,12 +180,14 @@ impl Plan {
         within("--children", args.children, CHILDREN_MAX)?;
         within("--multi-ops", args.multi_ops, MULTI_OPS_MAX)?;
         ensure!(args.threads <= args.connections, "--threads {} is more than --connections", args.threads);
-        ensure!(args.read_percent <= 100, "--read-percent {} is more than 100", args.read_percent);
+        let (mixed, zipf) = (args.op == Operation::Mix, args.keys_distribution == Distribution::Zipf);
+        ensure!(mixed || args.read_percent.is_none(), "--read-percent has no effect without --op mix");
+        ensure!(zipf || args.zipf_theta.is_none(), "--zipf-theta has no effect without --keys-distribution zipf");
         ensure!(args.ops != Some(0), "--ops 0 measures nothing");
         let (value_bytes_min, value_bytes_max) = sizes(&args.value_bytes)?;
         let mix = match &args.mix {
             Some(text) => Mix::parse(text).with_context(|| format!("--mix {text}"))?,
-            None => Mix::of(args.op, args.read_percent),
+            None => Mix::of(args.op, args.read_percent.unwrap_or(READ_PERCENT)),
         };
         let request_bytes = if mix.has(Kind::Multi) { args.multi_ops as usize } else { 1 } * (value_bytes_max + 64);
         ensure!(
@@ -203,7 +216,7 @@ impl Plan {
             value_bytes_min,
             value_bytes_max,
             keys: args.keys,
-            theta: checked_theta(args.keys_distribution, args.zipf_theta)?,
+            theta: checked_theta(args.keys_distribution, args.zipf_theta.unwrap_or(ZIPF_THETA))?,
             seed: args.seed,
             children: args.children,
             multi_ops: args.multi_ops,
@@ -287,11 +300,17 @@ mod tests {
             let error = plan(line).err().map(|error| format!("{error:#}")).unwrap_or_default();
             assert!(error.contains(part), "{line:?} gives {error:?}");
         }
-        check("-c 0", "--connections 0");
-        check("-c 50001", "--connections 50001");
-        check("-d 65537", "--depth 65537");
+        check("-c 0", "0 is not in 1..=50000");
+        check("-c 50001", "50001 is not in 1..=50000");
+        check("-d 65537", "--depth <DEPTH>");
         check("-c 2 -t 3", "--threads 3");
-        check("--read-percent 101", "--read-percent 101");
+        check("--read-percent 101", "101 is not in 0..=100");
+        check("--keys 99999999999", "99999999999 is not in 1..=10000000");
+        check("-o get --read-percent 50", "--read-percent has no effect");
+        check("--zipf-theta 0.5", "--zipf-theta has no effect");
+        check("--duration -1", "--duration -1 is not within");
+        check("--rate -5", "--rate -5.0 is not within");
+        check("--cpu 1000000", "--cpu 1000000");
         check("--value-bytes 1000001", "--value-bytes 1000001");
         check("--value-bytes 5..4", "--value-bytes 5..4");
         check("--value-bytes x", "--value-bytes");

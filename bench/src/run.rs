@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::connection::{Connection, OwnZnodes, Pace};
@@ -56,7 +56,7 @@ pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
     let server_cpu = ServiceCpu::of(&target.pids).context("--pid")?;
     run.prepare(&workload)?;
     let loaded = run.load(&workload, server_cpu);
-    let (measured, created) = loaded.with_context(|| format!("the znodes below {} are left behind", target.chroot))?;
+    let (measured, created) = left_behind(loaded, &target.chroot)?;
     if target.keep {
         run.progress.say(&format!("the znodes below {} are kept", target.chroot));
     } else {
@@ -66,6 +66,11 @@ pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
         bail!("interrupted");
     }
     Ok(measured)
+}
+
+/// Says after the cause what a failed run leaves on the server.
+pub(crate) fn left_behind<T>(result: Result<T>, chroot: &str) -> Result<T> {
+    result.map_err(|error| anyhow!("{error:#}; left behind: {chroot}"))
 }
 
 struct Run<'a> {
@@ -98,7 +103,7 @@ impl Run<'_> {
         }
         let (progress, interrupt) = (&mut self.progress, &mut self.interrupt);
         let tick = |done| {
-            ensure!(!interrupt.seen(), "interrupted; the znodes below {chroot} are left behind");
+            ensure!(!interrupt.seen(), "interrupted; left behind: {chroot}");
             progress.now_and_then(|| format!("preparing: {done} of {total} znodes"));
             Ok(())
         };

@@ -23,6 +23,22 @@ pub(crate) fn no_zookeeper(server: SocketAddr) -> String {
     format!("{server} does not speak ZooKeeper's protocol: its answer to the connect request is something else")
 }
 
+/// What to say of a server that answers a connect request with nothing at all.
+pub(crate) fn silent(server: SocketAddr) -> String {
+    format!("nothing answered the connect request; does it speak ZooKeeper's protocol at {server}?")
+}
+
+/// What to say of a server that closes the connection instead of answering a connect request.
+pub(crate) fn refused(server: SocketAddr) -> String {
+    format!(
+        "{server} closed the connection instead of granting a session; {LIMITED} or does it speak another protocol?"
+    )
+}
+
+/// The usual reason why a server takes some connections and then no more.
+pub(crate) const LIMITED: &str =
+    "has it a limit on connections (ZooKeeper: maxClientCnxns; corral: --set limits.connections_per_ip_max=0)";
+
 /// Opens a new session. Gives the socket, still blocking, and the timeout the server granted.
 ///
 /// # Errors
@@ -51,12 +67,7 @@ pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> R
             stream.set_read_timeout(Some(left))?;
             more(&mut stream, &mut buf)
         };
-        received.with_context(|| {
-            format!(
-                "{server} did not answer the connect request; has it a limit on connections (maxClientCnxns, \
-                 limits.connections_per_ip_max)?"
-            )
-        })?;
+        received.with_context(|| if until <= Instant::now() { silent(server) } else { refused(server) })?;
     };
     stream.set_read_timeout(Some(patience))?;
     ensure!(granted > 0, "{server} granted no session");

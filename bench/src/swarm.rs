@@ -22,7 +22,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, conne
 use crate::check::{BadReply, error_name};
 use crate::limits::{EVENTS_MAX, SCRATCH_BYTES};
 use crate::link::Link;
-use crate::session::{connect_request, no_zookeeper};
+use crate::session::{LIMITED, connect_request, no_zookeeper, refused, silent};
 use crate::workload::push_frame;
 
 /// What a scenario calls its requests.
@@ -343,7 +343,10 @@ impl Swarm {
                 _ => peer.waiting.front().map(|oldest| oldest.since_ns),
             };
             let waited = oldest_ns.map(since).unwrap_or_default();
-            ensure!(waited <= self.patience, "session {at}: no reply for {waited:.1?}");
+            if waited > self.patience && peer.state == State::Greeting {
+                bail!("{}: no reply for {waited:.1?}", silent(peer.server));
+            }
+            ensure!(waited <= self.patience, "session {at} to {}: no reply for {waited:.1?}", peer.server);
             if peer.state == State::Open && peer.waiting.is_empty() && since(link.last_sent_ns) > peer.granted / 3 {
                 self.request(at, OpCode::Ping, &[], TAG_PING)?;
             }
@@ -391,7 +394,7 @@ fn greeting(reader: &mut Reader<'_>, server: SocketAddr) -> Result<Duration> {
 /// What to say when no connection can be made; `granted` sessions were before.
 fn unreachable(server: SocketAddr, granted: u64) -> String {
     match granted {
-        0 => format!("{server} cannot be reached; is the server running there, has it a limit on connections?"),
+        0 => format!("{server} cannot be reached; is the server running there?"),
         _ => {
             format!("{server} cannot be reached any more, after {granted} sessions were granted; has the server ended?")
         }
@@ -400,11 +403,10 @@ fn unreachable(server: SocketAddr, granted: u64) -> String {
 
 /// What to say when a connection is closed before its session is granted; `granted` sessions were before.
 fn not_granted(server: SocketAddr, granted: u64) -> String {
-    const LIMITS: &str = "a limit on connections (maxClientCnxns, limits.connections_per_ip_max)";
     let closed = format!("{server} closed the connection instead of granting a session");
     match granted {
-        0 => format!("{closed}; has it {LIMITS}, does it speak ZooKeeper's protocol?"),
-        _ => format!("{closed}, after {granted} sessions were granted; has the server ended, or has it {LIMITS}?"),
+        0 => refused(server),
+        _ => format!("{closed}, after {granted} sessions were granted; has the server ended, or {LIMITED}?"),
     }
 }
 

@@ -159,7 +159,7 @@ fn flags_that_make_no_sense_are_refused() {
     fails(&[&server[..], &["--against", "b"]].concat(), "no server b");
     fails(&[&server[..], &["--rounds", "0"]].concat(), "--rounds 0");
     fails(&[&server[..], &["--cells", "get:1"]].concat(), "--cells");
-    fails(&[&server[..], &["--cells", "mix200:1x1"]].concat(), "--read-percent 200");
+    fails(&[&server[..], &["--cells", "mix200:1x1"]].concat(), "200 is not in 0..=100");
     fails(&[&server[..], &["--cells", "get:1x1@NaN"]].concat(), "--rate NaN");
     fails(&[&server[..], &["--seconds", "inf"]].concat(), "--seconds inf");
     fails(&[&server[..], &["--warm-of", "b=1"]].concat(), "no server b");

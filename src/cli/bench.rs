@@ -16,7 +16,10 @@ pub(crate) struct Arguments {
 /// Puts a load on a server and prints what it measured.
 ///
 /// # Errors
-/// A server that cannot be reached, or that answers wrongly.
+/// A wrong flag, a server that cannot be reached, or that answers wrongly.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
-    corral_bench::dispatch(&arguments.bench).map_err(|error| Fault::new(ExitCode::Internal, format!("{error:#}")))
+    corral_bench::dispatch(&arguments.bench).map_err(|error| {
+        let code = if error.is::<corral_bench::WrongFlag>() { ExitCode::Usage } else { ExitCode::Internal };
+        Fault::new(code, format!("{error:#}"))
+    })
 }

@@ -193,15 +193,15 @@ mod tests {
         for fine in ["get", "set1k:1x1", "mix100:1x1", "children1000:8x1", "get@0.5", "create:50000x1"] {
             check(fine, "");
         }
-        check("mix200:1x1", "--read-percent 200 is more than 100");
+        check("mix200:1x1", "200 is not in 0..=100");
         check("get:1x1@NaN", "--rate NaN");
         check("get:1x1@-5", "--rate");
         check("get:1x1@1e300", "--rate 1e300");
         check("set2m:1x1", "--value-bytes 2097152");
-        check("children2m:1x1", "--children 2097152");
+        check("children2m:1x1", "2097152 is not in 1..=1000000");
         check("children99999m:1x1", "--children");
-        check("get:50001x1", "--connections 50001");
-        check("get:1x65537", "--depth 65537");
+        check("get:50001x1", "50001 is not in 1..=50000");
+        check("get:1x65537", "65537 is not in 1..=65536");
         check("set512k:5000x16", "bytes in flight");
     }
 

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use super::{Heading, print};
-use crate::args::{CommonArgs, rate, within};
+use crate::args::{CommonArgs, flags, rate, up_to, within};
 use crate::connection::Pace;
 use crate::keys::Distribution;
-use crate::limits::{CONNECTIONS_MAX, DEPTH_MAX};
+use crate::limits::{CONNECTIONS_MAX, DEPTH_MAX, KEYS_MAX};
 use crate::meter::cell;
 use crate::mix::{Kind, Operation};
 use crate::plan::{Args, Flood, Plan, in_flight_fits};
@@ -38,10 +38,10 @@ pub struct FloodArgs {
     #[arg(long, default_value_t = 1)]
     flooders: u32,
     /// Requests in flight on each flooding connection
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = up_to(DEPTH_MAX))]
     flood_depth: u32,
     /// Polite connections
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = up_to(CONNECTIONS_MAX))]
     polite: u32,
     /// Requests per second of each polite connection
     #[arg(long, default_value_t = 20.0, value_name = "PER_SECOND")]
@@ -53,7 +53,7 @@ pub struct FloodArgs {
     #[arg(short, long, default_value_t = 1)]
     threads: u32,
     /// Znodes prepared
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = up_to(KEYS_MAX))]
     keys: u32,
     /// Bytes of each value written
     #[arg(long, default_value = "100", value_name = "BYTES|MIN..MAX")]
@@ -95,7 +95,7 @@ struct FloodReport {
 }
 
 pub(super) fn run(args: &FloodArgs) -> Result<()> {
-    let plan = plan(args)?;
+    let plan = flags(plan(args))?;
     let measured = run::execute(&plan)?;
     let report = report(args, &plan, &measured);
     print(&args.common, &report, table(&report))
@@ -108,7 +108,7 @@ fn plan(args: &FloodArgs) -> Result<Plan> {
     ensure!(args.flooders <= CONNECTIONS_MAX, "--flooders {} is above {CONNECTIONS_MAX}", args.flooders);
     let load = Args {
         op: args.op,
-        read_percent: 90,
+        read_percent: None,
         mix: None,
         connections: args.polite,
         depth: 4,
@@ -116,7 +116,7 @@ fn plan(args: &FloodArgs) -> Result<Plan> {
         value_bytes: args.value_bytes.clone(),
         keys: args.keys,
         keys_distribution: Distribution::Uniform,
-        zipf_theta: 0.99,
+        zipf_theta: None,
         seed: 1,
         children: 100,
         multi_ops: 4,

@@ -11,11 +11,12 @@ use anyhow::{Context, Result, bail, ensure};
 use corral_wire::OpCode;
 use serde::Serialize;
 
-use super::{Heading, Stage, left_behind, print, us};
-use crate::args::{CommonArgs, seconds, within};
+use super::{Heading, Stage, print, us};
+use crate::args::{CommonArgs, flags, seconds, up_to};
 use crate::cpu::Memory;
 use crate::limits::{CONNECTIONS_MAX, KEYS_MAX, WATCHES_MAX};
 use crate::report::ratio;
+use crate::run::left_behind;
 use crate::swarm::{What, granted};
 use crate::table::Table;
 use crate::workload::{encoded, value};
@@ -33,14 +34,14 @@ figures after a full collection tell. Socket buffers are the kernel's and in non
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct IdleArgs {
-    /// Sessions to hold
-    #[arg(short = 'n', long, default_value_t = 1000)]
+    /// Sessions to hold; more than 60 from one address need corral serve --set limits.connections_per_ip_max=0
+    #[arg(short = 'n', long, default_value_t = 1000, value_parser = up_to(CONNECTIONS_MAX))]
     sessions: u32,
     /// One-shot data watches of each session, each on another znode
     #[arg(long, default_value_t = 0)]
     watches: u32,
     /// Znodes to watch
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = up_to(KEYS_MAX))]
     keys: u32,
     /// Seconds to hold them, during which the server's CPU time is counted
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
@@ -83,9 +84,8 @@ const TAG_WATCH: u32 = 1;
 /// Requests of one session on their way while watches are set.
 const WATCH_BATCH: u32 = 256;
 
-pub(super) fn run(args: &IdleArgs) -> Result<()> {
-    within("--sessions", args.sessions, CONNECTIONS_MAX)?;
-    within("--keys", args.keys, KEYS_MAX)?;
+/// Checks the flags. Gives how long to hold and to settle.
+fn checked(args: &IdleArgs) -> Result<(Duration, Duration)> {
     ensure!(
         args.watches <= args.keys,
         "--watches {} is more than --keys {}: a session has one on each",
@@ -94,12 +94,16 @@ pub(super) fn run(args: &IdleArgs) -> Result<()> {
     );
     let watches = u64::from(args.watches) * u64::from(args.sessions);
     ensure!(watches <= WATCHES_MAX, "--watches x --sessions is {watches}; at most {WATCHES_MAX}");
-    let (hold, settle) = (seconds("--hold", args.hold, 0.0)?, seconds("--settle", args.settle, 0.0)?);
+    Ok((seconds("--hold", args.hold, 0.0)?, seconds("--settle", args.settle, 0.0)?))
+}
+
+pub(super) fn run(args: &IdleArgs) -> Result<()> {
+    let (hold, settle) = flags(checked(args))?;
     let mut stage = Stage::set(&args.common, args.sessions)?;
     let names: Vec<String> = if args.watches > 0 { (0..args.keys).map(name).collect() } else { Vec::new() };
     stage.prepare(&names, &value(100))?;
     let target = stage.target.clone();
-    let (mut stage, report) = left_behind(measure(stage, args, hold, settle), &target)?;
+    let (mut stage, report) = left_behind(measure(stage, args, hold, settle), &target.chroot)?;
     stage.clean_up(&names)?;
     print(&args.common, &report, table(&report))
 }

@@ -221,11 +221,6 @@ fn cpu_row(table: &mut Table, each: &str, server_us: Option<f64>, client_us: f64
     table.row("client CPU", &format!("{client_us:.3} us/{each}"));
 }
 
-/// Names what a failed scenario leaves behind.
-fn left_behind<T>(result: Result<T>, target: &Target) -> Result<T> {
-    result.with_context(|| format!("the znodes below {} are left behind", target.chroot))
-}
-
 /// Nanoseconds as microseconds, for reports.
 fn us(ns: u64) -> f64 {
     crate::report::ratio(ns, 1000)

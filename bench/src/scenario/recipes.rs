@@ -15,11 +15,12 @@ use corral_wire::{ErrorCode, OpCode, Reader};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{Heading, Stage, cpu_row, left_behind, print, us};
-use crate::args::{CommonArgs, seconds, within};
+use super::{Heading, Stage, cpu_row, print, us};
+use crate::args::{CommonArgs, flags, seconds, up_to};
 use crate::limits::CONTENDERS_MAX;
 use crate::meter::histogram;
 use crate::report::{Latency, ratio};
+use crate::run::left_behind;
 use crate::swarm::{Event, What, granted};
 use crate::table::Table;
 use crate::workload::{create_tail, encoded};
@@ -51,7 +52,7 @@ pub struct RecipeArgs {
     #[arg(long, value_enum, default_value_t = Recipe::Lock)]
     recipe: Recipe,
     /// Sessions that contend
-    #[arg(short = 'n', long, default_value_t = 10)]
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = up_to(CONTENDERS_MAX))]
     contenders: u32,
     /// Milliseconds each holder holds
     #[arg(long, default_value_t = 0.0, value_name = "MS")]
@@ -123,14 +124,13 @@ struct Contest {
 }
 
 pub(super) fn run(args: &RecipeArgs) -> Result<()> {
-    within("--contenders", args.contenders, CONTENDERS_MAX)?;
-    let duration = seconds("--duration", args.duration, 0.001)?;
-    let hold = seconds("--hold-ms / 1000", args.hold_ms / 1e3, 0.0)?;
+    let duration = flags(seconds("--duration", args.duration, 0.001))?;
+    let hold = flags(seconds("--hold-ms / 1000", args.hold_ms / 1e3, 0.0))?;
     let mut stage = Stage::set(&args.common, args.contenders * 2)?;
     let names = [LINE.to_owned(), PROOF.to_owned()];
     stage.prepare(&names, b"")?;
     let target = stage.target.clone();
-    let (mut stage, report) = left_behind(measure(stage, args, duration, hold), &target)?;
+    let (mut stage, report) = left_behind(measure(stage, args, duration, hold), &target.chroot)?;
     stage.clean_up(&names)?;
     print(&args.common, &report, table(&report))
 }

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::{Heading, Stage, cpu_row, print, us};
-use crate::args::{CommonArgs, rate, seconds, within};
+use crate::args::{CommonArgs, flags, rate, seconds, up_to};
 use crate::due::{Backlog, Due};
 use crate::limits::CONNECTIONS_MAX;
 use crate::meter::histogram;
@@ -33,7 +33,7 @@ the ports of one address.
 #[command(after_help = HELP)]
 pub struct SessionArgs {
     /// Sessions on their way at once
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = up_to(CONNECTIONS_MAX))]
     concurrency: u32,
     /// Seconds to measure
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
@@ -48,7 +48,7 @@ pub struct SessionArgs {
     #[arg(long)]
     no_close: bool,
     /// Sessions to open with --no-close
-    #[arg(short = 'n', long, default_value_t = 1000, requires = "no_close")]
+    #[arg(short = 'n', long, default_value_t = 1000, requires = "no_close", value_parser = up_to(CONNECTIONS_MAX))]
     count: u32,
     #[command(flatten)]
     common: CommonArgs,
@@ -104,10 +104,9 @@ struct Storm<'a> {
 }
 
 pub(super) fn run(args: &SessionArgs) -> Result<()> {
-    within("--concurrency", args.concurrency, CONNECTIONS_MAX)?;
-    within("--count", args.count, CONNECTIONS_MAX)?;
-    let rate = args.rate.map(|value| rate("--rate", value)).transpose()?;
-    let (duration, warmup) = (seconds("--duration", args.duration, 0.001)?, seconds("--warmup", args.warmup, 0.0)?);
+    let rate = flags(args.rate.map(|value| rate("--rate", value)).transpose())?;
+    let duration = flags(seconds("--duration", args.duration, 0.001))?;
+    let warmup = flags(seconds("--warmup", args.warmup, 0.0))?;
     let stage = Stage::set(&args.common, args.concurrency.max(args.count) + 1)?;
     let mut storm = Storm {
         schedule: rate.map(|rate| Due::new(stage.swarm.now_ns(), 1e9 / rate)),

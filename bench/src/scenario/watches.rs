@@ -13,12 +13,13 @@ use corral_wire::{OpCode, Reader};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{Heading, Stage, cpu_row, left_behind, print, us};
-use crate::args::{CommonArgs, within};
+use super::{Heading, Stage, cpu_row, print, us};
+use crate::args::{CommonArgs, flags, up_to};
 use crate::check::expect;
 use crate::limits::{CONNECTIONS_MAX, ROUNDS_MAX, VALUE_BYTES_MAX};
 use crate::meter::histogram;
 use crate::report::{Latency, ratio};
+use crate::run::left_behind;
 use crate::swarm::{Event, What, granted};
 use crate::table::Table;
 use crate::workload::{encoded, value};
@@ -38,10 +39,10 @@ limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.
 #[command(after_help = HELP)]
 pub struct WatchArgs {
     /// Sessions that watch
-    #[arg(short = 'n', long, default_value_t = 1000)]
+    #[arg(short = 'n', long, default_value_t = 1000, value_parser = up_to(CONNECTIONS_MAX))]
     sessions: u32,
     /// Writes, one after the other; the first warms up and does not count
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = up_to(ROUNDS_MAX))]
     rounds: u32,
     /// Persistent watches (addWatch, ZooKeeper 3.6 and newer) instead of one-shot ones
     #[arg(long)]
@@ -99,14 +100,15 @@ struct Watches {
 }
 
 pub(super) fn run(args: &WatchArgs) -> Result<()> {
-    within("--sessions", args.sessions, CONNECTIONS_MAX)?;
-    within("--rounds", args.rounds, ROUNDS_MAX)?;
-    ensure!(args.value_bytes <= VALUE_BYTES_MAX, "--value-bytes {} is above {VALUE_BYTES_MAX}", args.value_bytes);
+    let fits = args.value_bytes <= VALUE_BYTES_MAX;
+    flags(
+        fits.then_some(()).with_context(|| format!("--value-bytes {} is above {VALUE_BYTES_MAX}", args.value_bytes)),
+    )?;
     let mut stage = Stage::set(&args.common, args.sessions + 1)?;
     let names = [NAME.to_owned()];
     stage.prepare(&names, &value(args.value_bytes))?;
     let target = stage.target.clone();
-    let (mut stage, report) = left_behind(measure(stage, args), &target)?;
+    let (mut stage, report) = left_behind(measure(stage, args), &target.chroot)?;
     stage.clean_up(&names)?;
     print(&args.common, &report, table(&report))
 }
