@@ -13,12 +13,18 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::with_places(2000)
+    }
+
+    /// A server that takes so many connections from one address.
+    fn with_places(places: u32) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let free = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let addr = free.local_addr().expect("it is bound").to_string();
         drop(free);
         let child = Command::new(env!("CARGO_BIN_EXE_corral"))
-            .args(["serve", "--shards", "1", "--client-addr", &addr, "--set", "limits.connections_per_ip_max=2000"])
+            .args(["serve", "--shards", "1", "--client-addr", &addr, "--set"])
+            .arg(format!("limits.connections_per_ip_max={places}"))
             .arg("--data-dir")
             .arg(dir.path())
             .stderr(Stdio::null())
@@ -187,13 +193,106 @@ fn help_speaks_of_the_sub_command() {
 
 /// Runs `corral bench` on an address; gives its exit code and what it says.
 fn fails(addr: &str, flags: &str) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_corral"))
-        .arg("bench")
-        .args(flags.split_whitespace())
-        .args(["-q", "-s", addr])
-        .output()
-        .expect("the binary can be run");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let words: Vec<&str> = flags.split_whitespace().collect();
+    let (code, _, errors) = says(&[&words[..], &["-q", "-s", addr]].concat());
+    (code, errors)
+}
+
+/// Runs `corral bench`; gives its exit code, what it prints and what it says.
+fn says(words: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corral"));
+    let output = command.arg("bench").args(words).output().expect("the binary can be run");
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn what_was_prepared_goes_when_the_server_has_too_few_places() {
+    let server = Server::with_places(6);
+    let short = ["-c 7 -o delete --keys 30", "flood --polite 5 --flooders 2", "watches -n 300", "recipes -n 9"];
+    for flags in short.into_iter().chain(["idle -n 20 --watches 3 --keys 7 --settle 0"]) {
+        let (code, error) = fails(&server.addr, &format!("{flags} --chroot /full"));
+        assert_eq!(code, Some(1), "{flags}: {error}");
+        assert!(error.contains("has it a limit on connections"), "{flags}: {error}");
+        assert!(!error.contains("left behind"), "{flags}: {error}");
+        server.bench("--chroot /full --ops 10 --warmup 0 --keys 5 -c 1");
+    }
+    let (_, error) = fails(&server.addr, "-c 7 --chroot /kept --keep");
+    assert!(error.contains("left behind: /kept"), "{error}");
+    let (_, error) = fails(&server.addr, "-c 1 --chroot /kept");
+    assert!(error.contains("NODEEXISTS"), "{error}");
+}
+
+#[test]
+fn a_process_that_is_not_the_server_is_doubted() {
+    let server = Server::start();
+    let (own, all) = (std::process::id(), server.child.id());
+    let load = ["-s", &server.addr, "-q", "--ops", "10", "--warmup", "0", "--keys", "5"];
+    let storm = ["sessions", "-s", &server.addr, "-q", "--duration", "0.1", "--warmup", "0"];
+    let watches = ["watches", "-s", &server.addr, "-q", "-n", "2", "--rounds", "1"];
+    for words in [&load[..], &storm, &watches] {
+        let (code, table, errors) = says(&[words, &["--pid", &own.to_string()]].concat());
+        let doubt = format!("process {own} (");
+        assert_eq!(code, Some(0), "{errors}");
+        assert!(errors.contains(&doubt) && errors.contains("is --pid the server's?"), "{errors}");
+        assert!(table.contains(&doubt) && table.contains("server CPU"), "{table}");
+        let (code, _, errors) = says(&[words, &["--pid", &all.to_string()]].concat());
+        assert_eq!((code, errors.as_str()), (Some(0), ""));
+    }
+}
+
+#[test]
+fn process_ids_are_taken_as_pidof_prints_them() {
+    let (one, other) = (Server::start(), Server::start());
+    let (first, second) = (one.child.id(), other.child.id());
+    let load = ["-s", &one.addr, "-q", "-c", "2", "--ops", "10", "--warmup", "0"];
+    for pids in [format!("{first} {second}\n"), format!("{first},{second}"), format!("{first}, {second}")] {
+        let (code, _, errors) = says(&[&load[..], &["--pid", &pids]].concat());
+        assert_eq!((code, errors.as_str()), (Some(0), ""), "{pids:?}");
+    }
+    for (pids, part) in
+        [("", "does the server run?"), ("12 x", "\"x\" is no process id"), ("-1", "\"-1\" is no process id")]
+    {
+        let (code, _, errors) = says(&[&load[..], &["--pid", pids]].concat());
+        assert_eq!(code, Some(2), "{errors}");
+        assert!(errors.contains("--pid") && errors.contains(part), "{errors}");
+    }
+}
+
+#[test]
+fn a_flood_says_what_was_measured_and_checked() {
+    let server = Server::start();
+    let flags = ["flood", "--polite", "2", "--flood-depth", "10", "--duration", "0.2", "--warmup", "0"];
+    let (code, table, errors) = says(&[&flags[..], &["-q", "-s", &server.addr]].concat());
+    assert_eq!(code, Some(0), "{errors}");
+    let measured = table.lines().find(|line| line.starts_with("measured")).unwrap_or_default();
+    assert!(measured.ends_with("every reply checked"), "{table}");
+}
+
+#[test]
+fn a_comparison_refuses_wrong_flags_as_every_other_does() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let out = dir.path().join("report").display().to_string();
+    let check = |words: &[&str], part: &str| {
+        let all = [&["compare", "--out", &out, "-s", "a=127.0.0.1:1"], words].concat();
+        let (code, _, errors) = says(&all);
+        assert_eq!(code, Some(2), "{words:?}: {errors}");
+        assert!(errors.contains(part), "{words:?}: {errors}");
+    };
+    check(&["-s", "b"], "is not NAME=HOST:PORT");
+    check(&["-s", "a=127.0.0.1:2"], "two servers are called a");
+    check(&["--start", "b=serve"], "has no {port}");
+    check(&["--against", "b"], "no server b");
+    check(&["--cells", "fly:1x1"], "no operation");
+    check(&["--rounds", "-1"], "-1 is not in 1..=100");
+    check(&["--rounds", "0"], "0 is not in 1..=100");
+    check(&["--seconds", "-2"], "--seconds -2 is not within");
+    check(&["--warm", "-2"], "--warm -2 is not within");
+    check(&["--warm-of", "a=-2"], "--warm-of -2 is not within");
+    check(&["--port", "0"], "0 is not in 1..=65535");
+    check(&["--cpu", "1000000"], "--cpu 1000000: no such CPU");
+    check(&["--server-cpu", "1000000"], "--server-cpu 1000000: no such CPU");
+    assert!(!dir.path().join("report").exists(), "nothing is made");
 }
 
 #[test]

@@ -19,9 +19,10 @@ pub struct CommonArgs {
     /// Server addresses; connections are spread evenly over them
     #[arg(short, long, default_value = "127.0.0.1:2181", value_delimiter = ',', value_name = "HOST:PORT")]
     pub server: Vec<String>,
-    /// Process id of the server, to account its CPU time and memory (this machine only); those of an ensemble are added
-    #[arg(long, value_name = "PID,...", value_delimiter = ',')]
-    pub pid: Vec<i32>,
+    /// Process id of the server, to account its CPU time and memory (this machine only); those of an ensemble are added,
+    /// with commas or spaces between them
+    #[arg(long, value_name = "PID,...", value_parser = Pids::parse)]
+    pub pid: Vec<Pids>,
     /// Pin the client threads to these CPUs, in turn; keep them apart from the server's
     #[arg(long, value_delimiter = ',', value_name = "CPU,...")]
     pub cpu: Vec<usize>,
@@ -46,6 +47,19 @@ pub struct CommonArgs {
     /// No progress on standard error
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// Process ids as `--pid` has them: with commas between them, or with spaces as `pidof` prints them. Never none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pids(Vec<i32>);
+
+impl Pids {
+    fn parse(text: &str) -> Result<Self, String> {
+        let words = text.split([',', ' ', '\n', '\t']).filter(|word| !word.is_empty());
+        let read = |word: &str| word.parse().ok().filter(|pid| *pid > 0).ok_or(format!("{word:?} is no process id"));
+        let pids: Vec<i32> = words.map(read).collect::<Result<_, _>>()?;
+        if pids.is_empty() { Err("no process id: does the server run?".to_owned()) } else { Ok(Self(pids)) }
+    }
 }
 
 /// A flag that is wrong, in a sentence: nothing was sent. The program ends with exit code 2.
@@ -93,12 +107,11 @@ impl Target {
     }
 
     fn checked(args: &CommonArgs) -> Result<Self> {
-        pinnable(&args.cpu)?;
-        ensure!(args.pid.iter().all(|&pid| pid > 0), "--pid is no process id");
+        pinnable("--cpu", &args.cpu)?;
         ensure!(args.session_timeout_ms > 0, "--session-timeout-ms {} is not positive", args.session_timeout_ms);
         Ok(Self {
             servers: resolve(&args.server)?,
-            pids: args.pid.clone(),
+            pids: args.pid.iter().flat_map(|pids| pids.0.clone()).collect(),
             cpus: args.cpu.clone(),
             session_timeout_ms: args.session_timeout_ms,
             reply_timeout: seconds("--reply-timeout", args.reply_timeout, 0.001)?,
@@ -115,24 +128,27 @@ impl Target {
 }
 
 /// Tries the CPUs out, so that a wrong one is told before anything is sent; the thread stays where it was.
-fn pinnable(cpus: &[usize]) -> Result<()> {
+pub(crate) fn pinnable(flag: &str, cpus: &[usize]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
     }
     let this = nix::unistd::Pid::from_raw(0);
     let before = nix::sched::sched_getaffinity(this).context("sched_getaffinity")?;
-    let tried = cpus.iter().try_for_each(|cpu| pin(Some(*cpu)));
+    let tried = cpus.iter().try_for_each(|cpu| pin_by(flag, *cpu));
     nix::sched::sched_setaffinity(this, &before).context("sched_setaffinity")?;
     tried
 }
 
 /// Pins the calling thread.
 pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
-    let Some(cpu) = cpu else { return Ok(()) };
+    cpu.map_or(Ok(()), |cpu| pin_by("--cpu", cpu))
+}
+
+fn pin_by(flag: &str, cpu: usize) -> Result<()> {
     let mut set = nix::sched::CpuSet::new();
-    set.set(cpu).with_context(|| format!("--cpu {cpu}: no such CPU"))?;
+    set.set(cpu).with_context(|| format!("{flag} {cpu}: no such CPU"))?;
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
-        .with_context(|| format!("--cpu {cpu}: this process may not run there"))
+        .with_context(|| format!("{flag} {cpu}: this process may not run there"))
 }
 
 /// The name the program was called by: alone, or as the server's sub-command.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -28,7 +28,7 @@ use figures::{Figure, Run, SyncProbe};
 use page::Page;
 use server::{Place, Server, Spec};
 
-use crate::args::seconds;
+use crate::args::{flags, pinnable, seconds, up_to};
 
 /// Appends whose fdatasync is timed before each round.
 const SYNC_PROBES: usize = 400;
@@ -59,10 +59,10 @@ for mix, else the bytes of the values; without them 100 children, 90 %, 100 B, 6
 
 /// The flags of a comparison.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct CompareArgs {
     /// A server that runs already; its process id gives CPU per operation
-    #[arg(long, value_name = "NAME=HOST:PORT[,pid=N]")]
+    #[arg(short, long, value_name = "NAME=HOST:PORT[,pid=N]")]
     server: Vec<String>,
     /// A server to start freshly for every round, with {port}, {data_dir} (does not exist yet) and {cpu} filled in
     #[arg(long, value_name = "NAME=COMMAND")]
@@ -76,7 +76,7 @@ pub struct CompareArgs {
     )]
     cells: Vec<String>,
     /// Interleaved rounds
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = up_to(ROUNDS_MAX))]
     rounds: u32,
     /// Seconds each cell is measured
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
@@ -100,7 +100,7 @@ pub struct CompareArgs {
     #[arg(long, value_delimiter = ',', value_name = "CPU,...")]
     server_cpu: Vec<usize>,
     /// Servers are started on the first free port of the hundred from this one on
-    #[arg(long, default_value_t = 24_010)]
+    #[arg(long, default_value_t = 24_010, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Where data directories go; its disk is the one measured [default: the report's directory]
     #[arg(long, value_name = "DIRECTORY")]
@@ -156,11 +156,21 @@ fn remake(args: &CompareArgs, from: &Path) -> Result<()> {
             names.push(run.cell.clone());
         }
     }
+    let unknown = args.against.iter().find(|name| !servers.contains(name));
+    flags(unknown.map_or(Ok(()), |name| Err(no_server("--against", name))))?;
     let cells: Vec<Cell> = names.iter().map(|name| Cell::of(name)).collect::<Result<_>>()?;
     let (title, against, command) = (&args.title, &args.against, &shown_command());
     let page = Page { title, command, servers: &servers, cells: &cells, against, runs: &runs, failures: &[] };
     let text = page.write(&args.out)?;
     std::io::stdout().lock().write_all(text.as_bytes()).context("the report cannot be printed")
+}
+
+/// What the flags of a comparison name, each checked.
+struct Wanted {
+    specs: Vec<Spec>,
+    warm_of: Vec<(String, f64)>,
+    servers: Vec<String>,
+    cells: Vec<Cell>,
 }
 
 struct Comparison<'a> {
@@ -179,8 +189,8 @@ struct Comparison<'a> {
     failures: Vec<String>,
 }
 
-impl<'a> Comparison<'a> {
-    fn of(args: &'a CompareArgs) -> Result<Self> {
+impl Wanted {
+    fn of(args: &CompareArgs) -> Result<Self> {
         let running = args.server.iter().map(|text| Spec::running(text));
         let specs: Vec<Spec> =
             running.chain(args.start.iter().map(|text| Spec::started(text))).collect::<Result<_>>()?;
@@ -190,13 +200,11 @@ impl<'a> Comparison<'a> {
             ensure!(!servers[..at].contains(name), "two servers are called {name}");
         }
         let known = |flag: &str, name: &String| {
-            ensure!(servers.contains(name), "{flag}: there is no server {name}");
-            Ok(())
+            if servers.contains(name) { Ok(()) } else { Err(no_server(flag, name)) }
         };
         args.against.iter().try_for_each(|name| known("--against", name))?;
         let warm_of: Vec<(String, f64)> = args.warm_of.iter().map(|text| named_seconds(text)).collect::<Result<_>>()?;
         warm_of.iter().try_for_each(|(name, _)| known("--warm-of", name))?;
-        ensure!((1..=ROUNDS_MAX).contains(&args.rounds), "--rounds {} is not within 1..={ROUNDS_MAX}", args.rounds);
         let cells: Vec<Cell> = args.cells.iter().map(|text| Cell::of(text)).collect::<Result<_>>()?;
         ensure!((1..=CELLS_MAX).contains(&cells.len()), "--cells: give 1 to {CELLS_MAX}");
         for cell in &cells {
@@ -207,7 +215,15 @@ impl<'a> Comparison<'a> {
         }
         warm_of.iter().try_for_each(|(_, value)| seconds("--warm-of", *value, 0.0).map(|_| ()))?;
         seconds("--seconds", args.seconds, 0.001)?;
-        ensure!(args.port > 0, "--port 0 is no first port");
+        pinnable("--cpu", &args.cpu)?;
+        pinnable("--server-cpu", &args.server_cpu)?;
+        Ok(Self { specs, warm_of, servers, cells })
+    }
+}
+
+impl<'a> Comparison<'a> {
+    fn of(args: &'a CompareArgs) -> Result<Self> {
+        let Wanted { specs, warm_of, servers, cells } = flags(Wanted::of(args))?;
         fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
         let work = args.work_dir.as_ref().unwrap_or(&args.out);
         let work = work.join(format!("compare-{}", std::process::id()));
@@ -386,6 +402,10 @@ impl Drop for Comparison<'_> {
         // What is left there is only in the way; a directory that cannot be removed harms nobody.
         let _ = fs::remove_dir_all(&self.work);
     }
+}
+
+fn no_server(flag: &str, name: &str) -> Error {
+    anyhow!("{flag}: there is no server {name}")
 }
 
 fn named_seconds(text: &str) -> Result<(String, f64)> {

@@ -78,6 +78,11 @@ pub(crate) struct OwnZnodes {
 }
 
 impl OwnZnodes {
+    /// The first so many, all there.
+    pub(crate) fn prepared(created: u32) -> Self {
+        Self { created, ..Self::default() }
+    }
+
     /// The numbers of those that are there.
     pub(crate) fn there(&self) -> impl Iterator<Item = u32> {
         let range = (self.deleted..self.created).filter(|nth| !self.absent.contains(nth));
@@ -100,7 +105,7 @@ impl Connection {
             zxid_seen: 0,
             in_flight: VecDeque::new(),
             random: Random::new(workload.seed, u64::from(number)),
-            own: OwnZnodes { created: workload.stock, ..OwnZnodes::default() },
+            own: OwnZnodes::prepared(workload.stock),
         };
         Ok(Self { link: Link::new(stream)?, pace, depth, server, session })
     }

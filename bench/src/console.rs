@@ -85,6 +85,12 @@ impl Progress {
         }
     }
 
+    /// A line that stays, also for those who want no progress.
+    pub(crate) fn warn(&mut self, text: &str) {
+        self.clear();
+        let _ = writeln!(std::io::stderr(), "{}: warning: {text}", program());
+    }
+
     fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

@@ -18,6 +18,7 @@ mod files;
 mod keys;
 mod limits;
 mod link;
+mod listener;
 mod machine;
 mod meter;
 mod mix;

@@ -37,6 +37,9 @@ pub(crate) const RATE_MIN: f64 = 0.001;
 /// Longest run or warm-up.
 pub(crate) const SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
 
+/// How long a server that refused sessions may take to see that all of them are gone, before the znodes are left to it.
+pub(crate) const PLACE_WAIT: Duration = Duration::from_secs(1);
+
 /// Bytes of a reply frame; the largest legal one is a listing of `CHILDREN_MAX` names.
 pub(crate) const REPLY_BYTES_MAX: usize = 64 << 20;
 

@@ -191,6 +191,7 @@ impl Report {
             client_cpus_busy: ratio(measured.client_cpu_ns, 1) / 1e9 / seconds,
             remarks: Vec::new(),
         };
+        report.remarks.clone_from(&measured.doubts);
         report.remark(plan, measured.unrecorded);
         report
     }

@@ -5,16 +5,18 @@
 //! protocol.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::connection::{Connection, OwnZnodes, Pace};
 use crate::console::{Interrupt, Progress};
 use crate::cpu::{CpuClock, ServiceCpu, resident_kib};
 use crate::limits::TIMELINE_ROWS_MAX;
+use crate::listener;
 use crate::meter::{Meter, Shared, cell};
 use crate::plan::{Extent, Plan};
 use crate::session::{self, Admin};
@@ -41,6 +43,8 @@ pub(crate) struct Measured {
     pub(crate) server_cpu_ns: Option<u64>,
     pub(crate) client_cpu_ns: u64,
     pub(crate) server_resident_kib: Option<u64>,
+    /// What speaks against the figures of `--pid`.
+    pub(crate) doubts: Vec<String>,
 }
 
 /// What every session has created, by the session's number.
@@ -54,13 +58,17 @@ pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
     raise_file_limit(plan.connections_all())?;
     let workload = Workload::of(plan);
     let server_cpu = ServiceCpu::of(&target.pids).context("--pid")?;
+    let doubts = listener::doubts(&target.pids, &target.servers);
+    doubts.iter().for_each(|doubt| run.progress.warn(doubt));
     run.prepare(&workload)?;
     let loaded = run.load(&workload, server_cpu);
     let (measured, created) = left_behind(loaded, &target.chroot)?;
+    let measured = Measured { doubts, ..measured };
     if target.keep {
         run.progress.say(&format!("the znodes below {} are kept", target.chroot));
     } else {
-        run.clean_up(&workload, &created)?;
+        let admin = run.admin().context("cleaning up")?;
+        run.clean_up(admin, &workload, &created)?;
     }
     if run.interrupt.seen() {
         bail!("interrupted");
@@ -68,9 +76,27 @@ pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
     Ok(measured)
 }
 
+/// Why a run came to nothing, when it has removed again what it had made.
+#[derive(Debug)]
+pub(crate) struct Withdrawn(String);
+
+impl Withdrawn {
+    pub(crate) fn because(cause: &Error) -> Error {
+        Self(format!("{cause:#}")).into()
+    }
+}
+
+impl fmt::Display for Withdrawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Withdrawn {}
+
 /// Says after the cause what a failed run leaves on the server.
 pub(crate) fn left_behind<T>(result: Result<T>, chroot: &str) -> Result<T> {
-    result.map_err(|error| anyhow!("{error:#}; left behind: {chroot}"))
+    result.map_err(|error| if error.is::<Withdrawn>() { error } else { anyhow!("{error:#}; left behind: {chroot}") })
 }
 
 struct Run<'a> {
@@ -132,9 +158,26 @@ impl Run<'_> {
         Ok((shares, session_timeout))
     }
 
+    /// Removes what was prepared, when the sessions cannot be opened. Gives the cause.
+    fn withdraw(&mut self, workload: &Workload, cause: Error) -> Error {
+        let target = &self.plan.target;
+        if target.keep {
+            return cause;
+        }
+        let stock = OwnZnodes::prepared(workload.stock);
+        let created = (0..self.plan.connections_all()).map(|number| (number, stock.clone())).collect();
+        let admin = Admin::open_late(target.servers[0], target.session_timeout_ms, target.reply_timeout);
+        match admin.and_then(|admin| self.clean_up(admin, workload, &created)) {
+            Ok(()) => Withdrawn::because(&cause),
+            // What hinders the cleaning is seldom more than the cause again; that they are left behind will be said.
+            Err(_) => cause,
+        }
+    }
+
     /// Gives the figures and what each connection created.
     fn load(&mut self, workload: &Workload, server_cpu: Option<ServiceCpu>) -> Result<(Measured, Created)> {
-        let (shares, session_timeout) = self.connect(workload)?;
+        let connected = self.connect(workload);
+        let (shares, session_timeout) = connected.map_err(|cause| self.withdraw(workload, cause))?;
         let plan = self.plan;
         let shared = &Shared::new(plan.interval, intervals_max(plan));
         let mut gatherer = Gatherer::new(plan.flood.map(|_| Pace::Open));
@@ -222,8 +265,7 @@ impl Run<'_> {
         shared.failed() || self.interrupt.seen()
     }
 
-    fn clean_up(&mut self, workload: &Workload, created: &Created) -> Result<()> {
-        let mut admin = self.admin().context("cleaning up")?;
+    fn clean_up(&mut self, mut admin: Admin, workload: &Workload, created: &Created) -> Result<()> {
         let all_created =
             created.iter().flat_map(|(connection, own)| own.there().map(|nth| workload.created_path(*connection, nth)));
         let chroot = &self.plan.target.chroot;
@@ -330,6 +372,7 @@ fn gather(
         server_cpu_ns: window.server_cpu_ns,
         client_cpu_ns: window.client_cpu_ns,
         server_resident_kib: resident_kib(&plan.target.pids),
+        doubts: Vec::new(),
     };
     Ok((measured, created))
 }

@@ -4,6 +4,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -13,7 +14,7 @@ use corral_wire::records::{ConnectRequest, ConnectResponse};
 use corral_wire::{OpCode, Reader, Writer};
 
 use crate::check::{self, BadReply};
-use crate::limits::{ADMIN_WINDOW, ADMIN_WINDOW_BYTES, REPLY_BYTES_MAX};
+use crate::limits::{ADMIN_WINDOW, ADMIN_WINDOW_BYTES, PLACE_WAIT, REPLY_BYTES_MAX};
 use crate::workload::{create_tail, encoded, push_frame};
 
 const TOO_LATE: &str = "no reply within the reply timeout";
@@ -116,6 +117,23 @@ impl Admin {
     pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> Result<Self> {
         let (stream, _) = open(server, timeout_ms, patience)?;
         Ok(Self { stream, next_xid: 1, zxid_seen: 0, buf: Vec::new() })
+    }
+
+    /// As [`Self::open`], after sessions were refused: their places become free only when the server has seen all of them
+    /// hang up, for which it is given [`PLACE_WAIT`].
+    pub(crate) fn open_late(server: SocketAddr, timeout_ms: i32, patience: Duration) -> Result<Self> {
+        let until = Instant::now() + PLACE_WAIT;
+        loop {
+            match Self::open(server, timeout_ms, patience.min(PLACE_WAIT)) {
+                Ok(admin) => {
+                    admin.stream.set_read_timeout(Some(patience))?;
+                    admin.stream.set_write_timeout(Some(patience))?;
+                    return Ok(admin);
+                }
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => thread::sleep(Duration::from_millis(20)),
+            }
+        }
     }
 
     /// Creates the znodes in order, the nth with `value(n)`. `tick` hears the number done so far and may stop the errand.

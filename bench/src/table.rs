@@ -26,6 +26,13 @@ impl Table {
         self.row(name, &text);
     }
 
+    /// What a reader must know, one line each.
+    pub(crate) fn notes(&mut self, remarks: &[String]) {
+        for remark in remarks {
+            self.row("note", remark);
+        }
+    }
+
     pub(crate) fn into_text(self) -> String {
         self.0
     }

@@ -157,7 +157,7 @@ fn flags_that_make_no_sense_are_refused() {
     fails(&["--start", "a=serve"], "no {port}");
     fails(&[&server[..], &server].concat(), "two servers are called a");
     fails(&[&server[..], &["--against", "b"]].concat(), "no server b");
-    fails(&[&server[..], &["--rounds", "0"]].concat(), "--rounds 0");
+    fails(&[&server[..], &["--rounds", "0"]].concat(), "0 is not in 1..=100");
     fails(&[&server[..], &["--cells", "get:1"]].concat(), "--cells");
     fails(&[&server[..], &["--cells", "mix200:1x1"]].concat(), "200 is not in 0..=100");
     fails(&[&server[..], &["--cells", "get:1x1@NaN"]].concat(), "--rate NaN");

@@ -159,7 +159,11 @@ fn report(args: &FloodArgs, plan: &Plan, measured: &Measured) -> FloodReport {
         polite_percentiles: percentiles(&polite.latency),
         timeline: intervals(&measured.rows, ns(plan.interval), ns(measured.window)),
         backlog: measured.backlog,
-        remarks: open_loop_remarks(offered, ratio(polite.operations, 1) / seconds, measured.unrecorded),
+        remarks: [
+            measured.doubts.clone(),
+            open_loop_remarks(offered, ratio(polite.operations, 1) / seconds, measured.unrecorded),
+        ]
+        .concat(),
         flood: ByOp::of(&flood, seconds),
         server_cpu_us_per_op: measured.server_cpu_ns.map(|ns| ratio(ns, operations) / 1e3),
         client_cpus_busy: ratio(measured.client_cpu_ns, 1) / 1e9 / seconds,
@@ -172,6 +176,8 @@ fn table(report: &FloodReport) -> Table {
     let flood = format!("{flooders} connections x {flood_depth} in flight");
     table.row("flood", &format!("{op}, {flood}, beside {polite_connections} polite ones at {polite_rate}/s each"));
     table.row("machine", &report.heading.machine.to_string());
+    let all = report.polite.operations + report.flood.operations;
+    table.row("measured", &format!("{all} operations in {:.2} s, every reply checked", report.seconds));
     for (name, of) in [("polite", &report.polite), ("flood", &report.flood)] {
         let text = format!("{} operations in {:.2} s, {:.0}/s", of.operations, report.seconds, of.throughput);
         table.row(name, &text);
@@ -184,8 +190,6 @@ fn table(report: &FloodReport) -> Table {
     if report.backlog > 0 {
         table.row("backlog", &format!("{} polite requests were due and unsent at the end", report.backlog));
     }
-    for remark in &report.remarks {
-        table.row("note", remark);
-    }
+    table.notes(&report.remarks);
     table
 }

@@ -101,10 +101,10 @@ pub(super) fn run(args: &IdleArgs) -> Result<()> {
     let (hold, settle) = flags(checked(args))?;
     let mut stage = Stage::set(&args.common, args.sessions)?;
     let names: Vec<String> = if args.watches > 0 { (0..args.keys).map(name).collect() } else { Vec::new() };
-    stage.prepare(&names, &value(100))?;
+    stage.prepare(names, &value(100))?;
     let target = stage.target.clone();
     let (mut stage, report) = left_behind(measure(stage, args, hold, settle), &target.chroot)?;
-    stage.clean_up(&names)?;
+    stage.clean_up()?;
     print(&args.common, &report, table(&report))
 }
 
@@ -159,11 +159,12 @@ fn measure(mut stage: Stage, args: &IdleArgs, hold: Duration, settle: Duration) 
         server_cpu_us_per_session_second: cpu_us.map(|us| us / hold_seconds / ratio(count, 1)),
         remarks: Vec::new(),
     };
-    Ok((stage, IdleReport { remarks: remarks(args, &report), ..report }))
+    let doubts = stage.doubts.clone();
+    Ok((stage, IdleReport { remarks: remarks(args, &report, &doubts), ..report }))
 }
 
-fn remarks(args: &IdleArgs, report: &IdleReport) -> Vec<String> {
-    let mut remarks = Vec::new();
+fn remarks(args: &IdleArgs, report: &IdleReport, doubts: &[String]) -> Vec<String> {
+    let mut remarks = doubts.to_vec();
     let mut say = |text: &str| remarks.push(text.to_owned());
     if report.server_cpu_percent.is_none() {
         say("without --pid there is no memory and no CPU to tell");
@@ -256,8 +257,6 @@ fn table(report: &IdleReport) -> Table {
         let held = report.hold_seconds;
         table.row("server CPU", &format!("{percent:.2} % of a CPU over {held:.1} s, {each:.2} us/s for each session"));
     }
-    for remark in &report.remarks {
-        table.row("note", remark);
-    }
+    table.notes(&report.remarks);
     table
 }

@@ -12,16 +12,17 @@ mod watches;
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Subcommand;
 use serde::Serialize;
 
 use crate::args::{CommonArgs, Target, pin};
 use crate::console::{Interrupt, Progress};
 use crate::cpu::{CpuClock, ServiceCpu};
+use crate::listener;
 use crate::machine::{Machine, command_line, unix_time};
 use crate::plan::Args;
-use crate::run::raise_file_limit;
+use crate::run::{Withdrawn, raise_file_limit};
 use crate::session::Admin;
 use crate::swarm::{Event, Swarm, What};
 use crate::table::Table;
@@ -99,6 +100,10 @@ struct Stage {
     interrupt: Interrupt,
     server_cpu: Option<ServiceCpu>,
     client_cpu: CpuClock,
+    /// The scenario's znodes below its own, parents first.
+    names: Vec<String>,
+    /// What speaks against the figures of `--pid`.
+    doubts: Vec<String>,
 }
 
 impl Stage {
@@ -110,9 +115,11 @@ impl Stage {
         let server_cpu = ServiceCpu::of(&target.pids).context("--pid")?;
         pin(target.cpu(0))?;
         let swarm = Swarm::new(target.session_timeout_ms, target.reply_timeout)?;
-        let progress = Progress::new(target.quiet);
+        let mut progress = Progress::new(target.quiet);
+        let doubts = listener::doubts(&target.pids, &target.servers);
+        doubts.iter().for_each(|doubt| progress.warn(doubt));
         let client_cpu = CpuClock::start(i32::try_from(std::process::id())?)?;
-        Ok(Self { target, swarm, progress, interrupt, server_cpu, client_cpu })
+        Ok(Self { target, swarm, progress, interrupt, server_cpu, client_cpu, names: Vec::new(), doubts })
     }
 
     /// A path below the scenario's own znode.
@@ -125,10 +132,11 @@ impl Stage {
     }
 
     /// Creates the scenario's own znode and those below it, in order, all with this value.
-    fn prepare(&mut self, names: &[String], value: &[u8]) -> Result<()> {
+    fn prepare(&mut self, names: Vec<String>, value: &[u8]) -> Result<()> {
+        self.names = names;
         let mut admin = self.admin()?;
         let chroot = self.target.chroot.clone();
-        let all = std::iter::once(chroot).chain(names.iter().map(|name| self.path(name)));
+        let all = std::iter::once(chroot).chain(self.names.iter().map(|name| self.path(name)));
         admin
             .create_all(all, |_| value, |_| Ok(()))
             .context("preparing; does the --chroot exist, or not its parent?")?;
@@ -136,18 +144,38 @@ impl Stage {
     }
 
     /// Removes what [`Self::prepare`] made, and says so if the run was interrupted.
-    fn clean_up(&mut self, names: &[String]) -> Result<()> {
+    fn clean_up(&mut self) -> Result<()> {
         if self.target.keep {
             self.progress.say(&format!("the znodes below {} are kept", self.target.chroot));
         } else {
-            let mut admin = self.admin().context("cleaning up")?;
-            let below = names.iter().rev().map(|name| self.path(name));
-            let all = below.chain([self.target.chroot.clone()]);
-            admin.delete_all(all, |_| Ok(())).context("cleaning up")?;
-            admin.close()?;
+            self.remove(self.admin().context("cleaning up")?)?;
         }
         ensure!(!self.interrupt.seen(), "interrupted");
         Ok(())
+    }
+
+    fn remove(&self, mut admin: Admin) -> Result<()> {
+        let below = self.names.iter().rev().map(|name| self.path(name));
+        let all = below.chain([self.target.chroot.clone()]);
+        admin.delete_all(all, |_| Ok(())).context("cleaning up")?;
+        admin.close()
+    }
+
+    /// Removes what was prepared, when the sessions cannot be opened. Gives the cause.
+    fn withdraw(&mut self, cause: Error) -> Error {
+        let Target { session_timeout_ms, reply_timeout, keep, .. } = self.target;
+        // Without sessions there is nobody to keep the places.
+        let Ok(nobody) = Swarm::new(session_timeout_ms, reply_timeout) else { return cause };
+        self.swarm = nobody;
+        if keep {
+            return cause;
+        }
+        let admin = Admin::open_late(self.target.servers[0], session_timeout_ms, reply_timeout);
+        match admin.and_then(|admin| self.remove(admin)) {
+            Ok(()) => Withdrawn::because(&cause),
+            // What hinders the cleaning is seldom more than the cause again; that they are left behind will be said.
+            Err(_) => cause,
+        }
     }
 
     /// Whether Ctrl-C was pressed.
@@ -155,8 +183,12 @@ impl Stage {
         self.interrupt.seen()
     }
 
-    /// Opens sessions, some at a time. Gives their numbers.
+    /// Opens sessions, some at a time. Gives their numbers. If not all can be opened, what was prepared is removed.
     fn open_sessions(&mut self, count: u32) -> Result<Vec<usize>> {
+        self.try_open_sessions(count).map_err(|cause| self.withdraw(cause))
+    }
+
+    fn try_open_sessions(&mut self, count: u32) -> Result<Vec<usize>> {
         const AT_ONCE: usize = 64;
         let mut opened = Vec::new();
         let mut begun = 0;

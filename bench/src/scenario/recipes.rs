@@ -84,6 +84,8 @@ struct RecipeReport {
     acquire_us: Latency,
     server_cpu_us_per_acquisition: Option<f64>,
     client_cpu_us_per_acquisition: f64,
+    /// What a reader of the figures must know.
+    remarks: Vec<String>,
 }
 
 const TAG_JOIN: u32 = 1;
@@ -127,11 +129,11 @@ pub(super) fn run(args: &RecipeArgs) -> Result<()> {
     let duration = flags(seconds("--duration", args.duration, 0.001))?;
     let hold = flags(seconds("--hold-ms / 1000", args.hold_ms / 1e3, 0.0))?;
     let mut stage = Stage::set(&args.common, args.contenders * 2)?;
-    let names = [LINE.to_owned(), PROOF.to_owned()];
-    stage.prepare(&names, b"")?;
+    let names = vec![LINE.to_owned(), PROOF.to_owned()];
+    stage.prepare(names, b"")?;
     let target = stage.target.clone();
     let (mut stage, report) = left_behind(measure(stage, args, duration, hold), &target.chroot)?;
-    stage.clean_up(&names)?;
+    stage.clean_up()?;
     print(&args.common, &report, table(&report))
 }
 
@@ -178,6 +180,7 @@ fn measure(mut stage: Stage, args: &RecipeArgs, duration: Duration, hold: Durati
         acquire_us: Latency::of(&contest.acquire),
         server_cpu_us_per_acquisition: cpu_ns.map(|ns| us(ns) / ratio(acquisitions.max(1), 1)),
         client_cpu_us_per_acquisition: us(client_cpu_ns) / ratio(acquisitions.max(1), 1),
+        remarks: contest.stage.doubts.clone(),
     };
     Ok((contest.stage, report))
 }
@@ -393,6 +396,7 @@ fn table(report: &RecipeReport) -> Table {
     table.latency("from join to hold us", &report.acquire_us);
     let RecipeReport { server_cpu_us_per_acquisition: server, client_cpu_us_per_acquisition: client, .. } = report;
     cpu_row(&mut table, "acquisition", *server, *client);
+    table.notes(&report.remarks);
     table
 }
 

@@ -259,7 +259,8 @@ impl Storm<'_> {
         let Self { args, open, close, .. } = self;
         let Taken { seconds, sessions, server_cpu_ns, client_cpu_ns, .. } = *taken;
         let throughput = ratio(sessions, 1) / seconds;
-        let remarks = args.rate.map(|rate| open_loop_remarks(rate, throughput, backlog.unrecorded));
+        let mut remarks = self.stage.doubts.clone();
+        remarks.extend(args.rate.into_iter().flat_map(|rate| open_loop_remarks(rate, throughput, backlog.unrecorded)));
         SessionReport {
             heading: Heading::of("sessions", &args.common),
             concurrency: args.concurrency,
@@ -273,7 +274,7 @@ impl Storm<'_> {
             close_us: (!args.no_close).then(|| Latency::of(close)),
             server_cpu_us_per_session: server_cpu_ns.map(|ns| us(ns) / ratio(sessions.max(1), 1)),
             client_cpu_us_per_session: us(client_cpu_ns) / ratio(sessions.max(1), 1),
-            remarks: remarks.unwrap_or_default(),
+            remarks,
         }
     }
 }
@@ -294,8 +295,6 @@ fn table(report: &SessionReport) -> Table {
     if report.backlog > 0 {
         table.row("backlog", &format!("{} sessions were due and not begun at the end", report.backlog));
     }
-    for remark in &report.remarks {
-        table.row("note", remark);
-    }
+    table.notes(&report.remarks);
     table
 }

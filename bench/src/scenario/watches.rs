@@ -76,6 +76,8 @@ struct WatchReport {
     events_per_second: f64,
     server_cpu_us_per_event: Option<f64>,
     client_cpu_us_per_event: f64,
+    /// What a reader of the figures must know.
+    remarks: Vec<String>,
 }
 
 const TAG_ARM: u32 = 1;
@@ -105,11 +107,11 @@ pub(super) fn run(args: &WatchArgs) -> Result<()> {
         fits.then_some(()).with_context(|| format!("--value-bytes {} is above {VALUE_BYTES_MAX}", args.value_bytes)),
     )?;
     let mut stage = Stage::set(&args.common, args.sessions + 1)?;
-    let names = [NAME.to_owned()];
-    stage.prepare(&names, &value(args.value_bytes))?;
+    let names = vec![NAME.to_owned()];
+    stage.prepare(names, &value(args.value_bytes))?;
     let target = stage.target.clone();
     let (mut stage, report) = left_behind(measure(stage, args), &target.chroot)?;
-    stage.clean_up(&names)?;
+    stage.clean_up()?;
     print(&args.common, &report, table(&report))
 }
 
@@ -161,6 +163,7 @@ fn measure(mut stage: Stage, args: &WatchArgs) -> Result<(Stage, WatchReport)> {
         server_cpu_us_per_event: (!stage.target.pids.is_empty())
             .then(|| us(run.server_cpu_ns) / ratio(events.max(1), 1)),
         client_cpu_us_per_event: us(run.client_cpu_ns) / ratio(events.max(1), 1),
+        remarks: stage.doubts.clone(),
     };
     Ok((stage, report))
 }
@@ -272,5 +275,6 @@ fn table(report: &WatchReport) -> Table {
     table.latency("writer's reply us", &report.writer_reply_us);
     table.row("throughput", &format!("{:.0} events/s in the median round", report.events_per_second));
     cpu_row(&mut table, "event", report.server_cpu_us_per_event, report.client_cpu_us_per_event);
+    table.notes(&report.remarks);
     table
 }
