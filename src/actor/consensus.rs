@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corral_consensus::{Effects, Index, Install, Micros, Replica, Term};
+use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, Micros, NodeId, Replica, Term};
 use corral_core::evaluate::{QuotaExceeded, StateMachine};
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
@@ -203,7 +203,8 @@ impl ConsensusActor {
         let now = self.clock.now();
         self.replica.tick();
         if let Some((peers, _)) = &mut self.links.peers {
-            peers.tick(now);
+            peers.tick(now, &self.replica);
+            self.replica.reconcile(&peers.wanted);
         }
         let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
         for session in expired {
@@ -222,6 +223,9 @@ impl ConsensusActor {
     /// One turn of the replica and everything it leads to. False when the process is to end.
     fn act(&mut self) -> bool {
         self.replica.machine_mut().set_time(self.clock.now(), self.clock.wall());
+        for newborn in self.replica.machine_mut().take_newborns() {
+            self.replica.heard_newborn(NodeId(u64::from(newborn)));
+        }
         let mut effects = Effects::default();
         if !self.turn_replica(&mut effects) {
             return false;
@@ -251,9 +255,11 @@ impl ConsensusActor {
         for token in effects.reads_refused {
             self.answer_syncs(token, ToShard::SyncRefused);
         }
-        if effects.image_wanted {
-            // Behind the batches: a shard adopts what is frozen where it stands itself.
-            self.snapshot_if(|sequencer| sequencer.has_changes());
+        // Behind the batches: a shard adopts what is frozen where it stands itself.
+        self.form_if_complete();
+        if let (true, Some((peers, _))) = (effects.image_wanted, &self.links.peers) {
+            let newest = peers.offer.newest();
+            self.snapshot_if(|sequencer| sequencer.index() > newest);
         }
         self.go_on_stopping()
     }
@@ -292,7 +298,30 @@ impl ConsensusActor {
             member.stand(standing, change.term.0);
         }
         member.settle();
+        let raft = self.replica.raft();
+        let grown_up = !raft.is_newborn() && !raft.is_pristine();
+        let member = self.replica.machine_mut();
+        if grown_up {
+            member.grow_up();
+        }
         peers.send(member.take_sends());
+    }
+
+    /// All founders are newborn: the empty state becomes durable with them as its members, see [`Self::formed`].
+    fn form_if_complete(&mut self) {
+        let Some((peers, _)) = &self.links.peers else { return };
+        if peers.takes_an_image() || !self.replica.machine_mut().forms(FORMED_INDEX.0, FORMED_TERM.0) {
+            return;
+        }
+        tracing::info!("all servers that vote have no data: a new ensemble begins");
+        self.snapshot_if(|_| true);
+    }
+
+    /// The ensemble has begun, and this server will remember that.
+    fn formed(&mut self) {
+        let _ = self.links.log.send(ToLog::Reset(FORMED_INDEX.0 + 1));
+        self.replica.form();
+        self.replica.machine_mut().formed();
     }
 
     /// The log is empty behind the image that another server gave: from here on this server has that image's state.
@@ -342,21 +371,37 @@ impl ConsensusActor {
     /// between turns.
     fn snapshot_if(&mut self, wanted: impl FnOnce(&corral_core::sequencer::Sequencer) -> bool) {
         let now = self.clock.now();
+        let Some(members) = self.members_to_keep() else { return };
         let sequencer = &mut self.replica.machine_mut().sequencer;
         if sequencer.snapshot_running() || !wanted(sequencer) {
             return;
         }
-        let frozen = sequencer.freeze(now);
+        let frozen = sequencer.freeze(now, members);
         tracing::debug!(zxid = %frozen.zxid, nodes = frozen.nodes, "writing an image");
         self.tell_shards(|| ToShard::Adopt(Arc::clone(&frozen.delta)));
         let _ = self.links.writer.send(ToWriter::Write(Box::new(frozen)));
     }
 
+    /// What an image keeps of who belongs to the ensemble. `None` where there is nothing to be kept: in the middle of a
+    /// change, while another server's image takes the place of everything, and as long as there is no state at all.
+    fn members_to_keep(&self) -> Option<Vec<u8>> {
+        if self.links.peers.is_none() {
+            return Some(Vec::new());
+        }
+        let raft = self.replica.raft();
+        let members = raft.founders().unwrap_or_else(|| raft.membership());
+        let none = members.is_joint() || self.installing.is_some() || self.replica.machine().sequencer.index() == 0;
+        (!none).then(|| members.encode().to_vec())
+    }
+
     fn image_written(&mut self, written: WrittenImage) {
         let WrittenImage { image, bytes, index, term, log_from } = written;
-        if index < self.installed {
+        if index < self.installed || self.installing.is_some_and(|(_, installs)| index < installs.0) {
             // Of the state before another server's image took its place.
             return;
+        }
+        if self.replica.raft().is_newborn() {
+            self.formed();
         }
         if let Some((peers, _)) = &mut self.links.peers {
             peers.offer.add(Offered { index, zxid: image.zxid().0, bytes });

@@ -91,14 +91,18 @@ fn lower_priority() {
     }
 }
 
-fn write(
+/// Writes an image, maps and checks it, and removes those that are not kept.
+///
+/// # Errors
+/// In a sentence; the images that were there stay.
+pub(crate) fn write(
     disk: &MmapDisk,
     settings: &ImageSettings,
     images: &Stopwatch,
     state: FrozenState,
 ) -> Result<WrittenImage, String> {
     let started = Instant::now();
-    let FrozenState { image: below, delta, sessions, zxid, index, term, .. } = state;
+    let FrozenState { image: below, delta, sessions, zxid, index, term, extra, .. } = state;
     let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
     let mut file = ImageWriter::begin(disk, head, Some(pace())).map_err(|error| error.to_string())?;
     let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
@@ -106,7 +110,7 @@ fn write(
         file.section(SECTION_NODES, &section).map_err(|error| error.to_string())?;
     }
     let stats = merger.stats();
-    let meta = merger.finish(zxid, sessions.to_image(), Vec::new()).map_err(|fault| fault.to_string())?;
+    let meta = merger.finish(zxid, sessions.to_image(), extra).map_err(|fault| fault.to_string())?;
     file.section(SECTION_META, &meta).map_err(|error| error.to_string())?;
     let bytes = file.bytes();
     let name = file.finish().map_err(|error| error.to_string())?;

@@ -118,7 +118,7 @@ fn serve(
                     log.trim_before(index)?;
                 }
                 ToLog::Reset(next_index) => {
-                    tracing::info!(next_index, "the log begins anew behind the image of another server");
+                    tracing::info!(next_index, "the log begins anew behind an image");
                     log.reset_to(next_index)?;
                 }
                 ToLog::Close => {

@@ -4,13 +4,13 @@
 //! of commands, the replica and its machine decide. A message that cannot be read is said in the log, and nothing more is
 //! taken from the connection it came on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use corral_consensus::{Index, NodeId, PeerBody, PeerMessage as RaftMessage, Replica, Role, RoleChange};
+use corral_consensus::{Index, Membership, NodeId, PeerBody, PeerMessage as RaftMessage, Replica, Role, RoleChange};
 use corral_core::ids::Millis;
-use corral_core::member::{Note, Send, Sender, Standing};
+use corral_core::member::{Awaited, Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
 use corral_link::image::{Ask, Part};
@@ -23,6 +23,7 @@ use crate::control::Gauges;
 use crate::net::peers::event::{Direction, Reason};
 use crate::net::peers::{Links, PeerEvent};
 use crate::node::images::LoadedImage;
+use crate::node::membership;
 
 /// See the module.
 pub(crate) struct Peers {
@@ -42,19 +43,30 @@ pub(crate) struct Peers {
     pub(crate) offer: Offer,
     /// The image that comes in.
     transfer: Option<Box<Transfer>>,
-    /// The image that has come, and is to be installed when Raft says so.
-    arrived: Option<Box<LoadedImage>>,
+    /// Images that have come, and are to be installed when Raft says so; the newest last.
+    arrived: VecDeque<Box<LoadedImage>>,
     images_in: flume::Sender<ToImagesIn>,
+    /// Who ought to belong to the ensemble.
+    pub(crate) wanted: Membership,
+    /// When it was last said what this server, as a newborn, waits for.
+    said: Millis,
 }
 
+/// Images that wait to be installed.
+const ARRIVED_MAX: usize = 2;
+/// How often a newborn says what it waits for.
+const SAY_EVERY_MS: u64 = 3000;
+
 impl Peers {
-    /// `newest` is the image this server started from. `read_only`: without a leader it serves those who only read.
+    /// `newest` is the image this server started from, `wanted` who ought to belong to the ensemble. `read_only`: without a leader
+    /// it serves those who only read.
     pub(crate) fn new(
         links: Arc<Links>,
         gauges: Arc<Gauges>,
         newest: Option<Offered>,
         images_in: flume::Sender<ToImagesIn>,
         read_only: bool,
+        wanted: Membership,
     ) -> Peers {
         gauges.set_mode(Mode::Looking);
         let leaderless = if read_only { Mode::ReadOnly } else { Mode::Looking };
@@ -70,8 +82,10 @@ impl Peers {
             leaderless,
             offer,
             transfer: None,
-            arrived: None,
+            arrived: VecDeque::new(),
             images_in,
+            wanted,
+            said: Millis(0),
         }
     }
 
@@ -132,7 +146,7 @@ impl Peers {
                 }
                 self.step(now, message, replica);
             }
-            Kind::Forward | Kind::Touch | Kind::Beat => {
+            Kind::Forward | Kind::Touch | Kind::Beat | Kind::Newborn => {
                 let message = PeerMessage::decode(&frame.payload).map_err(|fault| fault.to_string())?;
                 replica.machine_mut().received(now, sender, message).map_err(|fault| fault.to_string())?;
             }
@@ -165,7 +179,12 @@ impl Peers {
             && index > replica.applied()
             && message.term >= replica.raft().term()
         {
-            if self.arrived.as_ref().is_some_and(|image| image.head.index == index.0) {
+            // Also while a new ensemble is being formed here.
+            let forms = replica.raft().is_newborn() && replica.machine().sequencer.index() > 0;
+            if forms || replica.raft().check_newborn(&message).is_err() {
+                return self.refuse(message.from, index.0);
+            }
+            if self.arrived.iter().any(|image| image.head.index == index.0) {
                 // It came in an earlier term.
                 let _ = replica.step(message);
                 return;
@@ -194,32 +213,55 @@ impl Peers {
         self.transfer = goes_on;
         match (course, incoming) {
             (Course::Over(announced), Incoming::Whole { index, loaded }) => {
+                if let Err(reason) = holds_membership(&loaded, &announced) {
+                    tracing::error!(index, "an image of another server cannot be taken over: {reason}");
+                    return self.refuse(from, index);
+                }
                 tracing::info!(
                     index,
                     zxid = loaded.head.zxid,
                     bytes = loaded.bytes.as_slice().len(),
                     "the image is here"
                 );
-                self.arrived = Some(loaded);
+                // Before the one that is being installed has come to an end, another may have come.
+                self.arrived.push_back(loaded);
+                while self.arrived.len() > ARRIVED_MAX {
+                    self.arrived.pop_front();
+                }
                 if let Err(error) = replica.step(announced) {
                     tracing::debug!("the image is not needed any more: {error}");
                 }
             }
             (Course::Failed, Incoming::Failed { index, reason }) => {
                 tracing::error!("an image of another server cannot be taken over, asking for another: {reason}");
-                let _ = self.links.send(from, Kind::ImageAsk, Ask { index, offset: None }.encode());
+                self.refuse(from, index);
             }
             _ => self.ask(),
         }
     }
 
-    /// The image that Raft wants installed, if it is the one that came.
-    pub(crate) fn arrived(&mut self, index: Index) -> Option<Box<LoadedImage>> {
-        self.arrived.take().filter(|image| image.head.index == index.0)
+    /// Another image is wanted than that one.
+    fn refuse(&self, from: NodeId, index: u64) {
+        let _ = self.links.send(from, Kind::ImageAsk, Ask { index, offset: None }.encode());
     }
 
-    /// Time passes: what was lost is asked for again.
-    pub(crate) fn tick(&mut self, now: Millis) {
+    /// Whether an image comes in, or has come.
+    pub(crate) fn takes_an_image(&self) -> bool {
+        self.transfer.is_some() || !self.arrived.is_empty()
+    }
+
+    /// The image that Raft wants installed, if it is the one that came.
+    pub(crate) fn arrived(&mut self, index: Index) -> Option<Box<LoadedImage>> {
+        let at = self.arrived.iter().position(|image| image.head.index == index.0)?;
+        self.arrived.drain(..=at).next_back()
+    }
+
+    /// Time passes: what was lost is asked for again, and a newborn says what it waits for.
+    pub(crate) fn tick(&mut self, now: Millis, replica: &Replica<Authority>) {
+        if replica.raft().is_newborn() && self.transfer.is_none() && now.since(self.said) >= SAY_EVERY_MS {
+            self.said = now;
+            say_what_is_awaited(&replica.machine().awaited());
+        }
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
             self.ask_again(now);
         }
@@ -250,10 +292,16 @@ impl Peers {
             let mut bytes = BytesMut::new();
             message.encode(&mut bytes);
             if self.links.send(message.to, Kind::Raft, bytes.freeze()).is_err() {
-                lost.insert(message.to);
+                lost.insert((message.to, matches!(message.body, PeerBody::Snapshot { .. })));
             }
         }
-        lost.into_iter().for_each(|peer| replica.unreachable(peer));
+        for (peer, image) in lost {
+            replica.unreachable(peer);
+            if image {
+                // Nobody heard of it, so nobody will say what became of it.
+                replica.image_sent(peer, false);
+            }
+        }
     }
 
     /// The machine's messages. A link that does not take one has broken, and tells so by itself.
@@ -263,6 +311,7 @@ impl Peers {
                 PeerMessage::Forward(_) => Kind::Forward,
                 PeerMessage::Touch(_) => Kind::Touch,
                 PeerMessage::Beat(_) => Kind::Beat,
+                PeerMessage::Newborn(_) => Kind::Newborn,
             };
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
@@ -306,6 +355,36 @@ impl Peers {
 
     fn show_mode(&self) {
         self.gauges.set_mode(self.away.unwrap_or(self.mode));
+    }
+}
+
+/// Whether an image keeps the membership that Raft was told of: it counts after a restart.
+fn holds_membership(image: &LoadedImage, announced: &RaftMessage) -> Result<(), &'static str> {
+    let kept = membership::of_image(image.image.extra())?;
+    match &announced.body {
+        PeerBody::Snapshot { membership, .. } if *membership == kept => Ok(()),
+        _ => Err("it was announced with another membership than it holds"),
+    }
+}
+
+/// For the log of a server that holds nothing.
+fn say_what_is_awaited(awaited: &[Awaited]) {
+    let ids = |of: fn(&Awaited) -> Option<u8>| {
+        let ids: Vec<String> = awaited.iter().filter_map(of).map(|id| id.to_string()).collect();
+        ids.join(", ")
+    };
+    let silent = ids(|one| if let Awaited::Silent(id) = one { Some(*id) } else { None });
+    let others = ids(|one| if let Awaited::Disagrees(id) = one { Some(*id) } else { None });
+    if !others.is_empty() {
+        tracing::warn!("configured with other servers than this one: server {others}; the lists must be the same");
+    }
+    if silent.is_empty() {
+        tracing::info!("this server has no data: it waits for a leader to give it everything");
+    } else {
+        tracing::info!(
+            "this server has no data: it waits for server {silent} to be started without data too, for a new ensemble to \
+             begin, or for the leader of one that has begun, to give it everything"
+        );
     }
 }
 

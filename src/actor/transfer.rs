@@ -41,6 +41,11 @@ impl Offer {
         self.0.truncate(OFFERED_MAX);
     }
 
+    /// Place in the log of the newest one, 0 if there is none.
+    pub(crate) fn newest(&self) -> u64 {
+        self.0.front().map_or(0, |image| image.index)
+    }
+
     /// The piece that is asked for.
     pub(crate) fn part(&self, index: u64, offset: u64) -> Part {
         let found = self.0.iter().find(|image| image.index == index).and_then(|image| {

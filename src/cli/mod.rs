@@ -8,6 +8,7 @@ mod check_config;
 mod log;
 mod logging;
 mod protocol;
+mod rescue;
 mod serve;
 mod snapshot;
 mod version;
@@ -58,6 +59,8 @@ enum Command {
     /// Look into the log
     #[command(subcommand)]
     Log(LogCommand),
+    /// Make the data of a stopped server those of the only server that votes, when a majority is lost for good
+    Rescue(rescue::Arguments),
     /// Put a load on a server, this one or another, and measure it
     Bench(Box<bench::Arguments>),
     /// Print every operation of the wire protocol and how this server differs, in Markdown
@@ -92,6 +95,7 @@ pub(crate) fn run() -> Result<(), Fault> {
         Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
+        Command::Rescue(arguments) => rescue::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Protocol => protocol::run(),
         Command::Version => version::run(),

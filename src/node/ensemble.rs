@@ -4,12 +4,10 @@
 
 use std::time::Duration;
 
-use corral_consensus::NodeId;
 use corral_core::member::EnsembleConfig;
 
 use crate::actor::messages::ToConsensus;
 use crate::config::Config;
-use crate::config::value::Role;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::{Links, setup};
 use crate::runtime::mailbox::Post;
@@ -18,18 +16,6 @@ use crate::runtime::mailbox::Post;
 const HOLD_ELECTIONS: u64 = 20;
 /// So many times the election timeout may pass without a word of a server before it is taken for lost.
 const LOST_ELECTIONS: u64 = 8;
-
-/// The servers with and without a vote; this one alone when there is no ensemble.
-pub(crate) fn members(config: &Config) -> (Vec<NodeId>, Vec<NodeId>) {
-    if config.own_member().is_none() {
-        return (vec![NodeId(u64::from(config.server.server_id))], Vec::new());
-    }
-    let ids = |role: Role| {
-        let members = config.ensemble.servers.0.iter().filter(move |member| member.role == role);
-        members.map(|member| NodeId(u64::from(member.id))).collect()
-    };
-    (ids(Role::Participant), ids(Role::Observer))
-}
 
 /// Raft's unit of time: how often a leader says that it is there.
 pub(crate) fn tick(config: &Config) -> Duration {

@@ -6,7 +6,9 @@
 pub(crate) mod ensemble;
 pub(crate) mod images;
 pub(crate) mod images_in;
+pub(crate) mod membership;
 pub(crate) mod recovery;
+pub(crate) mod rescue;
 
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -315,7 +317,8 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
         peers: context.links.as_ref().map(|links| {
             let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));
             let read_only = context.config.ensemble.read_only;
-            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), read_only);
+            let wanted = membership::wanted(&context.config);
+            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), read_only, wanted);
             (peers, ensemble::tick(&context.config))
         }),
     }

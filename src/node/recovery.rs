@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corral_consensus::{
-    Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, NodeId, RaftNode, Replica, Restored, Term,
+    Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, Membership, NodeId, RaftNode, Replica, Restored,
+    Term,
 };
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::image::initial_image;
@@ -23,6 +24,7 @@ use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
 use crate::node::ensemble;
 use crate::node::images::{self, LoadedImage};
+use crate::node::membership::{self, Kept};
 use crate::runtime::clock::Clock;
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
@@ -56,22 +58,12 @@ pub(crate) fn recover(
     shards: usize,
 ) -> Result<Recovery, Fault> {
     let started = Instant::now();
-    let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
-    let log_disk = if config.server.log_dir == config.server.data_dir {
-        disk.clone()
-    } else {
-        MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?
-    };
-    let images = images::newest(&disk, threads)?;
-    let (mut log, mut found) = open_log(log_disk, config, images.newest.is_none() && images.damaged.is_empty())?;
-    if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
-        let mut sentence = images.damaged.join("\n");
-        sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
-        return Err(Fault::new(ExitCode::DataDamaged, sentence));
-    }
-    let offered = images.newest.as_ref().map(LoadedImage::offered);
-    let (machine, index, term) = state_machine(images.newest)?;
-    let is_alone = config.own_member().is_none();
+    let Opened { disk, newest, mut log, mut found } = open(config, threads)?;
+    let image = newest.as_ref().map(|loaded| &*loaded.image);
+    let kept = membership::kept(config, image, &found)?;
+    let offered = newest.as_ref().map(LoadedImage::offered);
+    let (machine, index, term) = state_machine(newest)?;
+    let is_alone = kept == Kept::Alone;
     if !is_alone && found.last_index < index {
         // An image of another server was durable, and its install did not come to an end.
         log.reset_to(index + 1)?;
@@ -92,21 +84,16 @@ pub(crate) fn recover(
         entries,
         applied: Index(index),
     };
-    let raft = RaftNode::new(raft_config(config, incarnation, log.payload_bytes_max()), restored)
+    let raft = membership::raft_node(&kept, raft_config(config, incarnation, log.payload_bytes_max()), restored)
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
-    let member = if is_alone {
-        Member::alone(sequencer)
-    } else {
-        let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
-        Member::of_ensemble(sequencer, ensemble::member_config(config, shards))
-    };
+    let member = member(config, &raft, sequencer, shards);
     let mut recovery =
         Recovery { replica: Replica::new(raft, Authority(member), Index(index)), log, disk, frozen: None, offered };
     if is_alone {
         recovery.lead(clock)?;
         let sequencer = &mut recovery.replica.machine_mut().sequencer;
         if sequencer.wants_snapshot_of_replay() {
-            recovery.frozen = Some(sequencer.freeze(clock.now()));
+            recovery.frozen = Some(sequencer.freeze(clock.now(), Vec::new()));
         }
     }
     let view = recovery.replica.machine().sequencer.machine().view();
@@ -119,6 +106,49 @@ pub(crate) fn recover(
         "state recovered"
     );
     Ok(recovery)
+}
+
+/// What the data directory holds, nothing replayed.
+pub(crate) struct Opened {
+    /// Holds the images.
+    pub(crate) disk: MmapDisk,
+    /// The newest image that is whole.
+    pub(crate) newest: Option<LoadedImage>,
+    pub(crate) log: Log<MmapDisk>,
+    pub(crate) found: Recovered,
+}
+
+/// Opens the data directory, and finds image and log.
+///
+/// # Errors
+/// What is damaged, or in use.
+pub(crate) fn open(config: &Config, threads: usize) -> Result<Opened, Fault> {
+    let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
+    let log_disk = if config.server.log_dir == config.server.data_dir {
+        disk.clone()
+    } else {
+        MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?
+    };
+    let images = images::newest(&disk, threads)?;
+    let (log, found) = open_log(log_disk, config, images.newest.is_none() && images.damaged.is_empty())?;
+    if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
+        let mut sentence = images.damaged.join("\n");
+        sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
+        return Err(Fault::new(ExitCode::DataDamaged, sentence));
+    }
+    Ok(Opened { disk, newest: images.newest, log, found })
+}
+
+fn member(config: &Config, raft: &RaftNode, sequencer: Sequencer, shards: usize) -> Member {
+    if config.own_member().is_none() {
+        return Member::alone(sequencer);
+    }
+    let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
+    let mut member = Member::of_ensemble(sequencer, ensemble::member_config(config, shards));
+    if raft.is_newborn() || raft.is_pristine() {
+        member.born(membership::founders(config), raft.is_pristine());
+    }
+    member
 }
 
 impl Recovery {
@@ -175,7 +205,7 @@ fn open_log(disk: MmapDisk, config: &Config, create_if_missing: bool) -> Result<
 }
 
 /// The state of the image, or of an empty server.
-fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64), Fault> {
+pub(crate) fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64), Fault> {
     let Some(LoadedImage { image, head, .. }) = loaded else {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
@@ -187,7 +217,7 @@ fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64)
 }
 
 /// Every log entry behind the image; there must be no gap.
-fn entries_after(log: &Log<MmapDisk>, found: &Recovered, image: u64) -> Result<Vec<Entry>, Fault> {
+pub(crate) fn entries_after(log: &Log<MmapDisk>, found: &Recovered, image: u64) -> Result<Vec<Entry>, Fault> {
     if found.first_index > image + 1 || found.last_index < image {
         let sentence = format!(
             "the log holds entries {} to {}, but the newest whole image ends at {image}: entries between are missing; \
@@ -220,14 +250,14 @@ fn hard_state(found: &Recovered, image: Term) -> HardState {
     let state = found.hard_state.map_or_else(HardState::default, |state| HardState {
         term: Term(state.term),
         vote: (state.vote != 0).then_some(NodeId(state.vote)),
-        // A hint that may lag or, after a cut tail, lead: a group of one finds it out again.
-        commit: Index(0),
+        // After a cut tail it may lead. A membership change that it covers is in force, whoever else is heard from.
+        commit: Index(state.commit.min(found.last_index)),
     });
     if state.term < image { HardState { term: image, vote: None, ..state } } else { state }
 }
 
 fn raft_config(config: &Config, incarnation: u64, payload_bytes_max: usize) -> RaftConfig {
-    let (voters, learners) = ensemble::members(config);
+    let Membership { voters, learners, .. } = membership::wanted(config);
     RaftConfig {
         id: NodeId(u64::from(config.server.server_id)),
         voters,
@@ -240,7 +270,7 @@ fn raft_config(config: &Config, incarnation: u64, payload_bytes_max: usize) -> R
     }
 }
 
-fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
+pub(crate) fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
     let switches = [
         (config.features.extended_types, features::EXTENDED_TYPES),
         (config.features.enforce_quota, features::ENFORCE_QUOTA),
@@ -277,5 +307,29 @@ fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
             },
             calm_ms: config.snapshot.calm_ms,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(last_index: u64, state: Option<(u64, u64, u64)>) -> Recovered {
+        let hard_state = state.map(|(term, vote, commit)| corral_storage::log::HardState { term, vote, commit });
+        Recovered { first_index: 1, last_index, last_term: None, hard_state, tail_cut: None }
+    }
+
+    #[test]
+    fn what_is_known_committed_stays_so_as_far_as_the_log_goes() {
+        let check = |last, state, image, expect: (u64, Option<u64>, u64)| {
+            let state = hard_state(&found(last, state), Term(image));
+            assert_eq!((state.term.0, state.vote.map(|vote| vote.0), state.commit.0), expect);
+        };
+        check(9, Some((3, 2, 7)), 0, (3, Some(2), 7));
+        // The tail behind it was torn.
+        check(5, Some((3, 0, 7)), 0, (3, None, 5));
+        // An image of a later term was taken over, and that term not yet written down.
+        check(9, Some((3, 2, 7)), 4, (4, None, 7));
+        check(0, None, 0, (0, None, 0));
     }
 }

@@ -5,7 +5,7 @@ import time
 from ensemble.cluster import mode_of, pause, resume
 from support import jute
 from support.client import Client, Closed, Refused, exists_or_none
-from support.suite import Skip, equal, refuses
+from support.suite import equal, refuses
 from support.wait import TooLate, wait_until
 
 RECONNECT_LIMIT_S = 30
@@ -258,10 +258,16 @@ def test_a_paused_leader_serves_no_stale_sync(ensemble):
 def connect_to_new_leader(members):
     """A session at whichever of the members leads now."""
 
-    def leading():
-        return next((member for member in members if mode_of(member) == "leader"), None)
+    return connect(leader_of(members))
 
-    return connect(wait_until(leading, "another server leads", RECONNECT_LIMIT_S))
+
+def leader_of(members):
+    """Whichever of the members leads, once one does."""
+    return wait_until(
+        lambda: next((member for member in members if mode_of(member) == "leader"), None),
+        "another server leads",
+        RECONNECT_LIMIT_S,
+    )
 
 
 def test_a_server_that_was_away_for_long_takes_over_everything(ensemble):
@@ -283,28 +289,10 @@ def test_a_server_that_was_away_for_long_takes_over_everything(ensemble):
         equal(seen(member, f"{top}/back"), b"")
 
 
-def test_a_server_with_an_emptied_data_directory_heals(ensemble):
-    if ensemble.is_corral:
-        raise Skip("missing: it has to come back as a learner first, see docs/decisions/0013-ensembles.md")
-    top = root(ensemble, "emptied")
-    with connect(ensemble.leader()) as client:
-        for number in range(300):
-            client.create(f"{top}/{number}", b"x" * 500)
-    victim = ensemble.followers()[0]
-    victim.kill()
-    for path in (victim.directory / "data").rglob("*"):
-        if path.is_file() and path.name != "myid" and ".dynamic" not in path.name:
-            path.unlink()
-    ensemble.start()
-    with connect(victim) as client:
-        client.sync()
-        equal(len(client.children(top)), 300)
-
-
 def test_a_read_of_a_missing_node_is_refused_on_every_server(ensemble):
     for member in ensemble.members:
         with connect(member) as client:
             refuses(jute.NO_NODE, client.get, "/no-such-node")
 
 
-__all__ = ["TooLate", "connect", "connect_to_new_leader", "reconnect", "root", "seen"]
+__all__ = ["TooLate", "connect", "connect_to_new_leader", "leader_of", "reconnect", "root", "seen"]

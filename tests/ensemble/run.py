@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import cases, failover, leaderless, regressions  # noqa: E402
+from ensemble import beginnings, cases, failover, leaderless, regressions  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from ensemble import config  # noqa: E402
 from support import suite  # noqa: E402
@@ -55,7 +55,7 @@ def main():
     options.add_argument("--only", default="", help="run only tests whose name contains this")
     options = options.parse_args()
     tally = suite.Tally()
-    run(options, tally, Ensemble(options.server, shards=options.shards), [cases, regressions], lets_leaders_go=True)
+    run(options, tally, Ensemble(options.server, shards=options.shards), [cases, beginnings, regressions], lets_leaders_go=True)
     readable = Ensemble(options.server, shards=options.shards, read_only=True)
     run(options, tally, readable, [leaderless])
     suite.leave(tally)

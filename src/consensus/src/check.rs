@@ -17,6 +17,7 @@ impl RaftNode {
         if message.to != self.id() {
             return Err(PeerError::WrongTarget(message.to));
         }
+        self.check_newborn(message)?;
         match &message.body {
             PeerBody::Append { prev_index, entries, .. } => {
                 self.check_leader(message)?;

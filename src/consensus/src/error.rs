@@ -214,6 +214,9 @@ pub enum PeerError {
     /// A membership Raft could not have reached.
     #[error("bad membership: {0}")]
     Membership(&'static str),
+    /// This node remembers nothing and belongs to nothing yet: it takes nothing but an image in which it learns.
+    #[error("nothing is remembered here yet")]
+    Newborn,
     /// Came too late to matter.
     #[error("stale message: {0}")]
     Stale(&'static str),
@@ -225,6 +228,6 @@ pub enum PeerError {
 impl PeerError {
     /// Whether a healthy peer over a healthy network can cause it.
     pub fn is_harmless(&self) -> bool {
-        matches!(self, PeerError::Stale(_) | PeerError::Busy(_))
+        matches!(self, PeerError::Stale(_) | PeerError::Busy(_) | PeerError::Newborn)
     }
 }

@@ -59,6 +59,9 @@ pub const HURRIED_ELECTIONS_MAX: u32 = 4;
 /// Ticks from one of them to the next, up to twice as many.
 pub const HURRY_TICKS: u32 = 2;
 
+/// A learner so many entries behind what is committed, or fewer, keeps up.
+pub const KEEPS_UP_ENTRIES: u64 = 64;
+
 /// Largest context of a membership change.
 pub const CONF_CONTEXT_BYTES_MAX: usize = 64 << 10;
 

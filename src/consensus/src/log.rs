@@ -12,7 +12,7 @@ use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::convert;
 use crate::limits;
-use crate::types::{Index, Membership, Term};
+use crate::types::{Index, Membership, NodeId, Term};
 
 pub(crate) struct MemLog {
     initial: (HardState, ConfState),
@@ -27,6 +27,8 @@ pub(crate) struct MemLog {
     budget: u64,
     image: Option<(Index, Term, Membership)>,
     image_wanted: Cell<bool>,
+    /// Members without a vote, in force here.
+    learners: Vec<NodeId>,
 }
 
 /// What an entry counts against a byte budget.
@@ -47,6 +49,7 @@ impl MemLog {
             budget: 0,
             image: None,
             image_wanted: Cell::new(false),
+            learners: Vec::new(),
         }
     }
 
@@ -123,6 +126,17 @@ impl MemLog {
         self.image = Some((index, term, membership));
     }
 
+    /// Who learns without a vote.
+    pub(crate) fn set_learners(&mut self, learners: Vec<NodeId>) {
+        self.learners = learners;
+    }
+
+    /// Whether a member that takes this image knows from it that it is one. A learner that voted at that index has lost
+    /// everything since, and must not take itself for a voter.
+    fn suits(&self, membership: &Membership, to: NodeId) -> bool {
+        membership.contains(to) && (!self.learners.contains(&to) || membership.learners.contains(&to))
+    }
+
     /// Whether a follower needed a newer image since last asked.
     pub(crate) fn take_image_wanted(&self) -> bool {
         self.image_wanted.take()
@@ -184,9 +198,10 @@ impl Storage for MemLog {
     }
 
     /// The image is of use only if the entries after it are still here.
-    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
         if let Some((index, term, membership)) = &self.image
             && index.0 >= self.cut_index.max(request_index)
+            && self.suits(membership, NodeId(to))
         {
             return Ok(convert::snapshot_in(*index, *term, membership));
         }

@@ -7,9 +7,12 @@
 
 mod hurry;
 mod members;
+mod newborn;
 mod ready;
 
-use std::collections::VecDeque;
+pub use newborn::{FORMED_INDEX, FORMED_TERM};
+
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use raft::eraftpb::{self, Message, MessageType};
@@ -21,7 +24,7 @@ use crate::error::{ConsensusError, PeerError, ProposeError, TransferError};
 use crate::limits;
 use crate::log::MemLog;
 use crate::logger;
-use crate::message::PeerMessage;
+use crate::message::{PeerBody, PeerMessage};
 use crate::outputs::RoleChange;
 use crate::reads::Reads;
 use crate::rng::Rng;
@@ -61,6 +64,15 @@ pub struct RaftNode {
     reads: Reads,
     /// The leader was seen to go: elections before the timeout would begin one.
     hurry: Option<Hurry>,
+    /// Set while this server remembers nothing and belongs to nothing.
+    newborn: Option<Box<Config>>,
+    /// Of a leader: members that said that they are newborn, and have acknowledged nothing since.
+    newborns: BTreeSet<NodeId>,
+    /// Who has answered since it last looked, and who was close behind then.
+    replied: BTreeSet<NodeId>,
+    keeping_up: BTreeSet<NodeId>,
+    /// Ticks until it looks again.
+    look_in: u32,
 }
 
 /// An append that must become durable.
@@ -90,10 +102,14 @@ impl RaftNode {
     pub fn with_membership(
         config: Config,
         membership: Membership,
-        mut restored: Restored,
+        restored: Restored,
     ) -> Result<RaftNode, ConsensusError> {
-        config.check()?;
         membership.check().map_err(|reason| ConsensusError::Membership { reason })?;
+        RaftNode::build(config, membership, restored)
+    }
+
+    fn build(config: Config, membership: Membership, mut restored: Restored) -> Result<RaftNode, ConsensusError> {
+        config.check()?;
         restored.check()?;
         let entry_in = |entry: &Entry| {
             convert::entry_in(entry).map_err(|reason| ConsensusError::ConfChange { index: entry.index, reason })
@@ -126,13 +142,18 @@ impl RaftNode {
             unready_bytes: 0,
             reads: Reads::new(config.id, nonce, config.election_ticks),
             hurry: None,
+            newborn: None,
+            newborns: BTreeSet::new(),
+            replied: BTreeSet::new(),
+            keeping_up: BTreeSet::new(),
+            look_in: 0,
             raw,
         };
         node.told.role = node.role();
         if restored.snapshot_index.0 == applied && applied > 0 {
             node.raw.mut_store().set_image(restored.snapshot_index, restored.snapshot_term, membership);
         }
-        node.fit_budget();
+        node.fit_log();
         node.raw.mut_store().set_applied(applied);
         node.draw_timeout();
         node.seen = node.now_seen();
@@ -224,6 +245,11 @@ impl RaftNode {
         let inner = convert::message_in(&message).map_err(PeerError::Entries)?;
         // Errors are answers to a peer just removed and the like: nothing happened.
         let stepped = self.raw.step(inner).map_err(|_| PeerError::Stale("not for the present state"));
+        if matches!(message.body, PeerBody::AppendReply(_) | PeerBody::HeartbeatReply { .. }) {
+            // A newborn says neither.
+            self.newborns.remove(&message.from);
+            self.replied.insert(message.from);
+        }
         // The library can set this below what the follower acknowledged, and would never get on from there.
         if let Some(progress) = self.raw.raft.mut_prs().get_mut(from) {
             progress.next_idx = progress.next_idx.max(progress.matched + 1);
@@ -306,6 +332,7 @@ impl RaftNode {
 
     /// The transport gave up on a message to `to`: probe before sending more.
     pub fn report_unreachable(&mut self, to: NodeId) {
+        self.newborns.remove(&to);
         self.raw.report_unreachable(to.0);
         self.settle();
     }
@@ -395,6 +422,8 @@ impl RaftNode {
         let now = self.now_seen();
         if now != self.seen {
             self.seen = now;
+            self.newborns.clear();
+            self.keeping_up.clear();
             self.draw_timeout();
             self.reads.ask_again();
         }

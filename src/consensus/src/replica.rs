@@ -13,9 +13,9 @@ use crate::conf_change::ConfChange;
 use crate::error::{ConfChangeError, PeerError, TransferError};
 use crate::grouping::{Grouping, Load, Verdict};
 use crate::message::PeerMessage;
-use crate::node::RaftNode;
+use crate::node::{FORMED_INDEX, RaftNode};
 use crate::outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
-use crate::types::{Entry, EntryKind, Index, Micros, NodeId, Role, Term};
+use crate::types::{Entry, EntryKind, Index, Membership, Micros, NodeId, Role, Term};
 
 /// What is replicated. Implemented outside; called in log order.
 pub trait Machine {
@@ -197,6 +197,22 @@ impl<M: Machine> Replica<M> {
     /// See [`ConfChangeError`]; then it will never be committed.
     pub fn propose_conf_change(&mut self, change: ConfChange) -> Result<(), ConfChangeError> {
         self.raft.propose_conf_change(change)
+    }
+
+    /// See [`RaftNode::reconcile`].
+    pub fn reconcile(&mut self, wanted: &Membership) {
+        self.raft.reconcile(wanted);
+    }
+
+    /// See [`RaftNode::heard_newborn`].
+    pub fn heard_newborn(&mut self, from: NodeId) {
+        self.raft.heard_newborn(from);
+    }
+
+    /// See [`RaftNode::form`]. The machine has the empty state of that index already.
+    pub fn form(&mut self) {
+        self.raft.form();
+        self.applied = FORMED_INDEX;
     }
 
     /// A message to this member was lost, or its link broke.

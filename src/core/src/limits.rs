@@ -80,3 +80,5 @@ pub const TOUCH_SESSIONS_MAX: usize = 64 * 1024;
 pub const BEATS_MAX: usize = 64;
 /// Servers of an ensemble that this one keeps an account of. Ids are 1..=255.
 pub const SERVERS_MAX: usize = 255;
+/// How often a server that remembers nothing says so.
+pub const NEWBORN_EVERY_MS: u64 = 200;

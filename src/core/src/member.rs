@@ -13,6 +13,9 @@
 //! wait for it. So of one connection's writes a prefix is ordered, and none is ordered twice.
 
 mod ensemble;
+mod formation;
+
+pub use formation::{Awaited, Founders};
 
 use crate::change::AppliedBatch;
 use crate::command::Proposals;
@@ -231,6 +234,52 @@ impl Member {
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.installed(term);
         }
+    }
+
+    // ----- beginnings -----
+
+    /// This server has promised nothing that it remembers, and is told who would form a new ensemble with it. `formed`: it
+    /// has done so itself.
+    pub fn born(&mut self, founders: Founders, formed: bool) {
+        let incarnation = self.sequencer.incarnation();
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.born(founders, formed, incarnation);
+        }
+    }
+
+    /// Whether the new ensemble may begin; true once. The state here is then the empty one behind that log entry: it is to be
+    /// made durable with the founders as members, and [`Member::formed`] called.
+    pub fn forms(&mut self, index: u64, term: u64) -> bool {
+        let begins = self.ensemble.as_mut().is_some_and(|ensemble| ensemble.forms());
+        if begins {
+            self.sequencer.begin_behind(index, term);
+        }
+        begins
+    }
+
+    /// This server remembers that the ensemble has begun.
+    pub fn formed(&mut self) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.formed();
+        }
+    }
+
+    /// This server remembers more than that the ensemble has begun: it does not say any more that it has promised nothing. To
+    /// be called before the messages of the turn are taken in which its Raft first voted or took an entry.
+    pub fn grow_up(&mut self) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.grow_up();
+        }
+    }
+
+    /// Founders that this newborn waits for; empty also when it is none, or waits for a leader alone.
+    pub fn awaited(&self) -> Vec<Awaited> {
+        self.ensemble.as_ref().map_or_else(Vec::new, |ensemble| ensemble.awaited())
+    }
+
+    /// Servers that said to this one, which is none, that they are newborn: the leader's Raft has to know.
+    pub fn take_newborns(&mut self) -> Vec<u8> {
+        self.ensemble.as_mut().map_or_else(Vec::new, |ensemble| ensemble.take_newborns())
     }
 
     /// Messages to be sent, in order.

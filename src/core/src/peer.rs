@@ -1,5 +1,5 @@
 //! What servers of an ensemble say to each other beside Raft: commands on their way to the leader, signs of life, the
-//! leader's clock. Types and their encoding.
+//! leader's clock, that one remembers nothing. Types and their encoding.
 //!
 //! Little-endian: version, kind, six bytes of zero, term, then by kind. Every field of what is read is checked here, and
 //! what depends on who sent it in [`Forward::check`]: no byte of a peer can make this server panic or order what a
@@ -50,6 +50,7 @@ pub enum PeerMessage {
     Forward(Forward),
     Touch(Touch),
     Beat(Beat),
+    Newborn(Newborn),
 }
 
 /// To the leader: what a server's shards propose, one turn of one shard.
@@ -83,10 +84,22 @@ pub struct Beat {
     pub clock: Millis,
 }
 
+/// To everybody: the sender has promised nothing to anybody that it remembers. Of no term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newborn {
+    /// Digest of the founders of the ensemble, as the sender was configured.
+    pub founders: u64,
+    /// The start of the receiver that the sender heard the same from; 0 if it heard nothing.
+    pub heard: u64,
+    /// It has formed the ensemble already, and nothing has come of that yet.
+    pub formed: bool,
+}
+
 /// The kinds, by the numbers that their frames have between servers.
 const FORWARD: u8 = 2;
 const TOUCH: u8 = 3;
 const BEAT: u8 = 4;
+const NEWBORN: u8 = 7;
 
 impl PeerMessage {
     /// Appends the encoding to `out`.
@@ -95,6 +108,7 @@ impl PeerMessage {
             Self::Forward(forward) => (FORWARD, forward.term),
             Self::Touch(touch) => (TOUCH, touch.term),
             Self::Beat(beat) => (BEAT, beat.term),
+            Self::Newborn(_) => (NEWBORN, 0),
         };
         out.extend_from_slice(&[VERSION, kind, 0, 0, 0, 0, 0, 0]);
         put(out, term);
@@ -113,6 +127,11 @@ impl PeerMessage {
                 }
             }
             Self::Beat(beat) => put(out, beat.clock.0),
+            Self::Newborn(newborn) => {
+                put(out, newborn.founders);
+                put(out, newborn.heard);
+                put(out, u64::from(newborn.formed));
+            }
         }
     }
 
@@ -143,6 +162,8 @@ impl PeerMessage {
                 Self::Touch(Touch { term, sequence, echo, sessions })
             }
             BEAT => Self::Beat(Beat { term, clock: Millis(take(&mut rest)?) }),
+            NEWBORN if term != 0 => return Err(PeerFault::Malformed("a newborn knows no term")),
+            NEWBORN => Self::Newborn(newborn(&mut rest)?),
             _ => return Err(PeerFault::Malformed("unknown kind")),
         };
         if rest.is_empty() { Ok(message) } else { Err(PeerFault::Malformed("bytes behind its end")) }
@@ -184,6 +205,16 @@ fn take(rest: &mut &[u8]) -> Result<u64, PeerFault> {
     let (value, behind) = rest.split_first_chunk::<8>().ok_or(PeerFault::Malformed("too short"))?;
     *rest = behind;
     Ok(u64::from_le_bytes(*value))
+}
+
+fn newborn(rest: &mut &[u8]) -> Result<Newborn, PeerFault> {
+    let (founders, heard) = (take(rest)?, take(rest)?);
+    let formed = match take(rest)? {
+        0 => false,
+        1 => true,
+        _ => return Err(PeerFault::Malformed("neither formed nor not")),
+    };
+    Ok(Newborn { founders, heard, formed })
 }
 
 /// As a batch that is not ordered yet.
@@ -253,13 +284,14 @@ mod tests {
         bytes
     }
 
-    fn messages() -> [PeerMessage; 4] {
+    fn messages() -> [PeerMessage; 5] {
         let sessions = vec![SessionId(-1), SessionId(i64::MAX)];
         [
             PeerMessage::Forward(forward()),
             PeerMessage::Touch(Touch { term: 1, sequence: u64::MAX, echo: Millis(77), sessions }),
             PeerMessage::Touch(Touch { term: 1, sequence: 0, echo: Millis(0), sessions: vec![] }),
             PeerMessage::Beat(Beat { term: u64::MAX, clock: Millis(u64::MAX) }),
+            PeerMessage::Newborn(Newborn { founders: u64::MAX, heard: 7, formed: true }),
         ]
     }
 
@@ -323,5 +355,10 @@ mod tests {
         check(|bytes| bytes[39] = 1, PeerFault::Malformed("too many sessions"));
         check(|bytes| bytes[32] = 3, PeerFault::Malformed("another number of sessions than it says"));
         check(|bytes| bytes[40..48].fill(0), PeerFault::Malformed("session 0"));
+        let mut newborn = encoded(&messages()[4]);
+        newborn[8] = 1;
+        assert_eq!(PeerMessage::decode(&newborn), Err(PeerFault::Malformed("a newborn knows no term")));
+        (newborn[8], newborn[32]) = (0, 2);
+        assert_eq!(PeerMessage::decode(&newborn), Err(PeerFault::Malformed("neither formed nor not")));
     }
 }

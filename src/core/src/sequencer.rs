@@ -62,6 +62,8 @@ pub struct FrozenState {
     pub index: u64,
     pub term: u64,
     pub nodes: u64,
+    /// The driver's own, kept in the image as it is.
+    pub extra: Vec<u8>,
 }
 
 /// See the module.
@@ -125,6 +127,17 @@ impl Sequencer {
     /// For what other servers say of their sessions.
     pub(crate) const fn expiry_mut(&mut self) -> &mut Expiry {
         &mut self.expiry
+    }
+
+    /// Names this start of the process.
+    pub(crate) const fn incarnation(&self) -> u64 {
+        self.config.incarnation
+    }
+
+    /// The empty state is that of this place in the log: a new log goes on behind it.
+    pub(crate) fn begin_behind(&mut self, index: u64, term: u64) {
+        assert!(self.index == 0 && self.machine.view().zxid() == Zxid(0), "nothing was applied");
+        (self.index, self.term) = (index, term);
     }
 
     /// Index of the last log entry applied.
@@ -390,11 +403,11 @@ impl Sequencer {
     }
 
     /// Freezes the state at this zxid for the image writer. Every shard must be told to adopt the frozen delta before
-    /// it is given the next batch.
+    /// it is given the next batch. The image holds `extra` besides.
     ///
     /// # Panics
     /// When an image is being written already.
-    pub fn freeze(&mut self, now: Millis) -> FrozenState {
+    pub fn freeze(&mut self, now: Millis, extra: Vec<u8>) -> FrozenState {
         assert!(!self.snapshot_running(), "one image at a time");
         self.since_image.begin(now);
         let view = self.machine.view_mut();
@@ -408,6 +421,7 @@ impl Sequencer {
             index: self.index,
             term: self.term,
             nodes: view.node_count(),
+            extra,
         };
         self.frozen = Some(frozen.clone());
         frozen

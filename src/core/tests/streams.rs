@@ -481,6 +481,7 @@ fn kind(message: &PeerMessage) -> u8 {
         PeerMessage::Forward(_) => 1,
         PeerMessage::Touch(_) => 2,
         PeerMessage::Beat(_) => 3,
+        PeerMessage::Newborn(_) => unreachable!("all of them remember everything"),
     }
 }
 

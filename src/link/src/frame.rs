@@ -30,16 +30,19 @@ pub enum Kind {
     ImageAsk = 5,
     /// A piece of an image.
     ImagePart = 6,
+    /// The sender remembers nothing and belongs to nothing yet.
+    Newborn = 7,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 6] = [Kind::Raft, Kind::Forward, Kind::Touch, Kind::Beat, Kind::ImageAsk, Kind::ImagePart];
+    pub const ALL: [Kind; 7] =
+        [Kind::Raft, Kind::Forward, Kind::Touch, Kind::Beat, Kind::ImageAsk, Kind::ImagePart, Kind::Newborn];
 
-    /// Whether the rest of a stream makes sense without one of these: Raft asks again for what it misses, and the next beat
-    /// says more than the last one, and whoever takes an image asks again for the piece it misses.
+    /// Whether the rest of a stream makes sense without one of these: Raft asks again for what it misses, the next beat
+    /// says more than the last one, whoever takes an image asks again for the piece it misses, and a newborn repeats itself.
     pub fn is_droppable(self) -> bool {
-        matches!(self, Kind::Raft | Kind::Beat | Kind::ImageAsk | Kind::ImagePart)
+        matches!(self, Kind::Raft | Kind::Beat | Kind::ImageAsk | Kind::ImagePart | Kind::Newborn)
     }
 
     fn of(byte: u8) -> Option<Kind> {

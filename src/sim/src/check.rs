@@ -69,7 +69,8 @@ pub(crate) struct Checkers {
 
 impl Checkers {
     pub(crate) fn new(switches: Switches, in_ensemble: bool) -> Checkers {
-        Checkers { model: Model::new(switches), in_ensemble, ..Checkers::default() }
+        let history = if in_ensemble { writes::History::of_ensemble() } else { writes::History::default() };
+        Checkers { model: Model::new(switches), in_ensemble, history, ..Checkers::default() }
     }
 
     pub(crate) fn model(&self) -> &Model {

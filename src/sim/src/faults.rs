@@ -25,6 +25,7 @@ enum Kind {
     Clog,
     Freeze,
     AllOut,
+    Empty,
 }
 
 fn weights(options: &Options) -> Vec<(Kind, u64)> {
@@ -47,6 +48,7 @@ fn weights(options: &Options) -> Vec<(Kind, u64)> {
             (Kind::Clog, ensemble.weight_clog),
             (Kind::Freeze, ensemble.weight_freeze),
             (Kind::AllOut, ensemble.weight_all_out),
+            (Kind::Empty, ensemble.weight_empty),
         ]);
     }
     weights
@@ -127,6 +129,7 @@ impl World {
                     self.crash(true)?;
                 }
             }
+            Kind::Empty => return self.empty(),
             _ => self.strike_network(kind),
         }
         Ok(())

@@ -38,6 +38,8 @@ pub enum Bug {
     SkipMajority,
     /// Of ensembles: what a broken link may have lost is sent again by the next one.
     ForwardTwice,
+    /// Of ensembles: a server whose disk was emptied takes part as if it remembered everything.
+    NewbornVotes,
 }
 
 impl Bug {
@@ -58,11 +60,12 @@ impl Bug {
     ];
 
     /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 9] = [
+    pub const OF_ENSEMBLES: [Bug; 10] = [
         Bug::AckBeforeSync,
         Bug::VoteTwice,
         Bug::SkipMajority,
         Bug::ForwardTwice,
+        Bug::NewbornVotes,
         Bug::ApplyTwice,
         Bug::MissBatch,
         Bug::ExpireEarly,
@@ -136,6 +139,7 @@ pub struct EnsembleOptions {
     pub weight_clog: u64,
     pub weight_freeze: u64,
     pub weight_all_out: u64,
+    pub weight_empty: u64,
 }
 
 impl EnsembleOptions {
@@ -151,6 +155,7 @@ impl EnsembleOptions {
             weight_clog: weight(rng),
             weight_freeze: weight(rng),
             weight_all_out: weight(rng) / 3,
+            weight_empty: weight(rng),
         }
     }
 }

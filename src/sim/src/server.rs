@@ -4,6 +4,7 @@
 //! and acts, the log thread copies, waits and syncs, the image writer takes its time.
 
 mod authority;
+mod beginnings;
 mod consensus;
 mod disk_threads;
 mod peers;
@@ -24,6 +25,7 @@ use corral_core::limits::ShardLimits;
 use corral_core::member::{Note, Sender};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::view::View;
 use corral_storage::SimDisk;
 use corral_storage::log::Log;
 use corral_wire::fourletter::FourLetter;
@@ -67,6 +69,8 @@ pub(crate) enum Inner {
     WriterEnds,
     /// A failed image is tried again.
     Retry,
+    /// The image that ends at this place in the log comes from another server.
+    ImageComes(u64),
     /// The process ends because of a fault.
     Die,
 }
@@ -81,6 +85,7 @@ pub(crate) enum ToShard {
     Swap(Opaque<Arc<Image>>),
     Drain,
     Note(Note),
+    Install(Opaque<Box<View>>, u64),
 }
 
 /// To the consensus actor.
@@ -134,6 +139,7 @@ pub(crate) struct WrittenImage {
 pub(crate) enum ToLog {
     Append(Append),
     Trim(u64),
+    Reset(u64),
 }
 
 /// Something without a `Debug` of its own.
@@ -198,6 +204,29 @@ pub(crate) struct Server {
     pub(crate) incarnation: u64,
     /// It led when that was last looked at.
     led: bool,
+    /// Another server's image.
+    taking: beginnings::Taking,
+}
+
+impl Server {
+    /// `begins`: what names this start, and where the image ends that it starts from.
+    fn new(shards: Vec<ShardSide>, replica: Replica<Authority>, begins: (u64, u64), log: Log<SimDisk>) -> Server {
+        let (incarnation, image_index) = begins;
+        Server {
+            shards,
+            replica,
+            inbox: VecDeque::new(),
+            turn_planned: false,
+            syncs: BTreeMap::new(),
+            next_token: 1,
+            stopping: Stopping::No,
+            log: LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, failed: false },
+            writer: WriterSide::default(),
+            incarnation,
+            led: false,
+            taking: beginnings::Taking::from(image_index),
+        }
+    }
 }
 
 /// The id of a server by its place.
@@ -250,19 +279,8 @@ impl World {
             self.check.restarted(started.image_index, upto, entries, self.time())?;
         }
         let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
-        self.nodes[self.at].server = Some(Box::new(Server {
-            shards,
-            replica,
-            inbox: VecDeque::new(),
-            turn_planned: false,
-            syncs: BTreeMap::new(),
-            next_token: 1,
-            stopping: Stopping::No,
-            log: LogSide { log: started.log, inbox: VecDeque::new(), busy: false, appends: 0, failed: false },
-            writer: WriterSide::default(),
-            incarnation,
-            led: false,
-        }));
+        let server = Server::new(shards, replica, (incarnation, started.image_index), started.log);
+        self.nodes[self.at].server = Some(Box::new(server));
         if in_ensemble {
             self.dial_everybody();
             self.inside_after(RAFT_TICK, Inner::RaftTick);
@@ -395,6 +413,7 @@ impl World {
                 self.retry_image();
                 Ok(())
             }
+            Inner::ImageComes(index) => self.image_comes(index),
             Inner::Die => {
                 let power = self.faults.per_mille(500);
                 self.crash(power)

@@ -125,6 +125,10 @@ pub struct Counts {
     pub leaders: u64,
     pub uncertain: u64,
     pub broken_wires: u64,
+    /// .. servers that began as founders, images taken over, disks emptied.
+    pub founders: u64,
+    pub installs: u64,
+    pub emptied: u64,
 }
 
 /// Where a run has come to.
@@ -165,6 +169,8 @@ pub struct World {
     pub(crate) stage: Stage,
     /// The bug of this run has been put in already; most are put in once.
     pub(crate) bug_done: bool,
+    /// The server whose disk was emptied and that does not vote again yet.
+    pub(crate) emptied: Option<usize>,
 }
 
 impl World {
@@ -192,6 +198,7 @@ impl World {
             counts: Counts::default(),
             stage: Stage::Busy,
             bug_done: false,
+            emptied: None,
             options,
         };
         let keeper = world.options.switches.keeper;
@@ -225,7 +232,7 @@ impl World {
         self.compare_everywhere()
     }
 
-    /// Whether every server runs and, in an ensemble, shows everything that was ever committed.
+    /// Whether every server runs and, in an ensemble, votes and shows everything that was ever committed.
     fn is_whole(&self) -> bool {
         let newest = self.check.model().zxid();
         let shows_all = |server: &Server| {
@@ -233,7 +240,9 @@ impl World {
             machine == newest && server.shards.iter().all(|side| side.shard.view().zxid().0 == newest)
         };
         let alone = self.nodes.len() == 1;
-        self.nodes.iter().all(|node| node.server.as_deref().is_some_and(|server| alone || shows_all(server)))
+        self.emptied.is_none()
+            && self.all_vote()
+            && self.nodes.iter().all(|node| node.server.as_deref().is_some_and(|server| alone || shows_all(server)))
     }
 
     pub fn counts(&self) -> Counts {
@@ -467,5 +476,8 @@ impl Counts {
         self.leaders += other.leaders;
         self.uncertain += other.uncertain;
         self.broken_wires += other.broken_wires;
+        self.founders += other.founders;
+        self.installs += other.installs;
+        self.emptied += other.emptied;
     }
 }

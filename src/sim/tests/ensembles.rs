@@ -34,6 +34,8 @@ fn every_seed_passes() {
         ("leaderships", total.leaders),
         ("connections with an unknown outcome", total.uncertain),
         ("broken links", total.broken_wires),
+        ("images taken over", total.installs),
+        ("emptied disks", total.emptied),
     ] {
         assert!(count >= 20, "{what}: {count}");
     }

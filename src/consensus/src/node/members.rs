@@ -1,14 +1,18 @@
-//! Membership: changes proposed, applied with their entries, and joint changes ended.
+//! Membership: changes proposed, by whom it may concern or because what is differs from what is wanted, applied with their
+//! entries, and joint changes ended.
+
+use std::collections::BTreeSet;
 
 use raft::{Raft, StateRole};
 
 use super::RaftNode;
-use crate::conf_change::ConfChange;
+use crate::conf_change::{ConfChange, MemberChange};
 use crate::convert;
 use crate::error::{ConfChangeError, ProposeError};
 use crate::limits;
 use crate::log::MemLog;
-use crate::types::{Membership, NodeId};
+use crate::reconcile::{self, Seen};
+use crate::types::{Index, Membership, NodeId};
 
 impl RaftNode {
     /// Appends a membership change. It takes effect on each member when that member reports its entry applied.
@@ -73,13 +77,62 @@ impl RaftNode {
             let term = raft.term;
             raft.become_follower(term, 0);
         }
-        self.fit_budget();
+        self.fit_log();
     }
 
-    /// Applied entries are kept for followers only.
-    pub(super) fn fit_budget(&mut self) {
+    /// Applied entries are kept for followers only, and images are given to those who know themselves in them.
+    pub(super) fn fit_log(&mut self) {
         let alone = self.raw.raft.prs().iter().all(|(id, _)| *id == self.id.0);
-        self.raw.mut_store().set_budget(if alone { 0 } else { limits::LOG_CACHE_BYTES_MAX });
+        let learners = self.membership().learners;
+        let store = self.raw.mut_store();
+        store.set_budget(if alone { 0 } else { limits::LOG_CACHE_BYTES_MAX });
+        store.set_learners(learners);
+    }
+
+    /// Of a leader: begins the next change, if any, that brings the membership closer to `wanted`, a plain one. To be
+    /// called every tick; looks twice in an election timeout.
+    pub fn reconcile(&mut self, wanted: &Membership) {
+        if self.raw.raft.state != StateRole::Leader {
+            return;
+        }
+        if let Some(left) = self.look_in.checked_sub(1) {
+            self.look_in = left;
+            return;
+        }
+        self.look_in = u32::try_from(self.raw.raft.election_timeout() / 2).unwrap_or(0);
+        let others = self.look();
+        let now = self.membership();
+        let Some(change) = reconcile::next_change(wanted, &now, &others) else { return };
+        let proposed = ConfChange { changes: vec![change], ..ConfChange::default() };
+        match (self.propose_conf_change(proposed), change) {
+            (Ok(()), MemberChange::Remove(id)) => {
+                tracing::warn!("server {id} remembers nothing: it leaves, to come back and learn everything again");
+            }
+            (Ok(()), MemberChange::AddLearner(id)) => tracing::info!("server {id} comes in to learn everything"),
+            (Ok(()), MemberChange::AddVoter(id)) => tracing::info!("server {id} has caught up and is given its vote"),
+            // An earlier change is under way, or there is no room: the next look tries again.
+            (Err(error), _) => tracing::debug!("a membership change has to wait: {error}"),
+        }
+    }
+
+    fn look(&mut self) -> Vec<Seen> {
+        let raft = &self.raw.raft;
+        let near = |matched: u64| matched > 0 && matched + limits::KEEPS_UP_ENTRIES >= raft.raft_log.committed;
+        let (mut others, mut keeping_up) = (Vec::new(), BTreeSet::new());
+        for (id, progress) in raft.prs().iter().filter(|(id, _)| **id != self.id.0) {
+            let id = NodeId(*id);
+            let now = self.replied.contains(&id) && near(progress.matched);
+            if now {
+                keeping_up.insert(id);
+            }
+            let keeps_up = now && self.keeping_up.contains(&id);
+            let newborn = self.newborns.contains(&id);
+            others.push(Seen { id, newborn, matched: Index(progress.matched), keeps_up });
+        }
+        self.keeping_up = keeping_up;
+        self.replied.clear();
+        others.sort_unstable_by_key(|seen| seen.id);
+        others
     }
 }
 

@@ -110,7 +110,8 @@ impl RaftNode {
         self.conf_pending.clear();
         self.conf_history.clear();
         self.conf_history.push_back((index.0, membership.clone()));
-        self.fit_budget();
+        self.newborn = None;
+        self.fit_log();
         InstallSnapshot { index, term, membership, from: self.leader() }
     }
 

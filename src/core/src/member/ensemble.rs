@@ -1,10 +1,11 @@
 //! The stream to the leader, the streams from followers, and who heard which session: see the module above.
 
+use super::formation::{Awaited, Formation, Founders};
 use super::{EnsembleConfig, Note, Send, Sender, Standing};
 use crate::command::Proposals;
 use crate::ids::{Millis, SessionId, ShardId};
 use crate::limits::{BEATS_MAX, SERVERS_MAX, TOUCH_SESSIONS_MAX};
-use crate::peer::{Beat, Forward, PeerFault, PeerMessage, Touch};
+use crate::peer::{Beat, Forward, Newborn, PeerFault, PeerMessage, Touch};
 use crate::sequencer::Sequencer;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -68,6 +69,10 @@ pub(super) struct Ensemble {
     released: bool,
     /// All clients were sent away.
     away: bool,
+    /// As long as this server has promised nothing that it remembers.
+    formation: Option<Formation>,
+    /// Others that said so.
+    newborns: Vec<u8>,
     notes: Vec<Note>,
     sends: Vec<Send>,
 }
@@ -91,6 +96,8 @@ impl Ensemble {
             touched: Vec::new(),
             released: false,
             away: false,
+            formation: None,
+            newborns: Vec::new(),
             notes: Vec::from([Note::Hold]),
             sends: Vec::new(),
         }
@@ -110,12 +117,14 @@ impl Ensemble {
 
     /// What this server sent may be part of the image, and will not come back by itself.
     pub(super) fn installed(&mut self, term: u64) {
+        self.grow_up();
         self.applied_term(term);
         self.break_off(true);
     }
 
     pub(super) fn link_up(&mut self, peer: u8, link: u64) {
         self.links.insert(peer, link);
+        self.greet(peer);
     }
 
     pub(super) fn link_down(&mut self, peer: u8, link: u64) {
@@ -136,6 +145,56 @@ impl Ensemble {
         self.intakes.clear();
         self.beats.clear();
         self.echo = Millis(0);
+    }
+
+    // ----- beginnings -----
+
+    pub(super) fn born(&mut self, founders: Founders, formed: bool, incarnation: u64) {
+        self.formation = Some(Formation::new(founders, formed, incarnation));
+    }
+
+    pub(super) fn formed(&mut self) {
+        if let Some(formation) = &mut self.formation {
+            formation.formed = true;
+        }
+    }
+
+    pub(super) fn forms(&mut self) -> bool {
+        let Some(formation) = self.formation.as_mut().filter(|formation| formation.is_complete()) else { return false };
+        !mem::replace(&mut formation.begun, true)
+    }
+
+    /// What was to be said as a newborn is not true any more.
+    pub(super) fn grow_up(&mut self) {
+        if self.formation.take().is_some() {
+            self.sends.retain(|send| !matches!(send.message, PeerMessage::Newborn(_)));
+        }
+    }
+
+    pub(super) fn awaited(&self) -> Vec<Awaited> {
+        self.formation.as_ref().filter(|formation| !formation.formed).map_or_else(Vec::new, Formation::awaited)
+    }
+
+    pub(super) fn take_newborns(&mut self) -> Vec<u8> {
+        mem::take(&mut self.newborns)
+    }
+
+    fn greet(&mut self, peer: u8) {
+        if let (Some(formation), Some(link)) = (&self.formation, self.links.get(&peer)) {
+            self.sends.push(formation.greeting(peer, *link));
+        }
+    }
+
+    fn heard_newborn(&mut self, from: Sender, newborn: Newborn) {
+        let Some(formation) = &mut self.formation else {
+            if !newborn.formed && self.newborns.len() < SERVERS_MAX {
+                self.newborns.push(from.peer);
+            }
+            return;
+        };
+        if formation.received(from, newborn) {
+            self.greet(from.peer);
+        }
     }
 
     // ----- commands -----
@@ -257,6 +316,10 @@ impl Ensemble {
                 self.links.iter().map(|(peer, link)| Send { peer: *peer, link: *link, message: message.clone() });
             self.sends.extend(beats);
         }
+        if self.formation.as_mut().is_some_and(|formation| formation.is_due(now)) {
+            let peers: Vec<u8> = self.links.keys().copied().collect();
+            peers.into_iter().for_each(|peer| self.greet(peer));
+        }
         self.touch();
     }
 
@@ -320,6 +383,7 @@ impl Ensemble {
                     self.beats.push_back((now, beat.clock));
                 }
             }
+            PeerMessage::Newborn(newborn) => self.heard_newborn(from, newborn),
         }
         Ok(())
     }

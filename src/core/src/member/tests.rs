@@ -3,7 +3,7 @@
 use super::*;
 use crate::command::{Command, CommandKind, Identity, Origin, WriteOp};
 use crate::ids::ConnId;
-use crate::peer::{Beat, Forward, Touch};
+use crate::peer::{Beat, Forward, Newborn, Touch};
 use crate::reaper::ReapPolicy;
 use crate::sequencer::{SequencerConfig, SnapshotPolicy};
 use crate::session::SessionTable;
@@ -94,6 +94,7 @@ fn sequences(sends: &[Send]) -> Vec<String> {
         PeerMessage::Forward(Forward { sequence, .. }) => format!("{}: forward {sequence}", send.link),
         PeerMessage::Touch(Touch { sequence, .. }) => format!("{}: touch {sequence}", send.link),
         PeerMessage::Beat(Beat { clock, .. }) => format!("{}: beat {}", send.link, clock.0),
+        PeerMessage::Newborn(Newborn { heard, .. }) => format!("{}: newborn {heard}", send.link),
     };
     sends.iter().map(line).collect()
 }
@@ -296,4 +297,50 @@ fn the_leader_tells_its_clock_and_hears_who_was_heard() {
     follower.heard(ShardId(0), Millis(40), &[(SessionId(5), Millis(40)), (SessionId(5), Millis(40))]);
     assert_eq!(echo(&mut follower), (5000, vec![SessionId(5)]));
     assert_eq!(echo(&mut follower), (5000, vec![]));
+}
+
+#[test]
+fn newborn_servers_greet_each_other_and_form_once() {
+    let newborn = |server: u8| {
+        let mut member = member(server);
+        member.born(Founders { own: server, voters: vec![1, 2], learners: vec![] }, false);
+        member
+    };
+    let (mut one, mut two) = (newborn(1), newborn(2));
+    one.link_up(2, 7);
+    assert_eq!(sequences(&one.take_sends()), ["7: newborn 0"]);
+    assert_eq!(one.awaited(), [Awaited::Silent(2)]);
+    let say = |to: &mut Member, from: u8, sends: Vec<Send>| {
+        for send in sends {
+            let sender = Sender { peer: from, incarnation: 10 + u64::from(from), link: 1 };
+            assert_eq!(to.received(Millis(1), sender, send.message), Ok(()));
+        }
+    };
+    two.link_up(1, 8);
+    say(&mut one, 2, two.take_sends());
+    let answer = one.take_sends();
+    assert_eq!(sequences(&answer), ["7: newborn 12"], "at once");
+    say(&mut two, 1, answer);
+    let answer = two.take_sends();
+    assert_eq!(sequences(&answer), ["8: newborn 11"]);
+    say(&mut one, 2, answer);
+    assert!(one.forms(1, 1) && !one.forms(1, 1), "once");
+    assert!(two.forms(1, 1));
+    assert_eq!(one.sequencer.index(), 1);
+    // Until that is durable it is still newborn.
+    one.tick(Millis(1000), WallMillis(0));
+    assert_eq!(sequences(&one.take_sends()), ["7: newborn 12"]);
+    one.formed();
+    // And goes on saying that it has promised nothing, until it does.
+    one.tick(Millis(2000), WallMillis(0));
+    assert_eq!(sequences(&one.take_sends()), ["7: newborn 12"]);
+    one.tick(Millis(3000), WallMillis(0));
+    one.grow_up();
+    assert!(one.take_sends().is_empty() && one.awaited().is_empty());
+    // From now on it tells its Raft of others.
+    let lost = Newborn { founders: 0, heard: 0, formed: false };
+    let late = Newborn { formed: true, ..lost };
+    assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Newborn(late)), Ok(()));
+    assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Newborn(lost)), Ok(()));
+    assert_eq!(one.take_newborns(), [2]);
 }

@@ -15,6 +15,8 @@ use crate::violation::{Checked, require};
 pub(super) struct Elections {
     votes: BTreeMap<(u64, usize), usize>,
     leaders: BTreeMap<u64, usize>,
+    /// Servers whose disks were emptied, with the last term they had voted in by then.
+    emptied: BTreeMap<usize, u64>,
 }
 
 impl Checkers {
@@ -30,10 +32,27 @@ impl Checkers {
     pub(super) fn remembers(&self, server: usize, state: &HardState) -> Checked {
         let last = self.elections.votes.iter().rev().find(|((_, voter), _)| *voter == server);
         let Some(((term, _), whom)) = last else { return Ok(()) };
+        if self.elections.emptied.get(&server).is_some_and(|upto| term <= upto) {
+            return Ok(());
+        }
         let right = state.term.0 > *term || state.term.0 == *term && state.vote == Some(NodeId(*whom as u64 + 1));
         require(right, "elections", || {
             format!("server {} voted for {} in term {term} and remembers {state:?}", server + 1, whom + 1)
         })
+    }
+
+    /// A server's disk was emptied: it cannot remember, and must not vote again in those terms before it is [healed].
+    ///
+    /// [healed]: Checkers::healed
+    pub(crate) fn emptied(&mut self, server: usize) {
+        let last = self.elections.votes.keys().rev().find(|(_, voter)| *voter == server).map_or(0, |(term, _)| *term);
+        self.elections.emptied.insert(server, last);
+    }
+
+    /// It votes again with everything that was committed: whom it voted for before cannot win by that any more.
+    pub(crate) fn healed(&mut self, server: usize) {
+        let upto = self.elections.emptied.get(&server).copied().unwrap_or(0);
+        self.elections.votes.retain(|(term, voter), _| *voter != server || *term > upto);
     }
 
     /// A server takes itself for the leader of a term.

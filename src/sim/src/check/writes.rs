@@ -25,6 +25,11 @@ pub(super) struct History {
 }
 
 impl History {
+    /// What the founders begin behind takes the place of the first entry.
+    pub(super) fn of_ensemble() -> History {
+        History { digests: vec![0], ..History::default() }
+    }
+
     fn len(&self) -> u64 {
         self.digests.len() as u64
     }

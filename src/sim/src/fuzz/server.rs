@@ -480,7 +480,7 @@ impl World {
             return Ok(());
         }
         let Some(frozen) = self.image.take() else {
-            let frozen = self.sequencer.freeze(self.now);
+            let frozen = self.sequencer.freeze(self.now, Vec::new());
             self.tell(|| Mail::Adopt(Arc::clone(&frozen.delta)));
             self.image = Some(frozen);
             return Ok(());

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use corral_consensus::{AppendReply, Effects, Index, Micros, NodeId, PeerBody, PeerMessage, Role, Term};
+use corral_consensus::{AppendReply, Effects, Index, Install, Micros, NodeId, PeerBody, PeerMessage, Role, Term};
 use corral_core::ids::{ConnId, ShardId, WallMillis};
 use corral_core::member::{Send, Standing};
 use corral_core::sequencer::{Sequencer, Ticked};
@@ -23,7 +23,7 @@ impl World {
         self.plan_turn();
     }
 
-    fn plan_turn(&mut self) {
+    pub(super) fn plan_turn(&mut self) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         if !std::mem::replace(&mut server.turn_planned, true) {
             let wait = self.schedule.delay(self.options.mailbox_delay);
@@ -64,7 +64,10 @@ impl World {
                 let shard = ShardId(u16::try_from(shard).expect("few shards"));
                 server.replica.machine_mut().heard(shard, upto, &sessions);
             }
-            ToConsensus::Durable(number) => server.replica.persisted(Micros(self.now), number),
+            ToConsensus::Durable(number) => {
+                server.replica.persisted(Micros(self.now), number);
+                self.install_if_durable(number);
+            }
             ToConsensus::ImageWritten(Ok(written)) => self.image_written(written),
             ToConsensus::ImageWritten(Err(reason)) => self.image_failed(&reason),
             ToConsensus::Stop => {
@@ -81,6 +84,7 @@ impl World {
             ToConsensus::LinkDown { peer, link } => {
                 server.replica.machine_mut().link_down(peer, link);
                 server.replica.unreachable(NodeId(u64::from(peer)));
+                server.replica.image_sent(NodeId(u64::from(peer)), false);
             }
             ToConsensus::Reset { peer } => {
                 let stagger = u32::try_from(self.at % 3).expect("below 3");
@@ -130,6 +134,9 @@ impl World {
         let (now, wall) = (self.clock(), self.wall());
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         server.replica.machine_mut().set_time(now, wall);
+        for newborn in server.replica.machine_mut().take_newborns() {
+            server.replica.heard_newborn(NodeId(u64::from(newborn)));
+        }
         let mut effects = Effects::default();
         // Nothing here is late by itself: what the log is given first makes no difference.
         while server
@@ -146,7 +153,12 @@ impl World {
                 self.check.elected(change.term.0, self.at)?;
             }
         }
+        let raft = server.replica.raft();
+        let grown_up = !raft.is_newborn() && !raft.is_pristine();
         let authority = server.replica.machine_mut();
+        if grown_up {
+            authority.grow_up();
+        }
         authority.settle();
         let committed = std::mem::take(&mut authority.committed);
         let applied = authority.take_applied();
@@ -166,6 +178,9 @@ impl World {
         if let Some(at) = effects.wake_at {
             self.inside_after(at.since(Micros(self.now)).0, Inner::Turn);
         }
+        for Install { number, image } in effects.installs {
+            self.installs(number, image.index.0);
+        }
         for append in effects.appends {
             self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Append(append)));
         }
@@ -180,6 +195,7 @@ impl World {
         for token in effects.reads_refused {
             self.answer_syncs(token, ToShard::SyncRefused);
         }
+        self.begin_or_offer(effects.image_wanted);
         self.go_on_stopping();
         Ok(())
     }
@@ -199,6 +215,9 @@ impl World {
             }
             if let Some(server) = &mut self.nodes[self.at].server {
                 server.replica.unreachable(message.to);
+                if matches!(message.body, PeerBody::Snapshot { .. }) {
+                    server.replica.image_sent(message.to, false);
+                }
             }
         }
         for send in sends {
@@ -223,7 +242,7 @@ impl World {
     }
 
     /// Whether this server leads, and nobody leads a later term.
-    fn is_newest_leader(&self) -> bool {
+    pub(super) fn is_newest_leader(&self) -> bool {
         let term = |server: &Server| server.replica.raft().term();
         let terms = self.nodes.iter().filter_map(|node| node.server.as_deref());
         let newest = terms.filter(|server| server.replica.raft().role() == Role::Leader).map(term).max();
@@ -237,6 +256,7 @@ impl World {
         if let Some(server) = &mut self.nodes[self.at].server {
             server.replica.tick();
         }
+        self.reconcile();
         self.consensus_act()
     }
 
@@ -259,14 +279,15 @@ impl World {
         }
     }
 
-    fn snapshot_if(&mut self, wanted: impl FnOnce(&Sequencer) -> bool) {
+    pub(super) fn snapshot_if(&mut self, wanted: impl FnOnce(&Sequencer) -> bool) {
         let now = self.clock();
+        let Some(members) = self.members_to_keep() else { return };
         let Some(server) = &mut self.nodes[self.at].server else { return };
         let sequencer = &mut server.replica.machine_mut().sequencer;
         if sequencer.snapshot_running() || !wanted(sequencer) {
             return;
         }
-        let frozen = sequencer.freeze(now);
+        let frozen = sequencer.freeze(now, members);
         self.note(format_args!("image of {} begins", frozen.zxid));
         self.tell_shards(&ToShard::Adopt(frozen.delta.clone()));
         self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(frozen)));
@@ -274,15 +295,16 @@ impl World {
 
     fn image_written(&mut self, written: WrittenImage) {
         let WrittenImage { image, index, term, log_from } = written;
+        if !self.counts_here(index) {
+            return;
+        }
         self.counts.images += 1;
         self.note(format_args!("image up to entry {index} written"));
         self.tell_shards(&ToShard::Swap(Opaque(image.0.clone())));
         let Some(server) = &mut self.nodes[self.at].server else { return };
         server.replica.machine_mut().sequencer.image_ready(image.0);
         server.replica.compact(Index(index), Term(term));
-        if self.options.ensemble.is_none() {
-            self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Trim(log_from)));
-        }
+        self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Trim(log_from)));
     }
 
     fn image_failed(&mut self, reason: &str) {

@@ -48,6 +48,7 @@ impl World {
             let done = match &message {
                 ToLog::Append(append) => write(&mut side.log, append).map(|()| durable = Some(append.number)),
                 ToLog::Trim(index) => side.log.trim_before(*index).map(drop),
+                ToLog::Reset(next_index) => side.log.reset_to(*next_index),
             };
             match done {
                 Ok(()) => {}
@@ -192,14 +193,14 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, String> {
-    let FrozenState { image: below, delta, sessions, zxid, index, term, .. } = state;
+    let FrozenState { image: below, delta, sessions, zxid, index, term, extra, .. } = state;
     let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
     let mut file = ImageWriter::begin(disk, head, None).map_err(text)?;
     let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
     while let Some(section) = merger.next_section().map_err(text)? {
         file.section(SECTION_NODES, &section).map_err(text)?;
     }
-    let meta = merger.finish(zxid, sessions.to_image(), Vec::new()).map_err(text)?;
+    let meta = merger.finish(zxid, sessions.to_image(), extra).map_err(text)?;
     file.section(SECTION_META, &meta).map_err(text)?;
     Ok(HalfWritten { file, index, term })
 }

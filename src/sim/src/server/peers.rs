@@ -5,7 +5,7 @@
 //! noted: signs of life that reach such a server may not reach the leader.
 
 use bytes::{Bytes, BytesMut};
-use corral_consensus::PeerMessage as RaftMessage;
+use corral_consensus::{NodeId, PeerBody, PeerError, PeerMessage as RaftMessage};
 use corral_core::member::{Send, Sender};
 use corral_core::peer::PeerMessage;
 
@@ -23,6 +23,8 @@ const REDIAL: u64 = 40_000;
 /// First byte of a frame: whose message it is.
 const RAFT: u8 = 0;
 const MEMBER: u8 = 1;
+/// The image that was announced is not taken.
+const REFUSED: u8 = 2;
 
 /// One direction between two servers.
 #[derive(Debug, Default)]
@@ -263,6 +265,24 @@ impl World {
         self.carry(from, to, send.link, bytes);
     }
 
+    /// The image that this server announced is not taken, or not to be had any more.
+    pub(super) fn refuse_image(&mut self, announced_by: NodeId) {
+        let (from, to) = (self.at, usize::try_from(announced_by.0 - 1).expect("few servers"));
+        let (up, number) = (self.wire(from, to).up, self.wire(from, to).number);
+        if up {
+            self.carry(from, to, number, vec![REFUSED]);
+        }
+    }
+
+    /// Whether something gets through both ways.
+    pub(super) fn is_linked_with(&mut self, other: usize) -> bool {
+        let at = self.at;
+        [(at, other), (other, at)].into_iter().all(|(from, to)| {
+            let wire = self.wire(from, to);
+            wire.up && !wire.cut
+        })
+    }
+
     fn carry(&mut self, from: usize, to: usize, number: u64, bytes: Vec<u8>) {
         let usual = self.options.ensemble.map_or(0, |ensemble| ensemble.wire_delay);
         let delay = self.schedule.delay(usual);
@@ -285,9 +305,16 @@ impl World {
         let kind = bytes.split_to(1);
         if kind[0] == RAFT {
             let message = RaftMessage::decode(&bytes).expect("as it was encoded");
-            if let Err(error) = server.replica.step(message) {
-                assert!(error.is_harmless(), "server {} said: {error}", from.peer);
+            if matches!(message.body, PeerBody::Snapshot { .. }) {
+                return self.image_announced(message);
             }
+            if let Err(error) = server.replica.step(message) {
+                // Servers leave and come back.
+                let harmless = error.is_harmless() || matches!(error, PeerError::Sender(_));
+                assert!(harmless, "server {} said: {error}", from.peer);
+            }
+        } else if kind[0] == REFUSED {
+            server.replica.image_sent(NodeId(u64::from(from.peer)), false);
         } else {
             let message = PeerMessage::decode(&bytes).expect("as it was encoded");
             let taken = server.replica.machine_mut().received(now, from, message);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use corral_consensus::{
-    Append, Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, Membership, Micros, NodeId, RaftNode,
-    Replica, Restored, Term,
+    Append, Config as RaftConfig, Effects, Entry, EntryKind, FORMED_INDEX, FORMED_TERM, HardState, Index, Membership,
+    Micros, NodeId, RaftNode, Replica, Restored, Term,
 };
 use corral_core::command::Batch;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{Millis, WallMillis};
 use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
-use corral_core::member::{EnsembleConfig, Member};
+use corral_core::member::{EnsembleConfig, Founders, Member};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
@@ -69,66 +69,84 @@ impl Start<'_> {
             seed: self.log_seed,
             ..LogConfig::default()
         };
-        let (log, found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
-        let (machine, index, term) = self.state_machine(loaded);
-        let base = if self.options.ensemble.is_some() { 0 } else { index };
-        let entries = entries_after(&log, &found, base)?;
-        let sequencer = Sequencer::new(self.sequencer_config(), machine, index, term);
-        let mut hard_state = hard_state(&found);
-        if self.options.ensemble.is_none() {
-            // A group of one finds it out again.
-            hard_state.commit = Index(0);
+        let (mut log, mut found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
+        let kept = self.kept(loaded.as_ref(), &found)?;
+        let (machine, index, term) = self.state_machine(loaded, &kept);
+        if kept != Kept::Alone && found.last_index < index {
+            // An install, or the forming of the ensemble, did not come to an end.
+            log.reset_to(index + 1).map_err(text)?;
+            (found.first_index, found.last_index) = (index + 1, index);
         }
+        let entries = entries_after(&log, &found, index)?;
+        let sequencer = Sequencer::new(self.sequencer_config(), machine, index, term);
         let restored = Restored {
-            hard_state,
-            snapshot_index: Index(base),
-            snapshot_term: if base == 0 { Term(0) } else { Term(term) },
+            hard_state: hard_state(&found, Term(term)),
+            snapshot_index: Index(index),
+            snapshot_term: Term(term),
             entries,
             applied: Index(index),
         };
         if let Some(ensemble) = &self.options.ensemble {
-            return self.join(ensemble, sequencer, restored, log);
+            return self.join(ensemble, kept, sequencer, restored, log);
         }
+        let hard_state = restored.hard_state;
         let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
         let replica = Replica::new(raft, Authority::new(Member::alone(sequencer)), Index(index));
         let mut started = Started { replica, log, image_index: index, frozen: None, hard_state };
         self.lead(&mut started)?;
         let sequencer = &mut started.replica.machine_mut().sequencer;
         if sequencer.wants_snapshot_of_replay() {
-            started.frozen = Some(sequencer.freeze(self.now));
+            started.frozen = Some(sequencer.freeze(self.now, Vec::new()));
         }
         Ok(started)
     }
 
-    /// A server of an ensemble keeps its whole log, so that it can bring any other up to date without an image.
+    /// As the server's `node/membership.rs`.
+    fn kept(&self, loaded: Option<&(Arc<Image>, ImageHead)>, found: &Recovered) -> Result<Kept, String> {
+        let Some(ensemble) = &self.options.ensemble else { return Ok(Kept::Alone) };
+        match loaded {
+            Some((image, _)) => Ok(Kept::Member(members_of(image)?)),
+            None if self.options.bug == Some(Bug::NewbornVotes) => Ok(Kept::Member(founders(ensemble))),
+            None if found.last_index == 0 => Ok(Kept::Newborn),
+            None => Err("a log without an image in an ensemble".to_owned()),
+        }
+    }
+
     fn join(
         &self,
         ensemble: &EnsembleOptions,
+        kept: Kept,
         sequencer: Sequencer,
         mut restored: Restored,
         log: Log<SimDisk>,
     ) -> Result<Started, String> {
-        let (applied, last) = (restored.applied, restored.entries.last().map_or(Index(0), |entry| entry.index));
-        let hard_state = &mut restored.hard_state;
-        hard_state.commit = hard_state.commit.min(last).max(applied);
+        let applied = restored.applied;
         if self.options.bug == Some(Bug::VoteTwice) {
-            hard_state.vote = None;
+            restored.hard_state.vote = None;
         }
         let hard_state = restored.hard_state;
-        let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
         let config = RaftConfig {
             election_ticks: ELECTION_TICKS,
             heartbeat_ticks: HEARTBEAT_TICKS,
-            voters: ids.clone(),
+            voters: founders(ensemble).voters,
             ..self.raft_config(log.payload_bytes_max())
         };
-        let raft = RaftNode::with_membership(config, Membership::simple(&ids, &[]), restored).map_err(text)?;
-        let config = EnsembleConfig {
+        let config_of_member = EnsembleConfig {
             shards: self.options.shards,
             hold_ms: ensemble.hold_ms,
             lost_after_ms: u64::from(ELECTION_TICKS) * RAFT_TICK / 1000,
         };
-        let mut member = Member::of_ensemble(sequencer, config);
+        let mut member = Member::of_ensemble(sequencer, config_of_member);
+        let raft = match kept {
+            Kept::Member(membership) => RaftNode::with_membership(config, membership, restored),
+            _ => RaftNode::newborn(config),
+        };
+        let raft = raft.map_err(text)?;
+        if raft.is_newborn() || raft.is_pristine() {
+            let voters = (1..=ensemble.servers).map(|id| u8::try_from(id).expect("few servers")).collect();
+            let founders = Founders { own: self.server, voters, learners: Vec::new() };
+            member.born(founders, raft.is_pristine());
+        }
         member.set_time(self.now, self.wall);
         let replica = Replica::new(raft, Authority::new(member), applied);
         Ok(Started { replica, log, image_index: applied.0, frozen: None, hard_state })
@@ -151,9 +169,11 @@ impl Start<'_> {
         Ok(())
     }
 
-    fn state_machine(&self, loaded: Option<(Arc<Image>, ImageHead)>) -> (StateMachine, u64, u64) {
+    fn state_machine(&self, loaded: Option<(Arc<Image>, ImageHead)>, kept: &Kept) -> (StateMachine, u64, u64) {
         let Some((image, head)) = loaded else {
-            return (StateMachine::of_image(Arc::new(initial_image(self.path_seed))), 0, 0);
+            let begun = matches!(kept, Kept::Member(_));
+            let (index, term) = if begun { (FORMED_INDEX.0, FORMED_TERM.0) } else { (0, 0) };
+            return (StateMachine::of_image(Arc::new(initial_image(self.path_seed))), index, term);
         };
         (StateMachine::of_image(image), head.index, head.term)
     }
@@ -207,6 +227,28 @@ impl Start<'_> {
             },
         }
     }
+}
+
+/// What a server is by its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kept {
+    Alone,
+    Newborn,
+    Member(Membership),
+}
+
+/// Who forms the ensemble, and ought to belong to it.
+pub(crate) fn founders(ensemble: &EnsembleOptions) -> Membership {
+    let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
+    Membership::simple(&ids, &[])
+}
+
+/// Whom an image keeps as members.
+///
+/// # Errors
+/// When it says nonsense of that.
+pub(crate) fn members_of(image: &Image) -> Result<Membership, String> {
+    Membership::decode(&Bytes::copy_from_slice(image.extra())).map_err(str::to_owned)
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -302,10 +344,12 @@ fn entries_after(log: &Log<SimDisk>, found: &Recovered, image: u64) -> Result<Ve
     Ok(entries)
 }
 
-fn hard_state(found: &Recovered) -> HardState {
-    found.hard_state.map_or_else(HardState::default, |state| HardState {
+/// As the server's recovery has it.
+fn hard_state(found: &Recovered, image: Term) -> HardState {
+    let state = found.hard_state.map_or_else(HardState::default, |state| HardState {
         term: Term(state.term),
         vote: (state.vote != 0).then_some(NodeId(state.vote)),
-        commit: Index(state.commit),
-    })
+        commit: Index(state.commit.min(found.last_index)),
+    });
+    if state.term < image { HardState { term: image, vote: None, ..state } } else { state }
 }

@@ -239,6 +239,9 @@ impl World {
             }
             ToShard::Adopt(delta) => self.with_shard(shard, |shard, out| shard.adopt_frozen(delta, out))?,
             ToShard::Note(note) => self.course(shard, note)?,
+            ToShard::Install(view, alive) => {
+                self.with_shard(shard, |shard, out| shard.install(*view.0, alive, out))?;
+            }
             ToShard::Swap(image) => self.with_shard(shard, |shard, out| shard.swap_image(image.0, out))?,
             ToShard::Drain => {
                 if let Some(side) = self.side(shard) {

@@ -1,0 +1,66 @@
+//! `corral rescue`: makes the data of a stopped server those of the only server of its ensemble that votes, or of a server
+//! that runs alone. For when a majority is lost for good. The main thread only.
+
+use std::thread;
+
+use clap::Args;
+
+use crate::cli::Output;
+use crate::cli::serve::ConfigArguments;
+use crate::exit::{ExitCode, Fault};
+use crate::node::rescue::Survivor;
+
+/// Arguments of `corral rescue`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// Do it; without this flag it is only said what would be done
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Says what the data directory holds and what that may lack, and with `--yes` changes its membership.
+///
+/// # Errors
+/// What keeps it from being done; without `--yes` that it was not asked for.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
+    let config = arguments.config.load()?.config;
+    let survivor = Survivor::read(&config, thread::available_parallelism().map_or(1, usize::from))?;
+    let mut out = Output::new();
+    let (nodes, zxid) = survivor.extent();
+    let Survivor { index, term, .. } = survivor;
+    out.line(&format!(
+        "{}: {nodes} znodes as of zxid 0x{zxid:x}, up to log entry {index} of term {term}",
+        config.server.data_dir.display()
+    ))?;
+    match &survivor.members {
+        None => out.line("it ran alone: nothing is lost")?,
+        Some(members) => {
+            let voters: Vec<String> = members.voters.iter().map(ToString::to_string).collect();
+            out.line(&format!(
+                "servers {} voted when its newest image was written; what they acknowledged behind that log entry, and this \
+                 server did not get, is lost; what it got and nobody acknowledged stays",
+                voters.join(", ")
+            ))?
+        }
+    };
+    let becomes = config.own_member().map_or_else(
+        || "a server that runs alone".to_owned(),
+        |own| format!("server {}, the only one of its ensemble that votes", own.id),
+    );
+    if !arguments.yes {
+        out.finish()?;
+        let sentence = format!("nothing was changed: with --yes it becomes {becomes}");
+        return Err(Fault::new(ExitCode::Usage, sentence));
+    }
+    survivor.rescue(&config)?;
+    out.line(&format!("it is now {becomes}"))?;
+    if config.own_member().is_some() {
+        out.line(
+            "start it now; empty the data directory of each other server before that one starts again: it then takes \
+             everything from this one, and votes when it has it",
+        )?;
+    }
+    out.finish()
+}

@@ -1,0 +1,105 @@
+//! Rescue: the data of one stopped server, with another membership than they were written with.
+//!
+//! Main thread, no actor runs. Everything in image and log is taken for true, also what was never known to be committed, and
+//! becomes one image; older images go, because they keep the former membership. What this loses and keeps it tells; whether it
+//! is to be done, the operator decides.
+
+use corral_consensus::{ConfChange, EntryKind, Index, Membership, NodeId};
+use corral_core::ids::Millis;
+use corral_core::sequencer::Sequencer;
+use corral_storage::purge;
+
+use crate::actor::image_writer::{self, ImageSettings};
+use crate::config::Config;
+use crate::config::value::Role;
+use crate::control::Stopwatch;
+use crate::exit::{ExitCode, Fault};
+use crate::node::membership;
+use crate::node::recovery::{Opened, entries_after, not_a_batch, open, sequencer_config, state_machine};
+
+/// What a data directory holds, and who belonged to its ensemble.
+pub(crate) struct Survivor {
+    opened: Opened,
+    sequencer: Sequencer,
+    /// As of its newest image; `None` if it ran alone.
+    pub(crate) members: Option<Membership>,
+    /// Its last log entry.
+    pub(crate) index: u64,
+    pub(crate) term: u64,
+}
+
+impl Survivor {
+    /// Reads the data directory of a stopped server.
+    ///
+    /// # Errors
+    /// When there is nothing, a server runs on it, or it is damaged.
+    pub(crate) fn read(config: &Config, threads: usize) -> Result<Survivor, Fault> {
+        let directory = &config.server.data_dir;
+        let nothing = || {
+            let sentence = format!("{}: there is nothing to be rescued", directory.display());
+            Fault::new(ExitCode::StorageUnavailable, sentence)
+        };
+        if !directory.is_dir() {
+            return Err(nothing());
+        }
+        let mut opened = open(config, threads)?;
+        let newest = opened.newest.take();
+        let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
+        let members = (!extra.is_empty()).then(|| membership::of_image(&extra).unwrap_or_default());
+        let (machine, index, term) = state_machine(newest)?;
+        if members.is_some() && opened.found.last_index < index {
+            // An image was durable, and the log did not begin anew behind it any more.
+            opened.log.reset_to(index + 1)?;
+            (opened.found.first_index, opened.found.last_index) = (index + 1, index);
+        }
+        let entries = entries_after(&opened.log, &opened.found, index)?;
+        let mut sequencer = Sequencer::new(sequencer_config(config, 0), machine, index, term);
+        let mut last = (index, term);
+        for entry in entries {
+            let (at, term) = (entry.index, entry.term);
+            let payload = match entry.kind {
+                EntryKind::Normal => entry.payload,
+                EntryKind::ConfChange => match ConfChange::decode(&entry.payload) {
+                    Ok(change) => change.context,
+                    Err(_) => return Err(not_a_batch(Index(at.0 - 1))),
+                },
+            };
+            let applied = sequencer.commit(Millis(0), at.0, term.0, &payload, false);
+            applied.map_err(|_| not_a_batch(Index(at.0 - 1)))?;
+            last = (at.0, term.0);
+        }
+        let (index, term) = last;
+        if index == 0 { Err(nothing()) } else { Ok(Survivor { opened, sequencer, members, index, term }) }
+    }
+
+    /// Znodes, and the last zxid.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        let view = self.sequencer.machine().view();
+        (view.node_count(), view.zxid().0)
+    }
+
+    /// Writes it with the membership that the configuration asks for: this server alone, or as the only one that votes.
+    ///
+    /// # Errors
+    /// When the image cannot be written; then nothing is different.
+    pub(crate) fn rescue(mut self, config: &Config) -> Result<(), Fault> {
+        let members = match config.own_member() {
+            None => Vec::new(),
+            Some(own) if own.role == Role::Observer => {
+                let sentence = format!("server {} is an observer: make it a participant first", own.id);
+                return Err(Fault::new(ExitCode::Config, sentence));
+            }
+            Some(own) => Membership::simple(&[NodeId(u64::from(own.id))], &[]).encode().to_vec(),
+        };
+        let frozen = self.sequencer.freeze(Millis(0), members);
+        let settings = ImageSettings { retained: 1, purge: false };
+        let failed =
+            |reason: String| Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {reason}"));
+        image_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), frozen).map_err(failed)?;
+        let purged = purge(&self.opened.disk, 1);
+        purged.map(drop).map_err(|error| {
+            let sentence = format!("it is done, but older images cannot be removed: {error}; remove them by hand");
+            Fault::new(ExitCode::StorageUnavailable, sentence)
+        })
+    }
+}

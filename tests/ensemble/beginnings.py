@@ -1,0 +1,200 @@
+"""How servers of an ensemble begin: the first start, a disk that was emptied, a majority that is lost for good."""
+
+import subprocess
+import time
+
+from ensemble.cases import connect, leader_of, reconnect, root, seen
+from ensemble.cluster import Ensemble, mode_of
+from support import jute
+from support.client import Closed, exists_or_none
+from support.server import binary
+from support.suite import Skip, equal
+from support.wait import wait_until
+
+HEAL_LIMIT_S = 60
+WAIT_LIMIT_S = 20
+USAGE, FOREIGN = 2, 5
+
+
+class Own:
+    """An ensemble of the test's own, not started."""
+
+    def __init__(self, like):
+        if not like.is_corral:
+            raise Skip("how corral begins")
+        self.ensemble = Ensemble("corral")
+
+    def __enter__(self):
+        return self.ensemble
+
+    def __exit__(self, kind, fault, trace):
+        if kind:
+            print(self.ensemble.log_tails())
+        self.ensemble.dispose()
+
+
+def says(member, words, limit_s=WAIT_LIMIT_S):
+    wait_until(lambda: words in member.log(), f"it says {words!r}", limit_s)
+
+
+def test_servers_that_start_one_after_the_other_begin_with_the_last(ensemble):
+    with Own(ensemble) as own:
+        first, second, third = own.members
+        first.launch()
+        says(first, "waits for server 2, 3 to be started")
+        second.launch()
+        says(first, "waits for server 3 to be started")
+        says(second, "waits for server 3 to be started")
+        assert mode_of(first) is None and mode_of(second) is None, "a part of them begins without the rest"
+        third.launch()
+        own.leader()
+        top = root(own, "first")
+        for member in own.members:
+            member.kill()
+        own.start()
+        equal(seen(third, top), b"")
+
+
+def test_servers_that_disagree_about_the_list_do_not_begin(ensemble):
+    with Own(ensemble) as own:
+        odd = own.members[2]
+        lines = (odd.directory / "zoo.cfg").read_text()
+        (odd.directory / "zoo.cfg").write_text(lines + "server.4=127.0.0.1:1:2:participant;127.0.0.1:3\n")
+        for member in own.members:
+            member.launch()
+        says(own.members[0], "configured with other servers than this one: server 3")
+        odd.kill()
+        (odd.directory / "zoo.cfg").write_text(lines)
+        own.start()
+        own.leader()
+
+
+def empty(member):
+    """Removes whatever the member keeps, as a new disk would."""
+    for path in (member.directory / "data").rglob("*"):
+        if path.is_file() and path.name != "myid" and ".dynamic" not in path.name:
+            path.unlink()
+
+
+def test_a_server_with_an_emptied_data_directory_heals(ensemble):
+    """Each of them in turn, the leader too, while clients write; sessions and acknowledged writes stay."""
+    top = root(ensemble, "emptied")
+    with connect(ensemble.leader()) as client:
+        for number in range(300):
+            client.create(f"{top}/{number}", b"x" * 500)
+    for victim in [*ensemble.followers(), ensemble.leader()]:
+        witness = next(member for member in ensemble.members if member is not victim)
+        keeper = connect(witness, timeout_ms=10_000)
+        path = f"{top}/kept-{victim.address[1]}"
+        keeper.create(path, b"", jute.EPHEMERAL)
+        victim.kill()
+        empty(victim)
+        written = []
+        ensemble.start()
+        deadline = time.monotonic() + HEAL_LIMIT_S
+        while not votes_again(ensemble, victim):
+            assert time.monotonic() < deadline, "it does not vote again"
+            try:
+                written.append(keeper.create(f"{top}/w-{victim.address[1]}-{time.time_ns():x}", b"x"))
+            except (Closed, OSError):
+                # A leader that hung on a busy host: nobody knows what became of that write.
+                keeper = reconnect(keeper, witness)
+            time.sleep(0.002)
+        equal(exists_or_none(keeper, path)[7], keeper.session_id, "the session goes on")
+        with connect(victim) as client:
+            client.sync()
+            names = set(client.children(top))
+            equal([path for path in written if path.rpartition("/")[2] not in names], [], "acknowledged and lost")
+            equal(len([name for name in names if name.isdigit()]), 300)
+        keeper.close()
+    # With all of them voters again any one may go.
+    leader = ensemble.leader()
+    leader.kill()
+    others = [member for member in ensemble.members if member is not leader]
+    with connect(leader_of(others)) as client:
+        client.create(f"{top}/after", b"")
+    ensemble.start()
+
+
+def votes_again(ensemble, victim):
+    """Whether the leader's log says so of the member that was emptied last."""
+    if not ensemble.is_corral:
+        return mode_of(victim) is not None
+    number = ensemble.members.index(victim) + 1
+    return mode_of(victim) in ("follower", "leader") and any(
+        f"server {number} has caught up" in member.log().rpartition(f"server {number} remembers nothing")[2]
+        for member in ensemble.members
+        if member is not victim and f"server {number} remembers nothing" in member.log()
+    )
+
+
+def rescue(member, *flags):
+    """Runs the command on the member's data; returns its exit code and what it said."""
+    command = [str(binary()), "rescue", "--config", str(member.directory / "zoo.cfg"), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=member.directory)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
+    with Own(ensemble) as own:
+        own.start()
+        top = root(own, "rescue")
+        with connect(own.leader()) as client:
+            for number in range(100):
+                client.create(f"{top}/{number}", b"x")
+        survivor, *others = own.members
+        equal(seen(survivor, f"{top}/99"), b"x")
+        for member in own.members:
+            member.kill()
+        code, said = rescue(survivor)
+        assert code == USAGE and "servers 1, 2, 3 voted" in said and "nothing was changed" in said, said
+        code, said = rescue(survivor, "--yes")
+        assert code == 0 and "the only one of its ensemble that votes" in said, said
+        for member in others:
+            empty(member)
+        survivor.launch()
+        equal(leader_of([survivor]), survivor)
+        with connect(survivor) as client:
+            equal(len(client.children(top)), 100)
+            client.create(f"{top}/after", b"")
+        own.start()
+        wait_until(lambda: survivor.log().count("has caught up") == 2, "the others vote again", HEAL_LIMIT_S)
+        for member in others:
+            equal(seen(member, f"{top}/99"), b"x")
+        survivor.kill()
+        with connect(leader_of(others)) as client:
+            client.create(f"{top}/without", b"")
+
+
+def test_data_of_a_lone_server_are_not_taken_for_an_ensembles(ensemble):
+    """Refused with what to do, both ways; the command makes the one of the other."""
+    with Own(ensemble) as own:
+        member = own.members[0]
+        lines = (member.directory / "zoo.cfg").read_text()
+        alone = "".join(line for line in lines.splitlines(True) if not line.startswith("server."))
+        host, port = member.address
+        alone += f"clientPort={port}\nclientPortAddress={host}\n"
+        (member.directory / "zoo.cfg").write_text(alone)
+        member.start()
+        with connect(member) as client:
+            client.create("/alone", b"x")
+        equal(member.stop(), 0)
+        (member.directory / "zoo.cfg").write_text(lines)
+        member.launch()
+        equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
+        says(member, "that of a server that ran alone")
+        code, said = rescue(member, "--yes")
+        assert code == 0 and "it ran alone" in said, said
+        own.start()
+        wait_until(lambda: member.log().count("has caught up") == 2, "the others vote", HEAL_LIMIT_S)
+        for other in own.members:
+            equal(seen(other, "/alone"), b"x")
+        for other in own.members:
+            other.kill()
+        (member.directory / "zoo.cfg").write_text(alone)
+        member.launch()
+        equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
+        code, said = rescue(member, "--yes")
+        assert code == 0 and "a server that runs alone" in said, said
+        member.start()
+        equal(seen(member, "/alone"), b"x")
