@@ -12,7 +12,7 @@ from support.client import Closed
 from support.pipeline import Pipelined
 
 READ_DEPTH = 64
-LIMIT_S = 30
+LIMIT_S = 60
 # Differing paths that a message shows.
 SHOWN = 5
 # ZooKeeper's servers make this znode themselves, each at its own time.
