@@ -39,7 +39,9 @@ exit_codes! {
     Config = 3,
     /// The data directory is in use by another running server.
     DataDirLocked = 4,
-    /// The data directory belongs to another program, another server id or a newer version. Choose another directory.
+    /// The data directory belongs to another program, another server id or cluster, or a newer
+    /// version; or to a server that runs alone where an ensemble is configured, or the other way round. Choose another
+    /// directory, or see `corral rescue`.
     DataDirForeign = 5,
     /// Stored data is damaged; the sentence names file and offset. Nothing was changed on disk.
     DataDamaged = 6,

@@ -7,6 +7,7 @@ pub(crate) mod ensemble;
 pub(crate) mod images;
 pub(crate) mod images_in;
 pub(crate) mod membership;
+mod owner;
 pub(crate) mod recovery;
 pub(crate) mod rescue;
 

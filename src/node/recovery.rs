@@ -25,6 +25,7 @@ use crate::exit::{ExitCode, Fault};
 use crate::node::ensemble;
 use crate::node::images::{self, LoadedImage};
 use crate::node::membership::{self, Kept};
+use crate::node::owner;
 use crate::runtime::clock::Clock;
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
@@ -58,7 +59,7 @@ pub(crate) fn recover(
     shards: usize,
 ) -> Result<Recovery, Fault> {
     let started = Instant::now();
-    let Opened { disk, newest, mut log, mut found } = open(config, threads)?;
+    let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, owner::claim)?;
     let image = newest.as_ref().map(|loaded| &*loaded.image);
     let kept = membership::kept(config, image, &found)?;
     let offered = newest.as_ref().map(LoadedImage::offered);
@@ -112,31 +113,39 @@ pub(crate) fn recover(
 pub(crate) struct Opened {
     /// Holds the images.
     pub(crate) disk: MmapDisk,
+    /// Holds the log; often the same directory.
+    pub(crate) log_disk: MmapDisk,
     /// The newest image that is whole.
     pub(crate) newest: Option<LoadedImage>,
     pub(crate) log: Log<MmapDisk>,
     pub(crate) found: Recovered,
 }
 
-/// Opens the data directory, and finds image and log.
+/// Opens the data directory, and finds image and log. `check` judges each directory before anything of it is read.
 ///
 /// # Errors
-/// What is damaged, or in use.
-pub(crate) fn open(config: &Config, threads: usize) -> Result<Opened, Fault> {
+/// What is damaged, or in use, or what `check` says.
+pub(crate) fn open(
+    config: &Config,
+    threads: usize,
+    check: fn(&MmapDisk, &Config) -> Result<(), Fault>,
+) -> Result<Opened, Fault> {
     let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
     let log_disk = if config.server.log_dir == config.server.data_dir {
         disk.clone()
     } else {
         MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?
     };
+    check(&disk, config)?;
+    check(&log_disk, config)?;
     let images = images::newest(&disk, threads)?;
-    let (log, found) = open_log(log_disk, config, images.newest.is_none() && images.damaged.is_empty())?;
+    let (log, found) = open_log(log_disk.clone(), config, images.newest.is_none() && images.damaged.is_empty())?;
     if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
         let mut sentence = images.damaged.join("\n");
         sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
-    Ok(Opened { disk, newest: images.newest, log, found })
+    Ok(Opened { disk, log_disk, newest: images.newest, log, found })
 }
 
 fn member(config: &Config, raft: &RaftNode, sequencer: Sequencer, shards: usize) -> Member {

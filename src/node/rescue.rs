@@ -15,6 +15,7 @@ use crate::config::value::Role;
 use crate::control::Stopwatch;
 use crate::exit::{ExitCode, Fault};
 use crate::node::membership;
+use crate::node::owner;
 use crate::node::recovery::{Opened, entries_after, not_a_batch, open, sequencer_config, state_machine};
 
 /// What a data directory holds, and who belonged to its ensemble.
@@ -42,7 +43,7 @@ impl Survivor {
         if !directory.is_dir() {
             return Err(nothing());
         }
-        let mut opened = open(config, threads)?;
+        let mut opened = open(config, threads, |_, _| Ok(()))?;
         let newest = opened.newest.take();
         let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
         let members = (!extra.is_empty()).then(|| membership::of_image(&extra).unwrap_or_default());
@@ -97,9 +98,12 @@ impl Survivor {
             |reason: String| Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {reason}"));
         image_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), frozen).map_err(failed)?;
         let purged = purge(&self.opened.disk, 1);
-        purged.map(drop).map_err(|error| {
+        purged.map_err(|error| {
             let sentence = format!("it is done, but older images cannot be removed: {error}; remove them by hand");
             Fault::new(ExitCode::StorageUnavailable, sentence)
-        })
+        })?;
+        // Last: who comes to be its owner finds a membership in which that owner is.
+        owner::take(&self.opened.disk, config)?;
+        owner::take(&self.opened.log_disk, config)
     }
 }

@@ -166,6 +166,32 @@ def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
             client.create(f"{top}/without", b"")
 
 
+def test_data_of_another_server_are_refused(ensemble):
+    """Moved by mistake; what a server has promised is kept under its id."""
+    with Own(ensemble) as own:
+        own.start()
+        first, second, third = own.members
+        top = root(own, "owner")
+        for member in (second, third):
+            equal(member.stop(), 0)
+        for member, source in ((second, third), (third, second)):
+            (source.directory / "data").rename(member.directory / "moved")
+        for member in (second, third):
+            (member.directory / "moved").rename(member.directory / "data")
+            (member.directory / "data" / "myid").write_text(f"{own.members.index(member) + 1}\n")
+            member.launch()
+            equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
+        says(second, "the data are of server 3, cluster corral, and this is server 2, cluster corral")
+        (second.directory / "data").rename(first.directory / "aside")
+        (third.directory / "data").rename(second.directory / "data")
+        (first.directory / "aside").rename(third.directory / "data")
+        for member in (second, third):
+            (member.directory / "data" / "myid").write_text(f"{own.members.index(member) + 1}\n")
+        own.start()
+        with connect(third) as client:
+            client.delete(top)
+
+
 def test_data_of_a_lone_server_are_not_taken_for_an_ensembles(ensemble):
     """Refused with what to do, both ways; the command makes the one of the other."""
     with Own(ensemble) as own:
