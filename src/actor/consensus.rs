@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, Micros, NodeId, Replica, Term};
+use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, Micros, NodeId, Replica, Role, Term};
 use corral_core::evaluate::{QuotaExceeded, StateMachine};
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
@@ -29,6 +29,9 @@ const MAILBOX_BATCH: usize = 256;
 /// Raft's unit of time, and how often sessions are looked at, of a server that is alone.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long a leader that stops waits until another leads.
+const HAND_OVER_MAX: Micros = Micros(1_000_000);
+
 /// Where the actor's messages go.
 pub(crate) struct ConsensusLinks {
     pub(crate) shards: Vec<Post<ToShard>>,
@@ -48,6 +51,8 @@ enum Stopping {
     No,
     /// Shards that still have connections.
     Draining(usize),
+    /// Another is to lead, by that time.
+    HandingOver(Micros),
     /// The last image is being written.
     LastImage,
     Done,
@@ -128,9 +133,11 @@ impl ConsensusActor {
     }
 
     fn begin(&mut self) {
-        // Recovery may have taken longer than a session's timeout.
+        // Recovery may have taken longer than a session's timeout. In an ensemble deadlines begin with a leader.
         let now = self.clock.now();
-        self.replica.machine_mut().sequencer.start_deadlines(now);
+        if self.links.peers.is_none() {
+            self.replica.machine_mut().sequencer.start_deadlines(now);
+        }
         let every = self.links.peers.as_ref().map_or(TICK, |(_, tick)| *tick);
         glommio::spawn_local(tick(self.links.own.clone(), every)).detach();
     }
@@ -182,7 +189,6 @@ impl ConsensusActor {
             ToConsensus::Stop => {
                 if self.stopping == Stopping::No {
                     tracing::info!("stopping: answering what is under way");
-                    self.hand_over();
                     self.stopping = Stopping::Draining(self.links.shards.len());
                     self.tell_shards(|| ToShard::Drain);
                 }
@@ -205,6 +211,7 @@ impl ConsensusActor {
         if let Some((peers, _)) = &mut self.links.peers {
             peers.tick(now, &self.replica);
             self.replica.reconcile(&peers.wanted);
+            peers.relieve(self.clock.now_us(), &mut self.replica);
         }
         let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
         for session in expired {
@@ -344,13 +351,23 @@ impl ConsensusActor {
         tracing::info!(index = head.index, zxid = %view.zxid(), nodes = view.node_count(), "the image is installed");
     }
 
-    /// A leader that stops lets another lead first.
-    fn hand_over(&mut self) {
-        if let Some(successor) = self.replica.raft().successor()
-            && self.replica.transfer(successor).is_ok()
-        {
-            tracing::info!(to = successor.0, "handing over leadership");
+    /// A leader that stops lets another lead first: when its own clients have their answers, and what it took of others is in
+    /// the log. True when it leads no more, or there is no use in waiting.
+    fn has_handed_over(&mut self, until: Micros) -> bool {
+        let leads = self.links.peers.is_some() && self.replica.raft().role() == Role::Leader;
+        if !leads || self.clock.now_us() >= until {
+            return true;
         }
+        let Some(successor) = self.replica.raft().successor() else { return true };
+        if self.replica.machine().sequencer.commands_waiting() == 0 && !self.replica.raft().is_transferring() {
+            tracing::info!(to = successor.0, "handing over leadership");
+            if self.replica.transfer(successor).is_err() {
+                return true;
+            }
+            // The message leaves with the next turn.
+            let _ = self.links.own.send(ToConsensus::Alarm);
+        }
+        false
     }
 
     fn tell_shards(&self, message: impl Fn() -> ToShard) {
@@ -437,6 +454,11 @@ impl ConsensusActor {
     /// False when nothing is left to do.
     fn go_on_stopping(&mut self) -> bool {
         if self.stopping == Stopping::Draining(0) {
+            self.stopping = Stopping::HandingOver(self.clock.now_us().plus(HAND_OVER_MAX));
+        }
+        if let Stopping::HandingOver(until) = self.stopping
+            && self.has_handed_over(until)
+        {
             self.stopping = Stopping::LastImage;
             self.snapshot_if(|sequencer| sequencer.has_changes());
         }

@@ -6,9 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
-use corral_consensus::{Index, Membership, NodeId, PeerBody, PeerMessage as RaftMessage, Replica, Role, RoleChange};
+use corral_consensus::{
+    Index, Membership, Micros, NodeId, PeerBody, PeerMessage as RaftMessage, Replica, Role, RoleChange,
+};
 use corral_core::ids::Millis;
 use corral_core::member::{Awaited, Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
@@ -25,6 +28,15 @@ use crate::net::peers::{Links, PeerEvent};
 use crate::node::images::LoadedImage;
 use crate::node::membership;
 
+/// What a server of an ensemble is told of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    /// Without a leader it serves those who only read.
+    pub(crate) read_only: bool,
+    /// A leader whose log stands still for so long lets another lead.
+    pub(crate) patience: Micros,
+}
+
 /// See the module.
 pub(crate) struct Peers {
     links: Arc<Links>,
@@ -39,6 +51,7 @@ pub(crate) struct Peers {
     away: Option<Mode>,
     /// What it is without a leader.
     leaderless: Mode,
+    habits: Habits,
     /// Images for other servers.
     pub(crate) offer: Offer,
     /// The image that comes in.
@@ -58,18 +71,17 @@ const ARRIVED_MAX: usize = 2;
 const SAY_EVERY_MS: u64 = 3000;
 
 impl Peers {
-    /// `newest` is the image this server started from, `wanted` who ought to belong to the ensemble. `read_only`: without a leader
-    /// it serves those who only read.
+    /// `newest` is the image this server started from, `wanted` who ought to belong to the ensemble.
     pub(crate) fn new(
         links: Arc<Links>,
         gauges: Arc<Gauges>,
         newest: Option<Offered>,
         images_in: flume::Sender<ToImagesIn>,
-        read_only: bool,
         wanted: Membership,
+        habits: Habits,
     ) -> Peers {
         gauges.set_mode(Mode::Looking);
-        let leaderless = if read_only { Mode::ReadOnly } else { Mode::Looking };
+        let leaderless = if habits.read_only { Mode::ReadOnly } else { Mode::Looking };
         let mut offer = Offer::default();
         newest.into_iter().for_each(|image| offer.add(image));
         Peers {
@@ -80,6 +92,7 @@ impl Peers {
             mode: Mode::Looking,
             away: None,
             leaderless,
+            habits,
             offer,
             transfer: None,
             arrived: VecDeque::new(),
@@ -119,9 +132,10 @@ impl Peers {
                     if let Err(reason) = self.read(now, sender, &frame, replica) {
                         tracing::error!(
                             peer = peer.0,
-                            "what the server says is not understood and not taken: {reason}"
+                            "what the server says is not understood, its connection is closed: {reason}"
                         );
                         self.from.remove(&stream);
+                        self.links.shut(peer, stream);
                     }
                 }
                 drop(hold);
@@ -264,6 +278,18 @@ impl Peers {
         }
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
             self.ask_again(now);
+        }
+    }
+
+    /// A leader whose disk stands still hands over.
+    pub(crate) fn relieve(&self, now: Micros, replica: &mut Replica<Authority>) {
+        if let Some(successor) = replica.relieve(now, self.habits.patience) {
+            self.gauges.relieved.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                to = successor.0,
+                patience_ms = self.habits.patience.0 / 1000,
+                "the log is not synced in time, handing over leadership; look at the disk"
+            );
         }
     }
 

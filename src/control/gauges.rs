@@ -12,6 +12,8 @@ pub(crate) struct Gauges {
     pub(crate) freezes: AtomicU64,
     /// Place of the present mode in `Mode::ALL`.
     mode: AtomicU8,
+    /// Times that this server let another lead because its log stood still.
+    pub(crate) relieved: AtomicU64,
     /// Connections closed on accept.
     pub(crate) refused: AtomicU64,
     /// Syncs of the log.
@@ -32,7 +34,7 @@ impl Gauges {
         self.mode.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// `srst`: all but the freezes, which nobody should lose sight of.
+    /// `srst`: all but the freezes and the hand-overs, which nobody should lose sight of.
     pub(crate) fn reset(&self) {
         self.refused.store(0, Ordering::Relaxed);
         self.syncs.reset();

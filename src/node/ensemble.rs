@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use corral_consensus::Micros;
 use corral_core::member::EnsembleConfig;
 
 use crate::actor::messages::ToConsensus;
+use crate::actor::peers::Habits;
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::{Links, setup};
@@ -49,6 +51,12 @@ pub(crate) fn servers(config: &Config) -> corral_core::shared::Text {
     }
     let list = corral_core::servers::Servers::parse(&lines).expect("the configuration was checked by the same rules");
     corral_core::shared::Text::from(&*list.0.lines())
+}
+
+/// What the consensus actor is told of it.
+pub(crate) fn habits(config: &Config) -> Habits {
+    let patience = Micros(u64::from(config.ensemble.election_ms) * 1000);
+    Habits { read_only: config.ensemble.read_only, patience }
 }
 
 /// Listens for the other servers and dials them; `None` when there are none.

@@ -317,9 +317,8 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
         own: boxes.consensus.0.clone(),
         peers: context.links.as_ref().map(|links| {
             let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));
-            let read_only = context.config.ensemble.read_only;
-            let wanted = membership::wanted(&context.config);
-            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), read_only, wanted);
+            let (wanted, habits) = (membership::wanted(&context.config), ensemble::habits(&context.config));
+            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), wanted, habits);
             (peers, ensemble::tick(&context.config))
         }),
     }

@@ -21,6 +21,7 @@ mod node;
 mod outputs;
 mod reads;
 mod reconcile;
+mod relief;
 mod replica;
 mod rng;
 mod types;

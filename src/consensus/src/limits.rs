@@ -68,3 +68,9 @@ pub const CONF_CONTEXT_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(COMMITTED_PAGE_BYTES <= UNAPPLIED_BYTES_MAX);
 const _: () = assert!(ENTRY_BYTES_MAX as u64 <= UNAPPLIED_BYTES_MAX);
 const _: () = assert!(APPEND_BYTES_MAX <= UNAPPLIED_BYTES_MAX);
+
+/// Times the patience with a log that stands still: so long a leader leads before it may hand over because of that.
+pub const RELIEF_LED_MIN: u64 = 10;
+
+/// .. and so long lies between two such hand-overs of one server.
+pub const RELIEF_PAUSE: u64 = 375;

@@ -275,6 +275,11 @@ impl RaftNode {
         Ok(())
     }
 
+    /// Whether leadership is on its way to another, by [`RaftNode::transfer_leader`].
+    pub fn is_transferring(&self) -> bool {
+        self.raw.raft.lead_transferee.is_some()
+    }
+
     /// The append of this number, and all before it, are durable. Entries count for commits from here on.
     ///
     /// # Panics

@@ -15,6 +15,7 @@ use crate::grouping::{Grouping, Load, Verdict};
 use crate::message::PeerMessage;
 use crate::node::{FORMED_INDEX, RaftNode};
 use crate::outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
+use crate::relief::Relief;
 use crate::types::{Entry, EntryKind, Index, Membership, Micros, NodeId, Role, Term};
 
 /// What is replicated. Implemented outside; called in log order.
@@ -71,6 +72,8 @@ struct UnderWay {
     number: u64,
     /// Commands in it.
     writes: usize,
+    /// Its last entry.
+    last: Index,
     since: Micros,
 }
 
@@ -110,6 +113,7 @@ pub struct Replica<M: Machine> {
     /// Committed behind that image.
     behind_image: VecDeque<Entry>,
     waiting_reads: Vec<ReadReady>,
+    relief: Relief,
 }
 
 impl<M: Machine> Replica<M> {
@@ -131,6 +135,7 @@ impl<M: Machine> Replica<M> {
             installing: None,
             behind_image: VecDeque::new(),
             waiting_reads: Vec::new(),
+            relief: Relief::default(),
         }
     }
 
@@ -189,6 +194,23 @@ impl<M: Machine> Replica<M> {
     /// See [`TransferError`].
     pub fn transfer(&mut self, to: NodeId) -> Result<(), TransferError> {
         self.raft.transfer_leader(to)
+    }
+
+    /// A leader whose log does not get an append durable, although a voter has had it durable for as long as `patience`,
+    /// hands over to that voter. Not soon after it began to lead, and seldom: where all disks are slow, leadership stays
+    /// where it is. To be called each tick; gives the successor when it hands over.
+    pub fn relieve(&mut self, now: Micros, patience: Micros) -> Option<NodeId> {
+        let oldest = self.under_way.front();
+        let behind = oldest.filter(|append| self.raft.others_have(append.last)).map(|append| append.number);
+        let last = oldest.map(|append| append.last);
+        if !self.relief.is_due(now, patience, self.leading, behind) {
+            return None;
+        }
+        // Nobody may have been heard from in this very moment: then the next tick tries again.
+        let to = self.raft.successor().filter(|to| last.is_some_and(|last| self.raft.matched(*to) >= last))?;
+        self.raft.transfer_leader(to).ok()?;
+        self.relief.handed_over(now);
+        Some(to)
     }
 
     /// Proposes a membership change. Its context reaches every machine as a payload when the change is committed.
@@ -347,7 +369,8 @@ impl<M: Machine> Replica<M> {
         let Some(append) = out.append.take().filter(|append| append.must_sync) else { return false };
         if !append.entries.is_empty() {
             let writes = std::mem::take(&mut self.proposed_writes);
-            self.under_way.push_back(UnderWay { number: append.number, writes, since: now });
+            let last = append.entries.last().expect("it has entries").index;
+            self.under_way.push_back(UnderWay { number: append.number, writes, last, since: now });
         }
         effects.appends.push(append);
         true

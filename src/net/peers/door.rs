@@ -23,7 +23,7 @@ use crate::net::peers::complaint::Complaint;
 use crate::net::peers::dial::PeerAddress;
 use crate::net::peers::guest::{Guest, Progress};
 use crate::net::peers::lane::Lane;
-use crate::net::peers::limits::{ENDING_MAX, HELLO_MAX, STRANGERS_MAX};
+use crate::net::peers::limits::{ENDING_MAX, HELLO_MAX, SHUT_FOR, STRANGERS_MAX};
 use crate::net::peers::receiver::{Handle, Receiver};
 use crate::net::peers::tls::{self, Tls};
 use crate::runtime::mailbox::Bell;
@@ -34,11 +34,14 @@ pub(crate) struct Place {
     pub(crate) lane: Arc<Lane>,
     current: Option<Current>,
     living: Arc<AtomicUsize>,
+    /// What it said was not understood: until then it is not let in again.
+    shut_until: Option<Instant>,
 }
 
 /// The newest connection of a peer.
 pub(crate) struct Current {
     incarnation: u64,
+    stream: u64,
     from: SocketAddr,
     handle: Arc<Handle>,
     thread: JoinHandle<()>,
@@ -49,11 +52,16 @@ pub(crate) enum Change {
     /// A new peer, or one whose address has changed.
     Put(Place),
     Remove(NodeId),
+    /// What a peer says on this connection is not understood: the connection ends, if it is still the peer's newest.
+    Shut {
+        peer: NodeId,
+        stream: u64,
+    },
 }
 
 impl Place {
     pub(crate) fn new(address: PeerAddress, lane: Arc<Lane>) -> Place {
-        Place { address, lane, current: None, living: Arc::new(AtomicUsize::new(0)) }
+        Place { address, lane, current: None, living: Arc::new(AtomicUsize::new(0)), shut_until: None }
     }
 }
 
@@ -113,6 +121,7 @@ impl Door {
         let (id, put) = match change {
             Change::Put(place) => (place.address.id, Some(place)),
             Change::Remove(id) => (id, None),
+            Change::Shut { peer, stream } => return self.shut(peer, stream),
         };
         let current = self.places.remove(&id).and_then(|place| place.current).or_else(|| self.parted.remove(&id));
         if let Some(current) = &current {
@@ -122,6 +131,14 @@ impl Door {
             (Some(place), current) => drop(self.places.insert(id, Place { current, ..place })),
             (None, Some(current)) => drop(self.parted.insert(id, current)),
             (None, None) => {}
+        }
+    }
+
+    fn shut(&mut self, peer: NodeId, stream: u64) {
+        let Some(place) = self.places.get_mut(&peer) else { return };
+        if let Some(current) = place.current.as_ref().filter(|current| current.stream == stream) {
+            current.handle.shut();
+            place.shut_until = Some(Instant::now() + SHUT_FOR);
         }
     }
 
@@ -247,6 +264,9 @@ impl Door {
         {
             return Some((Verdict::WrongCertificate, reason));
         }
+        if place.shut_until.is_some_and(|until| Instant::now() < until) {
+            return Some((Verdict::Busy, "what it said was not understood; it may try again soon".to_owned()));
+        }
         let current = place.current.as_ref().filter(|current| !current.handle.is_over())?;
         if current.incarnation != hello.incarnation {
             let reason = format!(
@@ -292,7 +312,7 @@ impl Door {
         };
         match thread::Builder::new().name(format!("peer {peer} in")).spawn(run) {
             Ok(thread) => {
-                place.current = Some(Current { incarnation: hello.incarnation, from, handle, thread });
+                place.current = Some(Current { incarnation: hello.incarnation, stream, from, handle, thread });
                 place.lane.hurry();
                 Ok(())
             }

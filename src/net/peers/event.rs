@@ -59,6 +59,8 @@ pub(crate) enum Reason {
     Bad(FrameError),
     /// The peer sent where it must be silent.
     Spoke,
+    /// What is in the peer's frames is not understood, as whoever takes them says.
+    NotUnderstood,
     /// A message that must not be lost did not fit into the queue.
     QueueFull,
     /// The same process of the peer has dialled again.
@@ -90,6 +92,7 @@ impl fmt::Display for Reason {
             Reason::Stalled => f.write_str("it takes nothing any more; look whether it is stopped or overloaded"),
             Reason::Bad(error) => write!(f, "it broke the protocol: {error}"),
             Reason::Spoke => f.write_str("it broke the protocol: it sent where it must be silent"),
+            Reason::NotUnderstood => f.write_str("it broke the protocol: what it says is not understood"),
             Reason::QueueFull => f.write_str("it takes less than there is for it, and the queue for it is full"),
             Reason::Replaced => f.write_str("it has dialled again"),
             Reason::Stopped => f.write_str("this server ends it"),

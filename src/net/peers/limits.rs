@@ -39,6 +39,8 @@ pub(crate) const HELLO_MAX: Duration = Duration::from_secs(2);
 /// First pause after a failed dial; it doubles up to `PAUSE_MAX`. The pause is drawn between half of it and all of it.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(20);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A peer whose words were not understood is not let in for this long.
+pub(crate) const SHUT_FOR: Duration = Duration::from_secs(1);
 /// A connection that lived this long makes the pauses short again.
 pub(crate) const LASTING: Duration = Duration::from_secs(5);
 /// A host that acknowledges nothing for this long is dead, be there data under way or not.

@@ -235,6 +235,12 @@ impl Links {
         self.peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(Some(stream), kind, payload)
     }
 
+    /// What this peer says on this connection of its own is not understood: the connection ends, and the peer is not let in
+    /// again for a while. Does not wait.
+    pub(crate) fn shut(&self, peer: NodeId, stream: u64) {
+        self.tell_door(Change::Shut { peer, stream });
+    }
+
     /// The figures of every peer, by id.
     pub(crate) fn stats(&self) -> Vec<PeerStats> {
         self.peers.values().map(|peer| peer.lane.stats()).collect()

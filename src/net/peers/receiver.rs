@@ -26,6 +26,7 @@ pub(crate) struct Handle {
     socket: TcpStream,
     budget: Arc<Budget>,
     replaced: AtomicBool,
+    shut: AtomicBool,
     stopped: AtomicBool,
     ended: AtomicBool,
 }
@@ -36,7 +37,7 @@ impl Handle {
     pub(crate) fn new(channel: &Channel, budget: Arc<Budget>) -> io::Result<Arc<Handle>> {
         let flag = || AtomicBool::new(false);
         let socket = channel.socket().try_clone()?;
-        Ok(Arc::new(Handle { socket, budget, replaced: flag(), stopped: flag(), ended: flag() }))
+        Ok(Arc::new(Handle { socket, budget, replaced: flag(), shut: flag(), stopped: flag(), ended: flag() }))
     }
 
     /// Whether the connection is over, though its thread may not have told so yet: a process that starts again can be faster.
@@ -57,6 +58,11 @@ impl Handle {
         }
     }
 
+    /// Ends the connection: what came on it is not understood.
+    pub(crate) fn shut(&self) {
+        self.end(&self.shut);
+    }
+
     /// Ends the connection: this server stops.
     pub(crate) fn stop(&self) {
         self.end(&self.stopped);
@@ -72,6 +78,9 @@ impl Handle {
     fn reason(&self) -> Option<Reason> {
         if self.stopped.load(Ordering::Acquire) {
             return Some(Reason::Stopped);
+        }
+        if self.shut.load(Ordering::Acquire) {
+            return Some(Reason::NotUnderstood);
         }
         self.replaced.load(Ordering::Acquire).then_some(Reason::Replaced)
     }

@@ -41,6 +41,8 @@ use crate::world::{Event, Lane, Stage, World};
 
 /// Raft's unit of time in an ensemble, in microseconds.
 pub(crate) const RAFT_TICK: u64 = 20_000;
+/// The shortest time without a leader until an election, in microseconds.
+const ELECTION: u64 = recovery::ELECTION_TICKS as u64 * RAFT_TICK;
 
 /// What can happen inside of the server.
 #[derive(Debug)]
@@ -168,6 +170,8 @@ pub(crate) struct ShardSide {
 enum Stopping {
     No,
     Draining(usize),
+    /// Another is to lead, by that time.
+    HandingOver(u64),
     LastImage,
     Done,
 }

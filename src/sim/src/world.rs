@@ -129,6 +129,8 @@ pub struct Counts {
     pub founders: u64,
     pub installs: u64,
     pub emptied: u64,
+    /// Leaders that let another lead because their disks were slow.
+    pub relieved: u64,
 }
 
 /// Where a run has come to.
@@ -479,5 +481,6 @@ impl Counts {
         self.founders += other.founders;
         self.installs += other.installs;
         self.emptied += other.emptied;
+        self.relieved += other.relieved;
     }
 }

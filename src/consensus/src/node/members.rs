@@ -56,6 +56,20 @@ impl RaftNode {
         best.map(|(id, _)| NodeId(*id))
     }
 
+    /// Up to where that member's log is known here to be durable; 0 for one that is none, or when this node does not lead.
+    pub(crate) fn matched(&self, id: NodeId) -> Index {
+        let raft = &self.raw.raft;
+        let progress = raft.prs().get(id.0).filter(|_| raft.state == StateRole::Leader);
+        Index(progress.map_or(0, |progress| progress.matched))
+    }
+
+    /// Whether another voter's log is known to be durable up to there.
+    pub(crate) fn others_have(&self, index: Index) -> bool {
+        let voters = self.raw.raft.prs().conf().voters();
+        let has = |id: &u64| *id != self.id.0 && voters.contains(*id) && self.matched(NodeId(*id)) >= index;
+        self.raw.raft.prs().iter().any(|(id, _)| has(id))
+    }
+
     /// A joint change whose leader stepped down before ending it is ended by the next one.
     pub(super) fn leave_joint_if_due(&mut self) {
         let raft = &self.raw.raft;

@@ -67,6 +67,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.timing("fsynctime", &facts.syncs);
     lines.timing("snapshottime", &facts.images);
     lines.put("watchdog_freezes", facts.freezes);
+    lines.put("slow_disk_handovers", facts.relieved);
     for peer in &facts.peers {
         let id = peer.id;
         lines.put(&format!("peer_{id}_connected"), u8::from(peer.connected));

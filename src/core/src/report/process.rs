@@ -20,6 +20,8 @@ pub struct ServerFacts {
     pub open_files_max: u64,
     /// How often a core stood still long enough for the watchdog to see it.
     pub freezes: u64,
+    /// How often this server let another lead because its log stood still.
+    pub relieved: u64,
     /// Connections closed on accept, because of a limit.
     pub connections_refused: u64,
     /// Syncs of the log.

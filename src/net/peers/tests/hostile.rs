@@ -45,6 +45,35 @@ fn told(server: &Server) -> (usize, Reason) {
 }
 
 #[test]
+fn whose_words_are_not_understood_is_sent_away_for_a_while() {
+    let server = server();
+    let hello = Hello { cluster: cluster(), from: 2, to: 1, incarnation: 22 }.encode();
+    let mut socket = connected(server.port);
+    socket.write_all(&hello).expect("it listens");
+    let (stream, _) = server.up(Direction::In);
+    server.links.shut(NodeId(2), stream + 1);
+    server.links.shut(NodeId(3), stream);
+    server.links.shut(NodeId(2), stream);
+    assert_eq!(server.down(Direction::In), Reason::NotUnderstood);
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).expect("the end");
+    assert_eq!(answer.len(), ANSWER_BYTES);
+    let knock = || {
+        let mut socket = connected(server.port);
+        socket.write_all(&hello).expect("it listens");
+        let mut answer = [0; ANSWER_BYTES];
+        socket.read_exact(&mut answer).expect("an answer");
+        (Answer::decode(&answer).expect("an answer").verdict, socket)
+    };
+    assert_eq!(knock().0, Verdict::Busy);
+    let until = Instant::now() + SOON;
+    while knock().0 != Verdict::Welcome {
+        assert!(Instant::now() < until, "it is let in again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn noise_at_every_place_of_a_stream_ends_that_connection_alone() {
     let server = server();
     let (good, begin) = stream();

@@ -7,7 +7,7 @@ use corral_core::ids::{ConnId, ShardId, WallMillis};
 use corral_core::member::{Send, Standing};
 use corral_core::sequencer::{Sequencer, Ticked};
 
-use super::{Inner, Opaque, RAFT_TICK, Server, Stopping, ToConsensus, ToLog, ToShard, WrittenImage};
+use super::{ELECTION, Inner, Opaque, RAFT_TICK, Server, Stopping, ToConsensus, ToLog, ToShard, WrittenImage};
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
@@ -15,6 +15,8 @@ use crate::world::{Lane, World};
 
 const TICK: u64 = 100_000;
 const RETRY: u64 = 1_000_000;
+/// How long a leader that stops waits until another leads.
+const HAND_OVER_MAX: u64 = 1_000_000;
 
 impl World {
     pub(super) fn consensus_message(&mut self, message: ToConsensus) {
@@ -72,10 +74,6 @@ impl World {
             ToConsensus::ImageWritten(Err(reason)) => self.image_failed(&reason),
             ToConsensus::Stop => {
                 if server.stopping == Stopping::No {
-                    if let Some(to) = server.replica.raft().successor() {
-                        // Refused if it does not lead any more.
-                        let _ = server.replica.transfer(to);
-                    }
                     server.stopping = Stopping::Draining(server.shards.len());
                     self.tell_shards(&ToShard::Drain);
                 }
@@ -255,6 +253,10 @@ impl World {
         self.inside_after(wait, Inner::RaftTick);
         if let Some(server) = &mut self.nodes[self.at].server {
             server.replica.tick();
+            if let Some(to) = server.replica.relieve(Micros(self.now), Micros(ELECTION)) {
+                self.counts.relieved += 1;
+                self.note(format_args!("the disk is slow, server {to} is to lead"));
+            }
         }
         self.reconcile();
         self.consensus_act()
@@ -326,8 +328,17 @@ impl World {
     fn go_on_stopping(&mut self) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.stopping == Stopping::Draining(0) {
-            server.stopping = Stopping::LastImage;
-            self.snapshot_if(Sequencer::has_changes);
+            server.stopping = Stopping::HandingOver(self.now + HAND_OVER_MAX);
+        }
+        if let Stopping::HandingOver(until) = server.stopping {
+            let before = server.replica.raft().is_transferring();
+            if self.now >= until || has_handed_over(server) {
+                server.stopping = Stopping::LastImage;
+                self.snapshot_if(Sequencer::has_changes);
+            } else if !before && server.replica.raft().is_transferring() {
+                // The message leaves with the next turn.
+                self.plan_turn();
+            }
         }
         let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.stopping == Stopping::LastImage && !server.replica.machine().sequencer.snapshot_running() {
@@ -341,4 +352,16 @@ impl World {
             self.stopped();
         }
     }
+}
+
+/// As the server's own: see `has_handed_over` there.
+fn has_handed_over(server: &mut Server) -> bool {
+    if server.replica.raft().role() != Role::Leader {
+        return true;
+    }
+    let Some(to) = server.replica.raft().successor() else { return true };
+    if server.replica.machine().sequencer.commands_waiting() > 0 || server.replica.raft().is_transferring() {
+        return false;
+    }
+    server.replica.transfer(to).is_err()
 }

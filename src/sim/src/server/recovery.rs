@@ -29,7 +29,7 @@ const READ_BYTES: usize = 64 << 10;
 /// How often containers and TTL nodes are looked at.
 const REAP_INTERVAL_MS: u64 = 1_000;
 /// Of an ensemble.
-const ELECTION_TICKS: u32 = 10;
+pub(super) const ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
 
 /// What a start needs besides the disk.
