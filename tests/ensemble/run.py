@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts ensembles of three servers: runs the tests of cases and lets leaders go under load, then the tests of leaderless."""
+"""Starts ensembles of three servers: runs the tests on them, and lets leaders go under load."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import beginnings, cases, failover, leaderless, regressions  # noqa: E402
+from ensemble import beginnings, cases, failover, leaderless, regressions, slow_disk  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from ensemble import config  # noqa: E402
 from support import suite  # noqa: E402
@@ -58,6 +58,8 @@ def main():
     run(options, tally, Ensemble(options.server, shards=options.shards), [cases, beginnings, regressions], lets_leaders_go=True)
     readable = Ensemble(options.server, shards=options.shards, read_only=True)
     run(options, tally, readable, [leaderless])
+    if options.server == "corral":
+        run(options, tally, Ensemble(options.server, shards=options.shards), [slow_disk])
     suite.leave(tally)
 
 

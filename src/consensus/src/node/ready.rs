@@ -7,6 +7,7 @@ use super::{Awaiting, RaftNode};
 use crate::conf_change::ConfChange;
 use crate::convert;
 use crate::limits;
+use crate::message::PeerBody;
 use crate::outputs::{Append, InstallSnapshot, Outputs, RoleChange};
 use crate::types::{Entry, EntryKind, Index, Term};
 
@@ -116,8 +117,9 @@ impl RaftNode {
     }
 
     /// A leader's messages may go at once, but for those of a term that is not durable here: after a crash the same
-    /// term could be led again with other entries. Only a voter without other voters gets to lead so early. All
-    /// others wait for every append handed out so far.
+    /// term could be led again with other entries. Only a voter without other voters gets to lead so early. That a
+    /// follower hears its leader promises nothing of its log, and goes as early: with slow disks everywhere a leader
+    /// would otherwise hear of no majority, and step down. All others wait for every append handed out so far.
     fn sort_messages(&mut self, free: Vec<Message>, after: Vec<Message>, out: &mut Outputs) {
         let vote_pending = self.awaiting.iter().rev().find(|append| append.vote).map(|append| append.number);
         let any_pending = self.awaiting.back().map(|append| append.number);
@@ -125,7 +127,8 @@ impl RaftNode {
         for (messages, wait) in [(free, vote_pending), (after, any_pending)] {
             for message in messages {
                 let Some(message) = convert::message_out(&message, term) else { continue };
-                match wait {
+                let says_alive = matches!(message.body, PeerBody::HeartbeatReply { .. });
+                match if says_alive { vote_pending } else { wait } {
                     None => out.messages.push(message),
                     Some(_) if self.held.len() >= limits::HELD_MESSAGES_MAX => {
                         tracing::debug!("message to node {} dropped: too many wait for an append", message.to);
