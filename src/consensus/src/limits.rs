@@ -72,5 +72,8 @@ const _: () = assert!(APPEND_BYTES_MAX <= UNAPPLIED_BYTES_MAX);
 /// Times the patience with a log that stands still: so long a leader leads before it may hand over because of that.
 pub const RELIEF_LED_MIN: u64 = 10;
 
-/// .. and so long lies between two such hand-overs of one server.
+/// Times what another server took for an append: so much longer a leader's own disk must take for it.
+pub const RELIEF_SLOWER: u64 = 3;
+
+/// Times the patience: so long lies between two such hand-overs of one server.
 pub const RELIEF_PAUSE: u64 = 375;

@@ -1,10 +1,11 @@
 //! When a leader whose disk stands still lets another lead, and when it does not although it could.
 //!
 //! A pure rule of times on the consensus actor's core. What counts is not how slow a disk is, but that another server has had
-//! durable for long what this one still has not: where all disks are slow, nobody hands over. A server hands over once in a
-//! long time, so that leadership does not go round among servers whose disks stall in turn.
+//! durable for long what this one still has not, and for several times as long as it took that one: where all disks are slow,
+//! nobody hands over. A server hands over once in a long time, so that leadership does not go round among servers whose
+//! disks stall in turn.
 
-use crate::limits::{RELIEF_LED_MIN, RELIEF_PAUSE};
+use crate::limits::{RELIEF_LED_MIN, RELIEF_PAUSE, RELIEF_SLOWER};
 use crate::types::Micros;
 
 /// See the module.
@@ -12,24 +13,36 @@ use crate::types::Micros;
 pub(crate) struct Relief {
     led_since: Option<Micros>,
     /// The append that a successor has durable and this server has not, and since when that is so.
-    behind: Option<(u64, Micros)>,
+    behind: Option<(Behind, Micros)>,
     handed_over: Option<Micros>,
 }
 
+/// An append that another server has durable, and this one has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub(crate) number: u64,
+    /// When this server began to write it.
+    pub(crate) begun: Micros,
+}
+
 impl Relief {
-    /// Whether a leader should hand over now. `behind`: the number of its oldest append under way, if the successor has it
-    /// durable. To be asked each tick, leading or not.
-    pub(crate) fn is_due(&mut self, now: Micros, patience: Micros, leading: bool, behind: Option<u64>) -> bool {
+    /// Whether a leader should hand over now. `behind`: its oldest append under way, if another voter has it durable. To be
+    /// asked each tick, leading or not.
+    pub(crate) fn is_due(&mut self, now: Micros, patience: Micros, leading: bool, behind: Option<Behind>) -> bool {
         if !leading {
             (self.led_since, self.behind) = (None, None);
             return false;
         }
         let led_since = *self.led_since.get_or_insert(now);
-        if self.behind.map(|(number, _)| number) != behind {
-            self.behind = behind.map(|number| (number, now));
+        if self.behind.map(|(append, _)| append) != behind {
+            self.behind = behind.map(|append| (append, now));
         }
         let passed = |since: Micros, times: u64| now.since(since).0 >= patience.0.saturating_mul(times);
-        self.behind.is_some_and(|(_, since)| passed(since, 1))
+        let is_slower = |append: Behind, since: Micros| {
+            let took = since.since(append.begun).0;
+            now.since(since).0 >= took.saturating_mul(RELIEF_SLOWER)
+        };
+        self.behind.is_some_and(|(append, since)| passed(since, 1) && is_slower(append, since))
             && passed(led_since, RELIEF_LED_MIN)
             && self.handed_over.is_none_or(|at| passed(at, RELIEF_PAUSE))
     }
@@ -44,7 +57,20 @@ mod tests {
     use super::*;
 
     fn due(relief: &mut Relief, now: u64, behind: Option<u64>) -> bool {
-        relief.is_due(Micros(now), Micros(100), true, behind)
+        // The others have it at once.
+        let begun = Micros(u64::MAX);
+        relief.is_due(Micros(now), Micros(100), true, behind.map(|number| Behind { number, begun }))
+    }
+
+    #[test]
+    fn where_all_disks_are_slow_being_last_is_no_reason() {
+        let mut relief = Relief::default();
+        assert!(!due(&mut relief, 0, None));
+        let behind = Some(Behind { number: 7, begun: Micros(5000) });
+        let mut due = |now: u64| relief.is_due(Micros(now), Micros(100), true, behind);
+        assert!(!due(5500), "the other took 500");
+        assert!(!due(5500 + 500 * RELIEF_SLOWER - 1));
+        assert!(due(5500 + 500 * RELIEF_SLOWER));
     }
 
     #[test]
@@ -76,7 +102,7 @@ mod tests {
         let again = 2000 + 100 * RELIEF_PAUSE;
         assert!(!due(&mut relief, again - 1, Some(1)));
         assert!(due(&mut relief, again, Some(1)));
-        assert!(!relief.is_due(Micros(again), Micros(100), false, Some(1)));
+        assert!(!relief.is_due(Micros(again), Micros(100), false, None));
         assert!(!due(&mut relief, again + 200, Some(1)), "it leads anew");
     }
 }

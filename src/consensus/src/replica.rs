@@ -15,7 +15,7 @@ use crate::grouping::{Grouping, Load, Verdict};
 use crate::message::PeerMessage;
 use crate::node::{FORMED_INDEX, RaftNode};
 use crate::outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
-use crate::relief::Relief;
+use crate::relief::{Behind, Relief};
 use crate::types::{Entry, EntryKind, Index, Membership, Micros, NodeId, Role, Term};
 
 /// What is replicated. Implemented outside; called in log order.
@@ -201,7 +201,8 @@ impl<M: Machine> Replica<M> {
     /// where it is. To be called each tick; gives the successor when it hands over.
     pub fn relieve(&mut self, now: Micros, patience: Micros) -> Option<NodeId> {
         let oldest = self.under_way.front();
-        let behind = oldest.filter(|append| self.raft.others_have(append.last)).map(|append| append.number);
+        let late = oldest.filter(|append| self.raft.others_have(append.last));
+        let behind = late.map(|append| Behind { number: append.number, begun: append.since });
         let last = oldest.map(|append| append.last);
         if !self.relief.is_due(now, patience, self.leading, behind) {
             return None;
