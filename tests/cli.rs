@@ -1,9 +1,12 @@
 //! Black-box tests of the command line: the real binary, its output and its exit codes.
 
 use std::fs;
+use std::io::Read as _;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Runs the binary to its end in a directory.
 fn corral(dir: &Path, arguments: &[&str]) -> Output {
@@ -118,6 +121,47 @@ fn directories_that_are_not_ours_have_their_code() {
     check(dir.path(), &["log", "dump", "zk"], 5, &["not a corral data directory"]);
     check(dir.path(), &["log", "dump", "nowhere"], 7, &["nowhere"]);
     check(dir.path(), &["snapshot", "inspect", "nowhere"], 7, &["nowhere: is no file"]);
+}
+
+/// Starts the server in a directory, tells it to stop as soon as this is true of its process id, and gives its exit code and
+/// its log.
+fn stopped_when(dir: &Path, begun: impl Fn(u32) -> bool) -> (Option<i32>, String) {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_corral"))
+        .args(["serve", "--shards", "1", "--client-addr", "127.0.0.1:0", "--data-dir", "data"])
+        .current_dir(dir)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary can be run");
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !begun(server.id()) {
+        assert!(Instant::now() < limit, "the server does not begin within 30 s");
+        thread::yield_now();
+    }
+    let told = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().expect("kill can be run");
+    assert!(told.success());
+    let mut log = String::new();
+    server.stderr.take().expect("it is piped").read_to_string(&mut log).expect("the log is text");
+    (server.wait().expect("it is a child of this process").code(), log)
+}
+
+/// Whether a process has a handler for SIGTERM.
+fn hears_sigterm(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> 14 & 1 == 1)
+}
+
+#[test]
+fn a_server_that_is_stopped_while_it_starts_ends_in_good_order() {
+    let dir = dir();
+    let data = dir.path().join("data");
+    let begins: [&dyn Fn(u32) -> bool; 3] = [&|_| data.exists(), &hears_sigterm, &hears_sigterm];
+    for (start, begun) in begins.into_iter().enumerate() {
+        let (code, log) = stopped_when(dir.path(), begun);
+        assert_eq!(code, Some(0), "start {start}: {log}");
+        assert!(log.contains("stopped"), "start {start}: {log}");
+    }
+    check(dir.path(), &["log", "dump", "data"], 0, &[" 0 payloads that do not check"]);
 }
 
 /// Runs the binary below a shell that first lowers a limit.

@@ -2,6 +2,7 @@
 //!
 //! Everything here may block; nothing else in the process waits for it. A failed sync ends the process.
 
+use std::collections::VecDeque;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,13 +13,16 @@ use corral_storage::log::{Entry, EntryKind, HardState, Log, LogError, Record};
 use corral_storage::{MmapDisk, Spare, SpareJob};
 
 use crate::actor::messages::{Ending, ToConsensus, ToLog};
-use crate::control::Stopwatch;
+use crate::control::{Signals, Stopwatch};
+use crate::exit::{ExitCode, Fault};
 use crate::runtime::mailbox::Post;
 
 /// Quiet time after which the last records get their watermark and the next segment is prepared.
 const IDLE_AFTER: Duration = Duration::from_millis(5);
 /// Time until a segment that could not be prepared is tried again.
 const PREPARE_RETRY_AFTER: Duration = Duration::from_secs(10);
+/// How long a stop waits for space that writes need.
+const SPACE_WAIT_AT_STOP: Duration = Duration::from_secs(5);
 /// Appends taken into one sync at most; bounds the time until the first of them is acknowledged.
 const GROUP_MAX: usize = 64;
 
@@ -60,107 +64,177 @@ impl Preparer {
         }
         match log.spare_job() {
             Some(job) => self.busy = self.jobs.try_send(job).is_ok(),
-            None => drop(log.prepare_ahead()?),
+            None => match log.prepare_ahead() {
+                Err(LogError::NoSpace { .. }) => self.retry_at = Some(Instant::now() + PREPARE_RETRY_AFTER),
+                other => drop(other?),
+            },
         }
         Ok(())
     }
 }
 
-/// Runs until told to close or until the consensus actor is gone.
-pub(crate) fn run(
-    mut log: Log<MmapDisk>,
-    slow_sync: Duration,
-    syncs: &Stopwatch,
-    inbox: &flume::Receiver<ToLog>,
-    consensus: &Post<ToConsensus>,
-    endings: &flume::Sender<Ending>,
-) {
-    if let Err(error) = serve(&mut log, slow_sync, syncs, inbox, consensus) {
-        tracing::error!("the log failed: {error}");
-        let _ = endings.send(Ending::Failed(error.into()));
-    }
+/// The mailbox, and what was taken from it while a write waited for space.
+struct Inbox<'a> {
+    mailbox: &'a flume::Receiver<ToLog>,
+    held: VecDeque<ToLog>,
 }
 
-fn serve(
-    log: &mut Log<MmapDisk>,
-    slow_sync: Duration,
-    syncs: &Stopwatch,
-    inbox: &flume::Receiver<ToLog>,
-    consensus: &Post<ToConsensus>,
-) -> Result<(), LogError> {
-    let mut preparer = Preparer::start().map_err(|source| LogError::Io {
-        file: "log".to_owned(),
-        what: "cannot start the thread that prepares segments",
-        source,
-    })?;
-    let mut idle = false;
-    loop {
-        preparer.look_after(log)?;
-        let first = if idle { inbox.recv().ok() } else { next_soon(inbox) };
-        let Some(first) = first else {
-            if inbox.is_disconnected() {
-                log.sync()?;
-                return Ok(());
-            }
-            log.watermark_when_idle()?;
-            idle = !preparer.busy;
-            continue;
-        };
-        idle = false;
-        let mut durable = None;
-        for message in std::iter::once(first).chain(inbox.try_iter().take(GROUP_MAX)) {
-            match message {
-                ToLog::Append(append) => {
-                    write_when_possible(log, &append)?;
-                    durable = Some(append.number);
-                }
-                ToLog::Trim(index) => {
-                    log.trim_before(index)?;
-                }
-                ToLog::Reset(next_index) => {
-                    tracing::info!(next_index, "the log begins anew behind an image");
-                    log.reset_to(next_index)?;
-                }
-                ToLog::Close => {
-                    log.sync()?;
-                    log.watermark_when_idle()?;
+impl Inbox<'_> {
+    /// The next message; nothing when there is none within this time, or all senders are gone.
+    fn next(&mut self, patience: Option<Duration>) -> Option<ToLog> {
+        self.held.pop_front().or_else(|| match patience {
+            Some(patience) => self.mailbox.recv_timeout(patience).ok(),
+            None => self.mailbox.recv().ok(),
+        })
+    }
+
+    fn next_now(&mut self) -> Option<ToLog> {
+        self.held.pop_front().or_else(|| self.mailbox.try_recv().ok())
+    }
+
+    /// Waits a little for space. What may be let go of the log is let go at once: it may be what the disk is full of.
+    fn wait_for_space(&mut self, log: &mut Log<MmapDisk>) -> Result<(), LogError> {
+        const RETRY_AFTER: Duration = Duration::from_millis(200);
+        let until = Instant::now() + RETRY_AFTER;
+        loop {
+            match self.mailbox.recv_deadline(until) {
+                Ok(ToLog::Trim(index)) => return log.trim_before(index).map(drop),
+                Ok(other) => self.held.push_back(other),
+                Err(flume::RecvTimeoutError::Timeout) => return Ok(()),
+                Err(flume::RecvTimeoutError::Disconnected) => {
+                    thread::sleep(until.saturating_duration_since(Instant::now()));
                     return Ok(());
                 }
             }
         }
-        if let Some(number) = durable {
-            let began = Instant::now();
-            log.sync()?;
-            let took = began.elapsed();
-            syncs.note(took);
-            if took > slow_sync {
-                tracing::warn!(took_ms = took.as_millis(), "a sync of the log took long; look at the disk");
-            }
-            let _ = consensus.send(ToConsensus::Durable(number));
-        }
+    }
+
+    /// What to say when this append, and those behind it, are given up for want of space.
+    fn given_up(&self, append: &Append, error: &LogError) -> Fault {
+        let behind = self.held.iter().filter_map(|message| match message {
+            ToLog::Append(append) => Some(append),
+            _ => None,
+        });
+        let entries = || std::iter::once(append).chain(behind.clone()).flat_map(|append| &append.entries);
+        let (count, bytes) = (entries().count(), entries().map(|entry| entry.payload.len()).sum::<usize>());
+        let sentence = format!(
+            "{error}, then start again. Told to stop, the server did not wait longer: {count} log entries ({bytes} bytes) \
+             were not written. None of them was acknowledged; everything that was is in the log"
+        );
+        Fault::new(ExitCode::StorageUnavailable, sentence)
     }
 }
 
-/// Waits for space if there is none: writes stand still until then, reads go on.
-fn write_when_possible(log: &mut Log<MmapDisk>, append: &Append) -> Result<(), LogError> {
-    const RETRY_AFTER: Duration = Duration::from_millis(200);
-    const SAY_EVERY: u32 = 50;
-    for attempt in 0.. {
-        match write(log, append) {
-            Err(error @ LogError::NoSpace { .. }) => {
-                if attempt % SAY_EVERY == 0 {
-                    tracing::error!("writes wait: {error}");
+/// Whom the log thread serves, and who may end its patience.
+pub(crate) struct LogKeeper<'a> {
+    /// Syncs that take longer are told.
+    pub(crate) slow_sync: Duration,
+    pub(crate) syncs: &'a Stopwatch,
+    pub(crate) consensus: &'a Post<ToConsensus>,
+    pub(crate) signals: &'a Signals,
+}
+
+/// Runs until told to close or until the consensus actor is gone.
+pub(crate) fn run(
+    mut log: Log<MmapDisk>,
+    keeper: &LogKeeper<'_>,
+    mailbox: &flume::Receiver<ToLog>,
+    endings: &flume::Sender<Ending>,
+) {
+    if let Err(fault) = keeper.serve(&mut log, Inbox { mailbox, held: VecDeque::new() }) {
+        tracing::error!("the log failed: {fault}");
+        let _ = endings.send(Ending::Failed(fault));
+    }
+}
+
+impl LogKeeper<'_> {
+    fn serve(&self, log: &mut Log<MmapDisk>, mut inbox: Inbox<'_>) -> Result<(), Fault> {
+        let mut preparer = Preparer::start().map_err(|source| LogError::Io {
+            file: "log".to_owned(),
+            what: "cannot start the thread that prepares segments",
+            source,
+        })?;
+        let mut idle = false;
+        loop {
+            preparer.look_after(log)?;
+            let Some(first) = inbox.next((!idle).then_some(IDLE_AFTER)) else {
+                if inbox.mailbox.is_disconnected() {
+                    log.sync()?;
+                    return Ok(());
                 }
-                std::thread::sleep(RETRY_AFTER);
+                log.watermark_when_idle()?;
+                idle = !preparer.busy;
+                continue;
+            };
+            idle = false;
+            let (mut durable, mut taken, mut next) = (None, 0, Some(first));
+            while let Some(message) = next {
+                match message {
+                    ToLog::Append(append) => {
+                        self.write_when_possible(log, &append, &mut durable, &mut inbox)?;
+                        durable = Some(append.number);
+                    }
+                    ToLog::Trim(index) => {
+                        log.trim_before(index)?;
+                    }
+                    ToLog::Reset(next_index) => {
+                        tracing::info!(next_index, "the log begins anew behind an image");
+                        log.reset_to(next_index)?;
+                    }
+                    ToLog::Close => {
+                        log.sync()?;
+                        log.watermark_when_idle()?;
+                        return Ok(());
+                    }
+                }
+                taken += 1;
+                next = if taken <= GROUP_MAX { inbox.next_now() } else { None };
             }
-            other => return other,
+            self.make_durable(log, durable)?;
         }
     }
-    unreachable!("tries for ever")
-}
 
-fn next_soon(inbox: &flume::Receiver<ToLog>) -> Option<ToLog> {
-    inbox.recv_timeout(IDLE_AFTER).ok()
+    /// Syncs what was written, and says so.
+    fn make_durable(&self, log: &mut Log<MmapDisk>, upto: Option<u64>) -> Result<(), LogError> {
+        let Some(number) = upto else { return Ok(()) };
+        let began = Instant::now();
+        log.sync()?;
+        let took = began.elapsed();
+        self.syncs.note(took);
+        if took > self.slow_sync {
+            tracing::warn!(took_ms = took.as_millis(), "a sync of the log took long; look at the disk");
+        }
+        let _ = self.consensus.send(ToConsensus::Durable(number));
+        Ok(())
+    }
+
+    /// Waits for space if there is none: writes stand still until then, reads go on. What is written already, up to
+    /// `written`, does not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most.
+    fn write_when_possible(
+        &self,
+        log: &mut Log<MmapDisk>,
+        append: &Append,
+        written: &mut Option<u64>,
+        inbox: &mut Inbox<'_>,
+    ) -> Result<(), Fault> {
+        const SAY_EVERY: Duration = Duration::from_secs(10);
+        let mut said: Option<Instant> = None;
+        loop {
+            let error = match write(log, append) {
+                Err(error @ LogError::NoSpace { .. }) => error,
+                other => return other.map_err(Fault::from),
+            };
+            self.make_durable(log, written.take())?;
+            if self.signals.is_out_of_patience(SPACE_WAIT_AT_STOP) {
+                return Err(inbox.given_up(append, &error));
+            }
+            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                said = Some(Instant::now());
+                tracing::error!("writes wait: {error}, reads go on meanwhile");
+            }
+            inbox.wait_for_space(log)?;
+        }
+    }
 }
 
 /// Copies an append into the log's mapping. Not durable yet.

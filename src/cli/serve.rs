@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::cli::logging;
 use crate::config::{self, Loaded, Override};
+use crate::control::Signals;
 use crate::exit::Fault;
 use crate::{node, preflight};
 
@@ -70,6 +71,8 @@ pub(crate) struct Arguments {
 /// # Errors
 /// Whatever keeps it from starting or ends it early.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
+    // Before anything is made: told to stop while it starts, the server ends in good order too.
+    let signals = Signals::take_over()?;
     let loaded = arguments.config.load()?;
     let plan = loaded.core_plan(&preflight::usable_cpus()?)?;
     let Loaded { mut config, warnings, file, .. } = loaded;
@@ -82,5 +85,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         tracing::warn!("{warning}");
     }
     config.limits.connections_max = host.connections_max;
-    node::run(config, &plan)
+    node::run(config, &plan, &signals)
 }

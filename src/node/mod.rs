@@ -29,14 +29,14 @@ use corral_wire::fourletter::FourLetter;
 use crate::actor::authority::Authority;
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
-use crate::actor::log_thread;
+use crate::actor::log_thread::{self, LogKeeper};
 use crate::actor::messages::{Ending, Listening, ToConsensus, ToImagesIn, ToLog, ToShard, ToWords, ToWriter};
 use crate::actor::peers::Peers;
 use crate::actor::shard::{ShardActor, ShardLinks};
 use crate::actor::transfer::Offered;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
-use crate::control::{self, Facts, Gauges, Words};
+use crate::control::{Facts, Gauges, Signals, Words};
 use crate::exit::{ExitCode, Fault};
 use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
@@ -117,32 +117,43 @@ struct Context {
 ///
 /// # Errors
 /// Whatever keeps it from starting or ends it early.
-pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
+pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<(), Fault> {
     let clock = Clock::start();
     let address = config.server.client_addr;
     let listener = bind(address).map_err(|error| preflight::listen_fault(address, &error))?;
     let incarnation = incarnation()?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let recovery = recover(&config, clock, incarnation, threads, plan.shards())?;
+    let shards = plan.shards();
+    let recovering = config.clone();
+    let recovery = move || recovery::recover(&recovering, clock, incarnation, threads, shards);
+    let Some(recovery) = recover(recovery, signals)? else {
+        tracing::info!("stopped before anything was served");
+        return Ok(());
+    };
     let boxes = Mailboxes::new(plan)
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
     let links = ensemble::start_links(&config, incarnation, boxes.consensus.0.clone())?.map(Arc::new);
     let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, links, applied });
-    let log_thread = start_threads(&context, plan, recovery)?;
+    let log_thread = start_threads(&context, plan, recovery, signals)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
     start_words(&context, plan, bound.port())?;
-    control::handle_signals(context.boxes.consensus.0.clone())?;
-    listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
-    accept(&context, plan, listener.into(), ring)?;
-    tracing::info!(%address, shards = plan.shards(), "serving");
+    signals.pass_on_to(context.boxes.consensus.0.clone());
+    if !signals.is_to_stop() {
+        listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
+        accept(&context, plan, listener.into(), ring)?;
+        tracing::info!(%address, shards = plan.shards(), "serving");
+    }
     match context.boxes.endings.1.recv() {
         Ok(Ending::Stopped) => {
             // It has been told to close; when it ends, everything is synced.
             log_thread.join().map_err(|_| Fault::new(ExitCode::Internal, "the log thread ended in a panic"))?;
             if let Some(links) = &context.links {
                 links.stop();
+            }
+            if let Ok(Ending::Failed(fault)) = context.boxes.endings.1.try_recv() {
+                return Err(fault);
             }
             tracing::info!("stopped");
             Ok(())
@@ -153,15 +164,25 @@ pub(crate) fn run(config: Config, plan: &CorePlan) -> Result<(), Fault> {
 }
 
 /// Recovers on a thread of its own, which ends: memory that a thread took comes back, once others have freed it, only when
-/// that thread takes more or is gone.
-fn recover(config: &Config, clock: Clock, incarnation: u64, threads: usize, shards: usize) -> Result<Recovery, Fault> {
-    let recover = || recovery::recover(config, clock, incarnation, threads, shards);
-    thread::scope(|scope| {
-        let recovering = thread::Builder::new().name("recovery".to_owned()).spawn_scoped(scope, recover);
-        let recovering = recovering
-            .map_err(|error| Fault::new(ExitCode::Internal, format!("no thread for the recovery: {error}")))?;
-        recovering.join().map_err(|_| Fault::new(ExitCode::Internal, "the recovery ended in a panic"))?
-    })
+/// that thread takes more or is gone. `None` when the server is told to stop meanwhile: a short recovery comes to its end
+/// then; a long one, which reads, is left where it is, as a crash would leave it.
+fn recover(
+    recovery: impl FnOnce() -> Result<Recovery, Fault> + Send + 'static,
+    signals: &Signals,
+) -> Result<Option<Recovery>, Fault> {
+    const WAIT_AT_STOP: Duration = Duration::from_secs(1);
+    let (sender, recovered) = flume::bounded(1);
+    let recovering = start("recovery", move || drop(sender.send(recovery())))?;
+    let told = flume::Selector::new().recv(&recovered, Some).recv(signals.stop(), |_| None).wait();
+    let Some(outcome) = told else {
+        return match recovered.recv_timeout(WAIT_AT_STOP) {
+            Ok(Err(fault)) => Err(fault),
+            Ok(Ok(_)) | Err(_) => Ok(None),
+        };
+    };
+    let panicked = || Fault::new(ExitCode::Internal, "the recovery ended in a panic");
+    recovering.join().map_err(|_| panicked())?;
+    outcome.map_err(|_| panicked())?.map(Some)
 }
 
 /// Until every executor serves, so that the port opens for no server that cannot. Gives the first shard that has a ring.
@@ -213,7 +234,12 @@ fn incarnation() -> Result<u64, Fault> {
 }
 
 /// Starts every thread but the acceptor; gives the log thread, which ends last.
-fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) -> Result<thread::JoinHandle<()>, Fault> {
+fn start_threads(
+    context: &Arc<Context>,
+    plan: &CorePlan,
+    recovery: Recovery,
+    signals: &Signals,
+) -> Result<thread::JoinHandle<()>, Fault> {
     let Recovery { replica, log, disk, frozen, offered } = recovery;
     let boxes = &context.boxes;
     let patience = Patience {
@@ -238,7 +264,11 @@ fn start_threads(context: &Arc<Context>, plan: &CorePlan, recovery: Recovery) ->
     let (inbox, consensus, endings) = (boxes.log.1.clone(), boxes.consensus.0.clone(), boxes.endings.0.clone());
     let slow_sync = Duration::from_millis(u64::from(context.config.log.sync_warning_ms));
     let gauges = Arc::clone(&context.gauges);
-    let serve_log = move || log_thread::run(log, slow_sync, &gauges.syncs, &inbox, &consensus, &endings);
+    let signals = signals.clone();
+    let serve_log = move || {
+        let keeper = LogKeeper { slow_sync, syncs: &gauges.syncs, consensus: &consensus, signals: &signals };
+        log_thread::run(log, &keeper, &inbox, &endings);
+    };
     let log_thread = start_pinned("log", plan.log_cpu, serve_log)?;
 
     if let Some(frozen) = frozen {

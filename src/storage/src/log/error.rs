@@ -14,7 +14,7 @@ pub enum LogError {
     #[error("the log failed before and takes no further calls")]
     Poisoned,
     /// Nothing of the batch was written; the call may be repeated when there is space again.
-    #[error("no space for a new log segment ({bytes} bytes): {source}; free space, reads go on meanwhile")]
+    #[error("no space for a new log segment ({bytes} bytes): {source}; free space")]
     NoSpace { bytes: usize, source: io::Error },
     /// Acknowledged data cannot be read.
     #[error(

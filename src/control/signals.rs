@@ -1,0 +1,136 @@
+//! Signals, from the first moment of `serve` on: a thread of their own hears them, remembers that the server is to stop, and
+//! passes everything on once there is an actor to take it.
+//!
+//! Any thread may ask how long the server has been told to stop. It does not know what a stop takes.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals as Handlers;
+
+use crate::actor::messages::ToConsensus;
+use crate::exit::{ExitCode, Fault};
+use crate::runtime::mailbox::Post;
+
+/// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for an image, SIGHUP is reserved and does
+/// nothing.
+#[derive(Clone)]
+pub(crate) struct Signals {
+    heard: Arc<Heard>,
+    /// Holds something from the first wish to stop on.
+    stop: flume::Receiver<()>,
+}
+
+#[derive(Default)]
+struct Heard {
+    stops: AtomicU32,
+    first_stop: OnceLock<Instant>,
+    actor: OnceLock<Post<ToConsensus>>,
+}
+
+impl Signals {
+    /// Takes the signals over for the rest of the process.
+    ///
+    /// # Errors
+    /// When the handlers cannot be installed.
+    pub(crate) fn take_over() -> Result<Signals, Fault> {
+        let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}"));
+        let mut handlers = Handlers::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map_err(failed)?;
+        let (wish, stop) = flume::bounded(1);
+        let signals = Signals { heard: Arc::default(), stop };
+        let heard = Arc::clone(&signals.heard);
+        let listen = move || {
+            for signal in handlers.forever() {
+                match signal {
+                    SIGHUP => tracing::info!("SIGHUP is reserved; nothing is reloaded"),
+                    SIGTERM | SIGINT => {
+                        heard.stop();
+                        // There is one already if this is not the first.
+                        let _ = wish.try_send(());
+                    }
+                    _ => heard.pass_on(ToConsensus::Snapshot),
+                }
+            }
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failed)?;
+        Ok(signals)
+    }
+
+    /// From here on the actor is told; also of a stop that was asked for before.
+    pub(crate) fn pass_on_to(&self, actor: Post<ToConsensus>) {
+        assert!(self.heard.actor.set(actor).is_ok(), "there is one consensus actor");
+        if self.is_to_stop() {
+            self.heard.pass_on(ToConsensus::Stop);
+        }
+    }
+
+    /// Whether the server was told to stop.
+    pub(crate) fn is_to_stop(&self) -> bool {
+        self.heard.stops.load(Ordering::SeqCst) > 0
+    }
+
+    /// Holds a message once the server is to stop, for one who waits for something else too.
+    pub(crate) fn stop(&self) -> &flume::Receiver<()> {
+        &self.stop
+    }
+
+    /// Whether a stop need not wait any longer: it was asked for so long ago, or again.
+    pub(crate) fn is_out_of_patience(&self, patience: Duration) -> bool {
+        let waited = self.heard.first_stop.get().map(Instant::elapsed);
+        self.heard.stops.load(Ordering::SeqCst) > 1 || waited.is_some_and(|waited| waited >= patience)
+    }
+}
+
+impl Heard {
+    fn stop(&self) {
+        self.first_stop.get_or_init(Instant::now);
+        self.stops.fetch_add(1, Ordering::SeqCst);
+        self.pass_on(ToConsensus::Stop);
+    }
+
+    fn pass_on(&self, message: ToConsensus) {
+        // Whoever is gone needs no telling.
+        self.actor.get().map(|actor| actor.send(message).ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::mailbox::{Bell, mailbox};
+
+    fn unheard() -> Signals {
+        Signals { heard: Arc::default(), stop: flume::bounded(1).1 }
+    }
+
+    #[test]
+    fn a_stop_is_passed_on_whenever_it_comes() {
+        let stops = |inbox: &flume::Receiver<ToConsensus>| {
+            inbox.try_iter().filter(|message| matches!(message, ToConsensus::Stop)).count()
+        };
+        let bell = Bell::new().expect("files can be opened");
+        let (early, (post, inbox)) = (unheard(), mailbox(&bell));
+        early.heard.stop();
+        early.pass_on_to(post);
+        assert_eq!(stops(&inbox), 1);
+        let (late, (post, inbox)) = (unheard(), mailbox(&bell));
+        late.pass_on_to(post);
+        assert!(!late.is_to_stop() && stops(&inbox) == 0);
+        late.heard.stop();
+        assert!(late.is_to_stop() && stops(&inbox) == 1);
+    }
+
+    #[test]
+    fn patience_ends_with_time_or_when_asked_again() {
+        let signals = unheard();
+        let (short, long) = (Duration::ZERO, Duration::from_secs(3600));
+        assert!(!signals.is_out_of_patience(short), "nobody has asked for a stop");
+        signals.heard.stop();
+        assert!(signals.is_out_of_patience(short) && !signals.is_out_of_patience(long));
+        signals.heard.stop();
+        assert!(signals.is_out_of_patience(long));
+    }
+}

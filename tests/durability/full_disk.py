@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""A disk that is full: writes wait, reads go on, and SIGTERM ends the server all the same.
+
+The data directory is a small tmpfs in a mount namespace of this script's own; where none can be made the tests are skipped.
+Everything acknowledged must be there after a restart, whatever was not must not have been answered.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support import jute, suite  # noqa: E402
+from support.server import Corral  # noqa: E402
+from support.suite import equal  # noqa: E402
+from support.wait import wait_until  # noqa: E402
+
+MIB = 1 << 20
+DISK_BYTES, FILLER_BYTES, VALUE = 32 * MIB, 12 * MIB, b"x" * 200_000
+# What the server waits for at a stop, and what a busy machine may add.
+PATIENCE_S, SLACK_S = 5, 10
+NO_SPACE_CODE = 7
+NAMESPACE = "CORRAL_TEST_OWN_MOUNTS"
+SETTINGS = {
+    "log.segment_bytes": 4 * MIB,
+    "limits.frame_bytes_max": 1_000_000,
+    # No image but those the tests ask for.
+    "snapshot.floor_bytes": 1 << 40,
+    "snapshot.log_bytes_max": 0,
+    "snapshot.interval_max_ms": 0,
+    "snapshot.images_retained": 1,
+}
+
+
+class FullDisk:
+    """A server whose data directory, or only its log, is on a small disk with a file that can be removed."""
+
+    def __init__(self, shards, log_only=False):
+        settings = {**SETTINGS, "server.log_dir": "small"} if log_only else SETTINGS
+        self.server = Corral(shards=shards, settings=settings)
+        self.place = self.server.directory / ("small" if log_only else "data")
+        self.place.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "corral-test", self.place], check=True)
+        self.acknowledged = 0
+
+    def __enter__(self):
+        self.server.start()
+        # The server takes an empty directory only.
+        self.filler = self.place / "filler.tmp"
+        self.filler.write_bytes(bytes(FILLER_BYTES))
+        return self
+
+    def __exit__(self, *_):
+        self.server.dispose(keep=True)
+        subprocess.run(["umount", self.place], check=True)
+        self.server.dispose()
+
+    def fill(self):
+        """Writes until writes wait; gives the client whose last one does."""
+        client = self.server.client(timeout_ms=60_000)
+        client.socket.settimeout(0.2)
+        while self.acknowledged < DISK_BYTES // len(VALUE):
+            client.send(jute.CREATE, jute.create_body(self.path(self.acknowledged), VALUE))
+            try:
+                equal(client.reply().error, 0, "create")
+            except TimeoutError:
+                if "writes wait" in self.server.log():
+                    return client
+                equal(client.reply().error, 0, "create that took long")
+            self.acknowledged += 1
+        raise AssertionError("the disk does not become full")
+
+    def path(self, number):
+        return f"/n{number}"
+
+    def free(self):
+        self.filler.unlink()
+
+    def ends(self, code, limit_s, what):
+        """Waits for the server's end; gives how long it took."""
+        begin = time.monotonic()
+        equal(self.server.process.wait(limit_s), code, f"exit code {what}\n{self.server.log_tail()}")
+        return time.monotonic() - begin
+
+    def all_is_there(self):
+        """After a restart with space: every acknowledged write and nothing else."""
+        self.free()
+        self.server.start()
+        with self.server.client() as client:
+            found = set(client.children("/")) - {"zookeeper"}
+            expected = {self.path(number)[1:] for number in range(self.acknowledged)}
+            equal(found, expected, "znodes after the restart")
+            equal(client.get(self.path(self.acknowledged - 1))[0], VALUE, "the last value")
+            client.create("/after")
+
+
+def test_sigterm_waits_a_little_and_ends(shards):
+    with FullDisk(shards) as disk:
+        # A new session is a write.
+        reader = disk.server.client(timeout_ms=60_000)
+        waiting = disk.fill()
+        equal(reader.get(disk.path(0))[0], VALUE, "a read while writes wait")
+        disk.server.terminate()
+        took = disk.ends(NO_SPACE_CODE, PATIENCE_S + SLACK_S, "of a stop without space")
+        assert took > PATIENCE_S - 1, f"it waited for {took:.1f} s only"
+        log = disk.server.log()
+        for part in ("no space for a new log segment", "log entries", "None of them was acknowledged"):
+            assert part in log.splitlines()[-1], f"{part!r} is missing in {log.splitlines()[-1]!r}"
+        assert waiting.is_closed(), "the write without space was answered"
+        disk.all_is_there()
+        return f"after {took:.1f} s"
+
+
+def test_a_second_sigterm_ends_the_waiting(shards):
+    with FullDisk(shards) as disk:
+        disk.fill()
+        disk.server.terminate()
+        wait_until(lambda: "stopping: " in disk.server.log(), "the first is heard")
+        disk.server.terminate()
+        took = disk.ends(NO_SPACE_CODE, PATIENCE_S - 2, "of a stop that was asked for twice")
+        disk.all_is_there()
+        return f"after {took:.1f} s"
+
+
+def test_space_that_comes_in_time_is_used(shards):
+    with FullDisk(shards) as disk:
+        waiting = disk.fill()
+        disk.server.terminate()
+        wait_until(lambda: "stopping: " in disk.server.log(), "it is heard")
+        disk.free()
+        waiting.socket.settimeout(SLACK_S)
+        equal(waiting.reply().error, 0, "the write that waited")
+        disk.ends(0, PATIENCE_S + SLACK_S, "of a stop that found space")
+        disk.acknowledged += 1
+        disk.filler.write_bytes(b"")
+        disk.all_is_there()
+
+
+def test_nobody_connected_and_no_space(shards):
+    """Nothing is left to answer, but what a client that left has asked for is not written either."""
+    with FullDisk(shards) as disk:
+        disk.fill().drop()
+        disk.server.terminate()
+        disk.ends(NO_SPACE_CODE, PATIENCE_S + SLACK_S, "of a stop without clients")
+        disk.all_is_there()
+
+
+def test_the_log_makes_room_for_itself(shards):
+    """An image elsewhere makes most of the log superfluous: writes go on, and nothing needs to be freed by hand."""
+    with FullDisk(shards, log_only=True) as disk:
+        waiting = disk.fill()
+        disk.server.process.send_signal(signal.SIGUSR1)
+        waiting.socket.settimeout(SLACK_S)
+        equal(waiting.reply().error, 0, "the write that waited")
+        equal(disk.server.stop(), 0, "exit code")
+        disk.acknowledged += 1
+        disk.all_is_there()
+
+
+def own_mounts():
+    """Begins again in a mount namespace of its own, if it is not yet in one and one can be made. Says why not."""
+    if NAMESPACE in os.environ:
+        return None
+    unshare = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+    probe = subprocess.run(
+        [*unshare, "mount", "-t", "tmpfs", "corral-test", "/mnt"], capture_output=True, text=True, check=False
+    )
+    if probe.returncode:
+        return f"no mount namespace of its own can be made: {probe.stderr.strip()}"
+    os.environ[NAMESPACE] = "1"
+    os.execvp("unshare", [*unshare, sys.executable, *sys.argv])
+
+
+def main():
+    options = suite.parser(__doc__).parse_args()
+    tally, missing = suite.Tally(), own_mounts()
+
+    def run(function):
+        if missing:
+            raise suite.Skip(missing)
+        return function(options.shards)
+
+    for name, function in suite.tests_of([sys.modules[__name__]], options.only):
+        tally.run(name, run, function)
+    suite.leave(tally)
+
+
+if __name__ == "__main__":
+    main()
