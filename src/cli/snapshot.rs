@@ -2,6 +2,7 @@
 //!
 //! It knows the container (header, section table, checksums), not what the sections say. The file is read into memory.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -23,7 +24,8 @@ pub(crate) struct Arguments {
 /// # Errors
 /// A `DataDamaged` fault when any image is damaged, after all were printed; others when a file cannot be read.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
-    let (directory, files) = if arguments.path.is_dir() {
+    let listed = arguments.path.is_dir();
+    let (directory, files) = if listed {
         let files = images(&arguments.path)?;
         (arguments.path.clone(), files)
     } else {
@@ -31,10 +33,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     };
     let disk = MmapDisk::open_read_only(&directory)?;
     let mut out = Output::new();
+    if files.is_empty() {
+        out.line(&format!(
+            "{}: no image yet; one is written when enough has changed, on SIGUSR1, and when the server stops: until then \
+             everything is in the log (corral log dump)",
+            directory.display()
+        ))?;
+    }
     let mut faults = Vec::new();
     for file in files {
         match ImageFile::open(&disk, &file) {
             Ok(image) => faults.extend(inspect(&image, &mut out)?),
+            // A server that runs has removed it since the directory was listed.
+            Err(ImageError::Io { source, .. }) if listed && source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 out.line(&error.to_string())?;
                 faults.push(error);
@@ -51,10 +62,6 @@ fn images(directory: &Path) -> Result<Vec<String>, Fault> {
     let found = list_images(&disk).map_err(|error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be listed: {error}", directory.display()))
     })?;
-    if found.is_empty() {
-        let sentence = format!("{}: holds no image yet; one is written when the server stops", directory.display());
-        return Err(Fault::new(ExitCode::StorageUnavailable, sentence));
-    }
     Ok(found.into_iter().map(|image| image.file).collect())
 }
 

@@ -34,6 +34,12 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: &dyn Fn(&Path) -> R
     let Some(entries) = entries(text, draft) else {
         return;
     };
+    let known = |property: &Property| is_membership(&property.key) || zoo_keys::rule(&property.key).is_some();
+    if !entries.iter().any(known) {
+        let reason = "no line has a key that ZooKeeper 3.9 or this server knows, so it is no configuration";
+        let remedy = "name a zoo.cfg, or a file of this server's (`corral check-config --template`)";
+        return draft.problem_at(draft.file_name(), "", Rejection::new(reason, remedy));
+    }
     let mut gathered = Gathered::default();
     for property in &entries {
         if is_membership(&property.key) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
-use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, list_images};
+use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, image_name, list_images};
 
 use crate::actor::transfer::Offered;
 use crate::exit::{ExitCode, Fault};
@@ -55,6 +55,26 @@ pub(crate) struct Found {
     pub(crate) damaged: Vec<String>,
 }
 
+impl Found {
+    /// What stands in for damaged images, if there are any and a log that begins with this entry reaches far enough back.
+    pub(crate) fn instead(&self, log_from: u64) -> Option<String> {
+        let files = match self.damaged.len() {
+            0 => return None,
+            1 => "a damaged image was passed over".to_owned(),
+            count => format!("{count} damaged images were passed over"),
+        };
+        let (index, from) = match &self.newest {
+            Some(older) => {
+                let file = image_name(older.head.zxid);
+                (older.head.index, format!("{file}, which is whole, and the log behind it"))
+            }
+            None => (0, "the log, which goes back to the beginning".to_owned()),
+        };
+        let advice = "look at the disk; damaged files go when newer images take their place";
+        (log_from <= index + 1).then(|| format!("{files}: the whole state comes from {from}; {advice}"))
+    }
+}
+
 /// The newest image that is whole. A damaged one is named and passed over: the log still holds what it held, back to the
 /// oldest image that is kept, or to the beginning.
 ///
@@ -67,7 +87,7 @@ pub(crate) fn newest(disk: &MmapDisk, threads: usize) -> Result<Found, Fault> {
         match load(disk, &name.file, threads) {
             Ok(loaded) => return Ok(Found { newest: Some(loaded), damaged }),
             Err(reason) => {
-                tracing::error!("image passed over: {reason}");
+                tracing::error!("image passed over, trying the one before it: {reason}");
                 damaged.push(reason);
             }
         }

@@ -145,6 +145,9 @@ pub(crate) fn open(
         sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
+    if let Some(instead) = images.instead(found.first_index) {
+        tracing::warn!("{instead}");
+    }
     Ok(Opened { disk, log_disk, newest: images.newest, log, found })
 }
 

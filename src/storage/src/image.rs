@@ -38,9 +38,9 @@ pub enum ImageError {
     NotAnImage { file: String },
     #[error("{file}: format version {found}, this program reads {expected}; use the version that wrote it")]
     WrongVersion { file: String, found: u32, expected: u32 },
-    #[error("{file}: header or section table damaged: {what}; use an older image or a peer's, or restore a backup")]
+    #[error("{file}: header or section table damaged: {what}")]
     Damaged { file: String, what: &'static str },
-    #[error("{file}: section {section} damaged: {what}; use an older image or a peer's, or restore a backup")]
+    #[error("{file}: section {section} damaged: {what}")]
     DamagedSection { file: String, section: usize, what: &'static str },
     #[error("{file}: {found} sections, at most {max} are supported")]
     TooManySections { file: String, found: usize, max: usize },

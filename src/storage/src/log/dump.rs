@@ -4,6 +4,7 @@
 //! of reading files.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
 use super::record::{RecordHead, RecordKind, Stamp, find_record};
@@ -73,16 +74,18 @@ struct Current {
 }
 
 impl<D: Disk> Dump<D> {
-    pub fn new(disk: D) -> std::io::Result<Dump<D>> {
+    pub fn new(disk: D) -> io::Result<Dump<D>> {
         let mut files: Vec<_> = disk.list()?.into_iter().filter(|name| number_in(name, "log-").is_some()).collect();
         files.sort_unstable();
         Ok(Dump { disk, files: files.into(), current: None })
     }
 
-    fn begin(&mut self, file: String) -> DumpItem {
+    /// `None` for a file that is gone: a server that runs has let go of it since the directory was listed.
+    fn begin(&mut self, file: String) -> Option<DumpItem> {
         let bytes = match self.disk.map(&file) {
             Ok(bytes) => bytes,
-            Err(error) => return DumpItem::Unreadable { file, error: error.to_string() },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => return Some(DumpItem::Unreadable { file, error: error.to_string() }),
         };
         let all = bytes.as_slice();
         let generation = number_in(&file, "log-").unwrap_or(0);
@@ -98,7 +101,7 @@ impl<D: Disk> Dump<D> {
             watermark: read_slots(all, stamp).into_iter().flatten().map(|slot| slot.watermark).max(),
         };
         self.current = Some(Current { file, bytes, stamp, offset: DATA_START, sealed: false });
-        item
+        Some(item)
     }
 }
 
@@ -143,8 +146,12 @@ impl<D: Disk> Iterator for Dump<D> {
             }
             self.current = None;
         }
-        let file = self.files.pop_front()?;
-        Some(self.begin(file))
+        while let Some(file) = self.files.pop_front() {
+            if let Some(item) = self.begin(file) {
+                return Some(item);
+            }
+        }
+        None
     }
 }
 

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Damaged images: the server starts from what is whole, says what it did, and nothing acknowledged is missing.
+
+Also that the commands which look into a data directory may do so while a server writes it.
+"""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support import suite  # noqa: E402
+from support.server import Corral, binary  # noqa: E402
+from support.suite import equal  # noqa: E402
+
+MIB = 1 << 20
+# Images and segments come and go while they are looked at.
+BUSY = {
+    "log.segment_bytes": 4 * MIB,
+    "log.spare_segments_max": 1,
+    "limits.frame_bytes_max": 1_000_000,
+    "snapshot.txns_max": 50,
+    "snapshot.interval_min_ms": 50,
+    "snapshot.images_retained": 1,
+}
+LOOKS, WRITES_MAX = 10, 4000
+
+
+def images(server):
+    return sorted((server.directory / "data").glob("image-*.img"))
+
+
+def damage(path):
+    """Changes a byte of the first section, which begins behind the header's page."""
+    data = bytearray(path.read_bytes())
+    data[4096 + 100] ^= 0xFF
+    path.write_bytes(data)
+
+
+def look(server, *words):
+    run = subprocess.run([binary(), *words, "data"], cwd=server.directory, capture_output=True, text=True, check=False)
+    return run.returncode, run.stdout + run.stderr
+
+
+def session_of_work(server, name):
+    """Starts, writes one znode and stops, which leaves an image."""
+    server.start()
+    with server.client() as client:
+        client.create(f"/{name}", name.encode())
+    equal(server.stop(), 0, "exit code")
+
+
+def recovers(server, names, *parts):
+    before = len(server.log())
+    server.start()
+    with server.client() as client:
+        equal(set(client.children("/")) - {"zookeeper"}, set(names), "znodes")
+    said = server.log()[before:]
+    for part in ("image passed over", *parts):
+        assert part in said, f"{part!r} is missing in\n{said}"
+    assert "use an older image" not in said, said
+    equal(server.stop(), 0, "exit code")
+
+
+def test_an_older_image_and_the_log_stand_in(shards):
+    server = Corral(shards=shards)
+    try:
+        session_of_work(server, "one")
+        session_of_work(server, "two")
+        older, newest = images(server)
+        damage(newest)
+        code, shown = look(server, "snapshot", "inspect")
+        equal((code, "DAMAGED" in shown), (6, True), shown)
+        recovers(server, ["one", "two"], f"the whole state comes from {older.name}, which is whole, and the log behind it")
+    finally:
+        server.dispose()
+
+
+def test_the_log_alone_stands_in(shards):
+    server = Corral(shards=shards)
+    try:
+        session_of_work(server, "one")
+        session_of_work(server, "two")
+        for image in images(server):
+            damage(image)
+        recovers(server, ["one", "two"], "2 damaged images were passed over: the whole state comes from the log")
+    finally:
+        server.dispose()
+
+
+def test_a_fresh_server_and_a_busy_one_are_looked_into(shards):
+    server = Corral(shards=shards, settings=BUSY)
+    try:
+        server.start()
+        equal(look(server, "snapshot", "inspect")[0], 0, "inspecting a fresh server")
+        equal(look(server, "log", "dump")[0], 0, "dumping a fresh server's log")
+        over = threading.Event()
+        writer = threading.Thread(target=write_until, args=(server, over))
+        writer.start()
+        try:
+            for _ in range(LOOKS):
+                code, shown = look(server, "log", "dump")
+                equal(code, 0, f"dumping a busy server's log: {shown[-500:]}")
+                assert "CANNOT BE READ" not in shown and " Entry: " in shown, shown[-500:]
+                code, shown = look(server, "snapshot", "inspect")
+                equal(code, 0, f"inspecting a busy server: {shown[-500:]}")
+        finally:
+            over.set()
+            writer.join()
+        equal(server.stop(), 0, "exit code")
+    finally:
+        server.dispose()
+
+
+def write_until(server, over):
+    with server.client(timeout_ms=60_000) as client:
+        for number in range(WRITES_MAX):
+            if over.is_set():
+                return
+            client.create(f"/n{number}", b"x" * 50_000)
+
+
+def main():
+    options = suite.parser(__doc__).parse_args()
+    tally = suite.Tally()
+    for name, function in suite.tests_of([sys.modules[__name__]], options.only):
+        tally.run(name, function, options.shards)
+    suite.leave(tally)
+
+
+if __name__ == "__main__":
+    main()
