@@ -71,17 +71,18 @@ pub(crate) fn recover(
         (found.first_index, found.last_index) = (index + 1, index);
     }
     let nodes = machine.view().node_count();
-    let entries = entries_after(&log, &found, index)?;
+    let cut = if is_alone { (index, term) } else { log.reach_back((index, term), config.ensemble.log_cache_bytes) };
+    let entries = entries_after(&log, &found, cut.0)?;
     log.release_read()?;
-    let replayed = entries.len();
+    let replayed = found.last_index - index;
     let mut sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
     if !is_alone {
         sequencer.configure(ensemble::servers(config));
     }
     let restored = Restored {
         hard_state: hard_state(&found, Term(term)),
-        snapshot_index: Index(index),
-        snapshot_term: Term(term),
+        cut_index: Index(cut.0),
+        cut_term: Term(cut.1),
         entries,
         applied: Index(index),
     };
@@ -277,6 +278,7 @@ fn raft_config(config: &Config, incarnation: u64, payload_bytes_max: usize) -> R
         election_ticks: ensemble::election_ticks(config),
         heartbeat_ticks: 1,
         max_inflight_entries: 4096,
+        log_cache_bytes: config.ensemble.log_cache_bytes,
         max_entry_bytes: u32::try_from(payload_bytes_max).unwrap_or(u32::MAX),
         seed: incarnation,
     }

@@ -1,10 +1,15 @@
 """Waiting for a condition instead of sleeping, and free ports."""
 
 import os
+import random
 import socket
 import time
 
 POLL_S = 0.01
+# Below those that the kernel gives to whoever connects.
+PORTS = "12000-32000"
+PORT_TRIES = 1000
+_given = set()
 
 
 class TooLate(Exception):
@@ -24,16 +29,11 @@ def wait_until(condition, what, limit_s=10):
 
 
 def free_port():
-    """A port of the loopback nobody listens on, from CORRAL_TEST_PORTS (first-last) if that is set."""
-    first, _, last = os.environ.get("CORRAL_TEST_PORTS", "").partition("-")
-    if not first:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
-    # Different processes begin at different ports, so that they rarely choose the same one.
-    count = int(last) - int(first) + 1
-    for step in range(count):
-        port = int(first) + (os.getpid() * 13 + step) % count
+    """A port of the loopback nobody listens on, each one once, from CORRAL_TEST_PORTS (first-last) if that is set."""
+    first, _, last = os.environ.get("CORRAL_TEST_PORTS", PORTS).partition("-")
+    for _ in range(PORT_TRIES):
+        # At random, so that processes that run beside each other rarely choose the same one.
+        port = random.SystemRandom().randint(int(first), int(last))
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -43,7 +43,4 @@ def free_port():
             if port not in _given:
                 _given.add(port)
                 return port
-    raise TooLate(f"no free port in {first}-{last}")
-
-
-_given = set()
+    raise TooLate(f"no free port found in {first}-{last}")

@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         election_ticks: 10,
         heartbeat_ticks: 1,
         max_inflight_entries: 1024,
+        log_cache_bytes: 32 << 20,
         max_entry_bytes: 16 << 20,
         seed: 1,
     };

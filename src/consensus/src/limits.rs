@@ -26,9 +26,6 @@ pub const INFLIGHT_ENTRIES_MAX: u32 = 1 << 20;
 /// Payload bytes proposed but not applied yet; more is refused as full. At least one entry always fits.
 pub const UNAPPLIED_BYTES_MAX: u64 = 128 << 20;
 
-/// Payload bytes of applied entries kept in memory for followers that lag a little. A group of one keeps none.
-pub const LOG_CACHE_BYTES_MAX: u64 = 32 << 20;
-
 /// What one entry costs in memory beside its payload; counted in every byte budget.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
 

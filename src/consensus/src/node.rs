@@ -37,6 +37,7 @@ pub struct RaftNode {
     id: NodeId,
     max_entry_bytes: u32,
     max_inflight_entries: u64,
+    log_cache_bytes: u64,
     rng: Rng,
     /// Ticks without a leader until the next election.
     timeout: usize,
@@ -116,7 +117,7 @@ impl RaftNode {
         };
         let entries = restored.entries.iter().map(entry_in).collect::<Result<Vec<_>, _>>()?;
         let (hard, applied) = (restored.hard_state, restored.applied.0);
-        let cut = (restored.snapshot_index, restored.snapshot_term);
+        let cut = (restored.cut_index, restored.cut_term);
         let mut store = MemLog::new(convert::hard_state_in(&hard), convert::membership_in(&membership), cut);
         store.append(entries);
         let raw = RawNode::new(&library_config(&config, applied), store, &logger::logger())
@@ -127,6 +128,7 @@ impl RaftNode {
             id: config.id,
             max_entry_bytes: config.max_entry_bytes,
             max_inflight_entries: u64::from(config.max_inflight_entries),
+            log_cache_bytes: config.log_cache_bytes,
             rng,
             timeout: 0,
             seen: (0, StateRole::Follower, 0),
@@ -150,8 +152,8 @@ impl RaftNode {
             raw,
         };
         node.told.role = node.role();
-        if restored.snapshot_index.0 == applied && applied > 0 {
-            node.raw.mut_store().set_image(restored.snapshot_index, restored.snapshot_term, membership);
+        if let (1.., Some(term)) = (applied, node.raw.store().term_at(applied)) {
+            node.raw.mut_store().set_image(Index(applied), Term(term), membership);
         }
         node.fit_log();
         node.raw.mut_store().set_applied(applied);

@@ -120,6 +120,9 @@ pub struct Config {
     pub max_inflight_entries: u32,
     /// Largest payload of one proposal, in bytes. At least 1.
     pub max_entry_bytes: u32,
+    /// Payload bytes of applied entries kept in memory, so that followers that lag a little need no image. A group of one
+    /// keeps none.
+    pub log_cache_bytes: u64,
     /// Source of election timeouts and read tokens. Must differ between servers and between starts of one server;
     /// an equal seed with equal inputs replays exactly.
     pub seed: u64,
@@ -128,15 +131,15 @@ pub struct Config {
 /// What storage gives back at start.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
-    /// Last durable hard state. A commit below `snapshot_index` is raised to it: a snapshot holds committed state only.
+    /// Last durable hard state. A commit below `applied` is raised to it: an image holds committed state only.
     pub hard_state: HardState,
-    /// Index of the image the server starts from, 0 without one.
-    pub snapshot_index: Index,
+    /// The last entry that is not among `entries`: that of the image, or an earlier one; 0 without one.
+    pub cut_index: Index,
     /// Term of the entry at that index, 0 without one.
-    pub snapshot_term: Term,
-    /// All durable entries after `snapshot_index`, without a gap.
+    pub cut_term: Term,
+    /// All durable entries after `cut_index`, without a gap. Those that the image holds too are for followers that lag.
     pub entries: Vec<Entry>,
-    /// Highest index already applied; entries up to it are not delivered again. Usually `snapshot_index`.
+    /// Index of the image the server starts from, 0 without one. Entries up to it are not delivered again.
     pub applied: Index,
 }
 
@@ -245,19 +248,19 @@ impl Config {
 
 impl Restored {
     pub(crate) fn last_index(&self) -> Index {
-        self.entries.last().map_or(self.snapshot_index, |entry| entry.index)
+        self.entries.last().map_or(self.cut_index, |entry| entry.index)
     }
 
     /// Checks that entries follow each other and that commit and applied lie within them; raises the commit to the
-    /// snapshot.
+    /// image.
     pub(crate) fn check(&mut self) -> Result<(), ConsensusError> {
-        if (self.snapshot_index == Index(0)) != (self.snapshot_term == Term(0)) {
-            return Err(ConsensusError::SnapshotTerm { index: self.snapshot_index, term: self.snapshot_term });
+        if (self.cut_index == Index(0)) != (self.cut_term == Term(0)) {
+            return Err(ConsensusError::SnapshotTerm { index: self.cut_index, term: self.cut_term });
         }
-        if self.snapshot_index.0 > limits::RESTORED_INDEX_MAX {
-            return Err(ConsensusError::TooFar { index: self.snapshot_index });
+        if self.cut_index.0 > limits::RESTORED_INDEX_MAX {
+            return Err(ConsensusError::TooFar { index: self.cut_index });
         }
-        let (mut index, mut term) = (self.snapshot_index.0, self.snapshot_term);
+        let (mut index, mut term) = (self.cut_index.0, self.cut_term);
         for entry in &self.entries {
             if entry.index.0 != index + 1 {
                 return Err(ConsensusError::Gap { expected: Index(index + 1), found: entry.index });
@@ -276,13 +279,13 @@ impl Restored {
         if self.hard_state.vote == Some(NodeId(0)) {
             return Err(ConsensusError::VoteForNobody);
         }
-        self.hard_state.commit = self.hard_state.commit.max(self.snapshot_index);
+        self.hard_state.commit = self.hard_state.commit.max(self.applied);
         let last = self.last_index();
         if self.hard_state.commit > last {
             return Err(ConsensusError::CommitBeyondLog { commit: self.hard_state.commit, last });
         }
-        if self.applied > self.hard_state.commit || self.applied < self.snapshot_index {
-            let (low, high) = (self.snapshot_index, self.hard_state.commit);
+        if self.applied < self.cut_index {
+            let (low, high) = (self.cut_index, self.hard_state.commit);
             return Err(ConsensusError::Applied { applied: self.applied, low, high });
         }
         Ok(())

@@ -14,6 +14,7 @@ fn config() -> Config {
         election_ticks: 10,
         heartbeat_ticks: 2,
         max_inflight_entries: 100,
+        log_cache_bytes: 32 << 20,
         max_entry_bytes: 1 << 20,
         seed: 1,
     }
@@ -109,13 +110,8 @@ fn restarts_in_pages_of_bounded_size() {
     let entries: Vec<Entry> = (1..=100).map(|index| entry(10 + index, 3, big.clone())).collect();
     // The commit index was never synced.
     let hard_state = HardState { term: Term(3), vote: Some(NodeId(1)), commit: Index(0) };
-    let restored = Restored {
-        hard_state,
-        snapshot_index: Index(10),
-        snapshot_term: Term(2),
-        entries: entries.clone(),
-        applied: Index(10),
-    };
+    let restored =
+        Restored { hard_state, cut_index: Index(10), cut_term: Term(2), entries: entries.clone(), applied: Index(10) };
     let mut node = RaftNode::new(config(), restored).expect("valid");
     node.campaign();
     assert_eq!((node.role(), node.term()), (Role::Leader, Term(4)));
@@ -278,8 +274,8 @@ fn refuses_a_log_that_does_not_hold_together() {
     let x = Bytes::from_static(b"x");
     let good = Restored {
         hard_state: HardState { term: Term(5), vote: None, commit: Index(12) },
-        snapshot_index: Index(10),
-        snapshot_term: Term(2),
+        cut_index: Index(10),
+        cut_term: Term(2),
         entries: vec![entry(11, 2, x.clone()), entry(12, 4, x.clone()), entry(13, 5, x.clone())],
         applied: Index(11),
     };
@@ -295,10 +291,10 @@ fn refuses_a_log_that_does_not_hold_together() {
     check(&|r| r.entries[1].term = Term(1), "after term");
     check(&|r| r.entries[2].term = Term(6), "hard state");
     check(&|r| r.entries[0].term = Term(0), "after term");
-    check(&|r| r.snapshot_term = Term(0), "cannot have term");
-    check(&|r| r.snapshot_index = Index(0), "cannot have term");
+    check(&|r| r.cut_term = Term(0), "cannot have term");
+    check(&|r| r.cut_index = Index(0), "cannot have term");
     check(&|r| r.hard_state.commit = Index(14), "acknowledged entries are missing");
-    check(&|r| r.applied = Index(13), "applied");
+    check(&|r| r.applied = Index(14), "acknowledged entries are missing");
     check(&|r| r.applied = Index(9), "applied");
     check(&|r| r.hard_state.term = Term(u64::MAX), "hard state");
     check(&|r| r.hard_state.vote = Some(NodeId(0)), "node 0");

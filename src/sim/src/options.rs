@@ -130,6 +130,8 @@ pub struct EnsembleOptions {
     pub servers: usize,
     /// See `member::EnsembleConfig`.
     pub hold_ms: u64,
+    /// See `consensus::Config`.
+    pub log_cache_bytes: u64,
     /// Usual delay between two servers.
     pub wire_delay: u64,
     /// Weights among the kinds of faults.
@@ -148,6 +150,7 @@ impl EnsembleOptions {
         EnsembleOptions {
             servers: rng.pick(&[3, 3, 5]),
             hold_ms: rng.pick(&[500, 1_000, 2_000]),
+            log_cache_bytes: rng.pick(&[0, 4 << 10, 64 << 10, 32 << 20]),
             wire_delay: rng.pick(&[20, 300, 3_000]),
             weight_break: weight(rng),
             weight_cut: weight(rng),

@@ -25,7 +25,7 @@ pub use recovery::{CutInfo, Progress, Recovered};
 pub use roll::{Spare, SpareJob};
 
 use crate::disk::{Disk, Segment};
-use crate::field::{Put, Take, align_up, narrow};
+use crate::field::{Put, Take, align_up, narrow, wide};
 use crate::limits;
 use index::{EntryIndex, EntryPlace};
 use record::{HEADER_BYTES, RecordHead, record_bytes};
@@ -245,6 +245,22 @@ impl<D: Disk> Log<D> {
             index = index.saturating_add(1);
         }
         Ok(index)
+    }
+
+    /// The last entry, as (index, term), to leave out so that what is read behind it includes `bytes` of records up to `at`, an
+    /// entry that is applied, or as many as are held. Where `at` is not held with this term, what is held before it may never
+    /// have been committed: then it is `at` itself.
+    pub fn reach_back(&self, at: (u64, u64), bytes: u64) -> (u64, u64) {
+        let (mut cut, mut left) = (at, bytes);
+        while let Some(place) = self.index.place(cut.0).filter(|place| place.term == cut.1)
+            && let Some(entry) = entry_at(self.segment_of(place), cut.0, place)
+            && let Some(rest) = left.checked_sub(wide(record_bytes(entry.payload.len())))
+            && let Some(before) = cut.0.checked_sub(1)
+            && let Some(term) = self.term(before)
+        {
+            (cut, left) = ((before, term), rest);
+        }
+        cut
     }
 
     /// Term of a held entry.

@@ -32,6 +32,28 @@ fn a_new_log_is_empty_and_begins_where_configured() {
 }
 
 #[test]
+fn reading_begins_earlier_by_as_many_bytes_as_asked_for() {
+    let disk = SimDisk::new();
+    let (mut log, _) = open(&disk).expect("opens");
+    append(&mut log, &run(1, 1..=20, 1000));
+    append(&mut log, &run(3, 21..=30, 1000));
+    log.sync().expect("syncs");
+    let check =
+        |at: (u64, u64), bytes, expect| assert_eq!(log.reach_back(at, bytes), expect, "{bytes} bytes before {at:?}");
+    check((25, 3), 0, (25, 3));
+    check((25, 3), 999, (25, 3));
+    check((25, 3), 3_500, (22, 3));
+    check((25, 3), 8_900, (17, 1));
+    // The term of what is before the first entry is not known.
+    check((25, 3), 1 << 30, (1, 1));
+    check((1, 1), 1 << 30, (1, 1));
+    // Another entry was committed there, none is held there, an empty tree has none.
+    check((25, 2), 1 << 30, (25, 2));
+    check((31, 3), 1 << 30, (31, 3));
+    check((0, 0), 1 << 30, (0, 0));
+}
+
+#[test]
 fn a_missing_log_is_refused_where_one_must_be() {
     let config = LogConfig { create_if_missing: false, ..config() };
     assert!(matches!(Log::open(SimDisk::new(), config, &mut |_| {}), Err(LogError::NoLog)));

@@ -99,7 +99,7 @@ impl RaftNode {
         let alone = self.raw.raft.prs().iter().all(|(id, _)| *id == self.id.0);
         let learners = self.membership().learners;
         let store = self.raw.mut_store();
-        store.set_budget(if alone { 0 } else { limits::LOG_CACHE_BYTES_MAX });
+        store.set_budget(if alone { 0 } else { self.log_cache_bytes });
         store.set_learners(learners);
     }
 

@@ -57,8 +57,8 @@ impl RaftNode {
         let founders = Membership::simple(&config.voters, &config.learners);
         let restored = Restored {
             hard_state: HardState { term: FORMED_TERM, vote: None, commit: FORMED_INDEX },
-            snapshot_index: FORMED_INDEX,
-            snapshot_term: FORMED_TERM,
+            cut_index: FORMED_INDEX,
+            cut_term: FORMED_TERM,
             entries: Vec::new(),
             applied: FORMED_INDEX,
         };
@@ -112,6 +112,7 @@ mod tests {
             election_ticks: 5,
             heartbeat_ticks: 1,
             max_inflight_entries: 16,
+            log_cache_bytes: 32 << 20,
             max_entry_bytes: 1024,
             seed: 7,
         };

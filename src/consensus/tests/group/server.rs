@@ -83,13 +83,14 @@ impl Server {
             election_ticks: 10,
             heartbeat_ticks: 2,
             max_inflight_entries: 50,
+            log_cache_bytes: 32 << 20,
             max_entry_bytes: 1 << 20,
             seed,
         };
         let restored = Restored {
             hard_state: disk.hard,
-            snapshot_index: disk.image.index,
-            snapshot_term: disk.image.term,
+            cut_index: disk.image.index,
+            cut_term: disk.image.term,
             entries: disk.entries.clone(),
             applied: disk.image.index,
         };

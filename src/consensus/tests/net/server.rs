@@ -66,13 +66,14 @@ impl Server {
             election_ticks: 10,
             heartbeat_ticks: 2,
             max_inflight_entries: 500,
+            log_cache_bytes: 32 << 20,
             max_entry_bytes: 1 << 20,
             seed,
         };
         let restored = Restored {
             hard_state: disk.hard,
-            snapshot_index: disk.image.0,
-            snapshot_term: disk.image.1,
+            cut_index: disk.image.0,
+            cut_term: disk.image.1,
             entries: disk.entries.clone(),
             applied: disk.image.0,
         };

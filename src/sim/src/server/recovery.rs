@@ -77,12 +77,14 @@ impl Start<'_> {
             log.reset_to(index + 1).map_err(text)?;
             (found.first_index, found.last_index) = (index + 1, index);
         }
-        let entries = entries_after(&log, &found, index)?;
+        let cut =
+            if kept == Kept::Alone { (index, term) } else { log.reach_back((index, term), self.log_cache_bytes()) };
+        let entries = entries_after(&log, &found, cut.0)?;
         let sequencer = Sequencer::new(self.sequencer_config(), machine, index, term);
         let restored = Restored {
             hard_state: hard_state(&found, Term(term)),
-            snapshot_index: Index(index),
-            snapshot_term: Term(term),
+            cut_index: Index(cut.0),
+            cut_term: Term(cut.1),
             entries,
             applied: Index(index),
         };
@@ -178,6 +180,10 @@ impl Start<'_> {
         (StateMachine::of_image(image), head.index, head.term)
     }
 
+    fn log_cache_bytes(&self) -> u64 {
+        self.options.ensemble.map_or(0, |ensemble| ensemble.log_cache_bytes)
+    }
+
     fn raft_config(&self, payload_bytes_max: usize) -> RaftConfig {
         let id = NodeId(u64::from(self.server));
         RaftConfig {
@@ -187,6 +193,7 @@ impl Start<'_> {
             election_ticks: 10,
             heartbeat_ticks: 1,
             max_inflight_entries: 4096,
+            log_cache_bytes: self.log_cache_bytes(),
             max_entry_bytes: u32::try_from(payload_bytes_max).expect("segments are small here"),
             seed: self.incarnation,
         }
