@@ -35,7 +35,8 @@ exit_codes! {
     Internal = 1,
     /// The command line is not understood; nothing was started.
     Usage = 2,
-    /// The configuration is wrong: unknown key, wrong type, out of range, or contradictory. Correct the named line.
+    /// The configuration is wrong: unknown key, wrong type, out of range, contradictory, or a file that is none. Correct
+    /// the named line.
     Config = 3,
     /// The data directory is in use by another running server.
     DataDirLocked = 4,
@@ -45,7 +46,8 @@ exit_codes! {
     DataDirForeign = 5,
     /// Stored data is damaged; the sentence names file and offset. Nothing was changed on disk.
     DataDamaged = 6,
-    /// The disk refused a file operation other than a sync: missing permission, no space, read-only file system.
+    /// The disk refused a file operation other than a sync: missing permission, no space, read-only file system. Also when
+    /// SIGTERM found writes that waited for space: they were never answered, and are not done.
     StorageUnavailable = 7,
     /// A sync to disk failed; the server stopped at once because nothing written since then can be trusted. Restart
     /// replays what is truly on disk; look at the disk first.

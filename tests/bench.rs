@@ -287,6 +287,7 @@ fn a_comparison_refuses_wrong_flags_as_every_other_does() {
     check(&["--rounds", "-1"], "-1 is not in 1..=100");
     check(&["--rounds", "0"], "0 is not in 1..=100");
     check(&["--seconds", "-2"], "--seconds -2 is not within");
+    check(&["--duration", "-2"], "--seconds -2 is not within");
     check(&["--warm", "-2"], "--warm -2 is not within");
     check(&["--warm-of", "a=-2"], "--warm-of -2 is not within");
     check(&["--port", "0"], "0 is not in 1..=65535");

@@ -79,7 +79,7 @@ pub struct CompareArgs {
     #[arg(long, default_value_t = 3, value_parser = up_to(ROUNDS_MAX))]
     rounds: u32,
     /// Seconds each cell is measured
-    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
+    #[arg(long, visible_alias = "duration", default_value_t = 5.0, value_name = "SECONDS")]
     seconds: f64,
     /// Seconds of load (getData) before a server's first cell of a round; a JVM needs ten
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]

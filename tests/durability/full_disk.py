@@ -14,7 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from ensemble.cluster import Ensemble  # noqa: E402
 from support import jute, suite  # noqa: E402
+from support.client import Closed, Refused  # noqa: E402
 from support.server import Corral  # noqa: E402
 from support.suite import equal  # noqa: E402
 from support.wait import wait_until  # noqa: E402
@@ -36,6 +38,10 @@ SETTINGS = {
 }
 
 
+def mount(place):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "corral-test", place], check=True)
+
+
 class FullDisk:
     """A server whose data directory, or only its log, is on a small disk with a file that can be removed."""
 
@@ -44,7 +50,7 @@ class FullDisk:
         self.server = Corral(shards=shards, settings=settings)
         self.place = self.server.directory / ("small" if log_only else "data")
         self.place.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "corral-test", self.place], check=True)
+        mount(self.place)
         self.acknowledged = 0
 
     def __enter__(self):
@@ -159,6 +165,89 @@ def test_the_log_makes_room_for_itself(shards):
         equal(disk.server.stop(), 0, "exit code")
         disk.acknowledged += 1
         disk.all_is_there()
+
+
+class SmallDisks(Ensemble):
+    """Three servers, each on a small disk with a file that can be removed."""
+
+    def __init__(self, shards):
+        super().__init__("corral", shards=shards, settings=SETTINGS)
+        for member in self.members:
+            myid = (member.directory / "data" / "myid").read_text()
+            mount(member.directory / "data")
+            (member.directory / "data" / "myid").write_text(myid)
+
+    def __enter__(self):
+        self.start()
+        for member in self.members:
+            self.filler(member).write_bytes(bytes(FILLER_BYTES))
+        return self
+
+    def __exit__(self, *_):
+        self.dispose(keep=True)
+        for member in self.members:
+            subprocess.run(["umount", member.directory / "data"], check=True)
+        self.dispose()
+
+    def filler(self, member):
+        return member.directory / "data" / "filler.tmp"
+
+
+def create(member, client, path, value=b""):
+    """Creates a znode, if need be with a new session: a write that is under way when another begins to lead has no answer."""
+    deadline = time.monotonic() + SLACK_S
+    while True:
+        try:
+            client.create(path, value)
+            return client
+        except Refused as refused:
+            equal(refused.code, jute.NODE_EXISTS, path)
+            return client
+        except (Closed, OSError):
+            assert time.monotonic() < deadline, f"{path} cannot be created"
+            client = wait_until(lambda: connected(member), "a new session", SLACK_S)
+
+
+def connected(member):
+    try:
+        return member.client(timeout_ms=60_000)
+    except (Closed, OSError):
+        return None
+
+
+def full_member(shards, leads):
+    """One server of three has no space: the others go on, it ends when it is told to, and comes back with everything."""
+    with SmallDisks(shards) as ensemble:
+        full = ensemble.leader() if leads else ensemble.followers()[0]
+        others = [member for member in ensemble.members if member is not full]
+        for member in others:
+            ensemble.filler(member).unlink()
+        written = 0
+        client = others[0].client(timeout_ms=60_000)
+        while "writes wait" not in full.log():
+            assert written < DISK_BYTES // len(VALUE), "the disk does not become full"
+            client = create(others[0], client, f"/n{written}", VALUE)
+            written += 1
+        client = create(others[0], client, "/beyond")
+        full.terminate()
+        equal(full.process.wait(PATIENCE_S + SLACK_S), NO_SPACE_CODE, f"exit code\n{full.log_tail()}")
+        client = create(others[0], client, "/without")
+        ensemble.filler(full).unlink()
+        full.start()
+        with full.client() as back:
+            back.sync()
+            names = {f"n{number}" for number in range(written)} | {"beyond", "without", "zookeeper"}
+            equal(set(back.children("/")), names, "znodes after the restart")
+        client.close()
+        return f"{written} writes"
+
+
+def test_a_follower_without_space(shards):
+    return full_member(shards, leads=False)
+
+
+def test_a_leader_without_space(shards):
+    return full_member(shards, leads=True)
 
 
 def own_mounts():

@@ -44,7 +44,7 @@ pub struct IdleArgs {
     #[arg(long, default_value_t = 1000, value_parser = up_to(KEYS_MAX))]
     keys: u32,
     /// Seconds to hold them, during which the server's CPU time is counted
-    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
+    #[arg(long, visible_alias = "duration", default_value_t = 5.0, value_name = "SECONDS")]
     hold: f64,
     /// Seconds to let the server come to rest before its memory is read
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
