@@ -159,6 +159,10 @@ sections! {
         /// Clients that ask for it may read while this server has no leader, after `ensemble.hold_ms`; `isro` is answered then
         /// without being listed in `commands.four_letter_whitelist`.
         read_only: bool = false, NONE, "";
+        /// Every read waits until the leader has confirmed, with a majority, how far it must see: it shows every write that was
+        /// answered anywhere before it was sent. Those that come together share one confirmation. Otherwise a read shows what
+        /// this server has, and a client that must know sends a `sync` first.
+        linearizable_reads: bool = false, NONE, "";
         /// PEM file of this server's certificate, and of those between it and the authority. It must be for
         /// serverAuth and clientAuth, and one of its alternative names (SAN) the host of this server in `ensemble.servers`, as
         /// ZooKeeper's quorum TLS wants it, or `server-ID`. The common name does not count. With `tls_cert`, `tls_key` and

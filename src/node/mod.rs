@@ -390,6 +390,7 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
         enforce_digest: security.enforce_digest,
         keeper_extensions: features.keeper_extensions,
         read_only: ensemble.read_only,
+        linearizable: ensemble.linearizable_reads,
         limits: ShardLimits {
             frame_bytes_max: limits.frame_bytes_max as usize,
             requests_per_conn_max: limits.requests_in_flight_per_connection_max as usize,

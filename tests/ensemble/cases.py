@@ -255,6 +255,30 @@ def test_a_paused_leader_serves_no_stale_sync(ensemble):
     ensemble.followers()
 
 
+def test_a_sync_under_way_is_answered_by_the_next_leader(ensemble):
+    top = root(ensemble, "barrier")
+    leader, followers = ensemble.leader(), ensemble.followers()
+    client = connect(followers[0])
+    client.sync()
+    pause(leader)
+    try:
+        client.socket.settimeout(RECONNECT_LIMIT_S)
+        xid = client.send(jute.SYNC, jute.string("/"))
+        with connect_to_new_leader(followers) as writer:
+            writer.set(top, b"newer")
+        try:
+            equal(client.reply()[::2], (xid, 0))
+            client.sync()
+            equal(client.get(top)[0], b"newer", "a read behind a sync")
+        except (Closed, OSError):
+            assert not ensemble.is_corral, "the connection of a follower ends with its leader"
+    finally:
+        client.drop()
+        resume(leader)
+    ensemble.leader()
+    ensemble.followers()
+
+
 def connect_to_new_leader(members):
     """A session at whichever of the members leads now."""
 

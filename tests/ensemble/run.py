@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import beginnings, cases, failover, leaderless, regressions, slow_disk  # noqa: E402
+from ensemble import beginnings, cases, failover, leaderless, linearizable, regressions, slow_disk  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from ensemble import config  # noqa: E402
 from support import suite  # noqa: E402
@@ -59,7 +59,8 @@ def main():
     readable = Ensemble(options.server, shards=options.shards, read_only=True)
     run(options, tally, readable, [leaderless])
     if options.server == "corral":
-        run(options, tally, Ensemble(options.server, shards=options.shards), [slow_disk])
+        settings = {"ensemble.linearizable_reads": "true"}
+        run(options, tally, Ensemble(options.server, shards=options.shards, settings=settings), [linearizable, slow_disk])
     suite.leave(tally)
 
 

@@ -98,6 +98,7 @@ fn shard_config() -> ShardConfig {
         enforce_digest: false,
         keeper_extensions: false,
         read_only: false,
+        linearizable: false,
         limits: ShardLimits::default(),
     }
 }

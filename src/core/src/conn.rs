@@ -134,6 +134,14 @@ impl Pending {
             Self::Write { .. } | Self::Connect { .. } | Self::Walk { .. } | Self::Sync { .. } => None,
         }
     }
+
+    /// The connection's barrier that it waits for; 0 for none.
+    pub(crate) fn barrier(&self) -> u64 {
+        match self {
+            Self::Parked { barrier, .. } | Self::Walk { barrier, .. } => *barrier,
+            Self::Write { .. } | Self::Connect { .. } | Self::Sync { .. } => 0,
+        }
+    }
 }
 
 /// A request that was taken but not answered.
@@ -143,10 +151,11 @@ pub(crate) enum Pending {
     Write { xid: i32, op: OpCode, at: Millis },
     /// The session command of a connect request.
     Connect { at: Millis },
-    /// Waits for the requests before it, and for a view that is at least at `floor`; the whole frame.
-    Parked { frame: Box<[u8]>, floor: Zxid, at: Millis },
+    /// Waits for the requests before it, for a view that is at least at `floor`, and for the connection's barrier of that
+    /// number; the whole frame.
+    Parked { frame: Box<[u8]>, floor: Zxid, barrier: u64, at: Millis },
     /// A read of a whole subtree: not begun, or under way when it is the first of all.
-    Walk { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Walk>>, floor: Zxid, at: Millis },
+    Walk { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Walk>>, floor: Zxid, barrier: u64, at: Millis },
     /// A sync on its way to the leader and back; `path` is echoed.
     Sync { xid: i32, path: Option<Box<[u8]>>, done: bool, at: Millis },
 }

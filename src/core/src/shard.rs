@@ -6,6 +6,7 @@
 //! Order within a connection: requests are answered in the order they came. A write is proposed the moment it is
 //! read; a read behind it waits parked, and is served when that write's transaction has been applied and no later one.
 
+mod barriers;
 mod course;
 mod greeting;
 mod input;
@@ -30,6 +31,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use barriers::Barriers;
 use core::mem;
 use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
@@ -60,6 +62,8 @@ pub struct ShardConfig {
     pub keeper_extensions: bool,
     /// Whether clients that ask for it may read while there is no leader.
     pub read_only: bool,
+    /// Whether every read waits until the leader has confirmed how far it must see.
+    pub linearizable: bool,
     pub limits: ShardLimits,
 }
 
@@ -90,7 +94,7 @@ pub struct Outputs {
     pub resumed: Vec<ConnId>,
     /// Connections that have ended: the socket is to be closed.
     pub closed: Vec<(ConnId, Close)>,
-    /// Connections whose sync waits for the leader.
+    /// Connections whose sync, or whose read that must be linearizable, waits for the leader; one answer for each.
     pub syncs: Vec<ConnId>,
     /// Four-letter words to be answered with what others know.
     pub words: Vec<Question>,
@@ -136,6 +140,9 @@ pub struct Shard {
     draining: bool,
     /// The newest state that any client of this server may have seen: no read shows an older one.
     floor: Zxid,
+    /// A read that comes while the view is there may be served at once: the floor, or out of reach if reads wait for a barrier.
+    gate: Zxid,
+    barriers: HashMap<ConnId, Barriers, Xxh3DefaultBuilder>,
     /// Connections whose next read waits until the view has come that far.
     behind: Vec<ConnId>,
     /// Connections whose subtree walk goes on, in turn.
@@ -171,6 +178,7 @@ impl Shard {
     /// A shard without connections, at the zxid of `view`.
     pub fn new(config: ShardConfig, view: View, sessions_alive: u64, now: Millis) -> Self {
         let watches = WatchTable::new(config.limits.watches_per_conn_max);
+        let gate = Zxid(if config.linearizable { u64::MAX } else { 0 });
         Self {
             config,
             view,
@@ -189,6 +197,8 @@ impl Shard {
             held_back: Vec::new(),
             draining: false,
             floor: Zxid(0),
+            gate,
+            barriers: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             behind: Vec::new(),
             walking: VecDeque::new(),
             heard: Vec::new(),
@@ -225,6 +235,7 @@ impl Shard {
     /// from here on is answered from no older one. The batch that leads there is on its way to this shard.
     pub fn observe(&mut self, zxid: Zxid) {
         self.floor = self.floor.max(zxid);
+        self.gate = self.gate.max(zxid);
     }
 
     /// Bytes came in. They are taken whole; while the connection is stalled the driver reads no more of it.
@@ -361,7 +372,10 @@ impl Shard {
         if conn.is_closing() {
             return self.conns.put_back(conn);
         }
-        if let Some(Pending::Sync { done, .. }) = conn.pending.back_mut() {
+        let last = self.pass_barrier(id);
+        if let Some(Pending::Sync { done, .. }) = conn.pending.back_mut()
+            && last
+        {
             *done = true;
             conn.barred = false;
         }
@@ -457,6 +471,7 @@ pub(crate) mod tests {
             enforce_digest: false,
             keeper_extensions: false,
             read_only: false,
+            linearizable: false,
             limits: ShardLimits::default(),
         };
         Shard::new(config, View::empty(7), 0, Millis(0))

@@ -140,6 +140,7 @@ fn server(at: usize) -> Server {
         enforce_digest: false,
         keeper_extensions: false,
         read_only: false,
+        linearizable: false,
         limits: ShardLimits::default(),
     };
     Server {

@@ -18,7 +18,7 @@ use corral_core::ids::{ConnId, Millis};
 
 use crate::link::Sent;
 use crate::model::{Identity, LinkId, Model, Verdict, digest_id};
-use crate::options::Switches;
+use crate::options::Options;
 use crate::request::{Body, Request};
 use crate::violation::{Checked, require};
 use watches::Watches;
@@ -65,12 +65,22 @@ pub(crate) struct Checkers {
     acked_by: BTreeMap<u64, u64>,
     /// There are several servers.
     in_ensemble: bool,
+    /// A read shows what was acknowledged by any of them.
+    linearizable: bool,
 }
 
 impl Checkers {
-    pub(crate) fn new(switches: Switches, in_ensemble: bool) -> Checkers {
+    pub(crate) fn new(options: &Options) -> Checkers {
+        let ensemble = options.ensemble.as_ref();
+        let in_ensemble = ensemble.is_some();
         let history = if in_ensemble { writes::History::of_ensemble() } else { writes::History::default() };
-        Checkers { model: Model::new(switches), in_ensemble, history, ..Checkers::default() }
+        Checkers {
+            model: Model::new(options.switches),
+            in_ensemble,
+            linearizable: ensemble.is_some_and(|ensemble| ensemble.linearizable),
+            history,
+            ..Checkers::default()
+        }
     }
 
     pub(crate) fn model(&self) -> &Model {
@@ -99,7 +109,12 @@ impl Checkers {
     /// anybody, or for a plain read of one server among several, by that server.
     pub(crate) fn asked(&mut self, link: LinkId, request: &Request) -> (Option<usize>, u64) {
         let incarnation = self.facts.get(&link).map_or(0, |facts| facts.incarnation);
-        let anywhere = !self.in_ensemble || request.is_write() || matches!(request, Request::Sync { .. });
+        let anywhere = match request {
+            // It reads nothing.
+            Request::Ping => !self.in_ensemble,
+            Request::Sync { .. } => true,
+            _ => !self.in_ensemble || self.linearizable || request.is_write(),
+        };
         let acked = if anywhere { self.acked } else { self.acked_by.get(&incarnation).copied().unwrap_or_default() };
         let facts = self.facts_mut(link);
         if let Request::Auth { credentials } = request {

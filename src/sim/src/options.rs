@@ -40,6 +40,8 @@ pub enum Bug {
     ForwardTwice,
     /// Of ensembles: a server whose disk was emptied takes part as if it remembered everything.
     NewbornVotes,
+    /// Of ensembles: a sync is answered by the server itself, which may have been left behind.
+    StaleSync,
 }
 
 impl Bug {
@@ -60,12 +62,13 @@ impl Bug {
     ];
 
     /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 10] = [
+    pub const OF_ENSEMBLES: [Bug; 11] = [
         Bug::AckBeforeSync,
         Bug::VoteTwice,
         Bug::SkipMajority,
         Bug::ForwardTwice,
         Bug::NewbornVotes,
+        Bug::StaleSync,
         Bug::ApplyTwice,
         Bug::MissBatch,
         Bug::ExpireEarly,
@@ -142,6 +145,8 @@ pub struct EnsembleOptions {
     pub weight_freeze: u64,
     pub weight_all_out: u64,
     pub weight_empty: u64,
+    /// Whether every read waits for the leader's word.
+    pub linearizable: bool,
 }
 
 impl EnsembleOptions {
@@ -159,6 +164,7 @@ impl EnsembleOptions {
             weight_freeze: weight(rng),
             weight_all_out: weight(rng) / 3,
             weight_empty: weight(rng),
+            linearizable: false,
         }
     }
 }
@@ -184,7 +190,8 @@ impl Options {
     pub(crate) fn draw_ensemble(seed: u64, bug: Option<Bug>) -> Options {
         let mut rng = Stream::new(seed, "ensemble");
         let mut options = Options::draw(seed, bug);
-        options.ensemble = Some(EnsembleOptions::draw(&mut rng));
+        let linearizable = Stream::new(seed, "linearizable").per_mille(200);
+        options.ensemble = Some(EnsembleOptions { linearizable, ..EnsembleOptions::draw(&mut rng) });
         options.shards = rng.pick(&[1, 2]);
         options.clients = rng.pick(&[3, 5, 8]);
         // Shorter sessions would end with every leader.

@@ -318,6 +318,7 @@ impl World {
             enforce_digest: false,
             keeper_extensions: self.options.switches.keeper,
             read_only: false,
+            linearizable: self.options.ensemble.is_some_and(|ensemble| ensemble.linearizable),
             limits: shard_limits(&self.options),
         };
         let sequencer = &replica.machine().sequencer;

@@ -195,7 +195,7 @@ impl World {
             wires: BTreeMap::new(),
             clients: Vec::new(),
             links: Vec::new(),
-            check: Checkers::new(options.switches, options.ensemble.is_some()),
+            check: Checkers::new(&options),
             trace: Trace::new(with_lines),
             counts: Counts::default(),
             stage: Stage::Busy,

@@ -42,7 +42,7 @@ fn every_bug_is_caught() {
             Bug::ExpireEarly => check(bug, &["sessions"]),
             Bug::LoseReply => check(bug, &["replies"]),
             Bug::WrongStat => check(bug, &["reads", "writes"]),
-            Bug::VoteTwice | Bug::SkipMajority | Bug::ForwardTwice | Bug::NewbornVotes => {
+            Bug::VoteTwice | Bug::SkipMajority | Bug::ForwardTwice | Bug::NewbornVotes | Bug::StaleSync => {
                 unreachable!("they take an ensemble")
             }
         }

@@ -127,6 +127,9 @@ impl Shard {
         let hasher = self.view.hasher();
         self.watches.drop_conn(conn.id, |path| hasher.hash(path));
         self.unbind(conn);
+        if !self.barriers.is_empty() {
+            self.barriers.remove(&conn.id);
+        }
         self.unsent_bytes -= conn.summed;
         if conn.heard_noted && conn.session != SessionId(0) && !conn.read_only {
             self.heard_and_ended.push((conn.session, conn.heard));

@@ -82,6 +82,9 @@ impl Shard {
             && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_bytes_soft)
             && !conn.is_closing()
         {
+            if self.is_barred(conn) {
+                return Ok(());
+            }
             if floor > self.view.zxid() {
                 if !mem::replace(&mut conn.behind, true) {
                     self.behind.push(conn.id);

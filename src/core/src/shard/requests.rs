@@ -51,24 +51,26 @@ impl Shard {
                     let path = request.path.map(|path| path.as_bytes().into());
                     conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: now });
                     conn.barred = true;
-                    out.syncs.push(conn.id);
+                    self.ask_barrier(conn, out);
                     return Ok(());
                 }
             }
             Some(_) if op.is_some_and(|op| self.walks(op)) => {
                 let (xid, op, record) = (header.xid, op.expect("has a kind"), reader.rest().into());
                 conn.barred = true;
-                conn.pending.push_back(Pending::Walk { xid, op, record, begun: None, floor: self.floor, at: now });
+                let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
+                conn.pending.push_back(Pending::Walk { xid, op, record, begun, floor, barrier, at: now });
                 return self.catch_up(now, conn);
             }
             _ => {}
         }
         let first = conn.pending.is_empty();
-        if first && self.view.zxid() >= self.floor {
+        if first && self.view.zxid() >= self.gate {
             return self.serve(now, conn, frame, now);
         }
         conn.parked_bytes += frame.len();
-        conn.pending.push_back(Pending::Parked { frame: frame.into(), floor: self.floor, at: now });
+        let (floor, barrier) = (self.floor, self.barrier(conn, op, out));
+        conn.pending.push_back(Pending::Parked { frame: frame.into(), floor, barrier, at: now });
         if first { self.catch_up(now, conn) } else { Ok(()) }
     }
 

@@ -44,7 +44,7 @@ impl Shard {
         match walk.step(&self.walk_context(conn)) {
             Ok(false) => {
                 let (record, begun, floor) = (Box::default(), Some(walk), Zxid(0));
-                conn.pending.push_front(Pending::Walk { xid, op, record, begun, floor, at });
+                conn.pending.push_front(Pending::Walk { xid, op, record, begun, floor, barrier: 0, at });
                 self.walking.push_back(conn.id);
             }
             Ok(true) => self.end_walk(now, conn, Answered { op: Some(op), xid, at, update: false }, Ok(walk)),

@@ -28,21 +28,16 @@ impl Server {
     }
 
     pub fn with_view(limits: ShardLimits, view: View) -> Self {
-        let config = ShardConfig {
-            shard: ShardId(0),
-            server: 1,
-            incarnation: 1,
-            session_timeout_min_ms: 1000,
-            session_timeout_max_ms: 60_000,
-            sessionless_timeout_ms: 1000,
-            whitelist: Vec::new(),
-            super_digest: None,
-            skip_acl: false,
-            enforce_digest: false,
-            keeper_extensions: true,
-            read_only: true,
-            limits,
-        };
+        Self::with_config(config(limits), view)
+    }
+
+    /// One whose reads wait for the leader.
+    pub fn linearizable() -> Self {
+        let config = ShardConfig { linearizable: true, ..config(ShardLimits::default()) };
+        Self::with_config(config, View::empty(7))
+    }
+
+    fn with_config(config: ShardConfig, view: View) -> Self {
         let machine = StateMachine::new(view.clone(), SessionTable::default());
         let shard = Shard::new(config, view, 0, Millis(0));
         Self { shard, machine, out: Outputs::default(), now: Millis(0), next_zxid: 0x1_0000_0001 }
@@ -124,6 +119,25 @@ impl Server {
 
     pub fn closed(&mut self) -> Vec<Close> {
         self.out.closed.drain(..).map(|(_, why)| why).collect()
+    }
+}
+
+fn config(limits: ShardLimits) -> ShardConfig {
+    ShardConfig {
+        shard: ShardId(0),
+        server: 1,
+        incarnation: 1,
+        session_timeout_min_ms: 1000,
+        session_timeout_max_ms: 60_000,
+        sessionless_timeout_ms: 1000,
+        whitelist: Vec::new(),
+        super_digest: None,
+        skip_acl: false,
+        enforce_digest: false,
+        keeper_extensions: true,
+        read_only: true,
+        linearizable: false,
+        limits,
     }
 }
 

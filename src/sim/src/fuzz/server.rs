@@ -575,6 +575,7 @@ impl Side {
             enforce_digest: false,
             keeper_extensions: setup.keeper_extensions,
             read_only: false,
+            linearizable: false,
             limits: limits(setup),
         };
         let shard = Shard::new(config, view, 0, Millis(0));

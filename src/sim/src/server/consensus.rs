@@ -55,7 +55,9 @@ impl World {
                 if !proposals.commands.is_empty() {
                     server.replica.machine_mut().proposed(now, proposals);
                 }
-                if !syncs.is_empty() {
+                if !syncs.is_empty() && self.options.bug == Some(Bug::StaleSync) {
+                    self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Synced(syncs)));
+                } else if !syncs.is_empty() {
                     let token = server.next_token;
                     server.next_token += 1;
                     server.syncs.insert(token, (shard, syncs));

@@ -1,0 +1,56 @@
+//! Syncs, and reads that must be linearizable: what waits for the leader's word on how far it must see.
+//!
+//! A barrier is a sync that nobody asked for. Reads that come together share one; the driver sends those of a turn together,
+//! so that they are one question to the leader. Without linearizable reads nothing is kept here.
+
+use super::{Outputs, Shard};
+use crate::conn::{Conn, Pending};
+use crate::ids::ConnId;
+use corral_wire::OpCode;
+
+/// The barriers of one connection, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Barriers {
+    asked: u64,
+    /// Answers that came. One that overtakes an older one stands for it, because it tells of a later state.
+    passed: u64,
+}
+
+impl Shard {
+    /// Asks the leader; the answer comes by [`Shard::synced`].
+    pub(super) fn ask_barrier(&mut self, conn: &Conn, out: &mut Outputs) -> u64 {
+        out.syncs.push(conn.id);
+        if !self.config.linearizable {
+            return 0;
+        }
+        let barriers = self.barriers.entry(conn.id).or_default();
+        barriers.asked += 1;
+        barriers.asked
+    }
+
+    /// Which barrier a read must wait for; 0 for none.
+    pub(super) fn barrier(&mut self, conn: &Conn, op: Option<OpCode>, out: &mut Outputs) -> u64 {
+        if !self.config.linearizable || conn.read_only || op == Some(OpCode::Ping) {
+            return 0;
+        }
+        if out.syncs.last() == Some(&conn.id) {
+            return self.barriers.get(&conn.id).map_or(0, |barriers| barriers.asked);
+        }
+        self.ask_barrier(conn, out)
+    }
+
+    /// Whether the leader has not answered what the connection's oldest request waits for.
+    pub(super) fn is_barred(&self, conn: &Conn) -> bool {
+        let barrier = conn.pending.front().map_or(0, Pending::barrier);
+        barrier > 0 && self.barriers.get(&conn.id).is_none_or(|barriers| barrier > barriers.passed)
+    }
+
+    /// An answer of the leader came. Whether it was the last that is due: then it is that of a sync, behind which nothing
+    /// more is taken.
+    pub(super) fn pass_barrier(&mut self, id: ConnId) -> bool {
+        self.barriers.get_mut(&id).is_none_or(|barriers| {
+            barriers.passed += 1;
+            barriers.passed == barriers.asked
+        })
+    }
+}
