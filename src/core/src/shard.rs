@@ -331,6 +331,11 @@ impl Shard {
                 let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
                 self.view.warm(changes.map(|change| change.at().hash));
             }
+            if self.config.linearizable
+                && let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
+            {
+                self.serve_reads_before(now, origin.conn, out);
+            }
             for change in &txn.changes {
                 self.notify(now, txn.zxid, change, out);
                 self.note_ephemeral(change);

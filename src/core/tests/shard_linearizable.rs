@@ -54,6 +54,25 @@ fn a_read_behind_a_write_waits_for_both() {
 }
 
 #[test]
+fn a_read_before_a_write_that_comes_back_waits_no_longer_and_does_not_see_it() {
+    let mut server = Server::linearizable();
+    let a = server.client();
+    server.send(a, &[get(1, "/a"), get(2, "/"), create(3, "/a", b""), get(4, "/a")].concat());
+    server.commit();
+    assert_eq!(server.replies(a), [(1, -101), (2, 0), (3, 0), (4, 0)], "the last came before the write was proposed");
+    answer(&mut server);
+    server.send(a, &[get(5, "/"), create(6, "/b", b"")].concat());
+    assert_eq!(std::mem::take(&mut server.out.syncs), [a]);
+    server.send(a, &get(7, "/b"));
+    server.commit();
+    assert_eq!(server.replies(a), [(5, 0), (6, 0)]);
+    server.shard.synced(server.now, a, &mut server.out);
+    assert!(server.replies(a).is_empty(), "that was the word for the first");
+    answer(&mut server);
+    assert_eq!(server.replies(a), [(7, 0)]);
+}
+
+#[test]
 fn a_sync_is_answered_by_its_own_word_and_pings_by_none() {
     let mut server = Server::linearizable();
     let a = server.client();

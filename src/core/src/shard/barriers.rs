@@ -5,7 +5,7 @@
 
 use super::{Outputs, Shard};
 use crate::conn::{Conn, Pending};
-use crate::ids::ConnId;
+use crate::ids::{ConnId, Millis};
 use corral_wire::OpCode;
 
 /// The barriers of one connection, counted.
@@ -14,6 +14,8 @@ pub(super) struct Barriers {
     asked: u64,
     /// Answers that came. One that overtakes an older one stands for it, because it tells of a later state.
     passed: u64,
+    /// Up to that one no answer is needed.
+    excused: u64,
 }
 
 impl Shard {
@@ -42,7 +44,24 @@ impl Shard {
     /// Whether the leader has not answered what the connection's oldest request waits for.
     pub(super) fn is_barred(&self, conn: &Conn) -> bool {
         let barrier = conn.pending.front().map_or(0, Pending::barrier);
-        barrier > 0 && self.barriers.get(&conn.id).is_none_or(|barriers| barrier > barriers.passed)
+        barrier > 0
+            && self.barriers.get(&conn.id).is_none_or(|barriers| barrier > barriers.passed.max(barriers.excused))
+    }
+
+    /// A command of a connection is about to be applied. Whatever was answered anywhere before the reads in front of it were
+    /// sent lies before it in the log, and is applied: so they need no answer of the leader any more, and must not see what
+    /// comes now.
+    pub(super) fn serve_reads_before(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        let reads = conn.pending.iter().take_while(|pending| matches!(pending, Pending::Parked { .. }));
+        let Some(barrier) = reads.map(Pending::barrier).max().filter(|_| !conn.is_closing()) else {
+            return self.conns.put_back(conn);
+        };
+        if let Some(barriers) = self.barriers.get_mut(&id) {
+            barriers.excused = barriers.excused.max(barrier);
+        }
+        let verdict = self.catch_up(now, &mut conn);
+        self.settle(now, conn, verdict, out);
     }
 
     /// An answer of the leader came. Whether it was the last that is due: then it is that of a sync, behind which nothing
