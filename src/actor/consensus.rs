@@ -351,20 +351,24 @@ impl ConsensusActor {
         tracing::info!(index = head.index, zxid = %view.zxid(), nodes = view.node_count(), "the image is installed");
     }
 
-    /// A leader that stops lets another lead first: when its own clients have their answers, and what it took of others is in
-    /// the log. True when it leads no more, or there is no use in waiting.
+    /// A leader that stops lets another lead first: when its own clients have their answers, the others send nothing more, and
+    /// what they sent is in the log. True when it leads no more, or there is no use in waiting.
     fn has_handed_over(&mut self, until: Micros) -> bool {
         let leads = self.links.peers.is_some() && self.replica.raft().role() == Role::Leader;
         if !leads || self.clock.now_us() >= until {
             return true;
         }
         let Some(successor) = self.replica.raft().successor() else { return true };
-        if self.replica.machine().sequencer.commands_waiting() == 0 && !self.replica.raft().is_transferring() {
+        let mut said = self.replica.machine_mut().pause();
+        if self.replica.machine().is_paused() && !self.replica.raft().is_transferring() {
             tracing::info!(to = successor.0, "handing over leadership");
             if self.replica.transfer(successor).is_err() {
                 return true;
             }
-            // The message leaves with the next turn.
+            said = true;
+        }
+        if said {
+            // It leaves with the next turn.
             let _ = self.links.own.send(ToConsensus::Alarm);
         }
         false

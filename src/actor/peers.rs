@@ -335,8 +335,8 @@ impl Peers {
         for Send { peer, link, message } in sends {
             let kind = match message {
                 PeerMessage::Forward(_) => Kind::Forward,
-                PeerMessage::Touch(_) => Kind::Touch,
-                PeerMessage::Beat(_) => Kind::Beat,
+                PeerMessage::Touch(_) | PeerMessage::Paused(_) => Kind::Touch,
+                PeerMessage::Beat(_) | PeerMessage::Pause(_) => Kind::Beat,
                 PeerMessage::Newborn(_) => Kind::Newborn,
             };
             let mut bytes = Vec::new();

@@ -74,6 +74,9 @@ pub const ENSEMBLE_SERVERS_MAX: usize = 64;
 /// Largest id of one: it is the highest byte of session ids, and 255 there is ZooKeeper's mark of local sessions.
 pub const ENSEMBLE_ID_MAX: u8 = 254;
 
+/// How long a leader that wants to let another lead waits for the others to send nothing more.
+pub const PAUSE_MAX_MS: u64 = 300;
+
 /// Sessions named in one message to the leader; more go in several.
 pub const TOUCH_SESSIONS_MAX: usize = 64 * 1024;
 /// Times of the leader remembered until the shards' reports have come that far.

@@ -17,7 +17,7 @@ mod formation;
 
 pub use formation::{Awaited, Founders};
 
-use crate::change::AppliedBatch;
+use crate::change::{AppliedBatch, AppliedTxn};
 use crate::command::Proposals;
 use crate::evaluate::StateMachine;
 use crate::ids::{Millis, SessionId, ShardId, WallMillis};
@@ -156,11 +156,13 @@ impl Member {
     /// [`NotABatch`] when the payload cannot be read.
     pub fn commit(&mut self, index: u64, term: u64, payload: &[u8], own: bool) -> Result<(), NotABatch> {
         let batch = self.sequencer.commit(self.now, index, term, payload, own)?;
+        if let Some(ensemble) = &mut self.ensemble {
+            let start = self.sequencer.start();
+            let ours = |txn: &&AppliedTxn| txn.origin.is_some_and(|at| (at.server, at.incarnation) == start);
+            ensemble.applied_term(term, batch.txns.iter().filter(ours).count() as u64);
+        }
         if self.shows && !batch.txns.is_empty() {
             self.applied.push(batch);
-        }
-        if let Some(ensemble) = &mut self.ensemble {
-            ensemble.applied_term(term);
         }
         Ok(())
     }
@@ -281,6 +283,21 @@ impl Member {
     pub fn take_newborns(&mut self) -> Vec<u8> {
         self.ensemble.as_mut().map_or_else(Vec::new, |ensemble| ensemble.take_newborns())
     }
+
+    // ----- letting another lead -----
+
+    /// This server leads, and is about to let another lead: the others are to send no more commands. True the first time.
+    pub fn pause(&mut self) -> bool {
+        self.ensemble.as_mut().is_some_and(|ensemble| ensemble.ask_for_pause(self.now))
+    }
+
+    /// Whether all that others sent before they heard of the pause is here, and in the log; or it takes too long.
+    pub fn is_paused(&self) -> bool {
+        let silent = self.ensemble.as_ref().is_none_or(|ensemble| ensemble.is_silent(self.now));
+        silent && self.sequencer.commands_waiting() == 0
+    }
+
+    // ----- what is to be said -----
 
     /// Messages to be sent, in order.
     pub fn take_sends(&mut self) -> Vec<Send> {

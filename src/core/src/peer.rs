@@ -51,6 +51,8 @@ pub enum PeerMessage {
     Touch(Touch),
     Beat(Beat),
     Newborn(Newborn),
+    Pause(Pause),
+    Paused(Paused),
 }
 
 /// To the leader: what a server's shards propose, one turn of one shard.
@@ -95,11 +97,28 @@ pub struct Newborn {
     pub formed: bool,
 }
 
-/// The kinds, by the numbers that their frames have between servers.
+/// From a leader that is about to let another lead: no more commands are to be sent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    pub term: u64,
+}
+
+/// To the leader: nothing comes in this stream any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paused {
+    pub term: u64,
+    /// As in a forward.
+    pub sequence: u64,
+}
+
+/// The kinds. The first four have the numbers of their frames between servers; a pause travels as a beat, and the word
+/// that it is kept as a touch.
 const FORWARD: u8 = 2;
 const TOUCH: u8 = 3;
 const BEAT: u8 = 4;
 const NEWBORN: u8 = 7;
+const PAUSE: u8 = 8;
+const PAUSED: u8 = 9;
 
 impl PeerMessage {
     /// Appends the encoding to `out`.
@@ -109,6 +128,8 @@ impl PeerMessage {
             Self::Touch(touch) => (TOUCH, touch.term),
             Self::Beat(beat) => (BEAT, beat.term),
             Self::Newborn(_) => (NEWBORN, 0),
+            Self::Pause(pause) => (PAUSE, pause.term),
+            Self::Paused(paused) => (PAUSED, paused.term),
         };
         out.extend_from_slice(&[VERSION, kind, 0, 0, 0, 0, 0, 0]);
         put(out, term);
@@ -132,6 +153,8 @@ impl PeerMessage {
                 put(out, newborn.heard);
                 put(out, u64::from(newborn.formed));
             }
+            Self::Pause(_) => {}
+            Self::Paused(paused) => put(out, paused.sequence),
         }
     }
 
@@ -164,6 +187,8 @@ impl PeerMessage {
             BEAT => Self::Beat(Beat { term, clock: Millis(take(&mut rest)?) }),
             NEWBORN if term != 0 => return Err(PeerFault::Malformed("a newborn knows no term")),
             NEWBORN => Self::Newborn(newborn(&mut rest)?),
+            PAUSE => Self::Pause(Pause { term }),
+            PAUSED => Self::Paused(Paused { term, sequence: take(&mut rest)? }),
             _ => return Err(PeerFault::Malformed("unknown kind")),
         };
         if rest.is_empty() { Ok(message) } else { Err(PeerFault::Malformed("bytes behind its end")) }
@@ -284,7 +309,7 @@ mod tests {
         bytes
     }
 
-    fn messages() -> [PeerMessage; 5] {
+    fn messages() -> [PeerMessage; 7] {
         let sessions = vec![SessionId(-1), SessionId(i64::MAX)];
         [
             PeerMessage::Forward(forward()),
@@ -292,6 +317,8 @@ mod tests {
             PeerMessage::Touch(Touch { term: 1, sequence: 0, echo: Millis(0), sessions: vec![] }),
             PeerMessage::Beat(Beat { term: u64::MAX, clock: Millis(u64::MAX) }),
             PeerMessage::Newborn(Newborn { founders: u64::MAX, heard: 7, formed: true }),
+            PeerMessage::Pause(Pause { term: 7 }),
+            PeerMessage::Paused(Paused { term: 7, sequence: u64::MAX }),
         ]
     }
 
@@ -350,7 +377,7 @@ mod tests {
             assert_eq!(PeerMessage::decode(&bytes), Err(fault));
         };
         check(|bytes| bytes[0] = 2, PeerFault::Version(2));
-        check(|bytes| bytes[1] = 9, PeerFault::Malformed("unknown kind"));
+        check(|bytes| bytes[1] = 99, PeerFault::Malformed("unknown kind"));
         check(|bytes| bytes[5] = 1, PeerFault::Malformed("its tag is not empty"));
         check(|bytes| bytes[39] = 1, PeerFault::Malformed("too many sessions"));
         check(|bytes| bytes[32] = 3, PeerFault::Malformed("another number of sessions than it says"));

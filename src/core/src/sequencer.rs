@@ -140,6 +140,11 @@ impl Sequencer {
         (self.index, self.term) = (index, term);
     }
 
+    /// This server, and this start of it.
+    pub(crate) const fn start(&self) -> (u8, u64) {
+        (self.config.server, self.config.incarnation)
+    }
+
     /// Index of the last log entry applied.
     pub const fn index(&self) -> u64 {
         self.index

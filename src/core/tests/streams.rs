@@ -308,6 +308,11 @@ impl World {
         if self.random.below(400) == 0 {
             self.forget_leader(at);
         }
+        if self.random.below(600) == 0 {
+            // It may go soon, or stay after all.
+            self.servers[self.leader].member.pause();
+            self.settle(self.leader);
+        }
         let to = self.random.index(SERVERS);
         let now = self.random.below(150);
         let Some(link) = self.links.get_mut(&(at, to)) else { return };
@@ -482,6 +487,8 @@ fn kind(message: &PeerMessage) -> u8 {
         PeerMessage::Forward(_) => 1,
         PeerMessage::Touch(_) => 2,
         PeerMessage::Beat(_) => 3,
+        PeerMessage::Pause(_) => 4,
+        PeerMessage::Paused(_) => 5,
         PeerMessage::Newborn(_) => unreachable!("all of them remember everything"),
     }
 }

@@ -4,10 +4,10 @@ use super::formation::{Awaited, Formation, Founders};
 use super::{EnsembleConfig, Note, Send, Sender, Standing};
 use crate::command::Proposals;
 use crate::ids::{Millis, SessionId, ShardId};
-use crate::limits::{BEATS_MAX, SERVERS_MAX, TOUCH_SESSIONS_MAX};
-use crate::peer::{Beat, Forward, Newborn, PeerFault, PeerMessage, Touch};
+use crate::limits::{BEATS_MAX, PAUSE_MAX_MS, SERVERS_MAX, TOUCH_SESSIONS_MAX};
+use crate::peer::{Beat, Forward, Newborn, Pause, Paused, PeerFault, PeerMessage, Touch};
 use crate::sequencer::Sequencer;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
 
@@ -33,6 +33,10 @@ struct Stream {
     flows: bool,
     /// A command went.
     used: bool,
+    /// Commands that went and have not come back.
+    outstanding: u64,
+    /// What comes back of this term is of this stream: no other stream of the term broke.
+    exact: bool,
 }
 
 /// The newest stream from a follower.
@@ -73,6 +77,12 @@ pub(super) struct Ensemble {
     formation: Option<Formation>,
     /// Others that said so.
     newborns: Vec<u8>,
+    /// The leader wants nothing sent to it any more, since then.
+    paused: Option<Millis>,
+    /// This leader wants that of the others: since when, and who has said that nothing comes.
+    pause: Option<(Millis, BTreeSet<u8>)>,
+    /// Of that term something may come back that is not of the present stream.
+    strays: Option<u64>,
     notes: Vec<Note>,
     sends: Vec<Send>,
 }
@@ -98,6 +108,9 @@ impl Ensemble {
             away: false,
             formation: None,
             newborns: Vec::new(),
+            paused: None,
+            pause: None,
+            strays: None,
             notes: Vec::from([Note::Hold]),
             sends: Vec::new(),
         }
@@ -111,14 +124,18 @@ impl Ensemble {
         mem::take(&mut self.notes)
     }
 
-    pub(super) fn applied_term(&mut self, term: u64) {
+    /// An entry of that term was applied, with so many commands of this server.
+    pub(super) fn applied_term(&mut self, term: u64, ours: u64) {
         self.applied_term = self.applied_term.max(term);
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.term == term) {
+            stream.outstanding = stream.outstanding.saturating_sub(ours);
+        }
     }
 
     /// What this server sent may be part of the image, and will not come back by itself.
     pub(super) fn installed(&mut self, term: u64) {
         self.grow_up();
-        self.applied_term(term);
+        self.applied_term(term, 0);
         self.break_off(true);
     }
 
@@ -142,6 +159,7 @@ impl Ensemble {
             sequencer.follow();
         }
         (self.standing, self.term) = (standing, term);
+        (self.paused, self.pause) = (None, None);
         self.intakes.clear();
         self.beats.clear();
         self.echo = Millis(0);
@@ -209,7 +227,9 @@ impl Ensemble {
             Some(stream) if stream.term == self.term && Some(stream.to) == to => stream.flows = true,
             Some(stream) if stream.used => stream.flows = false,
             stream => {
-                *stream = to.map(|to| Stream { term: self.term, to, sequence: 0, flows: true, used: false });
+                let (term, exact) = (self.term, self.strays != Some(self.term));
+                *stream =
+                    to.map(|to| Stream { term, to, sequence: 0, flows: true, used: false, outstanding: 0, exact });
                 self.touched.clear();
                 self.touch();
             }
@@ -228,6 +248,7 @@ impl Ensemble {
 
     fn leads_to(&self) -> Option<To> {
         match self.standing {
+            _ if self.paused.is_some() => None,
             Standing::Leader => Some(To::Own),
             Standing::Follower { leader } => {
                 let server = leader?;
@@ -254,11 +275,14 @@ impl Ensemble {
         }
     }
 
-    /// What was sent and has not come back has no known outcome.
+    /// What was sent and has not come back has no known outcome. If all has come back, nobody needs to hear of that.
     fn break_off(&mut self, unsent_too: bool) {
-        let used = self.stream.take().is_some_and(|stream| stream.used);
+        let stream = self.stream.take().filter(|stream| stream.used && !(stream.exact && stream.outstanding == 0));
         self.tell(false);
-        if used || unsent_too {
+        if let Some(stream) = stream {
+            self.strays = Some(stream.term);
+        }
+        if stream.is_some() || unsent_too {
             self.late.clear();
             self.generation = self.generation.wrapping_add(1);
             self.notes.push(Note::Uncertain { generation: self.generation, unsent_too });
@@ -279,6 +303,7 @@ impl Ensemble {
     fn pass_on(&mut self, now: Millis, proposals: Proposals, sequencer: &mut Sequencer) {
         let stream = self.stream.as_mut().expect("it flows");
         stream.used = true;
+        stream.outstanding += proposals.commands.len() as u64;
         match stream.to {
             To::Own => sequencer.enqueue(now, proposals),
             To::Peer { server, link } => {
@@ -302,6 +327,10 @@ impl Ensemble {
     }
 
     pub(super) fn tick(&mut self, now: Millis, sequencer: &mut Sequencer) {
+        if self.paused.is_some_and(|since| now.since(since) >= 2 * PAUSE_MAX_MS) {
+            self.paused = None;
+            self.settle(now, sequencer);
+        }
         if self.held_since.is_some_and(|since| now.since(since) >= self.config.hold_ms) {
             self.held_since = Some(now);
             self.break_off(true);
@@ -377,6 +406,18 @@ impl Ensemble {
                     sequencer.expiry_mut().testify(now, peer, incarnation, touch.echo, &touch.sessions);
                 }
             }
+            PeerMessage::Pause(pause) => {
+                if self.standing == (Standing::Follower { leader: Some(peer) }) && pause.term == self.term {
+                    self.fall_silent(now);
+                }
+            }
+            PeerMessage::Paused(paused) => {
+                if self.take_in(now, from, (paused.term, paused.sequence), sequencer)?
+                    && let Some((_, silent)) = &mut self.pause
+                {
+                    silent.insert(peer);
+                }
+            }
             PeerMessage::Beat(beat) => {
                 let leads = self.standing == Standing::Follower { leader: Some(peer) } && beat.term == self.term;
                 if leads && self.beats.len() < BEATS_MAX {
@@ -386,6 +427,41 @@ impl Ensemble {
             PeerMessage::Newborn(newborn) => self.heard_newborn(from, newborn),
         }
         Ok(())
+    }
+
+    /// The leader is about to go: what was sent until now it takes, what comes later waits for the next one, or until it is
+    /// clear that this one stays.
+    fn fall_silent(&mut self, now: Millis) {
+        if self.paused.replace(now).is_some() {
+            return;
+        }
+        self.touch();
+        let Some(stream) = self.stream.as_mut().filter(|stream| stream.flows) else { return };
+        if let To::Peer { server, link } = stream.to {
+            let message = PeerMessage::Paused(Paused { term: stream.term, sequence: stream.sequence });
+            stream.sequence += 1;
+            self.sends.push(Send { peer: server, link, message });
+        }
+        stream.flows = false;
+        self.tell(false);
+    }
+
+    /// Whether there is anything to be sent because of it.
+    pub(super) fn ask_for_pause(&mut self, now: Millis) -> bool {
+        if self.standing != Standing::Leader || self.pause.is_some() {
+            return false;
+        }
+        self.pause = Some((now, BTreeSet::new()));
+        let message = PeerMessage::Pause(Pause { term: self.term });
+        let asks = self.links.iter().map(|(peer, link)| Send { peer: *peer, link: *link, message: message.clone() });
+        self.sends.extend(asks);
+        true
+    }
+
+    pub(super) fn is_silent(&self, now: Millis) -> bool {
+        self.pause.as_ref().is_none_or(|(since, silent)| {
+            now.since(*since) >= PAUSE_MAX_MS || self.links.keys().all(|peer| silent.contains(peer))
+        })
     }
 
     /// Whether a message is the next of the newest stream from there. What belongs to another term, or to a stream that is

@@ -1,9 +1,10 @@
 //! Each rule of the ways to the leader by itself; `tests/streams.rs` has them all at once, with shards and chance.
 
 use super::*;
-use crate::command::{Command, CommandKind, Identity, Origin, WriteOp};
+use crate::command::{Batch, Command, CommandKind, Identity, Origin, WriteOp};
 use crate::ids::ConnId;
-use crate::peer::{Beat, Forward, Newborn, Touch};
+use crate::limits::PAUSE_MAX_MS;
+use crate::peer::{Beat, Forward, Newborn, Pause, Paused, Touch};
 use crate::reaper::ReapPolicy;
 use crate::sequencer::{SequencerConfig, SnapshotPolicy};
 use crate::session::SessionTable;
@@ -95,6 +96,8 @@ fn sequences(sends: &[Send]) -> Vec<String> {
         PeerMessage::Touch(Touch { sequence, .. }) => format!("{}: touch {sequence}", send.link),
         PeerMessage::Beat(Beat { clock, .. }) => format!("{}: beat {}", send.link, clock.0),
         PeerMessage::Newborn(Newborn { heard, .. }) => format!("{}: newborn {heard}", send.link),
+        PeerMessage::Pause(_) => format!("{}: pause", send.link),
+        PeerMessage::Paused(Paused { sequence, .. }) => format!("{}: paused {sequence}", send.link),
     };
     sends.iter().map(line).collect()
 }
@@ -343,4 +346,67 @@ fn newborn_servers_greet_each_other_and_form_once() {
     assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Newborn(late)), Ok(()));
     assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Newborn(lost)), Ok(()));
     assert_eq!(one.take_newborns(), [2]);
+}
+
+#[test]
+fn a_leader_that_goes_leaves_nobody_in_doubt() {
+    let pause = PeerMessage::Pause(Pause { term: 5 });
+    let from = Sender { peer: 2, incarnation: 12, link: 3 };
+    let mut member = follower();
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    assert_eq!(sequences(&member.take_sends()), ["7: forward 1"]);
+    member.received(Millis(1), from, pause.clone()).expect("of its leader");
+    assert_eq!(sequences(&member.take_sends()), ["7: touch 2", "7: paused 3"]);
+    member.settle();
+    member.proposed(Millis(1), writes(1, 0, &[2]));
+    member.tick(Millis(2), WallMillis(0));
+    assert!(member.take_sends().is_empty(), "nothing is sent behind that");
+    assert_eq!(member.take_notes(), [Note::Hold]);
+    let Proposals { identities, commands, .. } = writes(1, 0, &[1]);
+    let batch = Batch { time: WallMillis(1), first_zxid: 5 << 32 | 1, features: 0, identities, commands };
+    member.commit(1, 5, &batch.encode(), false).expect("a batch");
+    member.commit(2, 6, &[], false).expect("empty");
+    member.stand(Standing::Follower { leader: Some(2) }, 6);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Release], "all has come back");
+    assert_eq!(sequences(&member.take_sends()), ["7: touch 0", "7: forward 1"]);
+}
+
+#[test]
+fn a_pause_ends_with_what_it_is_for_or_soon() {
+    let mut member = follower();
+    let from = Sender { peer: 2, incarnation: 12, link: 3 };
+    for (term, peer) in [(4, 2), (5, 3)] {
+        let pause = PeerMessage::Pause(Pause { term });
+        member.received(Millis(1), Sender { peer, ..from }, pause).expect("passed over");
+    }
+    member.settle();
+    assert!(member.take_notes().is_empty(), "not of its leader");
+    member.received(Millis(1), from, PeerMessage::Pause(Pause { term: 5 })).expect("of its leader");
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Hold]);
+    member.tick(Millis(2 * PAUSE_MAX_MS), WallMillis(0));
+    assert!(member.take_notes().is_empty());
+    member.tick(Millis(2 * PAUSE_MAX_MS + 1), WallMillis(0));
+    assert_eq!(member.take_notes(), [Note::Release], "its leader stays");
+}
+
+#[test]
+fn a_leader_waits_for_all_that_are_linked() {
+    let mut leader = leader();
+    leader.link_up(3, 9);
+    leader.take_sends();
+    leader.set_time(Millis(10), WallMillis(0));
+    assert!(leader.pause() && !leader.pause(), "it asks once");
+    assert_eq!(sequences(&leader.take_sends()), ["9: pause"]);
+    assert!(!leader.is_paused());
+    let from = Sender { peer: 3, incarnation: 13, link: 4 };
+    let touch = Touch { term: 5, sequence: 0, echo: Millis(0), sessions: vec![] };
+    leader.received(Millis(11), from, PeerMessage::Touch(touch)).expect("the first");
+    leader.received(Millis(11), from, PeerMessage::Paused(Paused { term: 5, sequence: 1 })).expect("the last");
+    assert!(leader.is_paused());
+    leader.link_up(4, 10);
+    assert!(!leader.is_paused());
+    leader.set_time(Millis(10 + PAUSE_MAX_MS), WallMillis(0));
+    assert!(leader.is_paused(), "it does not wait for ever");
 }

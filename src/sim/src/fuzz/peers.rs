@@ -5,7 +5,7 @@
 use corral_core::command::{Batch, CommandKind, Origin};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
-use corral_core::peer::{Beat, Forward, Newborn, PeerMessage, Touch};
+use corral_core::peer::{Beat, Forward, Newborn, Pause, Paused, PeerMessage, Touch};
 use corral_core::session::SessionTable;
 use corral_core::view::View;
 
@@ -52,6 +52,8 @@ pub(super) fn generate(stream: &mut Stream, out: &mut Vec<u8>) {
             let sessions = (0..stream.below(4)).map(|at| SessionId(at.cast_signed() + 1)).collect();
             PeerMessage::Touch(Touch { term, sequence, echo: Millis(stream.word()), sessions })
         }
+        3 if sequence == 0 => PeerMessage::Pause(Pause { term }),
+        3 => PeerMessage::Paused(Paused { term, sequence }),
         _ => PeerMessage::Forward(forward(stream, term, sequence)),
     };
     message.encode(out);

@@ -333,12 +333,12 @@ impl World {
             server.stopping = Stopping::HandingOver(self.now + HAND_OVER_MAX);
         }
         if let Stopping::HandingOver(until) = server.stopping {
-            let before = server.replica.raft().is_transferring();
-            if self.now >= until || has_handed_over(server) {
+            let mut said = false;
+            if self.now >= until || has_handed_over(server, &mut said) {
                 server.stopping = Stopping::LastImage;
                 self.snapshot_if(Sequencer::has_changes);
-            } else if !before && server.replica.raft().is_transferring() {
-                // The message leaves with the next turn.
+            } else if said {
+                // It leaves with the next turn.
                 self.plan_turn();
             }
         }
@@ -357,13 +357,15 @@ impl World {
 }
 
 /// As the server's own: see `has_handed_over` there.
-fn has_handed_over(server: &mut Server) -> bool {
+fn has_handed_over(server: &mut Server, said: &mut bool) -> bool {
     if server.replica.raft().role() != Role::Leader {
         return true;
     }
     let Some(to) = server.replica.raft().successor() else { return true };
-    if server.replica.machine().sequencer.commands_waiting() > 0 || server.replica.raft().is_transferring() {
+    *said = server.replica.machine_mut().pause();
+    if !server.replica.machine().is_paused() || server.replica.raft().is_transferring() {
         return false;
     }
+    *said = true;
     server.replica.transfer(to).is_err()
 }
