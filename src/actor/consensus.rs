@@ -72,6 +72,8 @@ pub(crate) struct ConsensusActor {
     installing: Option<(u64, Index)>,
     /// Place in the log of the last such image.
     installed: u64,
+    /// An image could not be written, and waits to be tried again.
+    retrying: bool,
     /// The replica wants a turn then.
     wake_at: Option<Micros>,
     /// The time for which a timer is set, where a task of its own drives the actor.
@@ -95,6 +97,7 @@ impl ConsensusActor {
             stopping: Stopping::No,
             installing: None,
             installed: 0,
+            retrying: false,
             wake_at: None,
             alarm: None,
         }
@@ -172,8 +175,9 @@ impl ConsensusActor {
                 self.install_if_durable(number);
             }
             ToConsensus::Alarm => self.alarm = None,
-            ToConsensus::ImageWritten(Ok(written)) => self.image_written(written),
-            ToConsensus::ImageWritten(Err(_)) => self.image_failed(),
+            ToConsensus::ImageWritten(written) => self.image_written(written),
+            ToConsensus::ImageFailed(index) => self.image_failed(index),
+            ToConsensus::RetryImage(index) => self.retry_image(index),
             ToConsensus::Snapshot => self.snapshot_if(|sequencer| sequencer.has_changes()),
             ToConsensus::Tick => self.tick(),
             ToConsensus::Incoming(incoming) => {
@@ -438,19 +442,26 @@ impl ConsensusActor {
     }
 
     /// The log still holds everything. The frozen delta stays where it is, and the same state is tried again.
-    fn image_failed(&mut self) {
+    fn image_failed(&mut self, index: u64) {
         if self.stopping != Stopping::No {
             self.stopping = Stopping::Done;
             return;
         }
-        let writer = self.links.writer.clone();
-        let again = self.replica.machine_mut().sequencer.frozen_again();
+        self.retrying = true;
+        let own = self.links.own.clone();
         glommio::spawn_local(async move {
             const RETRY_AFTER: Duration = Duration::from_secs(10);
             Timer::new(RETRY_AFTER).await;
-            let _ = writer.send(ToWriter::Write(Box::new(again)));
+            let _ = own.send(ToConsensus::RetryImage(index));
         })
         .detach();
+    }
+
+    fn retry_image(&mut self, index: u64) {
+        self.retrying = false;
+        if let Some(again) = self.replica.machine().sequencer.frozen_again(index) {
+            let _ = self.links.writer.send(ToWriter::Write(Box::new(again)));
+        }
     }
 
     // ----- stopping -----
@@ -465,6 +476,9 @@ impl ConsensusActor {
         {
             self.stopping = Stopping::LastImage;
             self.snapshot_if(|sequencer| sequencer.has_changes());
+        }
+        if self.stopping == Stopping::LastImage && self.retrying {
+            self.stopping = Stopping::Done;
         }
         if self.stopping == Stopping::LastImage && !self.replica.machine().sequencer.snapshot_running() {
             self.snapshot_if(|sequencer| sequencer.has_changes());

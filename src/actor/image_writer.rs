@@ -73,11 +73,15 @@ pub(crate) fn run(
             }
             ToWriter::Drop(garbage) => drop(garbage),
             ToWriter::Write(state) => {
-                let written = write(disk, settings, images, *state);
-                if let Err(reason) = &written {
-                    tracing::error!("the image was not written, the log keeps everything: {reason}");
-                }
-                let _ = consensus.send(ToConsensus::ImageWritten(written));
+                let index = state.index;
+                let outcome = write(disk, settings, images, *state).map_or_else(
+                    |reason| {
+                        tracing::error!("the image was not written, the log keeps everything: {reason}");
+                        ToConsensus::ImageFailed(index)
+                    },
+                    ToConsensus::ImageWritten,
+                );
+                let _ = consensus.send(outcome);
             }
         }
         (asked, due) = (false, Instant::now() + GIVE_BACK_AFTER);

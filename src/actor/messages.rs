@@ -76,7 +76,11 @@ pub(crate) enum ToConsensus {
     /// The append of this number, and all before it, are durable.
     Durable(u64),
     /// The image writer is done.
-    ImageWritten(Result<WrittenImage, String>),
+    ImageWritten(WrittenImage),
+    /// The image of the state at this index could not be written; the writer has said why.
+    ImageFailed(u64),
+    /// It may be tried again.
+    RetryImage(u64),
     /// Of an ensemble: how far the image is that comes in.
     Incoming(Incoming),
     /// Of an ensemble: something happened on a link to another server.

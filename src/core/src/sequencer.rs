@@ -432,12 +432,10 @@ impl Sequencer {
         frozen
     }
 
-    /// The state that was frozen last, because writing it failed.
-    ///
-    /// # Panics
-    /// When no image is being written.
-    pub fn frozen_again(&self) -> FrozenState {
-        self.frozen.clone().expect("an image was being written")
+    /// The state that was frozen at this index, because writing it failed. `None` when the image of another server has taken
+    /// its place meanwhile.
+    pub fn frozen_again(&self, index: u64) -> Option<FrozenState> {
+        self.frozen.clone().filter(|frozen| frozen.index == index)
     }
 
     /// The image of the frozen state is durable and mapped. Gives back what it replaces, to be dropped elsewhere.

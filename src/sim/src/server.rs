@@ -70,7 +70,7 @@ pub(crate) enum Inner {
     WriterBegins,
     WriterEnds,
     /// A failed image is tried again.
-    Retry,
+    Retry(u64),
     /// The image that ends at this place in the log comes from another server.
     ImageComes(u64),
     /// The process ends because of a fault.
@@ -104,7 +104,11 @@ pub(crate) enum ToConsensus {
         sessions: Vec<(SessionId, Millis)>,
     },
     Durable(u64),
-    ImageWritten(Result<WrittenImage, String>),
+    ImageWritten(WrittenImage),
+    ImageFailed {
+        index: u64,
+        reason: String,
+    },
     Stop,
     Drained,
     /// The link to another server is up, or broke.
@@ -414,8 +418,8 @@ impl World {
             }
             Inner::WriterBegins => self.writer_begins(),
             Inner::WriterEnds => self.writer_ends(),
-            Inner::Retry => {
-                self.retry_image();
+            Inner::Retry(index) => {
+                self.retry_image(index);
                 Ok(())
             }
             Inner::ImageComes(index) => self.image_comes(index),

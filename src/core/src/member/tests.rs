@@ -259,6 +259,18 @@ fn an_image_settles_nothing_that_was_sent() {
 }
 
 #[test]
+fn an_image_that_failed_is_not_tried_again_behind_another_servers() {
+    let mut member = follower();
+    member.sequencer.freeze(Millis(0), Vec::new());
+    let index = member.sequencer.index();
+    assert_eq!(member.sequencer.frozen_again(index).map(|frozen| frozen.index), Some(index));
+    member.installed(StateMachine::new(View::empty(7), SessionTable::default()), 9, 5);
+    assert!(member.sequencer.frozen_again(index).is_none(), "it is gone");
+    member.sequencer.freeze(Millis(0), Vec::new());
+    assert!(member.sequencer.frozen_again(index).is_none(), "another one is being written");
+}
+
+#[test]
 fn what_is_of_another_term_or_stream_is_not_ordered() {
     let forward =
         |term, sequence, slot: u32| PeerMessage::Forward(Forward { term, sequence, proposals: writes(1, 0, &[slot]) });

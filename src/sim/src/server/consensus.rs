@@ -72,8 +72,8 @@ impl World {
                 server.replica.persisted(Micros(self.now), number);
                 self.install_if_durable(number);
             }
-            ToConsensus::ImageWritten(Ok(written)) => self.image_written(written),
-            ToConsensus::ImageWritten(Err(reason)) => self.image_failed(&reason),
+            ToConsensus::ImageWritten(written) => self.image_written(written),
+            ToConsensus::ImageFailed { index, reason } => self.image_failed(index, &reason),
             ToConsensus::Stop => {
                 if server.stopping == Stopping::No {
                     server.stopping = Stopping::Draining(server.shards.len());
@@ -311,19 +311,19 @@ impl World {
         self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Trim(log_from)));
     }
 
-    fn image_failed(&mut self, reason: &str) {
+    fn image_failed(&mut self, index: u64, reason: &str) {
         self.note(format_args!("image failed: {reason}"));
         let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.stopping != Stopping::No {
             server.stopping = Stopping::Done;
             return;
         }
-        self.inside_after(RETRY, Inner::Retry);
+        self.inside_after(RETRY, Inner::Retry(index));
     }
 
-    pub(super) fn retry_image(&mut self) {
+    pub(super) fn retry_image(&mut self, index: u64) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
-        let again = server.replica.machine().sequencer.frozen_again();
+        let Some(again) = server.replica.machine().sequencer.frozen_again(index) else { return };
         self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(again)));
     }
 

@@ -159,6 +159,7 @@ impl World {
         let node = &mut self.nodes[self.at];
         let Some(server) = &mut node.server else { return Ok(()) };
         let Some(state) = server.writer.waiting.take() else { return Ok(()) };
+        let index = state.index;
         match begin(&node.disk, *state) {
             Ok(half) => {
                 server.writer.half = Some(half);
@@ -166,24 +167,25 @@ impl World {
                 self.inside_after(wait, Inner::WriterEnds);
                 Ok(())
             }
-            Err(reason) => self.writer_says(Err(reason)),
+            Err(reason) => self.writer_says(index, Err(reason)),
         }
     }
 
     pub(super) fn writer_ends(&mut self) -> Checked {
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let Some(half) = server.writer.half.take() else { return Ok(()) };
+        let index = half.index;
         let written = end(&self.nodes[self.at].disk, half, self.options.images_retained);
-        self.writer_says(written)
+        self.writer_says(index, written)
     }
 
-    fn writer_says(&mut self, written: Result<WrittenImage, String>) -> Checked {
-        if let Err(reason) = &written
-            && self.nodes[self.at].disk_stops
-        {
-            return self.disk_failed(&reason.clone());
-        }
-        self.mail(Lane::WriterToConsensus, Inner::ToConsensus(ToConsensus::ImageWritten(written)));
+    fn writer_says(&mut self, index: u64, written: Result<WrittenImage, String>) -> Checked {
+        let message = match written {
+            Ok(written) => ToConsensus::ImageWritten(written),
+            Err(reason) if self.nodes[self.at].disk_stops => return self.disk_failed(&reason),
+            Err(reason) => ToConsensus::ImageFailed { index, reason },
+        };
+        self.mail(Lane::WriterToConsensus, Inner::ToConsensus(message));
         Ok(())
     }
 }
