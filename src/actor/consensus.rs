@@ -18,6 +18,7 @@ use glommio::timer::Timer;
 use crate::actor::authority::Authority;
 use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter, WrittenImage};
 use crate::actor::peers::Peers;
+use crate::actor::reconfig::reconfigure;
 use crate::actor::transfer::Offered;
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
@@ -74,6 +75,8 @@ pub(crate) struct ConsensusActor {
     installed: u64,
     /// An image could not be written, and waits to be tried again.
     retrying: bool,
+    /// Of the list of servers that the links follow.
+    servers_version: Option<u64>,
     /// The replica wants a turn then.
     wake_at: Option<Micros>,
     /// The time for which a timer is set, where a task of its own drives the actor.
@@ -98,6 +101,7 @@ impl ConsensusActor {
             installing: None,
             installed: 0,
             retrying: false,
+            servers_version: None,
             wake_at: None,
             alarm: None,
         }
@@ -229,24 +233,33 @@ impl ConsensusActor {
             tracing::warn!(path = &*path, ?of, usage, limit, hard, writes = report.writes, "beyond a quota");
         }
         self.snapshot_if(|sequencer| sequencer.wants_snapshot(now));
+        if self.links.peers.is_some() {
+            reconfigure(&mut self.replica, now, self.clock.wall());
+        }
     }
 
     /// One turn of the replica and everything it leads to. False when the process is to end.
     fn act(&mut self) -> bool {
-        self.replica.machine_mut().set_time(self.clock.now(), self.clock.wall());
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        self.replica.machine_mut().set_time(now, wall);
         for newborn in self.replica.machine_mut().take_newborns() {
             self.replica.heard_newborn(NodeId(u64::from(newborn)));
+        }
+        if self.links.peers.is_some() && self.replica.machine().sequencer.is_reconfiguring() {
+            reconfigure(&mut self.replica, now, wall);
         }
         let mut effects = Effects::default();
         if !self.turn_replica(&mut effects) {
             return false;
         }
         if self.links.peers.is_some() {
+            self.follow_list();
             self.stand(&mut effects);
             // Commands that waited for a leader may go now.
             if !self.turn_replica(&mut effects) {
                 return false;
             }
+            self.follow_list();
             self.stand(&mut effects);
         }
         self.wake_at = effects.wake_at;
@@ -268,9 +281,8 @@ impl ConsensusActor {
         }
         // Behind the batches: a shard adopts what is frozen where it stands itself.
         self.form_if_complete();
-        if let (true, Some((peers, _))) = (effects.image_wanted, &self.links.peers) {
-            let newest = peers.offer.newest();
-            self.snapshot_if(|sequencer| sequencer.index() > newest);
+        if effects.image_wanted {
+            self.offer_image();
         }
         self.go_on_stopping()
     }
@@ -300,6 +312,17 @@ impl ConsensusActor {
         true
     }
 
+    /// The links follow the list of servers.
+    fn follow_list(&mut self) {
+        let version = Some(self.replica.machine().sequencer.servers_version());
+        if self.servers_version != version
+            && let Some((peers, _)) = &mut self.links.peers
+        {
+            self.servers_version = version;
+            peers.follow(&mut self.replica);
+        }
+    }
+
     /// What a turn means for the way of commands, and what is to be said to other servers because of it.
     fn stand(&mut self, effects: &mut Effects) {
         let Some((peers, _)) = &mut self.links.peers else { return };
@@ -316,6 +339,14 @@ impl ConsensusActor {
             member.grow_up();
         }
         peers.send(member.take_sends());
+    }
+
+    /// A server lags so far behind that it needs an image: the newest, if that is of any use. Only behind the turn's batches.
+    fn offer_image(&mut self) {
+        if let Some((peers, _)) = &self.links.peers {
+            let newest = peers.offer.newest();
+            self.snapshot_if(|sequencer| sequencer.index() > newest);
+        }
     }
 
     /// All founders are newborn: the empty state becomes durable with them as its members, see [`Self::formed`].

@@ -9,5 +9,6 @@ pub(crate) mod image_writer;
 pub(crate) mod log_thread;
 pub(crate) mod messages;
 pub(crate) mod peers;
+pub(crate) mod reconfig;
 pub(crate) mod shard;
 pub(crate) mod transfer;

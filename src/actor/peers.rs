@@ -16,11 +16,13 @@ use corral_core::ids::Millis;
 use corral_core::member::{Awaited, Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
+use corral_core::servers::{Role as ServerRole, Server};
 use corral_link::image::{Ask, Part};
 use corral_link::{Frame, Kind};
 
 use crate::actor::authority::Authority;
 use crate::actor::messages::{Incoming, ToImagesIn};
+use crate::actor::reconfig::{addresses, membership_of};
 use crate::actor::transfer::{Course, Offer, Offered, Transfer};
 use crate::control::Gauges;
 use crate::net::peers::event::{Direction, Reason};
@@ -63,6 +65,8 @@ pub(crate) struct Peers {
     pub(crate) wanted: Membership,
     /// When it was last said what this server, as a newborn, waits for.
     said: Millis,
+    /// Whether this server is in the list of servers; `None` where the configuration counts.
+    listed: Option<bool>,
 }
 
 /// Images that wait to be installed.
@@ -99,6 +103,7 @@ impl Peers {
             images_in,
             wanted,
             said: Millis(0),
+            listed: None,
         }
     }
 
@@ -371,6 +376,9 @@ impl Peers {
         match note {
             Note::Away => {
                 tracing::warn!(mode = self.leaderless.word(), "no leader is found: clients are sent away");
+                if self.listed == Some(false) {
+                    tracing::warn!("this server is not in the list of servers: stop it, or let it in with reconfig");
+                }
                 self.away = Some(self.leaderless);
             }
             Note::Release => self.away = None,
@@ -381,6 +389,31 @@ impl Peers {
 
     fn show_mode(&self) {
         self.gauges.set_mode(self.away.unwrap_or(self.mode));
+    }
+
+    /// The list of servers is another: the links follow. A leader that is in it no more is not waited for.
+    pub(crate) fn follow(&mut self, replica: &mut Replica<Authority>) {
+        if let Some(wanted) = replica.machine().sequencer.wanted() {
+            self.wanted = membership_of(&wanted);
+        }
+        let listed = replica.machine().sequencer.lists(server(replica.raft().id()));
+        if (self.listed, listed) == (Some(true), Some(false)) {
+            tracing::warn!("this server is taken out of the list of servers: stop it then, or let it in again");
+        }
+        self.listed = listed;
+        let known = replica.machine().sequencer.known_servers();
+        let may_lead = |(id, server): (&u8, &Server), leader: &NodeId| {
+            u64::from(*id) == leader.0 && server.role == ServerRole::Participant
+        };
+        let is_gone =
+            |leader: &NodeId| known.as_ref().is_some_and(|list| !list.0.iter().any(|one| may_lead(one, leader)));
+        let lost = replica.raft().leader().filter(is_gone);
+        if let Err(error) = self.links.configure(addresses(known, self.links.configured())) {
+            tracing::error!("the links do not follow the list of servers: {error}");
+        }
+        if let Some(lost) = lost {
+            replica.leader_lost(lost, stagger(replica, lost));
+        }
     }
 }
 

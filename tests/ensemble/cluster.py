@@ -66,17 +66,32 @@ class Ensemble:
         With `read_only` a server without a leader serves readers.
         """
         self.kind = kind
-        make = {"corral": lambda: CorralMember(shards, tick_ms, settings), "zookeeper": lambda: ZooKeeperMember(tick_ms)}[kind]
-        self.members = [make() for _ in range(size)]
+        makers = {"corral": lambda: CorralMember(shards, tick_ms, settings), "zookeeper": lambda: ZooKeeperMember(tick_ms)}
+        self.make, self.lines = makers[kind], dict(lines or {})
+        self.members = [self.make() for _ in range(size)]
         # What stands behind `server.N=`, by N.
         self.specs = {}
         for number, member in enumerate(self.members, 1):
             role = "observer" if number in observers else "participant"
             host, port = member.address
             self.specs[number] = f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
-        lines = dict(lines or {}) | {f"server.{number}": spec for number, spec in self.specs.items()}
+        lines = self.lines | {f"server.{number}": spec for number, spec in self.specs.items()}
         for number, member in enumerate(self.members, 1):
             configure(member, number, lines, read_only)
+
+    def joiner(self, role):
+        """A server that is not one of them yet, configured with them and itself; not started."""
+        member, number = self.make(), len(self.members) + 1
+        self.members.append(member)
+        host, port = member.address
+        self.specs[number] = f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
+        alive = {self.number(one) for one in self.running} | {number}
+        lines = {f"server.{one}": spec for one, spec in self.specs.items() if one in alive}
+        configure(member, number, self.lines | lines)
+        return member
+
+    def number(self, member):
+        return self.members.index(member) + 1
 
     @property
     def is_corral(self):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import beginnings, cases, failover, leaderless, linearizable, regressions, slow_disk  # noqa: E402
+from ensemble import beginnings, cases, config, failover, leaderless  # noqa: E402
+from ensemble import linearizable, members, regressions, slow_disk  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
-from ensemble import config  # noqa: E402
 from support import suite  # noqa: E402
 
 
@@ -36,9 +36,6 @@ def run(options, tally, ensemble, modules, lets_leaders_go=False):
             name = f"failover.leaders_{'stopped' if stop else 'killed'}"
             if options.only in name:
                 clean &= tally.run(name, lose_leaders, options, stop, ensemble)
-        for name, test in suite.tests_of([config], options.only):
-            clean &= tally.run(name, test, ensemble)
-            ensemble.start()
         for member in ensemble.members:
             clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
     finally:
@@ -55,13 +52,30 @@ def main():
     options.add_argument("--only", default="", help="run only tests whose name contains this")
     options = options.parse_args()
     tally = suite.Tally()
-    run(options, tally, Ensemble(options.server, shards=options.shards), [cases, beginnings, regressions], lets_leaders_go=True)
+    modules = [cases, config, beginnings, regressions]
+    run(options, tally, Ensemble(options.server, shards=options.shards), modules, lets_leaders_go=True)
     readable = Ensemble(options.server, shards=options.shards, read_only=True)
     run(options, tally, readable, [leaderless])
     if options.server == "corral":
         settings = {"ensemble.linearizable_reads": "true"}
         run(options, tally, Ensemble(options.server, shards=options.shards, settings=settings), [linearizable, slow_disk])
+    for name, test in suite.tests_of([members], options.only):
+        run_alone(options, tally, name, test)
     suite.leave(tally)
+
+
+def run_alone(options, tally, name, test):
+    """A test that changes who belongs to the ensemble has one of its own."""
+    ensemble, clean = Ensemble(options.server, shards=options.shards), False
+    try:
+        ensemble.start()
+        clean = tally.run(name, test, ensemble)
+        for member in ensemble.running:
+            clean &= tally.run(f"{name}: server {ensemble.number(member)} did not panic", suite.check_server, member)
+    finally:
+        if not clean:
+            print(ensemble.log_tails())
+        ensemble.dispose(keep=not clean and "CORRAL_TEST_KEEP" in os.environ)
 
 
 if __name__ == "__main__":

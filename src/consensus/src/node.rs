@@ -9,6 +9,7 @@ mod hurry;
 mod members;
 mod newborn;
 mod ready;
+mod seen;
 
 pub use newborn::{FORMED_INDEX, FORMED_TERM};
 
@@ -176,7 +177,9 @@ impl RaftNode {
     pub fn tick(&mut self) {
         let raft = &self.raw.raft;
         let would_campaign = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.timeout;
-        if !would_campaign || self.can_campaign() {
+        if would_campaign && !raft.promotable() && raft.leader_id != 0 {
+            self.forget_leader();
+        } else if !would_campaign || self.can_campaign() {
             self.raw.tick();
         }
         self.hurry_on();

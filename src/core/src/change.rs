@@ -3,6 +3,7 @@
 
 use crate::command::Origin;
 use crate::ids::{SessionId, Zxid};
+use crate::servers::Servers;
 use crate::shared::{Data, HashedPath, Text};
 use crate::znode::Znode;
 use alloc::boxed::Box;
@@ -102,6 +103,11 @@ pub enum Outcome {
     SessionClosed,
     /// Of reconfig: the new list of servers and its znode's Stat.
     Configured(Box<(Data, Stat)>),
+    /// Of reconfig: the leader has to change the membership to this list first, which takes the place of the one with this
+    /// version. Not an answer yet.
+    Underway(Box<(Servers, u64)>),
+    /// The answer to what was under way.
+    Later(Box<Self>),
 }
 
 impl Outcome {

@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::slice;
+use corral_wire::error::ErrorCode;
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// The connection that asked.
@@ -155,6 +156,12 @@ pub enum CommandKind {
     Reconfig(Box<Reconfig>),
     /// The server's own: what the leader's configuration says of the servers, line by line.
     Configured(Text),
+    /// The leader's own: the list that the membership is being changed to, for the client that is named as its origin.
+    ReconfigBegins(Text),
+    /// The leader's own: the membership is that of the list which was begun.
+    ReconfigEnds,
+    /// The leader's own: the change that this client asked for is not to be.
+    ReconfigFails(ErrorCode),
     /// The server's own: makes sure that these znodes exist with this data. Parents come before children.
     SystemNodes(Vec<(Text, Data)>),
     /// The server's own: deletes a container or TTL node that has outlived its use, if nothing has changed since it was
@@ -165,6 +172,27 @@ pub enum CommandKind {
     },
     /// A multi whose records make no sense. It takes its zxid all the same, as in ZooKeeper.
     Undecodable,
+}
+
+impl CommandKind {
+    /// Whether a client can ask for it; the others are the leader's own.
+    pub const fn is_clients(&self) -> bool {
+        match self {
+            Self::Op(_)
+            | Self::Multi(_)
+            | Self::CreateSession { .. }
+            | Self::AttachSession { .. }
+            | Self::CloseSession
+            | Self::Reconfig(_)
+            | Self::Undecodable => true,
+            Self::Configured(_)
+            | Self::ReconfigBegins(_)
+            | Self::ReconfigEnds
+            | Self::ReconfigFails(_)
+            | Self::SystemNodes(_)
+            | Self::Reap { .. } => false,
+        }
+    }
 }
 
 /// One command. `identities` indexes the table of the batch it travels in.
@@ -198,9 +226,9 @@ impl Command {
         })
     }
 
-    /// Attaching moves a connection, not the tree: as in ZooKeeper it takes no zxid.
+    /// Attaching moves a connection, not the tree: as in ZooKeeper it takes no zxid. Nor does what only announces a change.
     pub const fn takes_zxid(&self) -> bool {
-        !matches!(self.kind, CommandKind::AttachSession { .. })
+        !matches!(self.kind, CommandKind::AttachSession { .. } | CommandKind::ReconfigBegins(_))
     }
 }
 

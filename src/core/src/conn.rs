@@ -131,7 +131,11 @@ impl Pending {
         match self {
             Self::Parked { floor, .. } | Self::Walk { begun: None, floor, .. } => Some(*floor),
             Self::Sync { done: true, .. } => Some(Zxid(0)),
-            Self::Write { .. } | Self::Connect { .. } | Self::Walk { .. } | Self::Sync { .. } => None,
+            Self::Write { .. }
+            | Self::Underway { .. }
+            | Self::Connect { .. }
+            | Self::Walk { .. }
+            | Self::Sync { .. } => None,
         }
     }
 
@@ -139,7 +143,7 @@ impl Pending {
     pub(crate) fn barrier(&self) -> u64 {
         match self {
             Self::Parked { barrier, .. } | Self::Walk { barrier, .. } => *barrier,
-            Self::Write { .. } | Self::Connect { .. } | Self::Sync { .. } => 0,
+            Self::Write { .. } | Self::Underway { .. } | Self::Connect { .. } | Self::Sync { .. } => 0,
         }
     }
 }
@@ -149,6 +153,8 @@ impl Pending {
 pub(crate) enum Pending {
     /// Proposed; the outcome comes with a committed batch.
     Write { xid: i32, op: OpCode, at: Millis },
+    /// A change of the list of servers that was ordered; its answer comes later.
+    Underway { xid: i32, op: OpCode, at: Millis },
     /// The session command of a connect request.
     Connect { at: Millis },
     /// Waits for the requests before it, for a view that is at least at `floor`, and for the connection's barrier of that
@@ -193,7 +199,7 @@ pub(crate) struct Conn {
     pub(crate) parked_bytes: usize,
     /// On the shard's list of those whose next read waits for the view.
     pub(crate) behind: bool,
-    /// Nothing more is taken before the answer to a sync or a walk, or ever after a closeSession.
+    /// Nothing more is taken before the answer to a sync, a walk or a reconfig, or ever after a closeSession.
     pub(crate) barred: bool,
     /// Not to be read from until what holds it back has gone.
     pub(crate) stalled: bool,

@@ -11,7 +11,7 @@ mod reconfig;
 
 pub use keeper::system_nodes;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
-pub use reconfig::{configured, servers};
+pub use reconfig::{Begun, configured, servers};
 
 use crate::change::{AppliedBatch, AppliedTxn, Changes, OpResult, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Identity, Origin};
@@ -21,6 +21,7 @@ use crate::image::Image;
 use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::Text;
 use crate::view::{View, WARM_MAX};
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -51,6 +52,8 @@ pub mod features {
     pub const ONE_VOTER: u32 = 128;
     /// The server is one of an ensemble.
     pub const ENSEMBLE: u32 = 256;
+    /// The leader has a change of the list of servers in hand. No switch of a configuration.
+    pub const RECONFIGURING: u32 = 512;
 }
 
 /// Tree, sessions and ephemerals at one zxid.
@@ -59,6 +62,10 @@ pub struct StateMachine {
     sessions: SessionTable,
     quotas: Quotas,
     mortals: BTreeSet<Text>,
+    /// The change of the list of servers that the membership is in the middle of. No image is taken then.
+    begun: Option<Box<Begun>>,
+    /// How often the list of servers has changed since the machine was made.
+    list_changes: u64,
 }
 
 impl StateMachine {
@@ -72,7 +79,7 @@ impl StateMachine {
     pub fn new(view: View, sessions: SessionTable) -> Self {
         let quotas = Quotas::of(&view);
         let mortals = view.image().mortals().collect();
-        Self { view, sessions, quotas, mortals }
+        Self { view, sessions, quotas, mortals, begun: None, list_changes: 0 }
     }
 
     pub const fn view(&self) -> &View {
@@ -90,6 +97,16 @@ impl StateMachine {
     /// Paths of all containers and TTL nodes.
     pub const fn mortals(&self) -> &BTreeSet<Text> {
         &self.mortals
+    }
+
+    /// The change of the list of servers that the membership is in the middle of.
+    pub fn begun(&self) -> Option<&Begun> {
+        self.begun.as_deref()
+    }
+
+    /// How often the list of servers has changed since the machine was made.
+    pub const fn list_changes(&self) -> u64 {
+        self.list_changes
     }
 
     /// What went beyond a quota since this was last asked. The state does not depend on it.
@@ -161,10 +178,6 @@ impl StateMachine {
                 let caller = self.caller(origin, session, identities, context, zxid);
                 applied.outcome = Outcome::Op(OpResult::Error(caller.undecodable()));
             }
-            CommandKind::Reconfig(request) => {
-                let caller = self.caller(origin, session, identities, context, zxid);
-                (applied.changes, applied.outcome) = caller.reconfig(&self.view, &request);
-            }
             CommandKind::CreateSession { timeout_ms, password } => {
                 let id = session_id(origin, zxid);
                 self.sessions
@@ -190,32 +203,41 @@ impl StateMachine {
                     applied.session = Some(SessionChange::Closed(session));
                 }
             }
-            own @ (CommandKind::SystemNodes(_) | CommandKind::Configured(_) | CommandKind::Reap { .. }) => {
-                (applied.changes, applied.outcome) = self.own(context, zxid, own);
-            }
+            kind => self.seldom(context, identities, session, &mut applied, kind),
         }
         self.commit(&mut applied);
         applied
     }
 
-    /// What the server asks for itself. Seldom, and no part of what a client's write costs.
+    /// What the server asks for itself, and changes of the list of servers. Seldom, and no part of what a client's write costs.
     #[cold]
     #[inline(never)]
-    fn own(&self, context: &BatchContext, zxid: Zxid, kind: CommandKind) -> (Changes, Outcome) {
-        let done = Outcome::Op(OpResult::Checked);
+    fn seldom(
+        &mut self,
+        context: &BatchContext,
+        identities: &[Identity],
+        session: SessionId,
+        applied: &mut AppliedTxn,
+        kind: CommandKind,
+    ) {
+        let zxid = applied.zxid;
+        applied.outcome = Outcome::Op(OpResult::Checked);
         match kind {
-            CommandKind::SystemNodes(nodes) => (keeper::system_changes(&self.view, zxid, context.time, nodes), done),
-            CommandKind::Configured(lines) => {
-                let next = configured(&self.view, &lines, context.features, zxid);
-                let put = |(servers, version)| reconfig::put(&self.view, &servers, version, zxid, context.time).0;
-                (next.map(put).unwrap_or_default(), done)
+            CommandKind::SystemNodes(nodes) => {
+                applied.changes = keeper::system_changes(&self.view, zxid, context.time, nodes);
             }
             CommandKind::Reap { path, mzxid } => {
                 let mut draft = Draft::single(&self.view, zxid);
                 let result = reap(&mut draft, path, Zxid(mzxid));
-                (draft.into_changes(), Outcome::Op(result.unwrap_or_else(OpResult::Error)))
+                applied.changes = draft.into_changes();
+                applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
             }
-            _ => unreachable!("a client's command"),
+            CommandKind::Reconfig(request) => {
+                let caller = self.caller(applied.origin, session, identities, context, zxid);
+                (applied.changes, applied.outcome) = caller.reconfig(&self.view, &request, self.begun.is_some());
+                self.list_changes += u64::from(!applied.changes.is_empty());
+            }
+            kind => self.reconfigure(context, applied, &kind),
         }
     }
 

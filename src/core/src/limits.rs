@@ -85,3 +85,10 @@ pub const BEATS_MAX: usize = 64;
 pub const SERVERS_MAX: usize = 255;
 /// How often a server that remembers nothing says so.
 pub const NEWBORN_EVERY_MS: u64 = 200;
+/// A change of the list of servers goes on without those who have not caught up after so long, if a majority of the new
+/// list has; they have their votes later.
+pub const RECONFIG_GRACE_MS: u64 = 3000;
+/// A change of the list of servers fails when for so long no majority of the new list could be reached ...
+pub const RECONFIG_UNREACHED_MS: u64 = 5000;
+/// ... or when after so long none has caught up.
+pub const RECONFIG_CATCH_UP_MS: u64 = 120_000;

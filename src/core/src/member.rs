@@ -17,7 +17,7 @@ mod formation;
 
 pub use formation::{Awaited, Founders};
 
-use crate::change::{AppliedBatch, AppliedTxn};
+use crate::change::{AppliedBatch, AppliedTxn, Outcome};
 use crate::command::Proposals;
 use crate::evaluate::StateMachine;
 use crate::ids::{Millis, SessionId, ShardId, WallMillis};
@@ -60,6 +60,25 @@ pub enum Note {
     Uncertain { generation: u32, unsent_too: bool },
     /// [`crate::shard::Shard::away`]: until the next release.
     Away,
+}
+
+/// What of an entry is this server's: commands that came back, and changes of the list of servers, which come back at their
+/// end alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Back {
+    done: u64,
+    begun: u64,
+    ended: u64,
+}
+
+impl Back {
+    const fn note(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Underway(_) => self.begun += 1,
+            Outcome::Later(_) => self.ended += 1,
+            _ => self.done += 1,
+        }
+    }
 }
 
 /// Where a message came from.
@@ -159,7 +178,9 @@ impl Member {
         if let Some(ensemble) = &mut self.ensemble {
             let start = self.sequencer.start();
             let ours = |txn: &&AppliedTxn| txn.origin.is_some_and(|at| (at.server, at.incarnation) == start);
-            ensemble.applied_term(term, batch.txns.iter().filter(ours).count() as u64);
+            let mut back = Back::default();
+            batch.txns.iter().filter(ours).for_each(|txn| back.note(&txn.outcome));
+            ensemble.applied_term(term, back);
         }
         if self.shows && !batch.txns.is_empty() {
             self.applied.push(batch);

@@ -5,7 +5,7 @@
 //! what depends on who sent it in [`Forward::check`]: no byte of a peer can make this server panic or order what a
 //! client's shard would not have proposed. Framing, checksums and the sender's identity are the transport's.
 
-use crate::command::{Batch, Command, CommandKind, Identity, Proposals};
+use crate::command::{Batch, Command, Identity, Proposals};
 use crate::ids::{Millis, SessionId, WallMillis};
 use crate::limits::TOUCH_SESSIONS_MAX;
 use crate::request;
@@ -210,11 +210,7 @@ impl Forward {
             if command.identities as usize >= identities {
                 return Err(PeerFault::Foreign("nobody knows as whom"));
             }
-            let own = matches!(
-                command.kind,
-                CommandKind::SystemNodes(_) | CommandKind::Reap { .. } | CommandKind::Configured(_)
-            );
-            if own {
+            if !command.kind.is_clients() {
                 return Err(PeerFault::Foreign("no client can ask for it"));
             }
         }
@@ -288,6 +284,7 @@ fn sessions(rest: &mut &[u8]) -> Result<Vec<SessionId>, PeerFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::CommandKind;
     use crate::command::{Origin, WriteOp};
     use crate::ids::{ConnId, ShardId};
     use crate::shared::Text;
@@ -366,6 +363,9 @@ mod tests {
         assert!(with(|command| command.identities = 1).is_err());
         assert!(with(|command| command.kind = CommandKind::SystemNodes(vec![])).is_err());
         assert!(with(|command| command.kind = CommandKind::Reap { path: Text::from("/"), mzxid: 1 }).is_err());
+        assert!(with(|command| command.kind = CommandKind::Configured(Text::from(""))).is_err());
+        assert!(with(|command| command.kind = CommandKind::ReconfigBegins(Text::from(""))).is_err());
+        assert!(with(|command| command.kind = CommandKind::ReconfigEnds).is_err());
         assert!(with(|command| command.kind = CommandKind::Reconfig(Box::default())).is_ok());
     }
 

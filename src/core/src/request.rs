@@ -224,11 +224,13 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
         CommandKind::Multi(ops) => FIXED + ops.iter().map(|op| FIXED + op_weight(op)).sum::<usize>(),
         CommandKind::Reap { path, .. } => FIXED + path.len(),
         CommandKind::Reconfig(request) => FIXED + request.bytes(),
-        CommandKind::Configured(lines) => FIXED + lines.len(),
+        CommandKind::Configured(lines) | CommandKind::ReconfigBegins(lines) => FIXED + lines.len(),
         CommandKind::SystemNodes(nodes) => nodes.iter().map(|(path, data)| FIXED + path.len() + data.len()).sum(),
         CommandKind::CreateSession { .. }
         | CommandKind::AttachSession { .. }
         | CommandKind::CloseSession
+        | CommandKind::ReconfigEnds
+        | CommandKind::ReconfigFails(_)
         | CommandKind::Undecodable => FIXED,
     }
 }

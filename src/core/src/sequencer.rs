@@ -4,10 +4,12 @@
 //! log: the driver hands it committed payloads in log order and takes batches to propose from it.
 
 mod images;
+mod reconfig;
 
 pub use images::SnapshotPolicy;
+pub use reconfig::{MembersSeen, Proposal, Seat};
 
-use crate::change::{AppliedBatch, SessionChange};
+use crate::change::{AppliedBatch, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::delta::Delta;
 use crate::evaluate::{QuotaReport, StateMachine, configured, features, system_nodes};
@@ -16,10 +18,12 @@ use crate::image::Image;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
 use crate::session::{Expiry, SessionTable, Witness};
 use crate::shared::Text;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use images::{SinceImage, Sizes};
+use reconfig::Asked;
 
 /// What the sequencer is told at its start.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +91,9 @@ pub struct Sequencer {
     quota_reported: Millis,
     /// What the configuration says of the servers of the ensemble; nothing when there is none.
     servers: Option<Text>,
+    /// The change of that list which a client asked for.
+    asked: Option<Box<Asked>>,
+    asked_changes: u64,
 }
 
 impl Sequencer {
@@ -107,6 +114,8 @@ impl Sequencer {
             since_image: SinceImage::default(),
             quota_reported: Millis(0),
             servers: None,
+            asked: None,
+            asked_changes: 0,
         }
     }
 
@@ -210,6 +219,7 @@ impl Sequencer {
         self.commands_waiting = 0;
         self.proposed.clear();
         self.expiry.clear();
+        self.forget_asked();
     }
 
     pub const fn is_leading(&self) -> bool {
@@ -277,7 +287,7 @@ impl Sequencer {
     pub fn next_batch(&mut self, time: WallMillis) -> Option<Batch> {
         let first_zxid = self.next_zxid?;
         let mut batch =
-            Batch { time, first_zxid, features: self.config.features, identities: Vec::new(), commands: Vec::new() };
+            Batch { time, first_zxid, features: self.features(), identities: Vec::new(), commands: Vec::new() };
         let mut bytes = 0;
         while bytes < self.config.batch_bytes_max
             && let Some(mut proposals) = self.queue.pop_front()
@@ -318,6 +328,7 @@ impl Sequencer {
     /// An image took the place of everything: this state, up to that log entry. This server follows.
     pub fn install(&mut self, machine: StateMachine, index: u64, term: u64) {
         self.follow();
+        self.asked_changes += self.machine.list_changes() + 1;
         (self.machine, self.index, self.term) = (machine, index, term);
         self.frozen = None;
         self.since_image = SinceImage::default();
@@ -366,6 +377,9 @@ impl Sequencer {
     /// Keeps the deadlines in step with the session table.
     fn track(&mut self, now: Millis, applied: &AppliedBatch) {
         for txn in &applied.txns {
+            if matches!(txn.outcome, Outcome::Underway(_) | Outcome::Later(_)) {
+                self.track_change(now, txn.origin, &txn.outcome);
+            }
             match txn.session {
                 Some(SessionChange::Created(id) | SessionChange::Attached(id)) => {
                     if let Some(session) = self.machine.sessions().get(&id) {

@@ -16,7 +16,7 @@ mod requests;
 mod walks;
 mod warm;
 
-use crate::change::AppliedBatch;
+use crate::change::{AppliedBatch, AppliedTxn, Outcome};
 use crate::command::Proposals;
 use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
@@ -147,6 +147,8 @@ pub struct Shard {
     behind: Vec<ConnId>,
     /// Connections whose subtree walk goes on, in turn.
     walking: VecDeque<ConnId>,
+    /// Connections that wait for the end of a change of the list of servers.
+    underway: Vec<ConnId>,
     heard: Vec<ConnId>,
     /// Heard from before the last tick: when they are still not heard from again, they are idle.
     cooling: Vec<ConnId>,
@@ -201,6 +203,7 @@ impl Shard {
             barriers: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             behind: Vec::new(),
             walking: VecDeque::new(),
+            underway: Vec::new(),
             heard: Vec::new(),
             cooling: Vec::new(),
             heard_and_ended: Vec::new(),
@@ -346,6 +349,7 @@ impl Shard {
                 self.session_changed(now, change, txn.origin, out);
             }
             if let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
+                && !self.ends_underway(now, origin.conn, txn, out)
                 && self.came_back(origin.conn)
             {
                 let told = out.dirty.len();
@@ -361,6 +365,13 @@ impl Shard {
         }
         self.resume_held_back(now, out);
         self.close_if_drained(now, out);
+    }
+
+    /// Whether the transaction is no command that comes back, but the end of what one began.
+    fn ends_underway(&mut self, now: Millis, conn: ConnId, txn: &AppliedTxn, out: &mut Outputs) -> bool {
+        let Outcome::Later(outcome) = &txn.outcome else { return false };
+        self.answer_later(now, conn, txn.zxid, outcome, out);
+        true
     }
 
     fn resume_held_back(&mut self, now: Millis, out: &mut Outputs) {

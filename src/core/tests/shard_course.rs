@@ -2,13 +2,16 @@
 
 mod one_shard;
 
-use corral_core::command::Proposals;
+use corral_core::command::{CommandKind, Proposals};
 use corral_core::conn::Close;
+use corral_core::evaluate::features;
 use corral_core::ids::Millis;
 use corral_core::limits::ShardLimits;
 use corral_core::shard::Garbage;
+use corral_core::shared::Text;
 use corral_core::view::View;
-use one_shard::{Server, create, get};
+use corral_wire::ErrorCode;
+use one_shard::{Server, create, get, reconfig};
 
 fn server() -> Server {
     Server::new(ShardLimits::default())
@@ -113,4 +116,60 @@ fn an_image_takes_the_place_of_everything() {
     assert!(server.shard.view().get("/a").is_none());
     assert_eq!(lost.commands.len(), 1);
     assert!(server.take().is_none());
+}
+
+const LINES: &str = "server.1=a:1:2:participant\nserver.2=b:1:2:participant\n";
+
+/// One of an ensemble, whose clients may change the list of servers.
+fn of_an_ensemble() -> Server {
+    let mut server = server();
+    server.features = features::RECONFIG | features::SKIP_ACL | features::ENSEMBLE;
+    server.own(None, CommandKind::Configured(Text::from(LINES)));
+    server
+}
+
+#[test]
+fn what_is_under_way_is_answered_later() {
+    let mut server = of_an_ensemble();
+    let (a, b) = (server.client(), server.client());
+    server.send(a, &create(1, "/a", b""));
+    server.send(a, &reconfig(2, "server.3=c:1:2;3"));
+    server.send(a, &create(3, "/behind", b""));
+    server.send(a, &get(4, "/behind"));
+    let first = taken(&mut server);
+    assert_eq!(first.commands.len(), 2, "nothing is read behind it");
+    server.commit_these(first);
+    assert_eq!(server.replies(a), [(1, 0)]);
+    server.send(b, &create(1, "/b", b""));
+    server.send(b, &reconfig(2, "server.3=c:1:2:observer;3"));
+    server.commit();
+    assert_eq!(server.replies(b), [(1, 0)], "others go on");
+    server.own(Some(b), CommandKind::ReconfigFails(ErrorCode::ReconfigInProgress));
+    assert_eq!(server.replies(b), [(2, -14)]);
+    server.own(Some(a), CommandKind::ReconfigBegins(Text::from("server.2=b:1:2\nserver.3=c:1:2\n")));
+    assert!(server.replies(a).is_empty());
+    server.own(None, CommandKind::ReconfigEnds);
+    assert_eq!(server.replies(a), [(2, 0)]);
+    server.commit();
+    assert_eq!(server.replies(a), [(3, 0), (4, 0)]);
+    server.send(a, &reconfig(5, ""));
+    server.send(a, &get(6, "/zookeeper/config"));
+    server.commit();
+    assert_eq!(server.replies(a), [(5, 0), (6, 0)], "what needs no other server is done at once");
+}
+
+#[test]
+fn what_is_under_way_ends_with_its_leader() {
+    let mut server = of_an_ensemble();
+    let (a, b) = (server.client(), server.client());
+    server.send(a, &reconfig(1, "server.3=c:1:2;3"));
+    server.commit();
+    uncertain(&mut server, 1, false);
+    assert_eq!(server.closed(), [Close::Uncertain]);
+    server.own(Some(a), CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum));
+    uncertain(&mut server, 2, false);
+    assert!(server.closed().is_empty());
+    server.send(b, &create(1, "/b", b""));
+    server.commit();
+    assert_eq!(server.replies(b), [(1, 0)]);
 }

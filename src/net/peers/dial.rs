@@ -222,7 +222,7 @@ fn refusal(verdict: Verdict, own: NodeId, cluster: &ClusterName) -> Option<Strin
         }
         Verdict::WrongServer => "it is another server; correct its address or id".to_owned(),
         Verdict::NotConfigured => {
-            format!("it is not configured with a server {}; give all servers the same list", own.0)
+            format!("it does not know a server {}; give all servers the same list, or let it in with reconfig", own.0)
         }
         Verdict::Duplicate => format!(
             "another process with the id {} is connected to it; look for a second server with this id (after the \

@@ -256,7 +256,8 @@ impl Door {
             return Some((Verdict::WrongServer, reason));
         }
         let Some(place) = self.places.get(&NodeId(hello.from)) else {
-            let reason = "this server is not configured with it; give all servers the same list".to_owned();
+            let reason =
+                "this server does not know it; give all servers the same list, or let it in with reconfig".to_owned();
             return Some((Verdict::NotConfigured, reason));
         };
         if let Some(connection) = guest.channel.tls()

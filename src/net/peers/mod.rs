@@ -24,8 +24,8 @@ pub(crate) mod tls;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -85,13 +85,22 @@ impl Settings {
 
 /// The running links.
 pub(crate) struct Links {
-    peers: BTreeMap<NodeId, Peer>,
-    /// Senders of peers that are none any more.
-    parted: BTreeMap<NodeId, JoinHandle<()>>,
+    /// Written when the list of servers changes, and read otherwise; nobody holds it for long.
+    known: RwLock<Known>,
+    /// The other servers as the links were started with.
+    configured: Vec<PeerAddress>,
     common: Common,
     stopping: Arc<AtomicBool>,
     door_bell: Arc<Bell>,
     changes: flume::Sender<Change>,
+}
+
+/// Whom the links know.
+#[derive(Default)]
+struct Known {
+    peers: BTreeMap<NodeId, Peer>,
+    /// Senders of peers that are none any more.
+    parted: BTreeMap<NodeId, JoinHandle<()>>,
 }
 
 /// What the links have of one peer.
@@ -128,7 +137,8 @@ impl Links {
         let common = Common { id, incarnation, cluster, tls, resolve, queue, streams, events: Arc::new(events), alive };
         let (stopping, door_bell) = (Arc::new(AtomicBool::new(false)), Bell::new()?);
         listener.set_nonblocking(true)?;
-        let mut links = Links { peers: BTreeMap::new(), parted: BTreeMap::new(), common, stopping, door_bell, changes };
+        let known = RwLock::default();
+        let links = Links { known, configured: peers.clone(), common, stopping, door_bell, changes };
         // The door hears of them before it lets anybody in.
         links.configure(peers)?;
         let common = &links.common;
@@ -159,29 +169,40 @@ impl Links {
     ///
     /// # Errors
     /// When descriptors, threads or randomness are not to be had; some of the new peers are then not dialled.
-    pub(crate) fn configure(&mut self, peers: Vec<PeerAddress>) -> io::Result<()> {
+    pub(crate) fn configure(&self, peers: Vec<PeerAddress>) -> io::Result<()> {
         let wanted: BTreeMap<NodeId, PeerAddress> =
             peers.into_iter().filter(|peer| peer.id != self.common.id).map(|peer| (peer.id, peer)).collect();
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let stays = |id: &NodeId, peer: &Peer| wanted.get(id) == Some(&peer.address);
         let leaving: Vec<NodeId> =
-            self.peers.iter().filter(|(id, peer)| wanted.get(id) != Some(&peer.address)).map(|(id, _)| *id).collect();
+            known.peers.iter().filter(|(id, peer)| !stays(id, peer)).map(|(id, _)| *id).collect();
         for id in leaving {
-            if let Some(peer) = self.peers.remove(&id) {
+            if let Some(peer) = known.peers.remove(&id) {
                 peer.lane.stop();
-                self.parted.insert(id, peer.sender);
+                known.parted.insert(id, peer.sender);
             }
             if !wanted.contains_key(&id) {
                 self.tell_door(Change::Remove(id));
             }
         }
         for (id, address) in wanted {
-            if !self.peers.contains_key(&id) {
-                self.add(address)?;
+            if !known.peers.contains_key(&id) {
+                self.add(&mut known, address)?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, address: PeerAddress) -> io::Result<()> {
+    /// The servers that the links were started with.
+    pub(crate) fn configured(&self) -> &[PeerAddress] {
+        &self.configured
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, known: &mut Known, address: PeerAddress) -> io::Result<()> {
         let (common, id) = (&self.common, address.id);
         let (lane, queue) = Lane::new(id, common.queue, Bell::new()?);
         let lane = Arc::new(lane);
@@ -199,7 +220,7 @@ impl Links {
             dialler,
             streams: Arc::clone(&common.streams),
             events: Arc::clone(&common.events),
-            before: self.parted.remove(&id),
+            before: known.parted.remove(&id),
             noise: noise()?,
         };
         let alive = Arc::clone(&common.alive);
@@ -209,7 +230,7 @@ impl Links {
         };
         let sender = thread::Builder::new().name(format!("peer {} out", id.0)).spawn(run)?;
         self.tell_door(Change::Put(Place::new(address.clone(), Arc::clone(&lane))));
-        self.peers.insert(id, Peer { address, lane, sender });
+        known.peers.insert(id, Peer { address, lane, sender });
         Ok(())
     }
 
@@ -224,7 +245,7 @@ impl Links {
     /// # Errors
     /// Why it was not queued; after `NotSent::Broken` nothing more is taken for that connection.
     pub(crate) fn send(&self, peer: NodeId, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
-        self.peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(None, kind, payload)
+        self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(None, kind, payload)
     }
 
     /// As `send`, on this connection or not at all: of the messages of one stream a prefix arrives, in order.
@@ -232,7 +253,7 @@ impl Links {
     /// # Errors
     /// As `send`.
     pub(crate) fn send_on(&self, peer: NodeId, stream: u64, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
-        self.peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(Some(stream), kind, payload)
+        self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(Some(stream), kind, payload)
     }
 
     /// What this peer says on this connection of its own is not understood: the connection ends, and the peer is not let in
@@ -243,7 +264,7 @@ impl Links {
 
     /// The figures of every peer, by id.
     pub(crate) fn stats(&self) -> Vec<PeerStats> {
-        self.peers.values().map(|peer| peer.lane.stats()).collect()
+        self.known().peers.values().map(|peer| peer.lane.stats()).collect()
     }
 
     /// Ends every connection, after what is queued has been written if that goes quickly, and waits for the threads. False
@@ -251,7 +272,7 @@ impl Links {
     pub(crate) fn stop(&self) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
         self.door_bell.rouse();
-        self.peers.values().for_each(|peer| peer.lane.stop());
+        self.known().peers.values().for_each(|peer| peer.lane.stop());
         let deadline = Instant::now() + limits::STOP_MAX;
         while Arc::strong_count(&self.common.alive) > 1 {
             if Instant::now() >= deadline {

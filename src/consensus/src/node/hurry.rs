@@ -26,14 +26,21 @@ impl RaftNode {
         if raft.state != StateRole::Follower || raft.leader_id != leader.0 || leader.0 == 0 {
             return;
         }
-        let term = raft.term;
-        raft.become_follower(term, 0);
+        self.forget_leader();
         let stagger = stagger_ticks.min(limits::TICKS_MAX);
         self.hurry = Some(Hurry { in_ticks: stagger, stagger, attempts_left: limits::HURRIED_ELECTIONS_MAX });
         self.settle();
         if stagger == 0 {
             self.stand_hurriedly();
         }
+    }
+
+    /// No leader is known any more. A node without a vote, which stands for nothing, says so by this when the leader has been
+    /// silent for an election timeout: it may have been taken out of the membership, and nobody tells it.
+    pub(super) fn forget_leader(&mut self) {
+        let raft = &mut self.raw.raft;
+        let term = raft.term;
+        raft.become_follower(term, 0);
     }
 
     /// Stops hurrying once a leader is known, or an election is truly under way.

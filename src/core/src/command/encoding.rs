@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use corral_wire::error::ErrorCode;
 
 /// Bytes in front of the fields.
 const HEAD_BYTES: usize = 16;
@@ -206,6 +207,15 @@ fn put_kind(out: &mut Vec<u8>, kind: &CommandKind) {
         CommandKind::Configured(lines) => {
             out.push(10);
             put_bytes(out, lines.as_bytes());
+        }
+        CommandKind::ReconfigBegins(lines) => {
+            out.push(11);
+            put_bytes(out, lines.as_bytes());
+        }
+        CommandKind::ReconfigEnds => out.push(12),
+        CommandKind::ReconfigFails(code) => {
+            out.push(13);
+            put_signed(out, i64::from(code.code()));
         }
         CommandKind::SystemNodes(nodes) => {
             out.push(6);
@@ -434,6 +444,9 @@ impl<'a> Take<'a> {
             8 => CommandKind::Undecodable,
             9 => CommandKind::Reconfig(self.reconfig()?),
             10 => CommandKind::Configured(self.text()?),
+            11 => CommandKind::ReconfigBegins(self.text()?),
+            12 => CommandKind::ReconfigEnds,
+            13 => CommandKind::ReconfigFails(ErrorCode::from_i32(self.signed()?)?),
             _ => return None,
         })
     }

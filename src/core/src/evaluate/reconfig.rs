@@ -3,10 +3,11 @@
 //! Part of the state machine. The list is there once a leader of an ensemble has put it there; without it a server is
 //! alone. Checks stand in ZooKeeper's order. That a majority of the new list is there and in step only a leader knows.
 
-use super::features;
 use super::ops::Caller;
+use super::{BatchContext, StateMachine, features};
 use crate::acl;
-use crate::change::{Changes, Outcome};
+use crate::change::{AppliedTxn, Changes, Outcome};
+use crate::command::{CommandKind, Origin};
 use crate::draft::Draft;
 use crate::ids::Zxid;
 use crate::servers::{CONFIG_PATH, Reconfig, Servers};
@@ -26,18 +27,15 @@ pub fn servers(view: &View) -> Option<(Servers, u64)> {
 
 /// What the leader's configuration makes of the list that is there: `None` when it stays as it is.
 ///
-/// The configuration counts as long as no client has changed the list, and then only for addresses: who belongs to it is
-/// settled by the first. Its version is 0 where clients cannot change it at all.
+/// The configuration counts as long as clients cannot change the list; its version is 0 then, and at most the leader's
+/// configuration makes it another. Once they can, what is there counts.
 pub fn configured(view: &View, lines: &str, features: u32, zxid: Zxid) -> Option<(Servers, u64)> {
     let (wanted, _) = Servers::parse(lines)?;
     let changeable = features & features::RECONFIG != 0;
     let first = if changeable { Zxid::of(zxid.epoch(), 0).0 } else { 0 };
     match servers(view) {
         None => Some((wanted, first)),
-        Some((present, 0)) => {
-            let next = if wanted.roles().eq(present.roles()) { wanted } else { present.clone() };
-            (changeable || next != present).then_some((next, first))
-        }
+        Some((present, 0)) => (changeable || wanted != present).then_some((wanted, first)),
         Some(_) => None,
     }
 }
@@ -60,36 +58,81 @@ impl Caller<'_> {
     ///
     /// # Errors
     /// The first of the checks that fails.
-    fn next_servers(&self, view: &View, request: &Reconfig) -> Result<(Servers, Servers), ErrorCode> {
+    fn next_servers(
+        &self,
+        view: &View,
+        request: &Reconfig,
+        in_progress: bool,
+    ) -> Result<(Servers, u64, Servers), ErrorCode> {
         let has = |feature: u32| self.context.features & feature != 0;
         if !has(features::RECONFIG) {
             return Err(ErrorCode::ReconfigDisabled);
         }
         self.check_session()?;
         let (present, version) = servers(view).filter(|_| has(features::ENSEMBLE)).ok_or(ErrorCode::Unimplemented)?;
+        if in_progress || has(features::RECONFIGURING) {
+            return Err(ErrorCode::ReconfigInProgress);
+        }
         if request.from != -1 && request.from != Zxid(version).wire() {
             return Err(ErrorCode::BadVersion);
         }
         let next = request.apply(&present, if has(features::ONE_VOTER) { 1 } else { 2 })?;
         let node = view.get(CONFIG_PATH).ok_or(ErrorCode::NoNode)?;
         self.allow(&node, acl::WRITE)?;
-        Ok((present, next))
+        Ok((present, version, next))
     }
 
     /// A change of the list. Where it does not change who has a vote and who belongs to the ensemble, it is done.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn reconfig(&self, view: &View, request: &Reconfig) -> (Changes, Outcome) {
-        match self.next_servers(view, request) {
-            Ok((present, next)) if present.roles().eq(next.roles()) => self.configure(view, &next),
-            Ok(_) => (Changes::new(), Outcome::refused(ErrorCode::Unimplemented)),
+    pub(super) fn reconfig(&self, view: &View, request: &Reconfig, in_progress: bool) -> (Changes, Outcome) {
+        match self.next_servers(view, request, in_progress) {
+            Ok((present, _, next)) if present.roles().eq(next.roles()) => {
+                let (changes, data, stat) = put(view, &next, self.zxid.0, self.zxid, self.context.time);
+                (changes, Outcome::Configured(Box::new((data, stat))))
+            }
+            Ok((_, version, next)) => (Changes::new(), Outcome::Underway(Box::new((next, version)))),
             Err(code) => (Changes::new(), Outcome::refused(code)),
         }
     }
+}
 
-    fn configure(&self, view: &View, next: &Servers) -> (Changes, Outcome) {
-        let (changes, data, stat) = put(view, next, self.zxid.0, self.zxid, self.context.time);
-        (changes, Outcome::Configured(Box::new((data, stat))))
+/// A change of the list that the membership is in the middle of.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    /// What the list will be.
+    pub servers: Servers,
+    /// Who asked for it.
+    pub origin: Option<Origin>,
+}
+
+impl StateMachine {
+    /// What a leader says of the list, and of the change that it carries out.
+    pub(super) fn reconfigure(&mut self, context: &BatchContext, applied: &mut AppliedTxn, kind: &CommandKind) {
+        let asked = applied.origin.take();
+        self.list_changes += 1;
+        match kind {
+            CommandKind::Configured(lines) => {
+                let next = configured(&self.view, lines, context.features, applied.zxid);
+                let put = |(servers, version)| put(&self.view, &servers, version, applied.zxid, context.time).0;
+                applied.changes = next.map(put).unwrap_or_default();
+            }
+            CommandKind::ReconfigBegins(lines) => {
+                let servers = Servers::parse(lines);
+                self.begun = servers.map(|(servers, _)| Box::new(Begun { servers, origin: asked }));
+            }
+            CommandKind::ReconfigEnds => {
+                let Some(begun) = self.begun.take() else { return };
+                let zxid = applied.zxid;
+                let (changes, data, stat) = put(&self.view, &begun.servers, zxid.0, zxid, context.time);
+                (applied.changes, applied.origin) = (changes, begun.origin);
+                applied.outcome = Outcome::Later(Box::new(Outcome::Configured(Box::new((data, stat)))));
+            }
+            CommandKind::ReconfigFails(code) => {
+                self.begun.take_if(|begun| begun.origin == asked);
+                applied.origin = asked;
+                applied.outcome = Outcome::Later(Box::new(Outcome::refused(*code)));
+            }
+            _ => unreachable!("another command"),
+        }
     }
 }
 
@@ -98,7 +141,7 @@ mod tests {
     use super::super::tests::{World, create, refused, set};
     use super::*;
     use crate::change::OpResult;
-    use crate::command::{AclSpec, CommandKind, WriteOp};
+    use crate::command::{AclSpec, WriteOp};
     use alloc::format;
 
     const LINES: &str = "server.1=a:1:2:participant;0.0.0.0:3\nserver.2=b:1:2:participant\n";
@@ -136,13 +179,13 @@ mod tests {
             let stat = world.machine.view().get(CONFIG_PATH).expect("always there").wire_stat();
             assert_eq!((stat.version, stat.aversion, stat.mzxid, stat.mtime), (-1, -1, version, 1000));
             assert_eq!((stat.czxid, stat.pzxid, stat.ctime), (0, 0, 0));
-            // Addresses may be configured anew while no client may change them; who belongs to it may not.
+            // It may be configured anew while no client may change it.
             world.time = 2000;
-            for lines in [LINES.replace("b:1:2", "c:1:2"), LINES.replace("server.2", "server.3"), "nonsense".into()] {
+            for lines in [LINES.replace("server.2=b", "server.3=c"), "nonsense".into()] {
                 world.command(CommandKind::Configured(Text::from(lines)), None);
             }
-            let host = if features == 0 { "c" } else { "b" };
-            assert!(world.text(CONFIG_PATH).contains(&format!("\nserver.2={host}:1:2:participant\nversion=")));
+            let line = if features == 0 { "server.3=c" } else { "server.2=b" };
+            assert!(world.text(CONFIG_PATH).contains(&format!("\n{line}:1:2:participant\nversion=")));
             world.features = features::RECONFIG | features::ENSEMBLE;
             world.command(CommandKind::Configured(Text::from(LINES)), None);
             assert_eq!(world.text(CONFIG_PATH), format!("{LINES}version=100000000"));
@@ -184,6 +227,53 @@ mod tests {
         assert_eq!(ask(&mut world, request("", "", before.mzxid)), Err(ErrorCode::BadVersion));
         world.command(CommandKind::Configured(Text::from(LINES)), None);
         assert_eq!(world.text(CONFIG_PATH), format!("{text}version={:x}", stat.mzxid), "clients' word counts");
+    }
+
+    #[test]
+    fn who_belongs_to_it_changes_in_two_steps() {
+        let mut world = world(features::RECONFIG | features::SKIP_ACL);
+        let joining = || Box::new(request("server.3=c:1:2;3", "1", -1));
+        let asker = world.origin();
+        let Outcome::Underway(next) = world.command(CommandKind::Reconfig(joining()), asker).outcome else {
+            panic!("it needs the membership to change");
+        };
+        let (next, version) = *next;
+        assert_eq!(version, servers(world.machine.view()).expect("there is a list").1);
+        assert_eq!(next.lines(), "server.2=b:1:2:participant\nserver.3=c:1:2:participant;0.0.0.0:3\n");
+        let before = world.text(CONFIG_PATH);
+        let begins = || CommandKind::ReconfigBegins(Text::from(next.lines()));
+        let zxid = world.machine.view().zxid();
+        let begun = world.command(begins(), asker);
+        assert_eq!((begun.zxid, begun.origin, begun.changes.len()), (zxid, None, 0), "nothing is to be seen yet");
+        assert_eq!(ask(&mut world, *joining()), Err(ErrorCode::ReconfigInProgress));
+        world.features |= features::RECONFIGURING;
+        let nothing = || request("", "", -1);
+        assert_eq!(ask(&mut world, nothing()), Err(ErrorCode::ReconfigInProgress), "before it is begun, too");
+        assert_eq!(world.text(CONFIG_PATH), before);
+        let other = Some(Origin { server: 9, ..asker.expect("it has one") });
+        let failed = world.command(CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum), other);
+        assert_eq!(failed.origin, other);
+        let ended = world.command(CommandKind::ReconfigEnds, None);
+        assert_eq!((ended.origin, ended.changes.len()), (asker, 1));
+        let Outcome::Later(answer) = ended.outcome else { panic!("it is the end of something") };
+        let Outcome::Configured(list) = *answer else { panic!("it went well") };
+        assert_eq!(core::str::from_utf8(&list.0).ok(), Some(&*world.text(CONFIG_PATH)));
+        assert_eq!(world.text(CONFIG_PATH), next.text(ended.zxid.0));
+        let again = world.command(CommandKind::ReconfigEnds, None);
+        assert_eq!((again.origin, again.changes.len()), (None, 0), "there is nothing to end");
+    }
+
+    #[test]
+    fn what_does_not_come_about_leaves_no_trace() {
+        let mut world = world(features::RECONFIG | features::SKIP_ACL);
+        let (asker, before) = (world.origin(), world.text(CONFIG_PATH));
+        world.command(CommandKind::ReconfigBegins(Text::from("server.7=g:1:2:participant\n")), asker);
+        let failed = world.command(CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum), asker);
+        assert_eq!(failed.origin, asker);
+        assert_eq!(failed.outcome, Outcome::Later(Box::new(Outcome::refused(ErrorCode::NewConfigNoQuorum))));
+        assert!(world.machine.begun().is_none());
+        assert_eq!(world.text(CONFIG_PATH), before);
+        assert!(ask(&mut world, request("", "", -1)).is_ok());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The stream to the leader, the streams from followers, and who heard which session: see the module above.
 
 use super::formation::{Awaited, Formation, Founders};
-use super::{EnsembleConfig, Note, Send, Sender, Standing};
+use super::{Back, EnsembleConfig, Note, Send, Sender, Standing};
 use crate::command::Proposals;
 use crate::ids::{Millis, SessionId, ShardId};
 use crate::limits::{BEATS_MAX, PAUSE_MAX_MS, SERVERS_MAX, TOUCH_SESSIONS_MAX};
@@ -35,6 +35,8 @@ struct Stream {
     used: bool,
     /// Commands that went and have not come back.
     outstanding: u64,
+    /// Those of them that are under way.
+    underway: u64,
     /// What comes back of this term is of this stream: no other stream of the term broke.
     exact: bool,
 }
@@ -124,18 +126,22 @@ impl Ensemble {
         mem::take(&mut self.notes)
     }
 
-    /// An entry of that term was applied, with so many commands of this server.
-    pub(super) fn applied_term(&mut self, term: u64, ours: u64) {
+    /// An entry of that term was applied, with these commands of this server.
+    pub(super) fn applied_term(&mut self, term: u64, back: Back) {
         self.applied_term = self.applied_term.max(term);
         if let Some(stream) = self.stream.as_mut().filter(|stream| stream.term == term) {
-            stream.outstanding = stream.outstanding.saturating_sub(ours);
+            stream.underway += back.begun;
+            // What an earlier stream began does not count.
+            let ended = back.ended.min(stream.underway);
+            stream.underway -= ended;
+            stream.outstanding = stream.outstanding.saturating_sub(back.done + ended);
         }
     }
 
     /// What this server sent may be part of the image, and will not come back by itself.
     pub(super) fn installed(&mut self, term: u64) {
         self.grow_up();
-        self.applied_term(term, 0);
+        self.applied_term(term, Back::default());
         self.break_off(true);
     }
 
@@ -228,8 +234,16 @@ impl Ensemble {
             Some(stream) if stream.used => stream.flows = false,
             stream => {
                 let (term, exact) = (self.term, self.strays != Some(self.term));
-                *stream =
-                    to.map(|to| Stream { term, to, sequence: 0, flows: true, used: false, outstanding: 0, exact });
+                *stream = to.map(|to| Stream {
+                    term,
+                    to,
+                    sequence: 0,
+                    flows: true,
+                    used: false,
+                    outstanding: 0,
+                    underway: 0,
+                    exact,
+                });
                 self.touched.clear();
                 self.touch();
             }

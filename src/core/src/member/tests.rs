@@ -422,3 +422,23 @@ fn a_leader_waits_for_all_that_are_linked() {
     leader.set_time(Millis(10 + PAUSE_MAX_MS), WallMillis(0));
     assert!(leader.is_paused(), "it does not wait for ever");
 }
+
+#[test]
+fn what_is_under_way_has_not_come_back() {
+    let back = |done, begun, ended| Back { done, begun, ended };
+    for (entries, doubt) in [
+        ([back(1, 0, 0), back(0, 1, 0)], true),
+        ([back(1, 1, 0), back(0, 0, 1)], false),
+        ([back(1, 0, 0), back(0, 0, 1)], true),
+        ([back(2, 0, 0), back(0, 0, 0)], false),
+    ] {
+        let mut member = follower();
+        member.proposed(Millis(0), writes(1, 0, &[1, 2]));
+        let ensemble = member.ensemble.as_mut().expect("it is of one");
+        entries.into_iter().for_each(|back| ensemble.applied_term(5, back));
+        member.commit(1, 6, &[], false).expect("empty");
+        member.settle();
+        let told = member.take_notes().iter().any(|note| matches!(note, Note::Uncertain { .. }));
+        assert_eq!(told, doubt, "{entries:?}");
+    }
+}

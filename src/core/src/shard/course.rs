@@ -49,6 +49,8 @@ impl Shard {
         let sent = self.in_flight.len() - self.proposals.commands.len();
         let doomed = if unsent_too { self.in_flight.len() } else { sent };
         let mut ended: Vec<ConnId> = self.in_flight.iter().take(doomed).map(|command| command.conn).collect();
+        // Whoever leads now does not know who waits for the end of a change of the list of servers.
+        ended.append(&mut self.underway);
         ended.sort_unstable();
         ended.dedup();
         self.forget_in_flight(sent, &ended);
@@ -80,6 +82,7 @@ impl Shard {
         self.ephemerals.clear();
         self.behind.clear();
         self.walking.clear();
+        self.underway.clear();
         self.held_back.clear();
         self.sessions_alive = sessions_alive;
         out.garbage.push(Garbage::View(Box::new(mem::replace(&mut self.view, view))));

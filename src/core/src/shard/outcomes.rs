@@ -5,7 +5,7 @@ use super::{Outputs, Shard, Verdict};
 use crate::change::{AppliedTxn, Change, OpResult, Outcome, SessionChange};
 use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
-use crate::ids::{ConnId, Millis};
+use crate::ids::{ConnId, Millis, Zxid};
 use crate::reply;
 use crate::report::Answered;
 use crate::znode::Owner;
@@ -39,6 +39,14 @@ impl Shard {
                 if matches!(txn.outcome, Outcome::Op(OpResult::Error(ErrorCode::SessionMoved))) || moved(&txn.outcome) {
                     return Err(Close::SessionMoved);
                 }
+                if op == OpCode::Reconfig {
+                    if matches!(txn.outcome, Outcome::Underway(_)) {
+                        conn.pending.push_front(Pending::Underway { xid, op, at });
+                        self.underway.push(conn.id);
+                        return Ok(());
+                    }
+                    conn.barred = false;
+                }
                 reply::outcome(&mut conn.output, xid, txn.zxid, &txn.outcome);
                 self.count_reply(conn, now, Answered { op: Some(op), xid, at, update: true });
                 if op == OpCode::CloseSession { Err(Close::Done) } else { Ok(()) }
@@ -49,6 +57,23 @@ impl Shard {
             }
             other => unreachable!("a command of this connection came back, but {other:?} waits first"),
         }
+    }
+
+    /// What was under way has come to its end, in another transaction than the one that ordered it.
+    pub(super) fn answer_later(&mut self, now: Millis, id: ConnId, zxid: Zxid, outcome: &Outcome, out: &mut Outputs) {
+        self.underway.retain(|other| *other != id);
+        let Some(mut conn) = self.conns.take(id) else { return };
+        let Some(Pending::Underway { xid, op, at }) = conn.pending.front().filter(|_| !conn.is_closing()) else {
+            return self.conns.put_back(conn);
+        };
+        let (xid, op, at) = (*xid, *op, *at);
+        conn.pending.pop_front();
+        conn.barred = false;
+        self.buffers.lend(&mut conn.output);
+        reply::outcome(&mut conn.output, xid, zxid, outcome);
+        self.count_reply(&mut conn, now, Answered { op: Some(op), xid, at, update: true });
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
+        self.settle(now, conn, verdict, out);
     }
 
     pub(super) fn connected(&mut self, conn: &mut Conn, outcome: &Outcome) -> Verdict {

@@ -40,7 +40,7 @@ impl Shard {
                 let op = op.expect("has a kind");
                 let large = self.large(frame)?;
                 if let Ok(kind) = request::command(op, self.config.keeper_extensions, &mut reader) {
-                    conn.barred |= op == OpCode::CloseSession;
+                    conn.barred |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
                     conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
                     self.propose(conn, kind, large);
                     return Ok(());

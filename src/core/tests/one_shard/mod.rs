@@ -2,10 +2,10 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
-use corral_core::command::{Batch, Proposals};
+use corral_core::command::{Batch, Command, CommandKind, Origin, Proposals};
 use corral_core::conn::Close;
 use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
@@ -19,6 +19,8 @@ pub struct Server {
     pub machine: StateMachine,
     pub out: Outputs,
     pub now: Millis,
+    /// Of every batch.
+    pub features: u32,
     next_zxid: u64,
 }
 
@@ -40,7 +42,7 @@ impl Server {
     fn with_config(config: ShardConfig, view: View) -> Self {
         let machine = StateMachine::new(view.clone(), SessionTable::default());
         let shard = Shard::new(config, view, 0, Millis(0));
-        Self { shard, machine, out: Outputs::default(), now: Millis(0), next_zxid: 0x1_0000_0001 }
+        Self { shard, machine, out: Outputs::default(), now: Millis(0), features: 1, next_zxid: 0x1_0000_0001 }
     }
 
     /// A connection with a session.
@@ -85,9 +87,16 @@ impl Server {
         let Proposals { identities, commands, .. } = proposals;
         let first_zxid = self.next_zxid;
         self.next_zxid += commands.len() as u64;
-        let batch = Batch { time: WallMillis(1), first_zxid, features: 1, identities, commands };
+        let batch = Batch { time: WallMillis(1), first_zxid, features: self.features, identities, commands };
         let applied = self.machine.apply(batch);
         self.shard.apply(self.now, &applied, &mut self.out);
+    }
+
+    /// Orders a command of the leader's own, for a connection or for nobody.
+    pub fn own(&mut self, conn: Option<ConnId>, kind: CommandKind) {
+        let origin = conn.map(|conn| Origin { server: 1, shard: ShardId(0), conn, incarnation: 1 });
+        let commands = vec![Command { origin, session: SessionId(0), identities: 0, kind }];
+        self.commit_these(Proposals { commands, ..Proposals::default() });
     }
 
     /// The bodies of all frames that wait, as a client that reads everything takes them.
@@ -172,5 +181,14 @@ pub fn get(xid: i32, path: &str) -> Vec<u8> {
     request(xid, OpCode::GetData, |writer| {
         writer.str(path);
         writer.bool(false);
+    })
+}
+
+pub fn reconfig(xid: i32, joining: &str) -> Vec<u8> {
+    request(xid, OpCode::Reconfig, |writer| {
+        writer.str(joining);
+        writer.i32(-1);
+        writer.i32(-1);
+        writer.i64(-1);
     })
 }

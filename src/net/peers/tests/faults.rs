@@ -183,8 +183,8 @@ fn whoever_is_not_meant_is_refused_and_both_logs_say_why() {
         "it is of the cluster blue, this server of corral",
     );
     check(&|hello| hello.to = 3, Verdict::WrongServer, "it means server 3, this is server 1");
-    check(&|hello| hello.from = 9, Verdict::NotConfigured, "this server is not configured with it");
-    check(&|hello| hello.from = 1, Verdict::NotConfigured, "this server is not configured with it");
+    check(&|hello| hello.from = 9, Verdict::NotConfigured, "this server does not know it");
+    check(&|hello| hello.from = 1, Verdict::NotConfigured, "this server does not know it");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn the_answers_are_understood() {
     let verdicts = [
         (Verdict::WrongCluster, "it is not of the cluster corral; give all servers"),
         (Verdict::WrongServer, "there is server 2, not server 2"),
-        (Verdict::NotConfigured, "it is not configured with a server 1"),
+        (Verdict::NotConfigured, "it does not know a server 1"),
         (Verdict::Duplicate, "another process with the id 1 is connected to it"),
         (Verdict::Busy, "it is still busy with this server's last connection"),
         (Verdict::WrongCertificate, "this server's certificate is not for the host"),
@@ -278,7 +278,7 @@ fn a_peer_that_is_heard_of_is_dialled_at_once() {
 
 #[test]
 fn peers_come_and_go_while_it_runs() {
-    let (fake, mut server) = Fake::with_server(|_| ());
+    let (fake, server) = Fake::with_server(|_| ());
     let here = address(2, port(&fake.listener));
     let (_out, _inward) = (fake.welcome(), knock(server.port, |_| ()));
     assert_eq!([server.up_any(), server.up_any()], [22, 22]);
