@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, Micros, NodeId, Replica, Role, Term};
+use corral_consensus::{
+    Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Role, Term,
+};
 use corral_core::evaluate::{QuotaExceeded, StateMachine};
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
@@ -68,6 +70,7 @@ pub(crate) struct ConsensusActor {
     /// Syncs that wait for a read index, by token.
     syncs: HashMap<u64, (ShardId, Vec<ConnId>)>,
     next_token: u64,
+    log_disk: LogDisk,
     stopping: Stopping,
     /// An image of another server takes the place of everything when the append of that number is durable.
     installing: Option<(u64, Index)>,
@@ -97,6 +100,7 @@ impl ConsensusActor {
             turn,
             syncs: HashMap::new(),
             next_token: 1,
+            log_disk: LogDisk::Writes,
             stopping: Stopping::No,
             installing: None,
             installed: 0,
@@ -178,6 +182,7 @@ impl ConsensusActor {
                 self.replica.persisted(self.clock.now_us(), number);
                 self.install_if_durable(number);
             }
+            ToConsensus::NoSpace(full) => self.log_disk = if full { LogDisk::Full } else { LogDisk::Writes },
             ToConsensus::Alarm => self.alarm = None,
             ToConsensus::ImageWritten(written) => self.image_written(written),
             ToConsensus::ImageFailed(index) => self.image_failed(index),
@@ -219,7 +224,7 @@ impl ConsensusActor {
         if let Some((peers, _)) = &mut self.links.peers {
             peers.tick(now, &self.replica);
             self.replica.reconcile(&peers.wanted);
-            peers.relieve(self.clock.now_us(), &mut self.replica);
+            peers.relieve(self.clock.now_us(), self.log_disk, &mut self.replica);
         }
         let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
         for session in expired {

@@ -222,8 +222,16 @@ impl LogKeeper<'_> {
         loop {
             let error = match write(log, append) {
                 Err(error @ LogError::NoSpace { .. }) => error,
-                other => return other.map_err(Fault::from),
+                other => {
+                    if said.is_some() {
+                        let _ = self.consensus.send(ToConsensus::NoSpace(false));
+                    }
+                    return other.map_err(Fault::from);
+                }
             };
+            if said.is_none() {
+                let _ = self.consensus.send(ToConsensus::NoSpace(true));
+            }
             self.make_durable(log, written.take())?;
             if self.signals.is_out_of_patience(SPACE_WAIT_AT_STOP) {
                 return Err(inbox.given_up(append, &error));

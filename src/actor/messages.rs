@@ -75,6 +75,8 @@ pub(crate) enum ToConsensus {
     Heard { shard: ShardId, upto: Millis, sessions: Vec<(SessionId, Millis)> },
     /// The append of this number, and all before it, are durable.
     Durable(u64),
+    /// Whether the log has no space for what it is to write; told when that changes.
+    NoSpace(bool),
     /// The image writer is done.
     ImageWritten(WrittenImage),
     /// The image of the state at this index could not be written; the writer has said why.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{
-    Index, Membership, Micros, NodeId, PeerBody, PeerMessage as RaftMessage, Replica, Role, RoleChange,
+    Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerMessage as RaftMessage, Replica, Role, RoleChange,
 };
 use corral_core::ids::Millis;
 use corral_core::member::{Awaited, Note, Send, Sender, Standing};
@@ -286,15 +286,19 @@ impl Peers {
         }
     }
 
-    /// A leader whose disk stands still hands over.
-    pub(crate) fn relieve(&self, now: Micros, replica: &mut Replica<Authority>) {
-        if let Some(successor) = replica.relieve(now, self.habits.patience) {
-            self.gauges.relieved.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(
+    /// A leader whose disk stands still, or is full, hands over.
+    pub(crate) fn relieve(&self, now: Micros, disk: LogDisk, replica: &mut Replica<Authority>) {
+        let Some(successor) = replica.relieve(now, self.habits.patience, disk) else { return };
+        self.gauges.relieved.fetch_add(1, Ordering::Relaxed);
+        match disk {
+            LogDisk::Full => {
+                tracing::warn!(to = successor.0, "the log has no space, handing over leadership; free space");
+            }
+            LogDisk::Writes => tracing::warn!(
                 to = successor.0,
                 patience_ms = self.habits.patience.0 / 1000,
                 "the log is not synced in time, handing over leadership; look at the disk"
-            );
+            ),
         }
     }
 

@@ -26,6 +26,9 @@ DISK_BYTES, FILLER_BYTES, VALUE = 32 * MIB, 12 * MIB, b"x" * 200_000
 # What the server waits for at a stop, and what a busy machine may add.
 PATIENCE_S, SLACK_S = 5, 10
 NO_SPACE_CODE = 7
+# Some server of three is full twice. The log of one has room for that many writes at most.
+TURNS, TURN_WRITES, SMALL_VALUE = 4, 400, b"x" * 50_000
+NO_SPACE_LINE = "the log has no space, handing over leadership"
 NAMESPACE = "CORRAL_TEST_OWN_MOUNTS"
 SETTINGS = {
     "log.segment_bytes": 4 * MIB,
@@ -38,8 +41,8 @@ SETTINGS = {
 }
 
 
-def mount(place):
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "corral-test", place], check=True)
+def mount(place, size=DISK_BYTES):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "corral-test", place], check=True)
 
 
 class FullDisk:
@@ -170,11 +173,11 @@ def test_the_log_makes_room_for_itself(shards):
 class SmallDisks(Ensemble):
     """Three servers, each on a small disk with a file that can be removed."""
 
-    def __init__(self, shards):
+    def __init__(self, shards, size=DISK_BYTES):
         super().__init__("corral", shards=shards, settings=SETTINGS)
         for member in self.members:
             myid = (member.directory / "data" / "myid").read_text()
-            mount(member.directory / "data")
+            mount(member.directory / "data", size)
             (member.directory / "data" / "myid").write_text(myid)
 
     def __enter__(self):
@@ -248,6 +251,44 @@ def test_a_follower_without_space(shards):
 
 def test_a_leader_without_space(shards):
     return full_member(shards, leads=True)
+
+
+def test_leaders_without_space_in_turn(shards):
+    """Whose disk is full hands over at once, however often, and goes on by itself when there is space again."""
+    with SmallDisks(shards, TURNS * DISK_BYTES) as ensemble:
+        for member in ensemble.members:
+            ensemble.filler(member).unlink()
+        written = 0
+        for number in range(TURNS):
+            full = ensemble.leader()
+            told = full.log().count(NO_SPACE_LINE)
+            fill_up(ensemble.filler(full))
+            other = next(member for member in ensemble.members if member is not full)
+            client = connected(other)
+            while full.log().count(NO_SPACE_LINE) == told:
+                assert written < (number + 1) * TURN_WRITES, f"it does not hand over\n{full.log_tail()}"
+                client = create(other, client, f"/n{written}", SMALL_VALUE)
+                written += 1
+            client = create(other, client, f"/beyond{number}")
+            client.close()
+            ensemble.filler(full).unlink()
+            wait_until(lambda: len(ensemble.followers()) == 2, "all are there", PATIENCE_S)
+        names = {f"n{number}" for number in range(written)} | {f"beyond{number}" for number in range(TURNS)} | {"zookeeper"}
+        for member in ensemble.members:
+            with member.client() as back:
+                back.sync()
+                equal(set(back.children("/")), names, "znodes everywhere, without a restart")
+        return f"{written} writes, {TURNS} leaders"
+
+
+def fill_up(path):
+    with open(path, "wb") as filler:
+        try:
+            while True:
+                filler.write(bytes(65536))
+                filler.flush()
+        except OSError:
+            pass
 
 
 def own_mounts():

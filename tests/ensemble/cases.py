@@ -38,7 +38,11 @@ def seen(member, path):
     """Whether a client of the member sees the znode after a sync; its data, or None."""
     with connect(member) as client:
         client.sync()
-        return client.get(path)[0] if exists_or_none(client, path) else None
+        try:
+            return client.get(path)[0]
+        except Refused as refused:
+            equal(refused.code, jute.NO_NODE, path)
+            return None
 
 
 def root(ensemble, name):

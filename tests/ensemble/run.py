@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ensemble import beginnings, cases, config, failover, leaderless  # noqa: E402
-from ensemble import linearizable, members, regressions, slow_disk  # noqa: E402
+from ensemble import linearizable, members, observers, regressions, slow_disk  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from support import suite  # noqa: E402
 
@@ -57,6 +57,7 @@ def main():
     readable = Ensemble(options.server, shards=options.shards, read_only=True)
     run(options, tally, readable, [leaderless])
     if options.server == "corral":
+        run(options, tally, Ensemble(options.server, size=4, shards=options.shards, observers={4}), [observers])
         settings = {"ensemble.linearizable_reads": "true"}
         run(options, tally, Ensemble(options.server, shards=options.shards, settings=settings), [linearizable, slow_disk])
     for name, test in suite.tests_of([members], options.only):

@@ -15,7 +15,7 @@ use crate::grouping::{Grouping, Load, Verdict};
 use crate::message::PeerMessage;
 use crate::node::{FORMED_INDEX, RaftNode};
 use crate::outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
-use crate::relief::{Behind, Relief};
+use crate::relief::{Behind, LogDisk, Relief};
 use crate::types::{Entry, EntryKind, Index, Membership, Micros, NodeId, Role, Term};
 
 /// What is replicated. Implemented outside; called in log order.
@@ -198,13 +198,14 @@ impl<M: Machine> Replica<M> {
 
     /// A leader whose log does not get an append durable, although a voter has had it durable for as long as `patience`,
     /// hands over to that voter. Not soon after it began to lead, and seldom: where all disks are slow, leadership stays
-    /// where it is. To be called each tick; gives the successor when it hands over.
-    pub fn relieve(&mut self, now: Micros, patience: Micros) -> Option<NodeId> {
+    /// where it is. Where the log has no space it hands over whenever another has had what it cannot write. To be called
+    /// each tick; gives the successor when it hands over.
+    pub fn relieve(&mut self, now: Micros, patience: Micros, disk: LogDisk) -> Option<NodeId> {
         let oldest = self.under_way.front();
         let late = oldest.filter(|append| self.raft.others_have(append.last));
         let behind = late.map(|append| Behind { number: append.number, begun: append.since });
         let last = oldest.map(|append| append.last);
-        if !self.relief.is_due(now, patience, self.leading, behind) {
+        if !self.relief.is_due(now, patience, self.leading, behind, disk) {
             return None;
         }
         // Nobody may have been heard from in this very moment: then the next tick tries again.

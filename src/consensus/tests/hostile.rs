@@ -307,6 +307,23 @@ fn leader_with_learner() -> (Server, Disk) {
 }
 
 #[test]
+fn who_has_no_vote_forgets_a_silent_leader() {
+    let disk = Disk::new(Membership::simple(&[NodeId(1)], &[NodeId(4)]));
+    let mut server = Server::start(3, &disk, 1);
+    let body = PeerBody::Heartbeat { commit: Index(0), context: None };
+    let heartbeat = PeerMessage { from: NodeId(1), to: NodeId(4), term: Term(1), body };
+    for _ in 0..2 {
+        assert_eq!(server.node.step(heartbeat.clone()), Ok(()));
+        assert_eq!((server.node.role(), server.node.leader()), (Role::Learner, Some(NodeId(1))));
+        for _ in 0..100 {
+            server.node.tick();
+        }
+        assert_eq!((server.node.role(), server.node.leader()), (Role::Learner, None));
+        assert_eq!(server.node.term(), Term(1), "without an election");
+    }
+}
+
+#[test]
 fn says_nothing_before_its_term_is_durable() {
     let (mut server, _) = leader_with_learner();
     server.node.propose(Bytes::from_static(b"x")).expect("room");

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corral_consensus::{Append, Replica};
+use corral_consensus::{Append, LogDisk, Replica};
 use corral_core::change::AppliedBatch;
 use corral_core::command::Proposals;
 use corral_core::delta::Delta;
@@ -187,6 +187,8 @@ struct LogSide {
     /// A turn is planned or a sync is under way.
     busy: bool,
     appends: u64,
+    /// Whether it waits for space.
+    disk: LogDisk,
     failed: bool,
 }
 
@@ -228,7 +230,7 @@ impl Server {
             syncs: BTreeMap::new(),
             next_token: 1,
             stopping: Stopping::No,
-            log: LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, failed: false },
+            log: LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, disk: LogDisk::Writes, failed: false },
             writer: WriterSide::default(),
             incarnation,
             led: false,

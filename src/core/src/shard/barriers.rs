@@ -20,6 +20,7 @@ pub(super) struct Barriers {
 
 impl Shard {
     /// Asks the leader; the answer comes by [`Shard::synced`].
+    #[inline(never)]
     pub(super) fn ask_barrier(&mut self, conn: &Conn, out: &mut Outputs) -> u64 {
         out.syncs.push(conn.id);
         if !self.config.linearizable {
@@ -31,6 +32,7 @@ impl Shard {
     }
 
     /// Which barrier a read must wait for; 0 for none.
+    #[inline(never)]
     pub(super) fn barrier(&mut self, conn: &Conn, op: Option<OpCode>, out: &mut Outputs) -> u64 {
         if !self.config.linearizable || conn.read_only || op == Some(OpCode::Ping) {
             return 0;

@@ -255,7 +255,7 @@ impl World {
         self.inside_after(wait, Inner::RaftTick);
         if let Some(server) = &mut self.nodes[self.at].server {
             server.replica.tick();
-            if let Some(to) = server.replica.relieve(Micros(self.now), Micros(ELECTION)) {
+            if let Some(to) = server.replica.relieve(Micros(self.now), Micros(ELECTION), server.log.disk) {
                 self.counts.relieved += 1;
                 self.note(format_args!("the disk is slow, server {to} is to lead"));
             }

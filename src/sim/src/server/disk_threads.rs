@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use corral_consensus::LogDisk;
 use corral_core::image::{ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
 use corral_storage::log::LogError;
@@ -63,6 +64,7 @@ impl World {
                 }
             }
         }
+        side.disk = if full { LogDisk::Full } else { LogDisk::Writes };
         side.appends += u64::from(durable.is_some());
         let appends = side.appends;
         if let Some(reason) = fault {

@@ -1,0 +1,31 @@
+"""What holds of a server without a vote. The ensemble has three that vote and one that does not."""
+
+import time
+
+from ensemble.cases import connect, root, seen
+from ensemble.cluster import OBSERVING, mode_of, pause, resume
+from support.suite import equal
+from support.wait import wait_until
+
+# Links of servers that say nothing break later than that.
+FORGET_LIMIT_S = 3
+
+
+def test_an_observer_without_a_leader_says_so_and_comes_back(ensemble):
+    observer = next(member for member in ensemble.members if mode_of(member) == OBSERVING)
+    voters = [member for member in ensemble.members if member is not observer]
+    top = root(ensemble, "observed")
+    for voter in voters:
+        pause(voter)
+    try:
+        began = time.monotonic()
+        wait_until(lambda: mode_of(observer) != OBSERVING, "it forgets its leader", FORGET_LIMIT_S)
+        took = time.monotonic() - began
+    finally:
+        for voter in voters:
+            resume(voter)
+    wait_until(lambda: mode_of(observer) == OBSERVING, "it finds a leader")
+    with connect(observer) as client:
+        client.set(top, b"again")
+    equal(seen(observer, top), b"again")
+    return f"after {took:.2f} s"
