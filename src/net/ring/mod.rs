@@ -289,9 +289,13 @@ impl Ring {
         event.filter(|_| !closing)
     }
 
-    /// The request that accepts has ended.
+    /// The request that accepts has ended: because it failed, or with a connection, when more came than the queue of
+    /// completions holds.
     fn not_listening(&self, result: i32) {
-        match Errno::from_raw_os_error(-result.min(0)) {
+        if result >= 0 {
+            return self.listen_again();
+        }
+        match Errno::from_raw_os_error(-result) {
             // The listener is shut down.
             Errno::INVAL => {}
             error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
@@ -437,7 +441,7 @@ fn prove(queue: &Queue) -> io::Result<()> {
     drop(first);
     queue.cancel(1, 2);
     let last = await_token(1).ok_or_else(|| unfit("cancel a receive"))?;
-    if last.more || Errno::from_raw_os_error(-last.result) != Errno::CANCELED {
+    if last.more || last.result != -Errno::CANCELED.raw_os_error() {
         return Err(unfit("cancel a receive as it should"));
     }
     queue.await_room(near.as_fd(), 3);

@@ -191,6 +191,23 @@ fn whoever_connects_is_accepted_until_the_listener_is_shut_down() {
 }
 
 #[test]
+fn more_connections_at_once_than_completions_have_room_are_all_accepted() {
+    const SMALL: u32 = 8;
+    const CLIENTS: usize = 100;
+    LocalExecutor::default().run(async {
+        let ring = Ring::new(Bell::new().expect("a file can be opened"), SMALL).expect("this kernel can do it");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        ring.listen(listener);
+        let mut seen = Seen::default();
+        seen.take(&ring);
+        let clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+        seen.until(&ring, |seen| seen.accepted.len() == CLIENTS).await;
+        drop(clients);
+    });
+}
+
+#[test]
 fn the_last_bytes_leave_with_the_end() {
     on_executor(|ring| async move {
         for rest in [&b""[..], b"nobody reads this"] {
