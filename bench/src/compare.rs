@@ -232,7 +232,7 @@ impl<'a> Comparison<'a> {
         let path = args.out.join("results.jsonl");
         let results = OpenOptions::new().create(true).append(true).open(&path);
         let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("taking signals over")?;
         }
         Ok(Self {

@@ -12,7 +12,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::args::program;
 
-/// SIGINT and SIGTERM as something to ask for, so that the znodes can still be removed.
+/// SIGINT, SIGTERM and SIGHUP as something to ask for, so that the znodes can still be removed.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     signals: SignalFd,
@@ -20,11 +20,12 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes both signals over for the rest of the process; threads started later inherit that.
+    /// Takes the signals over for the rest of the process; threads started later inherit that.
     pub(crate) fn new() -> Result<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
+        set.add(Signal::SIGHUP);
         set.thread_block().context("blocking signals")?;
         let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
         Ok(Self { signals: signals.context("signalfd")?, count: 0 })

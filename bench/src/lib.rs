@@ -75,7 +75,7 @@ pub fn dispatch(bench: &Bench) -> Result<()> {
 
 /// Runs the load and gives the figures; prints only progress.
 ///
-/// Takes SIGINT and SIGTERM over for the rest of the process, to remove its znodes before it ends.
+/// Takes SIGINT, SIGTERM and SIGHUP over for the rest of the process, to remove its znodes before it ends.
 ///
 /// # Errors
 /// A flag out of its limits, a server that cannot be reached, falls silent or answers wrongly, Ctrl-C.

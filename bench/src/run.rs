@@ -330,10 +330,11 @@ fn standing(gatherer: &Gatherer, shared: &Shared) -> String {
     let interval = Duration::from_nanos(shared.interval_ns()).as_secs_f64();
     let row = gatherer.rows.last().copied().unwrap_or_default();
     let (second, p99) = (gatherer.rows.len(), Duration::from_nanos(row.p99_ns));
+    let p99 = if row.p99_ns == 0 { "-".to_owned() } else { format!("{p99:.1?}") };
     let rate = crate::report::ratio(row.operations, 1) / interval;
     let errors: u64 = gatherer.errors.values().sum();
     format!(
-        "{:.0} s: {rate:.0} operations/s, p99 {p99:.1?}, {errors} errors",
+        "{:.0} s: {rate:.0} operations/s, p99 {p99}, {errors} errors",
         crate::report::ratio(second as u64, 1) * interval
     )
 }

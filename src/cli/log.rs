@@ -1,8 +1,8 @@
 //! `corral log dump`: prints the records of a log directory, also of a damaged one. The main thread only; reads, never
 //! writes.
 //!
-//! It judges nothing: an unfinished record at the end is what a power failure leaves, and only the server's recovery
-//! knows whether it had been acknowledged.
+//! An unfinished record at the end is what a power failure leaves, and no damage; a place without a valid record below what
+//! is known to be durable is.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -35,16 +35,17 @@ struct Totals {
 /// Prints every segment, record and gap, one a line, and where the log ends.
 ///
 /// # Errors
-/// A fault when the directory, or a file in it, cannot be read, or is not corral's.
+/// A fault when the directory, or a file in it, cannot be read, or is not corral's, or when the log is damaged.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let disk = MmapDisk::open_read_only(&arguments.path)?;
     let items = Dump::new(disk).map_err(|error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be listed: {error}", arguments.path.display()))
     })?;
     let mut out = Output::new();
-    let mut totals = Totals::default();
+    let (mut totals, mut damage) = (Totals::default(), Damage::default());
     for item in items {
         totals.add(&item);
+        damage.add(&item);
         if !out.line(&line(&item))? {
             return Ok(());
         }
@@ -55,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         let sentence = format!("{} segments cannot be read; see their lines", totals.unreadable);
         return Err(Fault::new(ExitCode::StorageUnavailable, sentence));
     }
-    Ok(())
+    damage.sentence().map_or(Ok(()), |sentence| Err(Fault::new(ExitCode::DataDamaged, sentence)))
 }
 
 fn line(item: &DumpItem) -> String {
@@ -92,11 +93,68 @@ fn line(item: &DumpItem) -> String {
         DumpItem::Gap { file, offset, bytes, zero: false } => {
             format!(
                 "{file} {offset:>10} no record, {bytes} bytes: an earlier use of the file, an unfinished record, or \
-                damage"
+                 damage (the end of this list says which)"
             )
         }
         DumpItem::Unreadable { file, error } => format!("{file} CANNOT BE READ: {error}"),
         _ => "an item that this program does not know".to_owned(),
+    }
+}
+
+/// Finds the first place that was durable and holds no valid record. What ends a file is judged by what was known up to
+/// there: a server that runs may write on behind it meanwhile.
+#[derive(Default)]
+struct Damage {
+    base: Option<u64>,
+    /// Highest log position that is known to be durable.
+    durable: u64,
+    /// No record has been seen behind it yet.
+    open: Option<Place>,
+    first: Option<Place>,
+}
+
+/// A place without a valid record.
+struct Place {
+    file: String,
+    offset: u64,
+    position: u64,
+}
+
+impl Damage {
+    fn add(&mut self, item: &DumpItem) {
+        match item {
+            DumpItem::Segment { base, watermark, .. } => {
+                (self.base, self.open) = (*base, None);
+                self.durable = self.durable.max(watermark.unwrap_or(0));
+            }
+            DumpItem::Record(record) => {
+                self.durable = self.durable.max(record.watermark);
+                let gap = self.open.take();
+                let bad = || (!record.payload_checks).then(|| self.place(&record.file, record.offset)).flatten();
+                if let Some(place) = gap.or_else(bad) {
+                    self.first.get_or_insert(place);
+                }
+            }
+            DumpItem::Gap { file, offset, .. } => match self.place(file, *offset) {
+                Some(place) if place.position < self.durable => drop(self.first.get_or_insert(place)),
+                other => self.open = other,
+            },
+            _ => {}
+        }
+    }
+
+    /// Nothing where the segment's header does not tell where it lies.
+    fn place(&self, file: &str, offset: u64) -> Option<Place> {
+        self.base.map(|base| Place { file: file.to_owned(), offset, position: base.saturating_add(offset) })
+    }
+
+    fn sentence(&self) -> Option<String> {
+        let place = self.first.as_ref().filter(|place| place.position < self.durable)?;
+        Some(format!(
+            "the log is damaged: {} holds no valid record at offset {}, which is position {} of the log, and it was durable up \
+             to {}",
+            place.file, place.offset, place.position, self.durable
+        ))
     }
 }
 
@@ -124,5 +182,62 @@ impl Totals {
             "{} segments, {} records, {} bytes of payload, {} payloads that do not check{end}",
             self.segments, self.records, self.payload_bytes, self.bad_payloads
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corral_storage::log::RecordKind;
+
+    use super::*;
+
+    fn segment(base: u64, watermark: u64) -> DumpItem {
+        let (file, bytes) = ("log-1".to_owned(), 10_000);
+        DumpItem::Segment { file, bytes, generation: 1, base: Some(base), fault: None, watermark: Some(watermark) }
+    }
+
+    fn record(offset: u64, watermark: u64, payload_checks: bool) -> DumpItem {
+        DumpItem::Record(DumpRecord {
+            file: "log-1".to_owned(),
+            offset,
+            kind: RecordKind::Entry,
+            term: 1,
+            index: 1,
+            first_zxid: 1,
+            watermark,
+            payload_bytes: 8,
+            payload_checks,
+        })
+    }
+
+    fn gap(offset: u64) -> DumpItem {
+        DumpItem::Gap { file: "log-1".to_owned(), offset, bytes: 100, zero: false }
+    }
+
+    fn judged(items: &[DumpItem]) -> Option<String> {
+        let mut damage = Damage::default();
+        items.iter().for_each(|item| damage.add(item));
+        damage.sentence()
+    }
+
+    #[test]
+    fn what_was_durable_and_is_no_record_is_damage() {
+        let found = |items: &[DumpItem]| judged(items).expect("damage is seen");
+        assert!(
+            found(&[segment(1000, 1300), record(100, 1100, true), gap(200)])
+                .contains("offset 200, which is position 1200")
+        );
+        let later = [segment(1000, 0), record(100, 0, true), gap(200), record(300, 1250, true)];
+        assert!(found(&later).contains("durable up to 1250"));
+        assert!(found(&[segment(1000, 1300), record(100, 1100, false), gap(200)]).contains("offset 100"));
+    }
+
+    #[test]
+    fn an_unfinished_end_is_none() {
+        assert_eq!(judged(&[]), None);
+        assert_eq!(judged(&[segment(1000, 1200), record(100, 1100, true), gap(200)]), None);
+        assert_eq!(judged(&[segment(1000, 1200), record(100, 1100, true), record(200, 1200, false)]), None);
+        let written_on = [segment(1000, 1200), record(100, 1100, true), gap(200), segment(11_000, 11_300)];
+        assert_eq!(judged(&written_on), None, "a server runs");
     }
 }

@@ -124,7 +124,9 @@ impl Acceptor {
         let here = self.by_address.get(&address).copied().unwrap_or(0);
         let Self { limits, .. } = self;
         if total >= limits.total {
-            return Some(format!("{total} connections are open (limits.connections_max)"));
+            return Some(format!(
+                "{total} connections are open (limits.connections_max, or what RLIMIT_NOFILE allows)"
+            ));
         }
         if limits.per_address > 0 && here >= limits.per_address {
             return Some(format!("{here} connections of this address are open (limits.connections_per_ip_max)"));

@@ -5,11 +5,13 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
+use std::path::Display;
 
 use corral_storage::{Disk as _, MmapDisk};
 
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
+use corral_link::ClusterName;
 
 /// The file's name.
 const NAME: &str = "OWNER";
@@ -19,18 +21,30 @@ const BYTES_MAX: u64 = 256;
 /// Checks that the directory is this server's; one that has no owner, because it is new, gets it.
 ///
 /// # Errors
-/// When it is another server's, or cannot be read or written.
+/// When it is another server's, does not say so in a way that can be read, or cannot be read or written.
 pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
     let own = text(config);
-    let found = read(disk)?;
-    if found.as_ref().is_some_and(|found| *found == own) {
+    let Some(found) = read(disk)? else {
+        if holds_data(disk)? {
+            tracing::warn!("{} holds data and no file {NAME}: taken for the data of {}", at(disk), one_line(&own));
+        }
+        return take(disk, config);
+    };
+    if found == own {
         return Ok(());
     }
-    let Some(found) = found else { return take(disk, config) };
+    if !is_owner(&found) {
+        let sentence = format!(
+            "{}/{NAME} is damaged, it says {found:?}: if the data are those of {}, remove that file, the start writes it anew",
+            at(disk),
+            one_line(&own)
+        );
+        return Err(Fault::new(ExitCode::DataDamaged, sentence));
+    }
     let sentence = format!(
         "{}: the data are of {}, and this is {}: correct server.server_id (or the file myid) and ensemble.cluster, choose \
          another directory, or give the data to this server with `corral rescue`",
-        disk.path().display(),
+        at(disk),
         one_line(&found),
         one_line(&own)
     );
@@ -43,7 +57,7 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
 /// When that cannot be written.
 pub(crate) fn take(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
     disk.write_file(NAME, text(config).as_bytes()).map_err(|error| {
-        let sentence = format!("{}: cannot write {NAME}: {error}", disk.path().display());
+        let sentence = format!("{}: cannot write {NAME}: {error}", at(disk));
         Fault::new(ExitCode::StorageUnavailable, sentence)
     })
 }
@@ -55,7 +69,7 @@ fn read(disk: &MmapDisk) -> Result<Option<String>, Fault> {
         Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => {
-            let sentence = format!("{}: cannot read {NAME}: {error}", disk.path().display());
+            let sentence = format!("{}: cannot read {NAME}: {error}", at(disk));
             Err(Fault::new(ExitCode::StorageUnavailable, sentence))
         }
     }
@@ -65,7 +79,47 @@ fn text(config: &Config) -> String {
     format!("server {}\ncluster {}\n", config.server.server_id, config.ensemble.cluster.as_str())
 }
 
+/// Whether a server has written this.
+fn is_owner(text: &str) -> bool {
+    let mut lines = text.lines();
+    let server = lines.next().and_then(|line| line.strip_prefix("server ")?.parse::<u8>().ok());
+    let cluster = lines.next().and_then(|line| line.strip_prefix("cluster ")).and_then(ClusterName::new);
+    server.is_some() && cluster.is_some() && lines.next().is_none() && text.ends_with('\n')
+}
+
+/// Whether there is more than what every directory begins with.
+fn holds_data(disk: &MmapDisk) -> Result<bool, Fault> {
+    let names = disk.list().map_err(|error| {
+        Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be listed: {error}", at(disk)))
+    })?;
+    Ok(names.iter().any(|name| name.starts_with("image-") || name.starts_with("log-")))
+}
+
+fn at(disk: &MmapDisk) -> Display<'_> {
+    disk.path().display()
+}
+
 fn one_line(text: &str) -> String {
-    let shown: String = text.trim_end().chars().filter(|one| *one == '\n' || !one.is_control()).collect();
-    shown.replace('\n', ", ")
+    text.trim_end().replace('\n', ", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_or_overwritten_names_nobody() {
+        assert!(is_owner("server 7\ncluster a-b\n"));
+        for damaged in [
+            "",
+            "\n",
+            "server 7\n",
+            "server 7\ncluster a-b",
+            "server 700\ncluster a\n",
+            "\0\0",
+            "server 7\ncluster a\nx\n",
+        ] {
+            assert!(!is_owner(damaged), "{damaged:?}");
+        }
+    }
 }

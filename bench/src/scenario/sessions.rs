@@ -84,6 +84,8 @@ struct Taken {
     end_ns: u64,
     seconds: f64,
     sessions: u64,
+    /// Sessions that ended in the window and were due before it.
+    earlier: u64,
     server_cpu_ns: Option<u64>,
     client_cpu_ns: u64,
 }
@@ -95,6 +97,10 @@ struct Storm<'a> {
     schedule: Option<Due>,
     begun: u64,
     done: u64,
+    /// Sessions of the window; with a rate those that were due in it.
+    counted: u64,
+    /// Sessions that were due earlier count for nothing.
+    since_ns: u64,
     on_their_way: u32,
     /// When sessions were due that are on their way, by session.
     due: Vec<u64>,
@@ -114,6 +120,8 @@ pub(super) fn run(args: &SessionArgs) -> Result<()> {
         args,
         begun: 0,
         done: 0,
+        counted: 0,
+        since_ns: 0,
         on_their_way: 0,
         due: Vec::new(),
         held: Vec::new(),
@@ -141,12 +149,17 @@ impl Storm<'_> {
         self.close.reset();
         self.stage.restart_cpu()?;
         let (before, begin_ns) = (self.done, self.stage.swarm.now_ns());
+        self.counted = 0;
+        if self.schedule.is_some() && !self.args.no_close {
+            self.since_ns = begin_ns;
+        }
         self.blow(extent)?;
         let end_ns = self.stage.swarm.now_ns();
         Ok(Taken {
             end_ns,
             seconds: Duration::from_nanos(end_ns - begin_ns).as_secs_f64(),
-            sessions: self.done - before,
+            sessions: self.counted,
+            earlier: self.done - before - self.counted,
             server_cpu_ns: self.stage.server_cpu_ns()?,
             client_cpu_ns: self.stage.client_cpu.elapsed_ns()?,
         })
@@ -211,17 +224,21 @@ impl Storm<'_> {
         for event in &events {
             match event.what {
                 What::Opened => {
-                    self.open.saturating_record(event.at_ns.saturating_sub(self.due[event.peer]));
+                    if self.due[event.peer] >= self.since_ns {
+                        self.open.saturating_record(event.at_ns.saturating_sub(self.due[event.peer]));
+                    }
                     if self.args.no_close {
                         self.held.push(event.peer);
-                        self.finished();
+                        self.finished(event.peer);
                     } else {
                         self.stage.swarm.close(event.peer)?;
                     }
                 }
                 What::Closed => {
-                    self.close.saturating_record(event.at_ns - event.since_ns);
-                    self.finished();
+                    if self.due[event.peer] >= self.since_ns {
+                        self.close.saturating_record(event.at_ns - event.since_ns);
+                    }
+                    self.finished(event.peer);
                 }
                 what => bail!("session {}: {what:?}, which nobody has asked for", event.peer),
             }
@@ -230,8 +247,9 @@ impl Storm<'_> {
         Ok(())
     }
 
-    fn finished(&mut self) {
+    fn finished(&mut self, session: usize) {
         self.done += 1;
+        self.counted += u64::from(self.due[session] >= self.since_ns);
         self.on_their_way -= 1;
     }
 
@@ -260,6 +278,12 @@ impl Storm<'_> {
         let Taken { seconds, sessions, server_cpu_ns, client_cpu_ns, .. } = *taken;
         let throughput = ratio(sessions, 1) / seconds;
         let mut remarks = self.stage.doubts.clone();
+        if taken.earlier > u64::from(args.concurrency) {
+            remarks.push(format!(
+                "{} sessions that were due before the window ended in it: they are not counted, but the server's CPU time is",
+                taken.earlier
+            ));
+        }
         remarks.extend(args.rate.into_iter().flat_map(|rate| open_loop_remarks(rate, throughput, backlog.unrecorded)));
         SessionReport {
             heading: Heading::of("sessions", &args.common),

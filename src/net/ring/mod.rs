@@ -122,6 +122,8 @@ pub(crate) struct Ring {
     listener: OnceCell<TcpListener>,
     /// The listener is to be asked again, because the last time the kernel could not open a socket.
     deaf: Cell<bool>,
+    /// How often it has been so.
+    deaf_times: Cell<u64>,
 }
 
 impl Ring {
@@ -134,7 +136,15 @@ impl Ring {
         prove(&queue)?;
         queue.listen(bell.inner(), Purpose::Bell as u64);
         let (slots, free) = (RefCell::default(), RefCell::default());
-        Ok(Ring { queue, slots, free, bell, listener: OnceCell::new(), deaf: Cell::new(false) })
+        Ok(Ring {
+            queue,
+            slots,
+            free,
+            bell,
+            listener: OnceCell::new(),
+            deaf: Cell::new(false),
+            deaf_times: Cell::new(0),
+        })
     }
 
     /// What ends a sleep from outside.
@@ -299,7 +309,11 @@ impl Ring {
             // The listener is shut down.
             Errno::INVAL => {}
             error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                tracing::warn!("cannot accept a connection, trying again: {error}");
+                let times = self.deaf_times.get() + 1;
+                if times.is_power_of_two() {
+                    tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
+                }
+                self.deaf_times.set(times);
                 self.deaf.set(true);
             }
             _ => self.listen_again(),

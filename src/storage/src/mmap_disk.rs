@@ -35,7 +35,7 @@ pub enum DiskError {
     InUse { path: PathBuf, holder: String },
     #[error("{}: not a corral data directory: holds {found:?} but no FORMAT file; configure an empty directory", path.display())]
     Foreign { path: PathBuf, found: String },
-    #[error("{}: FORMAT says {found:?}, this program reads {expected:?}; use the version that wrote it", path.display())]
+    #[error("{}: FORMAT says {found:?}, this program reads {expected:?}; use the version that wrote it, or, if that file alone is damaged, write the line anew", path.display())]
     WrongFormat { path: PathBuf, found: String, expected: &'static str },
 }
 
@@ -282,12 +282,12 @@ impl Drop for TemporaryFile {
 /// Whether the directory carries our marker; `Ok(false)` for an empty one if `may_be_empty`.
 fn check_format(path: &Path, may_be_empty: bool) -> Result<bool, DiskError> {
     let fault = |what| move |source| DiskError::Io { path: path.to_owned(), what, source };
-    let mut text = String::new();
+    let mut text = Vec::new();
     match File::open(path.join(FORMAT_NAME)) {
         Ok(file) => {
             // The marker is one short line; whatever else lies there is cut off here.
             let limit = wide(FORMAT_TEXT.len()).saturating_add(64);
-            file.take(limit).read_to_string(&mut text).map_err(fault("cannot read FORMAT"))?;
+            file.take(limit).read_to_end(&mut text).map_err(fault("cannot read FORMAT"))?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             for entry in fs::read_dir(path).map_err(fault("cannot list the data directory"))? {
@@ -304,10 +304,11 @@ fn check_format(path: &Path, may_be_empty: bool) -> Result<bool, DiskError> {
         }
         Err(error) => return Err(fault("cannot read FORMAT")(error)),
     }
-    if text == FORMAT_TEXT {
+    if text == FORMAT_TEXT.as_bytes() {
         return Ok(true);
     }
-    Err(DiskError::WrongFormat { path: path.to_owned(), found: text, expected: FORMAT_TEXT })
+    let found = String::from_utf8_lossy(&text).into_owned();
+    Err(DiskError::WrongFormat { path: path.to_owned(), found, expected: FORMAT_TEXT })
 }
 
 fn take_lock(path: &Path) -> Result<File, DiskError> {
