@@ -16,7 +16,7 @@ use corral_core::member::{EnsembleConfig, Founders, Member};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
-use corral_storage::{ImageFile, ImageHead, SimDisk, list_images};
+use corral_storage::{Disk as _, ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
 
 use super::RAFT_TICK;
@@ -62,6 +62,8 @@ impl Start<'_> {
     /// # Errors
     /// A sentence; without a disk that was told to fail there must be none.
     pub(crate) fn recover(&self, disk: &SimDisk) -> Result<Started, String> {
+        // As the server's directory is opened: what a killed process left there only by name would be lost by a power cut.
+        disk.sync_dir().map_err(text)?;
         let loaded = newest(disk)?;
         let config = LogConfig {
             segment_bytes: self.options.segment_bytes,
