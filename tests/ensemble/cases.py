@@ -242,13 +242,7 @@ def test_a_paused_leader_serves_no_stale_sync(ensemble):
     followers = ensemble.followers()
     stale = connect(leader)
     stale.get(top)
-    pause(leader)
-    try:
-        client = connect_to_new_leader(followers)
-        client.set(top, b"newer")
-        client.close()
-    finally:
-        resume(leader)
+    write_behind(leader, followers, top, b"newer")
     try:
         stale.sync()
         equal(stale.get(top)[0], b"newer", "a read behind a sync")
@@ -281,6 +275,16 @@ def test_a_sync_under_way_is_answered_by_the_next_leader(ensemble):
         resume(leader)
     ensemble.leader()
     ensemble.followers()
+
+
+def write_behind(leader, followers, path, data):
+    """The others write while their leader is paused, and one of them leads. Then it goes on."""
+    pause(leader)
+    try:
+        with connect_to_new_leader(followers) as writer:
+            writer.set(path, data)
+    finally:
+        resume(leader)
 
 
 def connect_to_new_leader(members):

@@ -1,7 +1,6 @@
 """What a read shows with ensemble.linearizable_reads: every write that was answered anywhere before it was sent."""
 
-from ensemble.cases import connect, connect_to_new_leader, root
-from ensemble.cluster import pause, resume
+from ensemble.cases import connect, root, write_behind
 from support import jute
 from support.client import Closed
 from support.suite import equal
@@ -42,12 +41,7 @@ def test_a_leader_left_behind_serves_no_old_read(ensemble):
     leader, followers = ensemble.leader(), ensemble.followers()
     stale = connect(leader)
     stale.get(top)
-    pause(leader)
-    try:
-        with connect_to_new_leader(followers) as writer:
-            writer.set(top, b"newer")
-    finally:
-        resume(leader)
+    write_behind(leader, followers, top, b"newer")
     try:
         equal(stale.get(top)[0], b"newer", "a read at a server that led")
     except (Closed, OSError):

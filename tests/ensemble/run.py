@@ -39,9 +39,14 @@ def run(options, tally, ensemble, modules, lets_leaders_go=False):
         for member in ensemble.members:
             clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
     finally:
-        if not clean:
-            print(ensemble.log_tails())
-        ensemble.dispose(keep=not clean and "CORRAL_TEST_KEEP" in os.environ)
+        end(ensemble, clean)
+
+
+def end(ensemble, clean):
+    """Ends the ensemble; one with failures shows its logs, and with CORRAL_TEST_KEEP stays on disk."""
+    if not clean:
+        print(ensemble.log_tails())
+    ensemble.dispose(keep=not clean and "CORRAL_TEST_KEEP" in os.environ)
 
 
 def main():
@@ -74,9 +79,7 @@ def run_alone(options, tally, name, test):
         for member in ensemble.running:
             clean &= tally.run(f"{name}: server {ensemble.number(member)} did not panic", suite.check_server, member)
     finally:
-        if not clean:
-            print(ensemble.log_tails())
-        ensemble.dispose(keep=not clean and "CORRAL_TEST_KEEP" in os.environ)
+        end(ensemble, clean)
 
 
 if __name__ == "__main__":

@@ -71,15 +71,7 @@ impl Rig {
 }
 
 fn sequencer_config() -> SequencerConfig {
-    let snapshot = SnapshotPolicy {
-        floor_bytes: usize::MAX,
-        share_percent: 100,
-        txns_max: u64::MAX,
-        log_bytes_max: u64::MAX,
-        interval_min_ms: 1,
-        interval_max_ms: u64::MAX,
-        calm_ms: 0,
-    };
+    let snapshot = SnapshotPolicy::NEVER;
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 };
     SequencerConfig { server: 1, incarnation: 1, tick_ms: 1000, features: 0, batch_bytes_max: 1 << 20, snapshot, reap }
 }

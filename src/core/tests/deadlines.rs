@@ -11,15 +11,7 @@ use corral_core::view::View;
 fn a_long_recovery_ends_nobody() {
     let session = Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals: Ephemerals::default() };
     let machine = StateMachine::new(View::empty(7), SessionTable::from_iter([(SessionId(1), session)]));
-    let snapshot = SnapshotPolicy {
-        floor_bytes: usize::MAX,
-        share_percent: 50,
-        txns_max: u64::MAX,
-        log_bytes_max: u64::MAX,
-        interval_min_ms: 0,
-        interval_max_ms: u64::MAX,
-        calm_ms: 0,
-    };
+    let snapshot = SnapshotPolicy::NEVER;
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 };
     let config =
         SequencerConfig { server: 1, incarnation: 1, tick_ms: 100, features: 0, batch_bytes_max: 1000, snapshot, reap };

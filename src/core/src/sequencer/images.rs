@@ -39,6 +39,19 @@ pub struct SnapshotPolicy {
     pub calm_ms: u64,
 }
 
+impl SnapshotPolicy {
+    /// No image but those that are asked for.
+    pub const NEVER: SnapshotPolicy = SnapshotPolicy {
+        floor_bytes: usize::MAX,
+        share_percent: 100,
+        txns_max: u64::MAX,
+        log_bytes_max: u64::MAX,
+        interval_min_ms: 0,
+        interval_max_ms: u64::MAX,
+        calm_ms: 0,
+    };
+}
+
 /// How much there is to write, in bytes: changes since the last image, and that image.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {

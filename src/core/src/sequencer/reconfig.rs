@@ -309,15 +309,7 @@ mod tests {
                 tick_ms: 10,
                 features: features::RECONFIG | features::SKIP_ACL,
                 batch_bytes_max: 1000,
-                snapshot: SnapshotPolicy {
-                    floor_bytes: usize::MAX,
-                    share_percent: 100,
-                    txns_max: u64::MAX,
-                    log_bytes_max: u64::MAX,
-                    interval_min_ms: 0,
-                    interval_max_ms: u64::MAX,
-                    calm_ms: 0,
-                },
+                snapshot: SnapshotPolicy::NEVER,
                 reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
             };
             let machine = StateMachine::new(View::empty(7), SessionTable::new());

@@ -153,15 +153,7 @@ fn limits(setup: Setup) -> ShardLimits {
 impl World {
     fn new(setup: Setup) -> World {
         let image = IMAGE.with(Arc::clone);
-        let snapshot = SnapshotPolicy {
-            floor_bytes: usize::MAX,
-            share_percent: 100,
-            txns_max: u64::MAX,
-            log_bytes_max: u64::MAX,
-            interval_min_ms: 0,
-            interval_max_ms: u64::MAX,
-            calm_ms: 0,
-        };
+        let snapshot = SnapshotPolicy::NEVER;
         let on = |on: bool, bits: u32| if on { bits } else { 0 };
         let features = on(setup.skip_acl, features::SKIP_ACL)
             | on(setup.extended_types, features::EXTENDED_TYPES)
