@@ -91,6 +91,11 @@ impl SimDisk {
         state.stop_at = Some(state.steps.saturating_add(step));
     }
 
+    /// Whether the step has come at which the process is to end: whoever runs on this disk is dead and need only be told.
+    pub fn has_stopped(&self) -> bool {
+        self.lock().has_stopped()
+    }
+
     /// Steps made so far in this disk's life.
     pub fn steps(&self) -> u64 {
         self.lock().steps
@@ -135,9 +140,13 @@ impl SimDisk {
 }
 
 impl State {
+    fn has_stopped(&self) -> bool {
+        self.stop_at.is_some_and(|at| self.steps >= at)
+    }
+
     /// One boundary between system calls; fails if the process stops here.
     fn step(&mut self) -> io::Result<()> {
-        if self.stop_at.is_some_and(|at| self.steps >= at) {
+        if self.has_stopped() {
             return Err(io::Error::other("the simulated process has stopped"));
         }
         self.steps = self.steps.saturating_add(1);

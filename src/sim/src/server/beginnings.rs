@@ -85,14 +85,16 @@ impl World {
         };
         let giver = usize::try_from(announced.from.0 - 1).expect("few servers");
         if self.nodes[giver].server.is_none() || !self.is_linked_with(giver) {
-            if let Some(server) = &mut self.nodes[self.at].server {
-                server.taking.announced = Some(announced);
-            }
-            self.inside_after(AGAIN, Inner::ImageComes(index));
+            self.image_later(announced, index);
             return Ok(());
         }
         let (own, from) = (self.nodes[self.at].disk.clone(), self.nodes[giver].disk.clone());
-        let (image, head) = match copy(&from, &own, index) {
+        let copied = copy(&from, &own, index);
+        if from.has_stopped() {
+            self.image_later(announced, index);
+            return self.dies_giving(giver);
+        }
+        let (image, head) = match copied {
             Ok(Some(copied)) => copied,
             Ok(None) => {
                 self.refuse_image(announced.from);
@@ -120,6 +122,21 @@ impl World {
         }
         self.plan_turn();
         Ok(())
+    }
+
+    fn image_later(&mut self, announced: PeerMessage, index: u64) {
+        if let Some(server) = &mut self.nodes[self.at].server {
+            server.taking.announced = Some(announced);
+        }
+        self.inside_after(AGAIN, Inner::ImageComes(index));
+    }
+
+    /// A step of reading the image was the last of the process whose image it is.
+    fn dies_giving(&mut self, giver: usize) -> Checked {
+        let taker = std::mem::replace(&mut self.at, giver);
+        let died = self.disk_failed("the process stops at a step of giving its image");
+        self.at = taker;
+        died
     }
 
     /// Raft wants the image in the place of everything.
