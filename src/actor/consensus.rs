@@ -343,6 +343,7 @@ impl ConsensusActor {
         if grown_up {
             member.grow_up();
         }
+        peers.show_reconfig(member.sequencer.reconfig_step());
         peers.send(member.take_sends());
     }
 

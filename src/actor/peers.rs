@@ -15,7 +15,7 @@ use corral_consensus::{
 use corral_core::ids::Millis;
 use corral_core::member::{Awaited, Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
-use corral_core::report::Mode;
+use corral_core::report::{Mode, ReconfigStep};
 use corral_core::servers::{Role as ServerRole, Server};
 use corral_link::image::{Ask, Part};
 use corral_link::{Frame, Kind};
@@ -389,6 +389,11 @@ impl Peers {
             Note::Hold | Note::Uncertain { .. } => return,
         }
         self.show_mode();
+    }
+
+    /// How far a change of the list of servers is: for whoever asks.
+    pub(crate) fn show_reconfig(&self, step: ReconfigStep) {
+        self.gauges.set_reconfig(step);
     }
 
     fn show_mode(&self) {

@@ -90,6 +90,7 @@ impl Facts {
                 (facts.open_files, facts.open_files_max) = open_files();
                 facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
                 facts.relieved = self.gauges.relieved.load(Ordering::Relaxed);
+                facts.reconfig = self.gauges.reconfig();
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
                 facts.syncs = self.gauges.syncs.timing();
                 facts.images = self.gauges.images.timing();

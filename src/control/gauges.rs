@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use corral_core::report::{Mode, Timing};
+use corral_core::report::{Mode, ReconfigStep, Timing};
 
 /// Counters of the process.
 #[derive(Debug, Default)]
@@ -12,6 +12,8 @@ pub(crate) struct Gauges {
     pub(crate) freezes: AtomicU64,
     /// Place of the present mode in `Mode::ALL`.
     mode: AtomicU8,
+    /// Place in `ReconfigStep::ALL`.
+    reconfig: AtomicU8,
     /// Times that this server let another lead because its log stood still.
     pub(crate) relieved: AtomicU64,
     /// Connections closed on accept.
@@ -32,6 +34,17 @@ impl Gauges {
     pub(crate) fn set_mode(&self, mode: Mode) {
         let place = Mode::ALL.iter().position(|one| *one == mode).unwrap_or_default();
         self.mode.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// How far a change of the list of servers is.
+    pub(crate) fn reconfig(&self) -> ReconfigStep {
+        let place = usize::from(self.reconfig.load(Ordering::Relaxed));
+        ReconfigStep::ALL.get(place).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set_reconfig(&self, step: ReconfigStep) {
+        let place = ReconfigStep::ALL.iter().position(|one| *one == step).unwrap_or_default();
+        self.reconfig.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
     }
 
     /// `srst`: all but the freezes and the hand-overs, which nobody should lose sight of.

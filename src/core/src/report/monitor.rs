@@ -68,6 +68,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.timing("snapshottime", &facts.images);
     lines.put("watchdog_freezes", facts.freezes);
     lines.put("slow_disk_handovers", facts.relieved);
+    lines.put("reconfig_step", facts.reconfig.word());
     for peer in &facts.peers {
         let id = peer.id;
         lines.put(&format!("peer_{id}_connected"), u8::from(peer.connected));

@@ -22,6 +22,8 @@ pub struct ServerFacts {
     pub freezes: u64,
     /// How often this server let another lead because its log stood still.
     pub relieved: u64,
+    /// How far a change of the list of servers is, as far as this server knows.
+    pub reconfig: ReconfigStep,
     /// Connections closed on accept, because of a limit.
     pub connections_refused: u64,
     /// Syncs of the log.
@@ -80,6 +82,33 @@ impl Mode {
             Self::Observer => "observer",
             Self::Looking => "looking",
             Self::ReadOnly => "read-only",
+        }
+    }
+}
+
+/// How far a change of the list of servers is. The first two only the leader knows of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReconfigStep {
+    /// None is under way.
+    #[default]
+    None,
+    /// Those who join are given everything, until a majority of the new list is in step.
+    CatchingUp,
+    /// The entry with which the old and the new list begin to count is on its way.
+    Entering,
+    /// Majorities of both lists are needed, until the entry is committed with which the new one counts alone.
+    Joint,
+}
+
+impl ReconfigStep {
+    pub const ALL: [Self; 4] = [Self::None, Self::CatchingUp, Self::Entering, Self::Joint];
+
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::CatchingUp => "catching-up",
+            Self::Entering => "entering",
+            Self::Joint => "joint",
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::evaluate::{self, features};
 use crate::ids::{Millis, SessionId, WallMillis};
 use crate::limits::{RECONFIG_CATCH_UP_MS, RECONFIG_GRACE_MS, RECONFIG_UNREACHED_MS};
+use crate::report::ReconfigStep;
 use crate::servers::{Role, Servers};
 use crate::shared::Text;
 use alloc::boxed::Box;
@@ -107,6 +108,16 @@ impl Sequencer {
     /// Whether a look at the members is worth while before the next tick.
     pub fn is_reconfiguring(&self) -> bool {
         self.is_leading() && (self.asked.is_some() || self.machine.begun().is_some())
+    }
+
+    /// How far a change of the list of servers is, as far as this server knows.
+    pub fn reconfig_step(&self) -> ReconfigStep {
+        match (&self.asked, self.machine.begun()) {
+            (_, Some(_)) => ReconfigStep::Joint,
+            (Some(asked), None) if asked.proposed => ReconfigStep::Entering,
+            (Some(_), None) => ReconfigStep::CatchingUp,
+            (None, None) => ReconfigStep::None,
+        }
     }
 
     /// Changes whenever [`Sequencer::known_servers`] does.
@@ -367,6 +378,7 @@ mod tests {
         fn carry_out(&mut self, begins: Proposal) -> Vec<Outcome> {
             assert!(self.commit(&begins.context, false).is_empty());
             self.seen.joint = true;
+            assert_eq!(self.sequencer.reconfig_step(), ReconfigStep::Joint);
             let ends = self.look(1).expect("nothing is in the way");
             assert!(ends.changes.is_empty());
             let answers = self.commit(&ends.context, false);
@@ -380,7 +392,7 @@ mod tests {
                     Seat::None => false,
                 };
             }
-            assert!(!self.sequencer.is_reconfiguring());
+            assert!(!self.sequencer.is_reconfiguring() && self.sequencer.reconfig_step() == ReconfigStep::None);
             answers
         }
 
@@ -407,9 +419,13 @@ mod tests {
         assert!(leader.sequencer.known_servers().is_some_and(|list| list.0.contains_key(&4)), "it is to be dialled");
         assert_eq!(leader.sequencer.wanted().expect("a list").last(), Some(&(4, Role::Observer)));
         assert_eq!(leader.look(10), None, "a majority is there, and the joiner may yet come");
+        assert_eq!(leader.sequencer.reconfig_step(), ReconfigStep::CatchingUp);
         (leader.seen.learners, leader.seen.in_step) = (set(&[4]), set(&[1, 2, 3, 4]));
         let begins = leader.look(10).expect("it is in step");
-        assert_eq!(begins.changes, [(4, Seat::Voter)]);
+        assert_eq!(
+            (begins.changes.as_slice(), leader.sequencer.reconfig_step()),
+            (&[(4, Seat::Voter)][..], ReconfigStep::Entering)
+        );
         assert_eq!(leader.ids(), [1, 2, 3]);
         let answers = leader.carry_out(begins);
         assert!(configured(&answers));
