@@ -172,6 +172,9 @@ sections! {
         tls_key: PathBuf = PathBuf::new(), NONE, "";
         /// PEM file of the authorities that sign the certificates of all servers.
         tls_ca: PathBuf = PathBuf::new(), NONE, "";
+        /// The three files are looked at every two seconds, and read again when they have changed; otherwise only at SIGHUP. What is
+        /// read counts for connections that begin from then on.
+        tls_watch: bool = false, NONE, "";
         /// Without TLS the servers must all be on this host, unless this is true: whoever reaches the port of a server can then
         /// read and change everything.
         allow_plaintext: bool = false, NONE, "";

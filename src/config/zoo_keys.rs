@@ -149,7 +149,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("syncLimit", Rule::Meaningless),
     ("connectToLearnerMasterLimit", Rule::Meaningless),
     ("syncEnabled", Rule::Meaningless),
-    ("sslQuorumReloadCertFiles", Rule::Meaningless),
+    ("sslQuorumReloadCertFiles", Rule::Flag { to: "ensemble.tls_watch" }),
     ("quorum.auth.*", Rule::Meaningless),
     ("quorum.cnxn.threads.size", Rule::Meaningless),
     ("jvm.pause.*", Rule::Meaningless),

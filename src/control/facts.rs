@@ -94,6 +94,7 @@ impl Facts {
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
                 facts.syncs = self.gauges.syncs.timing();
                 facts.images = self.gauges.images.timing();
+                facts.certificate_expires = self.links.as_ref().and_then(|links| links.tls()?.expires());
                 facts.peers = self.links.iter().flat_map(|links| links.stats()).map(peer).collect();
             }
             _ => {}

@@ -15,8 +15,8 @@ use crate::actor::messages::ToConsensus;
 use crate::exit::{ExitCode, Fault};
 use crate::runtime::mailbox::Post;
 
-/// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for an image, SIGHUP is reserved and does
-/// nothing.
+/// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for an image, SIGHUP has the certificates read
+/// again.
 #[derive(Clone)]
 pub(crate) struct Signals {
     heard: Arc<Heard>,
@@ -29,6 +29,8 @@ struct Heard {
     stops: AtomicU32,
     first_stop: OnceLock<Instant>,
     actor: OnceLock<Post<ToConsensus>>,
+    /// To the thread that reads certificates, if there are any.
+    certificates: OnceLock<flume::Sender<()>>,
 }
 
 impl Signals {
@@ -45,7 +47,7 @@ impl Signals {
         let listen = move || {
             for signal in handlers.forever() {
                 match signal {
-                    SIGHUP => tracing::info!("SIGHUP is reserved; nothing is reloaded"),
+                    SIGHUP => heard.reload(),
                     SIGTERM | SIGINT => {
                         heard.stop();
                         // There is one already if this is not the first.
@@ -65,6 +67,11 @@ impl Signals {
         if self.is_to_stop() {
             self.heard.pass_on(ToConsensus::Stop);
         }
+    }
+
+    /// From here on this one is told when certificates are to be read again.
+    pub(crate) fn reload_by(&self, certificates: flume::Sender<()>) {
+        assert!(self.heard.certificates.set(certificates).is_ok(), "one thread reads them");
     }
 
     /// Whether the server was told to stop.
@@ -89,6 +96,14 @@ impl Heard {
         self.first_stop.get_or_init(Instant::now);
         self.stops.fetch_add(1, Ordering::SeqCst);
         self.pass_on(ToConsensus::Stop);
+    }
+
+    fn reload(&self) {
+        match self.certificates.get() {
+            // If it is full, what was asked for is still to be done.
+            Some(certificates) => drop(certificates.try_send(())),
+            None => tracing::info!("SIGHUP: this server has no certificates that could be read again"),
+        }
     }
 
     fn pass_on(&self, message: ToConsensus) {

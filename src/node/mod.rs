@@ -40,7 +40,8 @@ use crate::control::{Facts, Gauges, Signals, Words};
 use crate::exit::{ExitCode, Fault};
 use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
-use crate::net::peers::Links;
+use crate::net::peers::tls::Tls;
+use crate::net::peers::{Links, certificates};
 use crate::node::recovery::Recovery;
 use crate::preflight;
 use crate::runtime::clock::Clock;
@@ -134,6 +135,9 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
     let links = ensemble::start_links(&config, incarnation, boxes.consensus.0.clone())?.map(Arc::new);
+    if let Some(tls) = links.as_ref().and_then(|links| links.tls()) {
+        start_certificates(tls.clone(), config.ensemble.tls_watch, plan, signals)?;
+    }
     let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, links, applied });
     let log_thread = start_threads(&context, plan, recovery, signals)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
@@ -284,6 +288,13 @@ fn start_threads(
         start(&executor.name(), move || run_executor(&context, &executor, state, sessions, replica))?;
     }
     Ok(log_thread)
+}
+
+/// Starts the thread that reads certificates again.
+fn start_certificates(tls: Tls, watch: bool, plan: &CorePlan, signals: &Signals) -> Result<(), Fault> {
+    let (asks, asked) = flume::bounded(1);
+    signals.reload_by(asks);
+    start_pinned("certificates", plan.control_cpu, move || certificates::run(&tls, watch, &asked)).map(drop)
 }
 
 /// Starts the thread that answers four-letter words.

@@ -3,12 +3,13 @@
 
 import argparse
 import os
+import shutil
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import beginnings, cases, config, failover, leaderless  # noqa: E402
+from ensemble import beginnings, cases, certificates, config, failover, leaderless  # noqa: E402
 from ensemble import linearizable, members, observers, regressions, slow_disk  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from support import suite  # noqa: E402
@@ -65,6 +66,10 @@ def main():
         run(options, tally, Ensemble(options.server, size=4, shards=options.shards, observers={4}), [observers])
         settings = {"ensemble.linearizable_reads": "true"}
         run(options, tally, Ensemble(options.server, shards=options.shards, settings=settings), [linearizable, slow_disk])
+        if shutil.which("openssl"):
+            run(options, tally, certificates.Encrypted(options.shards), [certificates])
+        else:
+            tally.run("certificates", certificates.need_openssl)
     for name, test in suite.tests_of([members], options.only):
         run_alone(options, tally, name, test)
     suite.leave(tally)

@@ -6,6 +6,7 @@
 
 mod batch;
 mod budget;
+pub(crate) mod certificates;
 mod channel;
 mod complaint;
 mod dial;
@@ -20,6 +21,7 @@ pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
+mod validity;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -196,6 +198,11 @@ impl Links {
     /// The servers that the links were started with.
     pub(crate) fn configured(&self) -> &[PeerAddress] {
         &self.configured
+    }
+
+    /// What the connections are encrypted with, if they are.
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        self.common.tls.as_ref()
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Known> {

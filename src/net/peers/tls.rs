@@ -1,13 +1,15 @@
 //! Mutual TLS between servers: one certificate, one key and one authority for both directions, and who a certificate is for.
 //!
-//! TLS 1.3 alone, no resumption and no tickets. Made at start, then shared by the links' threads. A certificate is valid for a
+//! TLS 1.3 alone, no resumption and no tickets. Made at start, then shared by the links' threads; files that are read again count
+//! for the connections that begin from then on. A certificate is valid for a
 //! peer if one of its alternative names (SAN) is the host that the peer is configured with, a name or an IP address, or
 //! `server-N` with the peer's id. The common name does not count and nothing is looked up backwards.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::Path;
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -21,17 +23,51 @@ use rustls::{
 };
 
 use crate::net::peers::dial::PeerAddress;
+use crate::net::peers::validity::not_after;
 
 /// Largest PEM file that is read, bytes.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 /// Certificates in one file at most.
 const CERTIFICATES_MAX: usize = 1000;
 
-/// See the module.
+/// See the module. A clone is the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
+    files: Arc<Files>,
+    /// Written when the files are read again, and read by each connection that begins; nobody holds it for long.
+    current: Arc<RwLock<Current>>,
+}
+
+/// Where it comes from.
+#[derive(Debug)]
+struct Files {
+    cert: PathBuf,
+    key: PathBuf,
+    ca: PathBuf,
+}
+
+/// What new connections begin with.
+#[derive(Clone, Debug)]
+struct Current {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    /// When the first certificate of the own chain expires, Unix seconds; `None` where that cannot be read.
+    expires: Option<i64>,
+    stamp: Stamp,
+}
+
+/// What a directory tells of the files: another one means that one of them was replaced or written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp([Option<(u64, i64, i64, u64)>; 3]);
+
+impl Files {
+    fn stamp(&self) -> Stamp {
+        let of = |path: &PathBuf| {
+            let meta = fs::metadata(path).ok()?;
+            Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
+        };
+        Stamp([of(&self.cert), of(&self.key), of(&self.ca)])
+    }
 }
 
 impl Tls {
@@ -41,6 +77,68 @@ impl Tls {
     /// # Errors
     /// A sentence that names the file, what is wrong and what to do.
     pub(crate) fn load(cert: &Path, key: &Path, ca: &Path) -> Result<Tls, String> {
+        let files = Files { cert: cert.to_owned(), key: key.to_owned(), ca: ca.to_owned() };
+        let current = Arc::new(RwLock::new(Current::read(&files)?));
+        Ok(Tls { files: Arc::new(files), current })
+    }
+
+    /// Reads the files again, for the connections that begin from now on. May block.
+    ///
+    /// # Errors
+    /// As [`Tls::load`], and when the certificate has expired: what was read before stays in use.
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        let read = Current::read(&self.files)?;
+        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+        if let Some(expired) = read.expires.filter(|expires| *expires <= now) {
+            let path = self.files.cert.display();
+            return Err(format!("{path}: the certificate expired {} days ago; renew it", (now - expired) / 86_400));
+        }
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+
+    /// When the first certificate of the own chain expires, Unix seconds; `None` where that cannot be read.
+    pub(crate) fn expires(&self) -> Option<i64> {
+        self.current().expires
+    }
+
+    /// Of the files as they are now. May block.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.files.stamp()
+    }
+
+    /// Of the files as they were when they were read.
+    pub(crate) fn stamp_in_use(&self) -> Stamp {
+        self.current().stamp
+    }
+
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The side that dials.
+    ///
+    /// # Errors
+    /// When the host is no name TLS can ask for.
+    pub(crate) fn dial(&self, peer: &PeerAddress) -> Result<Connection, String> {
+        let name = ServerName::try_from(peer.host.clone())
+            .map_err(|_| format!("{:?} is no name that a certificate can be for; correct the host", peer.host))?;
+        let connection = ClientConnection::new(self.current().client, name);
+        connection.map(Connection::Client).map_err(|error| format!("TLS cannot begin: {error}"))
+    }
+
+    /// The side that listens.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub(crate) fn accept(&self) -> Result<Connection, rustls::Error> {
+        ServerConnection::new(self.current().server).map(Connection::Server)
+    }
+}
+
+impl Current {
+    fn read(files: &Files) -> Result<Current, String> {
+        let (Files { cert, key, ca }, stamp) = (files, files.stamp());
         let chain = certificates(cert)?;
         let mut roots = RootCertStore::empty();
         for authority in certificates(ca)? {
@@ -54,60 +152,44 @@ impl Tls {
         let private = PrivateKeyDer::from_pem_slice(&pem(key)?).map_err(|error| {
             format!("{}: no private key is in it: {error}; name an unencrypted PEM file", key.display())
         })?;
-        Tls::new(chain, private, roots).map_err(|error| {
+        let expires = chain.iter().filter_map(|one| not_after(one)).min();
+        let (client, server) = configs(chain, private, roots).map_err(|error| {
             format!(
                 "{} and {} cannot be used: {error}; the key must be that of the first certificate",
                 cert.display(),
                 key.display()
             )
-        })
+        })?;
+        Ok(Current { client, server, expires, stamp })
     }
+}
 
-    fn new(
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-        roots: RootCertStore,
-    ) -> Result<Tls, rustls::Error> {
-        let (provider, roots) = (Arc::new(rustls::crypto::ring::default_provider()), Arc::new(roots));
-        let versions = &[&rustls::version::TLS13];
-        let verifier = Arc::new(ChainVerifier::new(&provider, Arc::clone(&roots)));
-        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(versions)?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_client_auth_cert(chain.clone(), key.clone_key())?;
-        client.resumption = Resumption::disabled();
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .build()
-            .map_err(|error| rustls::Error::General(error.to_string()))?;
-        let mut server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)?;
-        // Who listens sends nothing after the handshake and the answer.
-        server.send_tls13_tickets = 0;
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Tls { client: Arc::new(client), server: Arc::new(server) })
-    }
-
-    /// The side that dials.
-    ///
-    /// # Errors
-    /// When the host is no name TLS can ask for.
-    pub(crate) fn dial(&self, peer: &PeerAddress) -> Result<Connection, String> {
-        let name = ServerName::try_from(peer.host.clone())
-            .map_err(|_| format!("{:?} is no name that a certificate can be for; correct the host", peer.host))?;
-        let connection = ClientConnection::new(Arc::clone(&self.client), name);
-        connection.map(Connection::Client).map_err(|error| format!("TLS cannot begin: {error}"))
-    }
-
-    /// The side that listens.
-    ///
-    /// # Errors
-    /// When there is no randomness.
-    pub(crate) fn accept(&self) -> Result<Connection, rustls::Error> {
-        ServerConnection::new(Arc::clone(&self.server)).map(Connection::Server)
-    }
+/// For those who are dialled, and for those who dial.
+fn configs(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    roots: RootCertStore,
+) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), rustls::Error> {
+    let (provider, roots) = (Arc::new(rustls::crypto::ring::default_provider()), Arc::new(roots));
+    let versions = &[&rustls::version::TLS13];
+    let verifier = Arc::new(ChainVerifier::new(&provider, Arc::clone(&roots)));
+    let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_client_auth_cert(chain.clone(), key.clone_key())?;
+    client.resumption = Resumption::disabled();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let mut server = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)?;
+    // Who listens sends nothing after the handshake and the answer.
+    server.send_tls13_tickets = 0;
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok((Arc::new(client), Arc::new(server)))
 }
 
 /// Whether the certificate that the other side has proven is for this peer.

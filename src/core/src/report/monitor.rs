@@ -69,6 +69,9 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("watchdog_freezes", facts.freezes);
     lines.put("slow_disk_handovers", facts.relieved);
     lines.put("reconfig_step", facts.reconfig.word());
+    if let Some(expires) = facts.certificate_expires {
+        lines.put("tls_certificate_expires", expires);
+    }
     for peer in &facts.peers {
         let id = peer.id;
         lines.put(&format!("peer_{id}_connected"), u8::from(peer.connected));

@@ -24,6 +24,8 @@ pub struct ServerFacts {
     pub relieved: u64,
     /// How far a change of the list of servers is, as far as this server knows.
     pub reconfig: ReconfigStep,
+    /// When the certificate for links to other servers expires, Unix seconds; `None` where there is none.
+    pub certificate_expires: Option<i64>,
     /// Connections closed on accept, because of a limit.
     pub connections_refused: u64,
     /// Syncs of the log.

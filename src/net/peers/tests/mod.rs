@@ -8,6 +8,8 @@ mod hosts;
 mod speed;
 mod tls;
 
+pub(super) use tls::Authority;
+
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, Once};

@@ -7,12 +7,12 @@ use rcgen::{
 };
 
 /// Signs certificates for a test.
-pub(super) struct Authority {
+pub(in crate::net::peers) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    pub(super) fn new(name: &str) -> Authority {
+    pub(in crate::net::peers) fn new(name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names are legal");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -29,6 +29,12 @@ impl Authority {
         let key = KeyPair::generate().expect("there is randomness");
         let certificate = params.signed_by(&key, &self.issuer).expect("it can be signed");
         (certificate.pem(), key.serialize_pem())
+    }
+
+    /// PEM of a good certificate for these names, of its key and of this authority.
+    pub(in crate::net::peers) fn pem(&self, names: &[&str]) -> (String, String, String) {
+        let (cert, key) = self.sign(names, |_| ());
+        (cert, key, self.issuer.pem())
     }
 
     /// The configuration of a server with a good certificate for these names, which trusts this authority.

@@ -1,0 +1,178 @@
+"""Certificates of the links are renewed while the servers run: at SIGHUP, or when the files change.
+
+An ensemble of three has certificates that openssl makes here, one a server.
+"""
+
+import shutil
+import signal
+import ssl
+import subprocess
+import time
+
+from ensemble.cases import connect, connect_to_new_leader, seen
+from ensemble.cluster import Ensemble
+from support.client import four_letter_word, words_table
+from support.suite import Skip, equal
+from support.wait import wait_until
+
+DAYS_FIRST, DAYS_SECOND = 30, 60
+# Of corral's looks at the files two, and what a loaded host takes.
+LOOK_LIMIT_S = 20
+
+
+def openssl(directory, *words):
+    subprocess.run(["openssl", *map(str, words)], cwd=directory, capture_output=True, text=True, check=True)
+
+
+class Authority:
+    """Signs certificates, in a directory."""
+
+    def __init__(self, directory, name):
+        self.directory, self.name = directory, name
+        openssl(
+            directory, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 90,
+            "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem",
+        )  # fmt: skip
+
+    def pem(self):
+        return (self.directory / f"{self.name}.pem").read_text()
+
+    def sign(self, days):
+        """A certificate for the loopback and its key, as texts."""
+        part = self.directory / "signed"
+        part.mkdir(exist_ok=True)
+        openssl(
+            part, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=server",
+            "-keyout", "key", "-out", "csr",
+        )  # fmt: skip
+        (part / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+        openssl(
+            part, "x509", "-req", "-days", days, "-in", "csr", "-CA", f"../{self.name}.pem", "-CAkey", f"../{self.name}.key",
+            "-CAcreateserial", "-extfile", "ext", "-out", "cert",
+        )  # fmt: skip
+        return (part / "cert").read_text(), (part / "key").read_text()
+
+
+class Encrypted(Ensemble):
+    """Three servers with a certificate each."""
+
+    def __init__(self, shards):
+        super().__init__("corral", shards=shards)
+        self.authority = Authority(self.members[0].directory, "first")
+        for member in self.members:
+            for name in ("cert", "key", "ca"):
+                member.settings[f"ensemble.tls_{name}"] = f"{name}.pem"
+            put(member, self.authority.sign(DAYS_FIRST), self.authority.pem())
+
+    def peer_port(self, member):
+        return int(self.specs[self.number(member)].split(":")[1])
+
+    def shown(self, member):
+        """The certificate that whoever connects is shown."""
+        return ssl.get_server_certificate(("127.0.0.1", self.peer_port(member)), timeout=5)
+
+    def links(self, member):
+        """Whether all links stand, and how often they have been made anew."""
+        facts = figures(member)
+        peers = [self.number(other) for other in self.members if other is not member]
+        stand = all(facts[f"zk_peer_{peer}_connected"] == "1" for peer in peers)
+        return stand, sum(int(facts[f"zk_peer_{peer}_reconnects"]) for peer in peers)
+
+
+def need_openssl():
+    if not shutil.which("openssl"):
+        raise Skip("openssl is not installed")
+
+
+def put(member, pair=None, authorities=None):
+    """Moves files into their places."""
+    texts = dict(zip(("cert.pem", "key.pem"), pair or ()))
+    if authorities:
+        texts["ca.pem"] = authorities
+    for name, text in texts.items():
+        (member.directory / f"{name}.new").write_text(text)
+        (member.directory / f"{name}.new").rename(member.directory / name)
+
+
+def figures(member):
+    return words_table(four_letter_word(member.address, "mntr", 5), "\t")
+
+
+def expires_in_days(member):
+    return round((int(figures(member)["zk_tls_certificate_expires"]) - time.time()) / 86_400)
+
+
+def hang_up(member):
+    """SIGHUP; waits until the files were read; whether they were taken."""
+    told = ("the certificates are read again;", "the certificates are read again and not taken")
+    before = [member.log().count(text) for text in told]
+    member.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: [member.log().count(text) for text in told] != before, "the files are read again")
+    return member.log().count(told[0]) > before[0]
+
+
+def test_a_renewed_certificate_is_shown_and_a_bad_one_is_not(ensemble):
+    member = ensemble.followers()[0]
+    first, links = ensemble.shown(member), ensemble.links(member)
+    assert links[0], "all links stand"
+    equal(expires_in_days(member), DAYS_FIRST)
+    renewed = ensemble.authority.sign(DAYS_SECOND)
+    put(member, renewed)
+    equal(ensemble.shown(member), first, "nobody has said that there are others")
+    assert hang_up(member)
+    equal(ensemble.shown(member).split(), renewed[0].split())
+    equal(expires_in_days(member), DAYS_SECOND)
+    other = ensemble.authority.sign(DAYS_FIRST)
+    expired = ensemble.authority.sign(0)
+    for pair, why in (
+        (("no certificate", renewed[1]), "cert.pem: no certificate is in it"),
+        ((renewed[0], other[1]), "cert.pem and key.pem cannot be used"),
+        ((renewed[0], "no key"), "key.pem: no private key is in it"),
+        (expired, "cert.pem: the certificate expired 0 days ago"),
+    ):
+        put(member, pair)
+        assert not hang_up(member), why
+        assert why in member.log_tail(5), member.log_tail(5)
+        equal(ensemble.shown(member).split(), renewed[0].split(), why)
+    put(member, renewed)
+    assert hang_up(member)
+    equal(ensemble.links(member), links, "the links that stood go on")
+
+
+def test_the_authority_is_replaced_while_all_serve(ensemble):
+    with connect(ensemble.members[0]) as client:
+        client.create("/before")
+        second = Authority(ensemble.members[0].directory, "second")
+        both = ensemble.authority.pem() + second.pem()
+        links = {member: ensemble.links(member) for member in ensemble.members}
+        for step in ({"authorities": both}, {"pair": second}, {"authorities": second.pem()}):
+            for member in ensemble.members:
+                put(member, **{key: value.sign(DAYS_FIRST) if key == "pair" else value for key, value in step.items()})
+                assert hang_up(member)
+        equal({member: ensemble.links(member) for member in ensemble.members}, links, "the links that stood go on")
+        client.create("/meanwhile")
+    ensemble.authority = second
+    # One that starts anew, with the new files alone, finds the others and is found by them.
+    leader = ensemble.leader()
+    leader.kill()
+    with connect_to_new_leader([member for member in ensemble.members if member is not leader]) as client:
+        client.create("/without-it")
+    ensemble.start()
+    for member in ensemble.members:
+        wait_until(lambda member=member: ensemble.links(member)[0], "all links stand")
+        equal(seen(member, "/without-it"), b"")
+
+
+def test_files_that_change_are_read(ensemble):
+    member = ensemble.members[0]
+    with open(member.directory / "zoo.cfg", "a", encoding="ascii") as config:
+        config.write("sslQuorumReloadCertFiles=true\n")
+    member.restart()
+    first = ensemble.shown(member)
+    renewed = ensemble.authority.sign(DAYS_SECOND)
+    put(member, renewed)
+    wait_until(lambda: ensemble.shown(member) != first, "the new certificate is shown", LOOK_LIMIT_S)
+    equal(ensemble.shown(member).split(), renewed[0].split())
+    put(member, ("nonsense", renewed[1]))
+    wait_until(lambda: "no certificate is in it" in member.log(), "the file is read", LOOK_LIMIT_S)
+    equal(ensemble.shown(member).split(), renewed[0].split())
