@@ -8,6 +8,7 @@
 //! The algorithm is the `raft` crate's, wrapped wholly: none of its types appears here, and whatever would make it
 //! panic is refused before it gets there. It knows nothing of znodes, sessions, log segments or links.
 
+mod awaited;
 mod check;
 mod conf_change;
 mod convert;

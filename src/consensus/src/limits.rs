@@ -59,6 +59,13 @@ pub const HURRY_TICKS: u32 = 2;
 /// A learner so many entries behind what is committed, or fewer, keeps up.
 pub const KEEPS_UP_ENTRIES: u64 = 64;
 
+/// Bytes of applied entries kept beyond the budget for followers that take over an image, overhead included. A follower that
+/// needs more by the time it has its image needs another one.
+pub const AWAITED_BYTES_MAX: u64 = 256 << 20;
+
+/// Election timeouts without a word of such a follower after which nothing more is kept for it.
+pub const AWAITED_SILENCE_ELECTIONS: u32 = 10;
+
 /// Largest context of a membership change.
 pub const CONF_CONTEXT_BYTES_MAX: usize = 64 << 10;
 

@@ -2,14 +2,16 @@
 //!
 //! Holds every entry that is not applied, because the library and the pages of committed entries need them, and
 //! applied ones up to a byte budget for followers that lag a little (none in a group of one). Older entries are in
-//! storage only; a follower that needs them gets the image. It knows nothing of durability.
+//! storage only; a follower that needs them gets the image, and what it will need behind that is kept beyond the budget
+//! until it has it. It knows nothing of durability.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 
+use crate::awaited::Awaited;
 use crate::convert;
 use crate::limits;
 use crate::types::{Index, Membership, NodeId, Term};
@@ -27,6 +29,7 @@ pub(crate) struct MemLog {
     budget: u64,
     image: Option<(Index, Term, Membership)>,
     image_wanted: Cell<bool>,
+    awaited: RefCell<Awaited>,
     /// Members without a vote, in force here.
     learners: Vec<NodeId>,
 }
@@ -49,6 +52,7 @@ impl MemLog {
             budget: 0,
             image: None,
             image_wanted: Cell::new(false),
+            awaited: RefCell::new(Awaited::default()),
             learners: Vec::new(),
         }
     }
@@ -105,7 +109,12 @@ impl MemLog {
     }
 
     fn trim(&mut self) {
+        let first_awaited = self.awaited.get_mut().first();
         while self.applied_bytes > self.budget {
+            let within = self.applied_bytes <= self.budget.saturating_add(limits::AWAITED_BYTES_MAX);
+            if within && first_awaited.is_some_and(|first| first.0 <= self.cut_index) {
+                break;
+            }
             let old = self.entries.pop_front().expect("applied bytes are those of entries held");
             assert!(old.index <= self.applied, "only applied entries are dropped");
             self.applied_bytes -= cost(&old);
@@ -135,6 +144,30 @@ impl MemLog {
     /// everything since, and must not take itself for a voter.
     fn suits(&self, membership: &Membership, to: NodeId) -> bool {
         membership.contains(to) && (!self.learners.contains(&to) || membership.learners.contains(&to))
+    }
+
+    /// Whether a change of the membership is in the log and not applied.
+    pub(crate) fn holds_conf_change(&self) -> bool {
+        let mut unapplied = self.entries.iter().rev().take_while(|entry| entry.index > self.applied);
+        unapplied.any(convert::is_conf_change)
+    }
+
+    /// What followers that take over an image will need behind it.
+    pub(crate) fn awaited_mut(&mut self) -> &mut Awaited {
+        self.awaited.get_mut()
+    }
+
+    /// Whether all entries behind `index` are here and fit in the budget, so that none of them is dropped soon.
+    pub(crate) fn fits_behind(&self, index: u64) -> bool {
+        if index < self.cut_index {
+            return false;
+        }
+        let behind = self.entries.iter().rev().take_while(|entry| entry.index > index);
+        let mut left = Some(self.budget);
+        behind.map(cost).all(|bytes| {
+            left = left.and_then(|left| left.checked_sub(bytes));
+            left.is_some()
+        })
     }
 
     /// Whether a follower needed a newer image since last asked.
@@ -203,9 +236,69 @@ impl Storage for MemLog {
             && index.0 >= self.cut_index.max(request_index)
             && self.suits(membership, NodeId(to))
         {
+            self.awaited.borrow_mut().given(NodeId(to), *index);
             return Ok(convert::snapshot_in(*index, *term, membership));
         }
         self.image_wanted.set(true);
+        self.awaited.borrow_mut().wanted(NodeId(to), Index(self.applied));
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: u64 = 10 * (limits::ENTRY_OVERHEAD_BYTES + 4);
+
+    fn log() -> MemLog {
+        let mut log = MemLog::new(HardState::default(), ConfState::default(), (Index(0), Term(0)));
+        log.set_budget(BUDGET);
+        log
+    }
+
+    /// Entries up to this index are appended and applied.
+    fn go_on(log: &mut MemLog, upto: u64) {
+        let entry = |index| Entry { index, term: 1, data: vec![7; 4].into(), ..Entry::default() };
+        log.append((log.last() + 1..=upto).map(entry).collect());
+        log.set_applied(upto);
+    }
+
+    fn members() -> Membership {
+        Membership::simple(&[NodeId(1), NodeId(2), NodeId(3)], &[])
+    }
+
+    #[test]
+    fn what_was_written_while_an_image_was_on_its_way_is_there_for_whoever_takes_it_over() {
+        let mut log = log();
+        go_on(&mut log, 100);
+        assert_eq!(log.cut_index(), 90, "the budget holds ten");
+        assert!(log.snapshot(0, 2).is_err() && log.take_image_wanted());
+        // Its image is frozen a little later, and takes long to be written.
+        go_on(&mut log, 200);
+        log.set_image(Index(105), Term(1), members());
+        assert_eq!(log.snapshot(0, 2).expect("it is of use").get_metadata().index, 105);
+        // It takes long to be sent and taken over, too.
+        go_on(&mut log, 300);
+        let context = GetEntriesContext::empty(false);
+        assert_eq!(log.entries(106, 301, None, context).expect("kept").len(), 195);
+        assert!(!log.fits_behind(250) && log.fits_behind(290) && !log.fits_behind(104));
+        // Once it has them the budget counts again.
+        log.awaited_mut().retain(|_, _| false);
+        go_on(&mut log, 301);
+        assert_eq!(log.cut_index(), 291);
+    }
+
+    #[test]
+    fn what_a_follower_waits_for_has_a_limit() {
+        let mut log = log();
+        assert!(log.snapshot(0, 2).is_err());
+        let (each, large) = (1 << 20, limits::AWAITED_BYTES_MAX >> 20);
+        for index in 1..=large + 20 {
+            log.append(vec![Entry { index, term: 1, data: vec![7; each].into(), ..Entry::default() }]);
+            log.set_applied(index);
+        }
+        assert!(log.held_bytes() <= BUDGET + limits::AWAITED_BYTES_MAX, "{}", log.held_bytes());
+        assert!(log.held_bytes() > limits::AWAITED_BYTES_MAX / 2);
     }
 }

@@ -185,6 +185,7 @@ impl RaftNode {
         self.hurry_on();
         self.leave_joint_if_due();
         self.reads.tick();
+        self.look_after_awaited();
         self.settle();
     }
 

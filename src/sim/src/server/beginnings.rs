@@ -244,10 +244,16 @@ impl World {
             .all(|node| node.server.as_ref().is_some_and(|server| server.replica.raft().membership() == all))
     }
 
+    /// Whether some server's log holds a change of the members that is not in force: another may be about to leave.
+    fn somebody_may_leave(&self) -> bool {
+        let mut servers = self.nodes.iter().filter_map(|node| node.server.as_ref());
+        servers.any(|server| server.replica.raft().holds_membership_change())
+    }
+
     /// The disk of one server is empty after a crash. One at a time, and only of those that belong to the ensemble: more than
     /// that no ensemble of three survives.
     pub(crate) fn empty(&mut self) -> Checked {
-        if self.emptied.is_some() || !self.all_vote() {
+        if self.emptied.is_some() || !self.all_vote() || self.somebody_may_leave() {
             return Ok(());
         }
         let at = self.at;
