@@ -2,12 +2,12 @@
 
 import sys
 
-from differential import mapping, operations
+from differential import mapping, operations, words
 from differential.pair import SUPER_PASSWORD
 from support import jute
 from support.client import Client
 
-SYSTEM = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+SYSTEM = words.SYSTEM_PATHS
 SESSION_MS = 60_000
 READS = ("getChildren2", "getData", "getACL")
 DELETES_AT_ONCE_MAX = 500
@@ -48,7 +48,7 @@ class Control:
                 found[path] = (next(values), next(values), next(values))
                 names = found[path][0][1][0] if found[path][0][1] else ()
                 below += [f"{path.rstrip('/')}/{name.decode()}" for name in names]
-            level = below
+            level = [path for path in below if path != words.CONFIG_PATH or not words.HAS_LIST]
         return found
 
     def value(self, frame, op):
@@ -65,7 +65,7 @@ class Control:
             _, (_, (data, _), _), (_, (acl, _), _) = tree[path]
             if data:
                 self.expect(["setData", path, "", -1])
-            entries = CONFIG_ACL if path == "/zookeeper/config" else jute.OPEN_ACL
+            entries = CONFIG_ACL if path == words.CONFIG_PATH else jute.OPEN_ACL
             if acl != tuple((perms, scheme.encode(), ident.encode()) for perms, scheme, ident in entries):
                 self.expect(["setACL", path, [list(entry) for entry in entries], -1])
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from differential import control, explained, pair
+from differential import control, explained, pair, words
 from differential.driver import Difference, Driver, Parted, Side
 from differential.generator import Generator
 from differential.shrink import shrink
@@ -44,11 +44,12 @@ class Session:
         for path in [self.chosen.replay] if self.chosen.replay else sorted(CASES.glob("*.jsonl")):
             for line in path.read_text().splitlines():
                 case = json.loads(line)
-                if case.get("strict", False) == self.strict:
+                about_list = words.CONFIG_PATH in line or '"reconfig"' in line
+                if case.get("strict", False) == self.strict and not (words.HAS_LIST and about_list):
                     yield f"{KEPT} {case['from']}", case["steps"]
         if self.chosen.replay:
             return
-        without = [name for name in self.chosen.without.split(",") if name]
+        without = [name for name in self.chosen.without.split(",") if name] + ["reconfig"] * words.HAS_LIST
         for seed in seeds:
             yield f"seed {seed}", Generator(seed, self.chosen.ops, without).sequence()
 

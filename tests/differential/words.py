@@ -1,10 +1,15 @@
 """The values the generator draws from: paths, data, versions, flags, ACLs, credentials, good and bad."""
 
+from ensemble import follower
+
 ROOT = "/d"
 OPEN = [[31, "world", "anyone"]]
 NAMES = ("a", "b", "c", "a/x", "a/y", "b/x", "a/x/1", "e", "s", "é", "日本")
 WATCHED = (ROOT, "/d/a", "/d/b", "/d/a/x", "/d/c", "/d/e", "/", "/zookeeper", "/d/b/x", "/none")
-SYSTEM_PATHS = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+CONFIG_PATH = "/zookeeper/config"
+# The ZooKeeper beside it is alone, and has no list of servers that could be compared.
+HAS_LIST = follower.ensemble_size() > 1
+SYSTEM_PATHS = ("/", "/zookeeper", *(() if HAS_LIST else (CONFIG_PATH,)), "/zookeeper/quota")
 BAD_PATHS = (
     None, "", "d", "d/a", "//", "//d", "/d/", "/d//a", "/d/.", "/d/..", "/d/./a", "/d/../a", "/d/\0", "/d/\x01", "/d/a\x1f",
     "/d/\x7f", "/d/\x9f", "/d/\ue000", "/d/\uf8ff", "/d/\ufff0", "/d/\uffff", "/d/\U0001f600", "/.", "/..", "/d/a/", ".", "..",

@@ -10,9 +10,13 @@ from ensemble.cluster import Ensemble, mode_of
 from support.server import Corral, Server
 
 
+def ensemble_size():
+    return int(os.environ.get("CORRAL_ENSEMBLE", "1"))
+
+
 def corral(shards=2, tick_ms=500, settings=None):
     """The server under test, not started."""
-    size = int(os.environ.get("CORRAL_ENSEMBLE", "1"))
+    size = ensemble_size()
     return Follower(size, shards, tick_ms, settings) if size > 1 else Corral(shards, tick_ms, settings)
 
 
