@@ -4,7 +4,9 @@
 //!
 //! 1. A member that has forgotten what it promised (a newborn, see `node/newborn.rs`) leaves. That change is committed
 //!    without it, so that no promise it made can count together with one that it makes later: a candidate that it voted
-//!    for in its former life lacks this entry and cannot be elected any more.
+//!    for in its former life lacks this entry and cannot be elected any more. It is not begun unless those that remember
+//!    make up a majority without it: where two have forgotten, the second may yet turn out to have begun with the others,
+//!    and then it is he whom the rest needs.
 //! 2. Whoever is wanted and no member becomes a learner, and is given everything.
 //! 3. A learner that ought to vote and has kept up becomes a voter.
 //!
@@ -32,7 +34,7 @@ pub(crate) fn next_change(wanted: &Membership, now: &Membership, others: &[Seen]
     }
     let forgot = |seen: &&Seen| seen.newborn && (now.voters.contains(&seen.id) || seen.matched > Index(0));
     if let Some(seen) = others.iter().find(forgot) {
-        return Some(MemberChange::Remove(seen.id));
+        return go_on_without(now, others, seen.id).then_some(MemberChange::Remove(seen.id));
     }
     let mut all = wanted.voters.iter().chain(&wanted.learners);
     if let Some(missing) = all.find(|id| !now.contains(**id)) {
@@ -43,6 +45,14 @@ pub(crate) fn next_change(wanted: &Membership, now: &Membership, others: &[Seen]
         ought && seen.keeps_up && !seen.newborn
     };
     others.iter().find(may_vote).map(|seen| MemberChange::AddVoter(seen.id))
+}
+
+/// Whether those that remember and follow closely, this leader among them, are a majority of the voters that are left.
+fn go_on_without(now: &Membership, others: &[Seen], leaves: NodeId) -> bool {
+    let left: Vec<NodeId> = now.voters.iter().copied().filter(|id| *id != leaves).collect();
+    let missing = |id: &NodeId| others.iter().any(|seen| seen.id == *id && (seen.newborn || !seen.keeps_up));
+    let there = left.iter().filter(|id| !missing(id)).count();
+    there > left.len() / 2
 }
 
 #[cfg(test)]
@@ -83,6 +93,20 @@ mod tests {
         check(&wanted, &learns, &[fine(2), unknown], None);
         check(&wanted, &learns, &[fine(2), Seen { keeps_up: false, ..fine(3) }], None);
         check(&wanted, &learns, &[fine(2), fine(3)], Some(MemberChange::AddVoter(NodeId(3))));
+    }
+
+    #[test]
+    fn nobody_leaves_where_the_rest_could_not_go_on() {
+        let wanted = membership(&[1, 2, 3], &[]);
+        let newborn = |id| Seen { newborn: true, keeps_up: false, ..fine(id) };
+        check(&wanted, &wanted, &[newborn(2), newborn(3)], None);
+        check(&wanted, &wanted, &[Seen { keeps_up: false, ..fine(2) }, newborn(3)], None);
+        let five = membership(&[1, 2, 3, 4, 5], &[]);
+        check(&five, &five, &[newborn(2), newborn(3), fine(4), fine(5)], Some(MemberChange::Remove(NodeId(2))));
+        check(&five, &five, &[newborn(2), newborn(3), newborn(4), fine(5)], None);
+        // A learner's leaving takes nobody's majority.
+        let learns = membership(&[1, 2], &[3]);
+        check(&wanted, &learns, &[fine(2), newborn(3)], Some(MemberChange::Remove(NodeId(3))));
     }
 
     #[test]

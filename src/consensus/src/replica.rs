@@ -359,8 +359,9 @@ impl<M: Machine> Replica<M> {
         if let Some(image) = out.install.take() {
             let number = out.append.as_ref().expect("an image comes with an append").number;
             self.installing = Some(image.index);
-            // What was committed before is in the image.
+            // What was committed before is in the image, also what waited until now for its append.
             self.behind_image.clear();
+            out.committed.retain(|entry| entry.index > image.index);
             effects.installs.push(Install { number, image });
         }
         effects.messages.append(&mut out.messages);
