@@ -239,7 +239,7 @@ mod storage {
         writer.section(1, &[1; 1000]).expect("there is space");
         writer.section(2, &[2; 1000]).expect("there is space");
         writer.finish().expect("the disk syncs");
-        let file = path.join(image_name(head.zxid));
+        let file = path.join(image_name(head.zxid, head.index));
         let name = file.to_str().expect("the name is ASCII");
         let parts = ["zxid 0x500000007, term 5, index 9, 2 sections", "section    1 kind   2", "checksum ok"];
         check(dir.path(), &["snapshot", "inspect", "data"], 0, &parts);

@@ -65,7 +65,7 @@ impl Found {
         };
         let (index, from) = match &self.newest {
             Some(older) => {
-                let file = image_name(older.head.zxid);
+                let file = image_name(older.head.zxid, older.head.index);
                 (older.head.index, format!("{file}, which is whole, and the log behind it"))
             }
             None => (0, "the log, which goes back to the beginning".to_owned()),

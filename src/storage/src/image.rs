@@ -77,18 +77,23 @@ pub(crate) struct Layout {
     pub(crate) table_crc: u32,
 }
 
-/// Name and zxid of an image file in a directory.
+/// Name and place of an image file in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageName {
     pub file: String,
     pub zxid: u64,
+    /// Of the last log entry in it; 0 where the name does not tell, as names of earlier versions.
+    pub index: u64,
 }
 
 /// The images in a directory, newest first, by their names alone.
 pub fn list_images<D: Disk>(disk: &D) -> io::Result<Vec<ImageName>> {
-    let mut images: Vec<_> =
-        disk.list()?.into_iter().filter_map(|file| zxid_in(&file).map(|zxid| ImageName { file, zxid })).collect();
-    images.sort_unstable_by_key(|image| std::cmp::Reverse(image.zxid));
+    let mut images: Vec<_> = disk
+        .list()?
+        .into_iter()
+        .filter_map(|file| place_in(&file).map(|(zxid, index)| ImageName { file, zxid, index }))
+        .collect();
+    images.sort_unstable_by_key(|image| std::cmp::Reverse((image.zxid, image.index)));
     Ok(images)
 }
 
@@ -101,7 +106,7 @@ pub fn purge<D: Disk>(disk: &D, keep: usize) -> io::Result<usize> {
         disk.remove(&image.file)?;
     }
     for name in disk.list()? {
-        if name.strip_suffix(TEMPORARY_SUFFIX).and_then(zxid_in).is_some() {
+        if name.strip_suffix(TEMPORARY_SUFFIX).and_then(place_in).is_some() {
             disk.remove(&name)?;
         }
     }
@@ -109,10 +114,11 @@ pub fn purge<D: Disk>(disk: &D, keep: usize) -> io::Result<usize> {
     Ok(old.len())
 }
 
-/// File name of the image at `zxid`.
+/// File name of the image at `zxid` that ends with the log entry `index`. Entries that change no znode have no zxid of their
+/// own, so that an image taken over and one of the server's own may be at the same zxid: neither may take the other's place.
 #[must_use]
-pub fn image_name(zxid: u64) -> String {
-    format!("image-{zxid:016x}.img")
+pub fn image_name(zxid: u64, index: u64) -> String {
+    format!("image-{zxid:016x}-{index:016x}.img")
 }
 
 /// What an error of the disk means for an image file.
@@ -124,10 +130,17 @@ fn fault(file: &str, what: &'static str) -> impl FnOnce(io::Error) -> ImageError
     }
 }
 
-fn zxid_in(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("image-")?.strip_suffix(".img")?;
-    let canonical = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if canonical { u64::from_str_radix(digits, 16).ok() } else { None }
+/// Zxid and index that the name of an image tells.
+fn place_in(name: &str) -> Option<(u64, u64)> {
+    let number = |digits: &str| {
+        let canonical = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if canonical { u64::from_str_radix(digits, 16).ok() } else { None }
+    };
+    let place = name.strip_prefix("image-")?.strip_suffix(".img")?;
+    match place.split_once('-') {
+        Some((zxid, index)) => Some((number(zxid)?, number(index)?)),
+        None => Some((number(place)?, 0)),
+    }
 }
 
 pub(crate) fn encode_head(head: &ImageHead, layout: &Layout) -> [u8; PAGE_BYTES] {

@@ -40,7 +40,7 @@ fn read_all(disk: &SimDisk, name: &str) -> Result<Vec<(u32, Vec<u8>)>, ImageErro
 fn sections_come_back_aligned_and_in_order() {
     let disk = SimDisk::new();
     let name = write(&disk, HEAD.zxid);
-    assert_eq!(name, image_name(HEAD.zxid));
+    assert_eq!(name, image_name(HEAD.zxid, HEAD.index));
     assert_eq!(read_all(&disk, &name).expect("reads"), sections());
     let image = ImageFile::open(&disk, &name).expect("opens");
     assert!(image.section(99).is_none() && image.verify_section(99).is_err());
@@ -109,13 +109,17 @@ fn a_damaged_section_is_named_and_the_others_stay_good() {
 fn an_image_under_another_name_or_of_another_kind_is_refused() {
     let disk = SimDisk::new();
     let name = write(&disk, 5);
-    disk.place(&image_name(6), disk.content(&name).expect("written"));
-    assert!(matches!(ImageFile::open(&disk, &image_name(6)), Err(ImageError::Damaged { .. })));
-    disk.place(&image_name(7), vec![b'x'; 8192]);
-    assert!(matches!(ImageFile::open(&disk, &image_name(7)), Err(ImageError::NotAnImage { .. })));
-    disk.place(&image_name(8), Vec::new());
-    assert!(matches!(ImageFile::open(&disk, &image_name(8)), Err(ImageError::Damaged { .. })));
-    assert!(matches!(ImageFile::open(&disk, &image_name(9)), Err(ImageError::Io { .. })));
+    disk.place(&image_name(5, 41), disk.content(&name).expect("written"));
+    assert!(matches!(ImageFile::open(&disk, &image_name(5, 41)), Err(ImageError::Damaged { .. })));
+    disk.place("image-0000000000000005.img", disk.content(&name).expect("written"));
+    ImageFile::open(&disk, "image-0000000000000005.img").expect("a name as earlier versions gave it");
+    disk.place(&image_name(6, HEAD.index), disk.content(&name).expect("written"));
+    assert!(matches!(ImageFile::open(&disk, &image_name(6, HEAD.index)), Err(ImageError::Damaged { .. })));
+    disk.place(&image_name(7, HEAD.index), vec![b'x'; 8192]);
+    assert!(matches!(ImageFile::open(&disk, &image_name(7, HEAD.index)), Err(ImageError::NotAnImage { .. })));
+    disk.place(&image_name(8, HEAD.index), Vec::new());
+    assert!(matches!(ImageFile::open(&disk, &image_name(8, HEAD.index)), Err(ImageError::Damaged { .. })));
+    assert!(matches!(ImageFile::open(&disk, &image_name(9, HEAD.index)), Err(ImageError::Io { .. })));
 }
 
 #[test]

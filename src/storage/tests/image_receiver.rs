@@ -44,6 +44,21 @@ fn pieces_of_any_size_make_the_image() {
     }
 }
 
+/// An entry that changes no znode has no zxid of its own: the server that takes the image over may be about to write one at
+/// the same zxid that ends one entry earlier. With that in its place, a log that begins behind the other would have a hole.
+#[test]
+fn an_image_taken_over_is_not_replaced_by_one_of_the_same_zxid() {
+    let disk = SimDisk::new();
+    let own = ImageHead { zxid: ZXID, term: 3, index: 76, seed: 2 };
+    let mut writer = ImageWriter::begin(&disk, own, None).expect("begins");
+    writer.section(1, &[7; 100]).expect("writes");
+    receive(&disk, &image(), 1 << 16).expect("receives");
+    writer.finish().expect("finishes");
+    let newest = list_images(&disk).expect("lists").swap_remove(0);
+    assert_eq!((newest.zxid, newest.index), (ZXID, 77));
+    assert_eq!(ImageFile::open(&disk, &newest.file).expect("opens").head().index, 77);
+}
+
 #[test]
 fn a_damaged_image_never_gets_its_name() {
     let whole = image();

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{ImageError, ImageHead, Row, TABLE_ROW_BYTES, decode_head, decode_row, zxid_in};
+use super::{ImageError, ImageHead, Row, TABLE_ROW_BYTES, decode_head, decode_row, place_in};
 use crate::disk::{Bytes, Disk};
 use crate::field::{narrow, wide};
 use crate::limits::{IMAGE_ALIGN_BYTES, IMAGE_BYTES_MAX, IMAGE_SECTIONS_MAX, PAGE_BYTES};
@@ -34,8 +34,9 @@ impl ImageFile {
         if layout.file_bytes != wide(all.len()) || layout.file_bytes > IMAGE_BYTES_MAX {
             return Err(damaged("the file's length is not the one in its header"));
         }
-        if zxid_in(name).is_some_and(|zxid| zxid != head.zxid) {
-            return Err(damaged("the header's zxid is not the one in the file name"));
+        let other = |(zxid, index)| zxid != head.zxid || index > 0 && index != head.index;
+        if place_in(name).is_some_and(other) {
+            return Err(damaged("the header's zxid and index are not those in the file name"));
         }
         let found = layout.sections as usize;
         if found > IMAGE_SECTIONS_MAX {

@@ -78,27 +78,32 @@ impl<D: Disk> ImageReceiver<D> {
         }
         let ImageReceiver { disk, file, zxid, .. } = self;
         file.commit().map_err(fault(&incoming, "cannot make the image durable"))?;
-        if let Err(error) = check(&disk, &incoming, zxid) {
-            disk.remove(&incoming).map_err(fault(&incoming, "cannot remove a damaged image"))?;
-            return Err(error);
-        }
-        let file = image_name(zxid);
+        let index = match check(&disk, &incoming, zxid) {
+            Ok(index) => index,
+            Err(error) => {
+                disk.remove(&incoming).map_err(fault(&incoming, "cannot remove a damaged image"))?;
+                return Err(error);
+            }
+        };
+        let file = image_name(zxid, index);
         let named = disk.rename(&incoming, &file).and_then(|()| disk.sync_dir());
         named.map_err(fault(&incoming, "cannot name the image"))?;
-        Ok(ImageName { file, zxid })
+        Ok(ImageName { file, zxid, index })
     }
 }
 
 fn incoming_name(zxid: u64) -> String {
-    format!("{INCOMING}{}", image_name(zxid))
+    format!("{INCOMING}image-{zxid:016x}.img")
 }
 
-fn check<D: Disk>(disk: &D, name: &str, zxid: u64) -> Result<(), ImageError> {
+/// The index at which the image ends.
+fn check<D: Disk>(disk: &D, name: &str, zxid: u64) -> Result<u64, ImageError> {
     let image = ImageFile::open(disk, name)?;
     if image.head().zxid != zxid {
         return Err(ImageError::Damaged { file: name.to_owned(), what: "the header's zxid is not the announced one" });
     }
-    (0..image.section_count()).try_for_each(|section| image.verify_section(section))
+    (0..image.section_count()).try_for_each(|section| image.verify_section(section))?;
+    Ok(image.head().index)
 }
 
 /// Removes what transfers left that a crash interrupted; to be called at a start. Answers how many files.

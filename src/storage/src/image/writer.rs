@@ -28,7 +28,7 @@ pub struct ImageWriter<D: Disk> {
 
 impl<D: Disk> ImageWriter<D> {
     pub fn begin(disk: &D, head: ImageHead, pace: Option<Pace>) -> Result<ImageWriter<D>, ImageError> {
-        let name = image_name(head.zxid);
+        let name = image_name(head.zxid, head.index);
         let file = disk.create_file(&name).map_err(fault(&name, "cannot make the file"))?;
         let mut block = Vec::with_capacity(IMAGE_BLOCK_BYTES);
         // Room for the header, which is known last.
@@ -70,7 +70,7 @@ impl<D: Disk> ImageWriter<D> {
         let page = encode_head(&self.head, &layout);
         self.file.write_at(0, &page).map_err(fault(&self.name, "cannot write the header"))?;
         self.file.commit().map_err(fault(&self.name, "cannot make the image durable"))?;
-        Ok(ImageName { zxid: self.head.zxid, file: self.name })
+        Ok(ImageName { zxid: self.head.zxid, index: self.head.index, file: self.name })
     }
 
     fn align(&mut self) -> Result<(), ImageError> {
