@@ -75,21 +75,24 @@ fn crates_depend_as_drawn() {
         "corral-wire",
         "corral-core",
         "corral-consensus",
+        "corral-members",
         "corral-link",
         "corral-storage",
         "corral-bench",
         "corral-sim",
     ];
-    let all_five = vec!["corral-wire", "corral-core", "corral-consensus", "corral-link", "corral-storage"];
-    let mut server = all_five.clone();
+    let all_six =
+        vec!["corral-wire", "corral-core", "corral-consensus", "corral-members", "corral-link", "corral-storage"];
+    let mut server = all_six.clone();
     server.push("corral-bench");
     let allowed = BTreeMap::from([
         ("src/wire/Cargo.toml", vec![]),
         ("src/core/Cargo.toml", vec!["corral-wire"]),
         ("src/consensus/Cargo.toml", vec![]),
+        ("src/members/Cargo.toml", vec!["corral-core", "corral-consensus"]),
         ("src/storage/Cargo.toml", vec![]),
         ("src/link/Cargo.toml", vec![]),
-        ("src/sim/Cargo.toml", all_five),
+        ("src/sim/Cargo.toml", all_six),
         ("bench/Cargo.toml", vec!["corral-wire"]),
         ("bench/micro/Cargo.toml", vec!["corral-wire", "corral-core", "corral-storage"]),
         ("Cargo.toml", server),

@@ -16,13 +16,13 @@ use corral_core::ids::Millis;
 use corral_core::member::{Awaited, Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
 use corral_core::report::{Mode, ReconfigStep};
-use corral_core::servers::{Role as ServerRole, Server};
 use corral_link::image::{Ask, Part};
 use corral_link::{Frame, Kind};
+use corral_members::{leader_out_of, membership_of};
 
 use crate::actor::authority::Authority;
 use crate::actor::messages::{Incoming, ToImagesIn};
-use crate::actor::reconfig::{addresses, membership_of};
+use crate::actor::reconfig::addresses;
 use crate::actor::transfer::{Course, Offer, Offered, Transfer};
 use crate::control::Gauges;
 use crate::net::peers::event::{Direction, Reason};
@@ -411,12 +411,7 @@ impl Peers {
         }
         self.listed = listed;
         let known = replica.machine().sequencer.known_servers();
-        let may_lead = |(id, server): (&u8, &Server), leader: &NodeId| {
-            u64::from(*id) == leader.0 && server.role == ServerRole::Participant
-        };
-        let is_gone =
-            |leader: &NodeId| known.as_ref().is_some_and(|list| !list.0.iter().any(|one| may_lead(one, leader)));
-        let lost = replica.raft().leader().filter(is_gone);
+        let lost = leader_out_of(replica, known.as_ref());
         if let Err(error) = self.links.configure(addresses(known, self.links.configured())) {
             tracing::error!("the links do not follow the list of servers: {error}");
         }

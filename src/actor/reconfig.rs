@@ -1,67 +1,22 @@
-//! Changes of the list of servers: between the sequencer, which decides, Raft, which carries them out, and the links, which
-//! follow.
+//! Changes of the list of servers: the driver's part of `corral-members`, and where the links find the others.
 //!
 //! On the consensus actor's core, in an ensemble alone. Translates and decides nothing.
 
 use std::net::IpAddr;
 
-use corral_consensus::{ConfChange, MemberChange, Membership, NodeId, Replica, Transition};
+use corral_consensus::{NodeId, Replica};
 use corral_core::ids::{Millis, WallMillis};
-use corral_core::sequencer::{MembersSeen, Proposal, Seat};
-use corral_core::servers::{Role, Server, Servers};
+use corral_core::servers::{Server, Servers};
+use corral_members::{carry_out, next_step, seen};
 
 use crate::actor::authority::Authority;
 use crate::net::peers::PeerAddress;
 
 /// The next step of a change of the list of servers, if one can be done now.
 pub(crate) fn reconfigure(replica: &mut Replica<Authority>, now: Millis, wall: WallMillis) {
-    if !replica.is_leading() || !replica.raft().may_change_membership() {
-        return;
+    if let Some(proposal) = next_step(replica, (now, wall), seen) {
+        carry_out(replica, proposal);
     }
-    let seen = seen(replica);
-    let Some(proposal) = replica.machine_mut().sequencer.reconfigure(now, wall, &seen) else { return };
-    tracing::info!(changes = ?proposal.changes, "the membership changes");
-    if let Err(error) = replica.propose_conf_change(conf_change(proposal)) {
-        tracing::warn!("the membership stays as it is: {error}");
-        replica.machine_mut().sequencer.reconfigure_failed();
-    }
-}
-
-fn seen(replica: &Replica<Authority>) -> MembersSeen {
-    let raft = replica.raft();
-    let membership = raft.membership();
-    let servers = |nodes: &[NodeId]| nodes.iter().filter_map(|node| u8::try_from(node.0).ok()).collect();
-    MembersSeen {
-        voters: servers(&membership.voters),
-        learners: servers(&membership.learners),
-        joint: membership.is_joint(),
-        reached: servers(&raft.reached()),
-        in_step: servers(&raft.in_step()),
-    }
-}
-
-fn conf_change(proposal: Proposal) -> ConfChange {
-    let Proposal { changes, context } = proposal;
-    let transition =
-        if changes.is_empty() || context.is_empty() { Transition::Auto } else { Transition::JointExplicit };
-    let change = |(id, seat): (u8, Seat)| {
-        let id = NodeId(u64::from(id));
-        match seat {
-            Seat::Voter => MemberChange::AddVoter(id),
-            Seat::Learner => MemberChange::AddLearner(id),
-            Seat::None => MemberChange::Remove(id),
-        }
-    };
-    ConfChange { changes: changes.into_iter().map(change).collect(), transition, context: context.into() }
-}
-
-/// Who ought to be a member.
-pub(crate) fn membership_of(wanted: &[(u8, Role)]) -> Membership {
-    let of = |role: Role| {
-        let ids = wanted.iter().filter(move |(_, has)| *has == role);
-        ids.map(|(id, _)| NodeId(u64::from(*id))).collect::<Vec<_>>()
-    };
-    Membership::simple(&of(Role::Participant), &of(Role::Observer))
 }
 
 /// Where this server finds the others: as the list says, and as it is configured for those who are not in it: what this
@@ -94,19 +49,5 @@ mod tests {
         let known = list("server.1=a:1:2\nserver.2=0.0.0.0:7:2\nserver.4=d:1:2");
         let all = [peer(1, "a", 1), peer(2, "b", 1), peer(4, "d", 1), peer(3, "c", 1)];
         assert_eq!(addresses(known, &configured), all);
-    }
-
-    #[test]
-    fn proposals_become_changes() {
-        let of = |changes: Vec<(u8, Seat)>, context: Vec<u8>| conf_change(Proposal { changes, context });
-        assert_eq!(of(vec![], vec![1]).transition, Transition::Auto);
-        assert_eq!(of(vec![(4, Seat::None)], vec![]).transition, Transition::Auto);
-        let change = of(vec![(1, Seat::None), (2, Seat::Learner), (4, Seat::Voter)], vec![1]);
-        assert_eq!(change.transition, Transition::JointExplicit);
-        let [one, two, four] = [1, 2, 4].map(NodeId);
-        assert_eq!(
-            change.changes,
-            [MemberChange::Remove(one), MemberChange::AddLearner(two), MemberChange::AddVoter(four)]
-        );
     }
 }

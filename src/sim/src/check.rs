@@ -1,9 +1,10 @@
 //! The checkers: they see what clients send and receive and which log entries commit, and compare that with the model.
 //!
-//! One property a file: `writes`, `reads`, `watches`, `sessions`, `replies`, `trees`, `elections`. This file holds what they share:
-//! the facts about each connection and the order in which a reply passes them.
+//! One property a file: `writes`, `reads`, `watches`, `sessions`, `replies`, `trees`, `elections`, `members`. This file holds
+//! what they share: the facts about each connection and the order in which a reply passes them.
 
 mod elections;
+mod members;
 mod reads;
 mod replies;
 mod sessions;
@@ -17,8 +18,9 @@ use corral_consensus::HardState;
 use corral_core::ids::{ConnId, Millis};
 
 use crate::link::Sent;
-use crate::model::{Identity, LinkId, Model, Verdict, digest_id};
+use crate::model::{Identity, LinkId, ListRules, Model, SUPER, Verdict, digest_id};
 use crate::options::Options;
+use crate::reconfig::{Seats, participants};
 use crate::request::{Body, Request};
 use crate::violation::{Checked, require};
 use watches::Watches;
@@ -57,6 +59,9 @@ pub(crate) struct Checkers {
     names: BTreeMap<ServerName, LinkId>,
     lives: sessions::Lives,
     elections: elections::Elections,
+    members: members::Members,
+    /// What the configuration says of the servers.
+    founders: Seats,
     /// The highest header zxid that each session has seen.
     seen: BTreeMap<i64, i64>,
     /// The highest zxid that any client has an answer with.
@@ -73,9 +78,12 @@ impl Checkers {
     pub(crate) fn new(options: &Options) -> Checkers {
         let ensemble = options.ensemble.as_ref();
         let in_ensemble = ensemble.is_some();
+        let (list, servers) = (ensemble.and_then(|it| it.list), ensemble.map_or(1, |it| it.servers));
         let history = if in_ensemble { writes::History::of_ensemble() } else { writes::History::default() };
         Checkers {
-            model: Model::new(options.switches),
+            model: Model::new(options.switches, list.map(|list| ListRules { voters_min: list.voters_min })),
+            members: members::Members::of_founders(servers),
+            founders: participants((0..servers).map(crate::server::server_id)),
             in_ensemble,
             linearizable: ensemble.is_some_and(|ensemble| ensemble.linearizable),
             history,
@@ -118,6 +126,9 @@ impl Checkers {
         let acked = if anywhere { self.acked } else { self.acked_by.get(&incarnation).copied().unwrap_or_default() };
         let facts = self.facts_mut(link);
         if let Request::Auth { credentials } = request {
+            if *credentials == SUPER {
+                facts.identities.push(("super".to_owned(), String::new()));
+            }
             facts.identities.push(("digest".to_owned(), digest_id(credentials).to_owned()));
         }
         let command = request.is_write().then(|| {

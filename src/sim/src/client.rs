@@ -9,7 +9,7 @@ use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, Watcher
 
 use crate::limits::REPLY_BYTES_MAX;
 use crate::link::{Link, Sent};
-use crate::model::LinkId;
+use crate::model::{LinkId, SUPER};
 use crate::options::Bug;
 use crate::request::{Body, Request, WatchKind};
 use crate::rng::Stream;
@@ -34,6 +34,7 @@ pub(crate) struct Client {
     last_zxid: i64,
     xid: i32,
     auths: Vec<&'static str>,
+    operator: bool,
     /// Watches it believes to have: path, and whether the znode existed.
     data: BTreeMap<String, bool>,
     child: BTreeSet<String>,
@@ -64,6 +65,7 @@ impl Client {
             last_zxid: 0,
             xid: 0,
             auths,
+            operator: false,
             data: BTreeMap::new(),
             child: BTreeSet::new(),
             persistent: BTreeSet::new(),
@@ -75,6 +77,12 @@ impl Client {
             last_words: false,
             last_words_answered: false,
         }
+    }
+
+    /// It may do everything, and change the list of servers.
+    pub(crate) fn may_all(&mut self) {
+        self.operator = true;
+        self.auths.push(SUPER);
     }
 
     /// Whether its last words were answered, and with them everything before.
@@ -217,7 +225,11 @@ impl World {
         }
         let read_share = self.options.read_share;
         for _ in 0..=self.workload.index(room) {
-            let request = self.clients[client].workload.request(&mut self.workload, read_share);
+            let wish = self.clients[client].operator.then(|| self.list_wish()).flatten();
+            let request = match wish {
+                Some(change) => Request::Reconfig(change),
+                None => self.clients[client].workload.request(&mut self.workload, read_share),
+            };
             self.ask(link, request);
         }
     }
@@ -229,7 +241,12 @@ impl World {
         let shard = self.schedule.index(usize::from(self.options.shards));
         // One address of several, whichever comes.
         let servers = self.nodes.len();
-        let server = if servers > 1 { self.schedule.index(servers) } else { 0 };
+        let mut server = if servers > 1 { self.schedule.index(servers) } else { 0 };
+        if self.has_list() && self.schedule.per_mille(850) {
+            // It has read the list.
+            let listed: Vec<usize> = (0..servers).filter(|at| self.is_listed(*at)).collect();
+            server = self.schedule.pick(&listed);
+        }
         let host = u8::try_from(client % 200).expect("below 200");
         let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), 1000);
         let window = self.workload.pick(&[200, 4_000, 60_000]);
@@ -356,6 +373,9 @@ impl World {
             }
         };
         self.counts.operations += 1;
+        if self.clients[client].operator && matches!(request, Request::Reconfig(_)) {
+            self.list_asked = Some(self.now);
+        }
         self.note(format_args!("link {} asks {xid} {request:?}", link.0));
         let mut bytes = Vec::new();
         request.encode(xid, &mut bytes);

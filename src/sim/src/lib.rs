@@ -13,6 +13,7 @@ pub mod limits;
 mod link;
 mod model;
 mod options;
+mod reconfig;
 mod request;
 mod rng;
 mod server;
@@ -21,7 +22,7 @@ mod violation;
 mod workload;
 mod world;
 
-pub use options::{Bug, EnsembleOptions, Options};
+pub use options::{Bug, EnsembleOptions, ListOptions, Options};
 pub use violation::{Checked, Violation};
 pub use world::{Counts, World};
 

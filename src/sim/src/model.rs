@@ -7,6 +7,7 @@
 
 mod acl;
 mod keeper;
+mod list;
 mod quota;
 mod rules;
 
@@ -15,9 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use corral_wire::records::Stat;
 
 use crate::options::Switches;
+use crate::reconfig::Seats;
 use crate::request::{AclItem, Body};
 
-pub(crate) use acl::{ADMIN, Identity, READ, allows, digest_id, redacted};
+pub(crate) use acl::{ADMIN, Identity, READ, SUPER, SUPER_ID, allows, digest_id, redacted};
+pub(crate) use list::{List, ListRules};
 
 /// A simulated connection; also stands for whoever owns a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,6 +107,11 @@ pub(crate) enum Verdict {
     SessionRefused,
     /// No reply: the connection is closed.
     Moved,
+    /// No reply yet: the ensemble has to go over to this list first, which takes the place of the one with this version.
+    Underway {
+        next: Seats,
+        version: u64,
+    },
 }
 
 /// Who sends a command and when.
@@ -126,11 +134,13 @@ pub(crate) struct Model {
     sessions_ever: BTreeSet<i64>,
     steps: BTreeMap<u64, Vec<Step>>,
     zxid: u64,
+    list: Option<List>,
+    list_rules: Option<ListRules>,
 }
 
 impl Model {
-    /// An empty server's tree (chapter 10).
-    pub(crate) fn new(switches: Switches) -> Model {
+    /// An empty server's tree (chapter 10). `list_rules`: where there is to be a list of servers.
+    pub(crate) fn new(switches: Switches, list_rules: Option<ListRules>) -> Model {
         let node = |acl: AclItem, aversion, children| Node {
             data: Some(Vec::new()),
             acl: vec![acl],
@@ -160,6 +170,8 @@ impl Model {
             sessions_ever: BTreeSet::new(),
             steps: BTreeMap::new(),
             zxid: 0,
+            list: None,
+            list_rules,
         }
     }
 
@@ -292,6 +304,6 @@ impl Model {
 
 impl Default for Model {
     fn default() -> Model {
-        Model::new(Switches::default())
+        Model::new(Switches::default(), None)
     }
 }

@@ -42,6 +42,10 @@ pub enum Bug {
     NewbornVotes,
     /// Of ensembles: a sync is answered by the server itself, which may have been left behind.
     StaleSync,
+    /// Of ensembles with a list: the leader goes over to a new list without waiting for those who join.
+    BeginAtOnce,
+    /// Of ensembles with a list: a change of it is answered when it is begun.
+    AnswerAtOnce,
 }
 
 impl Bug {
@@ -62,13 +66,15 @@ impl Bug {
     ];
 
     /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 11] = [
+    pub const OF_ENSEMBLES: [Bug; 13] = [
         Bug::AckBeforeSync,
         Bug::VoteTwice,
         Bug::SkipMajority,
         Bug::ForwardTwice,
         Bug::NewbornVotes,
         Bug::StaleSync,
+        Bug::BeginAtOnce,
+        Bug::AnswerAtOnce,
         Bug::ApplyTwice,
         Bug::MissBatch,
         Bug::ExpireEarly,
@@ -147,7 +153,31 @@ pub struct EnsembleOptions {
     pub weight_empty: u64,
     /// Whether every read waits for the leader's word.
     pub linearizable: bool,
+    /// Clients change the list of servers.
+    pub list: Option<ListOptions>,
 }
+
+/// .. and what one whose servers come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListOptions {
+    /// Servers that are not in the list at first.
+    pub spares: usize,
+    /// So many servers of the list must have a vote.
+    pub voters_min: usize,
+}
+
+impl ListOptions {
+    /// For a part of the ensembles.
+    fn draw(seed: u64, bug: Option<Bug>) -> Option<ListOptions> {
+        let mut rng = Stream::new(seed, "list");
+        let wanted = matches!(bug, Some(Bug::BeginAtOnce | Bug::AnswerAtOnce));
+        let options = ListOptions { spares: rng.pick(&[1, 2, 2]), voters_min: rng.pick(&[1, 2]) };
+        (rng.per_mille(LISTED) || wanted).then_some(options)
+    }
+}
+
+/// Of the ensembles, in a thousand: how many have a list of servers that clients change.
+const LISTED: u64 = 330;
 
 impl EnsembleOptions {
     fn draw(rng: &mut Stream) -> EnsembleOptions {
@@ -165,6 +195,7 @@ impl EnsembleOptions {
             weight_all_out: weight(rng) / 3,
             weight_empty: weight(rng),
             linearizable: false,
+            list: None,
         }
     }
 }
@@ -191,7 +222,14 @@ impl Options {
         let mut rng = Stream::new(seed, "ensemble");
         let mut options = Options::draw(seed, bug);
         let linearizable = Stream::new(seed, "linearizable").per_mille(200);
-        options.ensemble = Some(EnsembleOptions { linearizable, ..EnsembleOptions::draw(&mut rng) });
+        let list = ListOptions::draw(seed, bug);
+        options.switches.reconfig |= list.is_some();
+        let mut ensemble = EnsembleOptions { linearizable, list, ..EnsembleOptions::draw(&mut rng) };
+        if list.is_some() {
+            // In the middle of a change of members no image is taken: who is needed for its end must need none.
+            ensemble.log_cache_bytes = 32 << 20;
+        }
+        options.ensemble = Some(ensemble);
         options.shards = rng.pick(&[1, 2]);
         options.clients = rng.pick(&[3, 5, 8]);
         // Shorter sessions would end with every leader.
@@ -203,7 +241,7 @@ impl Options {
 
     /// How many servers there are.
     pub(crate) fn servers(&self) -> usize {
-        self.ensemble.map_or(1, |ensemble| ensemble.servers)
+        self.ensemble.map_or(1, |ensemble| ensemble.servers + ensemble.list.map_or(0, |list| list.spares))
     }
 
     /// The world of this seed.

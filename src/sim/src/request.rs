@@ -9,10 +9,12 @@ use corral_wire::records::{
     CheckWatchesRequest, Create2Response, CreateRequest, CreateResponse, DeleteRequest, ErrorResponse, ExistsRequest,
     GetAclRequest, GetAclResponse, GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, GetChildren2Response,
     GetChildrenRequest, GetChildrenResponse, GetDataRequest, GetDataResponse, GetEphemeralsRequest,
-    GetEphemeralsResponse, ReconfigRequest, RemoveRecursiveRequest, RemoveWatchesRequest, RequestHeader, SetAclRequest,
-    SetDataRequest, SetWatches, SetWatches2, Stat, SyncRequest, SyncResponse, TryRemoveRequest,
+    GetEphemeralsResponse, RemoveRecursiveRequest, RemoveWatchesRequest, RequestHeader, SetAclRequest, SetDataRequest,
+    SetWatches, SetWatches2, Stat, SyncRequest, SyncResponse, TryRemoveRequest,
 };
 use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Writer};
+
+use crate::reconfig::Change;
 
 /// One entry of an ACL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,7 +112,7 @@ pub(crate) enum Request {
     Close,
     Write(Write),
     Multi(Vec<Write>),
-    Reconfig,
+    Reconfig(Change),
     Exists {
         path: String,
         watch: bool,
@@ -196,7 +198,7 @@ impl Request {
         match self {
             // A multi that makes no sense takes a zxid.
             Request::Truncated(op) => *op == OpCode::Multi,
-            _ => matches!(self, Request::Write(_) | Request::Multi(_) | Request::Reconfig | Request::Close),
+            _ => matches!(self, Request::Write(_) | Request::Multi(_) | Request::Reconfig(_) | Request::Close),
         }
     }
 
@@ -216,7 +218,7 @@ impl Request {
             Request::Close => OpCode::CloseSession,
             Request::Write(write) => write.op(),
             Request::Multi(_) => OpCode::Multi,
-            Request::Reconfig => OpCode::Reconfig,
+            Request::Reconfig(_) => OpCode::Reconfig,
             Request::Exists { .. } => OpCode::Exists,
             Request::GetData { .. } => OpCode::GetData,
             Request::GetChildren { with_stat: false, .. } => OpCode::GetChildren,
@@ -247,16 +249,7 @@ impl Request {
             }
             Request::Write(write) => write.encode(writer),
             Request::Multi(writes) => encode_multi(writes, writer),
-            Request::Reconfig => {
-                let (joining, new) = (Some("server.2=host:1:2;3"), None);
-                ReconfigRequest {
-                    joining_servers: joining,
-                    leaving_servers: None,
-                    new_members: new,
-                    cur_config_id: -1,
-                }
-                .encode(writer);
-            }
+            Request::Reconfig(change) => change.encode(writer),
             Request::Exists { path, watch } => ExistsRequest { path: Some(path), watch: *watch }.encode(writer),
             Request::GetData { path, watch } => GetDataRequest { path: Some(path), watch: *watch }.encode(writer),
             Request::GetChildren { path, watch, .. } => {
@@ -309,7 +302,7 @@ impl Request {
                 Body::Multi(MultiResponse::decode(reader)?.iter().map(item).collect::<Result<_, _>>()?)
             }
             Request::Exists { .. } => Body::Stat(Stat::decode(reader)?),
-            Request::GetData { .. } => {
+            Request::GetData { .. } | Request::Reconfig(_) => {
                 let GetDataResponse { data, stat } = GetDataResponse::decode(reader)?;
                 Body::Data(data.map(<[u8]>::to_vec), stat)
             }

@@ -7,11 +7,12 @@ mod authority;
 mod beginnings;
 mod consensus;
 mod disk_threads;
+mod list;
 mod peers;
 mod recovery;
 mod shard_side;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub(crate) use authority::{Authority, CommittedEntry};
 pub(crate) use peers::{Wire, WireEvent};
 use recovery::Start;
 
-use crate::model::LinkId;
+use crate::model::{LinkId, SUPER_ID};
 use crate::options::Options;
 use crate::violation::{Checked, Violation};
 use crate::world::{Event, Lane, Stage, World};
@@ -216,6 +217,9 @@ pub(crate) struct Server {
     led: bool,
     /// Another server's image.
     taking: beginnings::Taking,
+    /// The servers that the list names, or will, and of which version that is.
+    known: BTreeSet<u8>,
+    list_version: Option<u64>,
 }
 
 impl Server {
@@ -235,6 +239,8 @@ impl Server {
             incarnation,
             led: false,
             taking: beginnings::Taking::from(image_index),
+            known: BTreeSet::new(),
+            list_version: None,
         }
     }
 }
@@ -249,6 +255,7 @@ impl World {
     pub(crate) fn start(&mut self) -> Checked {
         let in_ensemble = self.options.ensemble.is_some();
         let at = self.at;
+        self.write_file();
         let node = &mut self.nodes[at];
         node.starting = false;
         node.life += 1;
@@ -264,6 +271,7 @@ impl World {
         let start = Start {
             options: &self.options,
             server: server_id(at),
+            file: &self.nodes[at].file,
             incarnation: (at as u64) << 56 | u64::from(self.nodes[at].life) << 32 | self.schedule.below(1 << 32),
             path_seed: self.schedule.word(),
             log_seed: self.disk_rng.word(),
@@ -292,6 +300,7 @@ impl World {
         let server = Server::new(shards, replica, (incarnation, started.image_index), started.log);
         self.nodes[self.at].server = Some(Box::new(server));
         if in_ensemble {
+            self.follow_list();
             self.dial_everybody();
             self.inside_after(RAFT_TICK, Inner::RaftTick);
             self.pass_notes();
@@ -319,7 +328,7 @@ impl World {
             session_timeout_max_ms: tick * 20,
             sessionless_timeout_ms: 2_000,
             whitelist: vec![FourLetter::Ruok],
-            super_digest: None,
+            super_digest: self.has_list().then(|| SUPER_ID.into()),
             skip_acl: false,
             enforce_digest: false,
             keeper_extensions: self.options.switches.keeper,
@@ -434,7 +443,8 @@ impl World {
 
     /// Every view of every server against the model, once the actors have nothing under way.
     pub(crate) fn compare_everywhere(&self) -> Checked {
-        for server in self.nodes.iter().filter_map(|node| node.server.as_ref()) {
+        let listed = (0..self.nodes.len()).filter(|at| self.is_listed(*at));
+        for server in listed.filter_map(|at| self.nodes[at].server.as_ref()) {
             let machine = server.replica.machine().sequencer.machine();
             self.check.same_tree("state machine", machine.view())?;
             self.check.same_sessions(machine.sessions())?;

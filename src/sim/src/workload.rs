@@ -2,6 +2,7 @@
 
 use corral_wire::OpCode;
 
+use crate::reconfig::Change;
 use crate::request::{AclItem, Request, WatchKind, Write};
 use crate::rng::Stream;
 
@@ -35,7 +36,7 @@ impl Workload {
         if !rng.per_mille(read_share) {
             return match rng.below(1000) {
                 0..150 => self.multi(rng),
-                150..155 => Request::Reconfig,
+                150..155 => Request::Reconfig(Change::blind()),
                 155..175 => with_quota(rng),
                 _ => Request::Write(self.write(rng, false)),
             };

@@ -4,7 +4,7 @@
 //! the clocks are made here. Actors hear of each other late but in order. Checkers look on from outside: at bytes that
 //! reach clients, and at log entries that some server found committed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use corral_core::ids::{Millis, WallMillis};
 use corral_storage::SimDisk;
@@ -22,6 +22,9 @@ use crate::violation::{Checked, Violation};
 
 /// Longer than any pause or delay: after it nothing is under way.
 const REST: u64 = 6_000_000;
+
+/// Clients that may change the list of servers.
+const OPERATORS: usize = 2;
 
 /// Everything that can happen.
 #[derive(Debug)]
@@ -87,6 +90,8 @@ pub(crate) struct Node {
     pub(crate) frozen: Option<VecDeque<Event>>,
     /// Before this time signs of life that reach it may not reach the leader.
     pub(crate) unsure_until: u64,
+    /// The servers in its configuration.
+    pub(crate) file: BTreeSet<u8>,
 }
 
 impl Node {
@@ -101,6 +106,7 @@ impl Node {
             clock_ahead_ms: 0,
             frozen: None,
             unsure_until: 0,
+            file: BTreeSet::new(),
         }
     }
 }
@@ -131,6 +137,9 @@ pub struct Counts {
     pub emptied: u64,
     /// Leaders that let another lead because their disks were slow.
     pub relieved: u64,
+    /// Steps of changes of the list of servers, and lists that servers saw come about.
+    pub members_changed: u64,
+    pub lists: u64,
 }
 
 /// Where a run has come to.
@@ -173,6 +182,8 @@ pub struct World {
     pub(crate) bug_done: bool,
     /// The server whose disk was emptied and that does not vote again yet.
     pub(crate) emptied: Option<usize>,
+    /// When a client asked for another list of servers last.
+    pub(crate) list_asked: Option<u64>,
 }
 
 impl World {
@@ -201,10 +212,13 @@ impl World {
             stage: Stage::Busy,
             bug_done: false,
             emptied: None,
+            list_asked: None,
             options,
         };
         let keeper = world.options.switches.keeper;
+        let operators = if world.has_list() { OPERATORS } else { 0 };
         world.clients = (0..world.options.clients).map(|_| Client::draw(&mut world.workload, keeper)).collect();
+        world.clients.iter_mut().take(operators).for_each(Client::may_all);
         for client in 0..world.options.clients {
             let wait = world.workload.below(50_000);
             world.after(wait, Event::Act(client));
@@ -244,7 +258,10 @@ impl World {
         let alone = self.nodes.len() == 1;
         self.emptied.is_none()
             && self.all_vote()
-            && self.nodes.iter().all(|node| node.server.as_deref().is_some_and(|server| alone || shows_all(server)))
+            && (0..self.nodes.len()).filter(|at| self.is_listed(*at)).all(|at| {
+                let server = self.nodes[at].server.as_deref();
+                server.is_some_and(|server| alone || shows_all(server))
+            })
     }
 
     pub fn counts(&self) -> Counts {
@@ -382,10 +399,7 @@ impl World {
                 self.nodes[self.at].disk_slow = false;
                 Ok(())
             }
-            Event::Wire(event) => {
-                self.wire_event(event);
-                Ok(())
-            }
+            Event::Wire(event) => self.wire_event(event),
             Event::Thaw(node) => {
                 self.thaw()?;
                 self.review_sureness(node);
@@ -482,5 +496,7 @@ impl Counts {
         self.installs += other.installs;
         self.emptied += other.emptied;
         self.relieved += other.relieved;
+        self.members_changed += other.members_changed;
+        self.lists += other.lists;
     }
 }

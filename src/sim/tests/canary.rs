@@ -42,9 +42,13 @@ fn every_bug_is_caught() {
             Bug::ExpireEarly => check(bug, &["sessions"]),
             Bug::LoseReply => check(bug, &["replies"]),
             Bug::WrongStat => check(bug, &["reads", "writes"]),
-            Bug::VoteTwice | Bug::SkipMajority | Bug::ForwardTwice | Bug::NewbornVotes | Bug::StaleSync => {
-                unreachable!("they take an ensemble")
-            }
+            Bug::VoteTwice
+            | Bug::SkipMajority
+            | Bug::ForwardTwice
+            | Bug::NewbornVotes
+            | Bug::StaleSync
+            | Bug::BeginAtOnce
+            | Bug::AnswerAtOnce => unreachable!("they take an ensemble"),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use corral_consensus::{HardState, NodeId};
+use corral_consensus::{HardState, Membership, NodeId};
 
 use super::Checkers;
 use crate::violation::{Checked, require};
@@ -22,6 +22,7 @@ pub(super) struct Elections {
 impl Checkers {
     /// A server says that it votes for `whom`; a candidate says so of itself.
     pub(crate) fn voted(&mut self, term: u64, server: usize, whom: usize) -> Checked {
+        self.vote_said(term, server, whom);
         let known = *self.elections.votes.entry((term, server)).or_insert(whom);
         require(known == whom, "elections", || {
             format!("server {} votes for {} and {} in term {term}", server + 1, known + 1, whom + 1)
@@ -55,8 +56,14 @@ impl Checkers {
         self.elections.votes.retain(|(term, voter), _| *voter != server || *term > upto);
     }
 
-    /// A server takes itself for the leader of a term.
-    pub(crate) fn elected(&mut self, term: u64, server: usize) -> Checked {
+    /// Who led which term, from that one on.
+    pub(super) fn leaders_since(&self, term: u64) -> impl Iterator<Item = (u64, usize)> {
+        self.elections.leaders.range(term..).map(|(term, leader)| (*term, *leader))
+    }
+
+    /// A server takes itself for the leader of a term, elected by the members that it knows.
+    pub(crate) fn elected(&mut self, term: u64, server: usize, known: &Membership) -> Checked {
+        self.won_by(term, server, known)?;
         let known = *self.elections.leaders.entry(term).or_insert(server);
         require(known == server, "elections", || format!("servers {} and {} lead term {term}", known + 1, server + 1))
     }

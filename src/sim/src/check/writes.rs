@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
+use corral_core::evaluate::features;
 use corral_core::ids::{Millis, WallMillis};
+use corral_core::shared::Text;
 
 use super::{Checkers, Proposed};
 use crate::link::Sent;
 use crate::model::{Caller, LinkId, Model, Node, Session, Verdict};
+use crate::reconfig::lines;
 use crate::request::{AclItem, Body, Item, Request, Write};
 use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
@@ -63,13 +66,30 @@ impl History {
     }
 }
 
+/// Where a command stands in the log.
+pub(super) struct Place {
+    pub(super) index: u64,
+    pub(super) term: u64,
+    pub(super) zxid: u64,
+    pub(super) time: i64,
+    /// The leader says that it has a change of the list of servers in hand.
+    pub(super) changing: bool,
+}
+
 impl Checkers {
     /// A log entry is committed, for the first time, or again after a start or on another server.
     pub(crate) fn committed(&mut self, entry: CommittedEntry, now: Millis) -> Checked {
-        if !self.history.is_new(&entry)? || entry.payload.is_empty() {
+        if !self.history.is_new(&entry)? {
+            return Ok(());
+        }
+        if self.in_ensemble {
+            self.is_held(&entry)?;
+        }
+        if entry.payload.is_empty() {
             return Ok(());
         }
         let batch = Batch::decode(&entry.payload).map_err(|error| Violation::of("writes", error.to_string()))?;
+        let changing = batch.features & features::RECONFIGURING != 0;
         let mut next = batch.first_zxid;
         let mut begun = entry.begun.into_iter();
         for command in batch.commands {
@@ -79,9 +99,15 @@ impl Checkers {
                 let last = self.model.zxid();
                 require(zxid > last, "writes", || format!("zxid {zxid:#x} after {last:#x}"))?;
             }
-            match self.sender(&command)? {
-                None => self.server_commands(&command, zxid, batch.time.0)?,
-                Some(link) => self.command(link, &command, zxid, batch.time.0, &mut begun, now)?,
+            let at = Place { index: entry.index, term: entry.term, zxid, time: batch.time.0, changing };
+            let sender = self.sender(&command)?;
+            match (&command.kind, sender) {
+                (
+                    CommandKind::ReconfigBegins(_) | CommandKind::ReconfigEnds | CommandKind::ReconfigFails(_),
+                    sender,
+                ) => self.list_command(&at, &command, sender)?,
+                (_, None) => self.server_commands(&command, zxid, at.time)?,
+                (_, Some(link)) => self.command(link, &command, &at, &mut begun, now)?,
             }
         }
         Ok(())
@@ -110,6 +136,11 @@ impl Checkers {
                 require(right, "writes", || format!("{nodes:?} are no system znodes"))?;
                 self.model.system_nodes(zxid, time, &nodes);
             }
+            CommandKind::Configured(text) => {
+                let right = lines(&self.founders);
+                require(**text == *right, "writes", || format!("{text:?} is no list of the founders"))?;
+                self.model.configured(zxid, time, self.founders.clone());
+            }
             other => return Err(Violation::of("writes", format!("{other:?} without a sender"))),
         }
         Ok(())
@@ -135,11 +166,11 @@ impl Checkers {
         &mut self,
         link: LinkId,
         command: &Command,
-        zxid: u64,
-        time: i64,
+        at: &Place,
         begun: &mut impl Iterator<Item = i64>,
         now: Millis,
     ) -> Checked {
+        let Place { zxid, time, .. } = *at;
         let facts = self.facts.entry(link).or_default();
         let number = facts.verdicts.len();
         let proposed = facts.proposed.get(number).cloned();
@@ -156,13 +187,17 @@ impl Checkers {
             Proposed::Request(Request::Write(write)) => self.model.write(&caller, write),
             Proposed::Request(Request::Multi(writes)) => self.model.multi(&caller, writes),
             Proposed::Request(Request::Truncated(_)) => self.model.undecodable(&caller),
-            Proposed::Request(Request::Reconfig) => self.model.reconfig(&caller),
+            Proposed::Request(Request::Reconfig(change)) => {
+                let in_progress = self.is_changing(at.changing)?;
+                self.model.reconfig(&caller, change, in_progress)
+            }
             Proposed::Request(_) => {
                 self.lives.ends(session);
                 self.model.close_session(zxid, session)
             }
         };
         self.sequences_grow(zxid, &proposed, &verdict)?;
+        self.is_underway(link, number, &verdict);
         self.facts_mut(link).verdicts.push((zxid, verdict));
         Ok(())
     }
@@ -266,8 +301,13 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
             writes.len() == ops.len() && writes.iter().zip(ops).all(|(write, op)| is_same_write(write, op))
         }
         (Proposed::Request(Request::Close), CommandKind::CloseSession)
-        | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable)
-        | (Proposed::Request(Request::Reconfig), CommandKind::Reconfig(_)) => true,
+        | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable) => true,
+        (Proposed::Request(Request::Reconfig(change)), CommandKind::Reconfig(logged)) => {
+            let same = |sent: &Option<String>, logged: &Option<Text>| sent.as_deref() == logged.as_deref();
+            let (joining, leaving, members) = change.texts();
+            let texts = [(&joining, &logged.joining), (&leaving, &logged.leaving), (&members, &logged.members)];
+            texts.into_iter().all(|(sent, logged)| same(sent, logged)) && change.from == logged.from
+        }
         _ => false,
     }
 }

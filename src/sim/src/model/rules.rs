@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE, allows, fixed_up};
+use super::list::PLACE;
 use super::{Caller, Life, Model, Node, Step, Verdict};
 use crate::request::{AclItem, Body, Item, Write};
 
 const RUNTIME_INCONSISTENCY: i32 = -2;
-const MARSHALLING_ERROR: i32 = -5;
+pub(super) const MARSHALLING_ERROR: i32 = -5;
 const UNIMPLEMENTED: i32 = -6;
 pub(super) const BAD_ARGUMENTS: i32 = -8;
 pub(super) const NO_NODE: i32 = -101;
@@ -17,7 +18,6 @@ const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
 pub(super) const NODE_EXISTS: i32 = -110;
 pub(super) const NOT_EMPTY: i32 = -111;
 const SESSION_EXPIRED: i32 = -112;
-const RECONFIG_DISABLED: i32 = -123;
 const QUOTA_EXCEEDED: i32 = -125;
 const INVALID_ACL: i32 = -114;
 
@@ -62,19 +62,6 @@ impl Model {
             Err(Refusal::Code(err)) => Verdict::Reply { err, body: Body::Nothing },
             Ok(()) => Verdict::Reply { err: MARSHALLING_ERROR, body: Body::Nothing },
         }
-    }
-
-    /// A change of the membership, which a server that is alone refuses (chapter 11.6).
-    pub(crate) fn reconfig(&mut self, caller: &Caller<'_>) -> Verdict {
-        self.zxid = caller.zxid;
-        let owner = self.sessions.get(&caller.session).map(|session| session.owner);
-        let err = match (self.switches.reconfig, owner) {
-            (false, _) => RECONFIG_DISABLED,
-            (true, None) => SESSION_EXPIRED,
-            (true, owner) if owner != caller.link => return Verdict::Moved,
-            (true, _) => UNIMPLEMENTED,
-        };
-        Verdict::Reply { err, body: Body::Nothing }
     }
 
     /// All or nothing.
@@ -302,6 +289,9 @@ impl<'m> Draft<'m> {
             return Err(BAD_ARGUMENTS);
         }
         let mut node = self.existing(caller, path, WRITE)?;
+        if path == PLACE && self.model.list_rules.is_some() {
+            return Err(BAD_ARGUMENTS);
+        }
         let more = length(data.as_deref()) - length(node.data.as_deref());
         if self.is_beyond_quota(path, 0, more) {
             return Err(QUOTA_EXCEEDED);

@@ -12,6 +12,7 @@ use corral_core::sequencer::NotABatch;
 #[derive(Clone, Debug)]
 pub(crate) struct CommittedEntry {
     pub(crate) index: u64,
+    pub(crate) term: u64,
     pub(crate) payload: Vec<u8>,
     /// Ids of the sessions it began, in order: the server's choice, which no model can foresee.
     pub(crate) begun: Vec<i64>,
@@ -62,7 +63,8 @@ impl Machine for Authority {
             Some(SessionChange::Created(id)) => Some(id.0),
             _ => None,
         });
-        self.committed.push(CommittedEntry { index: index.0, payload: payload.to_vec(), begun: begun.collect() });
+        let (index, term) = (index.0, term.0);
+        self.committed.push(CommittedEntry { index, term, payload: payload.to_vec(), begun: begun.collect() });
         Ok(())
     }
 

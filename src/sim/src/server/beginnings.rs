@@ -12,8 +12,8 @@ use corral_core::evaluate::StateMachine;
 use corral_core::image::Image;
 use corral_storage::{ImageFile, ImageHead, ImageReceiver, SimDisk, list_images};
 
-use super::recovery::{founders, load, members_of};
-use super::{Inner, Opaque, ToLog, ToShard};
+use super::recovery::{load, members_of};
+use super::{Inner, Opaque, Server, ToLog, ToShard};
 use crate::violation::{Checked, Violation};
 use crate::world::{Lane, World};
 
@@ -214,8 +214,7 @@ impl World {
     // ----- who belongs to the ensemble -----
 
     pub(super) fn reconcile(&mut self) {
-        let Some(ensemble) = &self.options.ensemble else { return };
-        let wanted = founders(ensemble);
+        let Some(wanted) = self.wanted().filter(|_| self.options.ensemble.is_some()) else { return };
         let newest = self.is_newest_leader();
         let Some(server) = &mut self.nodes[self.at].server else { return };
         server.replica.reconcile(&wanted);
@@ -226,22 +225,23 @@ impl World {
         }
         let Some(server) = &self.nodes[self.at].server else { return };
         let Some(emptied) = self.emptied.filter(|_| newest && server.replica.is_leading()) else { return };
-        let votes = server.replica.raft().membership().voters.contains(&NodeId(emptied as u64 + 1));
+        let own = NodeId(emptied as u64 + 1);
+        let votes = server.replica.raft().membership().voters.contains(&own);
         let remembers = self.nodes[emptied].server.as_ref().is_some_and(|server| !server.replica.raft().is_newborn());
-        if votes && remembers {
+        let is_out = self.list_rests() && !self.is_listed(emptied);
+        if votes && remembers || is_out {
             self.note(format_args!("server {} is healed", emptied + 1));
             self.check.healed(emptied);
             self.emptied = None;
         }
     }
 
-    /// Whether every server runs and knows that all of them vote.
+    /// Whether every server of the list runs and knows that all of them belong to the ensemble, and nobody else.
     pub(crate) fn all_vote(&self) -> bool {
-        let Some(ensemble) = &self.options.ensemble else { return true };
-        let all = founders(ensemble);
-        self.nodes
-            .iter()
-            .all(|node| node.server.as_ref().is_some_and(|server| server.replica.raft().membership() == all))
+        let Some(all) = self.listed() else { return true };
+        let knows = |server: &Server| server.replica.raft().membership() == all;
+        let mut listed = (0..self.nodes.len()).filter(|at| self.is_listed(*at));
+        listed.all(|at| self.nodes[at].server.as_deref().is_some_and(knows))
     }
 
     /// Whether some server's log holds a change of the members that is not in force: another may be about to leave.
@@ -253,13 +253,15 @@ impl World {
     /// The disk of one server is empty after a crash. One at a time, and only of those that belong to the ensemble: more than
     /// that no ensemble of three survives.
     pub(crate) fn empty(&mut self) -> Checked {
-        if self.emptied.is_some() || !self.all_vote() || self.somebody_may_leave() {
+        let rests = self.all_vote() && !self.somebody_may_leave() && self.list_rests();
+        let few = self.listed().is_some_and(|listed| listed.voters.len() < 3);
+        if self.emptied.is_some() || !rests || few && self.is_listed(self.at) {
             return Ok(());
         }
         let at = self.at;
         self.crash(true)?;
         self.nodes[at].disk = SimDisk::new();
-        self.emptied = Some(at);
+        self.emptied = self.is_listed(at).then_some(at);
         self.counts.emptied += 1;
         self.check.emptied(at);
         self.note(format_args!("the disk of server {} is empty", at + 1));

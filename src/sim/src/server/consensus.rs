@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use corral_consensus::{AppendReply, Effects, Index, Install, Micros, NodeId, PeerBody, PeerMessage, Role, Term};
+use corral_core::change::Outcome;
 use corral_core::ids::{ConnId, ShardId, WallMillis};
 use corral_core::member::{Send, Standing};
 use corral_core::sequencer::{Sequencer, Ticked};
@@ -130,14 +131,15 @@ impl World {
         self.consensus_act()
     }
 
-    fn consensus_act(&mut self) -> Checked {
-        let (now, wall) = (self.clock(), self.wall());
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-        server.replica.machine_mut().set_time(now, wall);
-        for newborn in server.replica.machine_mut().take_newborns() {
-            server.replica.heard_newborn(NodeId(u64::from(newborn)));
-        }
+    /// All that the replica can do now, and who leads then.
+    fn turn_replica(&mut self) -> Result<Effects, Violation> {
         let mut effects = Effects::default();
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(effects) };
+        if server.replica.machine().sequencer.is_reconfiguring() {
+            self.reconfigure();
+        }
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(effects) };
+        let electors = server.replica.raft().membership();
         // Nothing here is late by itself: what the log is given first makes no difference.
         while server
             .replica
@@ -150,9 +152,24 @@ impl World {
             let standing = if leads { Standing::Leader } else { Standing::Follower { leader } };
             server.replica.machine_mut().stand(standing, change.term.0);
             if leads && self.options.ensemble.is_some() {
-                self.check.elected(change.term.0, self.at)?;
+                self.check.elected(change.term.0, self.at, &electors)?;
             }
         }
+        for append in &effects.appends {
+            self.check.appended(&append.entries)?;
+        }
+        Ok(effects)
+    }
+
+    fn consensus_act(&mut self) -> Checked {
+        let (now, wall) = (self.clock(), self.wall());
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
+        server.replica.machine_mut().set_time(now, wall);
+        for newborn in server.replica.machine_mut().take_newborns() {
+            server.replica.heard_newborn(NodeId(u64::from(newborn)));
+        }
+        let effects = self.turn_replica()?;
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let raft = server.replica.raft();
         let grown_up = !raft.is_newborn() && !raft.is_pristine();
         let authority = server.replica.machine_mut();
@@ -175,6 +192,7 @@ impl World {
             self.check.leads(self.time());
         }
         self.send_to_peers(effects.messages, sends)?;
+        self.follow_list();
         if let Some(at) = effects.wake_at {
             self.inside_after(at.since(Micros(self.now)).0, Inner::Turn);
         }
@@ -207,6 +225,9 @@ impl World {
                 PeerBody::Vote { pre: false, .. } => self.check.voted(message.term.0, self.at, self.at)?,
                 PeerBody::VoteReply { pre: false, granted: true, .. } => {
                     self.check.voted(message.term.0, self.at, place(message.to))?;
+                }
+                PeerBody::AppendReply(AppendReply::Accepted { index, .. }) => {
+                    self.check.holds_upto(message.term.0, self.at, index.0);
                 }
                 _ => {}
             }
@@ -261,11 +282,13 @@ impl World {
             }
         }
         self.reconcile();
+        self.reconfigure();
         self.consensus_act()
     }
 
     fn trace_batch(&mut self, batch: &corral_core::change::AppliedBatch) {
         for txn in &batch.txns {
+            self.counts.lists += u64::from(is_new_list(&txn.outcome));
             self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
         }
     }
@@ -354,6 +377,11 @@ impl World {
             self.stopped();
         }
     }
+}
+
+/// A client's change of the list of servers has come about.
+fn is_new_list(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)))
 }
 
 /// As the server's own: see `has_handed_over` there.

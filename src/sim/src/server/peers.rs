@@ -11,6 +11,7 @@ use corral_core::peer::PeerMessage;
 
 use super::{Inner, ToConsensus, ToShard, server_id};
 use crate::options::Bug;
+use crate::violation::Checked;
 use crate::world::{Event, Lane, World};
 
 /// A cut that takes longer ends the connection.
@@ -36,6 +37,10 @@ pub(crate) struct Wire {
     incarnation: u64,
     /// Nothing gets through for the time being.
     cut: bool,
+    /// A dial is planned for that life of the sender.
+    dials: Option<u32>,
+    /// Since when the other does not let it in.
+    refused: Option<u64>,
     /// What was sent since.
     waiting: Vec<Vec<u8>>,
     /// The last forward, for [`Bug::ForwardTwice`].
@@ -56,9 +61,9 @@ pub(crate) enum WireEvent {
 }
 
 impl World {
-    pub(crate) fn wire_event(&mut self, event: WireEvent) {
+    pub(crate) fn wire_event(&mut self, event: WireEvent) -> Checked {
         match event {
-            WireEvent::Dial { from, to, life } => self.dial(from, to, life),
+            WireEvent::Dial { from, to, life } => self.dial(from, to, life)?,
             WireEvent::Frame { from, to, number, bytes } => {
                 let wire = self.wire(from, to);
                 if wire.up && wire.number == number {
@@ -74,6 +79,7 @@ impl World {
                 self.heal_wire(from, to, long);
             }
         }
+        Ok(())
     }
 
     fn wire(&mut self, from: usize, to: usize) -> &mut Wire {
@@ -90,30 +96,44 @@ impl World {
     pub(super) fn dial_everybody(&mut self) {
         let from = self.at;
         for to in self.others(from) {
+            self.dial_soon(from, to);
+        }
+    }
+
+    /// It dials that server, if it knows it.
+    pub(super) fn dial_soon(&mut self, from: usize, to: usize) {
+        let life = self.nodes[from].life;
+        let wire = self.wire(from, to);
+        if !wire.up && wire.dials != Some(life) && self.knows(from, to) {
             self.plan_dial(from, to);
         }
     }
 
     fn plan_dial(&mut self, from: usize, to: usize) {
         let life = self.nodes[from].life;
+        self.wire(from, to).dials = Some(life);
         let wait = REDIAL / 2 + self.schedule.delay(REDIAL);
         self.after(wait, Event::Wire(WireEvent::Dial { from, to, life }));
     }
 
-    fn dial(&mut self, from: usize, to: usize, life: u32) {
+    fn dial(&mut self, from: usize, to: usize, life: u32) -> Checked {
+        self.wire(from, to).dials.take_if(|planned| *planned == life);
+        let (knows, is_known) = (self.knows(from, to), self.knows(to, from));
         let sender = &self.nodes[from];
-        let Some(server) = sender.server.as_ref().filter(|_| sender.life == life) else { return };
+        let Some(server) = sender.server.as_ref().filter(|_| sender.life == life && knows) else { return Ok(()) };
         let (incarnation, stands_still) = (server.incarnation, sender.frozen.is_some());
         let other = &self.nodes[to];
         let answers = other.server.is_some() && other.frozen.is_none();
         let cut = self.wire(from, to).cut || self.wire(to, from).cut;
         let wire = self.wire(from, to);
         if wire.up {
-            return;
+            return Ok(());
         }
-        if stands_still || !answers || cut {
-            return self.plan_dial(from, to);
+        if stands_still || !answers || cut || !is_known {
+            self.plan_dial(from, to);
+            return if answers && !is_known { self.not_let_in(from, to) } else { Ok(()) };
         }
+        wire.refused = None;
         wire.number += 1;
         if wire.incarnation != incarnation {
             wire.lost_forward = None;
@@ -122,6 +142,20 @@ impl World {
         let link = wire.number;
         self.note(format_args!("server {} is linked to {} by {link}", from + 1, to + 1));
         self.tell(from, to, ToConsensus::LinkUp { peer: server_id(to), link });
+        Ok(())
+    }
+
+    /// When faults are over somebody sees to it that the servers of the list let each other in.
+    fn not_let_in(&mut self, from: usize, to: usize) -> Checked {
+        let now = self.now;
+        let since = *self.wire(from, to).refused.get_or_insert(now);
+        if self.may_mend(from, to, now - since) {
+            self.wire(from, to).refused = None;
+            self.note(format_args!("the file of server {} is mended", to + 1));
+            self.at = to;
+            return self.crash(false);
+        }
+        Ok(())
     }
 
     /// A link's thread tells the consensus actor of `at` something of `about`.

@@ -1,6 +1,7 @@
 //! From the simulated disk to a server that leads, or in an ensemble follows: the newest whole image, then the log behind
 //! it, as the real server's start does it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,9 +20,10 @@ use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
 use corral_storage::{Disk as _, ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
 
-use super::RAFT_TICK;
 use super::authority::Authority;
+use super::{RAFT_TICK, server_id};
 use crate::options::{Bug, EnsembleOptions, Options, Switches};
+use crate::reconfig::{lines, participants};
 
 pub(crate) const SECTION_NODES: u32 = 1;
 pub(crate) const SECTION_META: u32 = 2;
@@ -37,6 +39,8 @@ pub(crate) struct Start<'a> {
     pub(crate) options: &'a Options,
     /// Its id.
     pub(crate) server: u8,
+    /// The servers in its file; with this one.
+    pub(crate) file: &'a BTreeSet<u8>,
     pub(crate) incarnation: u64,
     pub(crate) path_seed: u64,
     pub(crate) log_seed: u64,
@@ -82,7 +86,10 @@ impl Start<'_> {
         let cut =
             if kept == Kept::Alone { (index, term) } else { log.reach_back((index, term), self.log_cache_bytes()) };
         let entries = entries_after(&log, &found, cut.0)?;
-        let sequencer = Sequencer::new(self.sequencer_config(), machine, index, term);
+        let mut sequencer = Sequencer::new(self.sequencer_config(), machine, index, term);
+        if let Some(ensemble) = self.options.ensemble.filter(|ensemble| ensemble.list.is_some()) {
+            sequencer.configure(lines(&participants((0..ensemble.servers).map(server_id))).into());
+        }
         let restored = Restored {
             hard_state: hard_state(&found, Term(term)),
             cut_index: Index(cut.0),
@@ -132,7 +139,7 @@ impl Start<'_> {
         let config = RaftConfig {
             election_ticks: ELECTION_TICKS,
             heartbeat_ticks: HEARTBEAT_TICKS,
-            voters: founders(ensemble).voters,
+            voters: self.file.iter().map(|id| NodeId(u64::from(*id))).collect(),
             ..self.raft_config(log.payload_bytes_max())
         };
         let config_of_member = EnsembleConfig {
@@ -147,7 +154,7 @@ impl Start<'_> {
         };
         let raft = raft.map_err(text)?;
         if raft.is_newborn() || raft.is_pristine() {
-            let voters = (1..=ensemble.servers).map(|id| u8::try_from(id).expect("few servers")).collect();
+            let voters = self.file.iter().copied().collect();
             let founders = Founders { own: self.server, voters, learners: Vec::new() };
             member.born(founders, raft.is_pristine());
         }
@@ -203,11 +210,13 @@ impl Start<'_> {
 
     fn feature_bits(&self) -> u32 {
         let Switches { extended_types, enforce_quota, reconfig, keeper } = self.options.switches;
+        let list = self.options.ensemble.and_then(|ensemble| ensemble.list);
         let switches = [
             (extended_types, features::EXTENDED_TYPES),
             (enforce_quota, features::ENFORCE_QUOTA),
             (reconfig, features::RECONFIG),
             (keeper, features::KEEPER),
+            (list.is_some_and(|list| list.voters_min == 1), features::ONE_VOTER),
         ];
         switches.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit)
     }
@@ -246,8 +255,8 @@ enum Kept {
     Member(Membership),
 }
 
-/// Who forms the ensemble, and ought to belong to it.
-pub(crate) fn founders(ensemble: &EnsembleOptions) -> Membership {
+/// Who forms the ensemble.
+fn founders(ensemble: &EnsembleOptions) -> Membership {
     let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
     Membership::simple(&ids, &[])
 }

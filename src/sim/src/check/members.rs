@@ -1,0 +1,242 @@
+//! Members: an entry is committed only when a majority of those who have a vote hold it, of both sides in the middle of a
+//! change; a leader has the votes of such a majority; and a change of the list of servers is answered when the ensemble has
+//! gone over to the new list, not before (Raft, section 6; decision 16).
+//!
+//! Who has a vote at an index follows from the entries before it, with a small model of its own. What servers hold is what
+//! they said of it: an acknowledgement or a vote that was not sent cannot count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use corral_consensus::{ConfChange, Entry, EntryKind, MemberChange, Membership, Transition};
+use corral_core::command::{Command, CommandKind};
+use corral_wire::error::ErrorCode;
+
+use super::Checkers;
+use super::writes::Place;
+use crate::model::{LinkId, Verdict};
+use crate::reconfig::{Seats, lines};
+use crate::server::CommittedEntry;
+use crate::violation::{Checked, Violation, require};
+
+/// Who has a vote, in the middle of a change on both sides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Voters {
+    now: BTreeSet<u64>,
+    outgoing: BTreeSet<u64>,
+}
+
+impl Voters {
+    fn change(&mut self, change: &ConfChange) {
+        if change.changes.is_empty() {
+            self.outgoing.clear();
+            return;
+        }
+        if change.transition != Transition::Auto || change.changes.len() > 1 {
+            self.outgoing = self.now.clone();
+        }
+        for one in &change.changes {
+            match one {
+                MemberChange::AddVoter(id) => drop(self.now.insert(id.0)),
+                MemberChange::AddLearner(id) | MemberChange::Remove(id) => drop(self.now.remove(&id.0)),
+            }
+        }
+    }
+
+    fn agree(&self, has: impl Fn(u64) -> bool) -> bool {
+        let majority = |of: &BTreeSet<u64>| of.is_empty() || of.iter().filter(|id| has(**id)).count() * 2 > of.len();
+        majority(&self.now) && majority(&self.outgoing)
+    }
+}
+
+/// A change of the list that a client asked for and that has no answer yet.
+#[derive(Clone, Debug)]
+struct Open {
+    link: LinkId,
+    /// Its number among the commands of that connection.
+    number: usize,
+    next: Seats,
+    version: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    voters: Voters,
+    /// .. before the last change: a leader may not have applied that one yet.
+    before: Voters,
+    /// What entries with this index and term would change.
+    changes: BTreeMap<(u64, u64), ConfChange>,
+    /// How far the servers said, in that term, that they hold its leader's log.
+    held: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// Votes that were said, by term and candidate.
+    votes: BTreeMap<(u64, u64), BTreeSet<u64>>,
+    /// Term of the last entry.
+    term: u64,
+    open: Vec<Open>,
+    /// There was a change of the list in this term.
+    changed: bool,
+    /// What the ensemble is going over to, and the entry that began it.
+    begun: Option<(LinkId, Seats, u64)>,
+}
+
+impl Members {
+    pub(super) fn of_founders(servers: usize) -> Members {
+        let voters = Voters { now: (1..=servers as u64).collect(), outgoing: BTreeSet::new() };
+        Members { before: voters.clone(), voters, ..Members::default() }
+    }
+}
+
+impl Checkers {
+    /// A server votes for a candidate, and says so.
+    pub(super) fn vote_said(&mut self, term: u64, server: usize, whom: usize) {
+        self.members.votes.entry((term, whom as u64 + 1)).or_default().insert(server as u64 + 1);
+    }
+
+    /// A server says that it holds the log of that term's leader up to there.
+    pub(crate) fn holds_upto(&mut self, term: u64, server: usize, index: u64) {
+        let held = self.members.held.entry(term).or_default().entry(server as u64 + 1).or_default();
+        *held = (*held).max(index);
+    }
+
+    /// Entries enter somebody's log.
+    pub(crate) fn appended(&mut self, entries: &[Entry]) -> Checked {
+        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::ConfChange) {
+            let change = ConfChange::decode(&entry.payload).map_err(|what| Violation::of("members", what))?;
+            self.members.changes.insert((entry.index.0, entry.term.0), change);
+        }
+        Ok(())
+    }
+
+    /// A candidate has won, by the membership that it knows.
+    pub(super) fn won_by(&self, term: u64, server: usize, known: &Membership) -> Checked {
+        let ids = |nodes: &[corral_consensus::NodeId]| nodes.iter().map(|node| node.0).collect::<BTreeSet<u64>>();
+        let voters = Voters { now: ids(&known.voters), outgoing: ids(&known.voters_outgoing) };
+        let own = server as u64 + 1;
+        let votes = self.members.votes.get(&(term, own));
+        let has = |id: u64| id == own || votes.is_some_and(|votes| votes.contains(&id));
+        require(voters.agree(has), "members", || {
+            format!("server {own} leads term {term} with the votes of {votes:?} among {voters:?}")
+        })
+    }
+
+    /// An entry is found committed for the first time: enough of the members hold it.
+    pub(super) fn is_held(&mut self, entry: &CommittedEntry) -> Checked {
+        let Members { voters, before, held, .. } = &self.members;
+        let (index, term) = (entry.index, entry.term);
+        let enough = self.leaders_since(term).any(|(of, leader)| {
+            let said = held.get(&of);
+            let has = |id: u64| {
+                id == leader as u64 + 1 || said.and_then(|said| said.get(&id)).is_some_and(|upto| *upto >= index)
+            };
+            voters.agree(has) || before.agree(has)
+        });
+        require(enough, "members", || {
+            let held: Vec<_> = held.range(term..).collect();
+            format!("entry {index} of term {term} is committed by {voters:?}, before {before:?}, who hold {held:?}")
+        })?;
+        let members = &mut self.members;
+        require(term >= members.term, "members", || format!("entry {index} of term {term} after {}", members.term))?;
+        if term > members.term {
+            // What was not begun ended with its leader, and is never answered.
+            members.term = term;
+            let begun = members.begun.as_ref().map(|(link, ..)| *link);
+            members.open.retain(|open| Some(open.link) == begun);
+            members.changed = begun.is_some();
+        }
+        if let Some(change) = members.changes.get(&(index, term)) {
+            members.before = members.voters.clone();
+            members.voters.change(change);
+        }
+        Ok(())
+    }
+
+    // ----- the list of servers -----
+
+    /// Whether nobody has a change of the list in hand, as far as the log says.
+    pub(crate) fn list_rests(&self) -> bool {
+        self.members.open.is_empty() && self.members.begun.is_none()
+    }
+
+    /// Whether a client's change is refused because of another. `stamped`: so says the leader.
+    pub(super) fn is_changing(&self, stamped: bool) -> Result<bool, Violation> {
+        let Members { changed, begun, .. } = &self.members;
+        require(!stamped || *changed, "members", || "a leader has a change in hand that nobody asked for".to_owned())?;
+        Ok(stamped || begun.is_some())
+    }
+
+    /// A client's change waits for the ensemble to go over.
+    pub(super) fn is_underway(&mut self, link: LinkId, number: usize, verdict: &Verdict) {
+        if let Verdict::Underway { next, version } = verdict {
+            self.members.changed = true;
+            self.members.open.push(Open { link, number, next: next.clone(), version: *version });
+        }
+    }
+
+    /// What a leader says of a change that it has in hand. `link`: who asked for it.
+    pub(super) fn list_command(&mut self, at: &Place, command: &Command, link: Option<LinkId>) -> Checked {
+        let zxid = at.zxid;
+        match &command.kind {
+            CommandKind::ReconfigBegins(text) => self.list_begins(at, text, link),
+            CommandKind::ReconfigEnds => self.list_ends(at),
+            CommandKind::ReconfigFails(code) => {
+                self.model.nothing(zxid);
+                let allowed = matches!(code, ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress);
+                let open = link.and_then(|link| self.take_open(link));
+                let Some(open) = open.filter(|_| allowed) else {
+                    return Err(Violation::of("members", format!("{code:?} is the answer to nothing")));
+                };
+                self.members.begun.take_if(|begun| begun.0 == open.link);
+                self.answer(&open, zxid, Verdict::Reply { err: code.code(), body: crate::request::Body::Nothing })
+            }
+            other => Err(Violation::of("members", format!("{other:?} is no word of a leader's"))),
+        }
+    }
+
+    fn take_open(&mut self, link: LinkId) -> Option<Open> {
+        let at = self.members.open.iter().position(|open| open.link == link)?;
+        Some(self.members.open.remove(at))
+    }
+
+    fn list_begins(&mut self, at: &Place, text: &str, link: Option<LinkId>) -> Checked {
+        let open = self.members.open.iter().find(|open| Some(open.link) == link);
+        let Some(open) = open else { return Err(Violation::of("members", "a change begins that nobody asked for")) };
+        let right = lines(&open.next);
+        require(text == right, "members", || format!("{text:?} begins, asked for was {right:?}"))?;
+        let version = self.model.list().map(|list| list.version);
+        require(version == Some(open.version), "members", || {
+            format!("a change of version {:#x} begins, the list has {version:x?}", open.version)
+        })?;
+        require(self.members.begun.is_none(), "members", || "a change begins in the middle of another".to_owned())?;
+        self.members.begun = Some((open.link, open.next.clone(), at.index));
+        Ok(())
+    }
+
+    /// The ensemble has gone over: it is not joint any more, and enough of those who ought to vote do.
+    fn list_ends(&mut self, at: &Place) -> Checked {
+        let Some((link, next, since)) = self.members.begun.take() else {
+            return Err(Violation::of("members", "a change ends that was not begun"));
+        };
+        let Voters { now, outgoing } = &self.members.voters;
+        let ends = self.members.changes.get(&(at.index, at.term)).is_none_or(|change| change.changes.is_empty());
+        let ought: BTreeSet<u64> =
+            next.iter().filter(|(_, seat)| !seat.observer).map(|(id, _)| u64::from(*id)).collect();
+        let enough = now.is_subset(&ought) && now.len() * 2 > ought.len();
+        require(ends && outgoing.is_empty() && enough, "members", || {
+            format!("the change to {next:?} begun by entry {since} ends with the voters {now:?}, {outgoing:?} leaving")
+        })?;
+        let verdict = self.model.reconfigured(at.zxid, at.time, next);
+        match self.take_open(link) {
+            Some(open) => self.answer(&open, at.zxid, verdict),
+            None => Err(Violation::of("members", "a change ends that nobody asked for")),
+        }
+    }
+
+    fn answer(&mut self, open: &Open, zxid: u64, verdict: Verdict) -> Checked {
+        let verdicts = &mut self.facts_mut(open.link).verdicts;
+        let Some(waiting) = verdicts.get_mut(open.number) else {
+            return Err(Violation::of("members", "an answer to what was not asked"));
+        };
+        *waiting = (zxid, verdict);
+        Ok(())
+    }
+}

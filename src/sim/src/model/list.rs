@@ -1,0 +1,131 @@
+//! The list of servers in the model: the data of `/zookeeper/config`, and what a client's change makes of it (chapters
+//! 11.6 and 21).
+//!
+//! Whether the ensemble goes over to a new list, and when, is the leader's word; what the list is then is said here.
+
+use super::acl::{WRITE, allows};
+use super::rules::{BAD_ARGUMENTS, BAD_VERSION, Draft, MARSHALLING_ERROR, NO_AUTH};
+use super::{Caller, Model, Step, Verdict};
+use crate::reconfig::{Change, Seats, lines};
+use crate::request::Body;
+
+pub(super) const PLACE: &str = "/zookeeper/config";
+const RECONFIG_IN_PROGRESS: i32 = -14;
+const UNIMPLEMENTED: i32 = -6;
+const SESSION_EXPIRED: i32 = -112;
+const RECONFIG_DISABLED: i32 = -123;
+
+/// The list that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct List {
+    pub(crate) seats: Seats,
+    pub(crate) version: u64,
+}
+
+/// How this world's servers are set up; `None` for one that has no list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListRules {
+    /// So many must have a vote.
+    pub(crate) voters_min: usize,
+}
+
+impl Model {
+    pub(crate) fn list(&self) -> Option<&List> {
+        self.list.as_ref()
+    }
+
+    /// The first leader puts the list there. Its version is of its epoch, and so is the znode's mzxid.
+    pub(crate) fn configured(&mut self, zxid: u64, time: i64, seats: Seats) {
+        self.zxid = zxid;
+        if self.list.is_none() {
+            self.put(zxid, time, seats, zxid >> 32 << 32);
+        }
+    }
+
+    /// The ensemble has gone over to this list.
+    pub(crate) fn reconfigured(&mut self, zxid: u64, time: i64, seats: Seats) -> Verdict {
+        self.zxid = zxid;
+        self.put(zxid, time, seats, zxid)
+    }
+
+    /// A transaction that changes nothing but the zxid.
+    pub(crate) fn nothing(&mut self, zxid: u64) {
+        self.zxid = zxid;
+    }
+
+    fn put(&mut self, zxid: u64, time: i64, seats: Seats, version: u64) -> Verdict {
+        let mut draft = Draft::new(self, zxid);
+        let mut node = draft.node(PLACE).expect("it cannot be deleted").clone();
+        let text = format!("{}version={version:x}", lines(&seats)).into_bytes();
+        node.data = Some(text.clone());
+        (node.version, node.mzxid, node.mtime) = (-1, version, time);
+        let stat = node.stat();
+        draft.steps.push(Step::DataSet { path: PLACE.to_owned(), acl: node.acl.clone() });
+        draft.set(PLACE, node);
+        let done = draft.finish();
+        self.keep(zxid, done);
+        self.list = Some(List { seats, version });
+        Verdict::Reply { err: 0, body: Body::Data(Some(text), stat) }
+    }
+
+    /// A client's change, in ZooKeeper's order of checks. `in_progress`: the leader has another in hand.
+    pub(crate) fn reconfig(&mut self, caller: &Caller<'_>, change: &Change, in_progress: bool) -> Verdict {
+        self.zxid = caller.zxid;
+        if let Some(session) = self.sessions.get(&caller.session)
+            && Some(session.owner) != caller.link
+            && self.switches.reconfig
+        {
+            return Verdict::Moved;
+        }
+        match self.next_list(caller, change, in_progress) {
+            Err(err) => Verdict::Reply { err, body: Body::Nothing },
+            Ok((list, next)) => {
+                let roles = |seats: &Seats| seats.iter().map(|(id, seat)| (*id, seat.observer)).collect::<Vec<_>>();
+                if roles(&list.seats) == roles(&next) {
+                    return self.put(caller.zxid, caller.time, next, caller.zxid);
+                }
+                Verdict::Underway { next, version: list.version }
+            }
+        }
+    }
+
+    fn next_list(&self, caller: &Caller<'_>, change: &Change, in_progress: bool) -> Result<(List, Seats), i32> {
+        if !self.switches.reconfig {
+            return Err(RECONFIG_DISABLED);
+        }
+        if !self.sessions.contains_key(&caller.session) {
+            return Err(SESSION_EXPIRED);
+        }
+        let list = self.list.clone().ok_or(UNIMPLEMENTED)?;
+        if in_progress {
+            return Err(RECONFIG_IN_PROGRESS);
+        }
+        if change.from != -1 && change.from != list.version.cast_signed() {
+            return Err(BAD_VERSION);
+        }
+        let voters_min = self.list_rules.map_or(0, |rules| rules.voters_min);
+        let voters = |seats: &Seats| seats.values().filter(|seat| !seat.observer).count();
+        let next = match &change.members {
+            Some(members) => {
+                let observers = members.len() - voters(members);
+                match voters(members) {
+                    // ZooKeeper breaks off here.
+                    0 if voters_min <= 1 || observers > 0 => return Err(MARSHALLING_ERROR),
+                    1 if voters_min > 1 && observers > 0 => return Err(MARSHALLING_ERROR),
+                    _ => members.clone(),
+                }
+            }
+            None => {
+                let mut next = list.seats.clone();
+                next.retain(|id, _| !change.leaving.contains(id));
+                next.extend(change.joining.iter().copied());
+                next
+            }
+        };
+        if voters(&next) < voters_min {
+            return Err(BAD_ARGUMENTS);
+        }
+        let node = self.node(PLACE).expect("it cannot be deleted");
+        if allows(&node.acl, WRITE, caller.identities) { Ok((list, next)) } else { Err(NO_AUTH) }
+    }
+}

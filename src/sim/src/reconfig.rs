@@ -1,0 +1,115 @@
+//! What clients say when they change the list of servers, as plain values, their texts, and how such a wish is drawn.
+//!
+//! Knows no server type. Each server has one address for ever; what changes is who is listed, with which role and with
+//! which port for clients.
+
+use std::collections::BTreeMap;
+
+use corral_wire::Writer;
+use corral_wire::records::ReconfigRequest;
+
+use crate::rng::Stream;
+
+/// One server of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) observer: bool,
+    /// Where clients find it: what may change without a change of who belongs to the ensemble.
+    pub(crate) port: u16,
+}
+
+/// The servers by id.
+pub(crate) type Seats = BTreeMap<u8, Seat>;
+
+impl Seat {
+    fn role(self) -> &'static str {
+        if self.observer { "observer" } else { "participant" }
+    }
+}
+
+/// The list as the servers show it (chapter 21), without its version.
+pub(crate) fn lines(seats: &Seats) -> String {
+    let line = |(id, seat): (&u8, &Seat)| format!("server.{id}=h{id}:1:2:{};0.0.0.0:{}\n", seat.role(), seat.port);
+    seats.iter().map(line).collect()
+}
+
+/// Participants with these ids.
+pub(crate) fn participants(ids: impl Iterator<Item = u8>) -> Seats {
+    ids.map(|id| (id, Seat { observer: false, port: 3 })).collect()
+}
+
+/// What a client asks for; with `members` the others are passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) joining: Vec<(u8, Seat)>,
+    pub(crate) leaving: Vec<u8>,
+    pub(crate) members: Option<Seats>,
+    /// The version that the list must have; -1 = any.
+    pub(crate) from: i64,
+}
+
+impl Change {
+    /// Of somebody who knows nothing of the list.
+    pub(crate) fn blind() -> Change {
+        let joining = vec![(2, Seat { observer: false, port: 3 })];
+        Change { joining, leaving: Vec::new(), members: None, from: -1 }
+    }
+
+    pub(crate) fn encode(&self, writer: &mut Writer<'_>) {
+        let (joining, leaving, members) = self.texts();
+        let [joining, leaving, members] = [&joining, &leaving, &members].map(Option::as_deref);
+        let cur_config_id = self.from;
+        ReconfigRequest { joining_servers: joining, leaving_servers: leaving, new_members: members, cur_config_id }
+            .encode(writer);
+    }
+
+    /// As they go over the wire; what is empty is not there.
+    pub(crate) fn texts(&self) -> (Option<String>, Option<String>, Option<String>) {
+        let line = |id: &u8, seat: &Seat| format!("server.{id}=h{id}:1:2:{};{}", seat.role(), seat.port);
+        let joined = |all: Vec<String>| (!all.is_empty()).then(|| all.join(","));
+        (
+            joined(self.joining.iter().map(|(id, seat)| line(id, seat)).collect()),
+            joined(self.leaving.iter().map(u8::to_string).collect()),
+            self.members.as_ref().and_then(|seats| joined(seats.iter().map(|(id, seat)| line(id, seat)).collect())),
+        )
+    }
+
+    /// A wish of somebody who knows the list and its version. `servers`: ids go up to that.
+    pub(crate) fn draw(rng: &mut Stream, now: &Seats, version: u64, servers: u8) -> Change {
+        let from = match rng.below(10) {
+            0..6 => -1,
+            6..9 => version.cast_signed(),
+            _ => version.cast_signed() - 1,
+        };
+        let mut change = Change { joining: Vec::new(), leaving: Vec::new(), members: None, from };
+        let listed: Vec<u8> = now.keys().copied().collect();
+        let outside: Vec<u8> = (1..=servers).filter(|id| !now.contains_key(id)).collect();
+        let seat = |rng: &mut Stream| Seat { observer: rng.per_mille(300), port: 3 };
+        match rng.below(16) {
+            0..5 if !outside.is_empty() => change.joining.push((rng.pick(&outside), seat(rng))),
+            5..8 => change.leaving.push(rng.pick(&listed)),
+            8..10 => {
+                let id = rng.pick(&listed);
+                let Seat { observer, port } = now[&id];
+                change.joining.push((id, Seat { observer: !observer, port }));
+            }
+            10 => {
+                let id = rng.pick(&listed);
+                let port = u16::try_from(rng.within(3, 9)).expect("a small number");
+                change.joining.push((id, Seat { port, ..now[&id] }));
+            }
+            11..13 => {
+                change.leaving.push(rng.pick(&listed));
+                change.joining.extend(outside.iter().map(|id| (*id, seat(rng))));
+            }
+            13 => change.leaving.push(200),
+            _ => {
+                let share = rng.pick(&[400, 700]);
+                let ids: Vec<u8> = (1..=servers).filter(|_| rng.per_mille(share)).collect();
+                let members: Seats = ids.into_iter().map(|id| (id, seat(rng))).collect();
+                change.members = (!members.is_empty()).then_some(members);
+            }
+        }
+        change
+    }
+}
