@@ -112,6 +112,10 @@ impl Peers {
         match event {
             PeerEvent::Up { peer, direction: Direction::Out, stream, .. } => {
                 replica.machine_mut().link_up(server(peer), stream);
+                if self.transfer.is_none() {
+                    // What was said of an image may have been lost with the link before: it may announce it once more.
+                    self.refuse(peer, 0);
+                }
                 self.ask_again(now);
             }
             PeerEvent::Up { peer, direction: Direction::In, stream, incarnation } => {
@@ -259,7 +263,7 @@ impl Peers {
         }
     }
 
-    /// Another image is wanted than that one.
+    /// Another image is wanted than that one, or none is on its way.
     fn refuse(&self, from: NodeId, index: u64) {
         let _ = self.links.send(from, Kind::ImageAsk, Ask { index, offset: None }.encode());
     }

@@ -41,6 +41,11 @@ impl Taking {
     pub(super) fn from(newest: u64) -> Taking {
         Taking { newest, ..Taking::default() }
     }
+
+    /// Whether an image is on its way.
+    pub(super) fn is_told(&self) -> bool {
+        self.announced.is_some()
+    }
 }
 
 fn place_of(message: &PeerMessage) -> u64 {

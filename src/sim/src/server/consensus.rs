@@ -81,7 +81,12 @@ impl World {
                     self.tell_shards(&ToShard::Drain);
                 }
             }
-            ToConsensus::LinkUp { peer, link } => server.replica.machine_mut().link_up(peer, link),
+            ToConsensus::LinkUp { peer, link } => {
+                server.replica.machine_mut().link_up(peer, link);
+                if !server.taking.is_told() {
+                    self.refuse_image(NodeId(u64::from(peer)));
+                }
+            }
             ToConsensus::LinkDown { peer, link } => {
                 server.replica.machine_mut().link_down(peer, link);
                 server.replica.unreachable(NodeId(u64::from(peer)));
