@@ -191,7 +191,7 @@ impl ConsensusActor {
             ToConsensus::Tick => self.tick(),
             ToConsensus::Incoming(incoming) => {
                 if let Some((peers, _)) = &mut self.links.peers {
-                    peers.incoming(incoming, &mut self.replica);
+                    peers.incoming(now, incoming, &mut self.replica);
                 }
             }
             ToConsensus::Peer(event) => {
@@ -331,11 +331,13 @@ impl ConsensusActor {
     /// What a turn means for the way of commands, and what is to be said to other servers because of it.
     fn stand(&mut self, effects: &mut Effects) {
         let Some((peers, _)) = &mut self.links.peers else { return };
+        let stalled = peers.is_stalled(self.log_disk, self.replica.applied());
         let member = self.replica.machine_mut();
         if let Some(change) = effects.role.take() {
             let standing = peers.tell(change);
             member.stand(standing, change.term.0);
         }
+        member.stall(stalled);
         member.settle();
         let raft = self.replica.raft();
         let grown_up = !raft.is_newborn() && !raft.is_pristine();

@@ -110,12 +110,12 @@ impl Inbox<'_> {
     }
 
     /// What to say when this append, and those behind it, are given up for want of space.
-    fn given_up(&self, append: &Append, error: &LogError) -> Fault {
+    fn given_up(&self, append: Option<&Append>, error: &LogError) -> Fault {
         let behind = self.held.iter().filter_map(|message| match message {
             ToLog::Append(append) => Some(append),
             _ => None,
         });
-        let entries = || std::iter::once(append).chain(behind.clone()).flat_map(|append| &append.entries);
+        let entries = || append.into_iter().chain(behind.clone()).flat_map(|append| &append.entries);
         let (count, bytes) = (entries().count(), entries().map(|entry| entry.payload.len()).sum::<usize>());
         let sentence = format!(
             "{error}, then start again. Told to stop, the server did not wait longer: {count} log entries ({bytes} bytes) \
@@ -171,7 +171,8 @@ impl LogKeeper<'_> {
             while let Some(message) = next {
                 match message {
                     ToLog::Append(append) => {
-                        self.write_when_possible(log, &append, &mut durable, &mut inbox)?;
+                        let write = |log: &mut Log<MmapDisk>| write(log, &append);
+                        self.when_possible(log, write, Some(&append), &mut durable, &mut inbox)?;
                         durable = Some(append.number);
                     }
                     ToLog::Trim(index) => {
@@ -179,7 +180,8 @@ impl LogKeeper<'_> {
                     }
                     ToLog::Reset(next_index) => {
                         tracing::info!(next_index, "the log begins anew behind an image");
-                        log.reset_to(next_index)?;
+                        let begin = |log: &mut Log<MmapDisk>| log.reset_to(next_index);
+                        self.when_possible(log, begin, None, &mut durable, &mut inbox)?;
                     }
                     ToLog::Close => {
                         log.sync()?;
@@ -209,18 +211,20 @@ impl LogKeeper<'_> {
     }
 
     /// Waits for space if there is none: writes stand still until then, reads go on. What is written already, up to
-    /// `written`, does not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most.
-    fn write_when_possible(
+    /// `written`, does not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most, and says what of
+    /// `append` is given up. What has no space has done nothing, and may be done again.
+    fn when_possible(
         &self,
         log: &mut Log<MmapDisk>,
-        append: &Append,
+        act: impl Fn(&mut Log<MmapDisk>) -> Result<(), LogError>,
+        append: Option<&Append>,
         written: &mut Option<u64>,
         inbox: &mut Inbox<'_>,
     ) -> Result<(), Fault> {
         const SAY_EVERY: Duration = Duration::from_secs(10);
         let mut said: Option<Instant> = None;
         loop {
-            let error = match write(log, append) {
+            let error = match act(log) {
                 Err(error @ LogError::NoSpace { .. }) => error,
                 other => {
                     if said.is_some() {

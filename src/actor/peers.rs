@@ -61,6 +61,8 @@ pub(crate) struct Peers {
     /// Images that have come, and are to be installed when Raft says so; the newest last.
     arrived: VecDeque<Box<LoadedImage>>,
     images_in: flume::Sender<ToImagesIn>,
+    /// An image that could not be taken over.
+    missed: Option<Missed>,
     /// Who ought to belong to the ensemble.
     pub(crate) wanted: Membership,
     /// When it was last said what this server, as a newborn, waits for.
@@ -69,6 +71,15 @@ pub(crate) struct Peers {
     listed: Option<bool>,
 }
 
+/// An image that could not be taken over: another one is asked for at that time, if that is still to be done.
+struct Missed {
+    index: u64,
+    from: NodeId,
+    again: Option<Millis>,
+}
+
+/// Time until another image is asked for in the place of one that could not be written, as a rule for want of space.
+const IMAGE_AGAIN_AFTER_MS: u64 = 5000;
 /// Images that wait to be installed.
 const ARRIVED_MAX: usize = 2;
 /// How often a newborn says what it waits for.
@@ -101,6 +112,7 @@ impl Peers {
             transfer: None,
             arrived: VecDeque::new(),
             images_in,
+            missed: None,
             wanted,
             said: Millis(0),
             listed: None,
@@ -229,7 +241,7 @@ impl Peers {
     // ----- the image that comes in -----
 
     /// The thread that writes it tells how far it is.
-    pub(crate) fn incoming(&mut self, incoming: Incoming, replica: &mut Replica<Authority>) {
+    pub(crate) fn incoming(&mut self, now: Millis, incoming: Incoming, replica: &mut Replica<Authority>) {
         let Some(transfer) = self.transfer.take() else { return };
         let from = transfer.from();
         let (goes_on, course) = transfer.taken(&incoming);
@@ -246,6 +258,7 @@ impl Peers {
                     bytes = loaded.bytes.as_slice().len(),
                     "the image is here"
                 );
+                self.missed = None;
                 // Before the one that is being installed has come to an end, another may have come.
                 self.arrived.push_back(loaded);
                 while self.arrived.len() > ARRIVED_MAX {
@@ -256,8 +269,11 @@ impl Peers {
                 }
             }
             (Course::Failed, Incoming::Failed { index, reason }) => {
-                tracing::error!("an image of another server cannot be taken over, asking for another: {reason}");
-                self.refuse(from, index);
+                tracing::error!(
+                    "an image of another server cannot be taken over, asking for another in {} s: {reason}",
+                    IMAGE_AGAIN_AFTER_MS / 1000
+                );
+                self.missed = Some(Missed { index, from, again: Some(Millis(now.0 + IMAGE_AGAIN_AFTER_MS)) });
             }
             _ => self.ask(),
         }
@@ -288,6 +304,20 @@ impl Peers {
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
             self.ask_again(now);
         }
+        if let Some(missed) = &mut self.missed
+            && missed.again.take_if(|at| now >= *at).is_some()
+        {
+            let (from, index) = (missed.from, missed.index);
+            self.refuse(from, index);
+        }
+    }
+
+    /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.
+    pub(crate) fn is_stalled(&mut self, disk: LogDisk, applied: Index) -> bool {
+        self.missed.take_if(|missed| applied.0 >= missed.index);
+        let stalled = disk == LogDisk::Full || self.missed.is_some();
+        self.gauges.stalled.store(stalled, Ordering::Relaxed);
+        stalled
     }
 
     /// A leader whose disk stands still, or is full, hands over.
@@ -383,7 +413,12 @@ impl Peers {
     pub(crate) fn noted(&mut self, note: Note) {
         match note {
             Note::Away => {
-                tracing::warn!(mode = self.leaderless.word(), "no leader is found: clients are sent away");
+                let mode = self.leaderless.word();
+                if self.gauges.stalled.load(Ordering::Relaxed) {
+                    tracing::warn!(mode, "the disk is full: clients are sent away; free space");
+                } else {
+                    tracing::warn!(mode, "no leader is found: clients are sent away");
+                }
                 if self.listed == Some(false) {
                     tracing::warn!("this server is not in the list of servers: stop it, or let it in with reconfig");
                 }

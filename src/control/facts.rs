@@ -76,6 +76,7 @@ impl Facts {
             version: VERSION.to_owned(),
             started: self.started,
             mode: self.gauges.mode(),
+            stalled: self.gauges.stalled.load(Ordering::Relaxed),
             trace_mask,
             configured: self.configured.clone(),
             ..ServerFacts::default()

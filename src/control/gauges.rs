@@ -1,6 +1,6 @@
 //! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a request.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use corral_core::report::{Mode, ReconfigStep, Timing};
@@ -16,6 +16,8 @@ pub(crate) struct Gauges {
     reconfig: AtomicU8,
     /// Times that this server let another lead because its log stood still.
     pub(crate) relieved: AtomicU64,
+    /// The log, or another server's image, has no space, and what the leader gives is not taken.
+    pub(crate) stalled: AtomicBool,
     /// Connections closed on accept.
     pub(crate) refused: AtomicU64,
     /// Syncs of the log.

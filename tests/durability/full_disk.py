@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ensemble.cluster import Ensemble  # noqa: E402
 from support import jute, suite  # noqa: E402
-from support.client import Closed, Refused  # noqa: E402
+from support.client import Closed, Refused, four_letter_word, words_table  # noqa: E402
 from support.server import Corral  # noqa: E402
-from support.suite import equal  # noqa: E402
+from support.suite import closes, equal  # noqa: E402
 from support.wait import wait_until  # noqa: E402
 
 MIB = 1 << 20
@@ -28,6 +28,9 @@ PATIENCE_S, SLACK_S = 5, 10
 NO_SPACE_CODE = 7
 # Some server of three is full twice. The log of one has room for that many writes at most.
 TURNS, TURN_WRITES, SMALL_VALUE = 4, 400, b"x" * 50_000
+# An image of so many znodes is smaller than a segment of the log there.
+SEGMENT_BYTES, IMAGE_NODES, IMAGE_DISK_BYTES = 16 * MIB, 20, 128 * MIB
+HOLD_MS, AWAY_LINE = 1000, "not currently serving requests: its disk is full"
 NO_SPACE_LINE = "the log has no space, handing over leadership"
 NAMESPACE = "CORRAL_TEST_OWN_MOUNTS"
 SETTINGS = {
@@ -173,8 +176,8 @@ def test_the_log_makes_room_for_itself(shards):
 class SmallDisks(Ensemble):
     """Three servers, each on a small disk with a file that can be removed."""
 
-    def __init__(self, shards, size=DISK_BYTES):
-        super().__init__("corral", shards=shards, settings=SETTINGS)
+    def __init__(self, shards, size=DISK_BYTES, settings=None):
+        super().__init__("corral", shards=shards, settings={**SETTINGS, **(settings or {})})
         for member in self.members:
             myid = (member.directory / "data" / "myid").read_text()
             mount(member.directory / "data", size)
@@ -279,6 +282,86 @@ def test_leaders_without_space_in_turn(shards):
                 back.sync()
                 equal(set(back.children("/")), names, "znodes everywhere, without a restart")
         return f"{written} writes, {TURNS} leaders"
+
+
+def is_away(member):
+    """Whether the server gives no sessions and says why."""
+    told = four_letter_word(member.address, "mntr", SLACK_S)
+    return AWAY_LINE in told and connected(member) is None
+
+
+def test_clients_of_a_follower_without_space_go_elsewhere(shards):
+    with SmallDisks(shards, settings={"ensemble.hold_ms": HOLD_MS}) as ensemble:
+        full, other = ensemble.followers()
+        for member in ensemble.members:
+            if member is not full:
+                ensemble.filler(member).unlink()
+        there, client = full.client(timeout_ms=60_000), other.client(timeout_ms=60_000)
+        equal(words_table(four_letter_word(full.address, "mntr"), "\t")["zk_disk_full"], "0")
+        written = 0
+        while "writes wait" not in full.log():
+            assert written < DISK_BYTES // len(VALUE), "the disk does not become full"
+            client = create(other, client, f"/n{written}", VALUE)
+            written += 1
+        there.socket.settimeout(HOLD_MS / 1000 + SLACK_S)
+        closes(there.create, "/there")
+        wait_until(lambda: is_away(full), "clients are refused", SLACK_S)
+        equal(four_letter_word(full.address, "ruok"), "imok")
+        assert "the disk is full: clients are sent away" in full.log(), full.log_tail()
+        moved = other.client(timeout_ms=60_000, resume=there)
+        equal(moved.session_id, there.session_id, "the session goes on elsewhere")
+        moved.create("/elsewhere")
+        ensemble.filler(full).unlink()
+        back = wait_until(lambda: connected(full), "it serves again", PATIENCE_S + SLACK_S)
+        back.sync()
+        names = {f"n{number}" for number in range(written)} | {"elsewhere", "zookeeper"}
+        equal(set(back.children("/")) - {"there"}, names, "znodes of the server that was full")
+        back.create("/back")
+        equal(words_table(four_letter_word(full.address, "mntr"), "\t")["zk_disk_full"], "0")
+        return f"{written} writes"
+
+
+def test_an_image_without_space_is_waited_for(shards):
+    """A server that lags finds no room for the image, then none for the log behind it; then there is room."""
+    settings = {"ensemble.hold_ms": HOLD_MS, "ensemble.log_cache_bytes": MIB, "log.segment_bytes": SEGMENT_BYTES}
+    with SmallDisks(shards, IMAGE_DISK_BYTES, settings) as ensemble:
+        for member in ensemble.members:
+            ensemble.filler(member).unlink()
+        late, other = ensemble.followers()
+        equal(late.stop(), 0, "exit code")
+        with other.client(timeout_ms=60_000) as client:
+            for number in range(3 * SEGMENT_BYTES // len(VALUE)):
+                path = f"/n{number % IMAGE_NODES}"
+                client.set(path, VALUE) if number >= IMAGE_NODES else client.create(path, VALUE)
+        for member in ensemble.running:
+            told = member.log().count("image written")
+            member.process.send_signal(signal.SIGUSR1)
+            wait_until(lambda member=member, told=told: member.log().count("image written") > told, "an image is written")
+        # Not the usual name, which a start would remove; and the segments that were made ahead of need go.
+        data, filler = late.directory / "data", late.directory / "data" / "filler"
+        for ahead in [*sorted(data.glob("log-*"))[1:], *data.glob("spare-*")]:
+            ahead.unlink()
+        fill_up(filler)
+        # Not for an image; then for that, and not for a segment of the log.
+        leave_room(filler, MIB)
+        late.launch()
+        wait_until(lambda: "cannot be taken over" in late.log(), "it finds no room for the image", PATIENCE_S + SLACK_S)
+        wait_until(lambda: is_away(late), "clients are refused", SLACK_S)
+        leave_room(filler, IMAGE_NODES * len(VALUE) + 2 * MIB)
+        wait_until(lambda: "writes wait" in late.log(), "it finds no room for the log", PATIENCE_S + SLACK_S)
+        wait_until(lambda: is_away(late), "clients are refused", SLACK_S)
+        filler.unlink()
+        back = wait_until(lambda: connected(late), "it serves", PATIENCE_S + SLACK_S)
+        back.sync()
+        equal(set(back.children("/")), {f"n{number}" for number in range(IMAGE_NODES)} | {"zookeeper"}, "znodes")
+        equal(back.get("/n0")[0], VALUE)
+        back.close()
+        equal(late.stop(), 0, "exit code")
+
+
+def leave_room(path, count):
+    """Lets go of so many bytes of the file."""
+    os.truncate(path, path.stat().st_size - count)
 
 
 def fill_up(path):

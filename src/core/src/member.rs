@@ -218,6 +218,14 @@ impl Member {
         }
     }
 
+    /// Whether this server cannot take what the leader gives, because it has no space for it. As long as that is so, and it
+    /// does not lead itself, its clients are served as if it had no leader. To be called before [`Member::settle`].
+    pub fn stall(&mut self, stalled: bool) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.stall(stalled);
+        }
+    }
+
     /// The end of a turn, behind [`Member::stand`]: whether commands flow, and to whom.
     pub fn settle(&mut self) {
         if let Some(ensemble) = &mut self.ensemble {

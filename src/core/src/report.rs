@@ -176,7 +176,8 @@ pub struct Moment {
 /// The whole answer. `report` holds the pieces of everybody that was asked.
 pub fn render(word: FourLetter, report: Report, facts: &ServerFacts, moment: Moment) -> String {
     if facts.mode == Mode::Looking && asks_shards(word) {
-        return String::from("This ZooKeeper instance is not currently serving requests\n");
+        let why = if facts.stalled { ": its disk is full" } else { "" };
+        return alloc::format!("This ZooKeeper instance is not currently serving requests{why}\n");
     }
     let cut = report.is_full();
     let mut text = match word {

@@ -79,6 +79,8 @@ pub(super) struct Ensemble {
     formation: Option<Formation>,
     /// Others that said so.
     newborns: Vec<u8>,
+    /// This server cannot take what the leader gives: nothing that its clients write would come back.
+    stalled: bool,
     /// The leader wants nothing sent to it any more, since then.
     paused: Option<Millis>,
     /// This leader wants that of the others: since when, and who has said that nothing comes.
@@ -110,6 +112,7 @@ impl Ensemble {
             away: false,
             formation: None,
             newborns: Vec::new(),
+            stalled: false,
             paused: None,
             pause: None,
             strays: None,
@@ -223,6 +226,10 @@ impl Ensemble {
 
     // ----- commands -----
 
+    pub(super) const fn stall(&mut self, stalled: bool) {
+        self.stalled = stalled;
+    }
+
     /// Whether commands flow, and to whom, after all that a turn brought.
     pub(super) fn settle(&mut self, now: Millis, sequencer: &mut Sequencer) {
         if self.stream.is_some_and(|stream| stream.term < self.applied_term || self.is_relinked(&stream)) {
@@ -264,6 +271,7 @@ impl Ensemble {
         match self.standing {
             _ if self.paused.is_some() => None,
             Standing::Leader => Some(To::Own),
+            Standing::Follower { .. } if self.stalled => None,
             Standing::Follower { leader } => {
                 let server = leader?;
                 self.links.get(&server).map(|link| To::Peer { server, link: *link })

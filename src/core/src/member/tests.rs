@@ -248,6 +248,33 @@ fn without_a_leader_for_too_long_those_who_wait_are_sent_away() {
 }
 
 #[test]
+fn who_has_no_space_serves_its_clients_as_without_a_leader() {
+    let mut member = follower();
+    member.proposed(Millis(0), writes(1, 0, &[1]));
+    member.stall(true);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Hold]);
+    member.proposed(Millis(0), writes(1, 0, &[2]));
+    assert_eq!(sequences(&member.take_sends()), ["7: forward 1"], "what comes now waits");
+    member.stall(false);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Release]);
+    assert_eq!(sequences(&member.take_sends()), ["7: forward 2"], "and goes when there is space");
+    member.stall(true);
+    member.settle();
+    member.tick(Millis(1000), WallMillis(0));
+    let uncertain = Note::Uncertain { generation: 1, unsent_too: true };
+    assert_eq!(member.take_notes(), [Note::Hold, uncertain, Note::Away]);
+    member.stall(false);
+    member.settle();
+    assert_eq!(member.take_notes(), [Note::Release]);
+    let mut leader = leader();
+    leader.stall(true);
+    leader.settle();
+    assert!(leader.take_notes().is_empty(), "a leader hands over, or nobody has space");
+}
+
+#[test]
 fn an_image_settles_nothing_that_was_sent() {
     let mut member = follower();
     member.proposed(Millis(0), writes(1, 0, &[1]));

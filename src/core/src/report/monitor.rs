@@ -69,6 +69,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("watchdog_freezes", facts.freezes);
     lines.put("slow_disk_handovers", facts.relieved);
     lines.put("reconfig_step", facts.reconfig.word());
+    lines.put("disk_full", u8::from(facts.stalled));
     if let Some(expires) = facts.certificate_expires {
         lines.put("tls_certificate_expires", expires);
     }

@@ -15,6 +15,8 @@ pub struct ServerFacts {
     /// Wall time at the zero of [`Millis`](crate::ids::Millis).
     pub started: WallMillis,
     pub mode: Mode,
+    /// What the leader gives has no space here.
+    pub stalled: bool,
     pub trace_mask: i64,
     pub open_files: u64,
     pub open_files_max: u64,
