@@ -5,6 +5,7 @@
 //!
 //! Start with [`run_seed`]; the properties stand one a file in `check`, the independent model in `model`.
 
+pub mod canaries;
 mod check;
 mod client;
 mod faults;

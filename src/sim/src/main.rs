@@ -1,6 +1,6 @@
 //! `corral-sim --seeds 0..1000`: runs seeds, prints what they did, stops at the first that fails. `--replay` runs each seed
 //! twice and compares the traces; `--trace SEED` prints one. With `ensembles` in front the seeds are those of ensembles.
-//! `fuzz` runs the fuzz targets, see `fuzzing`.
+//! `canaries` puts bugs in on purpose and tells who saw them. `fuzz` runs the fuzz targets, see `fuzzing`.
 
 mod fuzzing;
 
@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use corral_sim::canaries::{Seed, hunt};
 use corral_sim::limits::TRACE_LINES;
 use corral_sim::{Bug, Counts, Outcome, run_ensemble_seed, run_seed};
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["--seeds", range] => range_of(range).map(|seeds| run(of, seeds, false)),
         ["--replay", range] => range_of(range).map(|seeds| run(of, seeds, true)),
         ["--trace", seed] => seed.parse().ok().map(|seed| trace(of, seed)),
+        ["canaries"] => Some(canaries()),
         ["fuzz", options @ ..] => fuzzing::run(options),
         _ => None,
     };
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Some(false) => ExitCode::FAILURE,
         None => {
             say("usage: corral-sim [ensembles] --seeds FROM..TO | --replay FROM..TO | --trace SEED");
+            say("       corral-sim canaries");
             say(fuzzing::USAGE);
             ExitCode::from(2)
         }
@@ -50,9 +53,6 @@ fn say(text: &str) {
     // A closed pipe ends the run in its own way.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
-
-/// Runs a seed.
-type Seed = fn(u64, Option<Bug>, bool) -> Outcome;
 
 fn run(of: Seed, seeds: Range<u64>, replay: bool) -> bool {
     let started = Instant::now();
@@ -77,6 +77,34 @@ fn run(of: Seed, seeds: Range<u64>, replay: bool) -> bool {
     say(&format!("{ran} seeds{how} in {} ms", started.elapsed().as_millis()));
     say(&format!("{total:#?}"));
     true
+}
+
+/// A table of who saw each bug, and at which seed. Whether all were seen.
+fn canaries() -> bool {
+    if cfg!(panic = "abort") {
+        say(
+            "a bug may be seen by an assertion, which ends this build: run `cargo run --profile ci -p corral-sim -- canaries`",
+        );
+        return false;
+    }
+    std::panic::set_hook(Box::new(|_| ()));
+    let mut all = true;
+    for (title, of, bugs) in [
+        ("a server alone", run_seed as Seed, Bug::ALL.as_slice()),
+        ("ensembles", run_ensemble_seed as Seed, Bug::OF_ENSEMBLES.as_slice()),
+    ] {
+        say(&format!("| in {title} | seen by | at seed |\n|---|---|---|"));
+        for bug in bugs {
+            match hunt(of, *bug) {
+                Some(caught) => say(&format!("| {bug:?} | {} | {} |", caught.property, caught.seed)),
+                None => {
+                    all = false;
+                    say(&format!("| {bug:?} | nobody | |"));
+                }
+            }
+        }
+    }
+    all
 }
 
 fn trace(of: Seed, seed: u64) -> bool {

@@ -66,7 +66,7 @@ impl Bug {
     ];
 
     /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 13] = [
+    pub const OF_ENSEMBLES: [Bug; 20] = [
         Bug::AckBeforeSync,
         Bug::VoteTwice,
         Bug::SkipMajority,
@@ -80,6 +80,13 @@ impl Bug {
         Bug::ExpireEarly,
         Bug::EarlyRead,
         Bug::DropEvent,
+        Bug::DoubleEvent,
+        Bug::KeepEphemerals,
+        Bug::ForgetUsage,
+        Bug::ReapEarly,
+        Bug::LoseReply,
+        Bug::WrongStat,
+        Bug::IgnoreFailedSync,
     ];
 }
 

@@ -1,33 +1,12 @@
 //! Proves that the checkers see what they are for: each known bug is put in on purpose and must be caught, by the
 //! checker of the property it breaks or by an assertion of the actors.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use corral_sim::{Bug, run_seed};
-
-/// Seeds tried for one bug.
-const TRIES: u64 = 60;
-
-/// The property that the first failing seed names; `None` when no seed failed, `"assertion"` for a panic.
-fn caught(bug: Bug) -> Option<&'static str> {
-    for seed in 0..TRIES {
-        let outcome = catch_unwind(AssertUnwindSafe(|| run_seed(seed, Some(bug), false)));
-        match outcome {
-            Err(_) => return Some("assertion"),
-            Ok(outcome) => {
-                if let Some(violation) = outcome.violation {
-                    return Some(violation.property);
-                }
-            }
-        }
-    }
-    None
-}
+use corral_sim::{Bug, canaries, run_seed};
 
 #[test]
 fn every_bug_is_caught() {
     let check = |bug: Bug, expect: &[&str]| {
-        let found = caught(bug);
+        let found = canaries::hunt(run_seed, bug).map(|caught| caught.property);
         assert!(found.is_some_and(|property| expect.contains(&property)), "{bug:?}: {found:?}");
     };
     for bug in Bug::ALL {

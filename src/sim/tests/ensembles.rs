@@ -1,13 +1,9 @@
 //! Some ensembles with everything that can break, and the bugs that must be caught in them.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use corral_sim::{Bug, Counts, Outcome, run_ensemble_seed};
+use corral_sim::{Bug, Counts, Outcome, canaries, run_ensemble_seed};
 
 /// Ensembles run by this test; more with `CORRAL_SIM_SEEDS`.
 const SEEDS: u64 = 100;
-/// Seeds tried for one bug.
-const TRIES: u64 = 60;
 
 /// Seeds that once failed, with what they found.
 const FAILED_ONCE: [(u64, &str); 11] = [
@@ -74,18 +70,10 @@ fn a_seed_tells_the_same_story() {
     }
 }
 
-/// The property that the first failing seed names; `None` when no seed failed, `"assertion"` for a panic.
-fn caught(bug: Bug) -> Option<&'static str> {
-    (0..TRIES).find_map(|seed| match catch_unwind(AssertUnwindSafe(|| run_ensemble_seed(seed, Some(bug), false))) {
-        Err(_) => Some("assertion"),
-        Ok(outcome) => outcome.violation.map(|violation| violation.property),
-    })
-}
-
 #[test]
 fn every_bug_is_caught() {
     for bug in Bug::OF_ENSEMBLES {
-        let found = caught(bug);
+        let found = canaries::hunt(run_ensemble_seed, bug).map(|caught| caught.property);
         let right = match bug {
             Bug::VoteTwice => found == Some("elections"),
             Bug::DropEvent => found == Some("watches"),
