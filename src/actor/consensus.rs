@@ -56,8 +56,10 @@ enum Stopping {
     Draining(usize),
     /// Another is to lead, by that time.
     HandingOver(Micros),
-    /// The last image is being written.
-    LastImage,
+    /// An image that was begun before is being written, then the last one. No more than that: others write on meanwhile.
+    LastImage {
+        begun: bool,
+    },
     Done,
 }
 
@@ -513,15 +515,16 @@ impl ConsensusActor {
         if let Stopping::HandingOver(until) = self.stopping
             && self.has_handed_over(until)
         {
-            self.stopping = Stopping::LastImage;
-            self.snapshot_if(|sequencer| sequencer.has_changes());
+            self.stopping = Stopping::LastImage { begun: false };
         }
-        if self.stopping == Stopping::LastImage && self.retrying {
-            self.stopping = Stopping::Done;
-        }
-        if self.stopping == Stopping::LastImage && !self.replica.machine().sequencer.snapshot_running() {
-            self.snapshot_if(|sequencer| sequencer.has_changes());
-            if !self.replica.machine().sequencer.snapshot_running() {
+        if let Stopping::LastImage { begun } = self.stopping {
+            let running = |actor: &ConsensusActor| actor.replica.machine().sequencer.snapshot_running();
+            if !begun && !running(self) {
+                self.snapshot_if(|sequencer| sequencer.has_changes());
+                self.stopping = Stopping::LastImage { begun: true };
+            }
+            let is_over = matches!(self.stopping, Stopping::LastImage { begun: true }) && !running(self);
+            if is_over || self.retrying {
                 self.stopping = Stopping::Done;
             }
         }

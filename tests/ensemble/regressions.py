@@ -7,6 +7,7 @@ running.
 import os
 import random
 import signal
+import threading
 import time
 
 from ensemble import trees
@@ -42,6 +43,7 @@ ROLE_CHANGES = 8
 FILES_MORE_MAX = 12
 IMAGE_WRITES, IMAGE_BYTES = 40, 900_000
 IMAGE_KILLS = 8
+STOP_WRITERS, STOP_ZNODES, STOP_LIMIT_S, STOP_IMAGES_MAX = 8, 200, 20, 3
 
 
 def test_a_tail_that_comes_late(ensemble):
@@ -175,3 +177,40 @@ def test_roles_come_and_go(ensemble):
         assert files_after <= files_before + FILES_MORE_MAX, f"open files: {before} and then {after}"
     return f"{ROLE_CHANGES} changes; threads and open files of each {before} and then {after}"
 
+
+def test_a_stop_ends_while_others_write(ensemble):
+    """A server that stopped wrote a last image, and by then there was more to be written, and so on as long as others wrote."""
+    if not ensemble.is_corral:
+        raise Skip("a matter of its own")
+    top, ready, over = root(ensemble, "stops"), threading.Semaphore(0), threading.Event()
+    victim, members = ensemble.leader(), ensemble.followers()
+
+    def write(number):
+        with connect(members[number % len(members)]) as client:
+            client.create(f"{top}/{number}")
+            for count in range(STOP_ZNODES):
+                client.create(f"{top}/{number}/{count}", b"x" * 1000)
+            ready.release()
+            while not over.is_set():
+                client.set(f"{top}/{number}", b"x" * 100)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(STOP_WRITERS)]
+    for writer in writers:
+        writer.start()
+    try:
+        for _ in writers:
+            ready.acquire()
+        said_before = len(victim.log())
+        began = time.monotonic()
+        victim.terminate()
+        wait_until(lambda: victim.process.poll() is not None, "the server ends", STOP_LIMIT_S)
+        took_ms = (time.monotonic() - began) * 1000
+    finally:
+        over.set()
+        for writer in writers:
+            writer.join()
+    equal(victim.process.poll(), 0)
+    images = victim.log()[said_before:].count("image written")
+    ensemble.start()
+    assert images <= STOP_IMAGES_MAX, f"{images} images"
+    return f"after {took_ms:.0f} ms and {images} images"

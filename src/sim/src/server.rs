@@ -177,7 +177,9 @@ enum Stopping {
     Draining(usize),
     /// Another is to lead, by that time.
     HandingOver(u64),
-    LastImage,
+    LastImage {
+        begun: bool,
+    },
     Done,
 }
 

@@ -363,20 +363,21 @@ impl World {
         if let Stopping::HandingOver(until) = server.stopping {
             let mut said = false;
             if self.now >= until || has_handed_over(server, &mut said) {
-                server.stopping = Stopping::LastImage;
-                self.snapshot_if(Sequencer::has_changes);
+                server.stopping = Stopping::LastImage { begun: false };
             } else if said {
                 // It leaves with the next turn.
                 self.plan_turn();
             }
         }
         let Some(server) = &mut self.nodes[self.at].server else { return };
-        if server.stopping == Stopping::LastImage && !server.replica.machine().sequencer.snapshot_running() {
+        let running = |server: &Server| server.replica.machine().sequencer.snapshot_running();
+        if server.stopping == (Stopping::LastImage { begun: false }) && !running(server) {
+            server.stopping = Stopping::LastImage { begun: true };
             self.snapshot_if(Sequencer::has_changes);
-            let Some(server) = &mut self.nodes[self.at].server else { return };
-            if !server.replica.machine().sequencer.snapshot_running() {
-                server.stopping = Stopping::Done;
-            }
+        }
+        let Some(server) = &mut self.nodes[self.at].server else { return };
+        if server.stopping == (Stopping::LastImage { begun: true }) && !running(server) {
+            server.stopping = Stopping::Done;
         }
         if self.nodes[self.at].server.as_ref().is_some_and(|server| server.stopping == Stopping::Done) {
             self.stopped();
