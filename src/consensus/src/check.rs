@@ -23,6 +23,7 @@ impl RaftNode {
                 self.check_leader(message)?;
                 self.check_append(message, *prev_index, entries)
             }
+            PeerBody::Notice { .. } => self.check_leader(message),
             PeerBody::Heartbeat { commit, .. } => {
                 self.check_leader(message)?;
                 self.check_heartbeat(message, *commit)

@@ -135,6 +135,10 @@ pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'stati
             (to.index, to.log_term, to.commit) = (prev_index.0, prev_term.0, commit.0);
             to.set_entries(entries.iter().map(entry_in).collect::<Result<Vec<_>, _>>()?.into());
         }
+        PeerBody::Notice { index, term, commit } => {
+            to.msg_type = Kind::MsgAppend;
+            (to.index, to.log_term, to.commit) = (index.0, term.0, commit.0);
+        }
         PeerBody::AppendReply(AppendReply::Accepted { index, commit }) => {
             to.msg_type = Kind::MsgAppendResponse;
             (to.index, to.commit) = (index.0, commit.0);

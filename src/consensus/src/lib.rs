@@ -19,6 +19,7 @@ mod log;
 mod logger;
 mod message;
 mod node;
+mod notices;
 mod outputs;
 mod reads;
 mod reconcile;

@@ -46,6 +46,15 @@ pub enum PeerBody {
         /// Contiguous; at most `limits::APPEND_ENTRIES_MAX`.
         entries: Vec<Entry>,
     },
+    /// Leader to follower: all is committed up to there. Answered only by who has not the entry at `index`.
+    Notice {
+        /// An entry that the follower has been sent.
+        index: Index,
+        /// Its term.
+        term: Term,
+        /// At most `index`.
+        commit: Index,
+    },
     /// Follower to leader.
     AppendReply(AppendReply),
     /// Candidate to voters.
@@ -150,6 +159,7 @@ impl PeerMessage {
                 put(out, &[prev_index.0, prev_term.0, commit.0]);
                 put_entries(out, entries);
             }
+            PeerBody::Notice { index, term, commit } => put(out, &[index.0, term.0, commit.0]),
             PeerBody::AppendReply(AppendReply::Accepted { index, commit }) => put(out, &[index.0, commit.0]),
             PeerBody::AppendReply(AppendReply::Rejected { index, hint, hint_term, commit }) => {
                 put(out, &[index.0, hint.0, hint_term.0, commit.0]);
@@ -207,6 +217,12 @@ impl PeerMessage {
                 check_index(*prev_index)?;
                 check_index(*commit)?;
                 check_entries(self.term, *prev_index, *prev_term, entries)
+            }
+            PeerBody::Notice { index, term, commit } => {
+                check_index(*index)?;
+                check_term(*term)?;
+                check_order(*term, self.term)?;
+                if commit > index || *commit == Index(0) { Err(PeerError::Index(*commit)) } else { Ok(()) }
             }
             PeerBody::AppendReply(AppendReply::Accepted { index, commit }) => {
                 check_index(*index)?;
@@ -298,6 +314,7 @@ impl PeerBody {
             PeerBody::TimeoutNow => 11,
             PeerBody::ReadIndex { .. } => 12,
             PeerBody::ReadIndexReply { .. } => 13,
+            PeerBody::Notice { .. } => 14,
         }
     }
 }
@@ -405,6 +422,7 @@ fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
         11 => PeerBody::TimeoutNow,
         12 => PeerBody::ReadIndex { context: reader.context()? },
         13 => PeerBody::ReadIndexReply { index: Index(reader.u64()?), context: reader.context()? },
+        14 => PeerBody::Notice { index: Index(reader.u64()?), term: Term(reader.u64()?), commit: Index(reader.u64()?) },
         _ => return Err("unknown kind"),
     };
     if !reader.left.is_empty() {

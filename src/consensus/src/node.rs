@@ -8,12 +8,13 @@
 mod hurry;
 mod members;
 mod newborn;
+mod notices;
 mod ready;
 mod seen;
 
 pub use newborn::{FORMED_INDEX, FORMED_TERM};
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use raft::eraftpb::{self, Message, MessageType};
@@ -68,6 +69,8 @@ pub struct RaftNode {
     hurry: Option<Hurry>,
     /// Set while this server remembers nothing and belongs to nothing.
     newborn: Option<Box<Config>>,
+    /// Of a leader: how far each member was told that all is committed.
+    informed: BTreeMap<u64, u64>,
     /// Of a leader: members that said that they are newborn, and have acknowledged nothing since.
     newborns: BTreeSet<NodeId>,
     /// Who has answered since it last looked, and who was close behind then.
@@ -146,6 +149,7 @@ impl RaftNode {
             reads: Reads::new(config.id, nonce, config.election_ticks),
             hurry: None,
             newborn: None,
+            informed: BTreeMap::new(),
             newborns: BTreeSet::new(),
             replied: BTreeSet::new(),
             keeping_up: BTreeSet::new(),
@@ -249,12 +253,16 @@ impl RaftNode {
         self.check_message(&message)?;
         let from = message.from.0;
         let inner = convert::message_in(&message).map_err(PeerError::Entries)?;
+        let said = self.raw.raft.msgs.len();
         // Errors are answers to a peer just removed and the like: nothing happened.
         let stepped = self.raw.step(inner).map_err(|_| PeerError::Stale("not for the present state"));
         if matches!(message.body, PeerBody::AppendReply(_) | PeerBody::HeartbeatReply { .. }) {
             // A newborn says neither.
             self.newborns.remove(&message.from);
             self.replied.insert(message.from);
+        }
+        if matches!(message.body, PeerBody::Notice { .. }) {
+            self.keep_silent(&message, said);
         }
         // The library can set this below what the follower acknowledged, and would never get on from there.
         if let Some(progress) = self.raw.raft.mut_prs().get_mut(from) {
@@ -344,6 +352,7 @@ impl RaftNode {
     /// The transport gave up on a message to `to`: probe before sending more.
     pub fn report_unreachable(&mut self, to: NodeId) {
         self.newborns.remove(&to);
+        self.informed.remove(&to.0);
         self.raw.report_unreachable(to.0);
         self.settle();
     }
@@ -434,6 +443,7 @@ impl RaftNode {
         if now != self.seen {
             self.seen = now;
             self.newborns.clear();
+            self.informed.clear();
             self.keeping_up.clear();
             self.draw_timeout();
             self.reads.ask_again();
@@ -458,6 +468,8 @@ fn library_config(config: &Config, applied: u64) -> raft::Config {
         max_inflight_msgs: limits::INFLIGHT_MESSAGES_MAX,
         check_quorum: true,
         pre_vote: true,
+        // See `notices`.
+        skip_bcast_commit: true,
         read_only_option: ReadOnlyOption::Safe,
         max_committed_size_per_ready: limits::COMMITTED_PAGE_BYTES,
         ..raft::Config::default()

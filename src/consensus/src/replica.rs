@@ -11,9 +11,10 @@ use bytes::Bytes;
 
 use crate::conf_change::ConfChange;
 use crate::error::{ConfChangeError, PeerError, TransferError};
-use crate::grouping::{Grouping, Load, Verdict};
-use crate::message::PeerMessage;
+use crate::grouping::{self, Grouping, Load};
+use crate::message::{PeerBody, PeerMessage};
 use crate::node::{FORMED_INDEX, RaftNode};
+use crate::notices::{Notices, Verdict};
 use crate::outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
 use crate::relief::{Behind, LogDisk, Relief};
 use crate::types::{Entry, EntryKind, Index, Membership, Micros, NodeId, Role, Term};
@@ -28,6 +29,10 @@ pub trait Machine {
 
     /// The next payload for the log; never empty. `None` when nothing waits.
     fn propose(&mut self) -> Option<Bytes>;
+
+    /// Other members whose clients wait for what [`Machine::propose`] gave last: they are told at once when that is committed,
+    /// the rest a little later at most.
+    fn waiting_elsewhere(&self) -> Vec<NodeId>;
 
     /// Applies a committed entry; an empty payload changes nothing but the index. `own`: this very machine made the
     /// payload, by the oldest [`Machine::propose`] not yet given back. A membership change brings its context, never as
@@ -99,6 +104,9 @@ pub struct Replica<M: Machine> {
     /// The node has more to hand out.
     more: bool,
     grouping: Grouping,
+    notices: Notices,
+    /// Of our own proposals, oldest first: by which index somebody elsewhere waits for one, and who.
+    waited_for: VecDeque<(Index, Vec<NodeId>)>,
     under_way: VecDeque<UnderWay>,
     /// Commands of the proposal that the next append holds.
     proposed_writes: usize,
@@ -126,6 +134,8 @@ impl<M: Machine> Replica<M> {
             unapplied: false,
             more: false,
             grouping: Grouping::default(),
+            notices: Notices::default(),
+            waited_for: VecDeque::new(),
             under_way: VecDeque::new(),
             proposed_writes: 0,
             own: VecDeque::new(),
@@ -306,6 +316,7 @@ impl<M: Machine> Replica<M> {
             effects.wake_at = self.propose(now);
             let mut out = std::mem::take(&mut self.out);
             self.more = self.raft.ready(&mut out);
+            self.tell_others(now, &mut out, effects);
             let appended = self.hand_out(now, &mut out, effects);
             self.out = out;
             if appended && !self.out.committed.is_empty() {
@@ -326,6 +337,7 @@ impl<M: Machine> Replica<M> {
         if self.leading && (self.raft.role() != Role::Leader || self.raft.term() != self.led) {
             self.leading = false;
             self.own.clear();
+            self.waited_for.clear();
             self.machine.follow();
         }
     }
@@ -342,16 +354,44 @@ impl<M: Machine> Replica<M> {
             return None;
         }
         match self.grouping.judge(now, load) {
-            Verdict::Go => {}
-            Verdict::Behind => return None,
-            Verdict::Until(time) => return Some(time),
+            grouping::Verdict::Go => {}
+            grouping::Verdict::Behind => return None,
+            grouping::Verdict::Until(time) => return Some(time),
         }
         let payload = self.machine.propose()?;
         self.proposed_writes = load.writes - self.machine.waiting();
         let before = self.raft.last_index();
         self.raft.propose(payload).expect("there is room for a batch within its limits");
         self.own.push_back(Index(before.0 + 1));
+        let waiting = self.machine.waiting_elsewhere();
+        if !waiting.is_empty() {
+            self.waited_for.push_back((Index(before.0 + 1), waiting));
+        }
         None
+    }
+
+    /// How far all is committed: what the messages of this turn do not say anyway. Those who wait for it are told at once.
+    fn tell_others(&mut self, now: Micros, out: &mut Outputs, effects: &mut Effects) {
+        while self.waited_for.front().is_some_and(|(index, _)| *index <= self.raft.commit()) {
+            let (_, waiting) = self.waited_for.pop_front().expect("just seen");
+            out.messages.extend(waiting.into_iter().filter_map(|member| self.raft.tell(member)));
+        }
+        // So do those whose reads wait for that index.
+        for at in 0..out.messages.len() {
+            if matches!(out.messages[at].body, PeerBody::ReadIndexReply { .. }) {
+                let notice = self.raft.tell(out.messages[at].to);
+                out.messages.extend(notice);
+            }
+        }
+        let untold = self.raft.untold().next().is_some();
+        match self.notices.judge(now, untold) {
+            Verdict::Rest => {}
+            Verdict::Tell => {
+                let untold: Vec<NodeId> = self.raft.untold().collect();
+                out.messages.extend(untold.into_iter().filter_map(|member| self.raft.tell(member)));
+            }
+            Verdict::Until(time) => effects.wake_at = Some(effects.wake_at.map_or(time, |wake_at| wake_at.min(time))),
+        }
     }
 
     /// Everything but what is to be applied. Whether there is an append.

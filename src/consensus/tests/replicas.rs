@@ -56,7 +56,7 @@ fn three_replicas() {
 #[test]
 fn five_replicas() {
     let did = many(5, 0, |_| {});
-    assert!(did.committed > 3000 && did.reads > 300 && did.installs > 3 && did.leaders > 300, "too little: {did:?}");
+    assert!(did.committed > 3000 && did.reads > 300 && did.installs > 1 && did.leaders > 300, "too little: {did:?}");
     assert!(did.lost_tails > 30 && did.came_back > 3, "too few leaderships ended in the middle: {did:?}");
 }
 

@@ -111,12 +111,22 @@ pub struct Member {
     /// What this turn applied, for the shards.
     applied: Vec<AppliedBatch>,
     ensemble: Option<Box<Ensemble>>,
+    /// Other servers whose clients wait for what was proposed last.
+    elsewhere: Vec<u8>,
 }
 
 impl Member {
     /// A server that is alone.
     pub fn alone(sequencer: Sequencer) -> Self {
-        Self { sequencer, now: Millis(0), wall: WallMillis(0), shows: true, applied: Vec::new(), ensemble: None }
+        Self {
+            sequencer,
+            now: Millis(0),
+            wall: WallMillis(0),
+            shows: true,
+            applied: Vec::new(),
+            ensemble: None,
+            elsewhere: Vec::new(),
+        }
     }
 
     /// A server of an ensemble that follows nobody yet; its shards are held first.
@@ -165,8 +175,22 @@ impl Member {
     pub fn propose(&mut self) -> Option<Vec<u8>> {
         let batch = self.sequencer.next_batch(self.wall)?;
         let payload = batch.encode();
+        if self.ensemble.is_some() {
+            self.elsewhere.clear();
+            let (own, _) = self.sequencer.start();
+            for origin in batch.commands.iter().filter_map(|command| command.origin) {
+                if origin.server != own && !self.elsewhere.contains(&origin.server) {
+                    self.elsewhere.push(origin.server);
+                }
+            }
+        }
         self.sequencer.proposed(batch);
         Some(payload)
+    }
+
+    /// Other servers whose clients wait for what [`Member::propose`] gave last.
+    pub fn elsewhere(&self) -> &[u8] {
+        &self.elsewhere
     }
 
     /// Applies a committed entry, see [`Sequencer::commit`].

@@ -127,6 +127,7 @@ impl RaftNode {
         for (messages, wait) in [(free, vote_pending), (after, any_pending)] {
             for message in messages {
                 let Some(message) = convert::message_out(&message, term) else { continue };
+                self.note_told(&message);
                 let says_alive = matches!(message.body, PeerBody::HeartbeatReply { .. });
                 match if says_alive { vote_pending } else { wait } {
                     None => out.messages.push(message),

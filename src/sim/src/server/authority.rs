@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
-use corral_consensus::{Index, Machine, Term};
+use corral_consensus::{Index, Machine, NodeId, Term};
 use corral_core::change::SessionChange;
 use corral_core::member::Member;
 use corral_core::sequencer::NotABatch;
@@ -53,6 +53,10 @@ impl Machine for Authority {
 
     fn propose(&mut self) -> Option<Bytes> {
         self.member.propose().map(Bytes::from)
+    }
+
+    fn waiting_elsewhere(&self) -> Vec<NodeId> {
+        self.elsewhere().iter().map(|server| NodeId(u64::from(*server))).collect()
     }
 
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
