@@ -373,6 +373,11 @@ impl Peers {
         }
     }
 
+    /// What was said leaves.
+    pub(crate) fn flush(&self) {
+        self.links.flush();
+    }
+
     /// The machine's messages. A link that does not take one has broken, and tells so by itself.
     pub(crate) fn send(&self, sends: Vec<Send>) {
         for Send { peer, link, message } in sends {

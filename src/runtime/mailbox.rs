@@ -100,8 +100,8 @@ impl Bell {
         increase(&self.outer);
     }
 
-    /// Wakes the receiver, once a sleep.
-    fn ring(&self) {
+    /// Wakes the receiver, once a sleep. Whatever it is to find has been left before.
+    pub(crate) fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) == AWAKE {
             return;

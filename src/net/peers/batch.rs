@@ -49,8 +49,9 @@ impl Batch {
         self.bytes
     }
 
-    /// Adds the connection's next frame.
+    /// Adds the connection's next frame; not between `written` and `clear`.
     pub(crate) fn push(&mut self, kind: Kind, payload: Bytes) {
+        debug_assert!((self.piece, self.offset) == (0, 0), "what is being written does not grow");
         let begin = self.scratch.len();
         let header = Header::encode(kind, self.sequence, &payload);
         self.scratch.extend_from_slice(&header);

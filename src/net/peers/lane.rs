@@ -2,16 +2,17 @@
 //!
 //! Shared by whoever sends, the peer's sender thread, and the threads that receive from it. No operation waits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
 use corral_consensus::NodeId;
 use corral_link::Kind;
 use corral_link::frame::PAYLOAD_BYTES_MAX;
 
-use crate::net::peers::limits::MESSAGE_OVERHEAD_BYTES;
-use crate::runtime::mailbox::{Bell, Post, mailbox};
+use crate::net::peers::limits::{DIRECT_BYTES_MAX, MESSAGE_OVERHEAD_BYTES};
+use crate::net::peers::outlet::Outlet;
+use crate::runtime::mailbox::Bell;
 
 /// Why a message was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +52,9 @@ pub(crate) struct QueueLimits {
 pub(crate) struct Lane {
     pub(crate) peer: NodeId,
     limits: QueueLimits,
-    queue: Post<Outgoing>,
+    queue: flume::Sender<Outgoing>,
+    /// The connection while the sender's thread sleeps.
+    left: Mutex<Option<Outlet>>,
     /// Wakes the sender's thread.
     pub(crate) bell: Arc<Bell>,
     /// The connection that stands; 0 = none.
@@ -88,11 +91,12 @@ pub(crate) struct Counters {
 impl Lane {
     /// The lane, and the end of its queue that its sender's thread takes from.
     pub(crate) fn new(peer: NodeId, limits: QueueLimits, bell: Arc<Bell>) -> (Lane, flume::Receiver<Outgoing>) {
-        let (queue, inbox) = mailbox(&bell);
+        let (queue, inbox) = flume::unbounded();
         let lane = Lane {
             peer,
             limits,
             queue,
+            left: Mutex::new(None),
             bell,
             stream: AtomicU64::new(0),
             doomed: AtomicU64::new(0),
@@ -105,7 +109,8 @@ impl Lane {
         (lane, inbox)
     }
 
-    /// Queues a message for the connection that stands, or for `wanted` alone.
+    /// Queues a message for the connection that stands, or for `wanted` alone; it leaves with the next [`Lane::flush`] at the
+    /// latest.
     pub(crate) fn send(&self, wanted: Option<u64>, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
         let stream = self.stream.load(Ordering::Acquire);
         if stream == 0 || wanted.is_some_and(|wanted| wanted != stream) {
@@ -129,6 +134,44 @@ impl Lane {
         }
         // Fails only when the sender's thread has ended, which it does when the links are stopped.
         self.queue.send(Outgoing { stream, kind, payload }).map_err(|_| NotSent::Down)
+    }
+
+    /// What is queued leaves: a little at once, on this thread, if the sender's sleeps; else it does it. Never waits.
+    pub(crate) fn flush(&self) {
+        if self.waiting_messages.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let is_little = self.waiting_bytes.load(Ordering::Relaxed) <= DIRECT_BYTES_MAX;
+        if is_little && !self.is_stopping() {
+            let mut left = match self.left.try_lock() {
+                Ok(left) => left,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return self.bell.ring(),
+            };
+            if left.as_mut().is_some_and(|outlet| !self.is_doomed(outlet.stream) && outlet.write_for_sender(self)) {
+                return;
+            }
+        }
+        self.bell.ring();
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<Outlet>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sender's thread is about to sleep, and leaves the connection to whoever has little to say.
+    pub(crate) fn leave(&self, outlet: Outlet) {
+        *self.left() = Some(outlet);
+    }
+
+    /// Whether there is nothing to be done for the sender's thread, which has left the connection.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.left().as_ref().is_some_and(Outlet::is_idle) && !self.is_stopping()
+    }
+
+    /// The sender's thread is awake again.
+    pub(crate) fn take_back(&self) -> Outlet {
+        self.left().take().expect("the sender's thread alone takes it")
     }
 
     /// Nothing more is taken for this connection, and it ends.

@@ -17,6 +17,8 @@ pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 128;
 pub(crate) const RECEIVED_BYTES_MAX: usize = 64 << 20;
 /// Bytes handed to the kernel in one go, if frames are small.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Bytes waiting for one peer, overhead included, that whoever has queued them writes himself; more is the sender's thread's.
+pub(crate) const DIRECT_BYTES_MAX: usize = 16 << 10;
 /// Frames handed to the kernel in one go.
 pub(crate) const BATCH_FRAMES_MAX: usize = 1024;
 /// Pieces of memory handed to the kernel in one call.

@@ -15,6 +15,7 @@ pub(crate) mod event;
 mod guest;
 mod lane;
 pub(crate) mod limits;
+mod outlet;
 mod receiver;
 mod sender;
 pub(crate) mod setup;
@@ -247,7 +248,8 @@ impl Links {
         self.door_bell.rouse();
     }
 
-    /// Queues a message for a peer, on whatever connection stands. Never waits. Being queued does not mean that it arrives.
+    /// Queues a message for a peer, on whatever connection stands: it leaves with the next [`Links::flush`]. Never waits. Being
+    /// queued does not mean that it arrives.
     ///
     /// # Errors
     /// Why it was not queued; after `NotSent::Broken` nothing more is taken for that connection.
@@ -261,6 +263,11 @@ impl Links {
     /// As `send`.
     pub(crate) fn send_on(&self, peer: NodeId, stream: u64, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
         self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(Some(stream), kind, payload)
+    }
+
+    /// What is queued leaves, little of it on this very thread. Never waits.
+    pub(crate) fn flush(&self) {
+        self.known().peers.values().for_each(|peer| peer.lane.flush());
     }
 
     /// What this peer says on this connection of its own is not understood: the connection ends, and the peer is not let in

@@ -1,9 +1,11 @@
 //! A sender: the thread that dials one peer for ever and writes what is queued for it.
 //!
 //! One thread a peer. While it has nothing to write it sleeps on its bell and on the socket, so that a connection that
-//! ends is noticed at once. It never reads frames and does not know what they mean.
+//! ends is noticed at once; meanwhile whoever has little to say writes it himself ([`Lane::flush`]). It never reads frames and
+//! does not know what they mean.
 
-use std::io::{ErrorKind, IoSlice};
+use std::io::ErrorKind;
+use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,15 +15,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
-use crate::net::peers::batch::Batch;
 use crate::net::peers::channel::{self, Channel, wait};
 use crate::net::peers::complaint::Complaint;
 use crate::net::peers::dial::Dialler;
 use crate::net::peers::event::{Direction, PeerEvent, Reason};
 use crate::net::peers::lane::{Lane, Outgoing};
-use crate::net::peers::limits::{
-    LASTING, MESSAGE_OVERHEAD_BYTES, PAUSE_MAX, PAUSE_MIN, PIECES_MAX, STALL_MAX, STOP_FLUSH_MAX,
-};
+use crate::net::peers::limits::{LASTING, PAUSE_MAX, PAUSE_MIN, STALL_MAX, STOP_FLUSH_MAX};
+use crate::net::peers::outlet::Outlet;
 use crate::runtime::mailbox::Bed;
 
 /// See the module.
@@ -74,18 +74,21 @@ impl Sender {
     }
 
     /// The life of one connection.
-    fn connected(&mut self, mut channel: Channel, incarnation: u64) {
+    fn connected(&mut self, channel: Channel, incarnation: u64) {
         let (peer, direction) = (self.lane.peer, Direction::Out);
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let address = channel.socket().peer_addr().map_or_else(|_| "-".to_owned(), |address| address.to_string());
         tracing::info!(peer = peer.0, %address, stream, tls = channel.tls().is_some(), "connected to the peer");
         self.lane.open(stream);
         (self.events)(PeerEvent::Up { peer, direction, stream, incarnation });
-        let mut batch = Batch::default();
-        let reason = self.serve(&mut channel, stream, &mut batch);
+        let socket = channel.socket().try_clone();
+        let outlet = Outlet::new(channel, stream, self.queue.clone());
+        let (mut outlet, reason) = match socket {
+            Ok(socket) => self.serve(outlet, &socket),
+            Err(error) => (outlet, Reason::of(&error)),
+        };
         self.lane.close();
-        channel.close();
-        self.give_up(&batch);
+        outlet.give_up(&self.lane);
         match reason {
             Reason::Stopped => tracing::debug!(peer = peer.0, stream, "the connection to the peer ends: {reason}"),
             _ => tracing::warn!(peer = peer.0, stream, "the connection to the peer is lost: {reason}; dialling again"),
@@ -93,85 +96,56 @@ impl Sender {
         (self.events)(PeerEvent::Down { peer, direction, stream, reason });
     }
 
-    /// What waits is lost with its connection.
-    fn give_up(&self, batch: &Batch) {
-        self.lane.release(batch.frames(), cost(batch));
-        self.lane.counters.dropped.fetch_add(batch.frames() as u64, Ordering::Relaxed);
-        self.queue.try_iter().for_each(|message| self.lane.lose(&message));
-    }
-
-    fn serve(&mut self, channel: &mut Channel, stream: u64, batch: &mut Batch) -> Reason {
+    /// Writes until the connection is over: why. `socket` is the connection's.
+    fn serve(&self, mut outlet: Outlet, socket: &TcpStream) -> (Outlet, Reason) {
         loop {
-            if self.lane.is_doomed(stream) {
-                return Reason::QueueFull;
+            if self.lane.is_doomed(outlet.stream) {
+                return (outlet, Reason::QueueFull);
             }
-            self.fill(stream, batch);
-            let done = if !batch.is_empty() {
-                self.write(channel, stream, batch)
-            } else if self.is_stopping() {
-                Err(Reason::Stopped)
-            } else {
-                self.idle(channel)
-            };
-            if let Err(reason) = done {
-                return reason;
+            if let Err(reason) = self.write(&mut outlet) {
+                return (outlet, reason);
             }
-        }
-    }
-
-    fn fill(&self, stream: u64, batch: &mut Batch) {
-        while batch.has_room()
-            && let Ok(message) = self.queue.try_recv()
-        {
-            if message.stream == stream {
-                batch.push(message.kind, message.payload);
-            } else {
-                self.lane.lose(&message);
+            if self.is_stopping() {
+                return (outlet, Reason::Stopped);
+            }
+            let idled;
+            (outlet, idled) = self.idle(outlet, socket);
+            if let Err(reason) = idled {
+                return (outlet, reason);
             }
         }
     }
 
-    /// Sleeps until there is something to write, or the connection ends.
-    fn idle(&self, channel: &mut Channel) -> Result<(), Reason> {
+    /// Sleeps until there is something to write that nobody else has written, or the connection ends.
+    fn idle(&self, outlet: Outlet, socket: &TcpStream) -> (Outlet, Result<(), Reason>) {
         let bell = &self.lane.bell;
+        self.lane.leave(outlet);
         bell.listen(Bed::Runtime);
-        if !self.queue.is_empty() {
-            bell.awake();
-            return Ok(());
-        }
-        let readable = wait(channel.socket(), false, bell.outer(), None);
+        // Whoever comes from here on rings if he leaves something to be done.
+        let readable = if self.lane.is_idle() { wait(socket, false, bell.outer(), None) } else { Ok(false) };
         bell.awake();
-        match readable {
-            Ok(true) => heard(channel),
+        let mut outlet = self.lane.take_back();
+        let done = match readable {
+            Ok(true) => heard(&mut outlet.channel),
             Ok(false) => Ok(()),
             Err(error) => Err(Reason::of(&error)),
-        }
+        };
+        (outlet, done)
     }
 
-    fn write(&self, channel: &mut Channel, stream: u64, batch: &mut Batch) -> Result<(), Reason> {
-        let mut progress = Instant::now();
+    /// Writes what waits, however long the socket takes for it.
+    fn write(&self, outlet: &mut Outlet) -> Result<(), Reason> {
+        let (mut progress, mut taken) = (Instant::now(), 0);
         loop {
-            let mut room = [IoSlice::new(&[]); PIECES_MAX];
-            let count = batch.slices(&mut room);
-            let done = if count > 0 { channel.write(&room[..count]) } else { channel.flush().map(|()| 0) };
-            match done {
-                Ok(0) if count == 0 => break,
-                Ok(0) => return Err(Reason::Closed),
-                Ok(bytes) => {
-                    batch.written(bytes);
-                    progress = Instant::now();
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.full(channel, stream, progress)?,
-                Err(error) => return Err(Reason::of(&error)),
+            let before = taken;
+            if outlet.write(&self.lane, &mut taken)? {
+                return Ok(());
             }
+            if taken > before {
+                progress = Instant::now();
+            }
+            self.full(&mut outlet.channel, outlet.stream, progress)?;
         }
-        let counters = &self.lane.counters;
-        counters.bytes_out.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
-        counters.messages_out.fetch_add(batch.frames() as u64, Ordering::Relaxed);
-        self.lane.release(batch.frames(), cost(batch));
-        batch.clear();
-        Ok(())
     }
 
     /// Sleeps until a socket that was full takes more.
@@ -213,12 +187,6 @@ impl Sender {
             }
         }
     }
-}
-
-/// What the frames of a batch count in the queue.
-fn cost(batch: &Batch) -> usize {
-    let headers = batch.frames() * corral_link::frame::HEADER_BYTES;
-    batch.bytes() - headers + batch.frames() * MESSAGE_OVERHEAD_BYTES
 }
 
 /// The peer, which must be silent, was heard: it has gone, most likely.

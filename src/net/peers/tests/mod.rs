@@ -106,7 +106,9 @@ impl Server {
     }
 
     fn send(&self, peer: u64, kind: Kind, payload: &[u8]) -> Result<(), NotSent> {
-        self.links.send(NodeId(peer), kind, Bytes::copy_from_slice(payload))
+        let sent = self.links.send(NodeId(peer), kind, Bytes::copy_from_slice(payload));
+        self.links.flush();
+        sent
     }
 }
 

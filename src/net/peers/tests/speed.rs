@@ -19,6 +19,7 @@ fn throughput(change: impl Fn(&mut Settings), payload_bytes: usize, total_bytes:
             assert_eq!(error, NotSent::Dropped);
             std::thread::sleep(Duration::from_micros(200));
         }
+        first.links.flush();
     }
     let took = reader.join().expect("everything arrives");
     (count * payload_bytes) as f64 / took.as_secs_f64() / 1e9
@@ -60,6 +61,7 @@ fn a_small_frame_there_and_back() {
             for frame in frames {
                 let _ = links.send(NodeId(1), frame.kind, frame.payload);
             }
+            links.flush();
         }
     });
     assert!(links.set(started.expect("threads can be started")).is_ok());
