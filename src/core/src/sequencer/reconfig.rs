@@ -95,9 +95,11 @@ impl Sequencer {
         }
     }
 
-    /// As configured, and that no other change is to be taken up.
+    /// As configured, and that no other change is to be taken up. Once this one is in the log, what is ordered behind it finds
+    /// out by itself whether it has ended: another server may have told its client so before this one has applied it.
     pub(super) fn features(&self) -> u32 {
-        let reconfiguring = if self.asked.is_some() { features::RECONFIGURING } else { 0 };
+        let waits = self.asked.as_ref().is_some_and(|asked| !asked.proposed);
+        let reconfiguring = if waits { features::RECONFIGURING } else { 0 };
         self.config.features | reconfiguring
     }
 
