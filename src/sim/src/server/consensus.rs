@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use corral_consensus::{AppendReply, Effects, Index, Install, Micros, NodeId, PeerBody, PeerMessage, Role, Term};
+use corral_consensus::{
+    AppendReply, Effects, Index, Install, LogDisk, Micros, NodeId, PeerBody, PeerMessage, Role, Term,
+};
 use corral_core::change::Outcome;
 use corral_core::ids::{ConnId, ShardId, WallMillis};
 use corral_core::member::{Send, Standing};
@@ -177,10 +179,12 @@ impl World {
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let raft = server.replica.raft();
         let grown_up = !raft.is_newborn() && !raft.is_pristine();
+        let stalled = server.log.disk == LogDisk::Full;
         let authority = server.replica.machine_mut();
         if grown_up {
             authority.grow_up();
         }
+        authority.stall(stalled);
         authority.settle();
         let committed = std::mem::take(&mut authority.committed);
         let applied = authority.take_applied();
