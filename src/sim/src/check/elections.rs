@@ -61,6 +61,11 @@ impl Checkers {
         self.elections.leaders.range(term..).map(|(term, leader)| (*term, *leader))
     }
 
+    /// Whether nobody is known to lead that term.
+    pub(crate) fn is_without_leader(&self, term: u64) -> bool {
+        !self.elections.leaders.contains_key(&term)
+    }
+
     /// A server takes itself for the leader of a term, elected by the members that it knows.
     pub(crate) fn elected(&mut self, term: u64, server: usize, known: &Membership) -> Checked {
         self.won_by(term, server, known)?;

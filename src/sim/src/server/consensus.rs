@@ -146,7 +146,10 @@ impl World {
             self.reconfigure();
         }
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(effects) };
-        let electors = server.replica.raft().membership();
+        let raft = server.replica.raft();
+        // Before anything is applied that changes it.
+        let has_won = raft.role() == Role::Leader && self.check.is_without_leader(raft.term().0);
+        let electors = has_won.then(|| raft.membership());
         // Nothing here is late by itself: what the log is given first makes no difference.
         while server
             .replica
@@ -159,6 +162,7 @@ impl World {
             let standing = if leads { Standing::Leader } else { Standing::Follower { leader } };
             server.replica.machine_mut().stand(standing, change.term.0);
             if leads && self.options.ensemble.is_some() {
+                let electors = electors.unwrap_or_else(|| server.replica.raft().membership());
                 self.check.elected(change.term.0, self.at, &electors)?;
             }
         }
