@@ -12,7 +12,9 @@ FORGET_LIMIT_S = 3
 
 
 def test_an_observer_without_a_leader_says_so_and_comes_back(ensemble):
-    observer = next(member for member in ensemble.members if mode_of(member) == OBSERVING)
+    observing = lambda: [member for member in ensemble.members if mode_of(member) == OBSERVING]  # noqa: E731
+    wait_until(observing, "the observer finds its leader")
+    (observer,) = observing()
     voters = [member for member in ensemble.members if member is not observer]
     top = root(ensemble, "observed")
     for voter in voters:

@@ -231,10 +231,11 @@ impl World {
         let Some(server) = &self.nodes[self.at].server else { return };
         let Some(emptied) = self.emptied.filter(|_| newest && server.replica.is_leading()) else { return };
         let own = NodeId(emptied as u64 + 1);
-        let votes = server.replica.raft().membership().voters.contains(&own);
+        let observes = wanted.learners.contains(&own) && members.learners.contains(&own);
+        let belongs = members.voters.contains(&own) || observes;
         let remembers = self.nodes[emptied].server.as_ref().is_some_and(|server| !server.replica.raft().is_newborn());
         let is_out = self.list_rests() && !self.is_listed(emptied);
-        if votes && remembers || is_out {
+        if belongs && remembers || is_out {
             self.note(format_args!("server {} is healed", emptied + 1));
             self.check.healed(emptied);
             self.emptied = None;
