@@ -3,19 +3,22 @@
 //! On its own executor or on a shard's. One turn: take what waits in the mailbox, let the replica do all it can, send
 //! the results on: appends to the log thread, each committed batch to every shard, then the syncs that waited for it.
 
+mod stopping;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use corral_consensus::{
-    Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Role, Term,
+    Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Term,
 };
 use corral_core::evaluate::{QuotaExceeded, StateMachine};
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
 use corral_core::shard::Garbage;
 use glommio::timer::Timer;
+use stopping::Stopping;
 
 use crate::actor::authority::Authority;
 use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter, WrittenImage};
@@ -32,9 +35,6 @@ const MAILBOX_BATCH: usize = 256;
 /// Raft's unit of time, and how often sessions are looked at, of a server that is alone.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long a leader that stops waits until another leads.
-const HAND_OVER_MAX: Micros = Micros(1_000_000);
-
 /// Where the actor's messages go.
 pub(crate) struct ConsensusLinks {
     pub(crate) shards: Vec<Post<ToShard>>,
@@ -46,21 +46,6 @@ pub(crate) struct ConsensusLinks {
     pub(crate) own: Post<ToConsensus>,
     /// The other servers of the ensemble, and its unit of time.
     pub(crate) peers: Option<(Peers, Duration)>,
-}
-
-/// How far a stop has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stopping {
-    No,
-    /// Shards that still have connections.
-    Draining(usize),
-    /// Another is to lead, by that time.
-    HandingOver(Micros),
-    /// An image that was begun before is being written, then the last one. No more than that: others write on meanwhile.
-    LastImage {
-        begun: bool,
-    },
-    Done,
 }
 
 /// See the module.
@@ -404,29 +389,6 @@ impl ConsensusActor {
         tracing::info!(index = head.index, zxid = %view.zxid(), nodes = view.node_count(), "the image is installed");
     }
 
-    /// A leader that stops lets another lead first: when its own clients have their answers, the others send nothing more, and
-    /// what they sent is in the log. True when it leads no more, or there is no use in waiting.
-    fn has_handed_over(&mut self, until: Micros) -> bool {
-        let leads = self.links.peers.is_some() && self.replica.raft().role() == Role::Leader;
-        if !leads || self.clock.now_us() >= until {
-            return true;
-        }
-        let Some(successor) = self.replica.raft().successor() else { return true };
-        let mut said = self.replica.machine_mut().pause();
-        if self.replica.machine().is_paused() && !self.replica.raft().is_transferring() {
-            tracing::info!(to = successor.0, "handing over leadership");
-            if self.replica.transfer(successor).is_err() {
-                return true;
-            }
-            said = true;
-        }
-        if said {
-            // It leaves with the next turn.
-            let _ = self.links.own.send(ToConsensus::Alarm);
-        }
-        false
-    }
-
     fn tell_shards(&self, message: impl Fn() -> ToShard) {
         for shard in &self.links.shards {
             let _ = shard.send(message());
@@ -511,37 +473,6 @@ impl ConsensusActor {
         if let Some(again) = self.replica.machine().sequencer.frozen_again(index) {
             let _ = self.links.writer.send(ToWriter::Write(Box::new(again)));
         }
-    }
-
-    // ----- stopping -----
-
-    /// False when nothing is left to do.
-    fn go_on_stopping(&mut self) -> bool {
-        if self.stopping == Stopping::Draining(0) {
-            self.stopping = Stopping::HandingOver(self.clock.now_us().plus(HAND_OVER_MAX));
-        }
-        if let Stopping::HandingOver(until) = self.stopping
-            && self.has_handed_over(until)
-        {
-            self.stopping = Stopping::LastImage { begun: false };
-        }
-        if let Stopping::LastImage { begun } = self.stopping {
-            let running = |actor: &ConsensusActor| actor.replica.machine().sequencer.snapshot_running();
-            if !begun && !running(self) {
-                self.snapshot_if(|sequencer| sequencer.has_changes());
-                self.stopping = Stopping::LastImage { begun: true };
-            }
-            let is_over = matches!(self.stopping, Stopping::LastImage { begun: true }) && !running(self);
-            if is_over || self.retrying {
-                self.stopping = Stopping::Done;
-            }
-        }
-        if self.stopping != Stopping::Done {
-            return true;
-        }
-        let _ = self.links.log.send(ToLog::Close);
-        let _ = self.links.endings.send(Ending::Stopped);
-        false
     }
 }
 

@@ -1,0 +1,81 @@
+//! How the consensus actor stops: connections drain, another leads, one last image is written.
+//!
+//! Part of the actor, on its core. What is under way is answered first; the log closes last, so that everything that was
+//! acknowledged is in it whatever becomes of the image.
+
+use corral_consensus::{Micros, Role};
+
+use super::ConsensusActor;
+use crate::actor::messages::{Ending, ToConsensus, ToLog};
+
+/// How long a leader that stops waits until another leads.
+const HAND_OVER_MAX: Micros = Micros(1_000_000);
+
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopping {
+    No,
+    /// Shards that still have connections.
+    Draining(usize),
+    /// Another is to lead, by that time.
+    HandingOver(Micros),
+    /// An image that was begun before is being written, then the last one. No more than that: others write on meanwhile.
+    LastImage {
+        begun: bool,
+    },
+    Done,
+}
+
+impl ConsensusActor {
+    /// False when nothing is left to do.
+    pub(super) fn go_on_stopping(&mut self) -> bool {
+        if self.stopping == Stopping::Draining(0) {
+            self.stopping = Stopping::HandingOver(self.clock.now_us().plus(HAND_OVER_MAX));
+        }
+        if let Stopping::HandingOver(until) = self.stopping
+            && self.has_handed_over(until)
+        {
+            self.stopping = Stopping::LastImage { begun: false };
+        }
+        if let Stopping::LastImage { begun } = self.stopping {
+            let running = |actor: &ConsensusActor| actor.replica.machine().sequencer.snapshot_running();
+            if !begun && !running(self) {
+                self.snapshot_if(|sequencer| sequencer.has_changes());
+                self.stopping = Stopping::LastImage { begun: true };
+            }
+            let is_over = matches!(self.stopping, Stopping::LastImage { begun: true }) && !running(self);
+            if is_over || self.retrying {
+                self.stopping = Stopping::Done;
+            }
+        }
+        if self.stopping != Stopping::Done {
+            return true;
+        }
+        let _ = self.links.log.send(ToLog::Close);
+        let _ = self.links.endings.send(Ending::Stopped);
+        false
+    }
+
+    /// A leader that stops lets another lead first: when its own clients have their answers, the others send nothing more, and
+    /// what they sent is in the log. True when it leads no more, or there is no use in waiting.
+    fn has_handed_over(&mut self, until: Micros) -> bool {
+        let leads = self.links.peers.is_some() && self.replica.raft().role() == Role::Leader;
+        if !leads || self.clock.now_us() >= until {
+            return true;
+        }
+        let Some(successor) = self.replica.raft().successor() else { return true };
+        let mut said = self.replica.machine_mut().pause();
+        if self.replica.machine().is_paused() && !self.replica.raft().is_transferring() {
+            tracing::info!(to = successor.0, "handing over leadership");
+            if self.replica.transfer(successor).is_err() {
+                return true;
+            }
+            said = true;
+        }
+        if said {
+            // It leaves with the next turn.
+            let _ = self.links.own.send(ToConsensus::Alarm);
+        }
+        false
+    }
+}
