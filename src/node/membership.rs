@@ -39,8 +39,8 @@ pub(crate) fn kept(config: &Config, image: Option<&Image>, log: &Recovered) -> R
         (true, false, _) if log.last_index == 0 => Ok(Kept::Newborn),
         (true, false, _) if log.first_index > 1 => {
             let sentence = format!(
-                "the log begins with entry {}, and the image before it is missing: restore a backup; or, if a majority of \
-                 the other servers runs, empty the data directory, and they give this server everything again",
+                "the log begins with entry {}, and the image before it is missing: if a majority of the other servers runs, \
+                 empty the data directory but for `myid` and start: this server learns everything from the others",
                 log.first_index
             );
             Err(Fault::new(ExitCode::DataDamaged, sentence))

@@ -14,7 +14,7 @@ use corral_core::image::initial_image;
 use corral_core::member::Member;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_storage::log::{Log, LogConfig, Progress, Recovered};
+use corral_storage::log::{CutInfo, Log, LogConfig, Progress, Recovered};
 use corral_storage::{MmapDisk, SyncRecipe};
 
 use crate::actor::authority::Authority;
@@ -72,7 +72,7 @@ pub(crate) fn recover(
     }
     let nodes = machine.view().node_count();
     let cut = if is_alone { (index, term) } else { log.reach_back((index, term), config.ensemble.log_cache_bytes) };
-    let entries = entries_after(&log, &found, cut.0)?;
+    let entries = entries_after(config, &log, &found, cut.0)?;
     log.release_read()?;
     let replayed = found.last_index - index;
     let mut sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
@@ -143,7 +143,8 @@ pub(crate) fn open(
     let (log, found) = open_log(log_disk.clone(), config, images.newest.is_none() && images.damaged.is_empty())?;
     if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
         let mut sentence = images.damaged.join("\n");
-        sentence.push_str("\nno image is whole and the log does not go back to the beginning: restore a backup");
+        sentence.push_str("\nno image is whole and the log does not go back to the beginning: ");
+        sentence.push_str(remedy(config));
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
     if let Some(instead) = images.instead(found.first_index) {
@@ -212,9 +213,38 @@ fn open_log(disk: MmapDisk, config: &Config, create_if_missing: bool) -> Result<
     };
     let (log, found) = Log::open(disk, log_config, &mut progress)?;
     if let Some(cut) = &found.tail_cut {
-        tracing::warn!(file = %cut.file, offset = cut.offset, bytes = cut.bytes, "cut a torn tail that was never acknowledged");
+        say_what_was_cut(config, cut);
     }
     Ok((log, found))
+}
+
+/// Right behind an acknowledgement, before the log's watermark is on disk, damage cannot be told from a torn tail.
+fn say_what_was_cut(config: &Config, cut: &CutInfo) {
+    let CutInfo { file, offset, bytes, may_be_damage } = cut;
+    let further = match (may_be_damage, config.own_member().is_some()) {
+        (false, _) => "",
+        (true, false) => "; it may also be damage to a record that was acknowledged: look at the disk",
+        (true, true) => {
+            "; it may also be damage to a record that was acknowledged: if this server's disk is suspect, stop it, empty its \
+             data directory but for `myid`, and start it while the others run: it learns everything from them"
+        }
+    };
+    tracing::warn!(
+        %file,
+        offset,
+        bytes,
+        "cut a record that does not check off the end of the log: one whose write a crash cut off, and of which nobody was \
+         told, looks like this{further}"
+    );
+}
+
+/// What to do when data are missing.
+fn remedy(config: &Config) -> &'static str {
+    if config.own_member().is_some() {
+        "empty the data directory but for `myid` and start: this server learns everything from the others"
+    } else {
+        "restore the data directory from a backup"
+    }
 }
 
 /// The state of the image, or of an empty server.
@@ -230,12 +260,19 @@ pub(crate) fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine
 }
 
 /// Every log entry behind the image; there must be no gap.
-pub(crate) fn entries_after(log: &Log<MmapDisk>, found: &Recovered, image: u64) -> Result<Vec<Entry>, Fault> {
+pub(crate) fn entries_after(
+    config: &Config,
+    log: &Log<MmapDisk>,
+    found: &Recovered,
+    image: u64,
+) -> Result<Vec<Entry>, Fault> {
     if found.first_index > image + 1 || found.last_index < image {
         let sentence = format!(
             "the log holds entries {} to {}, but the newest whole image ends at {image}: entries between are missing; \
-             restore the data directory from a backup",
-            found.first_index, found.last_index
+             {}",
+            found.first_index,
+            found.last_index,
+            remedy(config)
         );
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }

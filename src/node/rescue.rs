@@ -53,7 +53,7 @@ impl Survivor {
             opened.log.reset_to(index + 1)?;
             (opened.found.first_index, opened.found.last_index) = (index + 1, index);
         }
-        let entries = entries_after(&opened.log, &opened.found, index)?;
+        let entries = entries_after(config, &opened.log, &opened.found, index)?;
         let mut sequencer = Sequencer::new(sequencer_config(config, 0), machine, index, term);
         let mut last = (index, term);
         for entry in entries {

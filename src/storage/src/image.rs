@@ -20,6 +20,7 @@ pub use writer::{ImageWriter, Pace};
 use crate::disk::{Disk, TEMPORARY_SUFFIX};
 use crate::field::{Put, Take};
 use crate::limits::PAGE_BYTES;
+use crate::log::ADVICE;
 
 const MAGIC: [u8; 8] = *b"corralIM";
 const FORMAT_VERSION: u32 = 1;
@@ -34,7 +35,7 @@ pub enum ImageError {
     Io { file: String, what: &'static str, source: io::Error },
     #[error("{file}: no space for the image: {source}; free space, the server goes on with its older image")]
     NoSpace { file: String, source: io::Error },
-    #[error("{file}: not an image file; remove it if it is not corral's, else restore it from a backup")]
+    #[error("{file}: not an image file; remove it if it is not corral's, else {advice}", advice = ADVICE)]
     NotAnImage { file: String },
     #[error("{file}: format version {found}, this program reads {expected}; use the version that wrote it")]
     WrongVersion { file: String, found: u32, expected: u32 },

@@ -266,6 +266,33 @@ fn each_file_missing_or_replaced() {
     assert_eq!((counts.intact, counts.tail_cut), (1, 0));
 }
 
+/// Behind the last watermark nobody can tell, and that is said.
+#[test]
+fn a_whole_last_record_that_does_not_check_may_be_damage() {
+    let disk = SimDisk::new();
+    let (mut log, _) = open(&disk).expect("a new log opens");
+    log.append(&[OwnedEntry::made(1, 1, 1000).record()]).expect("appends");
+    log.sync().expect("syncs");
+    drop(log);
+    let files = files_of(&disk);
+    let (name, whole) = files.iter().find(|(name, _)| name.starts_with("log-")).expect("there is a segment");
+    let end = whole.iter().rposition(|byte| *byte != 0).expect("it holds something");
+    let header = end + 1 - 1000 - 64;
+    let check = |from: usize, to: usize, flip: u8, may_be_damage: bool| {
+        let mut content = whole.clone();
+        content[from..to].iter_mut().for_each(|byte| *byte = if flip == 0 { 0 } else { *byte ^ flip });
+        let disk = disk.fork();
+        disk.place(name, content);
+        let (log, recovered) = open(&disk).expect("it is taken for a torn tail");
+        let cut = recovered.tail_cut.expect("it is said");
+        assert_eq!((cut.offset as usize, cut.may_be_damage, log.durable().last_index), (header, may_be_damage, 0));
+    };
+    // A bit of the payload, a bit of the header, and what a crash leaves.
+    check(end - 9, end - 8, 1, true);
+    check(header + 30, header + 31, 1, true);
+    check(header + 64 + 512, end + 1, 0, false);
+}
+
 #[test]
 fn a_dump_of_a_damaged_log_shows_what_is_left() {
     let fixture = fixture(2);

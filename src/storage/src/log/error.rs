@@ -2,6 +2,10 @@
 
 use std::io;
 
+/// For who has lost data: this crate does not know whether there are other servers.
+pub(crate) const ADVICE: &str = "in an ensemble empty this server's data directory but for `myid` and start it: it learns \
+                                 everything from the others; a server that runs alone needs its backup";
+
 /// An error of the log. After `SyncFailed` the log is poisoned and every further call answers `Poisoned`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,16 +22,16 @@ pub enum LogError {
     NoSpace { bytes: usize, source: io::Error },
     /// Acknowledged data cannot be read.
     #[error(
-        "{file}: damaged at offset {offset}: {what}; the log is left as it is: restore this server's data directory \
-         from a backup, or in an ensemble remove it and let this server fetch the state from its peers"
+        "{file}: damaged at offset {offset}: {what}; the log is left as it is: {advice}", advice = ADVICE
     )]
     Damaged { file: String, offset: u64, what: String },
-    #[error("{file}: log segment missing though later or earlier ones need it; restore it from a backup")]
+    #[error("{file}: log segment missing though later or earlier ones need it: {advice}", advice = ADVICE)]
     MissingSegment { file: String },
-    #[error("no log in the data directory; it belongs to this server's images: restore it from a backup")]
+    #[error("no log in the data directory; it belongs to this server's images: {advice}", advice = ADVICE)]
     NoLog,
     #[error(
-        "{file}: a damaged log segment, or none of corral's: {what}; restore it from a backup, and move it away only if it was never corral's"
+        "{file}: a damaged log segment, or none of corral's: {what}; move it away only if it was never corral's, else {advice}",
+        advice = ADVICE
     )]
     NotASegment { file: String, what: &'static str },
     #[error("{file}: format version {found}, this program reads {expected}; use the version that wrote it")]

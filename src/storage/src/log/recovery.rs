@@ -1,14 +1,15 @@
 //! Opening a log: check what is there, take what checks, cut a torn tail, refuse damage. Runs once, on the log thread.
 //!
 //! The rule: reading stops at the first record that does not check. Nothing acknowledged lies at or beyond it unless a
-//! watermark found anywhere later says that the log was durable beyond that place. Without such a watermark it is a torn
-//! tail of a group that was never acknowledged: it is cut and zeroed. With one the open is refused and nothing changed.
+//! watermark found anywhere later says that the log was durable beyond that place. Without such a watermark it is taken for
+//! the torn tail of a group that was never acknowledged: it is cut and zeroed. With one the open is refused and nothing
+//! changed. Damage to what was acknowledged after the last watermark looks like a torn tail.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
 
 use super::index::{EntryIndex, EntryPlace};
-use super::record::{RecordHead, RecordKind, Stamp, find_record};
+use super::record::{HEADER_BYTES, RecordHead, RecordKind, Stamp, find_record};
 use super::roll::{Spare, name_segment, take_spare};
 use super::segment::{
     DATA_START, FORMAT_VERSION, HeadFault, SegmentHead, Slot, Start, is_whole_pages, number_in, read_slots, salt,
@@ -37,17 +38,19 @@ pub struct Recovered {
     /// Last entry held; one less than `first_index` if none is.
     pub last_index: u64,
     pub last_term: Option<u64>,
-    /// A torn tail that was cut: never acknowledged, but worth a line in the log.
+    /// What was cut off the end: as a rule a torn tail that was never acknowledged.
     pub tail_cut: Option<CutInfo>,
 }
 
-/// Where a torn tail was cut.
+/// Where the end was cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutInfo {
     pub file: String,
     pub offset: u64,
     /// Bytes that were zeroed.
     pub bytes: u64,
+    /// A header, or all of the record, is there and does not check: a write that was cut off seldom looks like this.
+    pub may_be_damage: bool,
 }
 
 impl<D: Disk> Log<D> {
@@ -91,7 +94,7 @@ impl<D: Disk> Log<D> {
             slot_next: 0,
             failed: false,
         };
-        let tail_cut = log.cut(replay.cut_to)?;
+        let tail_cut = log.cut(replay.cut_to, replay.may_be_damage)?;
         log.drop_misfits_ahead()?;
         log.settle(replay.watermark)?;
         log.release_read()?;
@@ -119,7 +122,7 @@ impl<D: Disk> Log<D> {
 
     /// Zeroes what lies between the tail and `cut_to` in the active segment, durably, so that no record of the torn
     /// tail can ever follow a new one.
-    fn cut(&mut self, cut_to: usize) -> Result<Option<CutInfo>, LogError> {
+    fn cut(&mut self, cut_to: usize, may_be_damage: bool) -> Result<Option<CutInfo>, LogError> {
         let from = self.tail;
         if cut_to <= from {
             return Ok(None);
@@ -130,7 +133,7 @@ impl<D: Disk> Log<D> {
         }
         let file = active.name.clone();
         self.sync_active(from, cut_to)?;
-        Ok(Some(CutInfo { file, offset: wide(from), bytes: wide(cut_to.saturating_sub(from)) }))
+        Ok(Some(CutInfo { file, offset: wide(from), bytes: wide(cut_to.saturating_sub(from)), may_be_damage }))
     }
 
     /// Removes empty segments ahead that have another size than configured now, newest first.
@@ -271,6 +274,8 @@ struct Replay {
     tail: usize,
     /// End of the torn tail in the active segment; at or before `tail` if there is none.
     cut_to: usize,
+    /// See [`CutInfo`].
+    may_be_damage: bool,
 }
 
 impl Replay {
@@ -283,6 +288,7 @@ impl Replay {
             active: 0,
             tail: 0,
             cut_to: 0,
+            may_be_damage: false,
         };
         let mut bytes_done = 0_u64;
         for (nth, live) in segments.iter().enumerate() {
@@ -409,6 +415,15 @@ impl Replay {
             }
         }
         self.cut_to = cut_to;
+        let (bytes, stamp) = (live.file.bytes(), live.head.stamp);
+        match RecordHead::decode(bytes, self.tail, stamp) {
+            Some(head) => self.may_be_damage = head.looks_whole(bytes, self.tail),
+            None if RecordHead::is_stamped(bytes, self.tail, stamp) => {
+                self.may_be_damage = true;
+                self.cut_to = cut_to.max(self.tail.saturating_add(HEADER_BYTES).min(bytes.len()));
+            }
+            None => {}
+        }
         Ok(())
     }
 }
