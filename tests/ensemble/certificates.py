@@ -18,6 +18,7 @@ from support.wait import wait_until
 DAYS_FIRST, DAYS_SECOND = 30, 60
 # Of corral's looks at the files two, and what a loaded host takes.
 LOOK_LIMIT_S = 20
+START_LIMIT_S, BAD_CONFIGURATION = 20, 3
 
 
 def openssl(directory, *words):
@@ -37,15 +38,15 @@ class Authority:
     def pem(self):
         return (self.directory / f"{self.name}.pem").read_text()
 
-    def sign(self, days):
-        """A certificate for the loopback and its key, as texts."""
+    def sign(self, days, names="IP:127.0.0.1"):
+        """A certificate for the loopback, or for whom `names` says, and its key, as texts."""
         part = self.directory / "signed"
         part.mkdir(exist_ok=True)
         openssl(
             part, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=server",
             "-keyout", "key", "-out", "csr",
         )  # fmt: skip
-        (part / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+        (part / "ext").write_text(f"subjectAltName={names}\nextendedKeyUsage=serverAuth,clientAuth\n")
         openssl(
             part, "x509", "-req", "-days", days, "-in", "csr", "-CA", f"../{self.name}.pem", "-CAkey", f"../{self.name}.key",
             "-CAcreateserial", "-extfile", "ext", "-out", "cert",
@@ -161,6 +162,37 @@ def test_the_authority_is_replaced_while_all_serve(ensemble):
     for member in ensemble.members:
         wait_until(lambda member=member: ensemble.links(member)[0], "all links stand")
         equal(seen(member, "/without-it"), b"")
+
+
+def test_a_certificate_that_others_would_refuse_is_not_taken(ensemble):
+    member = ensemble.followers()[0]
+    number = ensemble.number(member)
+    own, links = ensemble.authority.sign(DAYS_SECOND, f"DNS:server-{number}"), ensemble.links(member)
+    put(member, own)
+    assert hang_up(member), member.log_tail(5)
+    stranger = Authority(member.directory, "stranger")
+    another = ensemble.authority.sign(DAYS_FIRST, f"DNS:server-{number % 3 + 1}")
+    bad = (
+        (another, f'its certificate is neither for "127.0.0.1", the host that server {number} is configured with'),
+        (stranger.sign(DAYS_FIRST), "its certificate is not signed by an authority this server trusts"),
+    )
+    for pair, why in bad:
+        put(member, pair)
+        assert not hang_up(member), why
+        assert f"cert.pem: the other servers would refuse this one: {why}" in member.log_tail(5), member.log_tail(5)
+        equal(ensemble.shown(member).split(), own[0].split(), why)
+    equal(ensemble.links(member), links, "the links that stood go on")
+    member.kill()
+    for pair, why in bad:
+        put(member, pair)
+        done = subprocess.run(
+            member.command(), cwd=member.directory, capture_output=True, text=True, timeout=START_LIMIT_S, check=False
+        )
+        equal(done.returncode, BAD_CONFIGURATION, done.stderr)
+        assert f"cert.pem: the other servers would refuse this one: {why}" in done.stderr, done.stderr
+    put(member, own)
+    ensemble.start()
+    wait_until(lambda: ensemble.links(member)[0], "all links stand")
 
 
 def test_files_that_change_are_read(ensemble):

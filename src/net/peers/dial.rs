@@ -204,11 +204,13 @@ fn unanswered(found: &[u8], encrypted: bool) -> String {
                 .to_owned()
         }
         (_, true, true) => {
-            "it closed the connection instead of speaking TLS; its log says why; set [ensemble] tls_cert, \
-                            tls_key and tls_ca on all servers"
+            "it closed the connection instead of speaking TLS: it has just ended, or its log says why; set [ensemble] \
+             tls_cert, tls_key and tls_ca on all servers"
                 .to_owned()
         }
-        (_, true, false) => "it closed the connection instead of answering; its log says why".to_owned(),
+        (_, true, false) => {
+            "it closed the connection instead of answering: it has just ended, or its log says why".to_owned()
+        }
         (Stranger::Http, ..) => "a web server listens there; correct the address".to_owned(),
         _ => "it does not speak the protocol between servers; correct the address".to_owned(),
     }

@@ -26,7 +26,7 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
         Fault::new(ExitCode::Config, sentence)
     })?;
     let ensemble = &config.ensemble;
-    let tls = tls(&ensemble.tls_cert, &ensemble.tls_key, &ensemble.tls_ca)?;
+    let tls = tls(own, &ensemble.tls_cert, &ensemble.tls_key, &ensemble.tls_ca)?;
     let address = match ensemble.peer_addr {
         Some(address) => address,
         None => resolve(&own.host, own.port).map_err(|rejection| {
@@ -42,16 +42,18 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
 }
 
 fn addresses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<PeerAddress> {
-    members
-        .map(|member| PeerAddress { id: NodeId(member.id.into()), host: member.host.clone(), port: member.port })
-        .collect()
+    members.map(address).collect()
 }
 
-fn tls(cert: &Path, key: &Path, ca: &Path) -> Result<Option<Tls>, Fault> {
+fn address(member: &Member) -> PeerAddress {
+    PeerAddress { id: NodeId(member.id.into()), host: member.host.clone(), port: member.port }
+}
+
+fn tls(own: &Member, cert: &Path, key: &Path, ca: &Path) -> Result<Option<Tls>, Fault> {
     if cert.as_os_str().is_empty() {
         return Ok(None);
     }
-    let loaded = Tls::load(cert, key, ca);
+    let loaded = Tls::load(cert, key, ca).and_then(|tls| tls.of_server(address(own)));
     loaded.map(Some).map_err(|sentence| Fault::new(ExitCode::Config, format!("[ensemble] TLS: {sentence}")))
 }
 

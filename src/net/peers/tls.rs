@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,6 +17,7 @@ use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, veri
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
@@ -36,6 +38,8 @@ pub(crate) struct Tls {
     files: Arc<Files>,
     /// Written when the files are read again, and read by each connection that begins; nobody holds it for long.
     current: Arc<RwLock<Current>>,
+    /// The server whose certificate it has to be, if that is known.
+    own: Option<PeerAddress>,
 }
 
 /// Where it comes from.
@@ -54,6 +58,7 @@ struct Current {
     /// When the first certificate of the own chain expires, Unix seconds; `None` where that cannot be read.
     expires: Option<i64>,
     stamp: Stamp,
+    shown: Shown,
 }
 
 /// What a directory tells of the files: another one means that one of them was replaced or written to.
@@ -79,19 +84,51 @@ impl Tls {
     pub(crate) fn load(cert: &Path, key: &Path, ca: &Path) -> Result<Tls, String> {
         let files = Files { cert: cert.to_owned(), key: key.to_owned(), ca: ca.to_owned() };
         let current = Arc::new(RwLock::new(Current::read(&files)?));
-        Ok(Tls { files: Arc::new(files), current })
+        Ok(Tls { files: Arc::new(files), current, own: None })
+    }
+
+    /// From now on only a certificate is taken that other servers accept from this one.
+    ///
+    /// # Errors
+    /// As [`Tls::load`], when they would refuse the present one. Its dates do not count: clocks may be wrong at a start.
+    pub(crate) fn of_server(self, own: PeerAddress) -> Result<Tls, String> {
+        match self.current().shown.fault() {
+            Some(fault) if !is_of_dates(&fault) => return Err(self.would_be_refused(&words(&fault))),
+            _ => {}
+        }
+        self.check_name(&self.current(), &own)?;
+        Ok(Tls { own: Some(own), ..self })
+    }
+
+    /// Nobody can say under which name others know a server whose own line of the list names all addresses.
+    fn check_name(&self, read: &Current, own: &PeerAddress) -> Result<(), String> {
+        if own.host.parse().is_ok_and(|address: IpAddr| address.is_unspecified()) {
+            return Ok(());
+        }
+        is_certificate_for(read.shown.chain.first(), own).map_err(|reason| self.would_be_refused(&reason))
+    }
+
+    fn would_be_refused(&self, reason: &str) -> String {
+        format!("{}: the other servers would refuse this one: {reason}", self.files.cert.display())
     }
 
     /// Reads the files again, for the connections that begin from now on. May block.
     ///
     /// # Errors
-    /// As [`Tls::load`], and when the certificate has expired: what was read before stays in use.
+    /// As [`Tls::load`], and when the certificate has expired or other servers would refuse it: what was read before stays
+    /// in use.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let read = Current::read(&self.files)?;
         let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
         if let Some(expired) = read.expires.filter(|expires| *expires <= now) {
             let path = self.files.cert.display();
             return Err(format!("{path}: the certificate expired {} days ago; renew it", (now - expired) / 86_400));
+        }
+        if let Some(own) = &self.own {
+            if let Some(fault) = read.shown.fault() {
+                return Err(self.would_be_refused(&words(&fault)));
+            }
+            self.check_name(&read, own)?;
         }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
         Ok(())
@@ -153,14 +190,18 @@ impl Current {
             format!("{}: no private key is in it: {error}; name an unencrypted PEM file", key.display())
         })?;
         let expires = chain.iter().filter_map(|one| not_after(one)).min();
-        let (client, server) = configs(chain, private, roots).map_err(|error| {
+        let (client, server, shown) = configs(chain, private, roots).map_err(|error| {
+            let what = match error {
+                rustls::Error::InconsistentKeys(_) => "the key belongs to another certificate".to_owned(),
+                error => error.to_string(),
+            };
             format!(
-                "{} and {} cannot be used: {error}; the key must be that of the first certificate",
+                "{} and {} cannot be used: {what}; the key must be that of the first certificate",
                 cert.display(),
                 key.display()
             )
         })?;
-        Ok(Current { client, server, expires, stamp })
+        Ok(Current { client, server, expires, stamp, shown })
     }
 }
 
@@ -169,27 +210,54 @@ fn configs(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     roots: RootCertStore,
-) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), rustls::Error> {
+) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>, Shown), rustls::Error> {
     let (provider, roots) = (Arc::new(rustls::crypto::ring::default_provider()), Arc::new(roots));
     let versions = &[&rustls::version::TLS13];
     let verifier = Arc::new(ChainVerifier::new(&provider, Arc::clone(&roots)));
     let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)?
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
+        .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>)
         .with_client_auth_cert(chain.clone(), key.clone_key())?;
     client.resumption = Resumption::disabled();
+    let dialled = verifier;
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
         .build()
         .map_err(|error| rustls::Error::General(error.to_string()))?;
     let mut server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
+        .with_client_cert_verifier(Arc::clone(&verifier))
+        .with_single_cert(chain.clone(), key)?;
     // Who listens sends nothing after the handshake and the answer.
     server.send_tls13_tickets = 0;
     server.session_storage = Arc::new(NoServerSessionStorage {});
-    Ok((Arc::new(client), Arc::new(server)))
+    Ok((Arc::new(client), Arc::new(server), Shown { chain, dialled, dials: verifier }))
+}
+
+/// What other servers are shown, and how they judge it if they trust whom this one trusts.
+#[derive(Clone, Debug)]
+struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    dialled: Arc<ChainVerifier>,
+    dials: Arc<dyn ClientCertVerifier>,
+}
+
+impl Shown {
+    /// Why those would refuse it that dial this server, or that it dials. Whom it is for is not looked at.
+    fn fault(&self) -> Option<rustls::Error> {
+        let (first, between) = self.chain.split_first()?;
+        let now = UnixTime::now();
+        let dialled = self.dialled.verify(first, between, now);
+        dialled.and_then(|()| self.dials.verify_client_cert(first, between, now).map(drop)).err()
+    }
+}
+
+fn is_of_dates(error: &rustls::Error) -> bool {
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    matches!(
+        error,
+        rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
+    )
 }
 
 /// Whether the certificate that the other side has proven is for this peer.
@@ -197,8 +265,11 @@ fn configs(
 /// # Errors
 /// What is wrong with it, and what to do.
 pub(crate) fn is_for(connection: &Connection, peer: &PeerAddress) -> Result<(), String> {
+    is_certificate_for(connection.peer_certificates().and_then(<[_]>::first), peer)
+}
+
+fn is_certificate_for(certificate: Option<&CertificateDer<'_>>, peer: &PeerAddress) -> Result<(), String> {
     let id = format!("server-{}", peer.id.0);
-    let certificate = connection.peer_certificates().and_then(<[_]>::first);
     let parsed = certificate.and_then(|certificate| ParsedCertificate::try_from(certificate).ok());
     let Some(parsed) = parsed else { return Err("it presents no certificate that can be read".to_owned()) };
     let is_for = |name: &str| ServerName::try_from(name).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok());
@@ -214,11 +285,14 @@ pub(crate) fn is_for(connection: &Connection, peer: &PeerAddress) -> Result<(), 
 
 /// The words for an error of a connection, if it is one of TLS.
 pub(crate) fn sentence(error: &io::Error) -> Option<String> {
+    error.get_ref()?.downcast_ref::<rustls::Error>().map(words)
+}
+
+fn words(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
     use rustls::Error;
     const TRUSTED: &str = "name the authority that signed the certificates of all servers in ensemble.tls_ca";
-    let error = error.get_ref()?.downcast_ref::<Error>()?;
-    Some(match error {
+    match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             format!("its certificate is not signed by an authority this server trusts; {TRUSTED}")
         }
@@ -249,8 +323,19 @@ pub(crate) fn sentence(error: &io::Error) -> Option<String> {
             "it does not speak TLS, and this server does; set [ensemble] tls_cert, tls_key and tls_ca on all servers"
                 .to_owned()
         }
+        Error::InvalidCertificate(CertificateError::Other(other))
+            if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+        {
+            "its certificate is that of an authority; give servers certificates that an authority signed (CA:FALSE)"
+                .to_owned()
+        }
+        Error::InvalidCertificate(reason) => {
+            format!(
+                "its certificate is not accepted ({reason}); make it as the documentation shows, or as the others' were"
+            )
+        }
         _ => format!("TLS failed: {error}"),
-    })
+    }
 }
 
 /// Checks that a server's certificate comes from the authorities; whom it is for is checked by `is_for`, on both sides alike.
@@ -264,6 +349,16 @@ impl ChainVerifier {
     fn new(provider: &CryptoProvider, roots: Arc<RootCertStore>) -> ChainVerifier {
         ChainVerifier { roots, algorithms: provider.signature_verification_algorithms }
     }
+
+    fn verify(
+        &self,
+        first: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let certificate = ParsedCertificate::try_from(first)?;
+        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, between, now, self.algorithms.all)
+    }
 }
 
 impl ServerCertVerifier for ChainVerifier {
@@ -275,8 +370,7 @@ impl ServerCertVerifier for ChainVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, intermediates, now, self.algorithms.all)?;
+        self.verify(end_entity, intermediates, now)?;
         Ok(ServerCertVerified::assertion())
     }
 

@@ -181,13 +181,13 @@ fn plaintext_to_tls_and_the_reverse() {
     let pair = with(None, Some(authority.tls(&["127.0.0.1"])));
     check_refused(
         pair,
-        "it closed the connection instead of answering; its log says why",
+        "it closed the connection instead of answering: it has just ended, or its log says why",
         "it speaks TLS, and this server does not",
     );
     let pair = with(Some(authority.tls(&["127.0.0.1"])), None);
     check_refused(
         pair,
-        "it closed the connection instead of speaking TLS; its log says why",
+        "it closed the connection instead of speaking TLS: it has just ended, or its log says why",
         "it is a server that does not speak TLS, and this one does",
     );
 }
