@@ -3,6 +3,7 @@
 //! The only place beside `net` and `actor` that knows which asynchronous runtime this is.
 
 pub(crate) mod clock;
+pub(crate) mod complaint;
 pub(crate) mod executor;
 pub(crate) mod mailbox;
 pub(crate) mod memory;

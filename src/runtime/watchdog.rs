@@ -12,6 +12,7 @@ use nix::unistd::{Pid, gettid};
 
 use crate::actor::messages::Ending;
 use crate::exit::{ExitCode, Fault};
+use crate::runtime::complaint::Complaint;
 
 /// What an executor's thread shows of itself.
 #[derive(Debug)]
@@ -66,6 +67,9 @@ struct Watched {
     /// quarter of what an idle server does.
     times: Option<CpuTimes>,
     kicks: u32,
+    standstills: Complaint,
+    /// How many so far, if the present one was logged.
+    told: Option<u64>,
 }
 
 /// Watches the pulses that come in until the sender of pulses is gone. `freezes` counts each time a heart stood still.
@@ -82,7 +86,15 @@ pub(crate) fn run(
     let mut watched: Vec<Watched> = Vec::new();
     loop {
         match pulses.recv_timeout(patience.frozen / 4) {
-            Ok(pulse) => watched.push(Watched { pulse, beats: 0, since: Instant::now(), times: None, kicks: 0 }),
+            Ok(pulse) => watched.push(Watched {
+                pulse,
+                beats: 0,
+                since: Instant::now(),
+                times: None,
+                kicks: 0,
+                standstills: Complaint::default(),
+                told: None,
+            }),
             Err(flume::RecvTimeoutError::Timeout) => {}
             Err(flume::RecvTimeoutError::Disconnected) => return,
         }
@@ -101,8 +113,8 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
     let still = one.since.elapsed();
     let name = &one.pulse.name;
     if beats != one.beats {
-        if one.kicks > 0 {
-            tracing::warn!(executor = %name, kicks = one.kicks, still_ms = still.as_millis(), "the core goes on");
+        if let Some(times) = one.told.take() {
+            tracing::warn!(executor = %name, kicks = one.kicks, still_ms = still.as_millis(), times, "the core goes on");
         }
         (one.beats, one.since, one.times, one.kicks) = (beats, Instant::now(), None, 0);
         return None;
@@ -118,8 +130,11 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
     let own = thread.own_time(still, &before);
     if one.kicks == 0 {
         freezes.fetch_add(1, Ordering::Relaxed);
-        let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
-        tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, sleeps_in = %thread.stack, "a core stands still; kicked");
+        one.told = one.standstills.again(Instant::now());
+        if let Some(times) = one.told {
+            let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
+            tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, sleeps_in = %thread.stack, times, "a core stands still; kicked");
+        }
     }
     one.kicks += 1;
     let _ = pthread_kill(one.pulse.thread, Signal::SIGURG);

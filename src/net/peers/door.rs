@@ -19,13 +19,13 @@ use rustix::event::{PollFd, PollFlags};
 use crate::net::peers::Events;
 use crate::net::peers::budget::Budget;
 use crate::net::peers::channel::{self, Channel, tune};
-use crate::net::peers::complaint::Complaint;
 use crate::net::peers::dial::PeerAddress;
 use crate::net::peers::guest::{Guest, Progress};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{ENDING_MAX, HELLO_MAX, SHUT_FOR, STRANGERS_MAX};
 use crate::net::peers::receiver::{Handle, Receiver};
 use crate::net::peers::tls::{self, Tls};
+use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::Bell;
 
 /// What the door has of one peer.

@@ -59,8 +59,6 @@ pub(crate) const STOP_FLUSH_MAX: Duration = Duration::from_millis(200);
 pub(crate) const STOP_MAX: Duration = Duration::from_secs(2);
 /// How often it looks whether they have ended.
 pub(crate) const STOP_LOOK: Duration = Duration::from_micros(200);
-/// The same complaint is logged when it comes for the 1st, 2nd, 4th, 8th ... time, and once in this time.
-pub(crate) const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
 
 const _: () = assert!(QUEUE_BYTES_MAX > BATCH_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX as usize <= 2 * QUEUE_BYTES_MAX);

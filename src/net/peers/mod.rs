@@ -8,7 +8,6 @@ mod batch;
 mod budget;
 pub(crate) mod certificates;
 mod channel;
-mod complaint;
 mod dial;
 mod door;
 pub(crate) mod event;

@@ -16,12 +16,12 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
 use crate::net::peers::channel::{self, Channel, wait};
-use crate::net::peers::complaint::Complaint;
 use crate::net::peers::dial::Dialler;
 use crate::net::peers::event::{Direction, PeerEvent, Reason};
 use crate::net::peers::lane::{Lane, Outgoing};
 use crate::net::peers::limits::{LASTING, PAUSE_MAX, PAUSE_MIN, STALL_MAX, STOP_FLUSH_MAX};
 use crate::net::peers::outlet::Outlet;
+use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::Bed;
 
 /// See the module.

@@ -2,9 +2,10 @@
 //!
 //! Plain data of one thread.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::net::peers::limits::COMPLAINT_EVERY;
+/// The same complaint is logged when it comes for the 1st, 2nd, 4th, 8th ... time, and once in this time.
+const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
 
 /// How often one thing went wrong.
 #[derive(Debug, Default)]
