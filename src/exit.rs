@@ -52,7 +52,7 @@ exit_codes! {
     /// A sync to disk failed; the server stopped at once because nothing written since then can be trusted. Restart
     /// replays what is truly on disk; look at the disk first.
     SyncFailed = 8,
-    /// The client address cannot be listened on: port in use, address not on this host, or no permission.
+    /// The client address, or that for the other servers, cannot be listened on: port in use, address not on this host, or no permission.
     ListenFailed = 9,
     /// The kernel does not offer io_uring to this process.
     IoUringMissing = 10,

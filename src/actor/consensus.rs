@@ -336,6 +336,7 @@ impl ConsensusActor {
         member.settle();
         let raft = self.replica.raft();
         let grown_up = !raft.is_newborn() && !raft.is_pristine();
+        peers.is_blank = !grown_up;
         let member = self.replica.machine_mut();
         if grown_up {
             member.grow_up();

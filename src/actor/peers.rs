@@ -69,6 +69,8 @@ pub(crate) struct Peers {
     said: Millis,
     /// Whether this server is in the list of servers; `None` where the configuration counts.
     listed: Option<bool>,
+    /// It has never had any state, so that no leader was lost.
+    pub(crate) is_blank: bool,
 }
 
 /// An image that could not be taken over: another one is asked for at that time, if that is still to be done.
@@ -116,6 +118,7 @@ impl Peers {
             wanted,
             said: Millis(0),
             listed: None,
+            is_blank: true,
         }
     }
 
@@ -421,6 +424,8 @@ impl Peers {
                 let mode = self.leaderless.word();
                 if self.gauges.stalled.load(Ordering::Relaxed) {
                     tracing::warn!(mode, "the disk is full: clients are sent away; free space");
+                } else if self.is_blank {
+                    tracing::info!(mode, "this server has no data yet: clients are sent away until it has a leader");
                 } else {
                     tracing::warn!(mode, "no leader is found: clients are sent away");
                 }

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::cli::Output;
 use crate::cli::serve::ConfigArguments;
-use crate::exit::{ExitCode, Fault};
+use crate::exit::Fault;
 use crate::node::rescue::Survivor;
 
 /// Arguments of `corral rescue`.
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 /// Says what the data directory holds and what that may lack, and with `--yes` changes its membership.
 ///
 /// # Errors
-/// What keeps it from being done; without `--yes` that it was not asked for.
+/// What keeps it from being done.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let config = arguments.config.load()?.config;
     let survivor = Survivor::read(&config, thread::available_parallelism().map_or(1, usize::from))?;
@@ -50,9 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         |own| format!("server {}, the only one of its ensemble that votes", own.id),
     );
     if !arguments.yes {
-        out.finish()?;
-        let sentence = format!("nothing was changed: with --yes it becomes {becomes}");
-        return Err(Fault::new(ExitCode::Usage, sentence));
+        out.line(&format!("nothing was changed: with --yes it becomes {becomes}"))?;
+        return out.finish();
     }
     survivor.rescue(&config)?;
     out.line(&format!("it is now {becomes}"))?;
