@@ -15,6 +15,11 @@ pub(crate) struct Complaint {
 }
 
 impl Complaint {
+    /// How often so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
     /// It happened again: how often so far, if that is to be logged.
     pub(crate) fn again(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;

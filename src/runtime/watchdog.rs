@@ -130,7 +130,9 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
     let own = thread.own_time(still, &before);
     if one.kicks == 0 {
         freezes.fetch_add(1, Ordering::Relaxed);
-        one.told = one.standstills.again(Instant::now());
+        // A busy host has many cores wait for a CPU; each other standstill is worth a line.
+        let told = one.standstills.again(Instant::now());
+        one.told = if own < patience.frozen { told } else { Some(one.standstills.count()) };
         if let Some(times) = one.told {
             let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
             tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, sleeps_in = %thread.stack, times, "a core stands still; kicked");
