@@ -90,7 +90,12 @@ impl Sequencer {
     pub(super) fn track_change(&mut self, now: Millis, origin: Option<Origin>, outcome: &Outcome) {
         match outcome {
             Outcome::Underway(next) => self.ask(now, origin, &next.0, next.1),
-            Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)) => self.forget_asked(),
+            // One that was ordered meanwhile is another's: it is answered when its turn comes.
+            Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)) => {
+                if self.asked.as_ref().is_some_and(|asked| asked.proposed) {
+                    self.forget_asked();
+                }
+            }
             _ => {}
         }
     }
@@ -489,6 +494,24 @@ mod tests {
         leader.ask("server.2=b:1:2:observer;3", "");
         let begins = leader.look(1).expect("one is enough");
         assert_eq!(begins.changes, [(2, Seat::Learner)]);
+    }
+
+    /// It was forgotten with the end of the one before, and its client waited for ever.
+    #[test]
+    fn who_asks_before_the_end_of_another_change_is_answered() {
+        let mut leader = Leader::new();
+        leader.ask("server.4=d:1:2;3", "");
+        leader.seen.learners = set(&[4]);
+        assert_eq!(leader.look(RECONFIG_GRACE_MS), None, "it learns already, and votes later");
+        leader.ask("", "3");
+        assert!(configured(&leader.order()));
+        assert_eq!(leader.look(1), None);
+        assert!(
+            failed(&leader.order(), ErrorCode::ReconfigInProgress),
+            "the list is another one than it was asked for"
+        );
+        assert_eq!(leader.ids(), [1, 2, 3, 4]);
+        assert!(!leader.sequencer.is_reconfiguring());
     }
 
     #[test]
