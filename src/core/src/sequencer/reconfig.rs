@@ -91,10 +91,11 @@ impl Sequencer {
         match outcome {
             Outcome::Underway(next) => self.ask(now, origin, &next.0, next.1),
             // One that was ordered meanwhile is another's: it is answered when its turn comes.
-            Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)) => {
-                if self.asked.as_ref().is_some_and(|asked| asked.proposed) {
-                    self.forget_asked();
-                }
+            Outcome::Later(answer)
+                if matches!(**answer, Outcome::Configured(_))
+                    && self.asked.as_ref().is_some_and(|asked| asked.proposed) =>
+            {
+                self.forget_asked();
             }
             _ => {}
         }
