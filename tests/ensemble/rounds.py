@@ -279,16 +279,17 @@ def main():
     sizes = {"kill": KILL_ROUNDS_QUICK, "rolling": ROLLING_ROUNDS_QUICK} if options.quick else vars(options)
     for kind in ("kill", "rolling"):
         if sizes[kind]:
-            on_an_ensemble(tally, options, kind, sizes[kind])
+            ensemble = Ensemble("corral", shards=options.shards, tick_ms=TICK_MS, settings=SETTINGS)
+            on_an_ensemble(tally, f"rounds.{kind}", ensemble, run, kind, sizes[kind], options.seed)
     suite.leave(tally)
 
 
-def on_an_ensemble(tally, options, kind, rounds):
-    ensemble = Ensemble("corral", shards=options.shards, tick_ms=TICK_MS, settings=SETTINGS)
+def on_an_ensemble(tally, name, ensemble, test, *arguments):
+    """Starts the ensemble, tests it, looks at all its servers and ends it; if anything is wrong, logs and files are left."""
     clean = False
     try:
         ensemble.start()
-        clean = tally.run(f"rounds.{kind}", run, ensemble, kind, rounds, options.seed)
+        clean = tally.run(name, test, ensemble, *arguments)
         for member in ensemble.members:
             clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
     finally:

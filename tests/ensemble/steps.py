@@ -22,7 +22,7 @@ from ensemble.cases import connect  # noqa: E402
 from ensemble.cluster import FORM_LIMIT_S, LEADING, PROBE_LIMIT_S, SUPER, mode_of, pause, resume  # noqa: E402
 from ensemble.config import lines_and_version, read, reconfig  # noqa: E402
 from ensemble.links import Linked  # noqa: E402
-from ensemble.rounds import SETTINGS, Rounds  # noqa: E402
+from ensemble.rounds import SETTINGS, Rounds, on_an_ensemble  # noqa: E402
 from support import suite  # noqa: E402
 from support.client import Closed, Refused, four_letter_word, words_table  # noqa: E402
 from support.wait import TooLate, wait_until  # noqa: E402
@@ -229,6 +229,7 @@ class Steps:
 
 def run(ensemble, rounds, seed):
     """The rounds on a running ensemble of three and a server that waits; returns what they did."""
+    ensemble.joiner("participant").launch()
     state = Steps(ensemble, seed)
     for number, (change, step, way) in enumerate(rounds):
         try:
@@ -253,18 +254,9 @@ def main():
     rounds = [(change, step, way) for change in CHANGES for step in STEPS for way in WAYS] * options.times
     rounds = [one for one in (QUICK if options.quick else rounds) if options.only in " ".join(one)]
     settings = {**SETTINGS, "ensemble.election_ms": ELECTION_MS, "ensemble.hold_ms": HOLD_MS}
-    tally, clean = suite.Tally(), False
+    tally = suite.Tally()
     ensemble = Linked(shards=options.shards, tick_ms=TICK_MS, settings=settings)
-    try:
-        ensemble.start()
-        ensemble.joiner("participant").launch()
-        clean = tally.run("steps", run, ensemble, rounds, options.seed)
-        for member in ensemble.members:
-            clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
-    finally:
-        if not clean:
-            print(ensemble.log_tails())
-        ensemble.dispose(keep=not clean)
+    on_an_ensemble(tally, "steps", ensemble, run, rounds, options.seed)
     suite.leave(tally)
 
 
