@@ -41,8 +41,8 @@ exit_codes! {
     /// The data directory is in use by another running server.
     DataDirLocked = 4,
     /// The data directory belongs to another program, another server id or cluster, or a newer
-    /// version; or to a server that runs alone where an ensemble is configured, or the other way round. Choose another
-    /// directory, or see `corral rescue`.
+    /// version; or to a server that runs alone where an ensemble is configured, or the other way round; or it is
+    /// older than the rescue that another server's data come from. Choose another directory, or see `corral rescue`.
     DataDirForeign = 5,
     /// Stored data is damaged; the sentence names file and offset. Nothing was changed on disk.
     DataDamaged = 6,

@@ -15,6 +15,7 @@ use corral_core::evaluate::{QuotaExceeded, StateMachine};
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
 use corral_core::shard::Garbage;
+use corral_link::Generation;
 use glommio::timer::Timer;
 use stopping::Stopping;
 
@@ -23,6 +24,7 @@ use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWri
 use crate::actor::peers::Peers;
 use crate::actor::reconfig::reconfigure;
 use crate::actor::transfer::Offered;
+use crate::node::membership;
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
 use crate::runtime::mailbox::Post;
@@ -366,6 +368,9 @@ impl ConsensusActor {
         let _ = self.links.log.send(ToLog::Reset(FORMED_INDEX.0 + 1));
         self.replica.form();
         self.replica.machine_mut().formed();
+        if let Some((peers, _)) = &self.links.peers {
+            peers.adopt(Generation::FIRST);
+        }
     }
 
     /// The log is empty behind the image that another server gave: from here on this server has that image's state.
@@ -374,7 +379,7 @@ impl ConsensusActor {
         self.installing = None;
         let arrived = self.links.peers.as_mut().and_then(|(peers, _)| peers.arrived(index));
         let loaded = arrived.expect("an image is announced to Raft when it is here");
-        let (offered, head) = (loaded.offered(), loaded.head);
+        let (offered, head, generation) = (loaded.offered(), loaded.head, loaded.generation());
         let machine = StateMachine::of_image(loaded.image);
         let (view, alive) = (machine.view().clone(), machine.sessions().len() as u64);
         self.replica.machine_mut().installed(machine, head.index, head.term);
@@ -383,6 +388,7 @@ impl ConsensusActor {
         self.installed = head.index;
         if let Some((peers, _)) = &mut self.links.peers {
             peers.offer.add(offered);
+            peers.adopt(generation);
         }
         self.tell_shards(|| ToShard::Install(Box::new(view.clone()), alive));
         tracing::info!(index = head.index, zxid = %view.zxid(), nodes = view.node_count(), "the image is installed");
@@ -420,13 +426,11 @@ impl ConsensusActor {
     /// What an image keeps of who belongs to the ensemble. `None` where there is nothing to be kept: in the middle of a
     /// change, while another server's image takes the place of everything, and as long as there is no state at all.
     fn members_to_keep(&self) -> Option<Vec<u8>> {
-        if self.links.peers.is_none() {
-            return Some(Vec::new());
-        }
+        let Some((peers, _)) = &self.links.peers else { return Some(Vec::new()) };
         let raft = self.replica.raft();
         let members = raft.founders().unwrap_or_else(|| raft.membership());
         let none = members.is_joint() || self.installing.is_some() || self.replica.machine().sequencer.index() == 0;
-        (!none).then(|| members.encode().to_vec())
+        (!none).then(|| membership::to_image(&members, peers.generation()))
     }
 
     fn image_written(&mut self, written: WrittenImage) {

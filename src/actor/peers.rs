@@ -17,7 +17,7 @@ use corral_core::member::{Awaited, Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
 use corral_core::report::{Mode, ReconfigStep};
 use corral_link::image::{Ask, Part};
-use corral_link::{Frame, Kind};
+use corral_link::{Frame, Generation, Kind};
 use corral_members::{leader_out_of, membership_of};
 
 use crate::actor::authority::Authority;
@@ -376,6 +376,18 @@ impl Peers {
         }
     }
 
+    /// Of this server's data; those that are being formed are of the first.
+    pub(crate) fn generation(&self) -> Generation {
+        Some(self.links.generation()).filter(|own| *own != Generation::NONE).unwrap_or(Generation::FIRST)
+    }
+
+    /// This server's data are of that generation from now on.
+    pub(crate) fn adopt(&self, generation: Generation) {
+        if let Err(error) = self.links.adopt(generation) {
+            tracing::error!("the links do not begin anew: {error}");
+        }
+    }
+
     /// What was said leaves.
     pub(crate) fn flush(&self) {
         self.links.flush();
@@ -472,7 +484,7 @@ impl Peers {
 
 /// Whether an image keeps the membership that Raft was told of: it counts after a restart.
 fn holds_membership(image: &LoadedImage, announced: &RaftMessage) -> Result<(), &'static str> {
-    let kept = membership::of_image(image.image.extra())?;
+    let (kept, _) = membership::of_image(image.image.extra())?;
     match &announced.body {
         PeerBody::Snapshot { membership, .. } if *membership == kept => Ok(()),
         _ => Err("it was announced with another membership than it holds"),

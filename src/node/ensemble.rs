@@ -2,16 +2,18 @@
 //!
 //! Main thread, at start. Everything here is absent from a server that runs alone. It knows no message.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use corral_consensus::Micros;
+use corral_consensus::{Micros, NodeId};
 use corral_core::member::EnsembleConfig;
+use corral_link::Generation;
 
-use crate::actor::messages::ToConsensus;
+use crate::actor::messages::{Ending, ToConsensus};
 use crate::actor::peers::Habits;
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
-use crate::net::peers::{Links, setup};
+use crate::net::peers::{Lineage, Links, setup};
 use crate::runtime::mailbox::Post;
 
 /// So many times the election timeout may pass without a leader before clients are sent away, unless it is configured.
@@ -59,22 +61,37 @@ pub(crate) fn habits(config: &Config) -> Habits {
     Habits { read_only: config.ensemble.read_only, patience }
 }
 
-/// Listens for the other servers and dials them; `None` when there are none.
+/// Listens for the other servers and dials them; `None` when there are none. `generation` is that of this server's data: should
+/// another server's be of a later one, that is told to `endings`.
 ///
 /// # Errors
 /// When the address cannot be had, or the files of TLS are not usable.
 pub(crate) fn start_links(
     config: &Config,
     incarnation: u64,
+    generation: Generation,
     consensus: Post<ToConsensus>,
+    endings: flume::Sender<Ending>,
 ) -> Result<Option<Links>, Fault> {
     let Some(own) = config.own_member() else { return Ok(None) };
-    let settings = setup::settings(config, incarnation)?;
+    let mut settings = setup::settings(config, incarnation)?;
+    let end = move |peer| drop(endings.send(Ending::Failed(outdated(peer))));
+    settings.lineage = Arc::new(Lineage::new(generation, end));
     let servers = config.ensemble.servers.0.len();
     let links = Links::start(settings, move |event| drop(consensus.send(ToConsensus::Peer(event))));
     let links = links.map_err(|error| Fault::new(ExitCode::Internal, format!("no links to other servers: {error}")))?;
     tracing::info!(id = own.id, port = own.port, servers, "one of an ensemble");
     Ok(Some(links))
+}
+
+/// Why a server ends that holds data from before the rescue of another.
+fn outdated(rescued: NodeId) -> Fault {
+    let sentence = format!(
+        "the data of server {rescued} come from a rescue (`corral rescue`), those of this server are older and do not belong \
+         to that ensemble: empty the data directory but for `myid` and start, then this server learns everything from the \
+         others; if that rescue was a mistake, stop the servers that come from it first, and empty theirs instead",
+    );
+    Fault::new(ExitCode::DataDirForeign, sentence)
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
+use corral_link::Generation;
 use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, image_name, list_images};
 
 use crate::actor::transfer::Offered;
 use crate::exit::{ExitCode, Fault};
+use crate::node::membership;
 
 /// Kind of a section that holds znodes.
 pub(crate) const SECTION_NODES: u32 = 1;
@@ -27,6 +29,11 @@ pub(crate) struct LoadedImage {
 }
 
 impl LoadedImage {
+    /// Of which generation its data are; of the first where it is none of an ensemble's.
+    pub(crate) fn generation(&self) -> Generation {
+        membership::of_image(self.image.extra()).map_or(Generation::FIRST, |(_, generation)| generation)
+    }
+
     /// As other servers may have it.
     pub(crate) fn offered(&self) -> Offered {
         Offered { index: self.head.index, zxid: self.head.zxid, bytes: Arc::clone(&self.bytes) }

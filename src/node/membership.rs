@@ -1,12 +1,13 @@
 //! Who belongs to the ensemble, as the data directory says it: in the newest image, and nowhere else.
 //!
 //! Recovery and main thread, at start. A server that runs alone keeps no membership, so that its data directory and one of
-//! an ensemble's server are told apart.
+//! an ensemble's server are told apart. Beside the membership stands the generation, unless it is the first.
 
 use bytes::Bytes;
 use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId, RaftNode, Restored};
 use corral_core::image::Image;
 use corral_core::member::Founders;
+use corral_link::Generation;
 use corral_storage::log::Recovered;
 
 use crate::config::Config;
@@ -19,8 +20,22 @@ pub(crate) enum Kept {
     Alone,
     /// It holds nothing: it belongs to nothing before it is told, or all founders are newborn.
     Newborn,
-    Member(Membership),
+    Member(Membership, Generation),
 }
+
+impl Kept {
+    /// Of which generation the data are.
+    pub(crate) fn generation(&self) -> Generation {
+        match self {
+            Kept::Alone => Generation::FIRST,
+            Kept::Newborn => Generation::NONE,
+            Kept::Member(_, generation) => *generation,
+        }
+    }
+}
+
+/// Before a generation; what begins otherwise is a membership of the first one.
+const TAG_GENERATION: u8 = b'G';
 
 /// Judges the newest image and what the log holds.
 ///
@@ -50,20 +65,43 @@ pub(crate) fn kept(config: &Config, image: Option<&Image>, log: &Recovered) -> R
                             without the other servers, or make it the first server of the ensemble with `corral rescue`";
             Err(Fault::new(ExitCode::DataDirForeign, sentence.to_owned()))
         }
-        (true, _, false) => of_image(extra).map(Kept::Member).map_err(|what| {
-            let sentence = format!("the newest image says nonsense of who belongs to the ensemble: {what}");
-            Fault::new(ExitCode::DataDamaged, sentence)
-        }),
+        (true, _, false) => {
+            of_image(extra).map(|(members, generation)| Kept::Member(members, generation)).map_err(|what| {
+                let sentence = format!("the newest image says nonsense of who belongs to the ensemble: {what}");
+                Fault::new(ExitCode::DataDamaged, sentence)
+            })
+        }
     }
+}
+
+/// What an image keeps besides the tree.
+pub(crate) fn to_image(membership: &Membership, generation: Generation) -> Vec<u8> {
+    let mut extra = Vec::new();
+    if generation != Generation::FIRST {
+        extra.push(TAG_GENERATION);
+        extra.extend_from_slice(&generation.0.to_le_bytes());
+    }
+    extra.extend_from_slice(&membership.encode());
+    extra
 }
 
 /// Reads what an image keeps besides the tree.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn of_image(extra: &[u8]) -> Result<Membership, &'static str> {
-    let membership = Membership::decode(&Bytes::copy_from_slice(extra))?;
-    if membership.is_joint() { Err("it is in the middle of a change") } else { Ok(membership) }
+pub(crate) fn of_image(extra: &[u8]) -> Result<(Membership, Generation), &'static str> {
+    let (generation, membership) = match extra {
+        [TAG_GENERATION, rest @ ..] => {
+            let (generation, membership) = rest.split_first_chunk().ok_or("its generation is cut off")?;
+            (Generation(u64::from_le_bytes(*generation)), membership)
+        }
+        _ => (Generation::FIRST, extra),
+    };
+    if generation == Generation::NONE {
+        return Err("it is of no generation");
+    }
+    let membership = Membership::decode(&Bytes::copy_from_slice(membership))?;
+    if membership.is_joint() { Err("it is in the middle of a change") } else { Ok((membership, generation)) }
 }
 
 /// The node to begin with.
@@ -74,7 +112,7 @@ pub(crate) fn raft_node(kept: &Kept, config: RaftConfig, restored: Restored) -> 
     match kept {
         Kept::Alone => RaftNode::new(config, restored),
         Kept::Newborn => RaftNode::newborn(config),
-        Kept::Member(membership) => RaftNode::with_membership(config, membership.clone(), restored),
+        Kept::Member(membership, _) => RaftNode::with_membership(config, membership.clone(), restored),
     }
 }
 
@@ -98,5 +136,24 @@ pub(crate) fn founders(config: &Config) -> Founders {
         own: config.server.server_id,
         voters: ids(config, Role::Participant).collect(),
         learners: ids(config, Role::Observer).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_image_keeps_comes_back() {
+        let members = Membership::simple(&[NodeId(1), NodeId(3)], &[NodeId(7)]);
+        for generation in [Generation::FIRST, Generation(1), Generation(u64::MAX - 1)] {
+            let kept = to_image(&members, generation);
+            assert_eq!(of_image(&kept), Ok((members.clone(), generation)));
+            for end in 0..kept.len() {
+                assert!(of_image(&kept[..end]).is_err(), "cut at {end}");
+            }
+        }
+        assert_eq!(to_image(&members, Generation::FIRST), members.encode());
+        assert!(of_image(&to_image(&members, Generation::NONE)).is_err());
     }
 }

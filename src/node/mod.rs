@@ -134,7 +134,8 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
     let boxes = Mailboxes::new(plan)
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
-    let links = ensemble::start_links(&config, incarnation, boxes.consensus.0.clone())?.map(Arc::new);
+    let (consensus, endings) = (boxes.consensus.0.clone(), boxes.endings.0.clone());
+    let links = ensemble::start_links(&config, incarnation, recovery.generation, consensus, endings)?.map(Arc::new);
     if let Some(tls) = links.as_ref().and_then(|links| links.tls()) {
         start_certificates(tls.clone(), config.ensemble.tls_watch, plan, signals)?;
     }
@@ -244,7 +245,7 @@ fn start_threads(
     recovery: Recovery,
     signals: &Signals,
 ) -> Result<thread::JoinHandle<()>, Fault> {
-    let Recovery { replica, log, disk, frozen, offered } = recovery;
+    let Recovery { replica, log, disk, frozen, offered, .. } = recovery;
     let boxes = &context.boxes;
     let patience = Patience {
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),

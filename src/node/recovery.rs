@@ -14,6 +14,7 @@ use corral_core::image::initial_image;
 use corral_core::member::Member;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_link::Generation;
 use corral_storage::log::{CutInfo, Log, LogConfig, Progress, Recovered};
 use corral_storage::{MmapDisk, SyncRecipe};
 
@@ -43,6 +44,8 @@ pub(crate) struct Recovery {
     pub(crate) frozen: Option<FrozenState>,
     /// The image it started from, for other servers.
     pub(crate) offered: Option<Offered>,
+    /// Of which generation the data are.
+    pub(crate) generation: Generation,
 }
 
 /// Opens the data directory, loads the newest image and reads the log. A server that is alone replays it and leads:
@@ -89,8 +92,8 @@ pub(crate) fn recover(
     let raft = membership::raft_node(&kept, raft_config(config, incarnation, log.payload_bytes_max()), restored)
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
     let member = member(config, &raft, sequencer, shards);
-    let mut recovery =
-        Recovery { replica: Replica::new(raft, Authority(member), Index(index)), log, disk, frozen: None, offered };
+    let replica = Replica::new(raft, Authority(member), Index(index));
+    let mut recovery = Recovery { replica, log, disk, frozen: None, offered, generation: kept.generation() };
     if is_alone {
         recovery.lead(clock)?;
         let sequencer = &mut recovery.replica.machine_mut().sequencer;

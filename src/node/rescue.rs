@@ -2,11 +2,12 @@
 //!
 //! Main thread, no actor runs. Everything in image and log is taken for true, also what was never known to be committed, and
 //! becomes one image; older images go, because they keep the former membership. What this loses and keeps it tells; whether it
-//! is to be done, the operator decides.
+//! is to be done, the operator decides. It raises the generation, so that those left behind do not go on beside it.
 
 use corral_consensus::{ConfChange, EntryKind, Index, Membership, NodeId};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
+use corral_link::Generation;
 use corral_storage::purge;
 
 use crate::actor::image_writer::{self, ImageSettings};
@@ -17,6 +18,7 @@ use crate::exit::{ExitCode, Fault};
 use crate::node::membership;
 use crate::node::owner;
 use crate::node::recovery::{Opened, entries_after, not_a_batch, open, sequencer_config, state_machine};
+use crate::runtime::clock::Clock;
 
 /// What a data directory holds, and who belonged to its ensemble.
 pub(crate) struct Survivor {
@@ -24,6 +26,7 @@ pub(crate) struct Survivor {
     sequencer: Sequencer,
     /// As of its newest image; `None` if it ran alone.
     pub(crate) members: Option<Membership>,
+    generation: Generation,
     /// Its last log entry.
     pub(crate) index: u64,
     pub(crate) term: u64,
@@ -46,7 +49,9 @@ impl Survivor {
         let mut opened = open(config, threads, |_, _| Ok(()))?;
         let newest = opened.newest.take();
         let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
-        let members = (!extra.is_empty()).then(|| membership::of_image(&extra).unwrap_or_default());
+        let kept = (!extra.is_empty()).then(|| membership::of_image(&extra).ok());
+        let generation = kept.iter().flatten().next().map_or(Generation::FIRST, |(_, generation)| *generation);
+        let members = kept.map(|kept| kept.map(|(members, _)| members).unwrap_or_default());
         let (machine, index, term) = state_machine(newest)?;
         if members.is_some() && opened.found.last_index < index {
             // An image was durable, and the log did not begin anew behind it any more.
@@ -70,7 +75,7 @@ impl Survivor {
             last = (at.0, term.0);
         }
         let (index, term) = last;
-        if index == 0 { Err(nothing()) } else { Ok(Survivor { opened, sequencer, members, index, term }) }
+        if index == 0 { Err(nothing()) } else { Ok(Survivor { opened, sequencer, members, generation, index, term }) }
     }
 
     /// Znodes, and the last zxid.
@@ -90,7 +95,10 @@ impl Survivor {
                 let sentence = format!("server {} is an observer: make it a participant first", own.id);
                 return Err(Fault::new(ExitCode::Config, sentence));
             }
-            Some(own) => Membership::simple(&[NodeId(u64::from(own.id))], &[]).encode().to_vec(),
+            Some(own) => {
+                let generation = self.generation.next(Clock::start().wall().0.cast_unsigned());
+                membership::to_image(&Membership::simple(&[NodeId(u64::from(own.id))], &[]), generation)
+            }
         };
         let frozen = self.sequencer.freeze(Millis(0), members);
         let settings = ImageSettings { retained: 1, purge: false };

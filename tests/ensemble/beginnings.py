@@ -166,6 +166,46 @@ def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
             client.create(f"{top}/without", b"")
 
 
+def test_who_was_left_behind_by_a_rescue_does_not_go_on_beside_it(ensemble):
+    """A majority of the old list with its old data: started beside the rescued server, or there before it."""
+    with Own(ensemble) as own:
+        own.start()
+        top = root(own, "apart")
+        survivor, *others = own.members
+        equal(seen(survivor, top), b"")
+        for member in own.members:
+            member.kill()
+        code, said = rescue(survivor, "--yes")
+        equal(code, 0, said)
+        survivor.launch()
+        equal(leader_of([survivor]), survivor)
+        for member in others:
+            member.launch()
+        for member in others:
+            equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
+            says(member, "the data of server 1 come from a rescue")
+        says(survivor, "its data are older than the rescue")
+        with connect(survivor) as client:
+            client.create(f"{top}/beside", b"")
+        survivor.kill()
+        for member in others:
+            member.launch()
+        leader_of(others)
+        survivor.launch()
+        for member in others:
+            equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
+            empty(member)
+        own.start()
+        wait_until(lambda: survivor.log().count("has caught up") == 2, "the others vote again", HEAL_LIMIT_S)
+        # From now on they are of the same generation, and remember that.
+        for member in own.members:
+            member.kill()
+        own.start()
+        own.leader()
+        for member in own.members:
+            equal(seen(member, f"{top}/beside"), b"")
+
+
 def test_data_of_another_server_are_refused(ensemble):
     """Moved by mistake; what a server has promised is kept under its id."""
     with Own(ensemble) as own:

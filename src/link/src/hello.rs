@@ -9,18 +9,19 @@ pub const HELLO_MAGIC: [u8; 4] = *b"cRrL";
 /// First bytes of an answer.
 pub const ANSWER_MAGIC: [u8; 4] = *b"cRaN";
 /// Version of hello, answer and frames.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Longest name of a cluster, bytes.
 pub const CLUSTER_BYTES_MAX: usize = 62;
-/// magic 4, version 2, from 8, to 8, incarnation 8, length of the name 1, name 62, padding 1, checksum 4.
+/// magic 4, version 2, from 1, to 1, generation 8, incarnation 8, length of the name 1, name 62, padding 7, checksum 4. As long
+/// in every version, so that each reads the version of every other.
 pub const HELLO_BYTES: usize = 98;
-/// magic 4, version 2, verdict 1, padding 1, id 8, incarnation 8, checksum 4.
+/// magic 4, version 2, verdict 1, id 1, generation 8, incarnation 8, checksum 4. As long in every version.
 pub const ANSWER_BYTES: usize = 28;
 
-const NAME_AT: usize = 31;
+const NAME_AT: usize = 25;
 const HELLO_CHECKED: usize = HELLO_BYTES - 4;
 const ANSWER_CHECKED: usize = ANSWER_BYTES - 4;
-const _: () = assert!(NAME_AT + CLUSTER_BYTES_MAX + 1 == HELLO_CHECKED);
+const _: () = assert!(NAME_AT + CLUSTER_BYTES_MAX + 7 == HELLO_CHECKED);
 
 /// The name all servers of an ensemble share: 1 to 62 letters, digits, `-`, `_` or `.`.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,14 +52,39 @@ impl fmt::Debug for ClusterName {
     }
 }
 
+/// Which of the ensembles that a cluster has been a server's data are of: a rescue makes one server an ensemble by itself, and
+/// what others keep of the one before does not belong to it. Of two the later is the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// Nobody was rescued yet.
+    pub const FIRST: Generation = Generation(0);
+    /// Of a server that holds nothing: it belongs to whoever gives it everything.
+    pub const NONE: Generation = Generation(u64::MAX);
+
+    /// Whether servers of these two must not speak with each other.
+    pub fn is_apart_from(self, other: Generation) -> bool {
+        self != other && self != Generation::NONE && other != Generation::NONE
+    }
+
+    /// That of who is rescued at this time, Unix milliseconds.
+    #[must_use]
+    pub fn next(self, now_ms: u64) -> Generation {
+        Generation(now_ms.max(self.0.saturating_add(1)).min(u64::MAX - 1))
+    }
+}
+
 /// What a server says first when it dials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     pub cluster: ClusterName,
     /// Id of the server that dials; never 0.
-    pub from: u64,
+    pub from: u8,
     /// Id of the server that it means to reach; never 0.
-    pub to: u64,
+    pub to: u8,
+    /// Of the dialler's data.
+    pub generation: Generation,
     /// Drawn by the dialler's process when it started.
     pub incarnation: u64,
 }
@@ -85,11 +111,11 @@ impl Hello {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..4].copy_from_slice(&HELLO_MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[6..14].copy_from_slice(&self.from.to_le_bytes());
-        bytes[14..22].copy_from_slice(&self.to.to_le_bytes());
-        bytes[22..30].copy_from_slice(&self.incarnation.to_le_bytes());
+        (bytes[6], bytes[7]) = (self.from, self.to);
+        bytes[8..16].copy_from_slice(&self.generation.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
         let name = self.cluster.as_str().as_bytes();
-        bytes[30] = u8::try_from(name.len()).expect("a name has at most 62 bytes");
+        bytes[24] = u8::try_from(name.len()).expect("a name has at most 62 bytes");
         bytes[NAME_AT..][..name.len()].copy_from_slice(name);
         seal(&mut bytes, HELLO_CHECKED);
         bytes
@@ -104,12 +130,13 @@ impl Hello {
     /// Magic, version, checksum or field, whichever is wrong first.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, HelloError> {
         check(bytes, HELLO_MAGIC, HELLO_CHECKED)?;
-        let (from, to, incarnation) = (word(bytes, 6), word(bytes, 14), word(bytes, 22));
+        let (from, to) = (bytes[6], bytes[7]);
+        let (generation, incarnation) = (Generation(word(bytes, 8)), word(bytes, 16));
         if from == 0 || to == 0 {
             return Err(HelloError::Field("a server has the id 0"));
         }
         let (name, padding) = bytes[NAME_AT..HELLO_CHECKED]
-            .split_at_checked(usize::from(bytes[30]))
+            .split_at_checked(usize::from(bytes[24]))
             .ok_or(HelloError::Field("the name of the cluster is too long"))?;
         let cluster = std::str::from_utf8(name)
             .ok()
@@ -118,7 +145,7 @@ impl Hello {
         if padding.iter().any(|byte| *byte != 0) {
             return Err(HelloError::Field("there are bytes behind the name of the cluster"));
         }
-        Ok(Hello { cluster, from, to, incarnation })
+        Ok(Hello { cluster, from, to, generation, incarnation })
     }
 }
 
@@ -142,10 +169,12 @@ pub enum Verdict {
     WrongCertificate = 6,
     /// The dialler speaks another version.
     WrongVersion = 7,
+    /// The dialler's data are of another generation.
+    WrongGeneration = 8,
 }
 
 impl Verdict {
-    pub const ALL: [Verdict; 8] = [
+    pub const ALL: [Verdict; 9] = [
         Verdict::Welcome,
         Verdict::WrongCluster,
         Verdict::WrongServer,
@@ -154,6 +183,7 @@ impl Verdict {
         Verdict::Busy,
         Verdict::WrongCertificate,
         Verdict::WrongVersion,
+        Verdict::WrongGeneration,
     ];
 }
 
@@ -162,7 +192,9 @@ impl Verdict {
 pub struct Answer {
     pub verdict: Verdict,
     /// Id of the server that answers; never 0.
-    pub id: u64,
+    pub id: u8,
+    /// Of its data.
+    pub generation: Generation,
     /// Drawn by its process when it started.
     pub incarnation: u64,
 }
@@ -172,8 +204,8 @@ impl Answer {
         let mut bytes = [0; ANSWER_BYTES];
         bytes[..4].copy_from_slice(&ANSWER_MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[6] = self.verdict as u8;
-        bytes[8..16].copy_from_slice(&self.id.to_le_bytes());
+        (bytes[6], bytes[7]) = (self.verdict as u8, self.id);
+        bytes[8..16].copy_from_slice(&self.generation.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
         seal(&mut bytes, ANSWER_CHECKED);
         bytes
@@ -185,11 +217,10 @@ impl Answer {
         check(bytes, ANSWER_MAGIC, ANSWER_CHECKED)?;
         let verdict = Verdict::ALL.into_iter().find(|verdict| *verdict as u8 == bytes[6]);
         let verdict = verdict.ok_or(HelloError::Field("the verdict is unknown"))?;
-        let (id, incarnation) = (word(bytes, 8), word(bytes, 16));
-        match (bytes[7], id) {
-            (0, 1..) => Ok(Answer { verdict, id, incarnation }),
-            (0, 0) => Err(HelloError::Field("a server has the id 0")),
-            _ => Err(HelloError::Field("the padding is not zero")),
+        let (generation, incarnation) = (Generation(word(bytes, 8)), word(bytes, 16));
+        match bytes[7] {
+            0 => Err(HelloError::Field("a server has the id 0")),
+            id => Ok(Answer { verdict, id, generation, incarnation }),
         }
     }
 }
@@ -225,7 +256,25 @@ mod tests {
 
     fn hello() -> Hello {
         let cluster = ClusterName::new("blue-1.x_y").expect("a name");
-        Hello { cluster, from: 3, to: 255, incarnation: u64::MAX }
+        Hello { cluster, from: 3, to: 255, generation: Generation(7), incarnation: u64::MAX }
+    }
+
+    fn answer(verdict: Verdict) -> Answer {
+        Answer { verdict, id: 1, generation: Generation::NONE, incarnation: 2 }
+    }
+
+    #[test]
+    fn generations() {
+        let (first, none, later) = (Generation::FIRST, Generation::NONE, Generation(9));
+        assert!(first.is_apart_from(later) && later.is_apart_from(first));
+        for one in [first, none, later] {
+            assert!(!one.is_apart_from(one) && !one.is_apart_from(none) && !none.is_apart_from(one));
+        }
+        assert_eq!(
+            (first.next(5), Generation(5).next(5), Generation(8).next(5)),
+            (Generation(5), Generation(6), later)
+        );
+        assert_eq!(Generation(u64::MAX - 1).next(u64::MAX), Generation(u64::MAX - 1));
     }
 
     #[test]
@@ -243,14 +292,14 @@ mod tests {
     fn hellos_and_answers_come_back() {
         assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
         for verdict in Verdict::ALL {
-            let answer = Answer { verdict, id: 1, incarnation: 0 };
+            let answer = answer(verdict);
             assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         }
     }
 
     #[test]
     fn every_changed_bit_is_noticed() {
-        let (hello, answer) = (hello().encode(), Answer { verdict: Verdict::Busy, id: 1, incarnation: 2 }.encode());
+        let (hello, answer) = (hello().encode(), answer(Verdict::Busy).encode());
         for bit in 0..HELLO_BYTES * 8 {
             let mut bad = hello;
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -272,15 +321,15 @@ mod tests {
             assert_eq!(Hello::decode(&bytes), Err(expect));
         };
         check(0, b"GET ", HelloError::Magic);
-        check(4, &[2], HelloError::Version(2));
+        check(4, &[1], HelloError::Version(1));
         check(6, &[0], HelloError::Field("a server has the id 0"));
-        check(30, &[0], HelloError::Field("the name of the cluster is none"));
-        check(30, &[255], HelloError::Field("the name of the cluster is too long"));
-        check(31, b" ", HelloError::Field("the name of the cluster is none"));
-        check(31, &[0xff], HelloError::Field("the name of the cluster is none"));
+        check(24, &[0], HelloError::Field("the name of the cluster is none"));
+        check(24, &[255], HelloError::Field("the name of the cluster is too long"));
+        check(25, b" ", HelloError::Field("the name of the cluster is none"));
+        check(25, &[0xff], HelloError::Field("the name of the cluster is none"));
         check(93, &[1], HelloError::Field("there are bytes behind the name of the cluster"));
         let mut bytes = hello().encode();
-        bytes[97] ^= 1;
+        bytes[HELLO_BYTES - 1] ^= 1;
         assert_eq!(Hello::decode(&bytes), Err(HelloError::Checksum));
     }
 

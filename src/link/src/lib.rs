@@ -12,4 +12,4 @@ pub mod image;
 pub mod stranger;
 
 pub use frame::{Decoder, Frame, FrameError, Header, Kind};
-pub use hello::{Answer, ClusterName, Hello, HelloError, Verdict};
+pub use hello::{Answer, ClusterName, Generation, Hello, HelloError, Verdict};

@@ -16,6 +16,7 @@ use corral_link::{Answer, ClusterName, Hello, HelloError, Verdict};
 use crate::net::peers::channel::{Channel, tune, wait};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, HELLO_MAX};
+use crate::net::peers::lineage::Lineage;
 use crate::net::peers::tls::{self, Tls};
 
 /// Where a peer listens.
@@ -41,6 +42,7 @@ pub(crate) struct Dialler {
     pub(crate) own: NodeId,
     pub(crate) incarnation: u64,
     pub(crate) cluster: ClusterName,
+    pub(crate) lineage: Arc<Lineage>,
     pub(crate) peer: PeerAddress,
     pub(crate) tls: Option<Tls>,
     pub(crate) resolve: Resolve,
@@ -82,8 +84,9 @@ impl Dialler {
         if let Some(connection) = channel.tls() {
             tls::is_for(connection, &self.peer)?;
         }
-        let to = self.peer.id.0;
-        let hello = Hello { cluster: self.cluster.clone(), from: self.own.0, to, incarnation: self.incarnation };
+        let (from, to) = (wire_id(self.own), wire_id(self.peer.id));
+        let (cluster, generation) = (self.cluster.clone(), self.lineage.own());
+        let hello = Hello { cluster, from, to, generation, incarnation: self.incarnation };
         let mut bytes = [0; ANSWER_BYTES];
         let have = self.exchange(&mut channel, &hello.encode(), &mut bytes, deadline, lane)?;
         let encrypted = channel.tls().is_some();
@@ -99,6 +102,12 @@ impl Dialler {
                 "there is server {}, not server {to}; correct the address of server {to} here, or the id there",
                 answer.id
             ));
+        }
+        if matches!(answer.verdict, Verdict::Welcome | Verdict::WrongGeneration)
+            && answer.id == to
+            && let Some(reason) = self.lineage.meet(self.peer.id, answer.generation)
+        {
+            return Err(reason.to_owned());
         }
         match refusal(answer.verdict, self.own, &self.cluster) {
             Some(reason) => Err(reason),
@@ -216,6 +225,11 @@ fn unanswered(found: &[u8], encrypted: bool) -> String {
     }
 }
 
+/// As hellos and answers have it.
+pub(crate) fn wire_id(id: NodeId) -> u8 {
+    u8::try_from(id.0).expect("the ids of servers are 1 to 255")
+}
+
 fn refusal(verdict: Verdict, own: NodeId, cluster: &ClusterName) -> Option<String> {
     Some(match verdict {
         Verdict::Welcome => return None,
@@ -240,5 +254,7 @@ fn refusal(verdict: Verdict, own: NodeId, cluster: &ClusterName) -> Option<Strin
         Verdict::WrongVersion => {
             "it speaks another version of the protocol; run one version of corral on all servers".to_owned()
         }
+        // It was told what this one held before, and is told again.
+        Verdict::WrongGeneration => "this server's data were of another generation than its own".to_owned(),
     })
 }

@@ -19,10 +19,11 @@ use rustix::event::{PollFd, PollFlags};
 use crate::net::peers::Events;
 use crate::net::peers::budget::Budget;
 use crate::net::peers::channel::{self, Channel, tune};
-use crate::net::peers::dial::PeerAddress;
+use crate::net::peers::dial::{PeerAddress, wire_id};
 use crate::net::peers::guest::{Guest, Progress};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{ENDING_MAX, HELLO_MAX, SHUT_FOR, STRANGERS_MAX};
+use crate::net::peers::lineage::Lineage;
 use crate::net::peers::receiver::{Handle, Receiver};
 use crate::net::peers::tls::{self, Tls};
 use crate::runtime::complaint::Complaint;
@@ -70,6 +71,7 @@ pub(crate) struct Door {
     pub(crate) own: NodeId,
     pub(crate) incarnation: u64,
     pub(crate) cluster: ClusterName,
+    pub(crate) lineage: Arc<Lineage>,
     pub(crate) listener: TcpListener,
     pub(crate) bell: Arc<Bell>,
     pub(crate) places: BTreeMap<NodeId, Place>,
@@ -248,14 +250,14 @@ impl Door {
             );
             return Some((Verdict::WrongCluster, reason));
         }
-        if hello.to != self.own.0 {
+        if NodeId(hello.to.into()) != self.own {
             let reason = format!(
                 "it means server {}, this is server {}; correct its list of servers or the id here",
                 hello.to, self.own.0
             );
             return Some((Verdict::WrongServer, reason));
         }
-        let Some(place) = self.places.get(&NodeId(hello.from)) else {
+        let Some(place) = self.places.get(&NodeId(hello.from.into())) else {
             let reason =
                 "this server does not know it; give all servers the same list, or let it in with reconfig".to_owned();
             return Some((Verdict::NotConfigured, reason));
@@ -268,8 +270,10 @@ impl Door {
         if place.shut_until.is_some_and(|until| Instant::now() < until) {
             return Some((Verdict::Busy, "what it said was not understood; it may try again soon".to_owned()));
         }
-        let current = place.current.as_ref().filter(|current| !current.handle.is_over())?;
-        if current.incarnation != hello.incarnation {
+        let current = place.current.as_ref().filter(|current| !current.handle.is_over());
+        if let Some(current) = current
+            && current.incarnation != hello.incarnation
+        {
             let reason = format!(
                 "another process with this id is connected from {}; look for a second server with this id (after the \
                  loss of a host it takes some seconds)",
@@ -277,14 +281,18 @@ impl Door {
             );
             return Some((Verdict::Duplicate, reason));
         }
-        let busy = place.living.load(Ordering::Acquire) >= ENDING_MAX;
+        // Behind all that may tell that it is somebody else.
+        if let Some(reason) = self.lineage.meet(place.address.id, hello.generation) {
+            return Some((Verdict::WrongGeneration, reason.to_owned()));
+        }
+        let busy = current.is_some() && place.living.load(Ordering::Acquire) >= ENDING_MAX;
         busy.then(|| (Verdict::Busy, "its last connections have not ended yet".to_owned()))
     }
 
     /// Starts the receiver. A connection of the same process that still stands ends.
     fn welcome(&mut self, guest: Guest, hello: &Hello) -> std::io::Result<()> {
         let Guest { channel, from, .. } = guest;
-        let place = self.places.get_mut(&NodeId(hello.from)).expect("it was looked up before");
+        let place = self.places.get_mut(&NodeId(hello.from.into())).expect("it was looked up before");
         let budget = Budget::new(self.received_bytes_max);
         let handle = Handle::new(&channel, Arc::clone(&budget))?;
         let before = place.current.take().map(|before| {
@@ -326,7 +334,8 @@ impl Door {
 
     /// Whether the answer left; it always fits into an empty socket.
     fn answer(&self, channel: &mut Channel, verdict: Verdict) -> bool {
-        let answer = Answer { verdict, id: self.own.0, incarnation: self.incarnation }.encode();
+        let (id, generation) = (wire_id(self.own), self.lineage.own());
+        let answer = Answer { verdict, id, generation, incarnation: self.incarnation }.encode();
         matches!(channel.write(&[IoSlice::new(&answer)]), Ok(bytes) if bytes == answer.len()) && channel.flush().is_ok()
     }
 
@@ -352,5 +361,6 @@ fn verdict_name(verdict: Verdict) -> &'static str {
         Verdict::Busy => "busy",
         Verdict::WrongCertificate => "certificate",
         Verdict::WrongVersion => "version",
+        Verdict::WrongGeneration => "generation",
     }
 }

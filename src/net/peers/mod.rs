@@ -14,6 +14,7 @@ pub(crate) mod event;
 mod guest;
 mod lane;
 pub(crate) mod limits;
+mod lineage;
 mod outlet;
 mod receiver;
 mod sender;
@@ -33,11 +34,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use corral_consensus::NodeId;
-use corral_link::{ClusterName, Kind};
+use corral_link::{ClusterName, Generation, Kind};
 
 pub(crate) use dial::{PeerAddress, Resolve, system_resolver};
 pub(crate) use event::PeerEvent;
 pub(crate) use lane::{NotSent, PeerStats, QueueLimits};
+pub(crate) use lineage::Lineage;
 
 use crate::net::peers::dial::Dialler;
 use crate::net::peers::door::{Change, Door, Place};
@@ -56,6 +58,8 @@ pub(crate) struct Settings {
     /// Drawn at the start of this process.
     pub(crate) incarnation: u64,
     pub(crate) cluster: ClusterName,
+    /// Of this server's data; of the first generation unless told otherwise.
+    pub(crate) lineage: Arc<Lineage>,
     /// Where peers dial to.
     pub(crate) listener: TcpListener,
     /// The other servers; this one may be among them.
@@ -81,7 +85,8 @@ impl Settings {
     ) -> Settings {
         let queue = QueueLimits { bytes_max: limits::QUEUE_BYTES_MAX, messages_max: limits::QUEUE_MESSAGES_MAX };
         let (resolve, received_bytes_max) = (system_resolver(), limits::RECEIVED_BYTES_MAX);
-        Settings { id, incarnation, cluster, listener, peers, tls, resolve, queue, received_bytes_max }
+        let lineage = Arc::new(Lineage::new(Generation::FIRST, |_| ()));
+        Settings { id, incarnation, cluster, lineage, listener, peers, tls, resolve, queue, received_bytes_max }
     }
 }
 
@@ -117,6 +122,7 @@ struct Common {
     id: NodeId,
     incarnation: u64,
     cluster: ClusterName,
+    lineage: Arc<Lineage>,
     tls: Option<Tls>,
     resolve: Resolve,
     queue: QueueLimits,
@@ -133,10 +139,12 @@ impl Links {
     /// # Errors
     /// When descriptors, threads or randomness are not to be had; what was started ends again.
     pub(crate) fn start(settings: Settings, events: impl Fn(PeerEvent) + Send + Sync + 'static) -> io::Result<Links> {
-        let Settings { id, incarnation, cluster, listener, peers, tls, resolve, queue, received_bytes_max } = settings;
+        let Settings { id, incarnation, cluster, lineage, listener, .. } = settings;
+        let Settings { peers, tls, resolve, queue, received_bytes_max, .. } = settings;
         let (changes, changed) = flume::unbounded();
         let (streams, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(()));
-        let common = Common { id, incarnation, cluster, tls, resolve, queue, streams, events: Arc::new(events), alive };
+        let events: Events = Arc::new(events);
+        let common = Common { id, incarnation, cluster, lineage, tls, resolve, queue, streams, events, alive };
         let (stopping, door_bell) = (Arc::new(AtomicBool::new(false)), Bell::new()?);
         listener.set_nonblocking(true)?;
         let known = RwLock::default();
@@ -148,6 +156,7 @@ impl Links {
             own: id,
             incarnation,
             cluster: common.cluster.clone(),
+            lineage: Arc::clone(&common.lineage),
             listener,
             bell: Arc::clone(&links.door_bell),
             places: BTreeMap::new(),
@@ -195,6 +204,25 @@ impl Links {
         Ok(())
     }
 
+    /// Of this server's data.
+    pub(crate) fn generation(&self) -> Generation {
+        self.common.lineage.own()
+    }
+
+    /// This server, which held nothing, has taken over data of that generation: where that may set it apart from servers it is
+    /// connected with, every connection ends and begins anew.
+    ///
+    /// # Errors
+    /// As [`Links::configure`].
+    pub(crate) fn adopt(&self, generation: Generation) -> io::Result<()> {
+        if !self.common.lineage.adopt(generation) {
+            return Ok(());
+        }
+        let peers = self.known().peers.values().map(|peer| peer.address.clone()).collect();
+        self.configure(Vec::new())?;
+        self.configure(peers)
+    }
+
     /// The servers that the links were started with.
     pub(crate) fn configured(&self) -> &[PeerAddress] {
         &self.configured
@@ -217,6 +245,7 @@ impl Links {
             own: common.id,
             incarnation: common.incarnation,
             cluster: common.cluster.clone(),
+            lineage: Arc::clone(&common.lineage),
             peer: address.clone(),
             tls: common.tls.clone(),
             resolve: Arc::clone(&common.resolve),

@@ -187,6 +187,52 @@ fn whoever_is_not_meant_is_refused_and_both_logs_say_why() {
     check(&|hello| hello.from = 1, Verdict::NotConfigured, "this server does not know it");
 }
 
+/// A server of this generation, and how often it was told that there is a later one.
+fn of_generation(id: u64, own: Generation, listener: TcpListener, peers: Vec<PeerAddress>) -> (Server, Arc<AtomicU64>) {
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let lineage = Lineage::new(own, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let server = Server::start(id, id * 11, listener, peers, |settings| settings.lineage = Arc::new(lineage));
+    (server, told)
+}
+
+#[test]
+fn servers_of_two_generations_do_not_speak_and_the_older_one_is_told() {
+    let (first, second) = (listener(), listener());
+    let (at_first, at_second) = (address(1, port(&first)), address(2, port(&second)));
+    // Nobody can dial the other: each learns it in one way alone.
+    let (door, at_door) = of_generation(1, Generation::FIRST, first, vec![address(2, 1)]);
+    let (dialler, at_dialler) = of_generation(2, Generation(9), second, vec![at_first]);
+    until("the door is told", || at_door.load(Ordering::Relaxed) > 0);
+    logged(&["which says it is server 2", "its data come from a rescue"]);
+    logged(&["the peer is not reached", "its data are older than the rescue"]);
+    let (_third, at_third) = of_generation(1, Generation(8), listener(), vec![at_second]);
+    until("who dials is told", || at_third.load(Ordering::Relaxed) > 0);
+    assert_eq!(at_dialler.load(Ordering::Relaxed), 0);
+    assert!(door.events.is_empty() && dialler.events.is_empty());
+}
+
+#[test]
+fn who_takes_data_over_parts_with_those_of_another_generation() {
+    let (first, second) = (listener(), listener());
+    let peers = vec![address(1, port(&first)), address(2, port(&second))];
+    let (newborn, at_newborn) = of_generation(1, Generation::NONE, first, peers.clone());
+    let (rescued, _) = of_generation(2, Generation(9), second, peers);
+    for server in [&newborn, &rescued] {
+        server.up_any();
+        server.up_any();
+    }
+    newborn.links.adopt(Generation(9)).expect("threads can be started");
+    assert_eq!(newborn.down_any(), Reason::Stopped);
+    for server in [&newborn, &rescued] {
+        server.up_any();
+        server.up_any();
+    }
+    assert_eq!((newborn.links.generation(), at_newborn.load(Ordering::Relaxed)), (Generation(9), 0));
+}
+
 #[test]
 fn the_answers_are_understood() {
     let check = |answer: &dyn Fn(&Fake, &mut TcpStream), words: &str| {
@@ -210,7 +256,7 @@ fn the_answers_are_understood() {
     for (verdict, words) in verdicts {
         check(&|fake, socket| fake.answer(socket, verdict), words);
     }
-    let other = Answer { verdict: Verdict::Welcome, id: 3, incarnation: 1 }.encode();
+    let other = Answer { verdict: Verdict::Welcome, id: 3, generation: Generation::FIRST, incarnation: 1 }.encode();
     check(&|_, socket| socket.write_all(&other).expect("it listens"), "there is server 3, not server 2");
     check(&|_, _| (), "it closed the connection instead of answering");
     check(

@@ -12,16 +12,17 @@ pub(super) use tls::Authority;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corral_consensus::NodeId;
 use corral_link::hello::{ANSWER_BYTES, HELLO_BYTES};
-use corral_link::{Answer, ClusterName, Hello, Verdict};
+use corral_link::{Answer, ClusterName, Generation, Hello, Verdict};
 
 use super::event::{Direction, PeerEvent, Reason};
-use super::{Kind, Links, NotSent, PeerAddress, Settings};
+use super::{Kind, Lineage, Links, NotSent, PeerAddress, Settings};
 
 /// How long anything may take that happens at once on a quiet host.
 const SOON: Duration = Duration::from_secs(10);
@@ -179,14 +180,14 @@ impl Fake {
     }
 
     fn answer(&self, socket: &mut TcpStream, verdict: Verdict) {
-        let answer = Answer { verdict, id: 2, incarnation: 22 };
+        let answer = Answer { verdict, id: 2, generation: Generation::FIRST, incarnation: 22 };
         socket.write_all(&answer.encode()).expect("it listens");
     }
 }
 
 /// Says hello as server 2 and gives the answer.
 fn knock(port: u16, change: impl FnOnce(&mut Hello)) -> (TcpStream, Option<Answer>) {
-    let mut hello = Hello { cluster: cluster(), from: 2, to: 1, incarnation: 22 };
+    let mut hello = Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22 };
     change(&mut hello);
     let mut socket = connected(port);
     socket.write_all(&hello.encode()).expect("somebody listens");

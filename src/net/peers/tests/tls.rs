@@ -168,7 +168,7 @@ fn no_client_certificate() {
     let tls = rustls::ClientConnection::new(Arc::new(config), name).expect("it can begin");
     let mut stream = rustls::StreamOwned::new(tls, connected(server.port));
     let from = stream.sock.local_addr().expect("it has one").to_string();
-    let hello = Hello { cluster: cluster(), from: 2, to: 1, incarnation: 22 };
+    let hello = Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22 };
     let _ = stream.write_all(&hello.encode());
     assert!(stream.read(&mut [0; 1]).is_err());
     logged(&[&from, "a certificate is demanded of both sides"]);

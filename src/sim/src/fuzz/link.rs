@@ -6,7 +6,7 @@
 use corral_link::frame::HEADER_BYTES;
 use corral_link::hello::{ANSWER_BYTES, HELLO_BYTES};
 use corral_link::stranger::Stranger;
-use corral_link::{Answer, ClusterName, Decoder, Frame, FrameError, Header, Hello, Kind, Verdict};
+use corral_link::{Answer, ClusterName, Decoder, Frame, FrameError, Generation, Header, Hello, Kind, Verdict};
 
 use super::Tally;
 use crate::rng::Stream;
@@ -84,11 +84,13 @@ pub(super) fn generate_frames(stream: &mut Stream, out: &mut Vec<u8>) {
 
 pub(super) fn generate_hello(stream: &mut Stream, out: &mut Vec<u8>) {
     let cluster = ClusterName::new(stream.pick(&["corral", "x", "blue-1.a_b"])).expect("a name");
-    let (from, to) = (stream.pick(&[1, 2, 255, u64::MAX]), stream.pick(&[1, 3]));
+    let (from, to) = (stream.pick(&[1, 2, 255]), stream.pick(&[1, 3]));
+    let (generation, incarnation) = (Generation(stream.pick(&[0, 1, u64::MAX])), stream.word());
     if stream.per_mille(500) {
-        out.extend_from_slice(&Hello { cluster, from, to, incarnation: stream.word() }.encode());
+        out.extend_from_slice(&Hello { cluster, from, to, generation, incarnation }.encode());
     } else {
-        out.extend_from_slice(&Answer { verdict: stream.pick(&Verdict::ALL), id: from, incarnation: to }.encode());
+        let verdict = stream.pick(&Verdict::ALL);
+        out.extend_from_slice(&Answer { verdict, id: from, generation, incarnation }.encode());
     }
     if stream.per_mille(300) {
         let at = stream.index(out.len());

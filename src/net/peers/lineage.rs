@@ -1,0 +1,92 @@
+//! Of which generation this server's data are, and what it means to meet another one.
+//!
+//! Shared by the door, which hears hellos, the senders, which hear answers, and the consensus actor, which takes data over. No
+//! operation waits, but whoever is told that the data are outdated may.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use corral_consensus::NodeId;
+use corral_link::Generation;
+
+/// See the module.
+pub(crate) struct Lineage {
+    own: AtomicU64,
+    /// A server was met whose data are of a rescued ensemble.
+    met_rescued: AtomicBool,
+    /// Told of the server that has later data.
+    outdated: Box<dyn Fn(NodeId) + Send + Sync>,
+}
+
+impl Lineage {
+    /// `outdated` is called, on a thread of the links, with a server whose data are of a later generation.
+    pub(crate) fn new(own: Generation, outdated: impl Fn(NodeId) + Send + Sync + 'static) -> Lineage {
+        let (own, met_rescued) = (AtomicU64::new(own.0), AtomicBool::new(false));
+        Lineage { own, met_rescued, outdated: Box::new(outdated) }
+    }
+
+    pub(crate) fn own(&self) -> Generation {
+        Generation(self.own.load(Ordering::SeqCst))
+    }
+
+    /// A server tells its generation. What is between the two, if they must not speak with each other.
+    pub(crate) fn meet(&self, peer: NodeId, told: Generation) -> Option<&'static str> {
+        if told != Generation::FIRST && told != Generation::NONE {
+            self.met_rescued.store(true, Ordering::SeqCst);
+        }
+        let own = self.own();
+        if !own.is_apart_from(told) {
+            return None;
+        }
+        if own > told {
+            return Some(
+                "its data are older than the rescue (`corral rescue`) that this server's come from; empty its data \
+                 directory but for `myid`, and start it",
+            );
+        }
+        (self.outdated)(peer);
+        Some("its data come from a rescue (`corral rescue`), and this server's are older; this server stops")
+    }
+
+    /// The data are another ensemble's from now on. Whether connections that stand may be with servers that must not be spoken
+    /// with any more, because nothing was between them and a server that held nothing.
+    pub(crate) fn adopt(&self, generation: Generation) -> bool {
+        let before = self.own.swap(generation.0, Ordering::SeqCst);
+        before != generation.0 && (generation != Generation::FIRST || self.met_rescued.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const LATER: Generation = Generation(7);
+
+    #[test]
+    fn the_older_one_is_told() {
+        let told = Arc::new(AtomicU64::new(0));
+        let tell = Arc::clone(&told);
+        let old = Lineage::new(Generation::FIRST, move |peer| tell.store(peer.0, Ordering::SeqCst));
+        assert_eq!((old.meet(NodeId(2), Generation::FIRST), old.meet(NodeId(2), Generation::NONE)), (None, None));
+        assert_eq!(told.load(Ordering::SeqCst), 0);
+        assert!(old.meet(NodeId(2), LATER).is_some_and(|words| words.contains("this server stops")));
+        assert_eq!(told.load(Ordering::SeqCst), 2);
+        let new = Lineage::new(LATER, |_| panic!("nobody is later"));
+        assert!(new.meet(NodeId(3), Generation::FIRST).is_some_and(|words| words.contains("empty its data directory")));
+        assert_eq!(new.meet(NodeId(3), LATER), None);
+    }
+
+    #[test]
+    fn who_held_nothing_dials_anew_where_somebody_was_rescued() {
+        let adopts = |met: Option<Generation>, becomes| {
+            let newborn = Lineage::new(Generation::NONE, |_| panic!("nothing is older than nothing"));
+            assert!(met.is_none_or(|met| newborn.meet(NodeId(2), met).is_none()));
+            let anew = newborn.adopt(becomes);
+            assert_eq!(newborn.own(), becomes);
+            assert!(!newborn.adopt(becomes));
+            anew
+        };
+        assert!(!adopts(None, Generation::FIRST) && !adopts(Some(Generation::NONE), Generation::FIRST));
+        assert!(adopts(Some(LATER), Generation::FIRST) && adopts(None, LATER));
+    }
+}
