@@ -241,6 +241,12 @@ impl Sequencer {
         self.queue.push_back(proposals);
     }
 
+    /// As [`Sequencer::wait`], before everything that waits already.
+    fn wait_in_front(&mut self, proposals: Proposals) {
+        self.commands_waiting += proposals.commands.len();
+        self.queue.push_front(proposals);
+    }
+
     /// Commands that wait for a log entry.
     pub const fn commands_waiting(&self) -> usize {
         self.commands_waiting

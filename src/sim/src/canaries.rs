@@ -5,13 +5,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{Bug, Outcome};
+use crate::{Bug, Outcome, Tracing};
 
 /// Seeds tried for one bug.
 pub const TRIES: u64 = 60;
 
 /// Runs a seed, of a server alone or of an ensemble.
-pub type Seed = fn(u64, Option<Bug>, bool) -> Outcome;
+pub type Seed = fn(u64, Option<Bug>, Tracing) -> Outcome;
 
 /// How a bug was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Caught {
 /// `None` when no seed failed.
 #[must_use]
 pub fn hunt(of: Seed, bug: Bug) -> Option<Caught> {
-    (0..TRIES).find_map(|seed| match catch_unwind(AssertUnwindSafe(|| of(seed, Some(bug), false))) {
+    (0..TRIES).find_map(|seed| match catch_unwind(AssertUnwindSafe(|| of(seed, Some(bug), Tracing::Nothing))) {
         Err(_) => Some(Caught { seed, property: "assertion" }),
         Ok(outcome) => outcome.violation.map(|violation| Caught { seed, property: violation.property }),
     })

@@ -14,6 +14,7 @@ pub mod limits;
 mod link;
 mod model;
 mod options;
+mod queue;
 mod reconfig;
 mod request;
 mod rng;
@@ -24,6 +25,7 @@ mod workload;
 mod world;
 
 pub use options::{Bug, EnsembleOptions, ListOptions, Options};
+pub use trace::Tracing;
 pub use violation::{Checked, Violation};
 pub use world::{Counts, World};
 
@@ -31,26 +33,26 @@ pub use world::{Counts, World};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub counts: Counts,
-    /// Over everything that happened: the same for the same seed.
+    /// Over everything that happened: the same for the same seed; 0 if it was not wanted.
     pub trace_hash: u64,
     pub events: u64,
     pub violation: Option<Violation>,
-    /// The last lines before the end, if lines were wanted.
+    /// What happened, if lines were wanted.
     pub lines: Vec<String>,
 }
 
 /// Runs one seed of a server that is alone from beginning to end.
-pub fn run_seed(seed: u64, bug: Option<Bug>, with_lines: bool) -> Outcome {
-    run(Options::draw(seed, bug), with_lines)
+pub fn run_seed(seed: u64, bug: Option<Bug>, tracing: Tracing) -> Outcome {
+    run(Options::draw(seed, bug), tracing)
 }
 
 /// Runs one seed of an ensemble.
-pub fn run_ensemble_seed(seed: u64, bug: Option<Bug>, with_lines: bool) -> Outcome {
-    run(Options::draw_ensemble(seed, bug), with_lines)
+pub fn run_ensemble_seed(seed: u64, bug: Option<Bug>, tracing: Tracing) -> Outcome {
+    run(Options::draw_ensemble(seed, bug), tracing)
 }
 
-fn run(options: Options, with_lines: bool) -> Outcome {
-    let mut world = World::new(options, with_lines);
+fn run(options: Options, tracing: Tracing) -> Outcome {
+    let mut world = World::new(options, tracing);
     let violation = world.run().err();
     let trace = world.trace();
     Outcome {
@@ -58,6 +60,6 @@ fn run(options: Options, with_lines: bool) -> Outcome {
         trace_hash: trace.digest(),
         events: trace.events(),
         violation,
-        lines: trace.tail(if with_lines { usize::MAX } else { 0 }).to_vec(),
+        lines: trace.lines().to_vec(),
     }
 }

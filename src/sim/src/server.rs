@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corral_consensus::{Append, LogDisk, Replica};
+use corral_consensus::{Append, LogDisk, Membership, Replica};
 use corral_core::change::AppliedBatch;
 use corral_core::command::Proposals;
 use corral_core::delta::Delta;
@@ -32,6 +32,7 @@ use corral_storage::log::Log;
 use corral_wire::fourletter::FourLetter;
 
 pub(crate) use authority::{Authority, CommittedEntry};
+pub(crate) use list::is_member;
 pub(crate) use peers::{Wire, WireEvent};
 use recovery::Start;
 
@@ -222,6 +223,8 @@ pub(crate) struct Server {
     /// The servers that the list names, or will, and of which version that is.
     known: BTreeSet<u8>,
     list_version: Option<u64>,
+    /// Who ought to be a member, by the list, if it says that, of this version.
+    wanted: Option<(u64, Option<Membership>)>,
 }
 
 impl Server {
@@ -243,6 +246,7 @@ impl Server {
             taking: beginnings::Taking::from(image_index),
             known: BTreeSet::new(),
             list_version: None,
+            wanted: None,
         }
     }
 }

@@ -15,9 +15,10 @@ use crate::limits::{EVENTS_MAX, HEAL_MS_MAX};
 use crate::link::Link;
 use crate::model::LinkId;
 use crate::options::Options;
+use crate::queue::Queue;
 use crate::rng::Stream;
-use crate::server::{Inner, Server, Wire, WireEvent};
-use crate::trace::Trace;
+use crate::server::{Inner, Server, Wire, WireEvent, is_member};
+use crate::trace::{Trace, Tracing};
 use crate::violation::{Checked, Violation};
 
 /// Longer than any pause or delay: after it nothing is under way.
@@ -161,8 +162,7 @@ pub struct World {
     pub(crate) wall_offset_ms: i64,
     /// The latest time that the wall clock ever showed to the leader.
     pub(crate) wall_latest: WallMillis,
-    queue: BTreeMap<(u64, u64), Event>,
-    sequence: u64,
+    queue: Queue,
     lanes: BTreeMap<(usize, Lane), u64>,
     pub(crate) schedule: Stream,
     pub(crate) disk_rng: Stream,
@@ -188,14 +188,13 @@ pub struct World {
 
 impl World {
     /// A world at its beginning: an empty disk, a server about to start, clients about to act.
-    pub fn new(options: Options, with_lines: bool) -> World {
+    pub fn new(options: Options, tracing: Tracing) -> World {
         let seed = options.seed;
         let mut world = World {
             now: 0,
             wall_offset_ms: 0,
             wall_latest: WallMillis(0),
-            queue: BTreeMap::new(),
-            sequence: 0,
+            queue: Queue::default(),
             lanes: BTreeMap::new(),
             schedule: Stream::new(seed, "schedule"),
             disk_rng: Stream::new(seed, "disk"),
@@ -207,7 +206,7 @@ impl World {
             clients: Vec::new(),
             links: Vec::new(),
             check: Checkers::new(&options),
-            trace: Trace::new(with_lines),
+            trace: Trace::new(tracing),
             counts: Counts::default(),
             stage: Stage::Busy,
             bug_done: false,
@@ -256,12 +255,13 @@ impl World {
             machine == newest && server.shards.iter().all(|side| side.shard.view().zxid().0 == newest)
         };
         let alone = self.nodes.len() == 1;
+        let listed = self.listed();
         self.emptied.is_none()
-            && self.all_vote()
-            && (0..self.nodes.len()).filter(|at| self.is_listed(*at)).all(|at| {
+            && (0..self.nodes.len()).filter(|at| is_member(listed.as_ref(), *at)).all(|at| {
                 let server = self.nodes[at].server.as_deref();
                 server.is_some_and(|server| alone || shows_all(server))
             })
+            && self.all_vote()
     }
 
     pub fn counts(&self) -> Counts {
@@ -273,7 +273,7 @@ impl World {
     }
 
     fn run_until(&mut self, end: u64) -> Checked {
-        while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
+        while self.queue.next_at().is_some_and(|at| at <= end) {
             self.step()?;
         }
         self.now = self.now.max(end);
@@ -330,8 +330,8 @@ impl World {
     }
 
     fn step(&mut self) -> Checked {
-        let Some(((at, _), event)) = self.queue.pop_first() else { return Ok(()) };
-        if self.sequence > EVENTS_MAX {
+        let Some((at, event)) = self.queue.pop() else { return Ok(()) };
+        if self.queue.pushed() > EVENTS_MAX {
             return Err(Violation::of("liveness", "the run does not come to an end"));
         }
         self.now = self.now.max(at);
@@ -414,8 +414,7 @@ impl World {
     }
 
     pub(crate) fn at(&mut self, at: u64, event: Event) {
-        self.sequence += 1;
-        self.queue.insert((at, self.sequence), event);
+        self.queue.push(at, event);
     }
 
     /// As [`World::after`], but never before what was sent on the same lane earlier.

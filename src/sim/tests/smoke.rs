@@ -1,12 +1,12 @@
 //! A few hundred worlds, the seeds that failed once, and that a seed always tells the same story.
 
-use corral_sim::{Outcome, run_seed};
+use corral_sim::{Outcome, Tracing, run_seed};
 
 /// Worlds run by this test; more with `CORRAL_SIM_SEEDS`.
 const SEEDS: u64 = 300;
 
 fn passes(seed: u64) -> Outcome {
-    let outcome = run_seed(seed, None, false);
+    let outcome = run_seed(seed, None, Tracing::Hash);
     assert_eq!(outcome.violation, None, "seed {seed}: run `cargo run -p corral-sim -- --trace {seed}`");
     outcome
 }

@@ -263,12 +263,13 @@ impl Sequencer {
             seen.voters.iter().chain(&seen.learners).chain(asked.servers.0.keys()).copied().collect();
         let changes: Vec<(u8, Seat)> = all.iter().filter(|id| seat(id) != now(id)).map(|id| (*id, seat(id))).collect();
         if changes.is_empty() {
-            // All that is new is who will have a vote later.
+            // All that is new is who will have a vote later. What waits has to find out that the list is another: no batch
+            // says any more that a change is on its way.
             self.forget_asked();
             let own = |origin, kind| Command { origin, session: SessionId(0), identities: 0, kind };
             let commands =
                 Vec::from([own(origin, CommandKind::ReconfigBegins(lines)), own(None, CommandKind::ReconfigEnds)]);
-            self.wait(Proposals { commands, ..Proposals::default() });
+            self.wait_in_front(Proposals { commands, ..Proposals::default() });
             return None;
         }
         Some(Proposal { changes, context: self.context(wall, zxid, origin, CommandKind::ReconfigBegins(lines)) })
@@ -513,6 +514,25 @@ mod tests {
         );
         assert_eq!(leader.ids(), [1, 2, 3, 4]);
         assert!(!leader.sequencer.is_reconfiguring());
+    }
+
+    /// A change of an address that waited then was made first, and was lost with the list that had been asked for before.
+    #[test]
+    fn nothing_that_waits_comes_before_a_change_of_the_list_alone() {
+        let mut leader = Leader::new();
+        leader.ask("server.4=d:1:2;3", "");
+        leader.seen.learners = set(&[4]);
+        leader.sequencer.propose_own(CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum));
+        assert_eq!(leader.look(RECONFIG_GRACE_MS), None, "it learns already, and votes later");
+        let batch = leader.sequencer.next_batch(WallMillis(5)).expect("something waits");
+        let kinds: Vec<&CommandKind> = batch.commands.iter().map(|command| &command.kind).collect();
+        assert!(
+            matches!(
+                kinds[..],
+                [CommandKind::ReconfigBegins(_), CommandKind::ReconfigEnds, CommandKind::ReconfigFails(_)]
+            ),
+            "{kinds:?}"
+        );
     }
 
     #[test]

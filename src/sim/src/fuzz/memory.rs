@@ -3,10 +3,12 @@
 //! A program that wants [`peak`] to mean something installs [`Counting`] as its global allocator; without it every peak is
 //! 0, see [`is_counted`]. Any thread; each counts for itself.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 
-/// The system's allocator, with a count of the bytes held.
+use mimalloc::MiMalloc;
+
+/// The server's allocator, with a count of the bytes held.
 pub struct Counting;
 
 thread_local! {
@@ -26,30 +28,30 @@ fn note(more: usize, less: usize) {
 }
 
 #[allow(unsafe_code, reason = "a counting allocator can only be written against the unsafe trait")]
-// SAFETY: every call goes to the system's allocator unchanged; the counters are thread-locals without destructors.
+// SAFETY: every call goes to the server's allocator unchanged; the counters are thread-locals without destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 0);
         // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 0);
         // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         note(0, layout.size());
         // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe { MiMalloc.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size, layout.size());
         // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
+        unsafe { MiMalloc.realloc(pointer, layout, size) }
     }
 }
 

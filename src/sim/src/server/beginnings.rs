@@ -13,7 +13,7 @@ use corral_core::image::Image;
 use corral_storage::{ImageFile, ImageHead, ImageReceiver, SimDisk, list_images};
 
 use super::recovery::{load, members_of};
-use super::{Inner, Opaque, Server, ToLog, ToShard};
+use super::{Inner, Opaque, Server, ToLog, ToShard, is_member};
 use crate::violation::{Checked, Violation};
 use crate::world::{Lane, World};
 
@@ -246,7 +246,7 @@ impl World {
     pub(crate) fn all_vote(&self) -> bool {
         let Some(all) = self.listed() else { return true };
         let knows = |server: &Server| server.replica.raft().membership() == all;
-        let mut listed = (0..self.nodes.len()).filter(|at| self.is_listed(*at));
+        let mut listed = (0..self.nodes.len()).filter(|at| is_member(Some(&all), *at));
         listed.all(|at| self.nodes[at].server.as_deref().is_some_and(knows))
     }
 

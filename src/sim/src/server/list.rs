@@ -14,7 +14,7 @@ use corral_members::{carry_out, leader_out_of, membership_of, next_step, seen};
 use super::server_id;
 use crate::options::Bug;
 use crate::reconfig::Change;
-use crate::world::{Stage, World};
+use crate::world::{Node, Stage, World};
 
 /// So long a server of the list is not let in by another before an operator puts the list into that one's file.
 const MENDED_AFTER: u64 = 3_000_000;
@@ -109,13 +109,17 @@ impl World {
     }
 
     /// Who ought to be a member, as that server has it.
-    pub(super) fn wanted(&self) -> Option<Membership> {
-        let node = &self.nodes[self.at];
-        let server = node.server.as_ref()?;
-        let wanted = server.replica.machine().sequencer.wanted().map(|wanted| membership_of(&wanted));
-        let configured =
-            || Membership::simple(&node.file.iter().map(|id| NodeId(u64::from(*id))).collect::<Vec<_>>(), &[]);
-        Some(wanted.unwrap_or_else(configured))
+    pub(super) fn wanted(&mut self) -> Option<Membership> {
+        let Node { server, file, .. } = &mut self.nodes[self.at];
+        let server = server.as_mut()?;
+        let sequencer = &server.replica.machine().sequencer;
+        let version = sequencer.servers_version();
+        if server.wanted.as_ref().is_none_or(|(of, _)| *of != version) {
+            server.wanted = Some((version, sequencer.wanted().map(|wanted| membership_of(&wanted))));
+        }
+        let configured = || Membership::simple(&file.iter().map(|id| NodeId(u64::from(*id))).collect::<Vec<_>>(), &[]);
+        let (_, wanted) = server.wanted.as_ref()?;
+        Some(wanted.clone().unwrap_or_else(configured))
     }
 
     /// Who ought to belong to the ensemble, as everybody's list has it that is not left behind.
@@ -132,7 +136,7 @@ impl World {
 
     /// Whether that server belongs to the ensemble by the newest list.
     pub(crate) fn is_listed(&self, at: usize) -> bool {
-        self.listed().is_none_or(|listed| listed.contains(NodeId(at as u64 + 1)))
+        is_member(self.listed().as_ref(), at)
     }
 
     /// What an operator asks for now and then; nothing while a server has to learn everything again.
@@ -166,6 +170,11 @@ impl World {
     pub(super) fn list_rests(&self) -> bool {
         !self.has_list() || self.check.list_rests() && self.list_asked.is_none_or(|at| self.now - at > ON_ITS_WAY)
     }
+}
+
+/// Whether that server belongs to those; everybody does where nobody is named.
+pub(crate) fn is_member(members: Option<&Membership>, at: usize) -> bool {
+    members.is_none_or(|members| members.contains(NodeId(at as u64 + 1)))
 }
 
 fn server_ids<M: corral_consensus::Machine + std::ops::DerefMut<Target = corral_core::member::Member>>(
