@@ -89,6 +89,9 @@ fn line(item: &DumpItem) -> String {
                 record.payload_bytes
             )
         }
+        DumpItem::Mark { file, offset, watermark } => {
+            format!("{file} {offset:>10} Mark: durable to {watermark}")
+        }
         DumpItem::Gap { file, offset, bytes, zero: true } => format!("{file} {offset:>10} free, {bytes} bytes"),
         DumpItem::Gap { file, offset, bytes, zero: false } => {
             format!(
@@ -132,6 +135,12 @@ impl Damage {
                 let gap = self.open.take();
                 let bad = || (!record.payload_checks).then(|| self.place(&record.file, record.offset)).flatten();
                 if let Some(place) = gap.or_else(bad) {
+                    self.first.get_or_insert(place);
+                }
+            }
+            DumpItem::Mark { watermark, .. } => {
+                self.durable = self.durable.max(*watermark);
+                if let Some(place) = self.open.take().filter(|place| place.position < self.durable) {
                     self.first.get_or_insert(place);
                 }
             }
@@ -214,6 +223,10 @@ mod tests {
         DumpItem::Gap { file: "log-1".to_owned(), offset, bytes: 100, zero: false }
     }
 
+    fn mark(offset: u64, watermark: u64) -> DumpItem {
+        DumpItem::Mark { file: "log-1".to_owned(), offset, watermark }
+    }
+
     fn judged(items: &[DumpItem]) -> Option<String> {
         let mut damage = Damage::default();
         items.iter().for_each(|item| damage.add(item));
@@ -230,12 +243,17 @@ mod tests {
         let later = [segment(1000, 0), record(100, 0, true), gap(200), record(300, 1250, true)];
         assert!(found(&later).contains("durable up to 1250"));
         assert!(found(&[segment(1000, 1300), record(100, 1100, false), gap(200)]).contains("offset 100"));
+        let marked = [segment(1000, 0), record(100, 0, true), record(200, 1100, false), mark(300, 1300)];
+        assert!(found(&marked).contains("offset 200"));
+        let marked = [segment(1000, 0), record(100, 0, true), gap(200), mark(300, 1300), gap(364)];
+        assert!(found(&marked).contains("offset 200"));
     }
 
     #[test]
     fn an_unfinished_end_is_none() {
         assert_eq!(judged(&[]), None);
         assert_eq!(judged(&[segment(1000, 1200), record(100, 1100, true), gap(200)]), None);
+        assert_eq!(judged(&[segment(1000, 0), record(100, 0, true), mark(200, 1200), gap(264)]), None);
         assert_eq!(judged(&[segment(1000, 1200), record(100, 1100, true), record(200, 1200, false)]), None);
         let written_on = [segment(1000, 1200), record(100, 1100, true), gap(200), segment(11_000, 11_300)];
         assert_eq!(judged(&written_on), None, "a server runs");

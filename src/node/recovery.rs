@@ -221,7 +221,7 @@ fn open_log(disk: MmapDisk, config: &Config, create_if_missing: bool) -> Result<
     Ok((log, found))
 }
 
-/// Right behind an acknowledgement, before the log's watermark is on disk, damage cannot be told from a torn tail.
+/// After a power cut right behind an acknowledgement, when no watermark is on disk, damage cannot be told from a torn tail.
 fn say_what_was_cut(config: &Config, cut: &CutInfo) {
     let CutInfo { file, offset, bytes, may_be_damage } = cut;
     let further = match (may_be_damage, config.own_member().is_some()) {

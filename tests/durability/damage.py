@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Damaged images: the server starts from what is whole, says what it did, and nothing acknowledged is missing.
+"""Damaged images: the server starts from what is whole, says what it did, and nothing acknowledged is missing. A damaged
+record that was acknowledged, be it the last before a kill -9: it does not start, and changes nothing.
 
 Also that the commands which look into a data directory may do so while a server writes it.
 """
@@ -11,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support import suite  # noqa: E402
+from support import log_files, suite  # noqa: E402
 from support.server import Corral, binary  # noqa: E402
 from support.suite import equal  # noqa: E402
 
@@ -26,6 +27,7 @@ BUSY = {
     "snapshot.images_retained": 1,
 }
 LOOKS, WRITES_MAX = 10, 4000
+KILLS = 8
 
 
 def images(server):
@@ -88,6 +90,33 @@ def test_the_log_alone_stands_in(shards):
         recovers(server, ["one", "two"], "2 damaged images were passed over: the whole state comes from the log")
     finally:
         server.dispose()
+
+
+def test_the_last_record_before_a_kill(shards):
+    """Its process gone right behind an acknowledgement: one flipped bit ends the start, it is never cut as a torn tail."""
+    for number in range(KILLS):
+        server = Corral(shards=shards)
+        try:
+            server.start()
+            with server.client() as client:
+                for before in range(number % 4):
+                    client.create(f"/before-{before}", b"x" * 300)
+                client.create("/acknowledged", b"y" * (10 + 700 * (number % 3)))
+                server.kill()
+            data = server.directory / "data"
+            entries = [record for record in log_files.records(data)[0] if record.kind == "Entry"]
+            flipped = log_files.flip_a_bit_of_the_last_durable_record(data, pick=number)
+            assert flipped.position >= entries[-1].position, "nothing says that the acknowledged record was durable"
+            before = log_files.contents(data)
+            code, shown = look(server, "log", "dump")
+            equal((code, "the log is damaged" in shown), (6, True), shown[-500:])
+            server.launch()
+            equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
+            said = server.log_tail(3)
+            assert "no valid record here" in said and "a server that runs alone needs its backup" in said, said
+            assert log_files.contents(data) == before, "something was changed"
+        finally:
+            server.dispose()
 
 
 def test_a_fresh_server_and_a_busy_one_are_looked_into(shards):

@@ -5,7 +5,7 @@ import time
 
 from ensemble.cases import connect, leader_of, reconnect, root, seen
 from ensemble.cluster import Ensemble, mode_of
-from support import jute
+from support import jute, log_files
 from support.client import Closed, exists_or_none
 from support.server import binary
 from support.suite import Skip, equal
@@ -126,6 +126,36 @@ def votes_again(ensemble, victim):
         for member in ensemble.members
         if member is not victim and f"server {number} remembers nothing" in member.log()
     )
+
+
+def test_a_damaged_last_record_is_never_cut(ensemble):
+    """All killed behind an acknowledgement, a bit of one's last record flipped: it is refused, the others serve the write,
+    and emptied it heals.
+    """
+    if not ensemble.is_corral:
+        raise Skip("ZooKeeper cuts it")
+    top = root(ensemble, "damaged")
+    for number, victim in enumerate([ensemble.leader(), *ensemble.followers()]):
+        with connect(victim) as client:
+            client.create(f"{top}/{number}", b"x" * 100)
+            for member in ensemble.members:
+                member.kill()
+        data = victim.directory / "data"
+        log_files.flip_a_bit_of_the_last_durable_record(data, pick=number + 70)
+        before = log_files.contents(data)
+        for member in ensemble.members:
+            member.launch()
+        equal(victim.process.wait(HEAL_LIMIT_S), 6, f"exit code:\n{victim.log_tail()}")
+        said = victim.log_tail(3)
+        assert "no valid record here" in said and "it learns everything from the others" in said, said
+        assert log_files.contents(data) == before, "something was changed"
+        others = [member for member in ensemble.members if member is not victim]
+        with connect(leader_of(others)) as client:
+            equal(len(client.children(top)), number + 1)
+        empty(victim)
+        ensemble.start()
+        wait_until(lambda who=victim: votes_again(ensemble, who), "it votes again", HEAL_LIMIT_S)
+        equal(seen(victim, f"{top}/{number}"), b"x" * 100)
 
 
 def rescue(member, *flags):

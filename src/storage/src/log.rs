@@ -5,12 +5,13 @@
 //! (but for a roll to the next segment), `sync` alone waits for the disk.
 //!
 //! Positions are bytes since the log began and only grow. `durable` is the position up to which everything was synced;
-//! each record carries it as its watermark, and so proves that all before it had been acknowledged at most up to there.
-//! It knows nothing of what an entry says.
+//! each record carries it as its watermark, and so proves that all before it had been acknowledged at most up to there; a
+//! mark behind the last record says the same of that one. It knows nothing of what an entry says.
 
 pub mod dump;
 mod error;
 mod index;
+pub(crate) mod mark;
 pub(crate) mod record;
 mod recovery;
 mod roll;
@@ -200,18 +201,35 @@ impl<D: Disk> Log<D> {
     pub fn sync(&mut self) -> Result<Durable, LogError> {
         self.check_alive()?;
         if self.tail > self.synced {
-            let (from, to) = (self.synced, self.tail);
-            self.sync_active(from, to)?;
-            self.synced = to;
-            self.durable = self.active().head.position(to);
-            self.release_behind()?;
+            self.sync_tail()?;
+            self.mark()?;
         }
         Ok(self.durable())
     }
 
+    /// The sync alone, for behind a seal, where no mark has room.
+    fn sync_tail(&mut self) -> Result<(), LogError> {
+        let (from, to) = (self.synced, self.tail);
+        self.sync_active(from, to)?;
+        self.synced = to;
+        self.durable = self.active().head.position(to);
+        self.release_behind()
+    }
+
+    /// Stores behind the last record how far the log is durable, so that damage to records of which somebody was told is
+    /// told from a torn tail when the process is killed. Nobody waits for a disk that would not for the next record, which
+    /// goes to this page.
+    fn mark(&mut self) -> Result<(), LogError> {
+        let (tail, durable) = (self.tail, self.durable);
+        self.warm_up_to(tail.saturating_add(mark::MARK_BYTES))?;
+        let active = self.active_mut();
+        mark::write_mark(active.file.bytes_mut(), tail, active.head.stamp, durable);
+        Ok(())
+    }
+
     /// To be called when nothing has been appended for some milliseconds: writes down, away from the records, how far the
-    /// log is durable, so that damage to the last acknowledged records is told from a torn tail. `false` if it was
-    /// written already. An error poisons the log.
+    /// log is durable, so that damage to the last acknowledged records is told from a torn tail also after a power cut, or
+    /// if it took their page and the mark with them. `false` if it was written already. An error poisons the log.
     pub fn watermark_when_idle(&mut self) -> Result<bool, LogError> {
         self.check_alive()?;
         if self.covered >= self.durable {

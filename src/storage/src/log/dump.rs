@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::record::{RecordHead, RecordKind, Stamp, find_record};
+use super::mark::{MARK_BYTES, find_trace, read_mark};
+use super::record::{RecordHead, RecordKind, Stamp};
 use super::segment::{DATA_START, SegmentHead, number_in, read_slots};
 use crate::disk::{Bytes, Disk};
 use crate::field::{Take, is_zero, narrow, wide};
@@ -29,6 +30,12 @@ pub enum DumpItem {
         watermark: Option<u64>,
     },
     Record(DumpRecord),
+    /// What a sync left behind the last record: the log was durable up to the position `watermark`.
+    Mark {
+        file: String,
+        offset: u64,
+        watermark: u64,
+    },
     /// Bytes that hold no valid record: free space (`zero`), an earlier life of the file, or damage.
     Gap {
         file: String,
@@ -130,7 +137,11 @@ impl Current {
             }));
         }
         let from = self.offset;
-        self.offset = find_record(all, from, self.stamp).map_or(all.len(), |(at, _)| at);
+        if let Some(watermark) = read_mark(all, from, self.stamp) {
+            self.offset = from.saturating_add(MARK_BYTES);
+            return Some(DumpItem::Mark { file: self.file.clone(), offset: wide(from), watermark });
+        }
+        self.offset = find_trace(all, from, self.stamp).map_or(all.len(), |(at, _)| at);
         let gap = all.get(from..self.offset).unwrap_or_default();
         Some(DumpItem::Gap { file: self.file.clone(), offset: wide(from), bytes: wide(gap.len()), zero: is_zero(gap) })
     }

@@ -13,9 +13,9 @@ use crate::field::{Put, Take, align_up, is_zero, wide};
 /// Bytes of a record header; also the room that is kept free at the end of a segment for the seal.
 pub(crate) const HEADER_BYTES: usize = 64;
 const CHECKED_BYTES: usize = 60;
-const RECORD_ALIGN_BYTES: usize = 8;
+pub(crate) const RECORD_ALIGN_BYTES: usize = 8;
 /// Where the generation stands in a header; the search for records looks for it first.
-const GENERATION_AT: usize = 16;
+pub(crate) const GENERATION_AT: usize = 16;
 /// Where the salt stands, just before it.
 const SALT_AT: usize = 12;
 /// What a disk writes wholly or not at all.
@@ -146,22 +146,6 @@ pub(crate) fn record_bytes(payload_bytes: usize) -> usize {
     align_up(payload_bytes.saturating_add(HEADER_BYTES), RECORD_ALIGN_BYTES)
 }
 
-/// The first place at or after `from` (a multiple of 8) where a header of this stamp checks.
-pub(crate) fn find_record(segment: &[u8], from: usize, stamp: Stamp) -> Option<(usize, RecordHead)> {
-    let wanted = stamp.generation.to_le_bytes();
-    let start = from.checked_add(GENERATION_AT)?;
-    let mut at = from;
-    for word in segment.get(start..)?.chunks_exact(RECORD_ALIGN_BYTES) {
-        if word == wanted
-            && let Some(head) = RecordHead::decode(segment, at, stamp)
-        {
-            return Some((at, head));
-        }
-        at = at.checked_add(RECORD_ALIGN_BYTES)?;
-    }
-    None
-}
-
 fn header_crc(checked: &[u8; CHECKED_BYTES], offset: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&wide(offset).to_le_bytes()), checked)
 }
@@ -169,6 +153,7 @@ fn header_crc(checked: &[u8; CHECKED_BYTES], offset: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::mark::{Trace, find_trace};
 
     const STAMP: Stamp = Stamp { generation: 7, salt: 0xABCD };
 
@@ -198,8 +183,8 @@ mod tests {
         assert_eq!(RecordHead::decode(&bytes, 64, Stamp { salt: 1, ..STAMP }), None);
         assert_eq!(RecordHead::decode(&bytes[8..], 56, STAMP), None, "moved by 8 bytes");
         assert_eq!(RecordHead::decode(&bytes, 500, STAMP), None, "past the end");
-        assert_eq!(find_record(&bytes, 0, STAMP), Some((64, head)));
-        assert_eq!(find_record(&bytes, 72, STAMP), None);
+        assert_eq!(find_trace(&bytes, 0, STAMP), Some((64, Trace::Record(head))));
+        assert_eq!(find_trace(&bytes, 72, STAMP), None);
         assert!(RecordHead::is_stamped(&bytes, 64, STAMP) && head.looks_whole(&bytes, 64));
         assert!(!RecordHead::is_stamped(&bytes, 72, STAMP) && !RecordHead::is_stamped(&bytes, 500, STAMP));
         let cut_off = [&bytes[..64 + HEADER_BYTES], &[0; 7]].concat();

@@ -1,15 +1,17 @@
 //! Opening a log: check what is there, take what checks, cut a torn tail, refuse damage. Runs once, on the log thread.
 //!
 //! The rule: reading stops at the first record that does not check. Nothing acknowledged lies at or beyond it unless a
-//! watermark found anywhere later says that the log was durable beyond that place. Without such a watermark it is taken for
-//! the torn tail of a group that was never acknowledged: it is cut and zeroed. With one the open is refused and nothing
-//! changed. Damage to what was acknowledged after the last watermark looks like a torn tail.
+//! watermark found anywhere later, in a record, a mark or a slot, says that the log was durable beyond that place. Without
+//! such a watermark it is taken for the torn tail of a group that was never acknowledged: it is cut and zeroed. With one the
+//! open is refused and nothing changed. A killed process leaves the mark of its last sync. Only a power cut within
+//! milliseconds of an acknowledgement can lose it, or the same damage as the record: then damage looks like a torn tail.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
 
 use super::index::{EntryIndex, EntryPlace};
-use super::record::{HEADER_BYTES, RecordHead, RecordKind, Stamp, find_record};
+use super::mark::{Trace, find_trace};
+use super::record::{HEADER_BYTES, RecordHead, RecordKind, Stamp};
 use super::roll::{Spare, name_segment, take_spare};
 use super::segment::{
     DATA_START, FORMAT_VERSION, HeadFault, SegmentHead, Slot, Start, is_whole_pages, number_in, read_slots, salt,
@@ -49,7 +51,8 @@ pub struct CutInfo {
     pub offset: u64,
     /// Bytes that were zeroed.
     pub bytes: u64,
-    /// A header, or all of the record, is there and does not check: a write that was cut off seldom looks like this.
+    /// A header, or all of the record, is there and does not check: a write that was cut off seldom looks like this. After
+    /// a kill it is none that was acknowledged: that one has a mark behind it, and damage is refused.
     pub may_be_damage: bool,
 }
 
@@ -98,6 +101,7 @@ impl<D: Disk> Log<D> {
         log.drop_misfits_ahead()?;
         log.settle(replay.watermark)?;
         log.release_read()?;
+        log.mark()?;
         let recovered = Recovered {
             hard_state: log.hard_state,
             first_index: log.index.first(),
@@ -396,16 +400,20 @@ impl Replay {
             warmed.map_err(LogError::io(&later.name, "cannot read the segment"))?;
             let (bytes, stamp) = (later.file.bytes(), later.head.stamp);
             let mut from = if nth == self.active { self.tail } else { DATA_START };
-            while let Some((at, head)) = find_record(bytes, from, stamp) {
-                if head.watermark > position || nth != self.active {
+            while let Some((at, trace)) = find_trace(bytes, from, stamp) {
+                let (what, watermark, end) = match trace {
+                    Trace::Record(head) => ("a record", head.watermark, at.saturating_add(head.record_bytes())),
+                    Trace::Mark(watermark) => ("a mark", watermark, at),
+                };
+                if watermark > position || nth != self.active {
                     let what = format!(
-                        "no valid record here, but {} has one at offset {at} from when the log was durable up to \
-                         position {}",
-                        later.name, head.watermark
+                        "no valid record here, but {} has {what} at offset {at} from when the log was durable up to \
+                         position {watermark}",
+                        later.name
                     );
                     return Err(damaged(what));
                 }
-                cut_to = cut_to.max(at.saturating_add(head.record_bytes()).min(bytes.len()));
+                cut_to = cut_to.max(end.min(bytes.len()));
                 from = at.saturating_add(8);
             }
             let slots = read_slots(bytes, stamp).into_iter().flatten();

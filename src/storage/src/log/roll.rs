@@ -100,7 +100,8 @@ impl<D: Disk> Log<D> {
         let seal = Entry { term: 0, index: self.index.next(), kind: EntryKind::Normal, first_zxid: 0, payload: &[] };
         let sealed = write_record(self.active_mut(), tail, RecordKind::Seal, &seal, durable);
         self.tail = tail.saturating_add(sealed);
-        self.sync()?;
+        // No mark behind a seal: nothing is acknowledged before the next segment has one.
+        self.sync_tail()?;
         let sealed = self.active();
         let released = sealed.file.release(0, narrow(sealed.head.bytes));
         released.map_err(LogError::io(&sealed.name, "cannot release the segment's memory"))?;

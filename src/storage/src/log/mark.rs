@@ -1,0 +1,113 @@
+//! The mark: stored after each sync where the next record will go, it says that the log was durable up to there. Layout
+//! and the search behind the end of a log; no IO.
+//!
+//! Nobody syncs a mark. A killed process leaves it in the page cache, a power cut keeps, loses or tears it; so it may be
+//! missing, but never says what was not so. It lies in the page that the next record goes to and costs no write of its
+//! own. The next header covers it and says the same as its watermark. It bears no stamp where a record has one: a program
+//! that does not know marks takes it for free space.
+//!
+//! Layout, little endian, from byte 40 of that place: generation u64, watermark u64, salt u32, CRC32C u32.
+
+use super::record::{GENERATION_AT, HEADER_BYTES, RECORD_ALIGN_BYTES, RecordHead, Stamp};
+use crate::field::{Put, Take, wide};
+
+/// Room a mark takes: that of a header, which is free behind every record but a seal.
+pub(crate) const MARK_BYTES: usize = HEADER_BYTES;
+/// Where in this room the mark begins: it ends where a header does, so that no record leaves a part of it.
+const CONTENT_AT: usize = 40;
+const CHECKED_BYTES: usize = 20;
+
+const _: () = assert!(CONTENT_AT + CHECKED_BYTES + 4 == MARK_BYTES);
+const _: () = assert!(CONTENT_AT > GENERATION_AT + 8, "no mark lies where a record's stamp is looked for");
+
+/// Something that checks and tells how far the log was durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trace {
+    Record(RecordHead),
+    /// A mark with its watermark.
+    Mark(u64),
+}
+
+/// Stores a mark at `offset`, the end of the records, where room for a header must be left.
+pub(crate) fn write_mark(segment: &mut [u8], offset: usize, stamp: Stamp, watermark: u64) {
+    let mut checked = [0; CHECKED_BYTES];
+    let mut put = Put(&mut checked);
+    put.u64(stamp.generation);
+    put.u64(watermark);
+    put.u32(stamp.salt);
+    let crc = mark_crc(offset, &checked);
+    let room = segment.get_mut(offset.saturating_add(CONTENT_AT)..).expect("a header fits behind all but a seal");
+    let mut put = Put(room);
+    put.bytes(&checked);
+    put.u32(crc);
+}
+
+/// The watermark of the mark at `offset`, if one checks there.
+pub(crate) fn read_mark(segment: &[u8], offset: usize, stamp: Stamp) -> Option<u64> {
+    let mut take = Take(segment.get(offset.checked_add(CONTENT_AT)?..)?);
+    let checked = take.bytes(CHECKED_BYTES)?;
+    let crc = take.u32()?;
+    let mut fields = Take(checked);
+    let (generation, watermark, salt) = (fields.u64()?, fields.u64()?, fields.u32()?);
+    (Stamp { generation, salt } == stamp && crc == mark_crc(offset, checked)).then_some(watermark)
+}
+
+/// The first place at or after `from` (a multiple of 8) where the header of a record or a mark of this stamp checks.
+pub(crate) fn find_trace(segment: &[u8], from: usize, stamp: Stamp) -> Option<(usize, Trace)> {
+    let wanted = stamp.generation.to_le_bytes();
+    let mut at = from;
+    for word in segment.get(from.checked_add(GENERATION_AT)?..)?.chunks_exact(RECORD_ALIGN_BYTES) {
+        if word == wanted {
+            if let Some(head) = RecordHead::decode(segment, at, stamp) {
+                return Some((at, Trace::Record(head)));
+            }
+            // The generation stands later in a mark than in a header.
+            let mark_at = at.checked_sub(CONTENT_AT.saturating_sub(GENERATION_AT)).filter(|place| *place >= from);
+            let mark = mark_at.and_then(|place| Some((place, Trace::Mark(read_mark(segment, place, stamp)?))));
+            if mark.is_some() {
+                return mark;
+            }
+        }
+        at = at.checked_add(RECORD_ALIGN_BYTES)?;
+    }
+    None
+}
+
+fn mark_crc(offset: usize, checked: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&wide(offset).to_le_bytes()), checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp { generation: 7, salt: 0xABCD };
+
+    #[test]
+    fn a_mark_checks_only_where_and_when_it_was_written() {
+        let mut bytes = vec![0; 512];
+        write_mark(&mut bytes, 64, STAMP, 1064);
+        assert_eq!(read_mark(&bytes, 64, STAMP), Some(1064));
+        assert_eq!(read_mark(&bytes, 64, Stamp { generation: 8, ..STAMP }), None);
+        assert_eq!(read_mark(&bytes, 64, Stamp { salt: 1, ..STAMP }), None);
+        assert_eq!(read_mark(&bytes[8..], 56, STAMP), None, "moved by 8 bytes");
+        assert_eq!(read_mark(&bytes, 500, STAMP), None, "past the end");
+        for from in [0, 8, 64] {
+            assert_eq!(find_trace(&bytes, from, STAMP), Some((64, Trace::Mark(1064))), "from {from}");
+        }
+        assert_eq!(find_trace(&bytes, 72, STAMP), None);
+        for bit in (64 + CONTENT_AT) * 8..(64 + MARK_BYTES) * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read_mark(&bytes, 64, STAMP), None, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn to_a_program_without_marks_it_is_free_space() {
+        let mut bytes = vec![0; 512];
+        write_mark(&mut bytes, 64, STAMP, 1064);
+        assert!((0..448).step_by(8).all(|at| RecordHead::decode(&bytes, at, STAMP).is_none()));
+        assert!((0..448).step_by(8).all(|at| !RecordHead::is_stamped(&bytes, at, STAMP)));
+    }
+}

@@ -1,0 +1,55 @@
+"""The log's files as `corral log dump` shows them, and damage to them."""
+
+import re
+import subprocess
+from collections import namedtuple
+
+from support.server import binary
+
+HEADER_BYTES = 64
+LINE = re.compile(
+    r"(?P<file>\S+) (?:segment .*, log position (?P<base>\d+)(?:, durable to (?P<slots>\d+))?"
+    r"| *(?P<offset>\d+) (?P<kind>\w+): (?:term .*, )?durable to (?P<durable>\d+)(?:, (?P<payload>\d+) bytes)?)"
+)
+
+
+class Record(namedtuple("Record", "path offset size kind position")):
+    """A record in its file; `position` is where it begins in the log."""
+
+
+def records(data):
+    """The records of a server that does not run, and up to where the log says that it was durable."""
+    dump = subprocess.run([binary(), "log", "dump", str(data)], capture_output=True, text=True, check=False).stdout
+    found, durable, base = [], 0, 0
+    for match in filter(None, map(LINE.fullmatch, dump.splitlines())):
+        base = int(match["base"] or base)
+        durable = max(durable, int(match["slots"] or match["durable"] or 0))
+        if match["payload"]:
+            offset, size = int(match["offset"]), HEADER_BYTES + int(match["payload"])
+            found.append(Record(data / match["file"], offset, size, match["kind"], base + offset))
+    assert found, f"no record in\n{dump[-500:]}"
+    return found, durable
+
+
+def flip_a_bit(record, pick):
+    """Flips one bit of the header or the payload; `pick` says which."""
+    with open(record.path, "r+b") as file:
+        at = record.offset + pick * 7919 % record.size
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << pick % 8]))
+
+
+def flip_a_bit_of_the_last_durable_record(data, pick):
+    """Returns that record; what lies behind it was never synced, and nobody was told of it."""
+    found, durable = records(data)
+    last = [record for record in found if record.position < durable][-1]
+    flip_a_bit(last, pick)
+    return last
+
+
+def contents(data):
+    """The content of each file by name, but of the lock and of what was never finished, which a start removes."""
+    passing = lambda path: path.name == "LOCK" or path.suffix == ".tmp"  # noqa: E731
+    return {path.name: path.read_bytes() for path in data.iterdir() if path.is_file() and not passing(path)}
