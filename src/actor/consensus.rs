@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Term};
-use corral_core::evaluate::{QuotaExceeded, StateMachine};
+use corral_core::evaluate::QuotaExceeded;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::sequencer::Ticked;
 use corral_core::shard::Garbage;
 use corral_link::Generation;
+use corral_members::Extra;
 use glommio::timer::Timer;
 use stopping::Stopping;
 
@@ -380,7 +381,7 @@ impl ConsensusActor {
         let arrived = self.links.peers.as_mut().and_then(|(peers, _)| peers.arrived(index));
         let loaded = arrived.expect("an image is announced to Raft when it is here");
         let (offered, head, generation) = (loaded.offered(), loaded.head, loaded.generation());
-        let machine = StateMachine::of_image(loaded.image);
+        let machine = loaded.state();
         let (view, alive) = (machine.view().clone(), machine.sessions().len() as u64);
         self.replica.machine_mut().installed(machine, head.index, head.term);
         self.replica.installed(index);
@@ -423,14 +424,12 @@ impl ConsensusActor {
         let _ = self.links.writer.send(ToWriter::Write(Box::new(frozen)));
     }
 
-    /// What an image keeps of who belongs to the ensemble. `None` where there is nothing to be kept: in the middle of a
-    /// change, while another server's image takes the place of everything, and as long as there is no state at all.
+    /// What an image keeps of the ensemble. `None` where there is nothing to be kept: while another server's image takes the
+    /// place of everything, and as long as there is no state at all.
     fn members_to_keep(&self) -> Option<Vec<u8>> {
         let Some((peers, _)) = &self.links.peers else { return Some(Vec::new()) };
-        let raft = self.replica.raft();
-        let members = raft.founders().unwrap_or_else(|| raft.membership());
-        let none = members.is_joint() || self.installing.is_some() || self.replica.machine().sequencer.index() == 0;
-        (!none).then(|| membership::to_image(&members, peers.generation()))
+        let none = self.installing.is_some() || self.replica.machine().sequencer.index() == 0;
+        (!none).then(|| membership::to_image(&Extra::of(&self.replica), peers.generation()))
     }
 
     fn image_written(&mut self, written: WrittenImage) {

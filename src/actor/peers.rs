@@ -486,7 +486,7 @@ impl Peers {
 fn holds_membership(image: &LoadedImage, announced: &RaftMessage) -> Result<(), &'static str> {
     let (kept, _) = membership::of_image(image.image.extra())?;
     match &announced.body {
-        PeerBody::Snapshot { membership, .. } if *membership == kept => Ok(()),
+        PeerBody::Snapshot { membership, .. } if *membership == kept.members => Ok(()),
         _ => Err("it was announced with another membership than it holds"),
     }
 }

@@ -37,7 +37,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     match &survivor.members {
         None => out.line("it ran alone: nothing is lost")?,
         Some(members) => {
-            let voters: Vec<String> = members.voters.iter().map(ToString::to_string).collect();
+            let leaving = members.voters_outgoing.iter().filter(|id| !members.voters.contains(id));
+            let voters: Vec<String> = members.voters.iter().chain(leaving).map(ToString::to_string).collect();
             out.line(&format!(
                 "servers {} voted when its newest image was written; what they acknowledged behind that log entry, and this \
                  server did not get, is lost; what it got and nobody acknowledged stays",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use corral_core::evaluate::StateMachine;
 use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
 use corral_link::Generation;
 use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, image_name, list_images};
@@ -32,6 +33,12 @@ impl LoadedImage {
     /// Of which generation its data are; of the first where it is none of an ensemble's.
     pub(crate) fn generation(&self) -> Generation {
         membership::of_image(self.image.extra()).map_or(Generation::FIRST, |(_, generation)| generation)
+    }
+
+    /// Its state, in the middle of the change of the list of servers that it was taken in, if any.
+    pub(crate) fn state(&self) -> StateMachine {
+        let begun = membership::of_image(self.image.extra()).ok().and_then(|(ensemble, _)| ensemble.begun);
+        StateMachine::of_image(Arc::clone(&self.image)).in_the_middle_of(begun)
     }
 
     /// As other servers may have it.

@@ -3,11 +3,11 @@
 //! Recovery and main thread, at start. A server that runs alone keeps no membership, so that its data directory and one of
 //! an ensemble's server are told apart. Beside the membership stands the generation, unless it is the first.
 
-use bytes::Bytes;
 use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId, RaftNode, Restored};
 use corral_core::image::Image;
 use corral_core::member::Founders;
 use corral_link::Generation;
+use corral_members::Extra;
 use corral_storage::log::Recovered;
 
 use crate::config::Config;
@@ -66,7 +66,7 @@ pub(crate) fn kept(config: &Config, image: Option<&Image>, log: &Recovered) -> R
             Err(Fault::new(ExitCode::DataDirForeign, sentence.to_owned()))
         }
         (true, _, false) => {
-            of_image(extra).map(|(members, generation)| Kept::Member(members, generation)).map_err(|what| {
+            of_image(extra).map(|(ensemble, generation)| Kept::Member(ensemble.members, generation)).map_err(|what| {
                 let sentence = format!("the newest image says nonsense of who belongs to the ensemble: {what}");
                 Fault::new(ExitCode::DataDamaged, sentence)
             })
@@ -75,13 +75,13 @@ pub(crate) fn kept(config: &Config, image: Option<&Image>, log: &Recovered) -> R
 }
 
 /// What an image keeps besides the tree.
-pub(crate) fn to_image(membership: &Membership, generation: Generation) -> Vec<u8> {
+pub(crate) fn to_image(ensemble: &Extra, generation: Generation) -> Vec<u8> {
     let mut extra = Vec::new();
     if generation != Generation::FIRST {
         extra.push(TAG_GENERATION);
         extra.extend_from_slice(&generation.0.to_le_bytes());
     }
-    extra.extend_from_slice(&membership.encode());
+    extra.append(&mut ensemble.encode());
     extra
 }
 
@@ -89,19 +89,18 @@ pub(crate) fn to_image(membership: &Membership, generation: Generation) -> Vec<u
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn of_image(extra: &[u8]) -> Result<(Membership, Generation), &'static str> {
-    let (generation, membership) = match extra {
+pub(crate) fn of_image(extra: &[u8]) -> Result<(Extra, Generation), &'static str> {
+    let (generation, ensemble) = match extra {
         [TAG_GENERATION, rest @ ..] => {
-            let (generation, membership) = rest.split_first_chunk().ok_or("its generation is cut off")?;
-            (Generation(u64::from_le_bytes(*generation)), membership)
+            let (generation, ensemble) = rest.split_first_chunk().ok_or("its generation is cut off")?;
+            (Generation(u64::from_le_bytes(*generation)), ensemble)
         }
         _ => (Generation::FIRST, extra),
     };
     if generation == Generation::NONE {
         return Err("it is of no generation");
     }
-    let membership = Membership::decode(&Bytes::copy_from_slice(membership))?;
-    if membership.is_joint() { Err("it is in the middle of a change") } else { Ok((membership, generation)) }
+    Ok((Extra::decode(ensemble)?, generation))
 }
 
 /// The node to begin with.
@@ -146,14 +145,15 @@ mod tests {
     #[test]
     fn what_an_image_keeps_comes_back() {
         let members = Membership::simple(&[NodeId(1), NodeId(3)], &[NodeId(7)]);
+        let ensemble = Extra::from(members.clone());
         for generation in [Generation::FIRST, Generation(1), Generation(u64::MAX - 1)] {
-            let kept = to_image(&members, generation);
-            assert_eq!(of_image(&kept), Ok((members.clone(), generation)));
+            let kept = to_image(&ensemble, generation);
+            assert_eq!(of_image(&kept), Ok((ensemble.clone(), generation)));
             for end in 0..kept.len() {
                 assert!(of_image(&kept[..end]).is_err(), "cut at {end}");
             }
         }
-        assert_eq!(to_image(&members, Generation::FIRST), members.encode());
-        assert!(of_image(&to_image(&members, Generation::NONE)).is_err());
+        assert_eq!(to_image(&ensemble, Generation::FIRST), members.encode());
+        assert!(of_image(&to_image(&ensemble, Generation::NONE)).is_err());
     }
 }

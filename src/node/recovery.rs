@@ -252,14 +252,14 @@ fn remedy(config: &Config) -> &'static str {
 
 /// The state of the image, or of an empty server.
 pub(crate) fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64), Fault> {
-    let Some(LoadedImage { image, head, .. }) = loaded else {
+    let Some(loaded) = loaded else {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
             .map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
         let image = initial_image(u64::from_le_bytes(seed));
         return Ok((StateMachine::of_image(std::sync::Arc::new(image)), 0, 0));
     };
-    Ok((StateMachine::of_image(image), head.index, head.term))
+    Ok((loaded.state(), loaded.head.index, loaded.head.term))
 }
 
 /// Every log entry behind the image; there must be no gap.

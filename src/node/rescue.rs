@@ -51,7 +51,7 @@ impl Survivor {
         let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
         let kept = (!extra.is_empty()).then(|| membership::of_image(&extra).ok());
         let generation = kept.iter().flatten().next().map_or(Generation::FIRST, |(_, generation)| *generation);
-        let members = kept.map(|kept| kept.map(|(members, _)| members).unwrap_or_default());
+        let members = kept.map(|kept| kept.map(|(ensemble, _)| ensemble.members).unwrap_or_default());
         let (machine, index, term) = state_machine(newest)?;
         if members.is_some() && opened.found.last_index < index {
             // An image was durable, and the log did not begin anew behind it any more.
@@ -97,7 +97,7 @@ impl Survivor {
             }
             Some(own) => {
                 let generation = self.generation.next(Clock::start().wall().0.cast_unsigned());
-                membership::to_image(&Membership::simple(&[NodeId(u64::from(own.id))], &[]), generation)
+                membership::to_image(&Membership::simple(&[NodeId(u64::from(own.id))], &[]).into(), generation)
             }
         };
         let frozen = self.sequencer.freeze(Millis(0), members);

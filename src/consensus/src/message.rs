@@ -353,17 +353,24 @@ impl Membership {
     ///
     /// # Errors
     /// What is wrong with it, in a few words.
-    pub fn decode(bytes: &Bytes) -> Result<Membership, &'static str> {
-        let mut reader = Reader::new(bytes);
+    pub fn decode(bytes: &[u8]) -> Result<Membership, &'static str> {
+        let (membership, rest) = Membership::decode_first(bytes)?;
+        if rest.is_empty() { Ok(membership) } else { Err("bytes after the end") }
+    }
+
+    /// As [`Membership::decode`], where something else follows: gives that, too.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a few words.
+    pub fn decode_first(bytes: &[u8]) -> Result<(Membership, &[u8]), &'static str> {
+        let whole = Bytes::copy_from_slice(bytes);
+        let mut reader = Reader::new(&whole);
         if reader.u8()? != VERSION {
             return Err("unknown version");
         }
         let membership = read_membership(&mut reader)?;
-        if !reader.left.is_empty() {
-            return Err("bytes after the end");
-        }
         membership.check()?;
-        Ok(membership)
+        Ok((membership, &bytes[bytes.len() - reader.left.len()..]))
     }
 }
 

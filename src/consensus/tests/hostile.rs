@@ -283,7 +283,7 @@ fn a_membership_is_read_back_or_refused() {
         for at in 0..bytes.len() {
             let mut bad = bytes.to_vec();
             bad[at] ^= 0x80;
-            assert_ne!(Membership::decode(&bad.into()).as_ref(), Ok(&membership), "flipped at {at}");
+            assert_ne!(Membership::decode(&bad).as_ref(), Ok(&membership), "flipped at {at}");
         }
     }
     let nobody = Membership::default().encode();

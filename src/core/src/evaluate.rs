@@ -62,7 +62,7 @@ pub struct StateMachine {
     sessions: SessionTable,
     quotas: Quotas,
     mortals: BTreeSet<Text>,
-    /// The change of the list of servers that the membership is in the middle of. No image is taken then.
+    /// The change of the list of servers that the membership is in the middle of. Images keep it beside the tree.
     begun: Option<Box<Begun>>,
     /// How often the list of servers has changed since the machine was made.
     list_changes: u64,
@@ -80,6 +80,12 @@ impl StateMachine {
         let quotas = Quotas::of(&view);
         let mortals = view.image().mortals().collect();
         Self { view, sessions, quotas, mortals, begun: None, list_changes: 0 }
+    }
+
+    /// .. and the change of the list of servers that was begun where the image ends.
+    #[must_use]
+    pub fn in_the_middle_of(self, begun: Option<Begun>) -> Self {
+        Self { begun: begun.map(Box::new), ..self }
     }
 
     pub const fn view(&self) -> &View {

@@ -1,7 +1,12 @@
-//! Changes of the list of servers: between the sequencer, which decides, and Raft, which carries them out.
+//! Changes of the list of servers: between the sequencer, which decides, and Raft, which carries them out; and what images
+//! keep of both.
 //!
 //! On the consensus actor's core, in an ensemble alone; the server's driver and the simulator's call the same functions.
 //! Translates and decides nothing. It knows no links: where the others are found is the server's own.
+
+mod extra;
+
+pub use extra::Extra;
 
 use std::ops::DerefMut;
 

@@ -231,12 +231,7 @@ impl Options {
         let linearizable = Stream::new(seed, "linearizable").per_mille(200);
         let list = ListOptions::draw(seed, bug);
         options.switches.reconfig |= list.is_some();
-        let mut ensemble = EnsembleOptions { linearizable, list, ..EnsembleOptions::draw(&mut rng) };
-        if list.is_some() {
-            // In the middle of a change of members no image is taken: who is needed for its end must need none.
-            ensemble.log_cache_bytes = 32 << 20;
-        }
-        options.ensemble = Some(ensemble);
+        options.ensemble = Some(EnsembleOptions { linearizable, list, ..EnsembleOptions::draw(&mut rng) });
         options.shards = rng.pick(&[1, 2]);
         options.clients = rng.pick(&[3, 5, 8]);
         // Shorter sessions would end with every leader.

@@ -7,15 +7,16 @@ use super::ops::Caller;
 use super::{BatchContext, StateMachine, features};
 use crate::acl;
 use crate::change::{AppliedTxn, Changes, Outcome};
-use crate::command::{CommandKind, Origin};
+use crate::command::{Batch, Command, CommandKind, Origin};
 use crate::draft::Draft;
-use crate::ids::Zxid;
+use crate::ids::{SessionId, WallMillis, Zxid};
 use crate::servers::{CONFIG_PATH, Reconfig, Servers};
 use crate::shared::{Data, Text};
 use crate::view::View;
 use crate::znode::Znode;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::str;
 use corral_wire::error::ErrorCode;
 use corral_wire::records::Stat;
@@ -96,12 +97,30 @@ impl Caller<'_> {
 }
 
 /// A change of the list that the membership is in the middle of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
     /// What the list will be.
     pub servers: Servers,
     /// Who asked for it.
     pub origin: Option<Origin>,
+}
+
+impl Begun {
+    /// For an image: a batch of the command that began it.
+    pub fn encode(&self) -> Vec<u8> {
+        let kind = CommandKind::ReconfigBegins(Text::from(self.servers.lines()));
+        let commands = Vec::from([Command { origin: self.origin, session: SessionId(0), identities: 0, kind }]);
+        Batch { time: WallMillis(0), first_zxid: 0, features: 0, identities: Vec::new(), commands }.encode()
+    }
+
+    /// Reads what [`Begun::encode`] wrote; `None` for anything else.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut commands = Batch::decode(bytes).ok()?.commands;
+        let Command { origin, kind, .. } = commands.pop().filter(|_| commands.is_empty())?;
+        let CommandKind::ReconfigBegins(lines) = kind else { return None };
+        let (servers, _) = Servers::parse(&lines)?;
+        Some(Self { servers, origin })
+    }
 }
 
 impl StateMachine {

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use corral_consensus::{FORMED_INDEX, FORMED_TERM, Index, Membership, NodeId, PeerBody, PeerMessage, Term};
-use corral_core::evaluate::StateMachine;
 use corral_core::image::Image;
+use corral_members::Extra;
 use corral_storage::{ImageFile, ImageHead, ImageReceiver, SimDisk, list_images};
 
-use super::recovery::{load, members_of};
+use super::recovery::{load, members_of, state_of};
 use super::{Inner, Opaque, Server, ToLog, ToShard, is_member};
 use crate::violation::{Checked, Violation};
 use crate::world::{Lane, World};
@@ -159,7 +159,7 @@ impl World {
         let upto = found.expect("an image is announced to Raft when it is here");
         let (image, head) = taking.arrived.drain(..=upto).next_back().expect("it was found");
         (taking.installed, taking.newest) = (index, index);
-        let machine = StateMachine::of_image(image);
+        let machine = state_of(image);
         let (view, alive) = (machine.view().clone(), machine.sessions().len() as u64);
         server.replica.machine_mut().installed(machine, head.index, head.term);
         server.replica.installed(Index(index));
@@ -177,11 +177,8 @@ impl World {
             return Some(Vec::new());
         }
         let server = self.nodes[self.at].server.as_ref()?;
-        let raft = server.replica.raft();
-        let members = raft.founders().unwrap_or_else(|| raft.membership());
-        let nothing = server.replica.machine().sequencer.index() == 0;
-        let none = members.is_joint() || server.taking.installing.is_some() || nothing;
-        (!none).then(|| members.encode().to_vec())
+        let none = server.taking.installing.is_some() || server.replica.machine().sequencer.index() == 0;
+        (!none).then(|| Extra::of(&server.replica).encode())
     }
 
     /// Whether an image that was written is of the present state; if it is that of the founders, the ensemble begins.

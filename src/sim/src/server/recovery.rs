@@ -16,6 +16,7 @@ use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, Image
 use corral_core::member::{EnsembleConfig, Founders, Member};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_members::Extra;
 use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
 use corral_storage::{Disk as _, ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
@@ -186,7 +187,7 @@ impl Start<'_> {
             let (index, term) = if begun { (FORMED_INDEX.0, FORMED_TERM.0) } else { (0, 0) };
             return (StateMachine::of_image(Arc::new(initial_image(self.path_seed))), index, term);
         };
-        (StateMachine::of_image(image), head.index, head.term)
+        (state_of(image), head.index, head.term)
     }
 
     fn log_cache_bytes(&self) -> u64 {
@@ -266,7 +267,13 @@ fn founders(ensemble: &EnsembleOptions) -> Membership {
 /// # Errors
 /// When it says nonsense of that.
 pub(crate) fn members_of(image: &Image) -> Result<Membership, String> {
-    Membership::decode(&Bytes::copy_from_slice(image.extra())).map_err(str::to_owned)
+    Extra::decode(image.extra()).map(|extra| extra.members).map_err(str::to_owned)
+}
+
+/// What an image holds, in the middle of the change of the list that it was taken in.
+pub(super) fn state_of(image: Arc<Image>) -> StateMachine {
+    let begun = Extra::decode(image.extra()).ok().and_then(|extra| extra.begun);
+    StateMachine::of_image(image).in_the_middle_of(begun)
 }
 
 fn text(error: impl std::fmt::Display) -> String {
