@@ -46,6 +46,8 @@ pub enum Bug {
     BeginAtOnce,
     /// Of ensembles with a list: a change of it is answered when it is begun.
     AnswerAtOnce,
+    /// Of ensembles with a list: to a server that starts again, those who were taken out have their vote still.
+    RemovedCounts,
 }
 
 impl Bug {
@@ -66,7 +68,7 @@ impl Bug {
     ];
 
     /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 20] = [
+    pub const OF_ENSEMBLES: [Bug; 21] = [
         Bug::AckBeforeSync,
         Bug::VoteTwice,
         Bug::SkipMajority,
@@ -75,6 +77,7 @@ impl Bug {
         Bug::StaleSync,
         Bug::BeginAtOnce,
         Bug::AnswerAtOnce,
+        Bug::RemovedCounts,
         Bug::ApplyTwice,
         Bug::MissBatch,
         Bug::ExpireEarly,
@@ -177,7 +180,7 @@ impl ListOptions {
     /// For a part of the ensembles.
     fn draw(seed: u64, bug: Option<Bug>) -> Option<ListOptions> {
         let mut rng = Stream::new(seed, "list");
-        let wanted = matches!(bug, Some(Bug::BeginAtOnce | Bug::AnswerAtOnce));
+        let wanted = matches!(bug, Some(Bug::BeginAtOnce | Bug::AnswerAtOnce | Bug::RemovedCounts));
         let options = ListOptions { spares: rng.pick(&[1, 2, 2]), voters_min: rng.pick(&[1, 2]) };
         (rng.per_mille(LISTED) || wanted).then_some(options)
     }

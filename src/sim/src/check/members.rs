@@ -19,13 +19,18 @@ use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
 
 /// Who has a vote, in the middle of a change on both sides.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Voters {
     now: BTreeSet<u64>,
     outgoing: BTreeSet<u64>,
 }
 
 impl Voters {
+    fn of(known: &Membership) -> Voters {
+        let ids = |nodes: &[corral_consensus::NodeId]| nodes.iter().map(|node| node.0).collect();
+        Voters { now: ids(&known.voters), outgoing: ids(&known.voters_outgoing) }
+    }
+
     fn change(&mut self, change: &ConfChange) {
         if change.changes.is_empty() {
             self.outgoing.clear();
@@ -64,6 +69,8 @@ pub(super) struct Members {
     voters: Voters,
     /// .. before the last change: a leader may not have applied that one yet.
     before: Voters,
+    /// .. and at any time.
+    had: BTreeSet<Voters>,
     /// What entries with this index and term would change.
     changes: BTreeMap<(u64, u64), ConfChange>,
     /// How far the servers said, in that term, that they hold its leader's log.
@@ -82,7 +89,7 @@ pub(super) struct Members {
 impl Members {
     pub(super) fn of_founders(servers: usize) -> Members {
         let voters = Voters { now: (1..=servers as u64).collect(), outgoing: BTreeSet::new() };
-        Members { before: voters.clone(), voters, ..Members::default() }
+        Members { before: voters.clone(), had: BTreeSet::from([voters.clone()]), voters, ..Members::default() }
     }
 }
 
@@ -107,10 +114,17 @@ impl Checkers {
         Ok(())
     }
 
+    /// A server that has won took those for members who were members once: others have no vote, also if they had one before.
+    pub(crate) fn counted(&self, server: usize, known: &Membership) -> Checked {
+        let voters = Voters::of(known);
+        require(self.members.had.contains(&voters), "members", || {
+            format!("server {} takes {voters:?} for those who vote, and they never were", server + 1)
+        })
+    }
+
     /// A candidate has won, by the membership that it knows.
     pub(super) fn won_by(&self, term: u64, server: usize, known: &Membership) -> Checked {
-        let ids = |nodes: &[corral_consensus::NodeId]| nodes.iter().map(|node| node.0).collect::<BTreeSet<u64>>();
-        let voters = Voters { now: ids(&known.voters), outgoing: ids(&known.voters_outgoing) };
+        let voters = Voters::of(known);
         let own = server as u64 + 1;
         let votes = self.members.votes.get(&(term, own));
         let has = |id: u64| id == own || votes.is_some_and(|votes| votes.contains(&id));
@@ -146,6 +160,7 @@ impl Checkers {
         if let Some(change) = members.changes.get(&(index, term)) {
             members.before = members.voters.clone();
             members.voters.change(change);
+            members.had.insert(members.voters.clone());
         }
         Ok(())
     }

@@ -150,6 +150,9 @@ impl World {
         // Before anything is applied that changes it.
         let has_won = raft.role() == Role::Leader && self.check.is_without_leader(raft.term().0);
         let electors = has_won.then(|| raft.membership());
+        if let Some(known) = electors.as_ref().filter(|_| self.options.ensemble.is_some()) {
+            self.check.counted(self.at, known)?;
+        }
         // Nothing here is late by itself: what the log is given first makes no difference.
         while server
             .replica

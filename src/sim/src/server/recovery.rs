@@ -117,6 +117,9 @@ impl Start<'_> {
     fn kept(&self, loaded: Option<&(Arc<Image>, ImageHead)>, found: &Recovered) -> Result<Kept, String> {
         let Some(ensemble) = &self.options.ensemble else { return Ok(Kept::Alone) };
         match loaded {
+            Some((image, _)) if self.options.bug == Some(Bug::RemovedCounts) => {
+                Ok(Kept::Member(with_removed(members_of(image)?, ensemble)))
+            }
             Some((image, _)) => Ok(Kept::Member(members_of(image)?)),
             None if self.options.bug == Some(Bug::NewbornVotes) => Ok(Kept::Member(founders(ensemble))),
             None if found.last_index == 0 => Ok(Kept::Newborn),
@@ -260,6 +263,15 @@ enum Kept {
 fn founders(ensemble: &EnsembleOptions) -> Membership {
     let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
     Membership::simple(&ids, &[])
+}
+
+/// [`Bug::RemovedCounts`].
+fn with_removed(mut members: Membership, ensemble: &EnsembleOptions) -> Membership {
+    let removed = founders(ensemble).voters.into_iter().filter(|id| !members.contains(*id));
+    let removed: Vec<NodeId> = removed.collect();
+    members.voters.extend(removed);
+    members.voters.sort_unstable();
+    members
 }
 
 /// Whom an image keeps as members.
