@@ -47,7 +47,8 @@ struct SimFile {
 #[derive(Debug, Clone)]
 enum NameChange {
     Link(String, u64),
-    Rename(String, String),
+    /// From, to, and the file itself: whatever else of these names is lost, no other file gets the new one.
+    Rename(String, String, u64),
     Remove(String),
 }
 
@@ -217,9 +218,10 @@ impl NameChange {
             NameChange::Link(name, id) => {
                 names.insert(name.clone(), *id);
             }
-            NameChange::Rename(from, to) => {
-                if let Some(id) = names.remove(from) {
-                    names.insert(to.clone(), id);
+            NameChange::Rename(from, to, id) => {
+                if names.get(from) == Some(id) {
+                    names.remove(from);
+                    names.insert(to.clone(), *id);
                 }
             }
             NameChange::Remove(name) => {
@@ -289,7 +291,7 @@ impl Disk for SimDisk {
         let zeros = vec![0; bytes];
         state.file(id)?.persist(&zeros, 0, bytes);
         state.step()?;
-        state.change(NameChange::Rename(temporary, name.to_owned()));
+        state.change(NameChange::Rename(temporary, name.to_owned(), id));
         state.sync_names()?;
         let life = state.life;
         drop(state);
@@ -329,8 +331,8 @@ impl Disk for SimDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.lock();
         state.step()?;
-        state.find(from)?;
-        state.change(NameChange::Rename(from.to_owned(), to.to_owned()));
+        let id = state.find(from)?;
+        state.change(NameChange::Rename(from.to_owned(), to.to_owned(), id));
         Ok(())
     }
 
@@ -443,7 +445,8 @@ impl NewFile for SimNewFile {
         let mut state = self.disk.lock();
         state.step()?;
         let (from, to) = (self.temporary.clone(), self.target.clone());
-        state.change(NameChange::Rename(from, to));
+        let id = self.id;
+        state.change(NameChange::Rename(from, to, id));
         self.committed = true;
         state.sync_names()
     }
