@@ -213,6 +213,7 @@ impl ConsensusActor {
             peers.tick(now, &self.replica);
             self.replica.reconcile(&peers.wanted);
             peers.relieve(self.clock.now_us(), self.log_disk, &mut self.replica);
+            peers.show_quorum(self.clock.now_us(), &self.replica);
         }
         let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
         for session in expired {

@@ -4,6 +4,7 @@
 //! `corral-core` and `corral-consensus`, never here.
 
 pub(crate) mod authority;
+mod census;
 pub(crate) mod consensus;
 pub(crate) mod image_writer;
 pub(crate) mod log_thread;

@@ -21,6 +21,7 @@ use corral_link::{Frame, Generation, Kind};
 use corral_members::{leader_out_of, membership_of};
 
 use crate::actor::authority::Authority;
+use crate::actor::census::Census;
 use crate::actor::messages::{Incoming, ToImagesIn};
 use crate::actor::reconfig::addresses;
 use crate::actor::transfer::{Course, Offer, Offered, Transfer};
@@ -71,6 +72,7 @@ pub(crate) struct Peers {
     listed: Option<bool>,
     /// It has never had any state, so that no leader was lost.
     pub(crate) is_blank: bool,
+    census: Census,
 }
 
 /// An image that could not be taken over: another one is asked for at that time, if that is still to be done.
@@ -119,6 +121,7 @@ impl Peers {
             said: Millis(0),
             listed: None,
             is_blank: true,
+            census: Census::default(),
         }
     }
 
@@ -450,6 +453,12 @@ impl Peers {
             Note::Hold | Note::Uncertain { .. } => return,
         }
         self.show_mode();
+    }
+
+    /// Who keeps up: for whoever asks, once a tick.
+    pub(crate) fn show_quorum(&mut self, now: Micros, replica: &Replica<Authority>) {
+        let quorum = self.census.count(now, self.habits.patience, replica.raft(), &self.wanted);
+        self.gauges.set_quorum(quorum);
     }
 
     /// How far a change of the list of servers is: for whoever asks.

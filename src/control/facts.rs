@@ -92,6 +92,7 @@ impl Facts {
                 facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
                 facts.relieved = self.gauges.relieved.load(Ordering::Relaxed);
                 facts.reconfig = self.gauges.reconfig();
+                facts.quorum = self.gauges.quorum();
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
                 facts.syncs = self.gauges.syncs.timing();
                 facts.images = self.gauges.images.timing();

@@ -1,9 +1,10 @@
 //! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a request.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use corral_core::report::{Mode, ReconfigStep, Timing};
+use corral_core::report::{Mode, Quorum, ReconfigStep, Timing};
 
 /// Counters of the process.
 #[derive(Debug, Default)]
@@ -14,6 +15,8 @@ pub(crate) struct Gauges {
     mode: AtomicU8,
     /// Place in `ReconfigStep::ALL`.
     reconfig: AtomicU8,
+    /// Of an ensemble: who votes, and who keeps up with this leader. Written once a tick; nobody holds it for long.
+    quorum: Mutex<Option<Quorum>>,
     /// Times that this server let another lead because its log stood still.
     pub(crate) relieved: AtomicU64,
     /// The log, or another server's image, has no space, and what the leader gives is not taken.
@@ -47,6 +50,15 @@ impl Gauges {
     pub(crate) fn set_reconfig(&self, step: ReconfigStep) {
         let place = ReconfigStep::ALL.iter().position(|one| *one == step).unwrap_or_default();
         self.reconfig.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// Who votes, and who keeps up; `None` of a server that is alone.
+    pub(crate) fn quorum(&self) -> Option<Quorum> {
+        *self.quorum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_quorum(&self, quorum: Quorum) {
+        *self.quorum.lock().unwrap_or_else(PoisonError::into_inner) = Some(quorum);
     }
 
     /// `srst`: all but the freezes and the hand-overs, which nobody should lose sight of.

@@ -4,11 +4,35 @@ import time
 
 from ensemble.cases import connect, root, seen
 from ensemble.cluster import OBSERVING, mode_of, pause, resume
+from support.client import four_letter_word, words_table
 from support.suite import equal
 from support.wait import wait_until
 
 # Links of servers that say nothing break later than that.
 FORGET_LIMIT_S = 3
+CENSUS = ("zk_quorum_size", "zk_learners", "zk_synced_followers", "zk_synced_non_voting_followers", "zk_synced_observers")
+
+
+def census(member):
+    """What mntr tells of who votes and who keeps up."""
+    table = words_table(four_letter_word(member.address, "mntr"), "\t")
+    return {key: int(table[key]) for key in CENSUS if key in table}
+
+
+def test_mntr_counts_who_keeps_up(ensemble):
+    def told(learners, followers, observers):
+        return dict(zip(CENSUS, (3, learners, followers, 0, observers)))
+
+    ensemble.start()
+    leader = ensemble.leader()
+    wait_until(lambda: census(leader) == told(3, 2, 1), "all keep up")
+    for member in ensemble.followers():
+        equal(census(member), {"zk_quorum_size": 3}, "who does not lead")
+    follower = next(member for member in ensemble.followers() if mode_of(member) != OBSERVING)
+    follower.kill()
+    wait_until(lambda: census(leader) == told(2, 1, 1), "one is gone")
+    ensemble.start()
+    wait_until(lambda: census(leader) == told(3, 2, 1), "all keep up again")
 
 
 def test_an_observer_without_a_leader_says_so_and_comes_back(ensemble):

@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 pub use clients::ConnLine;
 pub(crate) use counters::{Answered, ConnCounters};
 pub use counters::{Latency, Statistics};
-pub use process::{Configured, Mode, PeerFacts, ReconfigStep, ServerFacts, Timing};
+pub use process::{Configured, Mode, PeerFacts, Quorum, ReconfigStep, ServerFacts, Timing};
 
 /// Sums over one shard, or over all of them.
 #[derive(Clone, Debug, Default)]

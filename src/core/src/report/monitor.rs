@@ -1,6 +1,6 @@
 //! `mntr`: ZooKeeper's metric names with what is known here, no more. The list is in `docs/operations.md`.
 
-use super::{Latency, ServerFacts, Timing, Totals, decimal};
+use super::{Latency, Mode, Quorum, ServerFacts, Timing, Totals, decimal};
 use crate::ids::Millis;
 use alloc::format;
 use alloc::string::String;
@@ -21,6 +21,17 @@ impl Lines {
         self.put(&format!("max_{key}"), of.ms_max);
         self.put(&format!("cnt_{key}"), of.count);
         self.put(&format!("sum_{key}"), of.ms_sum);
+    }
+
+    /// A leader alone knows who keeps up.
+    fn quorum(&mut self, quorum: &Quorum, mode: Mode) {
+        self.put("quorum_size", quorum.size);
+        if mode == Mode::Leader {
+            self.put("learners", quorum.learners);
+            self.put("synced_followers", quorum.synced_followers);
+            self.put("synced_non_voting_followers", quorum.synced_non_voting_followers);
+            self.put("synced_observers", quorum.synced_observers);
+        }
     }
 
     /// The same, of something measured in microseconds: whole milliseconds but for the average.
@@ -66,6 +77,9 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.latency("updatelatency", &statistics.updates);
     lines.timing("fsynctime", &facts.syncs);
     lines.timing("snapshottime", &facts.images);
+    if let Some(quorum) = &facts.quorum {
+        lines.quorum(quorum, facts.mode);
+    }
     lines.put("watchdog_freezes", facts.freezes);
     lines.put("slow_disk_handovers", facts.relieved);
     lines.put("reconfig_step", facts.reconfig.word());

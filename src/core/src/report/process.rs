@@ -26,6 +26,8 @@ pub struct ServerFacts {
     pub relieved: u64,
     /// How far a change of the list of servers is, as far as this server knows.
     pub reconfig: ReconfigStep,
+    /// Who votes, and who keeps up with this leader; `None` of a server that is alone.
+    pub quorum: Option<Quorum>,
     /// When the certificate for links to other servers expires, Unix seconds; `None` where there is none.
     pub certificate_expires: Option<i64>,
     /// Connections closed on accept, because of a limit.
@@ -39,6 +41,19 @@ pub struct ServerFacts {
     pub configured: Configured,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
+}
+
+/// Who votes in an ensemble; of a leader also whom it hears of, without itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quorum {
+    /// Servers that vote.
+    pub size: u64,
+    /// All that were heard from lately.
+    pub learners: u64,
+    /// Of those the ones that lack little, by what they are.
+    pub synced_followers: u64,
+    pub synced_non_voting_followers: u64,
+    pub synced_observers: u64,
 }
 
 /// The links with one other server.
