@@ -175,12 +175,16 @@ impl Links {
         Ok(links)
     }
 
-    /// From now on these are the other servers. Connections with a peer that stays, at the same address, are left alone; with
+    /// From now on these are the servers. Where this one is among them is where the others find it. Connections with a peer that stays, at the same address, are left alone; with
     /// one that is new here they begin, with one that is not named any more they end.
     ///
     /// # Errors
     /// When descriptors, threads or randomness are not to be had; some of the new peers are then not dialled.
     pub(crate) fn configure(&self, peers: Vec<PeerAddress>) -> io::Result<()> {
+        let own = peers.iter().find(|peer| peer.id == self.common.id);
+        if let (Some(tls), Some(own)) = (&self.common.tls, own) {
+            tls.known_as(own);
+        }
         let wanted: BTreeMap<NodeId, PeerAddress> =
             peers.into_iter().filter(|peer| peer.id != self.common.id).map(|peer| (peer.id, peer)).collect();
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);

@@ -38,8 +38,8 @@ pub(crate) struct Tls {
     files: Arc<Files>,
     /// Written when the files are read again, and read by each connection that begins; nobody holds it for long.
     current: Arc<RwLock<Current>>,
-    /// The server whose certificate it has to be, if that is known.
-    own: Option<PeerAddress>,
+    /// The server whose certificate it has to be, if that is known. Written when the list of servers changes.
+    own: Arc<RwLock<Option<PeerAddress>>>,
 }
 
 /// Where it comes from.
@@ -84,7 +84,7 @@ impl Tls {
     pub(crate) fn load(cert: &Path, key: &Path, ca: &Path) -> Result<Tls, String> {
         let files = Files { cert: cert.to_owned(), key: key.to_owned(), ca: ca.to_owned() };
         let current = Arc::new(RwLock::new(Current::read(&files)?));
-        Ok(Tls { files: Arc::new(files), current, own: None })
+        Ok(Tls { files: Arc::new(files), current, own: Arc::default() })
     }
 
     /// From now on only a certificate is taken that other servers accept from this one.
@@ -97,7 +97,13 @@ impl Tls {
             _ => {}
         }
         self.check_name(&self.current(), &own)?;
-        Ok(Tls { own: Some(own), ..self })
+        self.known_as(&own);
+        Ok(self)
+    }
+
+    /// Other servers find this one there from now on: a certificate that is read again is to be for that host.
+    pub(crate) fn known_as(&self, own: &PeerAddress) {
+        *self.own.write().unwrap_or_else(PoisonError::into_inner) = Some(own.clone());
     }
 
     /// Nobody can say under which name others know a server whose own line of the list names all addresses.
@@ -124,7 +130,8 @@ impl Tls {
             let path = self.files.cert.display();
             return Err(format!("{path}: the certificate expired {} days ago; renew it", (now - expired) / 86_400));
         }
-        if let Some(own) = &self.own {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(own) = &own {
             if let Some(fault) = read.shown.fault() {
                 return Err(self.would_be_refused(&words(&fault)));
             }

@@ -193,6 +193,35 @@ fn plaintext_to_tls_and_the_reverse() {
 }
 
 #[test]
+fn a_server_that_moved_is_known_by_its_new_host() {
+    let authority = Authority::new("good");
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let [cert, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(|name| dir.path().join(name));
+    let write = |name: &str| {
+        let (cert_text, key_text, ca_text) = authority.pem(&[name]);
+        for (path, text) in [(&cert, cert_text), (&key, key_text), (&ca, ca_text)] {
+            std::fs::write(path, text).expect("the directory is writable");
+        }
+    };
+    let at = |host: &str| PeerAddress { host: host.to_owned(), ..address(1, 1) };
+    write("old.example");
+    let tls =
+        Tls::load(&cert, &key, &ca).and_then(|tls| tls.of_server(at("old.example"))).expect("it is for that host");
+    let given = tls.clone();
+    let server = Server::start(1, 11, listener(), vec![address(2, 1)], |settings| settings.tls = Some(given));
+    write("new.example");
+    let refused = tls.reload().expect_err("the server is known by its old host");
+    assert!(
+        refused.contains("the other servers would refuse this one") && refused.contains("old.example"),
+        "{refused}"
+    );
+    server.links.configure(vec![at("new.example"), address(2, 1)]).expect("threads can be started");
+    tls.reload().expect("it is for the host of the list");
+    write("old.example");
+    assert!(tls.reload().is_err());
+}
+
+#[test]
 fn noise_in_place_of_a_handshake() {
     let authority = Authority::new("good");
     let server = Server::start(1, 11, listener(), vec![address(2, 1)], |settings| {
