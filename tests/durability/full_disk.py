@@ -321,6 +321,32 @@ def test_clients_of_a_follower_without_space_go_elsewhere(shards):
         return f"{written} writes"
 
 
+def test_clients_of_a_leader_without_space_and_successor_go(shards):
+    """Of three servers one is gone and the others have no space: whoever leads sends its clients away, too, until it has some."""
+    with SmallDisks(shards, settings={"ensemble.hold_ms": HOLD_MS}) as ensemble:
+        leader = ensemble.leader()
+        ensemble.followers()[0].kill()
+        for member in ensemble.running:
+            fill_up(ensemble.filler(member))
+        client = leader.client(timeout_ms=60_000)
+        client.socket.settimeout(HOLD_MS / 1000 + SLACK_S)
+        closes(write_on, client)
+        for member in ensemble.running:
+            wait_until(lambda member=member: is_away(member), "clients are refused", SLACK_S)
+        for member in ensemble.running:
+            ensemble.filler(member).unlink()
+        back = wait_until(lambda: connected(leader), "it serves again", PATIENCE_S + SLACK_S)
+        create(leader, back, "/back").close()
+
+
+def write_on(client):
+    """Sends more writes than there is space for, and waits for their answers."""
+    for number in range(DISK_BYTES // len(VALUE)):
+        client.send(jute.CREATE, jute.create_body(f"/n{number}", VALUE, jute.PERSISTENT, jute.OPEN_ACL))
+    while True:
+        client.reply()
+
+
 def test_an_image_without_space_is_waited_for(shards):
     """A server that lags finds no room for the image, then none for the log behind it; then there is room."""
     settings = {"ensemble.hold_ms": HOLD_MS, "ensemble.log_cache_bytes": MIB, "log.segment_bytes": SEGMENT_BYTES}

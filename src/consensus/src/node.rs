@@ -65,6 +65,8 @@ pub struct RaftNode {
     /// Bytes proposed since the last `ready`.
     unready_bytes: u64,
     reads: Reads,
+    /// The log has no space: it could not make durable what an election needs, nor lead.
+    log_full: bool,
     /// The leader was seen to go: elections before the timeout would begin one.
     hurry: Option<Hurry>,
     /// Set while this server remembers nothing and belongs to nothing.
@@ -147,6 +149,7 @@ impl RaftNode {
             conf_history: VecDeque::from([(applied, membership.clone())]),
             unready_bytes: 0,
             reads: Reads::new(config.id, nonce, config.election_ticks),
+            log_full: false,
             hurry: None,
             newborn: None,
             informed: BTreeMap::new(),
@@ -175,6 +178,11 @@ impl RaftNode {
             let _ = self.raw.campaign();
         }
         self.settle();
+    }
+
+    /// Whether the log has no space: a node stands for no election meanwhile. It goes on voting; votes wait for space.
+    pub fn set_log_full(&mut self, full: bool) {
+        self.log_full = full;
     }
 
     /// One tick of time passed: heartbeats, elections, checks that a quorum is still there.
@@ -420,6 +428,7 @@ impl RaftNode {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;
         raft.term < limits::TERM_MAX
+            && !self.log_full
             && self.awaiting.iter().all(|append| !append.log)
             && log.unstable_snapshot().is_none()
             && log.persisted == log.last_index()

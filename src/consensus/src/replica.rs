@@ -208,9 +208,10 @@ impl<M: Machine> Replica<M> {
 
     /// A leader whose log does not get an append durable, although a voter has had it durable for as long as `patience`,
     /// hands over to that voter. Not soon after it began to lead, and seldom: where all disks are slow, leadership stays
-    /// where it is. Where the log has no space it hands over whenever another has had what it cannot write. To be called
-    /// each tick; gives the successor when it hands over.
+    /// where it is. Where the log has no space it hands over whenever another has had what it cannot write, and who does not
+    /// lead stands for no election. To be called each tick; gives the successor when it hands over.
     pub fn relieve(&mut self, now: Micros, patience: Micros, disk: LogDisk) -> Option<NodeId> {
+        self.raft.set_log_full(disk == LogDisk::Full);
         let oldest = self.under_way.front();
         let late = oldest.filter(|append| self.raft.others_have(append.last));
         let behind = late.map(|append| Behind { number: append.number, begun: append.since });

@@ -47,6 +47,24 @@ fn leader(config: Config) -> RaftNode {
 }
 
 #[test]
+fn who_has_no_space_stands_for_no_election() {
+    let voters = [1, 2, 3].map(NodeId).to_vec();
+    let mut node = RaftNode::new(Config { voters, ..config() }, Restored::default()).expect("valid");
+    let mut asks = |full: bool| {
+        node.set_log_full(full);
+        node.campaign();
+        (0..100).for_each(|_| node.tick());
+        let (mut said, mut out) = (0, Outputs::default());
+        while node.ready(&mut out) {
+            said += out.messages.len();
+        }
+        said
+    };
+    assert_eq!(asks(true), 0);
+    assert!(asks(false) >= 2, "of both others");
+}
+
+#[test]
 fn starts_empty_and_leads_at_once() {
     let mut node = RaftNode::new(config(), Restored::default()).expect("valid");
     assert_eq!((node.role(), node.term(), node.leader()), (Role::Follower, Term(0), None));

@@ -242,8 +242,9 @@ impl Member {
         }
     }
 
-    /// Whether this server cannot take what the leader gives, because it has no space for it. As long as that is so, and it
-    /// does not lead itself, its clients are served as if it had no leader. To be called before [`Member::settle`].
+    /// Whether this server has no space for what is to be written. As long as that is so its clients are served as if it had no
+    /// leader, also while it leads itself and nobody takes over, unless no other server is linked with it. To be called
+    /// before [`Member::settle`].
     pub fn stall(&mut self, stalled: bool) {
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.stall(stalled);

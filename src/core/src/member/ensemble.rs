@@ -270,8 +270,10 @@ impl Ensemble {
     fn leads_to(&self) -> Option<To> {
         match self.standing {
             _ if self.paused.is_some() => None,
-            Standing::Leader => Some(To::Own),
             Standing::Follower { .. } if self.stalled => None,
+            // One that no other server is linked with goes on for those who read.
+            Standing::Leader if self.stalled && !self.links.is_empty() => None,
+            Standing::Leader => Some(To::Own),
             Standing::Follower { leader } => {
                 let server = leader?;
                 self.links.get(&server).map(|link| To::Peer { server, link: *link })

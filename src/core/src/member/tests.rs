@@ -271,7 +271,17 @@ fn who_has_no_space_serves_its_clients_as_without_a_leader() {
     let mut leader = leader();
     leader.stall(true);
     leader.settle();
-    assert!(leader.take_notes().is_empty(), "a leader hands over, or nobody has space");
+    assert!(leader.take_notes().is_empty(), "its clients have nowhere to go");
+    leader.link_up(1, 70);
+    leader.settle();
+    assert_eq!(leader.take_notes(), [Note::Hold], "it hands over, or nobody who is there has space");
+    leader.proposed(Millis(0), writes(2, 0, &[3]));
+    assert!(ordered(&mut leader).is_empty(), "what comes now waits");
+    leader.tick(Millis(1000), WallMillis(0));
+    assert_eq!(leader.take_notes().last(), Some(&Note::Away));
+    leader.stall(false);
+    leader.settle();
+    assert_eq!(leader.take_notes(), [Note::Release]);
 }
 
 #[test]
