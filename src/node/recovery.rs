@@ -62,7 +62,8 @@ pub(crate) fn recover(
     shards: usize,
 ) -> Result<Recovery, Fault> {
     let started = Instant::now();
-    let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, owner::claim)?;
+    let purpose = if config.own_member().is_some() { Purpose::Member } else { Purpose::Alone };
+    let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, purpose, owner::claim)?;
     let image = newest.as_ref().map(|loaded| &*loaded.image);
     let kept = membership::kept(config, image, &found)?;
     let offered = newest.as_ref().map(LoadedImage::offered);
@@ -75,7 +76,7 @@ pub(crate) fn recover(
     }
     let nodes = machine.view().node_count();
     let cut = if is_alone { (index, term) } else { log.reach_back((index, term), config.ensemble.log_cache_bytes) };
-    let entries = entries_after(config, &log, &found, cut.0)?;
+    let entries = entries_after(purpose, &log, &found, cut.0)?;
     log.release_read()?;
     let replayed = found.last_index - index;
     let mut sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
@@ -132,6 +133,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(
     config: &Config,
     threads: usize,
+    purpose: Purpose,
     check: fn(&MmapDisk, &Config) -> Result<(), Fault>,
 ) -> Result<Opened, Fault> {
     let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
@@ -143,11 +145,12 @@ pub(crate) fn open(
     check(&disk, config)?;
     check(&log_disk, config)?;
     let images = images::newest(&disk, threads)?;
-    let (log, found) = open_log(log_disk.clone(), config, images.newest.is_none() && images.damaged.is_empty())?;
+    let (log, found) =
+        open_log(log_disk.clone(), config, purpose, images.newest.is_none() && images.damaged.is_empty())?;
     if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
         let mut sentence = images.damaged.join("\n");
         sentence.push_str("\nno image is whole and the log does not go back to the beginning: ");
-        sentence.push_str(remedy(config));
+        sentence.push_str(purpose.remedy());
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
     if let Some(instead) = images.instead(found.first_index) {
@@ -196,7 +199,12 @@ pub(crate) fn not_a_batch(applied: Index) -> Fault {
     Fault::new(ExitCode::DataDirForeign, sentence)
 }
 
-fn open_log(disk: MmapDisk, config: &Config, create_if_missing: bool) -> Result<(Log<MmapDisk>, Recovered), Fault> {
+fn open_log(
+    disk: MmapDisk,
+    config: &Config,
+    purpose: Purpose,
+    create_if_missing: bool,
+) -> Result<(Log<MmapDisk>, Recovered), Fault> {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
     let log_config = LogConfig {
@@ -216,18 +224,20 @@ fn open_log(disk: MmapDisk, config: &Config, create_if_missing: bool) -> Result<
     };
     let (log, found) = Log::open(disk, log_config, &mut progress)?;
     if let Some(cut) = &found.tail_cut {
-        say_what_was_cut(config, cut);
+        say_what_was_cut(purpose, cut);
     }
     Ok((log, found))
 }
 
 /// After a power cut right behind an acknowledgement, when no watermark is on disk, damage cannot be told from a torn tail.
-fn say_what_was_cut(config: &Config, cut: &CutInfo) {
+fn say_what_was_cut(purpose: Purpose, cut: &CutInfo) {
     let CutInfo { file, offset, bytes, may_be_damage } = cut;
-    let further = match (may_be_damage, config.own_member().is_some()) {
+    let further = match (may_be_damage, purpose) {
         (false, _) => "",
-        (true, false) => "; it may also be damage to a record that was acknowledged: look at the disk",
-        (true, true) => {
+        (true, Purpose::Alone | Purpose::Rescue) => {
+            "; it may also be damage to a record that was acknowledged: look at the disk"
+        }
+        (true, Purpose::Member) => {
             "; it may also be damage to a record that was acknowledged: if this server's disk is suspect, stop it, empty its \
              data directory but for `myid`, and start it while the others run: it learns everything from them"
         }
@@ -241,12 +251,29 @@ fn say_what_was_cut(config: &Config, cut: &CutInfo) {
     );
 }
 
-/// What to do when data are missing.
-fn remedy(config: &Config) -> &'static str {
-    if config.own_member().is_some() {
-        "empty the data directory but for `myid` and start: this server learns everything from the others"
-    } else {
-        "restore the data directory from a backup"
+/// What data are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A server that runs alone.
+    Alone,
+    /// One of an ensemble.
+    Member,
+    /// A survivor is to be an ensemble by itself: there are no others to learn from.
+    Rescue,
+}
+
+impl Purpose {
+    /// What to do when data are missing.
+    pub(crate) fn remedy(self) -> &'static str {
+        match self {
+            Purpose::Alone => "restore the data directory from a backup",
+            Purpose::Member => {
+                "empty the data directory but for `myid` and start: this server learns everything from the others"
+            }
+            Purpose::Rescue => {
+                "this server cannot be rescued: leave its directory as it is, and rescue another survivor, or restore a backup"
+            }
+        }
     }
 }
 
@@ -264,7 +291,7 @@ pub(crate) fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine
 
 /// Every log entry behind the image; there must be no gap.
 pub(crate) fn entries_after(
-    config: &Config,
+    purpose: Purpose,
     log: &Log<MmapDisk>,
     found: &Recovered,
     image: u64,
@@ -275,7 +302,7 @@ pub(crate) fn entries_after(
              {}",
             found.first_index,
             found.last_index,
-            remedy(config)
+            purpose.remedy()
         );
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }

@@ -8,6 +8,7 @@ use corral_consensus::{ConfChange, EntryKind, Index, Membership, NodeId};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
 use corral_link::Generation;
+use corral_storage::log::ADVICE;
 use corral_storage::purge;
 
 use crate::actor::image_writer::{self, ImageSettings};
@@ -17,7 +18,7 @@ use crate::control::Stopwatch;
 use crate::exit::{ExitCode, Fault};
 use crate::node::membership;
 use crate::node::owner;
-use crate::node::recovery::{Opened, entries_after, not_a_batch, open, sequencer_config, state_machine};
+use crate::node::recovery::{Opened, Purpose, entries_after, not_a_batch, open, sequencer_config, state_machine};
 use crate::runtime::clock::Clock;
 
 /// What a data directory holds, and who belonged to its ensemble.
@@ -46,7 +47,7 @@ impl Survivor {
         if !directory.is_dir() {
             return Err(nothing());
         }
-        let mut opened = open(config, threads, |_, _| Ok(()))?;
+        let mut opened = open(config, threads, Purpose::Rescue, |_, _| Ok(())).map_err(without_others)?;
         let newest = opened.newest.take();
         let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
         let kept = (!extra.is_empty()).then(|| membership::of_image(&extra).ok());
@@ -58,7 +59,7 @@ impl Survivor {
             opened.log.reset_to(index + 1)?;
             (opened.found.first_index, opened.found.last_index) = (index + 1, index);
         }
-        let entries = entries_after(config, &opened.log, &opened.found, index)?;
+        let entries = entries_after(Purpose::Rescue, &opened.log, &opened.found, index)?;
         let mut sequencer = Sequencer::new(sequencer_config(config, 0), machine, index, term);
         let mut last = (index, term);
         for entry in entries {
@@ -114,4 +115,9 @@ impl Survivor {
         owner::take(&self.opened.disk, config)?;
         owner::take(&self.opened.log_disk, config)
     }
+}
+
+/// Storage advises who has lost data to learn them from other servers, of which there are not enough here.
+fn without_others(fault: Fault) -> Fault {
+    Fault { sentence: fault.sentence.replace(ADVICE, Purpose::Rescue.remedy()), ..fault }
 }

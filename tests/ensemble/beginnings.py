@@ -13,7 +13,7 @@ from support.wait import wait_until
 
 HEAL_LIMIT_S = 60
 WAIT_LIMIT_S = 20
-FOREIGN = 5
+FOREIGN, DAMAGED = 5, 6
 
 
 class Own:
@@ -194,6 +194,23 @@ def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
         survivor.kill()
         with connect(leader_of(others)) as client:
             client.create(f"{top}/without", b"")
+
+
+def test_a_rescue_of_what_is_not_whole_names_no_other_servers(ensemble):
+    """There are none to learn from: their advice would cost what is left."""
+    with Own(ensemble) as own:
+        own.start()
+        root(own, "damaged")
+        for member in own.members:
+            member.kill()
+        for member, kind, words in zip(own.members, ("image-*", "log-*"), ("entries between are missing", "no log in")):
+            files = list((member.directory / "data").glob(kind))
+            assert files, f"no {kind}"
+            for path in files:
+                path.unlink()
+            code, said = rescue(member, "--yes")
+            equal(code, DAMAGED, said)
+            assert words in said and "rescue another survivor" in said and "empty" not in said, said
 
 
 def test_who_was_left_behind_by_a_rescue_does_not_go_on_beside_it(ensemble):

@@ -20,7 +20,7 @@ pub(crate) mod segment;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-pub(crate) use error::ADVICE;
+pub use error::ADVICE;
 pub use error::LogError;
 pub use record::RecordKind;
 pub use recovery::{CutInfo, Progress, Recovered};

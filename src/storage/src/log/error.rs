@@ -3,7 +3,7 @@
 use std::io;
 
 /// For who has lost data: this crate does not know whether there are other servers.
-pub(crate) const ADVICE: &str = "in an ensemble empty this server's data directory but for `myid` and start it: it learns \
+pub const ADVICE: &str = "in an ensemble empty this server's data directory but for `myid` and start it: it learns \
                                  everything from the others; a server that runs alone needs its backup";
 
 /// An error of the log. After `SyncFailed` the log is poisoned and every further call answers `Poisoned`.
