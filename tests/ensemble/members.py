@@ -4,9 +4,10 @@ import importlib.util
 import random
 import subprocess
 import threading
+import time
 
 from ensemble.cases import connect, connect_to_new_leader, seen
-from ensemble.cluster import FOLLOWING, LEADING, OBSERVING, SUPER, mode_of
+from ensemble.cluster import FOLLOWING, LEADING, OBSERVING, SUPER, mode_of, pause
 from ensemble.config import admin, lines_and_version, read, reconfig
 from support import jute
 from support.client import Closed, Refused, exists_or_none
@@ -17,6 +18,8 @@ from support.wait import free_port, wait_until
 IN_PROGRESS, NO_QUORUM = -14, -13
 JOIN_LIMIT_S = 30
 KILL_ROUNDS = 12
+# More than a leader is told to remember, in fewer entries than a server in step may lack; and until the change has begun.
+LAG_WRITES, LAG_BYTES, BEGIN_S = 4, 600_000, 0.3
 
 
 def ask(members, **asked):
@@ -307,6 +310,32 @@ def test_those_who_joined_outlive_a_restart(ensemble):
     for member in ensemble.members:
         shows_list_of(member, (1, 2, 3, 4))
         equal(seen(member, "/kept"), b"")
+
+
+def test_a_voter_that_is_needed_and_lags_is_fed_in_the_middle_of_a_change(ensemble):
+    if not ensemble.is_corral:
+        raise Skip("how much of the log ZooKeeper's leader keeps is its own business")
+    for member in ensemble.members:
+        member.settings = {**(member.settings or {}), "ensemble.log_cache_bytes": 1 << 20}
+        member.kill()
+    ensemble.start()
+    leader = ensemble.leader()
+    victim, other = ensemble.followers()
+    with admin(leader) as client:
+        client.create("/big")
+        pause(victim)
+        for _ in range(LAG_WRITES):
+            client.set("/big", b"x" * LAG_BYTES)
+        client.send(jute.RECONFIG, jute.reconfig_body(leaving=str(ensemble.number(other))))
+        time.sleep(BEGIN_S)
+        # What was on its way to it is lost with it.
+        victim.kill()
+        victim.launch()
+        with connect_to_new_leader([leader, victim]) as second:
+            second.socket.settimeout(JOIN_LIMIT_S)
+            second.create("/after")
+    equal(seen(victim, "/after"), b"")
+    assert "the image is installed" in victim.log(), "the leader had everything in memory still"
 
 
 def test_kazoo_changes_the_list(ensemble):
