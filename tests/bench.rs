@@ -18,11 +18,18 @@ impl Server {
 
     /// A server that takes so many connections from one address.
     fn with_places(places: u32) -> Self {
+        (0..5)
+            .find_map(|_| Self::try_start(places))
+            .expect("a free port is still free a moment later, at least sometimes")
+    }
+
+    /// `None` if the port was taken meanwhile.
+    fn try_start(places: u32) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let free = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let addr = free.local_addr().expect("it is bound").to_string();
         drop(free);
-        let child = Command::new(env!("CARGO_BIN_EXE_corral"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_corral"))
             .args(["serve", "--shards", "1", "--client-addr", &addr, "--set"])
             .arg(format!("limits.connections_per_ip_max={places}"))
             .arg("--data-dir")
@@ -32,11 +39,14 @@ impl Server {
             .spawn()
             .expect("the server can be started");
         let limit = Instant::now() + Duration::from_secs(30);
-        while TcpStream::connect(&addr).is_err() {
+        while !TcpStream::connect(&addr).is_ok_and(|stream| !is_its_own_peer(&stream)) {
+            if child.try_wait().expect("it can be asked for").is_some() {
+                return None;
+            }
             assert!(Instant::now() < limit, "the server does not listen within 30 s");
             std::thread::yield_now();
         }
-        Self { child, addr, _dir: dir }
+        Some(Self { child, addr, _dir: dir })
     }
 
     /// Runs `corral bench`; gives its report.
@@ -59,6 +69,11 @@ impl Server {
         self.bench("--chroot /clean --ops 10 --warmup 0 --keys 5");
         self.bench("--chroot /clean --ops 10 --warmup 0 --keys 5");
     }
+}
+
+/// A connection to a port of the range that ports of connections are drawn from may be one with itself.
+fn is_its_own_peer(stream: &TcpStream) -> bool {
+    stream.local_addr().ok() == stream.peer_addr().ok()
 }
 
 impl Drop for Server {

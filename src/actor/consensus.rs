@@ -358,7 +358,7 @@ impl ConsensusActor {
     /// All founders are newborn: the empty state becomes durable with them as its members, see [`Self::formed`].
     fn form_if_complete(&mut self) {
         let Some((peers, _)) = &self.links.peers else { return };
-        if peers.takes_an_image() || !self.replica.machine_mut().forms(FORMED_INDEX.0, FORMED_TERM.0) {
+        if !peers.may_begin() || !self.replica.machine_mut().forms(FORMED_INDEX.0, FORMED_TERM.0) {
             return;
         }
         tracing::info!("all servers that vote have no data: a new ensemble begins");

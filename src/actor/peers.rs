@@ -27,7 +27,7 @@ use crate::actor::reconfig::addresses;
 use crate::actor::transfer::{Course, Offer, Offered, Transfer};
 use crate::control::Gauges;
 use crate::net::peers::event::{Direction, Reason};
-use crate::net::peers::{Links, PeerEvent};
+use crate::net::peers::{Links, PeerAddress, PeerEvent};
 use crate::node::images::LoadedImage;
 use crate::node::membership;
 
@@ -70,6 +70,8 @@ pub(crate) struct Peers {
     said: Millis,
     /// Whether this server is in the list of servers; `None` where the configuration counts.
     listed: Option<bool>,
+    /// Where the list says that this server is.
+    listed_at: Option<PeerAddress>,
     /// It has never had any state, so that no leader was lost.
     pub(crate) is_blank: bool,
     census: Census,
@@ -120,6 +122,7 @@ impl Peers {
             wanted,
             said: Millis(0),
             listed: None,
+            listed_at: None,
             is_blank: true,
             census: Census::default(),
         }
@@ -290,8 +293,13 @@ impl Peers {
         let _ = self.links.send(from, Kind::ImageAsk, Ask { index, offset: None }.encode());
     }
 
+    /// Whether a new ensemble may begin: nobody has data for it.
+    pub(crate) fn may_begin(&self) -> bool {
+        !self.takes_an_image() && self.links.stranger().is_none()
+    }
+
     /// Whether an image comes in, or has come.
-    pub(crate) fn takes_an_image(&self) -> bool {
+    fn takes_an_image(&self) -> bool {
         self.transfer.is_some() || !self.arrived.is_empty()
     }
 
@@ -305,7 +313,10 @@ impl Peers {
     pub(crate) fn tick(&mut self, now: Millis, replica: &Replica<Authority>) {
         if replica.raft().is_newborn() && self.transfer.is_none() && now.since(self.said) >= SAY_EVERY_MS {
             self.said = now;
-            say_what_is_awaited(&replica.machine().awaited());
+            match self.links.stranger() {
+                Some(stranger) => say_who_is_not_known(stranger),
+                None => say_what_is_awaited(&replica.machine().awaited()),
+            }
         }
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
             self.ask_again(now);
@@ -482,12 +493,36 @@ impl Peers {
         self.listed = listed;
         let known = replica.machine().sequencer.known_servers();
         let lost = leader_out_of(replica, known.as_ref());
-        if let Err(error) = self.links.configure(addresses(known, self.links.configured())) {
+        let addresses = addresses(known, self.links.configured());
+        self.say_if_moved(replica.raft().id(), &addresses);
+        if let Err(error) = self.links.configure(addresses) {
             tracing::error!("the links do not follow the list of servers: {error}");
         }
         if let Some(lost) = lost {
             replica.leader_lost(lost, stagger(replica, lost));
         }
+    }
+
+    /// The others look for this server where the list says; it listens where its configuration said when it was started.
+    fn say_if_moved(&mut self, own: NodeId, listed: &[PeerAddress]) {
+        let of = |list: &[PeerAddress]| list.iter().find(|peer| peer.id == own).cloned();
+        let (listed, configured) = (of(listed), of(self.links.configured()));
+        if listed == self.listed_at {
+            return;
+        }
+        if let (Some(listed), Some(configured)) = (&listed, &configured)
+            && listed != configured
+        {
+            tracing::warn!(
+                "the list of servers says that this one is at {}:{}, and it listens at {}:{}: correct its configuration and \
+                 start it again, or the list",
+                listed.host,
+                listed.port,
+                configured.host,
+                configured.port
+            );
+        }
+        self.listed_at = listed;
     }
 }
 
@@ -519,6 +554,15 @@ fn say_what_is_awaited(awaited: &[Awaited]) {
              begin, or for the leader of one that has begun, to give it everything"
         );
     }
+}
+
+/// For the log of a server that holds nothing, while another of this cluster does, and is not in the list.
+fn say_who_is_not_known(stranger: NodeId) {
+    tracing::warn!(
+        "server {} holds data of this cluster, this server has none and does not know it: no new ensemble begins beside it; \
+         name it in this server's list (`server.N` lines, `ensemble.servers`) and start this one again, or stop the other",
+        stranger.0
+    );
 }
 
 /// Ticks that this server lets those before it have to be elected first, so that two do not stand in each other's way.

@@ -58,8 +58,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     out.line(&format!("it is now {becomes}"))?;
     if config.own_member().is_some() {
         out.line(
-            "start it now; empty the data directory of each other server before that one starts again: it then takes \
-             everything from this one, and votes when it has it",
+            "start it now; empty the data directory of each other server before that one starts again, and see that its \
+             configuration names this one: it then takes everything from it, and votes when it has it",
         )?;
     }
     out.finish()

@@ -253,6 +253,39 @@ def test_who_was_left_behind_by_a_rescue_does_not_go_on_beside_it(ensemble):
             equal(seen(member, f"{top}/beside"), b"")
 
 
+def test_who_holds_nothing_begins_no_ensemble_beside_data(ensemble):
+    """Emptied behind a rescue, with files from before a reconfig that name other servers: a second, empty ensemble began."""
+    with Own(ensemble) as own:
+        own.start()
+        top = root(own, "beside")
+        survivor, *others = own.members
+        equal(seen(survivor, top), b"")
+        for member in own.members:
+            member.kill()
+        code, said = rescue(survivor, "--yes")
+        assert code == 0 and "its configuration names this one" in said, said
+        survivor.launch()
+        equal(leader_of([survivor]), survivor)
+        lists = [(member.directory / "zoo.cfg").read_text() for member in others]
+        for member, lines in zip(others, lists):
+            empty(member)
+            without = "".join(line for line in lines.splitlines(True) if not line.startswith("server.1="))
+            (member.directory / "zoo.cfg").write_text(without)
+        others[0].launch()
+        says(others[0], "server 1 holds data of this cluster, this server has none and does not know it")
+        others[1].launch()
+        time.sleep(3)
+        assert not any(map(mode_of, others)), "an empty ensemble begins beside the rescued one"
+        for member, lines in zip(others, lists):
+            member.kill()
+            empty(member)
+            (member.directory / "zoo.cfg").write_text(lines)
+            member.launch()
+        wait_until(lambda: survivor.log().count("has caught up") == 2, "the others vote again", HEAL_LIMIT_S)
+        for member in others:
+            equal(seen(member, top), b"")
+
+
 def test_data_of_another_server_are_refused(ensemble):
     """Moved by mistake; what a server has promised is kept under its id."""
     with Own(ensemble) as own:

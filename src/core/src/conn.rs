@@ -116,9 +116,11 @@ impl fmt::Display for Close {
                 f.write_str("too many bytes of large requests at once (limits.large_requests_bytes_max)")
             }
             Self::SessionLimit => f.write_str("too many sessions (sessions_max)"),
-            Self::Uncertain => f.write_str("the leader is gone, and nobody knows what became of its writes"),
+            Self::Uncertain => {
+                f.write_str("the leader is gone or the disk is full, and nobody knows what became of its writes")
+            }
             Self::Replaced => f.write_str("the leader's image took the place of this server's state"),
-            Self::NoLeader => f.write_str("no leader is found"),
+            Self::NoLeader => f.write_str("no leader is found, or the disk is full"),
             Self::LeaderFound => f.write_str("it was read-only, and a leader is found"),
             Self::Shutdown => f.write_str("the server stops"),
         }

@@ -258,6 +258,7 @@ impl Door {
             return Some((Verdict::WrongServer, reason));
         }
         let Some(place) = self.places.get(&NodeId(hello.from.into())) else {
+            self.lineage.knocked(NodeId(hello.from.into()), hello.generation);
             let reason =
                 "this server does not know it; give all servers the same list, or let it in with reconfig".to_owned();
             return Some((Verdict::NotConfigured, reason));

@@ -43,6 +43,8 @@ pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(20);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A peer whose words were not understood is not let in for this long.
 pub(crate) const SHUT_FOR: Duration = Duration::from_secs(1);
+/// A server that holds data and is not known here is remembered for this long after it knocked; it does so every `PAUSE_MAX`.
+pub(crate) const STRANGER_COUNTS_FOR: Duration = Duration::from_secs(10);
 /// A connection that lived this long makes the pauses short again.
 pub(crate) const LASTING: Duration = Duration::from_secs(5);
 /// A host that acknowledges nothing for this long is dead, be there data under way or not.

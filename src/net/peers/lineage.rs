@@ -1,18 +1,25 @@
-//! Of which generation this server's data are, and what it means to meet another one.
+//! Of which generation this server's data are, and what it means to meet another one; and who holds data of this cluster
+//! although this server does not know it.
 //!
 //! Shared by the door, which hears hellos, the senders, which hear answers, and the consensus actor, which takes data over. No
 //! operation waits, but whoever is told that the data are outdated may.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use corral_consensus::NodeId;
 use corral_link::Generation;
+
+use crate::net::peers::limits::STRANGER_COUNTS_FOR;
 
 /// See the module.
 pub(crate) struct Lineage {
     own: AtomicU64,
     /// A server was met whose data are of a rescued ensemble.
     met_rescued: AtomicBool,
+    /// The last server that knocked, holds data of this cluster, and is none that this server knows.
+    stranger: Mutex<Option<(NodeId, Instant)>>,
     /// Told of the server that has later data.
     outdated: Box<dyn Fn(NodeId) + Send + Sync>,
 }
@@ -21,7 +28,21 @@ impl Lineage {
     /// `outdated` is called, on a thread of the links, with a server whose data are of a later generation.
     pub(crate) fn new(own: Generation, outdated: impl Fn(NodeId) + Send + Sync + 'static) -> Lineage {
         let (own, met_rescued) = (AtomicU64::new(own.0), AtomicBool::new(false));
-        Lineage { own, met_rescued, outdated: Box::new(outdated) }
+        Lineage { own, met_rescued, stranger: Mutex::new(None), outdated: Box::new(outdated) }
+    }
+
+    /// A server that this one does not know has knocked.
+    pub(crate) fn knocked(&self, peer: NodeId, told: Generation) {
+        if told != Generation::NONE {
+            *self.stranger.lock().unwrap_or_else(PoisonError::into_inner) = Some((peer, Instant::now()));
+        }
+    }
+
+    /// A server that holds data of this cluster, is none that this one knows, and knocked lately: where there is one, no
+    /// new ensemble is to begin.
+    pub(crate) fn stranger(&self) -> Option<NodeId> {
+        let last = *self.stranger.lock().unwrap_or_else(PoisonError::into_inner);
+        last.filter(|(_, at)| at.elapsed() < STRANGER_COUNTS_FOR).map(|(peer, _)| peer)
     }
 
     pub(crate) fn own(&self) -> Generation {
@@ -74,6 +95,15 @@ mod tests {
         let new = Lineage::new(LATER, |_| panic!("nobody is later"));
         assert!(new.meet(NodeId(3), Generation::FIRST).is_some_and(|words| words.contains("empty its data directory")));
         assert_eq!(new.meet(NodeId(3), LATER), None);
+    }
+
+    #[test]
+    fn a_stranger_counts_if_it_holds_something() {
+        let lineage = Lineage::new(Generation::NONE, |_| ());
+        lineage.knocked(NodeId(4), Generation::NONE);
+        assert_eq!(lineage.stranger(), None);
+        lineage.knocked(NodeId(5), Generation::FIRST);
+        assert_eq!(lineage.stranger(), Some(NodeId(5)));
     }
 
     #[test]

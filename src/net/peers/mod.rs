@@ -213,6 +213,11 @@ impl Links {
         self.common.lineage.own()
     }
 
+    /// A server that holds data of this cluster, is none that this one knows, and knocked lately.
+    pub(crate) fn stranger(&self) -> Option<NodeId> {
+        self.common.lineage.stranger()
+    }
+
     /// This server, which held nothing, has taken over data of that generation: where that may set it apart from servers it is
     /// connected with, every connection ends and begins anew.
     ///
