@@ -196,6 +196,8 @@ def test_connections_of_followers_stay_open_through_an_election(ensemble):
     leader, followers = ensemble.leader(), ensemble.followers()
     clients = [connect(member) for member in followers]
     leader.kill()
+    # What a follower sends before it hears of that is in doubt, and ends its connection.
+    time.sleep(0.1)
     for client in clients:
         client.socket.settimeout(RECONNECT_LIMIT_S)
         client.set(top, b"after")

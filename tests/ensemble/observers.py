@@ -27,7 +27,7 @@ def test_mntr_counts_who_keeps_up(ensemble):
     leader = ensemble.leader()
     wait_until(lambda: census(leader) == told(3, 2, 1), "all keep up")
     for member in ensemble.followers():
-        equal(census(member), {"zk_quorum_size": 3}, "who does not lead")
+        wait_until(lambda member=member: census(member) == {"zk_quorum_size": 3}, "who does not lead knows")
     follower = next(member for member in ensemble.followers() if mode_of(member) != OBSERVING)
     follower.kill()
     wait_until(lambda: census(leader) == told(2, 1, 1), "one is gone")

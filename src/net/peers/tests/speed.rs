@@ -66,6 +66,12 @@ fn a_small_frame_there_and_back() {
     });
     assert!(links.set(started.expect("threads can be started")).is_ok());
     let _ = [first.up_any(), first.up_any()];
+    let limit = Instant::now() + SOON;
+    // The first hears of the second's connection before the second does.
+    while !links.get().expect("it was set").stats().iter().all(|peer| peer.up_out) {
+        assert!(Instant::now() < limit, "the second's connection stands");
+        std::thread::yield_now();
+    }
     let mut times: Vec<Duration> = (0..4000)
         .map(|_| {
             let begin = Instant::now();
