@@ -165,6 +165,21 @@ def rescue(member, *flags):
     return done.returncode, done.stdout + done.stderr
 
 
+def rescue_the_first(own):
+    """Starts all, kills all, rescues the first and starts it again; the others stay down. Returns a znode that it has."""
+    own.start()
+    top = root(own, "rescued")
+    survivor = own.members[0]
+    equal(seen(survivor, top), b"")
+    for member in own.members:
+        member.kill()
+    code, said = rescue(survivor, "--yes")
+    assert code == 0 and "its configuration names this one" in said, said
+    survivor.launch()
+    equal(leader_of([survivor]), survivor)
+    return top
+
+
 def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
     with Own(ensemble) as own:
         own.start()
@@ -216,16 +231,8 @@ def test_a_rescue_of_what_is_not_whole_names_no_other_servers(ensemble):
 def test_who_was_left_behind_by_a_rescue_does_not_go_on_beside_it(ensemble):
     """A majority of the old list with its old data: started beside the rescued server, or there before it."""
     with Own(ensemble) as own:
-        own.start()
-        top = root(own, "apart")
+        top = rescue_the_first(own)
         survivor, *others = own.members
-        equal(seen(survivor, top), b"")
-        for member in own.members:
-            member.kill()
-        code, said = rescue(survivor, "--yes")
-        equal(code, 0, said)
-        survivor.launch()
-        equal(leader_of([survivor]), survivor)
         for member in others:
             member.launch()
         for member in others:
@@ -256,16 +263,8 @@ def test_who_was_left_behind_by_a_rescue_does_not_go_on_beside_it(ensemble):
 def test_who_holds_nothing_begins_no_ensemble_beside_data(ensemble):
     """Emptied behind a rescue, with files from before a reconfig that name other servers: a second, empty ensemble began."""
     with Own(ensemble) as own:
-        own.start()
-        top = root(own, "beside")
+        top = rescue_the_first(own)
         survivor, *others = own.members
-        equal(seen(survivor, top), b"")
-        for member in own.members:
-            member.kill()
-        code, said = rescue(survivor, "--yes")
-        assert code == 0 and "its configuration names this one" in said, said
-        survivor.launch()
-        equal(leader_of([survivor]), survivor)
         lists = [(member.directory / "zoo.cfg").read_text() for member in others]
         for member, lines in zip(others, lists):
             empty(member)
