@@ -38,6 +38,17 @@ pub(crate) struct Campaign {
     time: Option<Duration>,
 }
 
+/// Dropped by a thread that panics: no seed begins any more.
+struct EndsAll<'a>(&'a AtomicBool);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// What a thread tells of a seed.
 enum Told {
     Passed(Counts),
@@ -107,6 +118,7 @@ impl Campaign {
 
     /// One thread's part.
     fn work(&self, of: Seed, next: &AtomicU64, over: &AtomicBool, told: &Sender<Told>) {
+        let _ends_all = EndsAll(over);
         while !over.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= self.seeds.end {
@@ -160,4 +172,26 @@ pub(crate) fn tell_panics() {
         say(&format!("seed {}, commit {}: panicked", SEED.get(), commit()));
         usual(info);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use corral_sim::{Bug, Outcome};
+
+    use super::*;
+
+    fn panics(seed: u64, _: Option<Bug>, _: Tracing) -> Outcome {
+        panic!("seed {seed} ends here");
+    }
+
+    #[test]
+    fn a_seed_that_panics_ends_the_campaign() {
+        let campaign = Campaign { seeds: 0..u64::MAX, replay: false, threads: 1, time: None };
+        let (next, over) = (AtomicU64::new(7), AtomicBool::new(false));
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| campaign.work(panics, &next, &over, &channel().0)).join().is_err()
+        });
+        assert!(ended && over.into_inner(), "the others begin no seed any more");
+        assert_eq!(next.into_inner(), 8);
+    }
 }
