@@ -206,6 +206,11 @@ pub struct Command {
 }
 
 impl Command {
+    /// On nobody's behalf but the server's; `origin` is who hears of the outcome.
+    pub const fn own(origin: Option<Origin>, kind: CommandKind) -> Self {
+        Self { origin, session: SessionId(0), identities: 0, kind }
+    }
+
     /// The paths of its operations on znodes, in order.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         let ops = match &self.kind {

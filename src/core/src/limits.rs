@@ -88,6 +88,8 @@ pub const NEWBORN_EVERY_MS: u64 = 200;
 /// A change of the list of servers goes on without those who have not caught up after so long, if a majority of the new
 /// list has; they have their votes later.
 pub const RECONFIG_GRACE_MS: u64 = 3000;
+/// So long at most it waits for who leaves to be in step, so that he hears of it.
+pub const RECONFIG_FAREWELL_MS: u64 = 500;
 /// A change of the list of servers fails when for so long no majority of the new list could be reached ...
 pub const RECONFIG_UNREACHED_MS: u64 = 5000;
 /// ... or when after so long none has caught up.

@@ -208,8 +208,7 @@ impl Sequencer {
     }
 
     fn propose_own(&mut self, kind: CommandKind) {
-        let commands = Vec::from([Command { origin: None, session: SessionId(0), identities: 0, kind }]);
-        self.wait(Proposals { commands, ..Proposals::default() });
+        self.propose_for(None, kind);
     }
 
     /// Another leads: what waits here will not be ordered by this server.

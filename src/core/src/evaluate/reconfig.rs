@@ -9,7 +9,7 @@ use crate::acl;
 use crate::change::{AppliedTxn, Changes, Outcome};
 use crate::command::{Batch, Command, CommandKind, Origin};
 use crate::draft::Draft;
-use crate::ids::{SessionId, WallMillis, Zxid};
+use crate::ids::{WallMillis, Zxid};
 use crate::servers::{CONFIG_PATH, Reconfig, Servers};
 use crate::shared::{Data, Text};
 use crate::view::View;
@@ -109,7 +109,7 @@ impl Begun {
     /// For an image: a batch of the command that began it.
     pub fn encode(&self) -> Vec<u8> {
         let kind = CommandKind::ReconfigBegins(Text::from(self.servers.lines()));
-        let commands = Vec::from([Command { origin: self.origin, session: SessionId(0), identities: 0, kind }]);
+        let commands = Vec::from([Command::own(self.origin, kind)]);
         Batch { time: WallMillis(0), first_zxid: 0, features: 0, identities: Vec::new(), commands }.encode()
     }
 

@@ -5,7 +5,7 @@
 use corral_core::command::{Batch, Command, CommandKind, Origin, Proposals};
 use corral_core::conn::Close;
 use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
@@ -95,7 +95,7 @@ impl Server {
     /// Orders a command of the leader's own, for a connection or for nobody.
     pub fn own(&mut self, conn: Option<ConnId>, kind: CommandKind) {
         let origin = conn.map(|conn| Origin { server: 1, shard: ShardId(0), conn, incarnation: 1 });
-        let commands = vec![Command { origin, session: SessionId(0), identities: 0, kind }];
+        let commands = vec![Command::own(origin, kind)];
         self.commit_these(Proposals { commands, ..Proposals::default() });
     }
 
