@@ -392,7 +392,10 @@ impl Peers {
 
     /// Of this server's data; those that are being formed are of the first.
     pub(crate) fn generation(&self) -> Generation {
-        Some(self.links.generation()).filter(|own| *own != Generation::NONE).unwrap_or(Generation::FIRST)
+        match self.links.generation() {
+            Generation::NONE => Generation::FIRST,
+            own => own,
+        }
     }
 
     /// This server's data are of that generation from now on.

@@ -50,9 +50,12 @@ impl Survivor {
         let mut opened = open(config, threads, Purpose::Rescue, |_, _| Ok(())).map_err(without_others)?;
         let newest = opened.newest.take();
         let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
-        let kept = (!extra.is_empty()).then(|| membership::of_image(&extra).ok());
-        let generation = kept.iter().flatten().next().map_or(Generation::FIRST, |(_, generation)| *generation);
-        let members = kept.map(|kept| kept.map(|(ensemble, _)| ensemble.members).unwrap_or_default());
+        let (members, generation) = match membership::of_image(&extra) {
+            _ if extra.is_empty() => (None, Generation::FIRST),
+            Ok((ensemble, generation)) => (Some(ensemble.members), generation),
+            // Who belonged to it does not matter to who goes on alone.
+            Err(_) => (Some(Membership::default()), Generation::FIRST),
+        };
         let (machine, index, term) = state_machine(newest)?;
         if members.is_some() && opened.found.last_index < index {
             // An image was durable, and the log did not begin anew behind it any more.

@@ -145,7 +145,7 @@ def test_a_damaged_last_record_is_never_cut(ensemble):
         before = log_files.contents(data)
         for member in ensemble.members:
             member.launch()
-        equal(victim.process.wait(HEAL_LIMIT_S), 6, f"exit code:\n{victim.log_tail()}")
+        equal(victim.process.wait(HEAL_LIMIT_S), DAMAGED, f"exit code:\n{victim.log_tail()}")
         said = victim.log_tail(3)
         assert "no valid record here" in said and "it learns everything from the others" in said, said
         assert log_files.contents(data) == before, "something was changed"

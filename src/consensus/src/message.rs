@@ -349,16 +349,7 @@ impl Membership {
         out.freeze()
     }
 
-    /// Reads what [`Membership::encode`] wrote; every value is checked.
-    ///
-    /// # Errors
-    /// What is wrong with it, in a few words.
-    pub fn decode(bytes: &[u8]) -> Result<Membership, &'static str> {
-        let (membership, rest) = Membership::decode_first(bytes)?;
-        if rest.is_empty() { Ok(membership) } else { Err("bytes after the end") }
-    }
-
-    /// As [`Membership::decode`], where something else follows: gives that, too.
+    /// Reads what [`Membership::encode`] wrote, and gives what follows it; every value is checked.
     ///
     /// # Errors
     /// What is wrong with it, in a few words.
