@@ -186,9 +186,9 @@ impl Checkers {
         self.history.holds(image)
     }
 
-    /// A server leads from now on.
-    pub(crate) fn leads(&mut self, now: Millis) {
-        self.lives.all_start(now, &self.model);
+    /// A server leads that term from now on.
+    pub(crate) fn leads(&mut self, term: u64, now: Millis) {
+        self.lives.led_by(term, now, &self.model);
     }
 
     /// The server runs again: `upto` log entries are applied, those behind the image anew.

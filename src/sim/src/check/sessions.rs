@@ -26,6 +26,8 @@ pub(super) struct Lives {
     known: BTreeMap<i64, Life>,
     /// Sessions that a leader of an ensemble decided to end too early, and the complaint: for when that is committed.
     ended_early: BTreeMap<i64, String>,
+    /// The newest term that was led.
+    term: u64,
 }
 
 impl Lives {
@@ -47,7 +49,15 @@ impl Lives {
         }
     }
 
-    /// A new leader gives every session a full timeout.
+    /// A new leader gives every session a full timeout. One that slept may lead for a moment when another has long done so.
+    pub(super) fn led_by(&mut self, term: u64, now: Millis, model: &Model) {
+        if term > self.term {
+            self.term = term;
+            self.all_start(now, model);
+        }
+    }
+
+    /// Every session has its full timeout from now on.
     pub(super) fn all_start(&mut self, now: Millis, model: &Model) {
         self.known.clear();
         self.ended_early.clear();

@@ -199,13 +199,14 @@ impl World {
         let leads = authority.sequencer.is_leading();
         let begins = leads && !std::mem::replace(&mut server.led, leads);
         server.led = leads;
+        let term = server.replica.raft().term().0;
         for entry in committed {
             self.check.committed(entry, self.time())?;
         }
         if begins && self.options.ensemble.is_some() {
             self.counts.leaders += 1;
             self.note(format_args!("server {} leads", self.at + 1));
-            self.check.leads(self.time());
+            self.check.leads(term, self.time());
         }
         self.send_to_peers(effects.messages, sends)?;
         self.follow_list();
