@@ -120,6 +120,33 @@ def test_a_voter_joins_and_counts(ensemble):
     ensemble.start()
 
 
+def test_a_server_moves_while_it_runs(ensemble):
+    if not ensemble.is_corral:
+        raise Skip("the word in its log is corral's")
+    leader = ensemble.leader()
+    moved, other = ensemble.followers()
+    number = ensemble.number(moved)
+    there = ensemble.specs[number].split(":", 2)
+    lines = ask(ensemble.members, joining=f"server.{number}={there[0]}:{free_port()}:{there[2]}")
+    wait_until(lambda: "correct its configuration" in moved.log(), "its log says what to do", JOIN_LIMIT_S)
+    # Nobody listens there; it is found where it was, also by who starts again, and makes up a majority.
+    other.kill()
+    with connect_to_new_leader([leader, moved]) as client:
+        client.create("/with-it")
+    other.launch()
+    serves_as(other, (FOLLOWING, LEADING))
+    leader.kill()
+    with connect_to_new_leader([moved, other]) as client:
+        client.create("/by-two")
+    for member in (moved, other):
+        with connect(member) as client:
+            client.sync()
+            equal([client.get(path)[0] for path in ("/with-it", "/by-two")], [b"", b""])
+            equal(lines_and_version(read(client)[0])[0], lines)
+    leader.launch()
+    ask(ensemble.members, joining=f"server.{number}={ensemble.specs[number]}")
+
+
 def test_a_server_changes_its_role_and_back(ensemble):
     number, member = next((at, one) for at, one in enumerate(ensemble.members, 1) if mode_of(one) == FOLLOWING)
     spec = ensemble.specs[number]

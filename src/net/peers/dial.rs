@@ -44,6 +44,8 @@ pub(crate) struct Dialler {
     pub(crate) cluster: ClusterName,
     pub(crate) lineage: Arc<Lineage>,
     pub(crate) peer: PeerAddress,
+    /// Where it listened before, newest first: until it is started again it listens there still.
+    pub(crate) former: Vec<PeerAddress>,
     pub(crate) tls: Option<Tls>,
     pub(crate) resolve: Resolve,
 }
@@ -53,14 +55,22 @@ impl Dialler {
     /// the lane is stopped, but not while the name is resolved.
     ///
     /// # Errors
-    /// A sentence, of the last address, that says what failed and, where it is known, what to do.
+    /// A sentence, of the last address that its present name has, that says what failed and, where it is known, what to do.
     pub(crate) fn dial(&self, lane: &Lane) -> Result<(Channel, u64), String> {
-        let PeerAddress { host, port, .. } = &self.peer;
+        self.dial_at(&self.peer, lane).or_else(|reason| {
+            let mut former = self.former.iter().take_while(|_| !lane.is_stopping());
+            former.find_map(|former| self.dial_at(former, lane).ok()).ok_or(reason)
+        })
+    }
+
+    fn dial_at(&self, peer: &PeerAddress, lane: &Lane) -> Result<(Channel, u64), String> {
+        let PeerAddress { host, port, .. } = peer;
         let found = (self.resolve)(host, *port)
             .map_err(|error| format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))?;
         let mut last = format!("the name {host:?} resolves to nothing; correct it or its DNS entry");
         for address in found.into_iter().take(ADDRESSES_MAX) {
-            let done = connect(address).map_err(|error| refused(&error)).and_then(|socket| self.greet(socket, lane));
+            let done =
+                connect(address).map_err(|error| refused(&error)).and_then(|socket| self.greet(peer, socket, lane));
             match done {
                 Ok(connection) => return Ok(connection),
                 Err(reason) => last = format!("{address}: {reason}"),
@@ -72,9 +82,9 @@ impl Dialler {
         Err(last)
     }
 
-    fn greet(&self, socket: TcpStream, lane: &Lane) -> Result<(Channel, u64), String> {
+    fn greet(&self, peer: &PeerAddress, socket: TcpStream, lane: &Lane) -> Result<(Channel, u64), String> {
         let tls = match &self.tls {
-            Some(tls) => Some(tls.dial(&self.peer)?),
+            Some(tls) => Some(tls.dial(peer)?),
             None => None,
         };
         let (mut channel, deadline) = (Channel::new(socket, tls), Instant::now() + HELLO_MAX);
@@ -82,9 +92,9 @@ impl Dialler {
             self.wait(&channel, &error, channel.wants_write(), deadline, lane)?;
         }
         if let Some(connection) = channel.tls() {
-            tls::is_for(connection, &self.peer)?;
+            tls::is_for(connection, peer)?;
         }
-        let (from, to) = (wire_id(self.own), wire_id(self.peer.id));
+        let (from, to) = (wire_id(self.own), wire_id(peer.id));
         let (cluster, generation) = (self.cluster.clone(), self.lineage.own());
         let hello = Hello { cluster, from, to, generation, incarnation: self.incarnation };
         let mut bytes = [0; ANSWER_BYTES];
@@ -105,7 +115,7 @@ impl Dialler {
         }
         if matches!(answer.verdict, Verdict::Welcome | Verdict::WrongGeneration)
             && answer.id == to
-            && let Some(reason) = self.lineage.meet(self.peer.id, answer.generation)
+            && let Some(reason) = self.lineage.meet(peer.id, answer.generation)
         {
             return Err(reason.to_owned());
         }

@@ -33,6 +33,8 @@ pub(crate) const STRANGERS_MAX: usize = 64;
 pub(crate) const ENDING_MAX: usize = 4;
 /// Addresses that are tried of one name at each dial.
 pub(crate) const ADDRESSES_MAX: usize = 8;
+/// Places where a peer listened before and is looked for still.
+pub(crate) const FORMER_MAX: usize = 3;
 
 /// How long a dial to one address may take.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);

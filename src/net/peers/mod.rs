@@ -113,6 +113,8 @@ struct Known {
 /// What the links have of one peer.
 struct Peer {
     address: PeerAddress,
+    /// As the dialler's.
+    former: Vec<PeerAddress>,
     lane: Arc<Lane>,
     sender: JoinHandle<()>,
 }
@@ -175,8 +177,9 @@ impl Links {
         Ok(links)
     }
 
-    /// From now on these are the servers. Where this one is among them is where the others find it. Connections with a peer that stays, at the same address, are left alone; with
-    /// one that is new here they begin, with one that is not named any more they end.
+    /// From now on these are the servers. Where this one is among them is where the others find it. Connections with a peer that
+    /// stays, at the same address, are left alone; with one that is new here they begin, with one that is not named any more they
+    /// end. One with another address is looked for at its former ones, too.
     ///
     /// # Errors
     /// When descriptors, threads or randomness are not to be had; some of the new peers are then not dialled.
@@ -191,10 +194,12 @@ impl Links {
         let stays = |id: &NodeId, peer: &Peer| wanted.get(id) == Some(&peer.address);
         let leaving: Vec<NodeId> =
             known.peers.iter().filter(|(id, peer)| !stays(id, peer)).map(|(id, _)| *id).collect();
+        let mut former = BTreeMap::new();
         for id in leaving {
             if let Some(peer) = known.peers.remove(&id) {
                 peer.lane.stop();
                 known.parted.insert(id, peer.sender);
+                former.insert(id, former_of(peer.address, peer.former, wanted.get(&id)));
             }
             if !wanted.contains_key(&id) {
                 self.tell_door(Change::Remove(id));
@@ -202,7 +207,7 @@ impl Links {
         }
         for (id, address) in wanted {
             if !known.peers.contains_key(&id) {
-                self.add(&mut known, address)?;
+                self.add(&mut known, address, former.remove(&id).unwrap_or_default())?;
             }
         }
         Ok(())
@@ -246,7 +251,7 @@ impl Links {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, known: &mut Known, address: PeerAddress) -> io::Result<()> {
+    fn add(&self, known: &mut Known, address: PeerAddress, former: Vec<PeerAddress>) -> io::Result<()> {
         let (common, id) = (&self.common, address.id);
         let (lane, queue) = Lane::new(id, common.queue, Bell::new()?);
         let lane = Arc::new(lane);
@@ -256,6 +261,7 @@ impl Links {
             cluster: common.cluster.clone(),
             lineage: Arc::clone(&common.lineage),
             peer: address.clone(),
+            former: former.clone(),
             tls: common.tls.clone(),
             resolve: Arc::clone(&common.resolve),
         };
@@ -275,7 +281,7 @@ impl Links {
         };
         let sender = thread::Builder::new().name(format!("peer {} out", id.0)).spawn(run)?;
         self.tell_door(Change::Put(Place::new(address.clone(), Arc::clone(&lane))));
-        known.peers.insert(id, Peer { address, lane, sender });
+        known.peers.insert(id, Peer { address, former, lane, sender });
         Ok(())
     }
 
@@ -342,6 +348,12 @@ impl Drop for Links {
             self.stop();
         }
     }
+}
+
+/// Where a peer that was at `last`, and `before` that elsewhere, is looked for besides its present address.
+fn former_of(last: PeerAddress, before: Vec<PeerAddress>, present: Option<&PeerAddress>) -> Vec<PeerAddress> {
+    let all = std::iter::once(last).chain(before);
+    all.filter(|address| Some(address) != present).take(limits::FORMER_MAX).collect()
 }
 
 /// A seed for pauses; never 0.

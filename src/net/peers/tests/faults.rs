@@ -300,6 +300,23 @@ fn a_name_is_resolved_at_every_dial() {
 }
 
 #[test]
+fn who_moves_is_found_where_it_was_until_it_is_there() {
+    let (there, free) = (Fake { listener: listener() }, port(&listener()));
+    let server = Server::start(1, 11, listener(), vec![address(2, port(&there.listener))], |_| ());
+    let _socket = there.welcome();
+    server.up(Direction::Out);
+    server.links.configure(vec![address(2, free)]).expect("threads can be started");
+    server.down(Direction::Out);
+    let socket = there.welcome();
+    server.up(Direction::Out);
+    let here = Fake { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("it is free") };
+    drop(socket);
+    server.down(Direction::Out);
+    let _socket = here.welcome();
+    server.up(Direction::Out);
+}
+
+#[test]
 fn nobody_there_is_said_once_and_dialled_on() {
     let free = port(&listener());
     let server = Server::start(1, 11, listener(), vec![address(2, free)], |_| ());
