@@ -7,7 +7,7 @@ import threading
 import time
 
 from ensemble.cases import connect, connect_to_new_leader, seen
-from ensemble.cluster import FOLLOWING, LEADING, OBSERVING, SUPER, mode_of, pause
+from ensemble.cluster import FOLLOWING, LEADING, OBSERVING, SUPER, configure, mode_of, pause
 from ensemble.config import admin, lines_and_version, read, reconfig
 from support import jute
 from support.client import Closed, Refused, exists_or_none
@@ -145,6 +145,25 @@ def test_a_server_moves_while_it_runs(ensemble):
             equal(lines_and_version(read(client)[0])[0], lines)
     leader.launch()
     ask(ensemble.members, joining=f"server.{number}={ensemble.specs[number]}")
+
+
+def test_all_move_by_their_files(ensemble):
+    if not ensemble.is_corral:
+        raise Skip("ZooKeeper keeps the list in a file of its own")
+    old = ask(ensemble.members)
+    for member in ensemble.members:
+        member.kill()
+    for number, spec in ensemble.specs.items():
+        host, _, rest = spec.split(":", 2)
+        ensemble.specs[number] = f"{host}:{free_port()}:{rest}"
+    lines = [f"server.{number}={spec}" for number, spec in ensemble.specs.items()]
+    for number, member in enumerate(ensemble.members, 1):
+        configure(member, number, ensemble.lines | dict(line.split("=", 1) for line in lines))
+    # The list in their data says otherwise, and is found wrong.
+    ensemble.start()
+    with connect_to_new_leader(ensemble.members) as client:
+        equal(lines_and_version(read(client)[0])[0], old)
+    equal(ask(ensemble.members, joining=",".join(lines)), lines)
 
 
 def test_a_server_changes_its_role_and_back(ensemble):

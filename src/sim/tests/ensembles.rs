@@ -6,7 +6,7 @@ use corral_sim::{Bug, Counts, Outcome, Tracing, canaries, run_ensemble_seed};
 const SEEDS: u64 = 100;
 
 /// Seeds that once failed, with what they found.
-const FAILED_ONCE: [(u64, &str); 18] = [
+const FAILED_ONCE: [(u64, &str); 19] = [
     (11, "a read that waited for the leader's word stood in front of a write that came back"),
     (623, "no image was taken in the middle of a joint change for a voter that was needed for its end"),
     (2_880, "an image of its own failed while another's was taken over"),
@@ -24,6 +24,10 @@ const FAILED_ONCE: [(u64, &str); 18] = [
     (206_020, "a reconfig that waited was made before one that had been looked at, and was lost with that"),
     (450_037, "who was to be an observer got its vote back between the order and the list that says so"),
     (473_648, "a simulated server that had slept led for a moment, and all sessions were taken to begin anew with it"),
+    (
+        504_634,
+        "a watch for what is to be created was taken to end with that on the children, which were told of a deletion",
+    ),
     (311_895, "a simulated rename gave its name to an earlier file of the temporary name"),
 ];
 

@@ -165,13 +165,12 @@ impl Checkers {
                 watches.persistent.extend(persistent.iter().cloned());
                 watches.recursive.extend(recursive.iter().cloned());
                 let missed = missed(&self.model, request, zxid.cast_unsigned());
-                let was_missed = |path: &String, child: bool| {
-                    missed.iter().any(|(kind, at)| at == path && (*kind != CHILDREN_CHANGED || child))
-                };
-                watches.data.extend(data.iter().chain(exist).filter(|path| !was_missed(path, false)).cloned());
-                let absent = |path: &String| self.model.node_at(path, zxid.cast_unsigned()).is_none();
-                let told = |path: &String| missed.contains(&(CHILDREN_CHANGED, path.clone())) || absent(path);
-                watches.child.extend(child.iter().filter(|path| !told(path)).cloned());
+                // What one kind of watch was told leaves another on the same path alone.
+                let stays =
+                    |kinds: [i32; 2], path: &str| !missed.iter().any(|(kind, at)| at == path && kinds.contains(kind));
+                watches.data.extend(data.iter().filter(|path| stays([DELETED, DATA_CHANGED], path)).cloned());
+                watches.data.extend(exist.iter().filter(|path| stays([CREATED; 2], path)).cloned());
+                watches.child.extend(child.iter().filter(|path| stays([DELETED, CHILDREN_CHANGED], path)).cloned());
             }
             _ => {}
         }
