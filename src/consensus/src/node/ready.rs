@@ -64,18 +64,14 @@ impl RaftNode {
         }
         let entries = ready.take_entries();
         let committed = ready.take_committed_entries();
-        let changes_members = committed.iter().any(convert::is_conf_change);
-        let hard_state = if changes_members {
+        let must_sync = ready.must_sync() || committed.iter().any(convert::is_conf_change);
+        let hard_state = if must_sync && self.says_commit(&committed) {
             Some(convert::hard_state_out(&self.raw.raft.hard_state()))
         } else {
             ready.hs().map(convert::hard_state_out)
         };
-        let append = Append {
-            number,
-            entries: entries.iter().map(convert::entry_out).collect(),
-            hard_state,
-            must_sync: ready.must_sync() || changes_members,
-        };
+        let entries_out = entries.iter().map(convert::entry_out).collect();
+        let append = Append { number, entries: entries_out, hard_state, must_sync };
         self.raw.mut_store().append(entries);
         if append.must_sync {
             let vote = hard_state.is_some_and(|hard| (hard.term, hard.vote) != self.hard_told);
@@ -100,6 +96,13 @@ impl RaftNode {
         if self.awaiting.is_empty() {
             self.raw.on_persist_ready(number);
         }
+    }
+
+    /// Whether an append must say how far is committed, even if that was said before: then it was not synced. A leader makes a
+    /// change of the membership when the one before is committed, and says so with it. Who acknowledges the second has to know
+    /// after a crash that the first is in force, or he could be elected by the votes of the membership before both.
+    fn says_commit(&self, committed: &[eraftpb::Entry]) -> bool {
+        committed.iter().any(convert::is_conf_change) || self.raw.store().holds_conf_change()
     }
 
     fn install(&mut self, meta: &eraftpb::SnapshotMetadata) -> InstallSnapshot {

@@ -42,6 +42,8 @@ struct Remote {
     since: Millis,
     /// It testifies no more: its sessions have nobody to speak for them, but a full timeout from `since`.
     lost: bool,
+    /// What `since` was before nothing was heard of it: should its reports only have been late, none of them is lost.
+    late: Option<Millis>,
 }
 
 /// See the module.
@@ -124,7 +126,15 @@ impl Expiry {
         let same = |remote: &Remote| remote.server == server && remote.incarnation == incarnation;
         let known = self.remotes.iter().position(same);
         let at = known.or_else(|| {
-            let remote = Remote { server, incarnation, complete: Millis(0), testified: now, since: now, lost: false };
+            let remote = Remote {
+                server,
+                incarnation,
+                complete: Millis(0),
+                testified: now,
+                since: now,
+                lost: false,
+                late: None,
+            };
             let room = self.remotes.len() < STARTS_MAX;
             room.then(|| {
                 self.remotes.push(remote);
@@ -137,13 +147,16 @@ impl Expiry {
     /// Reports of this start of a server come on a new way: those on the way before may be lost, so that nothing is said
     /// of its sessions' silence until now. Its earlier starts are over.
     pub fn server_begins(&mut self, now: Millis, server: u8, incarnation: u64) {
-        for remote in self.remotes.iter_mut().filter(|remote| remote.server == server && !remote.lost) {
-            (remote.lost, remote.since) = (true, now);
+        for remote in self.remotes.iter_mut().filter(|remote| remote.server == server) {
+            remote.late = None;
+            if !remote.lost {
+                (remote.lost, remote.since) = (true, now);
+            }
         }
         self.testify(now, server, incarnation, Millis(0), &[]);
     }
 
-    /// Another server names the sessions it heard from since its last report. They count as heard from now, when we hear
+    /// Another server names the sessions it heard from since its last report, which has come: none is lost on a way. They count as heard from now, when we hear
     /// of it; `echo` is a time of ours that it knew of before it looked, so that what it heard before then is named.
     pub fn testify(&mut self, now: Millis, server: u8, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
         for session in sessions {
@@ -152,7 +165,7 @@ impl Expiry {
         let Some(Witness::Server(at)) = self.server(now, server, incarnation) else { return };
         let remote = &mut self.remotes[usize::from(at)];
         if remote.lost {
-            (remote.lost, remote.since) = (false, now);
+            (remote.lost, remote.since) = (false, remote.late.take().unwrap_or(now));
         }
         remote.testified = now;
         remote.complete = remote.complete.max(echo.min(now));
@@ -162,6 +175,7 @@ impl Expiry {
         let Some(patience) = self.lost_after_ms else { return };
         for remote in self.remotes.iter_mut().filter(|remote| !remote.lost) {
             if now.since(remote.testified) > patience {
+                remote.late = Some(remote.since);
                 (remote.lost, remote.since) = (true, now);
             }
         }
@@ -347,16 +361,30 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_comes_back_testifies_afresh() {
+    fn a_server_that_comes_back_on_a_new_way_testifies_afresh() {
         let mut expiry = with_server();
         assert_eq!(expiry.expired(Millis(350)), vec![]);
-        // What it heard of while it was lost to us is not in this report.
+        // What it heard of while it was lost to us is in no report.
+        expiry.server_begins(Millis(700), 2, 7);
         expiry.testify(Millis(700), 2, 7, Millis(690), &[]);
         assert_eq!(expiry.expired(Millis(900)), vec![]);
         expiry.testify(Millis(1000), 2, 7, Millis(990), &[]);
         assert_eq!(expiry.expired(Millis(1050)), vec![]);
         expiry.testify(Millis(1200), 2, 7, Millis(1190), &[]);
         assert_eq!(expiry.expired(Millis(1200)), vec![SessionId(1)]);
+    }
+
+    /// It was given a full timeout whenever its server's reports were late, and outlived its client for ever.
+    #[test]
+    fn a_server_whose_reports_are_late_now_and_then_testifies_all_the_same() {
+        let mut expiry = with_server();
+        for now in [350, 700] {
+            assert_eq!(expiry.expired(Millis(now - 10)), vec![], "at {now}");
+            expiry.testify(Millis(now), 2, 7, Millis(now - 20), &[]);
+        }
+        expiry.testify(Millis(1000), 2, 7, Millis(980), &[]);
+        // It was looked at while its server was taken for lost, since 690.
+        assert_eq!(expiry.expired(Millis(1100)), vec![SessionId(1)]);
     }
 
     #[test]
