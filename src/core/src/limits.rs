@@ -85,6 +85,8 @@ pub const BEATS_MAX: usize = 64;
 pub const SERVERS_MAX: usize = 255;
 /// How often a server that remembers nothing says so.
 pub const NEWBORN_EVERY_MS: u64 = 200;
+/// Znodes that a walk over a subtree visits in one piece: some hundred microseconds.
+pub const WALK_PIECE: usize = 1000;
 /// A change of the list of servers goes on without those who have not caught up after so long, if a majority of the new
 /// list has; they have their votes later.
 pub const RECONFIG_GRACE_MS: u64 = 3000;

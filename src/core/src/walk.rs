@@ -6,6 +6,7 @@
 use crate::acl::{self, READ};
 use crate::command::Identity;
 use crate::ids::Zxid;
+use crate::limits::WALK_PIECE;
 use crate::path::{self, ROOT};
 use crate::reply;
 use crate::view::{NodeRef, View};
@@ -50,9 +51,6 @@ pub(crate) struct Walk {
     visited: u32,
     wanted: Wanted,
 }
-
-/// Znodes visited in one piece: some hundred microseconds.
-pub(crate) const PIECE: usize = 1000;
 
 /// Whether an operation is answered by a walk.
 pub(crate) const fn is_walk(op: OpCode) -> bool {
@@ -116,12 +114,12 @@ impl Walk {
         }
     }
 
-    /// Visits up to [`PIECE`] znodes. True when the walk is over.
+    /// Visits up to [`WALK_PIECE`] znodes. True when the walk is over.
     ///
     /// # Errors
     /// THROTTLEDOP when the list outgrows a reply.
     pub(crate) fn step(&mut self, context: &WalkContext<'_>) -> Result<bool, ErrorCode> {
-        for _ in 0..PIECE {
+        for _ in 0..WALK_PIECE {
             let Some(path) = self.next_path() else { return Ok(true) };
             let Some(node) = context.view.get(&path) else { continue };
             if let Wanted::List { max, paths } = &mut self.wanted {

@@ -91,6 +91,14 @@ pub(crate) enum Step {
     DataSet { path: String, acl: Vec<AclItem> },
 }
 
+impl Step {
+    /// Whether there is another number of znodes below this one.
+    pub(crate) fn changes_below(&self, top: &str) -> bool {
+        let (Step::Created { path, .. } | Step::Deleted { path, .. }) = self else { return false };
+        top == "/" || path.strip_prefix(top).is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
 /// What the model says about a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
