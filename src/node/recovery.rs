@@ -69,10 +69,8 @@ pub(crate) fn recover(
     let offered = newest.as_ref().map(LoadedImage::offered);
     let (machine, index, term) = state_machine(newest)?;
     let is_alone = kept == Kept::Alone;
-    if !is_alone && found.last_index < index {
-        // An image of another server was durable, and its install did not come to an end.
-        log.reset_to(index + 1)?;
-        (found.first_index, found.last_index) = (index + 1, index);
+    if !is_alone {
+        log.go_on_behind(&mut found, (index, term))?;
     }
     let nodes = machine.view().node_count();
     let cut = if is_alone { (index, term) } else { log.reach_back((index, term), config.ensemble.log_cache_bytes) };

@@ -57,10 +57,8 @@ impl Survivor {
             Err(_) => (Some(Membership::default()), Generation::FIRST),
         };
         let (machine, index, term) = state_machine(newest)?;
-        if members.is_some() && opened.found.last_index < index {
-            // An image was durable, and the log did not begin anew behind it any more.
-            opened.log.reset_to(index + 1)?;
-            (opened.found.first_index, opened.found.last_index) = (index + 1, index);
+        if members.is_some() {
+            opened.log.go_on_behind(&mut opened.found, (index, term))?;
         }
         let entries = entries_after(Purpose::Rescue, &opened.log, &opened.found, index)?;
         let mut sequencer = Sequencer::new(sequencer_config(config, 0), machine, index, term);

@@ -223,6 +223,26 @@ fn a_reset_voids_what_was_there() {
     assert_eq!(entries(&log).expect("reads"), run(4, 5000..=5003, 10));
 }
 
+/// What stood there in place of what is in the image was kept, with all behind it.
+#[test]
+fn behind_an_image_goes_on_only_what_belongs_there() {
+    for (image, expect) in
+        [((5, 4), (1, 9)), ((9, 4), (1, 9)), ((5, 6), (6, 5)), ((9, 6), (10, 9)), ((12, 6), (13, 12))]
+    {
+        let disk = SimDisk::new();
+        let (mut log, _) = open(&disk).expect("opens");
+        append(&mut log, &run(4, 1..=9, 10));
+        log.sync().expect("syncs");
+        drop(log);
+        let (mut log, mut found) = open(&disk).expect("opens");
+        log.go_on_behind(&mut found, image).expect("resets");
+        drop(log);
+        let recovered = open(&disk).expect("opens").1;
+        assert_eq!((found.first_index, found.last_index), expect, "{image:?}");
+        assert_eq!((recovered.first_index, recovered.last_index), expect, "{image:?}");
+    }
+}
+
 #[test]
 fn another_segment_size_is_taken_up_at_the_next_segment() {
     let disk = SimDisk::new();

@@ -79,10 +79,8 @@ impl Start<'_> {
         let (mut log, mut found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
         let kept = self.kept(loaded.as_ref(), &found)?;
         let (machine, index, term) = self.state_machine(loaded, &kept);
-        if kept != Kept::Alone && found.last_index < index {
-            // An install, or the forming of the ensemble, did not come to an end.
-            log.reset_to(index + 1).map_err(text)?;
-            (found.first_index, found.last_index) = (index + 1, index);
+        if kept != Kept::Alone {
+            log.go_on_behind(&mut found, (index, term)).map_err(text)?;
         }
         let cut =
             if kept == Kept::Alone { (index, term) } else { log.reach_back((index, term), self.log_cache_bytes()) };

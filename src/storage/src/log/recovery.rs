@@ -112,6 +112,20 @@ impl<D: Disk> Log<D> {
         Ok((log, recovered))
     }
 
+    /// Goes on behind an image that ends with this entry. Another server's may have come just before a crash, and its install not to
+    /// an end: where the log ends before it, or holds another entry in its place, all that it holds is void. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Log::reset_to`].
+    pub fn go_on_behind(&mut self, found: &mut Recovered, (index, term): (u64, u64)) -> Result<(), LogError> {
+        let ends_before = found.last_index < index;
+        if ends_before || self.term(index).is_some_and(|held| held != term) {
+            self.reset_to(index.saturating_add(1))?;
+            (found.first_index, found.last_index) = (index.saturating_add(1), index);
+        }
+        Ok(())
+    }
+
     /// To be called when much of the log has been read, as by a recovery: from here on only its end is needed, and the
     /// memory of the rest goes back. What is read again is mapped again.
     pub fn release_read(&mut self) -> Result<(), LogError> {
