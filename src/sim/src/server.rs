@@ -218,6 +218,8 @@ pub(crate) struct Server {
     pub(crate) incarnation: u64,
     /// It led when that was last looked at.
     led: bool,
+    /// What its clients send goes to the leader, and so do its reports of them.
+    flows: bool,
     /// Another server's image.
     taking: beginnings::Taking,
     /// The servers that the list names, or will, and of which version that is.
@@ -243,6 +245,7 @@ impl Server {
             writer: WriterSide::default(),
             incarnation,
             led: false,
+            flows: false,
             taking: beginnings::Taking::from(image_index),
             known: BTreeSet::new(),
             list_version: None,

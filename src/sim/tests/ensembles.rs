@@ -6,7 +6,7 @@ use corral_sim::{Bug, Counts, Outcome, Tracing, canaries, run_ensemble_seed};
 const SEEDS: u64 = 100;
 
 /// Seeds that once failed, with what they found.
-const FAILED_ONCE: [(u64, &str); 22] = [
+const FAILED_ONCE: [(u64, &str); 23] = [
     (11, "a read that waited for the leader's word stood in front of a write that came back"),
     (623, "no image was taken in the middle of a joint change for a voter that was needed for its end"),
     (2_880, "an image of its own failed while another's was taken over"),
@@ -33,6 +33,10 @@ const FAILED_ONCE: [(u64, &str); 22] = [
     (
         1_795_356_794_517,
         "an image came just before a crash, and the log went on behind it with what it had held instead",
+    ),
+    (
+        1_795_358_127_313,
+        "a simulated server that was still given the new leader's image was taken to report its sessions",
     ),
     (311_895, "a simulated rename gave its name to an earlier file of the temporary name"),
 ];

@@ -149,13 +149,14 @@ impl World {
         Some(Change::draw(&mut self.workload, &list.seats, list.version, servers))
     }
 
-    /// Whether what this server hears the leader hears too, as far as the list is concerned.
+    /// Whether what this server hears the leader hears too, as far as the list is concerned: not before it has applied the first
+    /// entry of that leader, which takes a while where it is given an image.
     pub(super) fn reaches_leader(&mut self) -> bool {
         let at = self.at;
         if !self.has_list() {
             return true;
         }
-        let Some(server) = &self.nodes[at].server else { return false };
+        let Some(server) = self.nodes[at].server.as_ref().filter(|server| server.flows) else { return false };
         let raft = server.replica.raft();
         let leader = raft.leader().map(|leader| usize::try_from(leader.0 - 1).expect("few servers"));
         leader.is_some_and(|leader| leader == at || self.is_listed(at) && self.is_linked_with(leader))

@@ -6,7 +6,7 @@
 
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{NodeId, PeerBody, PeerError, PeerMessage as RaftMessage};
-use corral_core::member::{Send, Sender};
+use corral_core::member::{Note, Send, Sender};
 use corral_core::peer::PeerMessage;
 
 use super::{Inner, ToConsensus, ToShard, server_id};
@@ -361,6 +361,9 @@ impl World {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         for note in server.replica.machine_mut().take_notes() {
             self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
+            if let (Some(server), Note::Hold | Note::Release) = (&mut self.nodes[self.at].server, &note) {
+                server.flows = matches!(note, Note::Release);
+            }
             self.tell_shards(&ToShard::Note(note));
         }
     }
