@@ -21,10 +21,11 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = ("zkcli_first.txt", "zkcli_second.txt")
 CLI_LIMIT_S = 120
 # Lines that tell about the client, or about the address of the server.
-NOISE = re.compile(r"SLF4J|Connecting to|Welcome to|JLine|^log4j|Exiting JVM with code|^$")
+NOISE = re.compile(r"SLF4J|Connecting to|Welcome to|JLine|^log4j|^$")
 EVENT = re.compile(r"WATCHER::|WatchedEvent")
 ZXID = re.compile(r"((?:[cmp]Zxid = )0x|zxid: (?=[1-9]))([0-9a-f]+)")
 OWNER = re.compile(r"(ephemeralOwner = 0x)([1-9a-f][0-9a-f]*)")
+LOGGED = re.compile(r"^\d{4}-\d\d-\d\dT\S+ ")
 TIME = re.compile(r"([cm]time = )(?!Thu Jan 01 00:00:00 UTC 1970)(.+)")
 
 
@@ -54,7 +55,7 @@ class Names:
     def line(self, line):
         line = ZXID.sub(lambda found: self.replace("zxid", found, base=16 if "=" in found[1] else 10), line)
         line = OWNER.sub(lambda found: self.replace("session", found), line)
-        return TIME.sub(r"\1<time>", line)
+        return TIME.sub(r"\1<time>", LOGGED.sub("<time> ", line))
 
     def replace(self, kind, found, base=16):
         number = int(found[2], base)

@@ -120,14 +120,19 @@ def test_a_voter_joins_and_counts(ensemble):
     ensemble.start()
 
 
+def at_another_port(spec):
+    """What stands behind `server.N=`, with a free port for the other servers."""
+    host, _, rest = spec.split(":", 2)
+    return f"{host}:{free_port()}:{rest}"
+
+
 def test_a_server_moves_while_it_runs(ensemble):
     if not ensemble.is_corral:
         raise Skip("the word in its log is corral's")
     leader = ensemble.leader()
     moved, other = ensemble.followers()
     number = ensemble.number(moved)
-    there = ensemble.specs[number].split(":", 2)
-    lines = ask(ensemble.members, joining=f"server.{number}={there[0]}:{free_port()}:{there[2]}")
+    lines = ask(ensemble.members, joining=f"server.{number}={at_another_port(ensemble.specs[number])}")
     wait_until(lambda: "correct its configuration" in moved.log(), "its log says what to do", JOIN_LIMIT_S)
     # Nobody listens there; it is found where it was, also by who starts again, and makes up a majority.
     other.kill()
@@ -153,16 +158,15 @@ def test_all_move_by_their_files(ensemble):
     old = ask(ensemble.members)
     for member in ensemble.members:
         member.kill()
-    for number, spec in ensemble.specs.items():
-        host, _, rest = spec.split(":", 2)
-        ensemble.specs[number] = f"{host}:{free_port()}:{rest}"
-    lines = [f"server.{number}={spec}" for number, spec in ensemble.specs.items()]
+    ensemble.specs = {number: at_another_port(spec) for number, spec in ensemble.specs.items()}
+    servers = {f"server.{number}": spec for number, spec in ensemble.specs.items()}
     for number, member in enumerate(ensemble.members, 1):
-        configure(member, number, ensemble.lines | dict(line.split("=", 1) for line in lines))
+        configure(member, number, ensemble.lines | servers)
     # The list in their data says otherwise, and is found wrong.
     ensemble.start()
     with connect_to_new_leader(ensemble.members) as client:
         equal(lines_and_version(read(client)[0])[0], old)
+    lines = [f"{server}={spec}" for server, spec in servers.items()]
     equal(ask(ensemble.members, joining=",".join(lines)), lines)
 
 

@@ -64,11 +64,16 @@ impl RaftNode {
         }
         let entries = ready.take_entries();
         let committed = ready.take_committed_entries();
-        let must_sync = ready.must_sync() || committed.iter().any(convert::is_conf_change);
-        let hard_state = if must_sync && self.says_commit(&committed) {
-            Some(convert::hard_state_out(&self.raw.raft.hard_state()))
-        } else {
-            ready.hs().map(convert::hard_state_out)
+        let changes_members = committed.iter().any(convert::is_conf_change);
+        let must_sync = ready.must_sync() || changes_members;
+        let hard_state = match ready.hs() {
+            None if changes_members || must_sync && self.raw.store().holds_conf_change() => {
+                // What was said of the commit index before was not synced. A leader makes a change of the membership when the
+                // one before is committed, and says so with it. Who acknowledges the second has to know after a crash that the
+                // first is in force, or he could be elected by the votes of the membership before both.
+                Some(convert::hard_state_out(&self.raw.raft.hard_state()))
+            }
+            changed => changed.map(convert::hard_state_out),
         };
         let entries_out = entries.iter().map(convert::entry_out).collect();
         let append = Append { number, entries: entries_out, hard_state, must_sync };
@@ -96,13 +101,6 @@ impl RaftNode {
         if self.awaiting.is_empty() {
             self.raw.on_persist_ready(number);
         }
-    }
-
-    /// Whether an append must say how far is committed, even if that was said before: then it was not synced. A leader makes a
-    /// change of the membership when the one before is committed, and says so with it. Who acknowledges the second has to know
-    /// after a crash that the first is in force, or he could be elected by the votes of the membership before both.
-    fn says_commit(&self, committed: &[eraftpb::Entry]) -> bool {
-        committed.iter().any(convert::is_conf_change) || self.raw.store().holds_conf_change()
     }
 
     fn install(&mut self, meta: &eraftpb::SnapshotMetadata) -> InstallSnapshot {

@@ -156,8 +156,9 @@ impl Expiry {
         self.testify(now, server, incarnation, Millis(0), &[]);
     }
 
-    /// Another server names the sessions it heard from since its last report, which has come: none is lost on a way. They count as heard from now, when we hear
-    /// of it; `echo` is a time of ours that it knew of before it looked, so that what it heard before then is named.
+    /// Another server names the sessions it heard from since its last report, which has come: none is lost on a way. They
+    /// count as heard from now, when we hear of it; `echo` is a time of ours that it knew of before it looked, so that what
+    /// it heard before then is named.
     pub fn testify(&mut self, now: Millis, server: u8, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
         for session in sessions {
             self.heard_directly(now, *session);
