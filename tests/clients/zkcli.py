@@ -20,8 +20,9 @@ from support.server import ZooKeeper, java_class_path  # noqa: E402
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("zkcli_first.txt", "zkcli_second.txt")
 CLI_LIMIT_S = 120
-# Lines that tell about the client, or about the address of the server.
-NOISE = re.compile(r"SLF4J|Connecting to|Welcome to|JLine|^log4j|^$")
+# Lines that tell about the client, or about the address of the server. zkCli ends itself without waiting for the thread that
+# prints of its own end.
+NOISE = re.compile(r"SLF4J|Connecting to|Welcome to|JLine|^log4j|state:Closed|^$")
 EVENT = re.compile(r"WATCHER::|WatchedEvent")
 ZXID = re.compile(r"((?:[cmp]Zxid = )0x|zxid: (?=[1-9]))([0-9a-f]+)")
 OWNER = re.compile(r"(ephemeralOwner = 0x)([1-9a-f][0-9a-f]*)")
