@@ -25,14 +25,24 @@ use crate::net::acceptor::Acceptor;
 use crate::net::peers::PeerEvent;
 use crate::node::images::LoadedImage;
 
+/// To the thread of the ports: where the list of servers says now that this server is found, of what has changed there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// By the other servers: host and port.
+    pub(crate) peers: Option<(String, u16)>,
+    pub(crate) clients: Option<(String, u16)>,
+}
+
 /// To a shard actor.
 pub(crate) enum ToShard {
     /// A committed log entry, shared by all shards.
     Batch(Arc<AppliedBatch>),
     /// A client connected and was given to this shard.
     Accepted(Accepted),
-    /// Accept connections, for all shards: this one's ring serves the listener from now on.
-    Listen(Box<Listening>),
+    /// Accept connections, for all shards: from the listeners that this one's ring is given.
+    Accept(Box<Acceptor>),
+    /// This one's ring serves this listener from now on, and none before it.
+    Listen(TcpListener),
     /// These connections' syncs are answered, behind every batch they wait for.
     Synced(Vec<ConnId>),
     /// These connections' syncs cannot be answered.
@@ -59,12 +69,6 @@ pub(crate) struct Accepted {
     pub(crate) peer: SocketAddr,
     /// Fresh random bytes.
     pub(crate) entropy: [u8; 16],
-}
-
-/// What it takes to accept connections.
-pub(crate) struct Listening {
-    pub(crate) listener: TcpListener,
-    pub(crate) acceptor: Acceptor,
 }
 
 /// To the consensus actor.

@@ -23,11 +23,11 @@ use corral_members::{leader_out_of, membership_of};
 use crate::actor::authority::Authority;
 use crate::actor::census::Census;
 use crate::actor::messages::{Incoming, ToImagesIn};
-use crate::actor::reconfig::addresses;
+use crate::actor::reconfig::{Whereabouts, addresses};
 use crate::actor::transfer::{Course, Offer, Offered, Transfer};
 use crate::control::Gauges;
 use crate::net::peers::event::{Direction, Reason};
-use crate::net::peers::{Links, PeerAddress, PeerEvent};
+use crate::net::peers::{Links, PeerEvent};
 use crate::node::images::LoadedImage;
 use crate::node::membership;
 
@@ -70,8 +70,7 @@ pub(crate) struct Peers {
     said: Millis,
     /// Whether this server is in the list of servers; `None` where the configuration counts.
     listed: Option<bool>,
-    /// Where the list says that this server is.
-    listed_at: Option<PeerAddress>,
+    whereabouts: Whereabouts,
     /// It has never had any state, so that no leader was lost.
     pub(crate) is_blank: bool,
     census: Census,
@@ -100,6 +99,7 @@ impl Peers {
         images_in: flume::Sender<ToImagesIn>,
         wanted: Membership,
         habits: Habits,
+        whereabouts: Whereabouts,
     ) -> Peers {
         gauges.set_mode(Mode::Looking);
         let leaderless = if habits.read_only { Mode::ReadOnly } else { Mode::Looking };
@@ -122,7 +122,7 @@ impl Peers {
             wanted,
             said: Millis(0),
             listed: None,
-            listed_at: None,
+            whereabouts,
             is_blank: true,
             census: Census::default(),
         }
@@ -496,36 +496,14 @@ impl Peers {
         self.listed = listed;
         let known = replica.machine().sequencer.known_servers();
         let lost = leader_out_of(replica, known.as_ref());
+        self.whereabouts.follow(known.as_ref(), self.links.configured());
         let addresses = addresses(known, self.links.configured());
-        self.say_if_moved(replica.raft().id(), &addresses);
         if let Err(error) = self.links.configure(addresses) {
             tracing::error!("the links do not follow the list of servers: {error}");
         }
         if let Some(lost) = lost {
             replica.leader_lost(lost, stagger(replica, lost));
         }
-    }
-
-    /// The others look for this server where the list says; it listens where its configuration said when it was started.
-    fn say_if_moved(&mut self, own: NodeId, listed: &[PeerAddress]) {
-        let of = |list: &[PeerAddress]| list.iter().find(|peer| peer.id == own).cloned();
-        let (listed, configured) = (of(listed), of(self.links.configured()));
-        if listed == self.listed_at {
-            return;
-        }
-        if let (Some(listed), Some(configured)) = (&listed, &configured)
-            && listed != configured
-        {
-            tracing::warn!(
-                "the list of servers says that this one is at {}:{}, and it listens at {}:{}: correct its configuration and \
-                 start it again, or the list",
-                listed.host,
-                listed.port,
-                configured.host,
-                configured.port
-            );
-        }
-        self.listed_at = listed;
     }
 }
 

@@ -25,7 +25,7 @@ use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
-use crate::actor::messages::{Accepted, Asker, Listening, ToConsensus, ToShard, ToWords, ToWriter};
+use crate::actor::messages::{Accepted, Asker, ToConsensus, ToShard, ToWords, ToWriter};
 use crate::actor::shard::unsent::Unsent;
 use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, Ended};
@@ -199,9 +199,8 @@ impl ShardActor {
                 self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
             }),
             ToShard::Accepted(accepted) => self.accept(accepted),
-            ToShard::Listen(listening) => {
-                let Listening { listener, acceptor } = *listening;
-                *self.acceptor.borrow_mut() = Some(acceptor);
+            ToShard::Accept(acceptor) => *self.acceptor.borrow_mut() = Some(*acceptor),
+            ToShard::Listen(listener) => {
                 self.transport.ring().expect("only who has a ring is asked to listen").listen(listener);
             }
             ToShard::Synced(list) => self.with(|shard, out| list.iter().for_each(|id| shard.synced(now, *id, out))),

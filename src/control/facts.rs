@@ -14,7 +14,8 @@ use corral_wire::fourletter::FourLetter;
 use crate::config::Config;
 use crate::control::Gauges;
 use crate::net::peers::{Links, PeerStats};
-use crate::node::{BACKLOG, VERSION};
+use crate::node::VERSION;
+use crate::node::ports::BACKLOG;
 use crate::runtime::clock::Clock;
 
 /// What ZooKeeper prints for a property that its Java machine does not have.
@@ -27,24 +28,17 @@ pub(crate) struct Facts {
     gauges: Arc<Gauges>,
     data_dir: PathBuf,
     log_dir: PathBuf,
-    /// Without the sizes of the directories.
+    /// Without the port for clients and the sizes of the directories.
     configured: Configured,
     links: Option<Arc<Links>>,
 }
 
 impl Facts {
-    /// `port` is the one that was bound, should the configured one be 0.
-    pub(crate) fn new(
-        config: &Config,
-        port: u16,
-        clock: Clock,
-        gauges: Arc<Gauges>,
-        links: Option<Arc<Links>>,
-    ) -> Facts {
+    pub(crate) fn new(config: &Config, clock: Clock, gauges: Arc<Gauges>, links: Option<Arc<Links>>) -> Facts {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (data_dir, log_dir) = (absolute(&config.server.data_dir), absolute(&config.server.log_dir));
         let configured = Configured {
-            client_port: port,
+            client_port: 0,
             secure_client_port: None,
             data_dir: data_dir.display().to_string(),
             data_dir_bytes: 0,
@@ -78,7 +72,10 @@ impl Facts {
             mode: self.gauges.mode(),
             stalled: self.gauges.stalled.load(Ordering::Relaxed),
             trace_mask,
-            configured: self.configured.clone(),
+            configured: Configured {
+                client_port: self.gauges.client_port.load(Ordering::Relaxed),
+                ..self.configured.clone()
+            },
             ..ServerFacts::default()
         };
         match word {

@@ -1,6 +1,6 @@
 //! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a request.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(crate) struct Gauges {
     pub(crate) relieved: AtomicU64,
     /// The log, or another server's image, has no space, and what the leader gives is not taken.
     pub(crate) stalled: AtomicBool,
+    /// Where clients connect.
+    pub(crate) client_port: AtomicU16,
     /// Connections closed on accept.
     pub(crate) refused: AtomicU64,
     /// Syncs of the log.

@@ -53,8 +53,14 @@ impl Acceptor {
         Acceptor { limits, shards, ended, open, by_address: HashMap::new(), entropy: Entropy::new(), gauges }
     }
 
-    /// Accepts until the listener is shut down: the life of a thread that does nothing else.
-    pub(crate) fn run(&mut self, listener: &TcpListener) {
+    /// Accepts from one listener after the other, each until it is shut down: the life of a thread that does nothing else.
+    pub(crate) fn run(&mut self, listeners: &flume::Receiver<TcpListener>) {
+        for listener in listeners {
+            self.serve(&listener);
+        }
+    }
+
+    fn serve(&mut self, listener: &TcpListener) {
         loop {
             match listener.accept() {
                 Ok((stream, peer)) => {

@@ -8,17 +8,19 @@ pub(crate) mod images;
 pub(crate) mod images_in;
 pub(crate) mod membership;
 mod owner;
+pub(crate) mod ports;
 pub(crate) mod recovery;
 pub(crate) mod rescue;
 
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use corral_consensus::Replica;
+use corral_consensus::{NodeId, Replica};
 use corral_core::ids::ShardId;
 use corral_core::limits::ShardLimits;
 use corral_core::shard::{Shard, ShardConfig};
@@ -30,8 +32,9 @@ use crate::actor::authority::Authority;
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
 use crate::actor::log_thread::{self, LogKeeper};
-use crate::actor::messages::{Ending, Listening, ToConsensus, ToImagesIn, ToLog, ToShard, ToWords, ToWriter};
+use crate::actor::messages::{Ending, Moved, ToConsensus, ToImagesIn, ToLog, ToShard, ToWords, ToWriter};
 use crate::actor::peers::Peers;
+use crate::actor::reconfig::Whereabouts;
 use crate::actor::shard::{ShardActor, ShardLinks};
 use crate::actor::transfer::Offered;
 use crate::config::Config;
@@ -42,6 +45,7 @@ use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
 use crate::net::peers::tls::Tls;
 use crate::net::peers::{Links, certificates};
+use crate::node::ports::{BACKLOG, Doorman, Ports, bind};
 use crate::node::recovery::Recovery;
 use crate::preflight;
 use crate::runtime::clock::Clock;
@@ -51,8 +55,6 @@ use crate::runtime::watchdog::{self, Patience, Pulse};
 
 /// What clients are told: the protocol spoken, then this program.
 pub(crate) const VERSION: &str = concat!("3.9.5-corral-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-21 00:00 UTC");
-/// Connections the kernel holds while they wait to be accepted.
-pub(crate) const BACKLOG: i32 = 4096;
 
 /// Both ends of a mailbox whose receiver may sleep in a ring.
 type Rung<T> = (Post<T>, flume::Receiver<T>);
@@ -69,6 +71,7 @@ struct Mailboxes {
     writer: Mailbox<ToWriter>,
     images_in: Mailbox<ToImagesIn>,
     words: Mailbox<ToWords>,
+    ports: Mailbox<Moved>,
     ended: Mailbox<Ended>,
     endings: Mailbox<Ending>,
     pulses: Mailbox<Arc<Pulse>>,
@@ -89,6 +92,7 @@ impl Mailboxes {
             writer: flume::unbounded(),
             images_in: flume::unbounded(),
             words: flume::unbounded(),
+            ports: flume::unbounded(),
             ended: flume::unbounded(),
             endings: flume::unbounded(),
             pulses: flume::unbounded(),
@@ -143,7 +147,8 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
     let log_thread = start_threads(&context, plan, recovery, signals)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
-    start_words(&context, plan, bound.port())?;
+    context.gauges.client_port.store(bound.port(), Ordering::Relaxed);
+    start_words(&context, plan)?;
     signals.pass_on_to(context.boxes.consensus.0.clone());
     if !signals.is_to_stop() {
         listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
@@ -205,31 +210,6 @@ fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<Option<ShardId>,
         }
     }
     Ok(first)
-}
-
-/// Takes the address, without letting anybody connect yet: the port opens when there is somebody to serve.
-///
-/// The kernel takes down the rings of a process that was killed after the process is gone, and with them the socket that
-/// they accept from: whoever starts the server again at once finds the address in use for some milliseconds.
-fn bind(address: SocketAddr) -> std::io::Result<socket2::Socket> {
-    const TRIES: u32 = 400;
-    const PAUSE: Duration = Duration::from_millis(5);
-    for _ in 1..TRIES {
-        match try_bind(address) {
-            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => thread::sleep(PAUSE),
-            other => return other,
-        }
-    }
-    try_bind(address)
-}
-
-fn try_bind(address: SocketAddr) -> std::io::Result<socket2::Socket> {
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    // What is accepted from it inherits this.
-    socket.set_nodelay(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
 }
 
 fn incarnation() -> Result<u64, Fault> {
@@ -299,9 +279,9 @@ fn start_certificates(tls: Tls, watch: bool, plan: &CorePlan, signals: &Signals)
 }
 
 /// Starts the thread that answers four-letter words.
-fn start_words(context: &Arc<Context>, plan: &CorePlan, port: u16) -> Result<(), Fault> {
+fn start_words(context: &Arc<Context>, plan: &CorePlan) -> Result<(), Fault> {
     let Context { config, clock, boxes, .. } = &**context;
-    let facts = Facts::new(config, port, *clock, Arc::clone(&context.gauges), context.links.clone());
+    let facts = Facts::new(config, *clock, Arc::clone(&context.gauges), context.links.clone());
     let words = Words::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
     let inbox = boxes.words.1.clone();
     start_pinned("words", plan.control_cpu, move || words.run(&inbox)).map(drop)
@@ -360,7 +340,9 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
         peers: context.links.as_ref().map(|links| {
             let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));
             let (wanted, habits) = (membership::wanted(&context.config), ensemble::habits(&context.config));
-            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), wanted, habits);
+            let own = NodeId(u64::from(context.config.server.server_id));
+            let whereabouts = Whereabouts::new(own, boxes.ports.0.clone());
+            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), wanted, habits, whereabouts);
             (peers, ensemble::tick(&context.config))
         }),
     }
@@ -440,13 +422,23 @@ fn accept(context: &Context, plan: &CorePlan, listener: TcpListener, ring: Optio
     };
     let gauges = Arc::clone(&context.gauges);
     let mut acceptor = Acceptor::new(limits, context.boxes.to_shards(), context.boxes.ended.1.clone(), gauges);
-    if let Some(shard) = ring {
-        let listening = ToShard::Listen(Box::new(Listening { listener, acceptor }));
-        return context.boxes.shards[usize::from(shard.0)].0.send(listening).map_err(|_| {
-            Fault::new(ExitCode::Internal, format!("shard {} has ended before anybody connected", shard.0))
-        });
-    }
-    start_pinned("acceptor", plan.control_cpu, move || acceptor.run(&listener)).map(drop)
+    let doorman = if let Some(shard) = ring {
+        let shard = context.boxes.shards[usize::from(shard.0)].0.clone();
+        // Who has ended says why itself, and needs nobody to accept anything.
+        let _ = shard.send(ToShard::Accept(Box::new(acceptor)));
+        Doorman::Ring(shard)
+    } else {
+        let (doorman, listeners) = flume::unbounded();
+        start_pinned("acceptor", plan.control_cpu, move || acceptor.run(&listeners))?;
+        Doorman::Thread(doorman)
+    };
+    let failed = |error: io::Error| Fault::new(ExitCode::Internal, format!("clients cannot be accepted: {error}"));
+    let clients = listener.try_clone().map_err(failed)?;
+    doorman.accept_from(listener).map_err(failed)?;
+    let Some(links) = context.links.clone() else { return Ok(()) };
+    let (gauges, peer_addr) = (Arc::clone(&context.gauges), context.config.ensemble.peer_addr);
+    let (ports, inbox) = (Ports { doorman, gauges, links, peer_addr, clients }, context.boxes.ports.1.clone());
+    start_pinned("ports", plan.control_cpu, move || ports.run(&inbox)).map(drop)
 }
 
 fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, Fault> {
@@ -474,20 +466,5 @@ fn pin(cpu: u32) {
         set.set(cpu as usize).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
     if let Err(error) = pinned {
         tracing::warn!(cpu, "the thread is not pinned: {error}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_accepted_sends_without_delay() {
-        let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("loopback has a free port");
-        listener.listen(1).expect("it is bound");
-        let listener = TcpListener::from(listener);
-        let _far = std::net::TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
-        let (near, _) = listener.accept().expect("one connects");
-        assert!(near.nodelay().expect("it can be asked"));
     }
 }

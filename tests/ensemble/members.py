@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -10,7 +11,7 @@ from ensemble.cases import connect, connect_to_new_leader, seen
 from ensemble.cluster import FOLLOWING, LEADING, OBSERVING, SUPER, configure, mode_of, pause
 from ensemble.config import admin, lines_and_version, read, reconfig
 from support import jute
-from support.client import Closed, Refused, exists_or_none
+from support.client import Closed, Refused, exists_or_none, four_letter_word
 from support.server import java_class_path
 from support.suite import Skip, equal
 from support.wait import free_port, wait_until
@@ -126,15 +127,32 @@ def at_another_port(spec):
     return f"{host}:{free_port()}:{rest}"
 
 
+def listens(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_a_server_moves_while_it_runs(ensemble):
     if not ensemble.is_corral:
         raise Skip("the word in its log is corral's")
     leader = ensemble.leader()
     moved, other = ensemble.followers()
-    number = ensemble.number(moved)
-    lines = ask(ensemble.members, joining=f"server.{number}={at_another_port(ensemble.specs[number])}")
-    wait_until(lambda: "correct its configuration" in moved.log(), "its log says what to do", JOIN_LIMIT_S)
-    # Nobody listens there; it is found where it was, also by who starts again, and makes up a majority.
+    number, (host, port) = ensemble.number(moved), moved.address
+    spec, next_port = at_another_port(ensemble.specs[number]), free_port()
+    spec = f"{spec.split(';')[0]};{host}:{next_port}"
+    with connect(moved) as stays:
+        lines = ask(ensemble.members, joining=f"server.{number}={spec}")
+        wait_until(lambda: moved.log().count("its configuration must say so") == 2, "its log says what to do", JOIN_LIMIT_S)
+        # Clients of before go on, new ones find it at the new port alone, and the other servers at both of theirs.
+        equal(stays.create("/moved"), "/moved")
+    equal([listens(at) for at in (port, next_port, int(spec.split(":")[1]))], [False, True, True])
+    moved.address = (host, next_port)
+    conf = four_letter_word(moved.address, "conf")
+    assert f"clientPort={next_port}\n" in conf, conf
+    # It is found by who starts again with a file of before, too, and makes up a majority.
     other.kill()
     with connect_to_new_leader([leader, moved]) as client:
         client.create("/with-it")
@@ -149,7 +167,13 @@ def test_a_server_moves_while_it_runs(ensemble):
             equal([client.get(path)[0] for path in ("/with-it", "/by-two")], [b"", b""])
             equal(lines_and_version(read(client)[0])[0], lines)
     leader.launch()
+    # Back to where its own file says.
     ask(ensemble.members, joining=f"server.{number}={ensemble.specs[number]}")
+    wait_until(lambda: listens(port) and not listens(next_port), "it is back", JOIN_LIMIT_S)
+    moved.address = (host, port)
+    moved.kill()
+    moved.launch()
+    serves_as(moved, (FOLLOWING, LEADING))
 
 
 def test_all_move_by_their_files(ensemble):

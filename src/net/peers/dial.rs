@@ -13,6 +13,7 @@ use corral_link::hello::ANSWER_BYTES;
 use corral_link::stranger::Stranger;
 use corral_link::{Answer, ClusterName, Hello, HelloError, Verdict};
 
+use crate::config::members::is_on_loopback;
 use crate::net::peers::channel::{Channel, tune, wait};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, HELLO_MAX};
@@ -44,10 +45,21 @@ pub(crate) struct Dialler {
     pub(crate) cluster: ClusterName,
     pub(crate) lineage: Arc<Lineage>,
     pub(crate) peer: PeerAddress,
-    /// Where it listened before, newest first: until it is started again it listens there still.
+    /// Where it listened before, newest first: it hears of its move by way of these links.
     pub(crate) former: Vec<PeerAddress>,
     pub(crate) tls: Option<Tls>,
+    /// As of the settings.
+    pub(crate) plaintext: bool,
     pub(crate) resolve: Resolve,
+}
+
+/// What is said of a host where [`exposes`] is true.
+pub(crate) const EXPOSED: &str = "what servers say to each other would cross the network unencrypted; set ensemble.tls_cert, \
+                                  tls_key and tls_ca, or, where nobody else is in the network, ensemble.allow_plaintext";
+
+/// Whether links that are as these may not be had with that host: the rule of the configuration, for a list that changes.
+pub(crate) fn exposes(tls: Option<&Tls>, plaintext: bool, host: &str) -> bool {
+    tls.is_none() && !plaintext && !is_on_loopback(host)
 }
 
 impl Dialler {
@@ -65,6 +77,9 @@ impl Dialler {
 
     fn dial_at(&self, peer: &PeerAddress, lane: &Lane) -> Result<(Channel, u64), String> {
         let PeerAddress { host, port, .. } = peer;
+        if exposes(self.tls.as_ref(), self.plaintext, host) {
+            return Err(format!("{host} is another host: {EXPOSED}"));
+        }
         let found = (self.resolve)(host, *port)
             .map_err(|error| format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))?;
         let mut last = format!("the name {host:?} resolves to nothing; correct it or its DNS entry");

@@ -53,6 +53,8 @@ pub(crate) enum Change {
     /// A new peer, or one whose address has changed.
     Put(Place),
     Remove(NodeId),
+    /// They may come by way of this one, too.
+    Listen(TcpListener),
     /// What a peer says on this connection is not understood: the connection ends, if it is still the peer's newest.
     Shut {
         peer: NodeId,
@@ -72,7 +74,8 @@ pub(crate) struct Door {
     pub(crate) incarnation: u64,
     pub(crate) cluster: ClusterName,
     pub(crate) lineage: Arc<Lineage>,
-    pub(crate) listener: TcpListener,
+    /// One at least, and `LISTENERS_MAX` at most.
+    pub(crate) listeners: Vec<TcpListener>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) places: BTreeMap<NodeId, Place>,
     /// Connections of peers that are none any more, so that one that is one again begins after their end.
@@ -108,8 +111,8 @@ impl Door {
                 let guest = self.guests.swap_remove(at);
                 self.complain("it says no hello in time; look at its log", &guest.from.to_string());
             }
-            if knocked {
-                self.accept();
+            for at in knocked {
+                self.accept(at);
             }
         }
         let left: Vec<Current> = self.places.into_values().filter_map(|place| place.current).collect();
@@ -123,6 +126,7 @@ impl Door {
         let (id, put) = match change {
             Change::Put(place) => (place.address.id, Some(place)),
             Change::Remove(id) => (id, None),
+            Change::Listen(listener) => return self.listeners.push(listener),
             Change::Shut { peer, stream } => return self.shut(peer, stream),
         };
         let current = self.places.remove(&id).and_then(|place| place.current).or_else(|| self.parted.remove(&id));
@@ -144,12 +148,12 @@ impl Door {
         }
     }
 
-    /// Waits for anybody, or the first deadline: whether somebody knocked, and for each guest whether it is ready.
-    fn sleep(&self) -> (bool, Vec<bool>) {
+    /// Waits for anybody, or the first deadline: at which listeners somebody knocked, and for each guest whether it is ready.
+    fn sleep(&self) -> (Vec<usize>, Vec<bool>) {
         let inside = PollFlags::IN | PollFlags::RDHUP;
-        let mut polled = Vec::with_capacity(self.guests.len() + 2);
+        let mut polled = Vec::with_capacity(1 + self.listeners.len() + self.guests.len());
         polled.push(PollFd::from_borrowed_fd(self.bell.outer(), PollFlags::IN));
-        polled.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
+        polled.extend(self.listeners.iter().map(|one| PollFd::from_borrowed_fd(one.as_fd(), PollFlags::IN)));
         polled.extend(self.guests.iter().map(|guest| {
             let wanted = if guest.channel.wants_write() { inside | PollFlags::OUT } else { inside };
             PollFd::from_borrowed_fd(guest.channel.socket().as_fd(), wanted)
@@ -163,15 +167,16 @@ impl Door {
         if polled[0].revents().intersects(PollFlags::IN) {
             channel::silence(self.bell.outer());
         }
-        let ready = polled[2..].iter().map(|one| !one.revents().is_empty()).collect();
-        (!polled[1].revents().is_empty(), ready)
+        let told: Vec<bool> = polled[1..].iter().map(|one| !one.revents().is_empty()).collect();
+        let (doors, guests) = told.split_at(self.listeners.len());
+        (doors.iter().enumerate().filter_map(|(at, knocked)| knocked.then_some(at)).collect(), guests.to_vec())
     }
 
-    /// Lets in everybody who waits outside.
-    fn accept(&mut self) {
+    /// Lets in everybody who waits outside of this listener.
+    fn accept(&mut self, at: usize) {
         // So many that those inside get their turn.
         for _ in 0..STRANGERS_MAX {
-            match self.listener.accept() {
+            match self.listeners[at].accept() {
                 Ok((socket, from)) => {
                     let tls = self.tls.as_ref().map(Tls::accept).transpose();
                     let prepared = tune(&socket).and_then(|()| socket.set_nonblocking(true));

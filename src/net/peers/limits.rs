@@ -35,6 +35,8 @@ pub(crate) const ENDING_MAX: usize = 4;
 pub(crate) const ADDRESSES_MAX: usize = 8;
 /// Places where a peer listened before and is looked for still.
 pub(crate) const FORMER_MAX: usize = 3;
+/// Places where this server listens for the others: where its configuration says, and wherever the list has said since.
+pub(crate) const LISTENERS_MAX: usize = 1 + FORMER_MAX;
 
 /// How long a dial to one address may take.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);

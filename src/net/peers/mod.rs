@@ -26,9 +26,9 @@ mod validity;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ pub(crate) use event::PeerEvent;
 pub(crate) use lane::{NotSent, PeerStats, QueueLimits};
 pub(crate) use lineage::Lineage;
 
-use crate::net::peers::dial::Dialler;
+use crate::net::peers::dial::{Dialler, EXPOSED, exposes};
 use crate::net::peers::door::{Change, Door, Place};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::sender::Sender;
@@ -66,6 +66,8 @@ pub(crate) struct Settings {
     pub(crate) peers: Vec<PeerAddress>,
     /// `None` = nothing is encrypted and nobody proves who it is.
     pub(crate) tls: Option<Tls>,
+    /// Whether links that are not encrypted may leave this host.
+    pub(crate) plaintext: bool,
     pub(crate) resolve: Resolve,
     /// Of each peer's queue.
     pub(crate) queue: QueueLimits,
@@ -74,7 +76,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// With the system's resolver and the bounds of `limits`.
+    /// With the system's resolver and the bounds of `limits`, and in plain text wherever that is wanted.
     pub(crate) fn new(
         id: NodeId,
         incarnation: u64,
@@ -86,7 +88,20 @@ impl Settings {
         let queue = QueueLimits { bytes_max: limits::QUEUE_BYTES_MAX, messages_max: limits::QUEUE_MESSAGES_MAX };
         let (resolve, received_bytes_max) = (system_resolver(), limits::RECEIVED_BYTES_MAX);
         let lineage = Arc::new(Lineage::new(Generation::FIRST, |_| ()));
-        Settings { id, incarnation, cluster, lineage, listener, peers, tls, resolve, queue, received_bytes_max }
+        let plaintext = true;
+        Settings {
+            id,
+            incarnation,
+            cluster,
+            lineage,
+            listener,
+            peers,
+            tls,
+            plaintext,
+            resolve,
+            queue,
+            received_bytes_max,
+        }
     }
 }
 
@@ -99,6 +114,8 @@ pub(crate) struct Links {
     common: Common,
     stopping: Arc<AtomicBool>,
     door_bell: Arc<Bell>,
+    /// Where peers may come in.
+    entrances: Mutex<Vec<SocketAddr>>,
     changes: flume::Sender<Change>,
 }
 
@@ -126,6 +143,7 @@ struct Common {
     cluster: ClusterName,
     lineage: Arc<Lineage>,
     tls: Option<Tls>,
+    plaintext: bool,
     resolve: Resolve,
     queue: QueueLimits,
     streams: Arc<AtomicU64>,
@@ -142,15 +160,17 @@ impl Links {
     /// When descriptors, threads or randomness are not to be had; what was started ends again.
     pub(crate) fn start(settings: Settings, events: impl Fn(PeerEvent) + Send + Sync + 'static) -> io::Result<Links> {
         let Settings { id, incarnation, cluster, lineage, listener, .. } = settings;
-        let Settings { peers, tls, resolve, queue, received_bytes_max, .. } = settings;
+        let Settings { peers, tls, plaintext, resolve, queue, received_bytes_max, .. } = settings;
         let (changes, changed) = flume::unbounded();
         let (streams, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(()));
         let events: Events = Arc::new(events);
-        let common = Common { id, incarnation, cluster, lineage, tls, resolve, queue, streams, events, alive };
+        let common =
+            Common { id, incarnation, cluster, lineage, tls, plaintext, resolve, queue, streams, events, alive };
         let (stopping, door_bell) = (Arc::new(AtomicBool::new(false)), Bell::new()?);
         listener.set_nonblocking(true)?;
         let known = RwLock::default();
-        let links = Links { known, configured: peers.clone(), common, stopping, door_bell, changes };
+        let entrances = Mutex::new(vec![listener.local_addr()?]);
+        let links = Links { known, configured: peers.clone(), common, stopping, door_bell, entrances, changes };
         // The door hears of them before it lets anybody in.
         links.configure(peers)?;
         let common = &links.common;
@@ -159,7 +179,7 @@ impl Links {
             incarnation,
             cluster: common.cluster.clone(),
             lineage: Arc::clone(&common.lineage),
-            listener,
+            listeners: vec![listener],
             bell: Arc::clone(&links.door_bell),
             places: BTreeMap::new(),
             parted: BTreeMap::new(),
@@ -213,6 +233,25 @@ impl Links {
         Ok(())
     }
 
+    /// Peers are let in at this address, too, if they are not yet.
+    ///
+    /// # Errors
+    /// When it cannot be listened on, or there are [`limits::LISTENERS_MAX`] already.
+    pub(crate) fn listen_at(&self, address: SocketAddr) -> io::Result<()> {
+        let mut entrances = self.entrances.lock().unwrap_or_else(PoisonError::into_inner);
+        if entrances.contains(&address) {
+            return Ok(());
+        }
+        if entrances.len() >= limits::LISTENERS_MAX {
+            return Err(io::Error::other(format!("it listens at {} addresses already", entrances.len())));
+        }
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        entrances.push(address);
+        self.tell_door(Change::Listen(listener));
+        Ok(())
+    }
+
     /// Of this server's data.
     pub(crate) fn generation(&self) -> Generation {
         self.common.lineage.own()
@@ -242,6 +281,11 @@ impl Links {
         &self.configured
     }
 
+    /// Why there may be no links with this host, if so.
+    pub(crate) fn exposed(&self, host: &str) -> Option<&'static str> {
+        exposes(self.common.tls.as_ref(), self.common.plaintext, host).then_some(EXPOSED)
+    }
+
     /// What the connections are encrypted with, if they are.
     pub(crate) fn tls(&self) -> Option<&Tls> {
         self.common.tls.as_ref()
@@ -263,6 +307,7 @@ impl Links {
             peer: address.clone(),
             former: former.clone(),
             tls: common.tls.clone(),
+            plaintext: common.plaintext,
             resolve: Arc::clone(&common.resolve),
         };
         let sender = Sender {

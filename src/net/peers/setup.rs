@@ -38,7 +38,8 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
     let listener = TcpListener::bind(address).map_err(|error| listen_fault(address, &error))?;
     let peers = addresses(ensemble.servers.0.iter());
     let (id, cluster) = (NodeId(own.id.into()), ensemble.cluster.clone());
-    Ok(Settings::new(id, incarnation, cluster, listener, peers, tls))
+    let settings = Settings::new(id, incarnation, cluster, listener, peers, tls);
+    Ok(Settings { plaintext: ensemble.allow_plaintext, ..settings })
 }
 
 fn addresses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<PeerAddress> {

@@ -11,7 +11,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
@@ -119,7 +119,7 @@ pub(crate) struct Ring {
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
     bell: Arc<Bell>,
-    listener: OnceCell<TcpListener>,
+    listener: RefCell<Option<TcpListener>>,
     /// The listener is to be asked again, because the last time the kernel could not open a socket.
     deaf: Cell<bool>,
     /// How often it has been so.
@@ -141,7 +141,7 @@ impl Ring {
             slots,
             free,
             bell,
-            listener: OnceCell::new(),
+            listener: RefCell::default(),
             deaf: Cell::new(false),
             deaf_times: Cell::new(0),
         })
@@ -152,10 +152,10 @@ impl Ring {
         &self.bell
     }
 
-    /// Accepts whoever connects; to be called once.
+    /// Accepts whoever connects. A listener before this one is to be shut down by whoever has it, too.
     pub(crate) fn listen(&self, listener: TcpListener) {
-        let listener = self.listener.get_or_init(|| listener);
-        self.queue.accept(listener.as_fd(), Purpose::Accept as u64);
+        self.listener.replace(Some(listener));
+        self.listen_again();
     }
 
     /// Takes a connected socket over and receives from it. Its events carry `conn`.
@@ -321,7 +321,7 @@ impl Ring {
     }
 
     fn listen_again(&self) {
-        if let Some(listener) = self.listener.get() {
+        if let Some(listener) = &*self.listener.borrow() {
             self.queue.accept(listener.as_fd(), Purpose::Accept as u64);
         }
     }

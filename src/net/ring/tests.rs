@@ -191,6 +191,36 @@ fn whoever_connects_is_accepted_until_the_listener_is_shut_down() {
 }
 
 #[test]
+fn a_listener_takes_the_place_of_another() {
+    on_executor(|ring| async move {
+        let mut seen = Seen::default();
+        for shut_first in [false, true] {
+            let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback has a free port"));
+            let there = listeners.each_ref().map(|one| one.local_addr().expect("it is bound"));
+            let [before, after] = listeners;
+            let shut = |before: &TcpListener| rustix::net::shutdown(before, rustix::net::Shutdown::Both);
+            let copy = before.try_clone().expect("it can be cloned");
+            ring.listen(before);
+            seen.for_a_while(&ring).await;
+            if shut_first {
+                shut(&copy).expect("it listens");
+                seen.for_a_while(&ring).await;
+            }
+            ring.listen(after);
+            if !shut_first {
+                shut(&copy).expect("it listens");
+            }
+            seen.for_a_while(&ring).await;
+            assert!(TcpStream::connect(there[0]).is_err(), "nobody listens");
+            let far = TcpStream::connect(there[1]).expect("it listens");
+            seen.until(&ring, |seen| seen.accepted.len() == 1).await;
+            let near = seen.accepted.pop().expect("just seen");
+            assert_eq!(near.peer_addr().ok(), far.local_addr().ok());
+        }
+    });
+}
+
+#[test]
 fn more_connections_at_once_than_completions_have_room_are_all_accepted() {
     const SMALL: u32 = 8;
     const CLIENTS: usize = 100;

@@ -317,6 +317,35 @@ fn who_moves_is_found_where_it_was_until_it_is_there() {
 }
 
 #[test]
+fn nothing_leaves_the_host_unencrypted_unless_that_is_wanted() {
+    let quiet = |settings: &mut Settings| settings.plaintext = false;
+    let resolve = |_: &str, _: u16| panic!("nobody is looked for");
+    let elsewhere = vec![PeerAddress { id: NodeId(2), host: "192.0.2.7".to_owned(), port: 1234 }];
+    let server = Server::start(1, 11, listener(), elsewhere, |settings| {
+        quiet(settings);
+        settings.resolve = Arc::new(resolve);
+    });
+    logged(&["192.0.2.7 is another host", "ensemble.allow_plaintext"]);
+    drop(server);
+    let there = Fake { listener: listener() };
+    let server = Server::start(1, 11, listener(), vec![address(2, port(&there.listener))], quiet);
+    let _socket = there.welcome();
+    server.up(Direction::Out);
+}
+
+#[test]
+fn peers_come_by_way_of_another_port_too() {
+    let server = Server::start(1, 11, listener(), vec![address(2, 1), address(3, 1)], |_| ());
+    let more = port(&listener());
+    server.links.listen_at(SocketAddr::from((Ipv4Addr::LOCALHOST, more))).expect("it is free");
+    for (id, port) in [(2, more), (3, server.port)] {
+        let (_socket, answer) = knock(port, |hello| hello.from = id);
+        assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+        server.up(Direction::In);
+    }
+}
+
+#[test]
 fn nobody_there_is_said_once_and_dialled_on() {
     let free = port(&listener());
     let server = Server::start(1, 11, listener(), vec![address(2, free)], |_| ());
