@@ -3,7 +3,7 @@
 import subprocess
 import time
 
-from ensemble.cases import connect, leader_of, reconnect, root, seen
+from ensemble.cases import connect, connect_to_new_leader, leader_of, reconnect, root, seen
 from ensemble.cluster import Ensemble, mode_of
 from support import jute, log_files
 from support.client import Closed, exists_or_none
@@ -111,7 +111,7 @@ def test_a_server_with_an_emptied_data_directory_heals(ensemble):
     leader = ensemble.leader()
     leader.kill()
     others = [member for member in ensemble.members if member is not leader]
-    with connect(leader_of(others)) as client:
+    with connect_to_new_leader(others) as client:
         client.create(f"{top}/after", b"")
     ensemble.start()
 
@@ -150,7 +150,7 @@ def test_a_damaged_last_record_is_never_cut(ensemble):
         assert "no valid record here" in said and "it learns everything from the others" in said, said
         assert log_files.contents(data) == before, "something was changed"
         others = [member for member in ensemble.members if member is not victim]
-        with connect(leader_of(others)) as client:
+        with connect_to_new_leader(others) as client:
             equal(len(client.children(top)), number + 1)
         empty(victim)
         ensemble.start()
@@ -207,7 +207,7 @@ def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
         for member in others:
             equal(seen(member, f"{top}/99"), b"x")
         survivor.kill()
-        with connect(leader_of(others)) as client:
+        with connect_to_new_leader(others) as client:
             client.create(f"{top}/without", b"")
 
 

@@ -2,7 +2,7 @@
 
 import time
 
-from ensemble.cluster import mode_of, pause, resume
+from ensemble.cluster import LEADING, mode_of, pause, resume
 from support import jute
 from support.client import Client, Closed, Refused, exists_or_none
 from support.suite import Skip, equal, refuses
@@ -16,14 +16,16 @@ AWAY_WRITES, AWAY_BYTES = 60, 900_000
 def connect(member, limit_s=RECONNECT_LIMIT_S, **options):
     """A session at this member, tried until it gives one."""
 
-    def tried():
-        try:
-            client = Client(member.address, **options)
-        except (OSError, Closed):
-            return None
-        return client if client.session_id else None
+    return wait_until(lambda: session_at(member, **options), "a server gives a session", limit_s)
 
-    return wait_until(tried, "a server gives a session", limit_s)
+
+def session_at(member, **options):
+    """A session at this member, or None."""
+    try:
+        client = Client(member.address, **options)
+    except (OSError, Closed):
+        return None
+    return client if client.session_id else None
 
 
 def reconnect(client, member, limit_s=RECONNECT_LIMIT_S, timeout_ms=10_000):
@@ -290,18 +292,23 @@ def write_behind(leader, followers, path, data):
 
 
 def connect_to_new_leader(members):
-    """A session at whichever of the members leads now."""
+    """A session at whichever of the members leads now. One that led a moment ago, until a change of the list was complete, may
+    never serve again."""
 
-    return connect(leader_of(members))
+    def tried():
+        leader = one_that_leads(members)
+        return leader and session_at(leader)
+
+    return wait_until(tried, "another server leads and gives a session", RECONNECT_LIMIT_S)
 
 
 def leader_of(members):
     """Whichever of the members leads, once one does."""
-    return wait_until(
-        lambda: next((member for member in members if mode_of(member) == "leader"), None),
-        "another server leads",
-        RECONNECT_LIMIT_S,
-    )
+    return wait_until(lambda: one_that_leads(members), "another server leads", RECONNECT_LIMIT_S)
+
+
+def one_that_leads(members):
+    return next((member for member in members if mode_of(member) == LEADING), None)
 
 
 def test_a_server_that_was_away_for_long_takes_over_everything(ensemble):
