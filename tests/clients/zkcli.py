@@ -22,8 +22,8 @@ SCRIPTS = ("zkcli_first.txt", "zkcli_second.txt")
 CLI_LIMIT_S = 120
 # Lines that tell about the client, or about the address of the server. zkCli ends itself without waiting for the thread that
 # prints of its own end.
-NOISE = re.compile(r"SLF4J|Connecting to|Welcome to|JLine|^log4j|state:Closed|^$")
-EVENT = re.compile(r"WATCHER::|WatchedEvent")
+NOISE = re.compile(r"SLF4J|Connecting to|Welcome to|JLine|^log4j|^WATCHER::|state:Closed|^$")
+EVENT = re.compile(r"WatchedEvent")
 ZXID = re.compile(r"((?:[cmp]Zxid = )0x|zxid: (?=[1-9]))([0-9a-f]+)")
 OWNER = re.compile(r"(ephemeralOwner = 0x)([1-9a-f][0-9a-f]*)")
 LOGGED = re.compile(r"^\d{4}-\d\d-\d\dT\S+ ")
