@@ -179,7 +179,8 @@ impl ConsensusActor {
             ToConsensus::Tick => self.tick(),
             ToConsensus::Incoming(incoming) => {
                 if let Some((peers, _)) = &mut self.links.peers {
-                    peers.incoming(now, incoming, &mut self.replica);
+                    let installing = self.installing.map(|(_, index)| index);
+                    peers.incoming(now, incoming, installing, &mut self.replica);
                 }
             }
             ToConsensus::Peer(event) => {
@@ -429,7 +430,8 @@ impl ConsensusActor {
     /// place of everything, and as long as there is no state at all.
     fn members_to_keep(&self) -> Option<Vec<u8>> {
         let Some((peers, _)) = &self.links.peers else { return Some(Vec::new()) };
-        let none = self.installing.is_some() || self.replica.machine().sequencer.index() == 0;
+        let restores = self.installing.is_some() || self.replica.raft().is_restoring();
+        let none = restores || self.replica.machine().sequencer.index() == 0;
         (!none).then(|| membership::to_image(&Extra::of(&self.replica), peers.generation()))
     }
 

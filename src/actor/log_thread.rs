@@ -7,7 +7,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corral_consensus::Append;
+use corral_consensus::{Append, Stored};
 use corral_core::command::Batch;
 use corral_storage::log::{Entry, EntryKind, HardState, Log, LogError, Record};
 use corral_storage::{MmapDisk, Spare, SpareJob};
@@ -251,21 +251,25 @@ impl LogKeeper<'_> {
 
 /// Copies an append into the log's mapping. Not durable yet.
 pub(crate) fn write(log: &mut Log<MmapDisk>, append: &Append) -> Result<(), LogError> {
-    let entries = append.entries.iter().map(|entry| {
-        Record::Entry(Entry {
+    let stored = append.stored();
+    let records: Vec<Record<'_>> = stored.iter().map(record).collect();
+    log.append(&records)
+}
+
+fn record<'a>(stored: &Stored<'a>) -> Record<'a> {
+    match stored {
+        Stored::HardState(state) => {
+            let vote = state.vote.map_or(0, |node| node.0);
+            Record::HardState(HardState { term: state.term.0, vote, commit: state.commit.0 })
+        }
+        Stored::Entry(entry) => Record::Entry(Entry {
             term: entry.term.0,
             index: entry.index.0,
             kind: kind(entry.kind),
             first_zxid: zxid(entry),
             payload: &entry.payload,
-        })
-    });
-    let state = append.hard_state.map(|state| {
-        let vote = state.vote.map_or(0, |node| node.0);
-        Record::HardState(HardState { term: state.term.0, vote, commit: state.commit.0 })
-    });
-    let records: Vec<Record<'_>> = state.into_iter().chain(entries).collect();
-    log.append(&records)
+        }),
+    }
 }
 
 fn kind(kind: corral_consensus::EntryKind) -> EntryKind {

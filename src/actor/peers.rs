@@ -206,11 +206,17 @@ impl Peers {
             }
             Kind::ImagePart => {
                 let part = Part::decode(&frame.payload).map_err(|error| error.to_string())?;
+                let is_gone = matches!(part, Part::Gone { .. });
                 if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.from() == peer)
                     && let Course::Failed = transfer.piece(now, part)
                 {
                     tracing::info!("the image is gone at its server, a newer one is awaited");
+                    let index = transfer.index();
                     self.transfer = None;
+                    if !is_gone {
+                        // It does not know that yet.
+                        self.refuse(peer, index);
+                    }
                 }
             }
         }
@@ -234,7 +240,7 @@ impl Peers {
                 return;
             }
             match &mut self.transfer {
-                Some(transfer) if transfer.index() == index.0 => transfer.announce(message),
+                Some(transfer) if transfer.is_of(message.from, index.0) => transfer.announce(message),
                 _ => {
                     let transfer = Transfer::begin(now, message, index.0, self.images_in.clone());
                     self.transfer = Some(Box::new(transfer));
@@ -249,8 +255,14 @@ impl Peers {
 
     // ----- the image that comes in -----
 
-    /// The thread that writes it tells how far it is.
-    pub(crate) fn incoming(&mut self, now: Millis, incoming: Incoming, replica: &mut Replica<Authority>) {
+    /// The thread that writes it tells how far it is. `installing` is the image that takes the place of everything just now.
+    pub(crate) fn incoming(
+        &mut self,
+        now: Millis,
+        incoming: Incoming,
+        installing: Option<Index>,
+        replica: &mut Replica<Authority>,
+    ) {
         let Some(transfer) = self.transfer.take() else { return };
         let from = transfer.from();
         let (goes_on, course) = transfer.taken(&incoming);
@@ -270,8 +282,12 @@ impl Peers {
                 self.missed = None;
                 // Before the one that is being installed has come to an end, another may have come.
                 self.arrived.push_back(loaded);
-                while self.arrived.len() > ARRIVED_MAX {
-                    self.arrived.pop_front();
+                if self.arrived.len() > ARRIVED_MAX {
+                    let spare = |index| installing.is_none_or(|installing| installing != Index(index));
+                    self.arrived
+                        .iter()
+                        .position(|image| spare(image.head.index))
+                        .and_then(|at| self.arrived.remove(at));
                 }
                 if let Err(error) = replica.step(announced) {
                     tracing::debug!("the image is not needed any more: {error}");

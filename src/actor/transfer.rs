@@ -104,6 +104,13 @@ impl Transfer {
         self.index
     }
 
+    /// Whether what this server announces of that place needs no new beginning: another server's image of the same place holds the
+    /// same, but not in the same bytes.
+    pub(crate) fn is_of(&self, from: NodeId, index: u64) -> bool {
+        let is_here = self.total.is_some_and(|total| self.come >= total);
+        self.index == index && (self.from == from || is_here)
+    }
+
     /// The same image was announced again, perhaps in a newer term.
     pub(crate) fn announce(&mut self, announced: RaftMessage) {
         self.from = announced.from;
@@ -147,9 +154,12 @@ impl Transfer {
         let Part::Piece { index, zxid, total, offset, bytes } = part else {
             return Course::Failed;
         };
-        if index != self.index || offset != self.come || self.total.is_some_and(|known| known != total) {
+        if index != self.index || offset != self.come {
             // Asked for before a link broke.
             return Course::GoesOn;
+        }
+        if self.total.is_some_and(|known| known != total) {
+            return Course::Failed;
         }
         self.heard = now;
         if self.total.is_none() {
@@ -257,6 +267,23 @@ mod tests {
         assert_eq!(part, Part::Gone { index: 50 });
         assert!(matches!(transfer.piece(Millis(1), part), Course::Failed));
         assert_eq!(offer.part(60, 5000), Part::Gone { index: 60 }, "nothing is behind the end");
+    }
+
+    #[test]
+    fn another_server_gives_its_own_bytes_of_the_same_place() {
+        let (thread, inbox) = flume::unbounded();
+        let all = offer(50, &vec![1; PIECE * 2]);
+        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, thread);
+        assert!(matches!(transfer.piece(Millis(1), all.part(50, 0)), Course::GoesOn));
+        let is_of =
+            |transfer: &Transfer| [(1, 50), (2, 50), (1, 51)].map(|(from, at)| transfer.is_of(NodeId(from), at));
+        assert_eq!(is_of(&transfer), [true, false, false]);
+        // Were it taken on all the same, no piece would ever fit.
+        let other = offer(50, &vec![2; PIECE * 2 + 8]);
+        assert!(matches!(transfer.piece(Millis(2), other.part(50, PIECE as u64)), Course::Failed));
+        assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64)), Course::GoesOn));
+        assert_eq!(is_of(&transfer), [true, true, false], "nothing more has to come");
+        assert_eq!(inbox.len(), 3);
     }
 
     #[test]

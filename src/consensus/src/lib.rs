@@ -33,7 +33,7 @@ pub use error::{ConfChangeError, ConsensusError, PeerError, ProposeError, Transf
 pub use grouping::APPENDS_MAX;
 pub use message::{AppendReply, PeerBody, PeerMessage, ReadContext};
 pub use node::{FORMED_INDEX, FORMED_TERM, RaftNode};
-pub use outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
+pub use outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange, Stored};
 pub use relief::LogDisk;
 pub use replica::{Effects, Install, Machine, Replica};
 pub use types::{Config, Entry, EntryKind, HardState, Index, Membership, Micros, NodeId, Restored, Role, Term};

@@ -26,6 +26,10 @@ pub const INFLIGHT_ENTRIES_MAX: u32 = 1 << 20;
 /// Payload bytes proposed but not applied yet; more is refused as full. At least one entry always fits.
 pub const UNAPPLIED_BYTES_MAX: u64 = 128 << 20;
 
+/// Payload bytes that a follower whose log stands still takes from its leader; what comes then is dropped, and sent again later.
+/// A leader's own and as much for what it has that is not committed here.
+pub const UNSTORED_BYTES_MAX: u64 = 2 * UNAPPLIED_BYTES_MAX;
+
 /// What one entry costs in memory beside its payload; counted in every byte budget.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
 

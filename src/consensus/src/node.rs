@@ -315,6 +315,11 @@ impl RaftNode {
         self.settle();
     }
 
+    /// Whether appends were handed out that are not durable yet.
+    pub(crate) fn is_storing(&self) -> bool {
+        !self.awaiting.is_empty()
+    }
+
     /// Everything up to `index` is applied to the state machine.
     ///
     /// # Panics

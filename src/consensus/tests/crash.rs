@@ -1,10 +1,12 @@
-//! What a node knows after a crash because it had acknowledged something.
+//! What a node knows after a crash because it had acknowledged something, and what it takes while its log stands still.
 
 #[allow(dead_code)]
 mod net;
 
+use bytes::Bytes;
 use corral_consensus::{
-    ConfChange, Entry, EntryKind, Index, MemberChange, Membership, NodeId, PeerBody, PeerMessage, Term, Transition,
+    ConfChange, Entry, EntryKind, Index, MemberChange, Membership, NodeId, PeerBody, PeerError, PeerMessage, Term,
+    Transition, limits,
 };
 use net::{Disk, Server};
 
@@ -42,4 +44,30 @@ fn who_acknowledges_a_second_change_of_the_members_remembers_that_the_first_is_i
         known.push(synced.map(|append| append.hard_state.expect("it belongs to this one").commit));
     }
     assert_eq!(known, [Some(Index(0)), None, Some(Index(1))]);
+}
+
+#[test]
+fn a_follower_whose_log_stands_still_takes_no_more_than_it_may() {
+    const BYTES: usize = 1 << 20;
+    let disk = Disk::new(Membership::simple(&[1, 2, 3].map(NodeId), &[]));
+    let mut server = Server::start(1, &disk, 1);
+    let payload = Bytes::from(vec![7; BYTES]);
+    let entry = |at| Entry { index: Index(at), term: Term(1), kind: EntryKind::Normal, payload: payload.clone() };
+    let most = limits::UNSTORED_BYTES_MAX / BYTES as u64 + 1;
+    let (mut taken, mut last) = (0, 0);
+    let refusal = loop {
+        match server.node.step(append(taken, 0, vec![entry(taken + 1)])) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken <= most, "there is no end of it");
+        while server.node.ready(&mut server.out) {
+            last = server.out.append.take().map_or(last, |append| append.number);
+        }
+    };
+    assert!(matches!(refusal, PeerError::Busy(_)) && taken > most * 9 / 10, "{refusal} after {taken}");
+    // Its leader is heard as before, and when the log goes on so does this.
+    server.node.step(append(taken, taken, vec![])).expect("it brings nothing to store");
+    server.node.persisted(last);
+    server.node.step(append(taken, taken, vec![entry(taken + 1)])).expect("everything is stored");
 }

@@ -43,6 +43,11 @@ impl RaftNode {
         convert::membership_out(&self.raw.raft.prs().conf().to_conf_state())
     }
 
+    /// Whether an image of the leader is on its way into the outputs: the membership is that image's already, the rest is not.
+    pub fn is_restoring(&self) -> bool {
+        self.raw.raft.raft_log.unstable.snapshot.is_some()
+    }
+
     /// The voter that would take over soonest: the one with the longest log known here, of those heard from lately.
     /// `None` when nobody else votes, or this node does not lead.
     pub fn successor(&self) -> Option<NodeId> {

@@ -177,7 +177,8 @@ impl World {
             return Some(Vec::new());
         }
         let server = self.nodes[self.at].server.as_ref()?;
-        let none = server.taking.installing.is_some() || server.replica.machine().sequencer.index() == 0;
+        let restores = server.taking.installing.is_some() || server.replica.raft().is_restoring();
+        let none = restores || server.replica.machine().sequencer.index() == 0;
         (!none).then(|| Extra::of(&server.replica).encode())
     }
 
