@@ -14,15 +14,17 @@ from support.wait import wait_until
 HEAL_LIMIT_S = 60
 WAIT_LIMIT_S = 20
 FOREIGN, DAMAGED = 5, 6
+# Enough that the first giver is lost before it has given everything.
+GIVEN_WRITES, GIVEN_BYTES = 120, 900_000
 
 
 class Own:
     """An ensemble of the test's own, not started."""
 
-    def __init__(self, like):
+    def __init__(self, like, settings=None):
         if not like.is_corral:
             raise Skip("how corral begins")
-        self.ensemble = Ensemble("corral")
+        self.ensemble = Ensemble("corral", settings=settings)
 
     def __enter__(self):
         return self.ensemble
@@ -343,3 +345,26 @@ def test_data_of_a_lone_server_are_not_taken_for_an_ensembles(ensemble):
         assert code == 0 and "a server that runs alone" in said, said
         member.start()
         equal(seen(member, "/alone"), b"x")
+
+
+def test_an_image_that_one_began_to_give_is_given_by_another(ensemble):
+    """Images of one place hold the same in other bytes: what came of the first is of no use with the second."""
+    with Own(ensemble, {"ensemble.log_cache_bytes": 1 << 20, "snapshot.interval_min_ms": 60_000}) as own:
+        own.start()
+        giver = own.leader()
+        other, victim = own.followers()
+        victim.kill()
+        with connect(giver) as client:
+            for number in range(GIVEN_WRITES):
+                client.create(f"/given-{number}", bytes([number]) * GIVEN_BYTES)
+        # One each when the writes have ended.
+        for member in (giver, other):
+            wait_until(lambda of=member: of.log().count("image written") > 0, "an image is there", HEAL_LIMIT_S)
+        victim.launch()
+        wait_until(lambda: "taking over an image" in victim.log(), "the image is on its way", HEAL_LIMIT_S)
+        giver.kill()
+        with connect_to_new_leader([other, victim]) as client:
+            client.socket.settimeout(HEAL_LIMIT_S)
+            client.create("/by-two")
+        equal(seen(victim, f"/given-{GIVEN_WRITES - 1}"), bytes([GIVEN_WRITES - 1]) * GIVEN_BYTES)
+        assert "cannot be taken over" not in victim.log(), victim.log_tail()
