@@ -360,12 +360,12 @@ impl World {
 
     fn member_turn(&mut self, at: usize) {
         let server = &mut self.servers[at];
-        if self.random.chance(70)
+        while self.random.chance(70)
             && let Some(proposals) = server.shard.take_proposals()
         {
             server.to_member.push_back(proposals);
         }
-        if self.random.chance(70)
+        while self.random.chance(70)
             && let Some(proposals) = server.to_member.pop_front()
         {
             server.member.proposed(Millis(self.now), proposals);
