@@ -13,7 +13,7 @@ use std::time::Duration;
 use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Term};
 use corral_core::evaluate::QuotaExceeded;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::sequencer::Ticked;
+use corral_core::sequencer::{Oversized, Ticked};
 use corral_core::shard::Garbage;
 use corral_link::Generation;
 use corral_members::Extra;
@@ -226,6 +226,9 @@ impl ConsensusActor {
         if let Some(report) = self.replica.machine_mut().sequencer.quota_report(now) {
             let QuotaExceeded { path, of, usage, limit, hard } = report.last;
             tracing::warn!(path = &*path, ?of, usage, limit, hard, writes = report.writes, "beyond a quota");
+        }
+        if let Some(Oversized { session, bytes, bytes_max }) = self.replica.machine_mut().sequencer.take_oversized() {
+            tracing::warn!(%session, bytes, bytes_max, "a command that fits no log entry here was refused");
         }
         self.snapshot_if(|sequencer| sequencer.wants_snapshot(now));
         if self.links.peers.is_some() {

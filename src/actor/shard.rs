@@ -496,9 +496,17 @@ impl ShardActor {
     }
 
     fn send_batch(&self) {
-        let proposals = self.shard.borrow_mut().take_proposals().unwrap_or_default();
-        let syncs = mem::take(&mut *self.syncs.borrow_mut());
-        let _ = self.links.consensus.send(ToConsensus::Proposed { shard: self.id, proposals, syncs });
+        let mut shard = self.shard.borrow_mut();
+        loop {
+            let proposals = shard.take_proposals().unwrap_or_default();
+            let last = shard.proposal_bytes() == 0;
+            // A sync goes behind the writes before it.
+            let syncs = if last { mem::take(&mut *self.syncs.borrow_mut()) } else { Vec::new() };
+            let _ = self.links.consensus.send(ToConsensus::Proposed { shard: self.id, proposals, syncs });
+            if last {
+                return;
+            }
+        }
     }
 
     async fn tick(self: Rc<Self>) {

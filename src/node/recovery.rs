@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use corral_consensus::limits::ENTRY_BYTES_MAX;
 use corral_consensus::{
     Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, Membership, NodeId, RaftNode, Replica, Restored,
     Term,
@@ -77,7 +78,8 @@ pub(crate) fn recover(
     let entries = entries_after(purpose, &log, &found, cut.0)?;
     log.release_read()?;
     let replayed = found.last_index - index;
-    let mut sequencer = Sequencer::new(sequencer_config(config, incarnation), machine, index, term);
+    let mut sequencer =
+        Sequencer::new(sequencer_config(config, incarnation, entry_bytes_max(&log)), machine, index, term);
     if !is_alone {
         sequencer.configure(ensemble::servers(config));
     }
@@ -88,7 +90,7 @@ pub(crate) fn recover(
         entries,
         applied: Index(index),
     };
-    let raft = membership::raft_node(&kept, raft_config(config, incarnation, log.payload_bytes_max()), restored)
+    let raft = membership::raft_node(&kept, raft_config(config, incarnation, entry_bytes_max(&log)), restored)
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
     let member = member(config, &raft, sequencer, shards);
     let replica = Replica::new(raft, Authority(member), Index(index));
@@ -334,7 +336,12 @@ fn hard_state(found: &Recovered, image: Term) -> HardState {
     if state.term < image { HardState { term: image, vote: None, ..state } } else { state }
 }
 
-fn raft_config(config: &Config, incarnation: u64, payload_bytes_max: usize) -> RaftConfig {
+/// Bytes of the largest entry that log and Raft take.
+pub(crate) fn entry_bytes_max(log: &Log<MmapDisk>) -> usize {
+    log.payload_bytes_max().min(ENTRY_BYTES_MAX as usize)
+}
+
+fn raft_config(config: &Config, incarnation: u64, entry_bytes_max: usize) -> RaftConfig {
     let Membership { voters, learners, .. } = membership::wanted(config);
     RaftConfig {
         id: NodeId(u64::from(config.server.server_id)),
@@ -344,12 +351,12 @@ fn raft_config(config: &Config, incarnation: u64, payload_bytes_max: usize) -> R
         heartbeat_ticks: 1,
         max_inflight_entries: 4096,
         log_cache_bytes: config.ensemble.log_cache_bytes,
-        max_entry_bytes: u32::try_from(payload_bytes_max).unwrap_or(u32::MAX),
+        max_entry_bytes: u32::try_from(entry_bytes_max).expect("at most ENTRY_BYTES_MAX"),
         seed: incarnation,
     }
 }
 
-pub(crate) fn sequencer_config(config: &Config, incarnation: u64) -> SequencerConfig {
+pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_max: usize) -> SequencerConfig {
     let switches = [
         (config.features.extended_types, features::EXTENDED_TYPES),
         (config.features.enforce_quota, features::ENFORCE_QUOTA),
@@ -368,6 +375,7 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64) -> SequencerCo
         tick_ms: u64::from(config.server.tick_time_ms),
         features: bits,
         batch_bytes_max: BATCH_BYTES_MAX,
+        entry_bytes_max,
         reap: ReapPolicy {
             check_interval_ms: config.containers.check_interval_ms,
             deletes_per_minute_max: config.containers.deletes_per_minute_max,

@@ -18,7 +18,9 @@ use crate::control::Stopwatch;
 use crate::exit::{ExitCode, Fault};
 use crate::node::membership;
 use crate::node::owner;
-use crate::node::recovery::{Opened, Purpose, entries_after, not_a_batch, open, sequencer_config, state_machine};
+use crate::node::recovery::{
+    Opened, Purpose, entries_after, entry_bytes_max, not_a_batch, open, sequencer_config, state_machine,
+};
 use crate::runtime::clock::Clock;
 
 /// What a data directory holds, and who belonged to its ensemble.
@@ -61,7 +63,8 @@ impl Survivor {
             opened.log.go_on_behind(&mut opened.found, (index, term))?;
         }
         let entries = entries_after(Purpose::Rescue, &opened.log, &opened.found, index)?;
-        let mut sequencer = Sequencer::new(sequencer_config(config, 0), machine, index, term);
+        let mut sequencer =
+            Sequencer::new(sequencer_config(config, 0, entry_bytes_max(&opened.log)), machine, index, term);
         let mut last = (index, term);
         for entry in entries {
             let (at, term) = (entry.index, entry.term);

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ensemble import beginnings, cases, certificates, config, failover, leaderless  # noqa: E402
-from ensemble import linearizable, members, observers, regressions, slow_disk  # noqa: E402
+from ensemble import linearizable, members, observers, piles, regressions, slow_disk  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from support import suite  # noqa: E402
 
@@ -66,6 +66,7 @@ def main():
         run(options, tally, Ensemble(options.server, size=4, shards=options.shards, observers={4}), [observers])
         settings = {"ensemble.linearizable_reads": "true"}
         run(options, tally, Ensemble(options.server, shards=options.shards, settings=settings), [linearizable, slow_disk])
+        run(options, tally, piles.SmallSegments(options.shards), [piles])
         if shutil.which("openssl"):
             run(options, tally, certificates.Encrypted(options.shards), [certificates])
         else:

@@ -73,7 +73,16 @@ impl Rig {
 fn sequencer_config() -> SequencerConfig {
     let snapshot = SnapshotPolicy::NEVER;
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 };
-    SequencerConfig { server: 1, incarnation: 1, tick_ms: 1000, features: 0, batch_bytes_max: 1 << 20, snapshot, reap }
+    SequencerConfig {
+        server: 1,
+        incarnation: 1,
+        tick_ms: 1000,
+        features: 0,
+        batch_bytes_max: 1 << 20,
+        entry_bytes_max: 64 << 20,
+        snapshot,
+        reap,
+    }
 }
 
 fn shard_config() -> ShardConfig {

@@ -4,8 +4,10 @@
 //! of the log, comes to the same result.
 
 mod encoding;
+mod waiting;
 
 pub use encoding::BatchError;
+pub(crate) use waiting::{Waiting, identities_weight};
 
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
 use crate::servers::Reconfig;
@@ -242,7 +244,7 @@ impl Command {
 pub struct Proposals {
     pub identities: Vec<Arc<Vec<Identity>>>,
     pub commands: Vec<Command>,
-    /// Bytes of paths and data, for the limits on what is in flight.
+    /// Bytes by and large, seldom fewer than it takes in the log: what fills a log entry, and what is in flight, goes by them.
     pub bytes: usize,
     /// Which of the shard's courses they belong to, see [`crate::member`]: what comes of a former one is not ordered.
     pub generation: u32,

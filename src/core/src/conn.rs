@@ -58,7 +58,7 @@ pub enum Close {
     AuthFailed,
     /// A request without the authentication that every connection must have.
     Unauthenticated,
-    /// More identities than a connection may prove.
+    /// More identities than a connection may prove, or longer ones.
     IdentityLimit,
     /// The session was ended by expiry.
     SessionExpired,
@@ -102,9 +102,9 @@ impl fmt::Display for Close {
             Self::UnknownOp(number) => write!(f, "operation {number} is not served"),
             Self::AuthFailed => f.write_str("authentication refused"),
             Self::Unauthenticated => f.write_str("a request before authentication (security.enforce_digest)"),
-            Self::IdentityLimit => {
-                f.write_str("more auth packets than a connection may send (limits.identities_per_connection_max)")
-            }
+            Self::IdentityLimit => f.write_str(
+                "more auth packets, or longer ones, than a connection may send (limits.identities_per_connection_max)",
+            ),
             Self::SessionExpired => f.write_str("its session ended"),
             Self::SessionRefused => f.write_str("session unknown or password wrong"),
             Self::SessionMoved => f.write_str("its session moved to another connection"),

@@ -22,6 +22,8 @@ pub struct ShardLimits {
     /// Unsent bytes of all connections of the shard together. Beyond them a connection that has something to read is given
     /// no more of what it asks for, and one that has more than `reply_bytes_soft` is ended when an event is due to it.
     pub unsent_bytes_max: usize,
+    /// Bytes of proposals given to the driver at a time, if they are more than one.
+    pub proposals_bytes_max: usize,
     /// Commands that a shard may have on their way before its connections are read no further.
     pub in_flight_max: usize,
     /// A request that waited longer than this for the requests before it is answered THROTTLEDOP. 0 = never.
@@ -49,6 +51,7 @@ impl Default for ShardLimits {
             reply_bytes_hard: 64 << 20,
             in_flight_bytes_max: 64 << 20,
             unsent_bytes_max: 512 << 20,
+            proposals_bytes_max: 1 << 20,
             in_flight_max: usize::MAX,
             throttled_op_wait_ms: 0,
             large_request_bytes: 0,
@@ -62,6 +65,9 @@ impl Default for ShardLimits {
 
 const _: () = assert!(corral_wire::limits::FRAME_MAX_DEFAULT < 4 << 20, "a frame fits what may be parked");
 
+/// Bytes of one connection's identities, however many they are: they travel with its commands, and must leave these their
+/// room in a log entry.
+pub const IDENTITIES_BYTES_MAX: usize = 256 << 10;
 /// Connections, watches or sessions told of in one pass of a core: well below a millisecond.
 pub const PIECE_ENTRIES: usize = 1024;
 /// Places of a hash table looked at in one pass, most of them empty after a great shrinking.

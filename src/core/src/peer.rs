@@ -5,11 +5,9 @@
 //! what depends on who sent it in [`Forward::check`]: no byte of a peer can make this server panic or order what a
 //! client's shard would not have proposed. Framing, checksums and the sender's identity are the transport's.
 
-use crate::command::{Batch, Command, Identity, Proposals};
+use crate::command::{Batch, Proposals};
 use crate::ids::{Millis, SessionId, WallMillis};
 use crate::limits::TOUCH_SESSIONS_MAX;
-use crate::request;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -254,12 +252,7 @@ fn proposals(bytes: &[u8]) -> Result<Proposals, PeerFault> {
     if commands.is_empty() {
         return Err(PeerFault::Malformed("no command"));
     }
-    Ok(weighed(identities, commands))
-}
-
-fn weighed(identities: Vec<Arc<Vec<Identity>>>, commands: Vec<Command>) -> Proposals {
-    let bytes = commands.iter().map(|command| request::weight(&command.kind)).sum();
-    Proposals { identities, commands, bytes, generation: 0 }
+    Ok(Proposals::new(identities, commands))
 }
 
 fn sessions(rest: &mut &[u8]) -> Result<Vec<SessionId>, PeerFault> {
@@ -284,11 +277,11 @@ fn sessions(rest: &mut &[u8]) -> Result<Vec<SessionId>, PeerFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::CommandKind;
-    use crate::command::{Origin, WriteOp};
+    use crate::command::{Command, CommandKind, Identity, Origin, WriteOp};
     use crate::ids::{ConnId, ShardId};
     use crate::shared::Text;
     use alloc::boxed::Box;
+    use alloc::sync::Arc;
     use alloc::vec;
 
     fn forward() -> Forward {
@@ -297,7 +290,7 @@ mod tests {
         let command = |kind| Command { origin: Some(origin), session: SessionId(9), identities: 0, kind };
         let identities = vec![Arc::new(vec![Identity { scheme: Text::from("ip"), id: Text::from("::1") }])];
         let commands = vec![command(CommandKind::Op(op)), command(CommandKind::CloseSession)];
-        Forward { term: 7, sequence: 1, proposals: weighed(identities, commands) }
+        Forward { term: 7, sequence: 1, proposals: Proposals::new(identities, commands) }
     }
 
     fn encoded(message: &PeerMessage) -> Vec<u8> {

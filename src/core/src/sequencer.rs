@@ -5,9 +5,11 @@
 
 mod images;
 mod reconfig;
+mod room;
 
 pub use images::SnapshotPolicy;
 pub use reconfig::{MembersSeen, Proposal, Seat};
+pub use room::Oversized;
 
 use crate::change::{AppliedBatch, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
@@ -36,8 +38,10 @@ pub struct SequencerConfig {
     pub tick_ms: u64,
     /// Bits of `evaluate::features`.
     pub features: u32,
-    /// Bytes of commands in one log entry, exceeded by at most one command.
+    /// Bytes of commands in one log entry, exceeded by at most the proposals of one turn.
     pub batch_bytes_max: usize,
+    /// Bytes of the largest log entry there may be.
+    pub entry_bytes_max: usize,
     pub snapshot: SnapshotPolicy,
     pub reap: ReapPolicy,
 }
@@ -94,6 +98,7 @@ pub struct Sequencer {
     /// The change of that list which a client asked for.
     asked: Option<Box<Asked>>,
     asked_changes: u64,
+    oversized: Option<Oversized>,
 }
 
 impl Sequencer {
@@ -116,6 +121,7 @@ impl Sequencer {
             servers: None,
             asked: None,
             asked_changes: 0,
+            oversized: None,
         }
     }
 
@@ -235,17 +241,6 @@ impl Sequencer {
         self.wait(proposals);
     }
 
-    fn wait(&mut self, proposals: Proposals) {
-        self.commands_waiting += proposals.commands.len();
-        self.queue.push_back(proposals);
-    }
-
-    /// As [`Sequencer::wait`], before everything that waits already.
-    fn wait_in_front(&mut self, proposals: Proposals) {
-        self.commands_waiting += proposals.commands.len();
-        self.queue.push_front(proposals);
-    }
-
     /// Commands that wait for a log entry.
     pub const fn commands_waiting(&self) -> usize {
         self.commands_waiting
@@ -271,8 +266,7 @@ impl Sequencer {
         let own = |(session, kind)| Command { origin: None, session, identities: 0, kind };
         let commands: Vec<Command> = close.chain(reap).map(own).collect();
         if !commands.is_empty() {
-            let bytes = reaped.iter().map(|chosen| chosen.path.len()).sum();
-            self.wait(Proposals { commands, bytes, ..Proposals::default() });
+            self.wait(Proposals::new(Vec::new(), commands));
         }
         Ticked { expired, reaped }
     }
@@ -288,7 +282,7 @@ impl Sequencer {
         Some(report)
     }
 
-    /// The next log entry, made of everything that waits, up to the limit. `None` when nothing waits or another leads.
+    /// The next log entry, made of everything that waits, up to the limit; it always fits, see [`room`]. `None` when nothing waits or another leads.
     pub fn next_batch(&mut self, time: WallMillis) -> Option<Batch> {
         let first_zxid = self.next_zxid?;
         let mut batch =

@@ -17,7 +17,7 @@ mod walks;
 mod warm;
 
 use crate::change::{AppliedBatch, AppliedTxn, Outcome};
-use crate::command::Proposals;
+use crate::command::{Proposals, Waiting};
 use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
 use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
@@ -124,10 +124,9 @@ pub struct Shard {
     ephemerals: HashMap<SessionId, BTreeSet<Text>, Xxh3DefaultBuilder>,
     /// Living sessions of the whole server, here or not.
     pub(crate) sessions_alive: u64,
-    proposals: Proposals,
+    /// Proposed and not taken yet: the tail of what is in flight.
+    proposals: Waiting,
     course: Course,
-    /// Counts `take_proposals`, to know whether an identity is in the table of this turn already. Starts at 1.
-    turn: u64,
     /// Each proposed command that has not come back, oldest first.
     in_flight: VecDeque<InFlight>,
     pub(crate) in_flight_bytes: usize,
@@ -170,9 +169,6 @@ struct InFlight {
     conn: ConnId,
 }
 
-/// Room for this many commands at most is made before they come.
-const PROPOSALS_AHEAD_MAX: usize = 1024;
-
 /// The verdict on a connection after some of its input: go on, or end it.
 type Verdict = Result<(), Close>;
 
@@ -189,9 +185,8 @@ impl Shard {
             sessions: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             ephemerals: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             sessions_alive,
-            proposals: Proposals::default(),
+            proposals: Waiting::default(),
             course: Course::default(),
-            turn: 1,
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             large_bytes: 0,
@@ -307,21 +302,19 @@ impl Shard {
         }
     }
 
-    /// Bytes of proposals not taken yet; the driver takes them before they outgrow a log entry.
+    /// Bytes of proposals not taken yet that may go; the driver takes them before they are many.
     pub const fn proposal_bytes(&self) -> usize {
-        if self.course.held { 0 } else { self.proposals.bytes }
+        if self.course.held { 0 } else { self.proposals.bytes() }
     }
 
-    /// The turn's proposals, if there are any and they may go.
+    /// The turn's proposals, if there are any and they may go. No more at a time than the limit; the driver takes all, one
+    /// behind the other.
     pub fn take_proposals(&mut self) -> Option<Proposals> {
-        if self.proposals.commands.is_empty() || self.course.held {
+        if self.course.held {
             return None;
         }
-        self.turn += 1;
-        // The next turn will bring about as many: the list need not grow step by step again.
-        let commands = Vec::with_capacity(self.proposals.commands.len().min(PROPOSALS_AHEAD_MAX));
-        self.proposals.generation = self.course.generation;
-        Some(mem::replace(&mut self.proposals, Proposals { commands, ..Proposals::default() }))
+        let generation = self.course.generation;
+        self.proposals.take(self.config.limits.proposals_bytes_max).map(|taken| Proposals { generation, ..taken })
     }
 
     /// A committed batch: the only thing that moves the view. Transaction by transaction: events, then the new state,

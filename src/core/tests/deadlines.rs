@@ -13,8 +13,16 @@ fn a_long_recovery_ends_nobody() {
     let machine = StateMachine::new(View::empty(7), SessionTable::from_iter([(SessionId(1), session)]));
     let snapshot = SnapshotPolicy::NEVER;
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 };
-    let config =
-        SequencerConfig { server: 1, incarnation: 1, tick_ms: 100, features: 0, batch_bytes_max: 1000, snapshot, reap };
+    let config = SequencerConfig {
+        server: 1,
+        incarnation: 1,
+        tick_ms: 100,
+        features: 0,
+        batch_bytes_max: 1000,
+        entry_bytes_max: 64 << 20,
+        snapshot,
+        reap,
+    };
     let mut sequencer = Sequencer::new(config, machine, 0, 0);
     sequencer.lead(Millis(0), 1);
     sequencer.start_deadlines(Millis(5000));

@@ -5,7 +5,7 @@ mod one_shard;
 use corral_core::command::{CommandKind, Proposals};
 use corral_core::conn::Close;
 use corral_core::evaluate::features;
-use corral_core::ids::Millis;
+use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::ShardLimits;
 use corral_core::shard::Garbage;
 use corral_core::shared::Text;
@@ -38,6 +38,63 @@ fn writes_wait_for_a_leader() {
     assert!(server.shard.proposal_bytes() > 0);
     server.commit();
     assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
+}
+
+/// A server whose shard gives so much at a time; two clients that have written much while there was no leader, and one that
+/// has not.
+fn piled_up() -> (Server, [ConnId; 3]) {
+    let mut server = Server::new(ShardLimits { proposals_bytes_max: 10_000, ..ShardLimits::default() });
+    let clients = [server.client(), server.client(), server.client()];
+    server.shard.hold(server.now);
+    for xid in 1..=10 {
+        for (at, client) in clients.into_iter().take(2).enumerate() {
+            server.send(client, &create(xid, &format!("/{at}-{xid}"), &[0; 1500]));
+        }
+    }
+    assert!(server.take().is_none());
+    (server, clients)
+}
+
+#[test]
+fn what_was_held_back_goes_in_pieces() {
+    let (mut server, clients) = piled_up();
+    // More than any piece: it goes all the same.
+    server.send(clients[0], &create(11, "/0-11", &[0; 20_000]));
+    server.send(clients[0], &create(12, "/0-12", b""));
+    server.release();
+    let mut pieces = Vec::new();
+    while let Some(piece) = server.take() {
+        assert!(piece.bytes <= 10_000 || piece.commands.len() == 1, "{} bytes", piece.bytes);
+        pieces.push(piece);
+        let is_last = server.shard.proposal_bytes() == 0;
+        assert_eq!(pieces.len() == 6, is_last, "{} taken", pieces.len());
+    }
+    pieces.into_iter().for_each(|piece| server.commit_these(piece));
+    let all = |last| (1..=last).map(|xid| (xid, 0)).collect::<Vec<(i32, i32)>>();
+    assert_eq!((server.replies(clients[0]), server.replies(clients[1])), (all(12), all(10)));
+}
+
+#[test]
+fn a_leader_lost_between_two_pieces_leaves_the_rest_where_it_is() {
+    let (mut server, [a, b, c]) = piled_up();
+    server.send(c, &create(1, "/c", b""));
+    server.release();
+    let lost = taken(&mut server);
+    assert_eq!(lost.commands.len(), 6);
+    server.shard.hold(server.now);
+    uncertain(&mut server, 1, false);
+    assert_eq!(server.closed(), [Close::Uncertain, Close::Uncertain], "who has something in what was taken");
+    server.release();
+    let rest = taken(&mut server);
+    assert_eq!((rest.commands.len(), rest.generation), (1, 1));
+    assert_eq!(rest.identities.len(), 1, "nobody's who is gone");
+    server.commit_these(lost);
+    server.commit_these(rest);
+    assert_eq!(server.replies(c), [(1, 0)]);
+    assert!(server.replies(a).is_empty() && server.replies(b).is_empty());
+    server.send(c, &create(2, "/c2", b""));
+    server.commit();
+    assert_eq!(server.replies(c), [(2, 0)]);
 }
 
 #[test]

@@ -238,3 +238,20 @@ fn a_walk_goes_on_between_other_work_and_keeps_the_order() {
     assert_eq!(frames[0][16..], 2502_i32.to_be_bytes());
     server.shard.hung_up(a, &mut server.out);
 }
+
+#[test]
+fn identities_may_be_so_long() {
+    let auth = |user_bytes: usize| {
+        request(-4, OpCode::Auth, |writer| {
+            writer.i32(0);
+            writer.str("digest");
+            writer.buffer(Some(format!("{}:secret", "u".repeat(user_bytes)).as_bytes()));
+        })
+    };
+    let mut server = Server::new(ShardLimits::default());
+    let a = server.client();
+    server.send(a, &auth(200_000));
+    assert_eq!(server.replies(a), [(-4, 0)]);
+    server.send(a, &auth(100_000));
+    assert_eq!(server.closed(), [Close::IdentityLimit], "all together");
+}

@@ -122,8 +122,16 @@ fn server(at: usize) -> Server {
         calm_ms: 0,
     };
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 100, never_used_max_ms: 0 };
-    let config =
-        SequencerConfig { server: id, incarnation, tick_ms: 100, features: 0, batch_bytes_max: 300, snapshot, reap };
+    let config = SequencerConfig {
+        server: id,
+        incarnation,
+        tick_ms: 100,
+        features: 0,
+        batch_bytes_max: 300,
+        entry_bytes_max: 1600,
+        snapshot,
+        reap,
+    };
     let view = View::empty(7);
     let machine = StateMachine::new(view.clone(), SessionTable::default());
     let ensemble = EnsembleConfig { shards: 1, hold_ms: 400, lost_after_ms: 300 };
@@ -141,7 +149,7 @@ fn server(at: usize) -> Server {
         keeper_extensions: false,
         read_only: false,
         linearizable: false,
-        limits: ShardLimits::default(),
+        limits: ShardLimits { proposals_bytes_max: 300, ..ShardLimits::default() },
     };
     Server {
         at,
@@ -352,12 +360,12 @@ impl World {
 
     fn member_turn(&mut self, at: usize) {
         let server = &mut self.servers[at];
-        if self.random.chance(70)
+        while self.random.chance(70)
             && let Some(proposals) = server.shard.take_proposals()
         {
             server.to_member.push_back(proposals);
         }
-        if self.random.chance(70)
+        while self.random.chance(70)
             && let Some(proposals) = server.to_member.pop_front()
         {
             server.member.proposed(Millis(self.now), proposals);

@@ -36,6 +36,7 @@ pub(crate) use list::is_member;
 pub(crate) use peers::{Wire, WireEvent};
 use recovery::Start;
 
+use crate::limits::PROPOSALS_TAKEN_BYTES_MAX;
 use crate::model::{LinkId, SUPER_ID};
 use crate::options::Options;
 use crate::violation::{Checked, Violation};
@@ -475,6 +476,7 @@ fn shard_limits(options: &Options) -> ShardLimits {
         reply_bytes_soft: if tight || hard { 500 } else { 1 << 20 },
         reply_bytes_hard: if hard { 6_000 } else { 64 << 20 },
         in_flight_bytes_max: if tight { 2_000 } else { 64 << 20 },
+        proposals_bytes_max: PROPOSALS_TAKEN_BYTES_MAX,
         ..ShardLimits::default()
     }
 }

@@ -35,6 +35,7 @@ fn sequencer(server: u8) -> Sequencer {
         tick_ms: 100,
         features: 0,
         batch_bytes_max: 1 << 20,
+        entry_bytes_max: 64 << 20,
         snapshot,
         reap,
     };

@@ -228,6 +228,7 @@ mod tests {
             tick_ms: 1000,
             features: 0,
             batch_bytes_max: 1,
+            entry_bytes_max: 64 << 20,
             snapshot,
             reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
         };

@@ -46,7 +46,7 @@ impl Shard {
     /// stay, with their commands that were not taken yet. `unsent_too`: those end as well, because no leader is found.
     pub fn uncertain(&mut self, now: Millis, generation: u32, unsent_too: bool, out: &mut Outputs) {
         self.course.generation = generation;
-        let sent = self.in_flight.len() - self.proposals.commands.len();
+        let sent = self.in_flight.len() - self.proposals.len();
         let doomed = if unsent_too { self.in_flight.len() } else { sent };
         let mut ended: Vec<ConnId> = self.in_flight.iter().take(doomed).map(|command| command.conn).collect();
         // Whoever leads now does not know who waits for the end of a change of the list of servers.
@@ -76,7 +76,7 @@ impl Shard {
                 self.end(&conn, Close::Replaced, out);
             }
         }
-        self.proposals.commands.clear();
+        self.proposals.retain(|_| false);
         self.forget_in_flight(self.in_flight.len(), &[]);
         self.sessions.clear();
         self.ephemerals.clear();
@@ -94,11 +94,10 @@ impl Shard {
         let Self { in_flight, proposals, .. } = self;
         in_flight.drain(..sent);
         in_flight.retain(|command| stays(&command.conn));
-        proposals.commands.retain(|command| command.origin.is_some_and(|origin| stays(&origin.conn)));
-        assert!(in_flight.len() == proposals.commands.len(), "what is in flight now was not taken yet");
+        proposals.retain(|command| command.origin.is_some_and(|origin| stays(&origin.conn)));
+        assert!(in_flight.len() == proposals.len(), "what is in flight now was not taken yet");
         self.in_flight_bytes = self.in_flight.iter().map(|command| command.weight).sum();
         self.large_bytes = self.in_flight.iter().map(|command| command.large).sum();
-        self.proposals.bytes = self.in_flight_bytes;
     }
 
     /// A command of this shard was applied. False if its connection ended because nobody knew what would become of it.

@@ -2,9 +2,10 @@
 
 use super::{InFlight, Outputs, Shard, Verdict};
 use crate::acl;
-use crate::command::{Command, CommandKind, Identity, Origin};
+use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
+use crate::limits::IDENTITIES_BYTES_MAX;
 use crate::read::{NotServed, ReadContext};
 use crate::reply;
 use crate::report::Answered;
@@ -91,15 +92,11 @@ impl Shard {
 
     /// `large` is what the request counts for among the large ones.
     pub(super) fn propose(&mut self, conn: &mut Conn, kind: CommandKind, large: usize) {
-        if conn.identity_slot.0 != self.turn {
-            let slot = u32::try_from(self.proposals.identities.len()).expect("fewer identities than connections");
-            conn.identity_slot = (self.turn, slot);
-            self.proposals.identities.push(Arc::clone(&conn.identities));
-        }
+        conn.identity_slot = self.proposals.place_of(&conn.identities, conn.identity_slot);
         let weight = request::weight(&kind);
         let origin = Some(self.origin(conn.id));
-        self.proposals.bytes += weight;
-        self.proposals.commands.push(Command { origin, session: conn.session, identities: conn.identity_slot.1, kind });
+        let command = Command { origin, session: conn.session, identities: conn.identity_slot.1, kind };
+        self.proposals.push(command, weight);
         conn.proposed += 1;
         self.in_flight.push_back(InFlight { weight, large, conn: conn.id });
         self.in_flight_bytes += weight;
@@ -159,7 +156,8 @@ impl Shard {
                 list.push(new);
             }
         }
-        if list.len() > self.config.limits.identities_per_conn_max {
+        let too_many = list.len() > self.config.limits.identities_per_conn_max;
+        if too_many || identities_weight(&list) > IDENTITIES_BYTES_MAX {
             return Err(Close::IdentityLimit);
         }
         conn.identities = Arc::new(list);

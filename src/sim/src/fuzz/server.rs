@@ -140,6 +140,7 @@ fn limits(setup: Setup) -> ShardLimits {
         reply_bytes_hard: 6_000,
         parked_per_conn_max: 3,
         in_flight_bytes_max: 1_500,
+        proposals_bytes_max: 300,
         in_flight_max: 5,
         large_request_bytes: 400,
         large_requests_bytes_max: 900,
@@ -166,6 +167,7 @@ impl World {
             tick_ms: 1000,
             features,
             batch_bytes_max: 4096,
+            entry_bytes_max: 64 << 20,
             snapshot,
             reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 600, never_used_max_ms: 5000 },
         };
@@ -386,10 +388,10 @@ impl World {
     /// A shard's turn ends. True if it had anything to pass on.
     fn propose(&mut self, at: usize) -> bool {
         let side = &mut self.sides[at];
-        let proposals = side.shard.take_proposals();
         let syncs = std::mem::take(&mut side.syncs);
-        let some = proposals.is_some() || !syncs.is_empty();
-        if let Some(proposals) = proposals {
+        let mut some = !syncs.is_empty();
+        while let Some(proposals) = side.shard.take_proposals() {
+            some = true;
             self.sequencer.enqueue(self.now, proposals);
         }
         if !syncs.is_empty() {

@@ -85,7 +85,7 @@ impl Start<'_> {
         let cut =
             if kept == Kept::Alone { (index, term) } else { log.reach_back((index, term), self.log_cache_bytes()) };
         let entries = entries_after(&log, &found, cut.0)?;
-        let mut sequencer = Sequencer::new(self.sequencer_config(), machine, index, term);
+        let mut sequencer = Sequencer::new(self.sequencer_config(log.payload_bytes_max()), machine, index, term);
         if let Some(ensemble) = self.options.ensemble.filter(|ensemble| ensemble.list.is_some()) {
             sequencer.configure(lines(&participants((0..ensemble.servers).map(server_id))).into());
         }
@@ -223,7 +223,7 @@ impl Start<'_> {
         switches.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit)
     }
 
-    fn sequencer_config(&self) -> SequencerConfig {
+    fn sequencer_config(&self, entry_bytes_max: usize) -> SequencerConfig {
         let Options { session_tick_ms, batch_bytes_max, .. } = *self.options;
         SequencerConfig {
             server: self.server,
@@ -231,6 +231,7 @@ impl Start<'_> {
             tick_ms: session_tick_ms,
             features: self.feature_bits(),
             batch_bytes_max,
+            entry_bytes_max,
             reap: ReapPolicy {
                 check_interval_ms: REAP_INTERVAL_MS,
                 deletes_per_minute_max: 10_000,

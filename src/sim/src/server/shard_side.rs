@@ -359,11 +359,16 @@ impl World {
     fn send_proposals(&mut self, shard: usize) {
         let Some(side) = self.side(shard) else { return };
         let proposals = side.shard.take_proposals().unwrap_or_default();
-        let syncs = std::mem::take(&mut side.syncs);
+        // A sync goes behind the writes before it.
+        let more = side.shard.proposal_bytes() > 0;
+        let syncs = if more { Vec::new() } else { std::mem::take(&mut side.syncs) };
         if proposals.commands.is_empty() && syncs.is_empty() {
             return;
         }
         let message = ToConsensus::Proposed { shard, proposals, syncs };
         self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(message));
+        if more {
+            self.send_proposals(shard);
+        }
     }
 }

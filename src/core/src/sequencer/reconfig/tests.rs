@@ -31,6 +31,7 @@ impl Leader {
             tick_ms: 10,
             features: features::RECONFIG | features::SKIP_ACL,
             batch_bytes_max: 1000,
+            entry_bytes_max: 64 << 20,
             snapshot: SnapshotPolicy::NEVER,
             reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
         };

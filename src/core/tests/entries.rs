@@ -1,0 +1,132 @@
+//! However much is to be ordered at once, every log entry fits the log.
+
+use corral_core::command::{Batch, Command, CommandKind, Identity, Origin, Proposals, WriteOp};
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
+use corral_core::reaper::ReapPolicy;
+use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::session::{Ephemerals, Session, SessionTable};
+use corral_core::shared::{Data, Text};
+use corral_core::view::View;
+use std::sync::Arc;
+
+/// Of the smallest segment that a configuration may ask for.
+const ENTRY_BYTES_MAX: usize = (4 << 20) - 10_000;
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+fn leader(sessions: SessionTable) -> Sequencer {
+    let config = SequencerConfig {
+        server: 1,
+        incarnation: 1,
+        tick_ms: 100,
+        features: 0,
+        batch_bytes_max: BATCH_BYTES_MAX,
+        entry_bytes_max: ENTRY_BYTES_MAX,
+        snapshot: SnapshotPolicy::NEVER,
+        reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
+    };
+    let mut sequencer = Sequencer::new(config, StateMachine::new(View::empty(7), sessions), 0, 0);
+    sequencer.lead(Millis(0), 1);
+    sequencer
+}
+
+fn write(slot: u32, bytes: usize) -> Command {
+    let origin =
+        Origin { server: 2, shard: ShardId(0), conn: ConnId { slot, generation: 1 }, incarnation: u64::MAX >> 1 };
+    let data = Some(Data::from(vec![0; bytes].as_slice()));
+    let kind = CommandKind::Op(WriteOp::SetData { path: Text::from("/a"), data, version: -1 });
+    Command { origin: Some(origin), session: SessionId(1), identities: slot, kind }
+}
+
+/// As another server's decoder makes them.
+fn proposals(identity_bytes: usize, commands: Vec<Command>) -> Proposals {
+    let identity = |_: &Command| {
+        Arc::new(vec![Identity { scheme: Text::from("digest"), id: Text::from(&*"x".repeat(identity_bytes)) }])
+    };
+    let bytes = commands.len() * (200 + identity_bytes) + commands.iter().map(data_bytes).sum::<usize>();
+    Proposals { identities: commands.iter().map(identity).collect(), commands, bytes, generation: 0 }
+}
+
+fn data_bytes(command: &Command) -> usize {
+    match &command.kind {
+        CommandKind::Op(WriteOp::SetData { data, .. }) => data.as_ref().map_or(0, |data| data.len()),
+        _ => 0,
+    }
+}
+
+/// All entries; each fits.
+fn entries(sequencer: &mut Sequencer) -> Vec<Batch> {
+    let mut entries: Vec<Batch> = Vec::new();
+    while let Some(batch) = sequencer.next_batch(WallMillis(1)) {
+        let bytes = batch.encode().len();
+        assert!(bytes <= ENTRY_BYTES_MAX, "an entry of {bytes} bytes");
+        let next = entries.last().map_or(batch.first_zxid, |last| last.first_zxid + last.commands.len() as u64);
+        assert_eq!(batch.first_zxid, next, "zxids without a gap");
+        entries.push(batch);
+    }
+    assert_eq!(sequencer.commands_waiting(), 0);
+    entries
+}
+
+#[test]
+fn what_comes_whole_from_another_server_is_cut() {
+    let mut sequencer = leader(SessionTable::default());
+    let commands = (0..68).map(|slot| write(slot, 1_000_000)).collect();
+    sequencer.enqueue(Millis(0), proposals(9, commands));
+    let entries = entries(&mut sequencer);
+    let commands = entries.iter().flat_map(|batch| &batch.commands);
+    let slots: Vec<u32> = commands.filter_map(|command| command.origin).map(|origin| origin.conn.slot).collect();
+    assert_eq!(slots, (0..68).collect::<Vec<u32>>());
+    assert_eq!(sequencer.take_oversized(), None);
+}
+
+#[test]
+fn long_identities_have_no_entry_grow() {
+    let mut sequencer = leader(SessionTable::default());
+    let commands = (0..100).map(|slot| write(slot, 10)).collect();
+    sequencer.enqueue(Millis(0), proposals(200_000, commands));
+    for batch in entries(&mut sequencer) {
+        assert!(batch.commands.iter().all(|command| (command.identities as usize) < batch.identities.len()));
+    }
+    assert_eq!(sequencer.take_oversized(), None);
+}
+
+#[test]
+fn many_joined_fit_with_the_largest_behind_them() {
+    let mut sequencer = leader(SessionTable::default());
+    for round in 0..20 {
+        (0..1000).for_each(|slot| sequencer.enqueue(Millis(0), proposals(9, vec![write(slot, round * 100)])));
+        // As large as a frame may be with such segments, and the longest identities.
+        sequencer.enqueue(Millis(0), proposals(256 << 10, vec![write(0, 1 << 20)]));
+    }
+    entries(&mut sequencer);
+    assert_eq!(sequencer.take_oversized(), None);
+}
+
+#[test]
+fn what_fits_no_entry_is_refused_in_its_place() {
+    let mut sequencer = leader(SessionTable::default());
+    let commands = vec![write(0, 10), write(1, 5 << 20), write(2, 10)];
+    sequencer.enqueue(Millis(0), proposals(9, commands));
+    let entries = entries(&mut sequencer);
+    let kinds: Vec<bool> = entries
+        .iter()
+        .flat_map(|batch| &batch.commands)
+        .map(|command| command.kind == CommandKind::Undecodable)
+        .collect();
+    assert_eq!(kinds, [false, true, false]);
+    let oversized = sequencer.take_oversized().expect("one was");
+    assert!(oversized.session == SessionId(1) && oversized.bytes > 5 << 20);
+    assert_eq!(sequencer.take_oversized(), None);
+}
+
+#[test]
+fn so_many_sessions_end_at_once() {
+    const SESSIONS: i64 = 500_000;
+    let session = Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals: Ephemerals::default() };
+    let sessions = (1..=SESSIONS).map(|id| (SessionId(id), session.clone()));
+    let mut sequencer = leader(SessionTable::from_iter(sessions));
+    assert_eq!(sequencer.tick(Millis(5000), WallMillis(0)).expired.len() as i64, SESSIONS);
+    let ended: usize = entries(&mut sequencer).iter().map(|batch| batch.commands.len()).sum();
+    assert_eq!(ended as i64, SESSIONS);
+}
