@@ -24,13 +24,16 @@ use crate::exit::Fault;
 use crate::net::acceptor::Acceptor;
 use crate::net::peers::PeerEvent;
 use crate::node::images::LoadedImage;
+use crate::node::remembered::Remembered;
 
 /// To the thread of the ports: where the list of servers says now that this server is found, of what has changed there.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     /// By the other servers: host and port.
     pub(crate) peers: Option<(String, u16)>,
     pub(crate) clients: Option<(String, u16)>,
+    /// The list itself, to be remembered.
+    pub(crate) list: Option<Remembered>,
 }
 
 /// To a shard actor.

@@ -334,6 +334,9 @@ impl Peers {
                 None => say_what_is_awaited(&replica.machine().awaited()),
             }
         }
+        for difference in self.whereabouts.compare(now, self.links.configured()) {
+            tracing::warn!("{difference}");
+        }
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
             self.ask_again(now);
         }
@@ -512,9 +515,9 @@ impl Peers {
         self.listed = listed;
         let known = replica.machine().sequencer.known_servers();
         let lost = leader_out_of(replica, known.as_ref());
-        self.whereabouts.follow(known.as_ref(), self.links.configured());
-        let addresses = addresses(known, self.links.configured());
-        if let Err(error) = self.links.configure(addresses) {
+        let list = replica.machine().sequencer.listed_servers();
+        let counting = self.whereabouts.follow(list, known, self.links.configured());
+        if let Err(error) = self.links.configure(addresses(counting, self.links.configured())) {
             tracing::error!("the links do not follow the list of servers: {error}");
         }
         if let Some(lost) = lost {

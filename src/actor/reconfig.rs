@@ -2,7 +2,7 @@
 //!
 //! On the consensus actor's core, in an ensemble alone. Translates and decides nothing.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use corral_consensus::{NodeId, Replica};
 use corral_core::ids::{Millis, WallMillis};
@@ -12,6 +12,7 @@ use corral_members::{carry_out, next_step, seen};
 use crate::actor::authority::Authority;
 use crate::actor::messages::Moved;
 use crate::net::peers::PeerAddress;
+use crate::node::remembered::Remembered;
 
 /// The next step of a change of the list of servers, if one can be done now.
 pub(crate) fn reconfigure(replica: &mut Replica<Authority>, now: Millis, wall: WallMillis) {
@@ -22,69 +23,143 @@ pub(crate) fn reconfigure(replica: &mut Replica<Authority>, now: Millis, wall: W
 
 /// Where this server finds the others: as the list says, and as it is configured for those who are not in it: what this
 /// server has of the list may be old, and a leader of today not in there. A server that is listed with any address of its
-/// host is found where it is configured, too.
+/// host is found at the host that it is configured with.
 pub(crate) fn addresses(known: Option<Servers>, configured: &[PeerAddress]) -> Vec<PeerAddress> {
     let known = known.unwrap_or_default();
-    let of = |(id, server): (&u8, &Server)| {
-        let id = NodeId(u64::from(*id));
-        let found = configured.iter().find(|peer| is_any(server) && peer.id == id).cloned();
-        found.unwrap_or_else(|| PeerAddress { id, host: server.host.to_string(), port: server.peer_port })
-    };
-    let mut all: Vec<PeerAddress> = known.0.iter().map(of).collect();
+    let mut all: Vec<PeerAddress> = known.0.iter().map(|(id, server)| place_of(*id, server, configured)).collect();
     let more = configured.iter().filter(|peer| !known.0.keys().any(|id| u64::from(*id) == peer.id.0));
     all.extend(more.cloned());
     all
 }
 
+/// Where the list says that the other servers find this one.
+fn place_of(id: u8, server: &Server, configured: &[PeerAddress]) -> PeerAddress {
+    let id = NodeId(u64::from(id));
+    let configured = configured.iter().find(|peer| peer.id == id && is_any(server));
+    let host = configured.map_or_else(|| server.host.to_string(), |configured| configured.host.clone());
+    PeerAddress { id, host, port: server.peer_port }
+}
+
+/// Time until the configuration is compared with the list.
+const COMPARED_AFTER_MS: u64 = 3000;
+
 /// Where this server is found, as the list of servers says it.
 pub(crate) struct Whereabouts {
     own: NodeId,
+    /// Where clients find it, as configured.
+    client_addr: SocketAddr,
+    /// The newest list that was known, maybe before this start.
+    newest: Option<Remembered>,
     /// As the list said it last.
     listed: Option<Server>,
+    /// Since this start: for the other servers, and for clients.
+    moved: (bool, bool),
+    /// The first tick.
+    since: Option<Millis>,
+    /// The configuration was compared with the list.
+    compared: bool,
     ports: flume::Sender<Moved>,
 }
 
 impl Whereabouts {
-    /// Where the list changes, `ports` is told.
-    pub(crate) fn new(own: NodeId, ports: flume::Sender<Moved>) -> Whereabouts {
-        Whereabouts { own, listed: None, ports }
+    /// Where the list changes, `ports` is told. `remembered` is a list of before this start, and `client_addr` as configured.
+    pub(crate) fn new(
+        own: NodeId,
+        client_addr: SocketAddr,
+        remembered: Option<Remembered>,
+        ports: flume::Sender<Moved>,
+    ) -> Whereabouts {
+        let mut whereabouts = Whereabouts {
+            own,
+            client_addr,
+            newest: remembered,
+            listed: None,
+            moved: (false, false),
+            since: None,
+            compared: false,
+            ports,
+        };
+        whereabouts.listed = whereabouts.own_line().cloned();
+        whereabouts
     }
 
-    /// The list is this one now. What it says at first is compared with the configuration, which counts: it may be that all
-    /// servers were started at other places. From then on the list counts.
-    pub(crate) fn follow(&mut self, known: Option<&Servers>, configured: &[PeerAddress]) {
-        let own = u8::try_from(self.own.0).ok();
-        let Some(now) = own.and_then(|own| known?.0.get(&own)) else { return };
-        match self.listed.replace(now.clone()) {
-            None => self.compare(now, configured),
-            Some(before) => {
-                let peers = |server: &Server| (server.host.to_string(), server.peer_port);
-                let clients = |server: &Server| server.client.as_ref().map(|(host, port)| (host.to_string(), *port));
-                let moved = Moved {
-                    peers: Some(peers(now)).filter(|now| *now != peers(&before)),
-                    clients: clients(now).filter(|now| Some(now) != clients(&before).as_ref()),
-                };
-                if moved.peers.is_some() || moved.clients.is_some() {
-                    // Fails only where nobody listens yet, because this server is told to stop.
-                    let _ = self.ports.send(moved);
-                }
+    /// The list in the tree is this one now, and with those who join these servers are `known`. Gives the servers that count:
+    /// a list that is older than one that was known before is not followed, but whom it names is found.
+    ///
+    /// At its start a server listens where its configuration says, for it may be that all servers were started at other
+    /// places: where the newest list says otherwise, [`Whereabouts::compare`] tells. From then on a newer list counts.
+    pub(crate) fn follow(
+        &mut self,
+        list: Option<(Servers, u64)>,
+        known: Option<Servers>,
+        configured: &[PeerAddress],
+    ) -> Option<Servers> {
+        let newest = self.newest.as_ref().map(|newest| newest.version);
+        let version = list.as_ref().map(|(_, version)| *version);
+        let mut moved = Moved::default();
+        if version > newest {
+            let list = list.map(|(servers, version)| Remembered { servers, version });
+            self.newest.clone_from(&list);
+            moved.list = list;
+        }
+        if let Some(now) = self.own_line().cloned() {
+            let own = u8::try_from(self.own.0).unwrap_or_default();
+            let at = |server: &Server| place_of(own, server, configured);
+            let clients = |server: &Server| server.client.as_ref().map(|(host, port)| (host.to_string(), *port));
+            if let Some(before) = &self.listed {
+                let peers = Some(at(&now)).filter(|now| *now != at(before));
+                moved.peers = peers.map(|place| (place.host, place.port));
+                moved.clients = clients(&now).filter(|now| Some(now) != clients(before).as_ref());
             }
+            self.moved = (self.moved.0 || moved.peers.is_some(), self.moved.1 || moved.clients.is_some());
+            self.listed = Some(now);
         }
+        if moved != Moved::default() {
+            // Fails only where nobody listens yet, because this server is told to stop.
+            let _ = self.ports.send(moved);
+        }
+        if version >= newest { known } else { self.with_newest(known) }
     }
 
-    fn compare(&self, listed: &Server, configured: &[PeerAddress]) {
-        let Some(configured) = configured.iter().find(|peer| peer.id == self.own) else { return };
-        if is_any(listed) || (&*listed.host, listed.peer_port) == (&*configured.host, configured.port) {
-            return;
+    /// This server's line of the newest list.
+    fn own_line(&self) -> Option<&Server> {
+        self.newest.as_ref()?.servers.0.get(&u8::try_from(self.own.0).ok()?)
+    }
+
+    /// The servers of the newest list, and those of an older one that are not in there.
+    fn with_newest(&self, known: Option<Servers>) -> Option<Servers> {
+        let mut all = known.unwrap_or_default();
+        all.0.extend(self.newest.as_ref()?.servers.0.clone());
+        Some(all)
+    }
+
+    /// Once, when a server that was away has had the time to learn the list: where it listens elsewhere than the list says, as
+    /// sentences. What has moved since its start was told then.
+    pub(crate) fn compare(&mut self, now: Millis, configured: &[PeerAddress]) -> Vec<String> {
+        let since = *self.since.get_or_insert(now);
+        let own = configured.iter().find(|peer| peer.id == self.own);
+        let (Some(listed), Some(own)) = (self.own_line().cloned(), own) else { return Vec::new() };
+        if self.compared || now.since(since) < COMPARED_AFTER_MS {
+            return Vec::new();
         }
-        tracing::warn!(
-            "the list of servers says that this one is at {}:{}, and it listens at {}:{}: correct its configuration and start \
-             it again, or the list",
-            &*listed.host,
-            listed.peer_port,
-            configured.host,
-            configured.port
-        );
+        self.compared = true;
+        let mut differences = Vec::new();
+        let at = place_of(u8::try_from(self.own.0).unwrap_or_default(), &listed, configured);
+        if at != *own && !self.moved.0 {
+            differences.push(format!(
+                "the list of servers says that the others find this one at {}:{}, and its configuration says {}:{}: correct \
+                 the configuration and start it again, or the list",
+                at.host, at.port, own.host, own.port
+            ));
+        }
+        let (port, client) = (self.client_addr.port(), listed.client.as_ref().map(|(_, port)| *port));
+        if let Some(client) = client.filter(|client| *client != port && port != 0 && !self.moved.1) {
+            differences.push(format!(
+                "the list of servers says that clients find this one at port {client}, and it listens at {port}: correct its \
+                 configuration and start it again, or the list"
+            ));
+        }
+        differences
     }
 }
 
@@ -97,40 +172,121 @@ fn is_any(server: &Server) -> bool {
 mod tests {
     use super::*;
 
+    fn list(text: &str) -> (Servers, u64) {
+        Servers::parse(text).expect("the list is good")
+    }
+
+    fn peer(id: u64, host: &str, port: u16) -> PeerAddress {
+        PeerAddress { id: NodeId(id), host: host.to_owned(), port }
+    }
+
+    /// Server 2 with its configuration and a list of before, and what its ports are told.
+    fn whereabouts(remembered: Option<&str>) -> (Whereabouts, flume::Receiver<Moved>) {
+        let (ports, told) = flume::unbounded();
+        let remembered = remembered.map(list).map(|(servers, version)| Remembered { servers, version });
+        let client_addr = SocketAddr::from(([127, 0, 0, 1], 9));
+        (Whereabouts::new(NodeId(2), client_addr, remembered, ports), told)
+    }
+
+    /// Where the others and clients find it from then on, and the version of the list to be remembered; `-` = nothing new.
+    fn told(told: &flume::Receiver<Moved>) -> String {
+        let Some(Moved { peers, clients, list }) = told.try_iter().next() else { return "-".to_owned() };
+        let text = |at: Option<(String, u16)>| at.map_or("-".to_owned(), |(host, port)| format!("{host}:{port}"));
+        let version = list.map_or("-".to_owned(), |list| list.version.to_string());
+        format!("{} {} {version}", text(peers), text(clients))
+    }
+
     #[test]
     fn where_this_server_is_follows_the_list_but_not_at_first() {
-        let (ports, told) = flume::unbounded();
-        let configured = [PeerAddress { id: NodeId(2), host: "a".to_owned(), port: 1 }];
-        let mut whereabouts = Whereabouts::new(NodeId(2), ports);
-        let mut check = |list: &str, expect: Option<(Option<&str>, Option<&str>)>| {
-            let list = Servers::parse(list).map(|(servers, _)| servers).expect("the list is good");
-            whereabouts.follow(Some(&list), &configured);
-            let found = told.try_iter().next().map(|Moved { peers, clients }| {
-                let text = |at: Option<(String, u16)>| at.map(|(host, port)| format!("{host}:{port}"));
-                (text(peers), text(clients))
-            });
-            assert_eq!(found, expect.map(|(peers, clients)| (peers.map(str::to_owned), clients.map(str::to_owned))));
+        let configured = [peer(2, "a", 1)];
+        let (mut whereabouts, ports) = whereabouts(None);
+        let mut check = |text: &str, expect: &str| {
+            let (servers, version) = list(text);
+            let counts = whereabouts.follow(Some((servers.clone(), version)), Some(servers.clone()), &configured);
+            assert_eq!((told(&ports).as_str(), counts), (expect, Some(servers)), "{text}");
         };
-        check("server.1=c:1:2", None);
-        check("server.2=b:1:2;9", None);
-        check("server.2=b:1:2;9\nserver.1=c:1:2", None);
-        check("server.2=b:3:2;9", Some((Some("b:3"), None)));
-        check("server.2=d:3:2;9", Some((Some("d:3"), None)));
-        check("server.2=d:3:2;10", Some((None, Some("0.0.0.0:10"))));
-        check("server.2=d:3:2:observer", None);
-        check("server.1=c:1:2", None);
-        check("server.2=a:3:7;b:10", Some((Some("a:3"), Some("b:10"))));
-        whereabouts.follow(None, &configured);
+        check("server.1=c:1:2\nversion=1", "- - 1");
+        check("server.2=b:1:2;9\nversion=2", "- - 2");
+        check("server.2=b:1:2;9\nversion=2", "-");
+        check("server.2=b:1:2;9\nserver.1=c:1:2\nversion=3", "- - 3");
+        check("server.2=b:3:2;9\nversion=4", "b:3 - 4");
+        check("server.2=d:3:2;9\nversion=5", "d:3 - 5");
+        check("server.2=d:3:2;10\nversion=6", "- 0.0.0.0:10 6");
+        check("server.2=d:3:2:observer\nversion=7", "- - 7");
+        check("server.1=c:1:2\nversion=8", "- - 8");
+        check("server.2=a:3:7;b:10\nversion=9", "a:3 b:10 9");
+        // Any address of its host is the one of its configuration.
+        check("server.2=0.0.0.0:3:7;b:10\nversion=a", "- - 10");
+        check("server.2=0.0.0.0:4:7;b:10\nversion=b", "a:4 - 11");
+        check("server.2=[::]:4:7;b:10\nversion=c", "- - 12");
+        assert_eq!(
+            whereabouts.follow(None, None, &configured).map(|all| all.lines()),
+            Some("server.2=[0:0:0:0:0:0:0:0]:4:7:participant;b:10\n".to_owned())
+        );
+        assert_eq!(told(&ports), "-");
+    }
+
+    #[test]
+    fn a_list_that_is_older_than_what_was_known_moves_nobody() {
+        let configured = [peer(1, "a", 1), peer(2, "a", 2), peer(3, "a", 3)];
+        let (mut whereabouts, ports) = whereabouts(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"));
+        let mut check = |text: Option<&str>, told_now: &str, lines: &[&str]| {
+            let tree = text.map(list);
+            let known = tree.clone().map(|(servers, _)| servers);
+            let counts = whereabouts.follow(tree, known, &configured).expect("a list is known").lines();
+            let expect: String = lines.iter().map(|line| format!("server.{line}:participant\n")).collect();
+            assert_eq!((told(&ports).as_str(), counts.replace(";0.0.0.0:9", "")), (told_now, expect), "{text:?}");
+        };
+        let remembered = ["1=b:1:7", "2=b:2:7", "4=b:4:7"];
+        check(None, "-", &remembered);
+        let old = "server.1=a:1:7\nserver.2=a:2:7;8\nserver.3=a:3:7\nversion=1";
+        check(Some(old), "-", &["1=b:1:7", "2=b:2:7", "3=a:3:7", "4=b:4:7"]);
+        check(Some("server.2=c:2:7;7\nversion=4"), "-", &remembered);
+        check(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"), "-", &remembered);
+        // A newer one counts alone.
+        check(Some("server.1=b:1:7\nserver.2=b:3:7;9\nversion=6"), "b:3 - 6", &["1=b:1:7", "2=b:3:7"]);
+    }
+
+    #[test]
+    fn a_list_that_is_newer_than_what_was_known_moves_at_once() {
+        let (mut whereabouts, ports) = whereabouts(Some("server.2=a:2:7;9\nversion=5"));
+        let (servers, version) = list("server.2=a:3:7;10\nversion=6");
+        whereabouts.follow(Some((servers.clone(), version)), Some(servers), &[peer(2, "a", 2)]);
+        assert_eq!(told(&ports), "a:3 0.0.0.0:10 6");
+    }
+
+    #[test]
+    fn where_the_list_differs_from_the_configuration_is_told_once_and_not_at_once() {
+        let check = |text: &str, newer: Option<&str>, expect: &[&str]| {
+            let configured = [peer(1, "a", 1), peer(2, "a", 2)];
+            let (mut whereabouts, _ports) = whereabouts(Some(text));
+            assert_eq!(whereabouts.compare(Millis(100), &configured), [""; 0]);
+            if let Some((servers, version)) = newer.map(list) {
+                whereabouts.follow(Some((servers.clone(), version)), Some(servers), &configured);
+            }
+            assert_eq!(whereabouts.compare(Millis(99 + COMPARED_AFTER_MS), &configured), [""; 0]);
+            let told = whereabouts.compare(Millis(100 + COMPARED_AFTER_MS), &configured);
+            assert_eq!(told.len(), expect.len(), "{told:?}");
+            assert!(told.iter().zip(expect).all(|(told, part)| told.contains(part)), "{told:?}");
+            assert_eq!(whereabouts.compare(Millis(100_000), &configured), [""; 0]);
+        };
+        check("server.2=a:2:7;9\nversion=5", None, &[]);
+        check("server.2=a:2:7\nversion=5", None, &[]);
+        check("server.2=[::]:2:7;b:9\nversion=5", None, &[]);
+        check("server.2=b:2:7;8\nversion=5", None, &["find this one at b:2, and its configuration says a:2", "port 8"]);
+        check("server.2=[::]:3:7;9\nversion=5", None, &["a:3, and its configuration says a:2"]);
+        check("server.1=b:2:7;8\nversion=5", None, &[]);
+        // Moved while it was away, and its configuration says so.
+        check("server.2=b:2:7;8\nversion=5", Some("server.2=a:2:7;9\nversion=6"), &[]);
+        check("server.2=b:2:7;8\nversion=5", Some("server.2=a:2:7;8\nversion=6"), &["port 8"]);
     }
 
     #[test]
     fn where_others_are_found() {
-        let peer = |id: u64, host: &str, port: u16| PeerAddress { id: NodeId(id), host: host.to_owned(), port };
         let configured = [peer(1, "old", 1), peer(2, "b", 1), peer(3, "c", 1)];
-        let list = |text: &str| Servers::parse(text).map(|(servers, _)| servers);
         assert_eq!(addresses(None, &configured), configured);
-        let known = list("server.1=a:1:2\nserver.2=0.0.0.0:7:2\nserver.4=d:1:2");
-        let all = [peer(1, "a", 1), peer(2, "b", 1), peer(4, "d", 1), peer(3, "c", 1)];
-        assert_eq!(addresses(known, &configured), all);
+        let (known, _) = list("server.1=a:1:2\nserver.2=0.0.0.0:7:2\nserver.4=d:1:2");
+        let all = [peer(1, "a", 1), peer(2, "b", 7), peer(4, "d", 1), peer(3, "c", 1)];
+        assert_eq!(addresses(Some(known), &configured), all);
     }
 }

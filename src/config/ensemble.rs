@@ -17,9 +17,12 @@ impl Config {
         servers.of(self.server.server_id).filter(|_| servers.is_ensemble())
     }
 
-    /// Whether all that servers say to each other stays on this host.
-    fn is_on_one_host(&self) -> bool {
-        self.ensemble.servers.0.iter().all(Member::is_on_loopback)
+    /// Where servers speak to each other by way of a network.
+    fn exposed(&self) -> Vec<String> {
+        let members = self.ensemble.servers.0.iter().filter(|member| !member.is_on_loopback());
+        let hosts = members.map(|member| member.host.clone());
+        let own = self.ensemble.peer_addr.filter(|address| !address.ip().to_canonical().is_loopback());
+        hosts.chain(own.map(|address| address.ip().to_string())).collect()
     }
 
     fn is_encrypted(&self) -> bool {
@@ -137,11 +140,11 @@ pub(crate) fn check(draft: &mut Draft) {
     } else if voters > 2 && voters.is_multiple_of(2) {
         draft.warn(format!("{voters} participants bear no more failures than {}; choose an odd number", voters - 1));
     }
-    if config.is_encrypted() || config.is_on_one_host() {
+    let exposed = config.exposed();
+    if config.is_encrypted() || exposed.is_empty() {
         return;
     }
-    let hosts = ensemble.servers.0.iter().filter(|member| !member.is_on_loopback()).map(|member| member.host.as_str());
-    let hosts = shortened(&hosts.collect::<Vec<_>>().join(", "));
+    let hosts = shortened(&exposed.join(", "));
     if ensemble.allow_plaintext {
         draft.warn(format!(
             "ensemble.allow_plaintext: what servers say to each other crosses the network to {hosts} unencrypted, and whoever \

@@ -151,7 +151,11 @@ fn what_is_warned_of() {
 
 #[test]
 fn where_it_listens_for_servers() {
-    let loaded = zoo(&format!("quorumListenOnAllIPs=true\n{THREE}"), &[]).expect("ZooKeeper takes it");
+    let all = format!("quorumListenOnAllIPs=true\n{THREE}");
+    bad(zoo(&all, &[]), &["default: ensemble.allow_plaintext: the servers are reached over a network (0.0.0.0), and"]);
+    let text = format!("dataDir=DIR\nclientPort=2182\n{all}");
+    let allowed = [Override::parse("ensemble.allow_plaintext=true").expect("there is a =")];
+    let loaded = load_in(&[("zoo.cfg", &text), ("myid", "2")], &allowed).1.expect("it is allowed");
     assert_eq!(loaded.config.ensemble.peer_addr.map(|address| address.to_string()), Some("0.0.0.0:2889".to_owned()));
     assert_eq!(loaded.sources["ensemble.peer_addr"], Source::Line(3));
     let loaded = zoo(&format!("quorumListenOnAllIPs=false\n{THREE}"), &[]).expect("ZooKeeper takes it");

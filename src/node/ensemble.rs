@@ -5,15 +5,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use corral_consensus::{Micros, NodeId};
+use corral_consensus::{Index, Micros, NodeId};
 use corral_core::member::EnsembleConfig;
 use corral_link::Generation;
 
 use crate::actor::messages::{Ending, ToConsensus};
 use crate::actor::peers::Habits;
+use crate::actor::reconfig::addresses;
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::{Lineage, Links, setup};
+use crate::node::recovery::Recovery;
+use crate::node::remembered::{self, Remembered};
 use crate::runtime::mailbox::Post;
 
 /// So many times the election timeout may pass without a leader before clients are sent away, unless it is configured.
@@ -61,8 +64,15 @@ pub(crate) fn habits(config: &Config) -> Habits {
     Habits { read_only: config.ensemble.read_only, patience }
 }
 
+/// The list of servers that this one knew last; whoever holds no data has no part in what was.
+pub(crate) fn remembered(recovery: &Recovery) -> Option<Remembered> {
+    let holds_data = recovery.replica.raft().last_index() > Index(0);
+    if holds_data { remembered::read(&recovery.disk) } else { None }
+}
+
 /// Listens for the other servers and dials them; `None` when there are none. `generation` is that of this server's data: should
-/// another server's be of a later one, that is told to `endings`.
+/// another server's be of a later one, that is told to `endings`. They are looked for as `remembered` says until a list is
+/// followed.
 ///
 /// # Errors
 /// When the address cannot be had, or the files of TLS are not usable.
@@ -70,6 +80,7 @@ pub(crate) fn start_links(
     config: &Config,
     incarnation: u64,
     generation: Generation,
+    remembered: Option<&Remembered>,
     consensus: Post<ToConsensus>,
     endings: flume::Sender<Ending>,
 ) -> Result<Option<Links>, Fault> {
@@ -77,6 +88,7 @@ pub(crate) fn start_links(
     let mut settings = setup::settings(config, incarnation)?;
     let end = move |peer| drop(endings.send(Ending::Failed(outdated(peer))));
     settings.lineage = Arc::new(Lineage::new(generation, end));
+    settings.listed = remembered.map(|list| addresses(Some(list.servers.clone()), &settings.peers));
     let servers = config.ensemble.servers.0.len();
     let links = Links::start(settings, move |event| drop(consensus.send(ToConsensus::Peer(event))));
     let links = links.map_err(|error| Fault::new(ExitCode::Internal, format!("no links to other servers: {error}")))?;

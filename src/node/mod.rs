@@ -10,6 +10,7 @@ pub(crate) mod membership;
 mod owner;
 pub(crate) mod ports;
 pub(crate) mod recovery;
+pub(crate) mod remembered;
 pub(crate) mod rescue;
 
 use std::io;
@@ -26,6 +27,7 @@ use corral_core::limits::ShardLimits;
 use corral_core::shard::{Shard, ShardConfig};
 use corral_core::shared::Text;
 use corral_core::view::View;
+use corral_storage::MmapDisk;
 use corral_wire::fourletter::FourLetter;
 
 use crate::actor::authority::Authority;
@@ -45,8 +47,9 @@ use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
 use crate::net::peers::tls::Tls;
 use crate::net::peers::{Links, certificates};
-use crate::node::ports::{BACKLOG, Doorman, Ports, bind};
+use crate::node::ports::{BACKLOG, Configured, Doorman, Ports, bind};
 use crate::node::recovery::Recovery;
+use crate::node::remembered::Remembered;
 use crate::preflight;
 use crate::runtime::clock::Clock;
 use crate::runtime::executor::{self, ExecutorSettings};
@@ -114,6 +117,9 @@ struct Context {
     gauges: Arc<Gauges>,
     /// To the other servers of the ensemble.
     links: Option<Arc<Links>>,
+    /// Where the list of servers is remembered, and the one of before this start.
+    disk: MmapDisk,
+    remembered: Option<Remembered>,
     /// The newest zxid that the view of any shard is at.
     applied: Arc<AtomicU64>,
 }
@@ -139,11 +145,14 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
     let (consensus, endings) = (boxes.consensus.0.clone(), boxes.endings.0.clone());
-    let links = ensemble::start_links(&config, incarnation, recovery.generation, consensus, endings)?.map(Arc::new);
+    let (disk, remembered) = (recovery.disk.clone(), ensemble::remembered(&recovery));
+    let links =
+        ensemble::start_links(&config, incarnation, recovery.generation, remembered.as_ref(), consensus, endings)?;
+    let links = links.map(Arc::new);
     if let Some(tls) = links.as_ref().and_then(|links| links.tls()) {
         start_certificates(tls.clone(), config.ensemble.tls_watch, plan, signals)?;
     }
-    let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, links, applied });
+    let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, links, disk, remembered, applied });
     let log_thread = start_threads(&context, plan, recovery, signals)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
@@ -341,7 +350,8 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
             let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));
             let (wanted, habits) = (membership::wanted(&context.config), ensemble::habits(&context.config));
             let own = NodeId(u64::from(context.config.server.server_id));
-            let whereabouts = Whereabouts::new(own, boxes.ports.0.clone());
+            let (client_addr, remembered) = (context.config.server.client_addr, context.remembered.clone());
+            let whereabouts = Whereabouts::new(own, client_addr, remembered, boxes.ports.0.clone());
             let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), wanted, habits, whereabouts);
             (peers, ensemble::tick(&context.config))
         }),
@@ -437,7 +447,11 @@ fn accept(context: &Context, plan: &CorePlan, listener: TcpListener, ring: Optio
     doorman.accept_from(listener).map_err(failed)?;
     let Some(links) = context.links.clone() else { return Ok(()) };
     let (gauges, peer_addr) = (Arc::clone(&context.gauges), context.config.ensemble.peer_addr);
-    let (ports, inbox) = (Ports { doorman, gauges, links, peer_addr, clients }, context.boxes.ports.1.clone());
+    let peers = context.config.own_member().map(|own| (own.host.clone(), own.port));
+    let configured = Configured { peers, clients: context.config.server.client_addr };
+    let disk = context.disk.clone();
+    let ports = Ports { doorman, gauges, links, disk, peer_addr, configured, clients, is_shut: false };
+    let inbox = context.boxes.ports.1.clone();
     start_pinned("ports", plan.control_cpu, move || ports.run(&inbox)).map(drop)
 }
 

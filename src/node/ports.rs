@@ -10,14 +10,24 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use corral_storage::MmapDisk;
+use flume::RecvTimeoutError;
+
 use crate::actor::messages::{Moved, ToShard};
 use crate::config::value::resolve;
 use crate::control::Gauges;
 use crate::net::peers::Links;
+use crate::node::remembered;
 use crate::runtime::mailbox::Post;
 
 /// Connections the kernel holds while they wait to be accepted.
 pub(crate) const BACKLOG: i32 = 4096;
+/// What could not be done for a list is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How often an address that is in use is tried at start, and how often when the list says so.
+const START_TRIES: u32 = 400;
+const MOVE_TRIES: u32 = 40;
+const TRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Who accepts clients.
 #[derive(Clone)]
@@ -47,74 +57,180 @@ pub(crate) struct Ports {
     pub(crate) doorman: Doorman,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) links: Arc<Links>,
+    /// Where the list is remembered.
+    pub(crate) disk: MmapDisk,
     /// Where other servers reach this one, if it is not the address of its host.
     pub(crate) peer_addr: Option<SocketAddr>,
+    pub(crate) configured: Configured,
     /// Where clients are accepted; a copy, to end it by.
     pub(crate) clients: TcpListener,
+    /// Nobody is accepted there: one that came between has its address.
+    pub(crate) is_shut: bool,
+}
+
+/// Where the configuration says that this server is found.
+pub(crate) struct Configured {
+    pub(crate) peers: Option<(String, u16)>,
+    pub(crate) clients: SocketAddr,
+}
+
+/// What is to be done for a list, and is tried until it succeeds or a later list says otherwise.
+#[derive(Default)]
+struct Due {
+    now: Moved,
+    /// What was said last of what failed: of the others, of clients, of the list.
+    said: [String; 3],
+}
+
+impl Due {
+    fn overtake(&mut self, later: Moved) {
+        let Moved { peers, clients, list } = later;
+        self.now.peers = peers.or(self.now.peers.take());
+        self.now.clients = clients.or(self.now.clients.take());
+        self.now.list = list.or(self.now.list.take());
+    }
+
+    /// Says what failed, unless that was said last.
+    fn complain(&mut self, of: usize, reason: String) {
+        if self.said[of] != reason {
+            tracing::error!("{reason}");
+            self.said[of] = reason;
+        }
+    }
 }
 
 impl Ports {
-    /// Listens wherever the list says from now on.
+    /// Listens wherever the list says from now on, and remembers the list.
     pub(crate) fn run(mut self, inbox: &flume::Receiver<Moved>) {
-        for Moved { peers, clients } in inbox {
-            if let Some((host, port)) = peers {
-                let outcome = self.let_peers_in(&host, port);
-                say("the other servers", &host, port, outcome);
+        let mut due = Due::default();
+        loop {
+            let idle = due.now == Moved::default();
+            let told =
+                if idle { inbox.recv().map_err(RecvTimeoutError::from) } else { inbox.recv_timeout(AGAIN_AFTER) };
+            match told {
+                Ok(moved) => due.overtake(moved),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            if let Some((host, port)) = clients {
-                let outcome = self.move_clients(&host, port);
-                say("clients", &host, port, outcome);
+            inbox.try_iter().for_each(|moved| due.overtake(moved));
+            self.carry_out(&mut due);
+        }
+    }
+
+    /// Does what can be done; the rest stays due.
+    fn carry_out(&mut self, due: &mut Due) {
+        if let Some(list) = due.now.list.take()
+            && let Err(error) = remembered::write(&self.disk, &list)
+        {
+            due.complain(2, format!("the list of servers cannot be remembered, trying again: {error}"));
+            due.now.list = Some(list);
+        }
+        if let Some((host, port)) = due.now.peers.take() {
+            match self.let_peers_in(&host, port) {
+                Ok(address) => {
+                    due.said[0].clear();
+                    let is_configured = self.configured.peers.as_ref().is_some_and(|own| *own == (host, port));
+                    say_moved("the other servers", address, is_configured);
+                }
+                Err(reason) => {
+                    due.complain(0, failed("the other servers", &host, port, &reason));
+                    due.now.peers = Some((host, port));
+                }
+            }
+        }
+        if let Some((host, port)) = due.now.clients.take() {
+            match self.move_clients(&host, port) {
+                Ok(address) => {
+                    due.said[1].clear();
+                    let configured = self.configured.clients;
+                    let is_any = configured.ip().is_unspecified() && configured.port() == address.port();
+                    say_moved("clients", address, configured == address || is_any);
+                }
+                Err(reason) => {
+                    due.complain(1, failed("clients", &host, port, &reason));
+                    due.now.clients = Some((host, port));
+                }
             }
         }
     }
 
     /// Listens for the others at one more address: those who were away look for it where it was.
     fn let_peers_in(&self, host: &str, port: u16) -> Result<SocketAddr, String> {
-        if let Some(reason) = self.links.exposed(host) {
-            return Err(reason.to_owned());
-        }
         let address = match self.peer_addr {
             Some(address) => SocketAddr::new(address.ip(), port),
             None => resolve(host, port).map_err(|rejection| rejection.reason)?,
         };
+        if let Some(reason) = self.links.exposed(address.ip()) {
+            return Err(reason.to_owned());
+        }
         self.links.listen_at(address).map(|()| address).map_err(|error| error.to_string())
     }
 
     /// Listens for clients there and nowhere else. Who is connected stays so.
     fn move_clients(&mut self, host: &str, port: u16) -> Result<SocketAddr, String> {
         let address = resolve(host, port).map_err(|rejection| rejection.reason)?;
-        if self.clients.local_addr().ok() != Some(address) {
-            self.accept_at(address).map_err(|error| error.to_string())?;
-        }
-        Ok(address)
+        let present = self.clients.local_addr().map_err(|error| error.to_string())?;
+        let moved = match () {
+            () if self.is_shut || (present.port() == port && present != address) => self.replace_at(present, address),
+            () if present != address => self.accept_at(address, MOVE_TRIES),
+            () => Ok(()),
+        };
+        moved.map(|()| address).map_err(|error| error.to_string())
     }
 
-    fn accept_at(&mut self, address: SocketAddr) -> io::Result<()> {
-        let listener = listen(address)?;
+    /// Listens at another host of the same port, which the listener of now may stand in the way of.
+    fn replace_at(&mut self, present: SocketAddr, address: SocketAddr) -> io::Result<()> {
+        // What is no address of this host is found out before anything is shut.
+        try_bind(SocketAddr::new(address.ip(), 0))?;
+        shut(&self.clients);
+        self.is_shut = true;
+        self.accept_at(address, 1).or_else(|error| {
+            self.accept_at(present, START_TRIES).map_err(|lost| {
+                io::Error::new(lost.kind(), format!("{error}; nor is it let back to {present}: {lost}"))
+            })?;
+            Err(error)
+        })
+    }
+
+    fn accept_at(&mut self, address: SocketAddr, tries: u32) -> io::Result<()> {
+        let listener = listen(address, tries)?;
         let copy = listener.try_clone()?;
         self.doorman.accept_from(listener)?;
-        let before = std::mem::replace(&mut self.clients, copy);
+        shut(&std::mem::replace(&mut self.clients, copy));
+        self.is_shut = false;
         self.gauges.client_port.store(address.port(), Ordering::Relaxed);
-        socket2::SockRef::from(&before).shutdown(Shutdown::Both)
+        Ok(())
     }
 }
 
-fn say(who: &str, host: &str, port: u16, outcome: Result<SocketAddr, String>) {
-    match outcome {
-        Ok(address) => tracing::warn!(
+/// Nobody is accepted from it any more.
+fn shut(listener: &TcpListener) {
+    // Fails only where it is shut already.
+    let _ = socket2::SockRef::from(listener).shutdown(Shutdown::Both);
+}
+
+fn say_moved(who: &str, address: SocketAddr, is_configured: bool) {
+    if is_configured {
+        tracing::info!(%address, "the list of servers has moved this one, {who} find it there now, as its configuration says");
+    } else {
+        tracing::warn!(
             %address,
             "the list of servers has moved this one, {who} find it there now: its configuration must say so before it is \
              started again"
-        ),
-        Err(reason) => tracing::error!(
-            "the list of servers says that {who} find this one at {host}:{port}, where it cannot listen: {reason}; correct the \
-             list, or its configuration and start it again"
-        ),
+        );
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = bind(address)?;
+fn failed(who: &str, host: &str, port: u16, reason: &str) -> String {
+    format!(
+        "the list of servers says that {who} find this one at {host}:{port}, where it cannot listen, trying again every {} s: \
+         {reason}; correct the list, or what is in the way",
+        AGAIN_AFTER.as_secs()
+    )
+}
+
+fn listen(address: SocketAddr, tries: u32) -> io::Result<TcpListener> {
+    let socket = bind_within(address, tries)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -124,11 +240,13 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// The kernel takes down the rings of a process that was killed after the process is gone, and with them the socket that
 /// they accept from: whoever starts the server again at once finds the address in use for some milliseconds.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<socket2::Socket> {
-    const TRIES: u32 = 400;
-    const PAUSE: Duration = Duration::from_millis(5);
-    for _ in 1..TRIES {
+    bind_within(address, START_TRIES)
+}
+
+fn bind_within(address: SocketAddr, tries: u32) -> io::Result<socket2::Socket> {
+    for _ in 1..tries {
         match try_bind(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(PAUSE),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(TRY_PAUSE),
             other => return other,
         }
     }
@@ -149,11 +267,14 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
     use corral_consensus::NodeId;
+    use corral_core::servers::Servers;
+    use corral_storage::SyncRecipe;
 
     use super::*;
     use crate::config::Config;
     use crate::net::acceptor::{Acceptor, ConnectionLimits};
     use crate::net::peers::{PeerAddress, Settings};
+    use crate::node::remembered::Remembered;
     use crate::runtime::mailbox::{Bell, mailbox};
 
     #[test]
@@ -195,7 +316,11 @@ mod tests {
         let settings = Settings::new(NodeId(1), 7, Config::default().ensemble.cluster, peers, vec![own], None);
         let settings = Settings { plaintext: false, ..settings };
         let links = Arc::new(Links::start(settings, |_| ()).expect("threads can be started"));
-        (Ports { doorman, gauges, links, peer_addr: None, clients }, inbox)
+        let configured = Configured { peers: None, clients: clients.local_addr().expect("it is bound") };
+        let directory = tempfile::tempdir().expect("there is room");
+        let disk = MmapDisk::open(directory.path(), SyncRecipe::default()).expect("it is a directory");
+        let _ = directory.keep();
+        (Ports { doorman, gauges, links, disk, peer_addr: None, configured, clients, is_shut: false }, inbox)
     }
 
     #[test]
@@ -216,6 +341,59 @@ mod tests {
         assert!(connects(next) && accepted());
         assert_eq!(ports.move_clients("127.0.0.1", next), Ok(SocketAddr::new(LOCAL, next)));
         assert!(connects(next) && accepted());
+    }
+
+    #[test]
+    fn clients_go_to_another_host_of_the_same_port_and_back() {
+        let (mut ports, inbox) = ports();
+        let accepted = || matches!(inbox.recv_timeout(Duration::from_secs(5)), Ok(ToShard::Accepted(_)));
+        let same = port(&ports.clients);
+        let any = SocketAddr::from(([0, 0, 0, 0], same));
+        assert_eq!(ports.move_clients("0.0.0.0", same), Ok(any));
+        assert!(TcpStream::connect(("127.0.0.2", same)).is_ok() && accepted());
+        assert!(connects(same) && accepted());
+        assert_eq!(ports.move_clients("127.0.0.1", same), Ok(SocketAddr::new(LOCAL, same)));
+        assert!(TcpStream::connect(("127.0.0.2", same)).is_err());
+        assert!(connects(same) && accepted());
+        // Where somebody else listens, or it is no address of this host, it goes on where it was.
+        let other = TcpListener::bind(("127.0.0.2", same)).expect("it is free");
+        assert!(ports.move_clients("0.0.0.0", same).is_err());
+        assert!(connects(same) && accepted());
+        assert!(ports.move_clients("192.0.2.1", same).is_err());
+        assert!(connects(same) && accepted());
+        drop(other);
+        assert_eq!(ports.move_clients("0.0.0.0", same), Ok(any));
+        assert!(connects(same) && accepted());
+    }
+
+    #[test]
+    fn what_failed_is_tried_again_until_it_is_overtaken() {
+        let (mut ports, _inbox) = ports();
+        let at = |port: u16| Some((LOCAL.to_string(), port));
+        let (taken, next) = (free(), port(&free()));
+        let list = |version: u64| Servers::parse("server.1=a:1:2").map(|(servers, _)| Remembered { servers, version });
+        let mut due = Due::default();
+        due.overtake(Moved { clients: at(port(&taken)), peers: at(port(&taken)), list: list(1) });
+        ports.carry_out(&mut due);
+        let left = Moved { clients: at(port(&taken)), peers: at(port(&taken)), list: None };
+        assert_eq!(due.now, left);
+        assert!(
+            due.said[0].contains("the other servers find") && due.said[1].contains("clients find"),
+            "{:?}",
+            due.said
+        );
+        assert_eq!(remembered::read(&ports.disk), list(1));
+        due.overtake(Moved { peers: at(next), list: list(2), ..Moved::default() });
+        due.overtake(Moved { list: list(3), ..Moved::default() });
+        ports.carry_out(&mut due);
+        assert!(connects(next));
+        assert_eq!(due.now, Moved { clients: at(port(&taken)), ..Moved::default() });
+        assert_eq!(remembered::read(&ports.disk), list(3));
+        let there = port(&taken);
+        drop(taken);
+        ports.carry_out(&mut due);
+        assert_eq!(due.now, Moved::default());
+        assert!(connects(there));
     }
 
     #[test]

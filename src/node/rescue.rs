@@ -21,6 +21,7 @@ use crate::node::owner;
 use crate::node::recovery::{
     Opened, Purpose, entries_after, entry_bytes_max, not_a_batch, open, sequencer_config, state_machine,
 };
+use crate::node::remembered;
 use crate::runtime::clock::Clock;
 
 /// What a data directory holds, and who belonged to its ensemble.
@@ -117,7 +118,11 @@ impl Survivor {
         })?;
         // Last: who comes to be its owner finds a membership in which that owner is.
         owner::take(&self.opened.disk, config)?;
-        owner::take(&self.opened.log_disk, config)
+        owner::take(&self.opened.log_disk, config)?;
+        remembered::forget(&self.opened.disk).map_err(|error| {
+            let sentence = format!("it is done, but the file SERVERS cannot be removed: {error}; remove it by hand");
+            Fault::new(ExitCode::StorageUnavailable, sentence)
+        })
     }
 }
 

@@ -194,6 +194,65 @@ def test_all_move_by_their_files(ensemble):
     equal(ask(ensemble.members, joining=",".join(lines)), lines)
 
 
+def test_all_move_and_each_file_tells_of_its_own_server_alone(ensemble):
+    if not ensemble.is_corral:
+        raise Skip("ZooKeeper keeps the list in a file of its own")
+    before = {f"server.{number}": spec for number, spec in ensemble.specs.items()}
+    for number, member in enumerate(ensemble.members, 1):
+        ensemble.specs[number] = at_another_port(ensemble.specs[number])
+        lines = ask(ensemble.members, joining=f"server.{number}={ensemble.specs[number]}")
+        wait_until(lambda: "its configuration must say so" in member.log(), "its log says what to do", JOIN_LIMIT_S)
+    for number, member in enumerate(ensemble.members, 1):
+        remembered = member.directory / "data" / "SERVERS"
+        wait_until(lambda: remembered.read_text().splitlines()[:3] == lines, "it is remembered", JOIN_LIMIT_S)
+        configure(member, number, ensemble.lines | before | {f"server.{number}": ensemble.specs[number]})
+    for member in ensemble.members:
+        member.kill()
+    ensemble.start()
+    with connect_to_new_leader(ensemble.members) as client:
+        client.create("/found")
+        equal(lines_and_version(read(client)[0])[0], lines)
+    for member in ensemble.members:
+        assert "the list of servers says" not in member.log(), member.log_tail()
+
+
+def test_a_server_that_moves_again_and_again_is_found(ensemble):
+    if not ensemble.is_corral:
+        raise Skip("ZooKeeper is found where it is listed alone")
+    leader = ensemble.leader()
+    moved, other = ensemble.followers()
+    number = ensemble.number(moved)
+    home = ensemble.specs[number]
+    away = home.replace("127.0.0.1", "192.0.2.1", 1)
+    # More often than it can listen, then four times to where it cannot be, and back.
+    places = [at_another_port(home) for _ in range(6)] + [at_another_port(away) for _ in range(4)] + [home]
+    for place in places:
+        ask([leader, other], joining=f"server.{number}={place}")
+        other.kill()
+        with connect_to_new_leader([leader, moved]) as client:
+            client.create(f"/with-it-{places.index(place)}")
+        other.launch()
+        serves_as(other, (FOLLOWING, LEADING))
+        serves_as(moved, (FOLLOWING, LEADING))
+    told = moved.log()
+    assert "it listens at 4 addresses already" in told and "would cross the network unencrypted" in told, told
+
+
+def test_a_client_port_that_the_list_knows_otherwise_is_told_at_start(ensemble):
+    if not ensemble.is_corral:
+        raise Skip("ZooKeeper writes the list into its file")
+    moved = ensemble.followers()[0]
+    number, next_port = ensemble.number(moved), free_port()
+    spec = f"{ensemble.specs[number].split(';')[0]};{next_port}"
+    ask(ensemble.members, joining=f"server.{number}={spec}")
+    wait_until(lambda: listens(next_port), "clients find it at the new port", JOIN_LIMIT_S)
+    moved.stop()
+    moved.launch()
+    serves_as(moved, (FOLLOWING, LEADING))
+    wait_until(lambda: f"clients find this one at port {next_port}" in moved.log(), "it says so", JOIN_LIMIT_S)
+    assert not listens(next_port), "its file says where it listens"
+
+
 def test_a_server_changes_its_role_and_back(ensemble):
     number, member = next((at, one) for at, one in enumerate(ensemble.members, 1) if mode_of(one) == FOLLOWING)
     spec = ensemble.specs[number]

@@ -4,8 +4,8 @@
 //! when to dial again.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use corral_consensus::NodeId;
@@ -13,10 +13,9 @@ use corral_link::hello::ANSWER_BYTES;
 use corral_link::stranger::Stranger;
 use corral_link::{Answer, ClusterName, Hello, HelloError, Verdict};
 
-use crate::config::members::is_on_loopback;
 use crate::net::peers::channel::{Channel, tune, wait};
 use crate::net::peers::lane::Lane;
-use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, HELLO_MAX};
+use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, FORMER_MAX, HELLO_MAX};
 use crate::net::peers::lineage::Lineage;
 use crate::net::peers::tls::{self, Tls};
 
@@ -37,6 +36,30 @@ pub(crate) fn system_resolver() -> Resolve {
     Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
 }
 
+/// Where a peer was: it is looked for there too, for it may hear of its move by way of these links alone, and may not be able
+/// to listen where it ought to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trail {
+    /// Where the list said before, newest first.
+    pub(crate) former: Vec<PeerAddress>,
+    /// Where a dial found it last. Written by the one sender of the peer, and held for no longer than a copy takes.
+    pub(crate) reached: Arc<Mutex<Option<PeerAddress>>>,
+}
+
+impl Trail {
+    /// The list said `last` until now, and says `present` from now on.
+    pub(crate) fn leave(&mut self, last: PeerAddress, present: Option<&PeerAddress>) {
+        self.former.retain(|address| *address != last);
+        self.former.insert(0, last);
+        self.former.retain(|address| Some(address) != present);
+        self.former.truncate(FORMER_MAX);
+    }
+
+    fn reached(&self) -> Option<PeerAddress> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// What a dial needs to know.
 #[derive(Clone)]
 pub(crate) struct Dialler {
@@ -44,9 +67,11 @@ pub(crate) struct Dialler {
     pub(crate) incarnation: u64,
     pub(crate) cluster: ClusterName,
     pub(crate) lineage: Arc<Lineage>,
+    /// Where the list says that it is.
     pub(crate) peer: PeerAddress,
-    /// Where it listened before, newest first: it hears of its move by way of these links.
-    pub(crate) former: Vec<PeerAddress>,
+    pub(crate) trail: Trail,
+    /// Where this server's configuration says that it is.
+    pub(crate) configured: Option<PeerAddress>,
     pub(crate) tls: Option<Tls>,
     /// As of the settings.
     pub(crate) plaintext: bool,
@@ -57,9 +82,10 @@ pub(crate) struct Dialler {
 pub(crate) const EXPOSED: &str = "what servers say to each other would cross the network unencrypted; set ensemble.tls_cert, \
                                   tls_key and tls_ca, or, where nobody else is in the network, ensemble.allow_plaintext";
 
-/// Whether links that are as these may not be had with that host: the rule of the configuration, for a list that changes.
-pub(crate) fn exposes(tls: Option<&Tls>, plaintext: bool, host: &str) -> bool {
-    tls.is_none() && !plaintext && !is_on_loopback(host)
+/// Whether links that are as these may not be had by way of that address: the rule of the configuration, for names that
+/// are resolved and a list that changes.
+pub(crate) fn exposes(tls: Option<&Tls>, plaintext: bool, address: IpAddr) -> bool {
+    tls.is_none() && !plaintext && !address.to_canonical().is_loopback()
 }
 
 impl Dialler {
@@ -69,21 +95,45 @@ impl Dialler {
     /// # Errors
     /// A sentence, of the last address that its present name has, that says what failed and, where it is known, what to do.
     pub(crate) fn dial(&self, lane: &Lane) -> Result<(Channel, u64), String> {
-        self.dial_at(&self.peer, lane).or_else(|reason| {
-            let mut former = self.former.iter().take_while(|_| !lane.is_stopping());
-            former.find_map(|former| self.dial_at(former, lane).ok()).ok_or(reason)
-        })
+        let mut first = None;
+        for place in self.places() {
+            match self.dial_at(&place, lane) {
+                Ok(done) => {
+                    *self.trail.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+                    return Ok(done);
+                }
+                Err(reason) => first = first.or(Some(reason)),
+            }
+            if lane.is_stopping() {
+                break;
+            }
+        }
+        Err(first.expect("there is a place at least"))
+    }
+
+    /// Where the peer is looked for, in this order: as the list says, where it was found last, where the list said before, and
+    /// as the configuration says.
+    fn places(&self) -> Vec<PeerAddress> {
+        let mut places = vec![self.peer.clone()];
+        let more = self.trail.reached().into_iter().chain(self.trail.former.iter().cloned());
+        for place in more.chain(self.configured.clone()) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        places
     }
 
     fn dial_at(&self, peer: &PeerAddress, lane: &Lane) -> Result<(Channel, u64), String> {
         let PeerAddress { host, port, .. } = peer;
-        if exposes(self.tls.as_ref(), self.plaintext, host) {
-            return Err(format!("{host} is another host: {EXPOSED}"));
-        }
         let found = (self.resolve)(host, *port)
             .map_err(|error| format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))?;
         let mut last = format!("the name {host:?} resolves to nothing; correct it or its DNS entry");
         for address in found.into_iter().take(ADDRESSES_MAX) {
+            if exposes(self.tls.as_ref(), self.plaintext, address.ip()) {
+                last = format!("{} is another host: {EXPOSED}", address.ip());
+                continue;
+            }
             let done =
                 connect(address).map_err(|error| refused(&error)).and_then(|socket| self.greet(peer, socket, lane));
             match done {

@@ -26,7 +26,7 @@ mod validity;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
@@ -41,7 +41,7 @@ pub(crate) use event::PeerEvent;
 pub(crate) use lane::{NotSent, PeerStats, QueueLimits};
 pub(crate) use lineage::Lineage;
 
-use crate::net::peers::dial::{Dialler, EXPOSED, exposes};
+use crate::net::peers::dial::{Dialler, EXPOSED, Trail, exposes};
 use crate::net::peers::door::{Change, Door, Place};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::sender::Sender;
@@ -62,8 +62,10 @@ pub(crate) struct Settings {
     pub(crate) lineage: Arc<Lineage>,
     /// Where peers dial to.
     pub(crate) listener: TcpListener,
-    /// The other servers; this one may be among them.
+    /// The other servers as configured; this one may be among them.
     pub(crate) peers: Vec<PeerAddress>,
+    /// Where they are by a list that this server remembers.
+    pub(crate) listed: Option<Vec<PeerAddress>>,
     /// `None` = nothing is encrypted and nobody proves who it is.
     pub(crate) tls: Option<Tls>,
     /// Whether links that are not encrypted may leave this host.
@@ -96,6 +98,7 @@ impl Settings {
             lineage,
             listener,
             peers,
+            listed: None,
             tls,
             plaintext,
             resolve,
@@ -125,13 +128,13 @@ struct Known {
     peers: BTreeMap<NodeId, Peer>,
     /// Senders of peers that are none any more.
     parted: BTreeMap<NodeId, JoinHandle<()>>,
+    /// Where each was that ever was a peer.
+    trails: BTreeMap<NodeId, Trail>,
 }
 
 /// What the links have of one peer.
 struct Peer {
     address: PeerAddress,
-    /// As the dialler's.
-    former: Vec<PeerAddress>,
     lane: Arc<Lane>,
     sender: JoinHandle<()>,
 }
@@ -160,7 +163,7 @@ impl Links {
     /// When descriptors, threads or randomness are not to be had; what was started ends again.
     pub(crate) fn start(settings: Settings, events: impl Fn(PeerEvent) + Send + Sync + 'static) -> io::Result<Links> {
         let Settings { id, incarnation, cluster, lineage, listener, .. } = settings;
-        let Settings { peers, tls, plaintext, resolve, queue, received_bytes_max, .. } = settings;
+        let Settings { peers, listed, tls, plaintext, resolve, queue, received_bytes_max, .. } = settings;
         let (changes, changed) = flume::unbounded();
         let (streams, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(()));
         let events: Events = Arc::new(events);
@@ -172,7 +175,7 @@ impl Links {
         let entrances = Mutex::new(vec![listener.local_addr()?]);
         let links = Links { known, configured: peers.clone(), common, stopping, door_bell, entrances, changes };
         // The door hears of them before it lets anybody in.
-        links.configure(peers)?;
+        links.configure(listed.unwrap_or(peers))?;
         let common = &links.common;
         let door = Door {
             own: id,
@@ -199,7 +202,7 @@ impl Links {
 
     /// From now on these are the servers. Where this one is among them is where the others find it. Connections with a peer that
     /// stays, at the same address, are left alone; with one that is new here they begin, with one that is not named any more they
-    /// end. One with another address is looked for at its former ones, too.
+    /// end. One with another address is looked for where it was, too.
     ///
     /// # Errors
     /// When descriptors, threads or randomness are not to be had; some of the new peers are then not dialled.
@@ -214,12 +217,11 @@ impl Links {
         let stays = |id: &NodeId, peer: &Peer| wanted.get(id) == Some(&peer.address);
         let leaving: Vec<NodeId> =
             known.peers.iter().filter(|(id, peer)| !stays(id, peer)).map(|(id, _)| *id).collect();
-        let mut former = BTreeMap::new();
         for id in leaving {
             if let Some(peer) = known.peers.remove(&id) {
                 peer.lane.stop();
                 known.parted.insert(id, peer.sender);
-                former.insert(id, former_of(peer.address, peer.former, wanted.get(&id)));
+                known.trails.entry(id).or_default().leave(peer.address, wanted.get(&id));
             }
             if !wanted.contains_key(&id) {
                 self.tell_door(Change::Remove(id));
@@ -227,7 +229,7 @@ impl Links {
         }
         for (id, address) in wanted {
             if !known.peers.contains_key(&id) {
-                self.add(&mut known, address, former.remove(&id).unwrap_or_default())?;
+                self.add(&mut known, address)?;
             }
         }
         Ok(())
@@ -281,9 +283,9 @@ impl Links {
         &self.configured
     }
 
-    /// Why there may be no links with this host, if so.
-    pub(crate) fn exposed(&self, host: &str) -> Option<&'static str> {
-        exposes(self.common.tls.as_ref(), self.common.plaintext, host).then_some(EXPOSED)
+    /// Why there may be no links by way of this address, if so.
+    pub(crate) fn exposed(&self, address: IpAddr) -> Option<&'static str> {
+        exposes(self.common.tls.as_ref(), self.common.plaintext, address).then_some(EXPOSED)
     }
 
     /// What the connections are encrypted with, if they are.
@@ -295,7 +297,7 @@ impl Links {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, known: &mut Known, address: PeerAddress, former: Vec<PeerAddress>) -> io::Result<()> {
+    fn add(&self, known: &mut Known, address: PeerAddress) -> io::Result<()> {
         let (common, id) = (&self.common, address.id);
         let (lane, queue) = Lane::new(id, common.queue, Bell::new()?);
         let lane = Arc::new(lane);
@@ -305,7 +307,8 @@ impl Links {
             cluster: common.cluster.clone(),
             lineage: Arc::clone(&common.lineage),
             peer: address.clone(),
-            former: former.clone(),
+            trail: known.trails.entry(id).or_default().clone(),
+            configured: self.configured.iter().find(|peer| peer.id == id).cloned(),
             tls: common.tls.clone(),
             plaintext: common.plaintext,
             resolve: Arc::clone(&common.resolve),
@@ -326,7 +329,7 @@ impl Links {
         };
         let sender = thread::Builder::new().name(format!("peer {} out", id.0)).spawn(run)?;
         self.tell_door(Change::Put(Place::new(address.clone(), Arc::clone(&lane))));
-        known.peers.insert(id, Peer { address, former, lane, sender });
+        known.peers.insert(id, Peer { address, lane, sender });
         Ok(())
     }
 
@@ -393,12 +396,6 @@ impl Drop for Links {
             self.stop();
         }
     }
-}
-
-/// Where a peer that was at `last`, and `before` that elsewhere, is looked for besides its present address.
-fn former_of(last: PeerAddress, before: Vec<PeerAddress>, present: Option<&PeerAddress>) -> Vec<PeerAddress> {
-    let all = std::iter::once(last).chain(before);
-    all.filter(|address| Some(address) != present).take(limits::FORMER_MAX).collect()
 }
 
 /// A seed for pauses; never 0.

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::config::members::Member;
 use crate::config::value::resolve;
 use crate::exit::{ExitCode, Fault};
+use crate::net::peers::dial::{EXPOSED, exposes};
 use crate::net::peers::tls::Tls;
 use crate::net::peers::{PeerAddress, Settings};
 
@@ -35,6 +36,11 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
             Fault::new(ExitCode::Config, sentence)
         })?,
     };
+    if exposes(tls.as_ref(), ensemble.allow_plaintext, address.ip()) {
+        // The configuration was checked, but a name stands for what the resolver says.
+        let sentence = format!("the other servers reach this one at {address}, beyond the loopback: {EXPOSED}");
+        return Err(Fault::new(ExitCode::Config, sentence));
+    }
     let listener = TcpListener::bind(address).map_err(|error| listen_fault(address, &error))?;
     let peers = addresses(ensemble.servers.0.iter());
     let (id, cluster) = (NodeId(own.id.into()), ensemble.cluster.clone());
@@ -107,6 +113,9 @@ mod tests {
         assert_eq!(hosts, [(1, "127.0.0.1", 1), (2, "localhost", port), (3, "far.example", 5)]);
         drop(found);
         config.ensemble.peer_addr = Some(SocketAddr::from(([0, 0, 0, 0], port)));
+        let fault = settings(&config, 7).err().expect("nothing is encrypted");
+        assert!(fault.sentence.contains("beyond the loopback") && fault.code == ExitCode::Config, "{fault}");
+        config.ensemble.allow_plaintext = true;
         let found = settings(&config, 7).expect("the port is free");
         assert_eq!(found.listener.local_addr().expect("it is bound").to_string(), format!("0.0.0.0:{port}"));
     }
@@ -121,7 +130,10 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = taken.local_addr().expect("it is bound").port();
         check(&config(&format!("127.0.0.1:{port}:9")), ExitCode::ListenFailed, "is in use by another program");
-        check(&config("192.0.2.1:2888:9"), ExitCode::ListenFailed, "is no address of this host");
+        check(&config("192.0.2.1:2888:9"), ExitCode::Config, "beyond the loopback");
+        let mut elsewhere = config("192.0.2.1:2888:9");
+        elsewhere.ensemble.allow_plaintext = true;
+        check(&elsewhere, ExitCode::ListenFailed, "is no address of this host");
         check(&config("a..b:2888:9"), ExitCode::Config, "does not resolve");
         let mut encrypted = config(&format!("127.0.0.1:{}:9", free_port()));
         encrypted.ensemble.tls_cert = "/nonexistent.pem".into();

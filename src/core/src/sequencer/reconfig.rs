@@ -143,10 +143,14 @@ impl Sequencer {
         self.machine.list_changes() + self.asked_changes
     }
 
-    /// The list, if clients may change it or have changed it; otherwise each server goes by its own configuration.
+    /// The list and its version, if clients may change it or have changed it; otherwise each server goes by its own
+    /// configuration.
+    pub fn listed_servers(&self) -> Option<(Servers, u64)> {
+        evaluate::servers(self.machine.view()).filter(|(_, version)| *version != 0)
+    }
+
     fn list(&self) -> Option<Servers> {
-        let (servers, version) = evaluate::servers(self.machine.view())?;
-        (version != 0).then_some(servers)
+        self.listed_servers().map(|(servers, _)| servers)
     }
 
     /// All servers that this one has to be able to reach: those of the list, and those who are to join. `None` where the

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::net::peers::QueueLimits;
-use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, READ_BYTES};
+use crate::net::peers::dial::Trail;
+use crate::net::peers::limits::{FORMER_MAX, MESSAGE_OVERHEAD_BYTES, READ_BYTES};
 
 #[test]
 fn a_reset_is_noticed_at_once_in_both_directions() {
@@ -317,15 +318,57 @@ fn who_moves_is_found_where_it_was_until_it_is_there() {
 }
 
 #[test]
+fn who_was_found_is_found_there_again_however_often_it_is_said_to_move() {
+    let (there, configured) = (Fake { listener: listener() }, port(&listener()));
+    let server = Server::start(1, 11, listener(), vec![address(2, configured)], |settings| {
+        settings.listed = Some(vec![address(2, port(&there.listener))]);
+    });
+    let mut socket = there.welcome();
+    server.up(Direction::Out);
+    let moves: Vec<u16> = (0..=FORMER_MAX).map(|_| port(&listener())).collect();
+    for next in &moves {
+        server.links.configure(vec![address(2, *next)]).expect("threads can be started");
+        server.down(Direction::Out);
+        drop(socket);
+        socket = there.welcome();
+        server.up(Direction::Out);
+    }
+    // It is found no more where it was, but where this server's configuration says.
+    drop((there, socket));
+    server.down(Direction::Out);
+    let here = Fake { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, configured)).expect("it is free") };
+    let _socket = here.welcome();
+    server.up(Direction::Out);
+}
+
+#[test]
+fn a_trail_is_short_and_without_doubles() {
+    let mut trail = Trail::default();
+    let mut check = |last: u16, present: Option<u16>, expect: &[u16]| {
+        trail.leave(address(2, last), present.map(|port| address(2, port)).as_ref());
+        assert_eq!(trail.former.iter().map(|former| former.port).collect::<Vec<_>>(), expect);
+    };
+    check(1, Some(2), &[1]);
+    check(2, Some(1), &[2]);
+    check(1, None, &[1, 2]);
+    check(1, Some(3), &[1, 2]);
+    check(3, Some(4), &[3, 1, 2]);
+    check(4, Some(5), &[4, 3, 1]);
+}
+
+#[test]
 fn nothing_leaves_the_host_unencrypted_unless_that_is_wanted() {
     let quiet = |settings: &mut Settings| settings.plaintext = false;
-    let resolve = |_: &str, _: u16| panic!("nobody is looked for");
-    let elsewhere = vec![PeerAddress { id: NodeId(2), host: "192.0.2.7".to_owned(), port: 1234 }];
+    // Whatever it is called.
+    let resolve = |_: &str, port: u16| Ok(vec![SocketAddr::from(([192, 0, 2, 7], port))]);
+    let elsewhere = vec![PeerAddress { id: NodeId(2), host: "two.localhost".to_owned(), port: 1234 }];
     let server = Server::start(1, 11, listener(), elsewhere, |settings| {
         quiet(settings);
         settings.resolve = Arc::new(resolve);
     });
-    logged(&["192.0.2.7 is another host", "ensemble.allow_plaintext"]);
+    logged(&["two.localhost", "192.0.2.7 is another host", "ensemble.allow_plaintext"]);
+    assert!(server.links.exposed([0, 0, 0, 0].into()).is_some());
+    assert_eq!(server.links.exposed("::ffff:127.0.0.1".parse().expect("an address")), None);
     drop(server);
     let there = Fake { listener: listener() };
     let server = Server::start(1, 11, listener(), vec![address(2, port(&there.listener))], quiet);
