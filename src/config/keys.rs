@@ -213,7 +213,8 @@ sections! {
         reply_buffer_bytes_total_max: u64 = GIB, range(MIB, 1024 * GIB), "bytes";
         /// Paths one connection may watch; a request that would add one more is answered THROTTLEDOP.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";
-        /// Identities one connection may prove with auth packets, its address included; one more closes the connection.
+        /// Identities one connection may prove with auth packets, its address included; one more, or more than 256 KiB of them,
+        /// closes the connection.
         identities_per_connection_max: u32 = 16, range(2, 64), "";
         /// Sessions of the whole service; a connect beyond them is closed without an answer.
         sessions_max: u32 = 1_000_000, range(1, 100_000_000), "";

@@ -282,7 +282,8 @@ impl Sequencer {
         Some(report)
     }
 
-    /// The next log entry, made of everything that waits, up to the limit; it always fits, see [`room`]. `None` when nothing waits or another leads.
+    /// The next log entry, made of everything that waits, up to the limit; it always fits (`room`). `None` when nothing waits or
+    /// another leads.
     pub fn next_batch(&mut self, time: WallMillis) -> Option<Batch> {
         let first_zxid = self.next_zxid?;
         let mut batch =
