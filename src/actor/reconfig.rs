@@ -45,7 +45,7 @@ const COMPARED_AFTER_MS: u64 = 3000;
 
 /// Where this server is found, as the list of servers says it.
 pub(crate) struct Whereabouts {
-    own: NodeId,
+    own: u8,
     /// Where clients find it, as configured.
     client_addr: SocketAddr,
     /// The newest list that was known, maybe before this start.
@@ -64,7 +64,7 @@ pub(crate) struct Whereabouts {
 impl Whereabouts {
     /// Where the list changes, `ports` is told. `remembered` is a list of before this start, and `client_addr` as configured.
     pub(crate) fn new(
-        own: NodeId,
+        own: u8,
         client_addr: SocketAddr,
         remembered: Option<Remembered>,
         ports: flume::Sender<Moved>,
@@ -103,8 +103,7 @@ impl Whereabouts {
             moved.list = list;
         }
         if let Some(now) = self.own_line().cloned() {
-            let own = u8::try_from(self.own.0).unwrap_or_default();
-            let at = |server: &Server| place_of(own, server, configured);
+            let at = |server: &Server| place_of(self.own, server, configured);
             let clients = |server: &Server| server.client.as_ref().map(|(host, port)| (host.to_string(), *port));
             if let Some(before) = &self.listed {
                 let peers = Some(at(&now)).filter(|now| *now != at(before));
@@ -123,7 +122,7 @@ impl Whereabouts {
 
     /// This server's line of the newest list.
     fn own_line(&self) -> Option<&Server> {
-        self.newest.as_ref()?.servers.0.get(&u8::try_from(self.own.0).ok()?)
+        self.newest.as_ref()?.servers.0.get(&self.own)
     }
 
     /// The servers of the newest list, and those of an older one that are not in there.
@@ -137,14 +136,14 @@ impl Whereabouts {
     /// sentences. What has moved since its start was told then.
     pub(crate) fn compare(&mut self, now: Millis, configured: &[PeerAddress]) -> Vec<String> {
         let since = *self.since.get_or_insert(now);
-        let own = configured.iter().find(|peer| peer.id == self.own);
+        let own = configured.iter().find(|peer| peer.id == NodeId(u64::from(self.own)));
         let (Some(listed), Some(own)) = (self.own_line().cloned(), own) else { return Vec::new() };
         if self.compared || now.since(since) < COMPARED_AFTER_MS {
             return Vec::new();
         }
         self.compared = true;
         let mut differences = Vec::new();
-        let at = place_of(u8::try_from(self.own.0).unwrap_or_default(), &listed, configured);
+        let at = place_of(self.own, &listed, configured);
         if at != *own && !self.moved.0 {
             differences.push(format!(
                 "the list of servers says that the others find this one at {}:{}, and its configuration says {}:{}: correct \
@@ -185,7 +184,7 @@ mod tests {
         let (ports, told) = flume::unbounded();
         let remembered = remembered.map(list).map(|(servers, version)| Remembered { servers, version });
         let client_addr = SocketAddr::from(([127, 0, 0, 1], 9));
-        (Whereabouts::new(NodeId(2), client_addr, remembered, ports), told)
+        (Whereabouts::new(2, client_addr, remembered, ports), told)
     }
 
     /// Where the others and clients find it from then on, and the version of the list to be remembered; `-` = nothing new.

@@ -45,15 +45,10 @@ impl Member {
 
     /// Whether it is reached without leaving this host, as far as its name tells.
     pub(crate) fn is_on_loopback(&self) -> bool {
-        is_on_loopback(&self.host)
-    }
-}
-
-/// Whether a host is reached without leaving this one, as far as its name tells.
-pub(crate) fn is_on_loopback(host: &str) -> bool {
-    match host.parse::<IpAddr>() {
-        Ok(address) => address.is_loopback(),
-        Err(_) => host == "localhost" || host.ends_with(".localhost"),
+        match self.host.parse::<IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => self.host == "localhost" || self.host.ends_with(".localhost"),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use corral_consensus::{NodeId, Replica};
+use corral_consensus::Replica;
 use corral_core::ids::ShardId;
 use corral_core::limits::ShardLimits;
 use corral_core::shard::{Shard, ShardConfig};
@@ -349,9 +349,8 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
         peers: context.links.as_ref().map(|links| {
             let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));
             let (wanted, habits) = (membership::wanted(&context.config), ensemble::habits(&context.config));
-            let own = NodeId(u64::from(context.config.server.server_id));
-            let (client_addr, remembered) = (context.config.server.client_addr, context.remembered.clone());
-            let whereabouts = Whereabouts::new(own, client_addr, remembered, boxes.ports.0.clone());
+            let (server, remembered) = (&context.config.server, context.remembered.clone());
+            let whereabouts = Whereabouts::new(server.server_id, server.client_addr, remembered, boxes.ports.0.clone());
             let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), wanted, habits, whereabouts);
             (peers, ensemble::tick(&context.config))
         }),
