@@ -110,6 +110,7 @@ impl From<LogError> for Fault {
             LogError::Damaged { .. }
             | LogError::MissingSegment { .. }
             | LogError::NotASegment { .. }
+            | LogError::OtherLog { .. }
             | LogError::NoLog => ExitCode::DataDamaged,
             LogError::WrongVersion { .. } | LogError::StrayFile { .. } | LogError::TooManySegments { .. } => {
                 ExitCode::DataDirForeign

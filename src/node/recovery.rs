@@ -17,7 +17,7 @@ use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_link::Generation;
 use corral_storage::log::{CutInfo, Log, LogConfig, Progress, Recovered};
-use corral_storage::{MmapDisk, SyncRecipe};
+use corral_storage::{Access, MmapDisk, SyncRecipe};
 
 use crate::actor::authority::Authority;
 use crate::actor::log_thread;
@@ -142,6 +142,10 @@ pub(crate) fn open(
     } else {
         MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?
     };
+    say_who_could_read(&disk);
+    if log_disk.path() != disk.path() {
+        say_who_could_read(&log_disk);
+    }
     check(&disk, config)?;
     check(&log_disk, config)?;
     let images = images::newest(&disk, threads)?;
@@ -229,26 +233,44 @@ fn open_log(
     Ok((log, found))
 }
 
-/// After a power cut right behind an acknowledgement, when no watermark is on disk, damage cannot be told from a torn tail.
+/// Reports the end of the log that was truncated. It reassures only where the durable point of the last process is known.
 fn say_what_was_cut(purpose: Purpose, cut: &CutInfo) {
-    let CutInfo { file, offset, bytes, may_be_damage } = cut;
-    let further = match (may_be_damage, purpose) {
-        (false, _) => "",
-        (true, Purpose::Alone | Purpose::Rescue) => {
-            "; it may also be damage to a record that was acknowledged: look at the disk"
+    let CutInfo { file, offset, bytes, never_acknowledged } = cut;
+    let consequence = match (never_acknowledged, purpose) {
+        (true, _) => "it lies behind the durable point that the file DURABLE states: it was never acknowledged",
+        (false, Purpose::Alone | Purpose::Rescue) => {
+            "the power was lost, or the file DURABLE, so it is not known whether it was acknowledged. A write that a power cut \
+             interrupted looks like this, and so does a damaged disk: if the disk is suspect, compare with a backup"
         }
-        (true, Purpose::Member) => {
-            "; it may also be damage to a record that was acknowledged: if this server's disk is suspect, stop it, empty its \
-             data directory but for `myid`, and start it while the others run: it learns everything from them"
+        (false, Purpose::Member) => {
+            "the power was lost, or the file DURABLE, so it is not known whether it was acknowledged. A write that a power cut \
+             interrupted looks like this, and so does a damaged disk: if the disk is suspect, stop this server, empty its \
+             data directory but for `myid`, and start it while the others run: it receives everything from them"
         }
     };
-    tracing::warn!(
-        %file,
-        offset,
-        bytes,
-        "cut a record that does not check off the end of the log: one whose write a crash cut off, and of which nobody was \
-         told, looks like this{further}"
-    );
+    tracing::warn!(%file, offset, bytes, "truncated an incomplete record at the end of the log; {consequence}");
+}
+
+/// Reports what other users of this host could read. The files are for their owner alone; a directory is left as it is.
+fn say_who_could_read(disk: &MmapDisk) {
+    let Access { directory_mode, files_restricted, files_left } = disk.access();
+    let path = disk.path().display();
+    if let Some(mode) = directory_mode {
+        tracing::warn!(
+            "the data directory {path} has mode {mode:o}: other users can list or change it; run `chmod 700 {path}` if that is \
+             not wanted"
+        );
+    }
+    if *files_restricted > 0 {
+        tracing::info!(files = files_restricted, "files in {path} were readable by other users; their mode is now 600");
+    }
+    if let Some((files, first)) = files_left {
+        tracing::warn!(
+            files,
+            "files in {path} are accessible to other users, and their mode cannot be changed ({first}); they hold session \
+             passwords: run `chmod 600` on them as their owner"
+        );
+    }
 }
 
 /// What data are read for.

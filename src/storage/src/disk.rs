@@ -109,6 +109,12 @@ pub trait Disk: Clone + Send {
 
     fn sync_dir(&self) -> io::Result<()>;
 
+    /// Identifies the life of the page cache. Two equal values, neither of them 0, mean that everything that was stored in
+    /// between is still there, synced or not. 0 if it is not known.
+    fn boot(&self) -> u128 {
+        0
+    }
+
     /// Writes a small file whole: after a crash it has either its old or its new content.
     fn write_file(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let mut file = self.create_file(name)?;

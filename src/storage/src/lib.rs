@@ -28,7 +28,7 @@ pub use log::{
     CutInfo, Durable, Entry, EntryKind, HardState, Log, LogConfig, LogError, Progress, Record, RecordKind, Recovered,
     Spare, SpareJob,
 };
-pub use mmap_disk::{DiskError, MmapDisk, SyncRecipe};
+pub use mmap_disk::{Access, DiskError, MmapDisk, SyncRecipe};
 pub use sim_disk::SimDisk;
 
 const _: () = assert!(usize::BITS == 64, "segment and image offsets are held in usize");

@@ -5,10 +5,12 @@
 //! (but for a roll to the next segment), `sync` alone waits for the disk.
 //!
 //! Positions are bytes since the log began and only grow. `durable` is the position up to which everything was synced;
-//! each record carries it as its watermark, and so proves that all before it had been acknowledged at most up to there; a
-//! mark behind the last record says the same of that one. It knows nothing of what an entry says.
+//! each record carries it as its watermark, and so proves that all before it had been acknowledged at most up to there.
+//! After each sync it is stored in the file `DURABLE` and in a mark behind the last record as well, before anything is
+//! acknowledged. The log knows nothing of what an entry says.
 
 pub mod dump;
+mod durable_file;
 mod error;
 mod index;
 pub(crate) mod mark;
@@ -20,6 +22,7 @@ pub(crate) mod segment;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+pub(crate) use durable_file::DURABLE_NAME;
 pub use error::ADVICE;
 pub use error::LogError;
 pub use record::RecordKind;
@@ -29,6 +32,7 @@ pub use roll::{Spare, SpareJob};
 use crate::disk::{Disk, Segment};
 use crate::field::{Put, Take, align_up, narrow, wide};
 use crate::limits;
+use durable_file::DurableFile;
 use index::{EntryIndex, EntryPlace};
 use record::{HEADER_BYTES, RecordHead, record_bytes};
 use segment::{DATA_START, SegmentHead, Slot, Start};
@@ -167,6 +171,7 @@ pub struct Log<D: Disk> {
     /// Highest durable position that a watermark slot proves.
     covered: u64,
     slot_next: usize,
+    durable_file: DurableFile<D::Segment>,
     failed: bool,
 }
 
@@ -207,7 +212,7 @@ impl<D: Disk> Log<D> {
         Ok(self.durable())
     }
 
-    /// The sync alone, for behind a seal, where no mark has room.
+    /// The sync alone, for behind a seal, where no mark has room and after which nothing is acknowledged.
     fn sync_tail(&mut self) -> Result<(), LogError> {
         let (from, to) = (self.synced, self.tail);
         self.sync_active(from, to)?;
@@ -216,15 +221,27 @@ impl<D: Disk> Log<D> {
         self.release_behind()
     }
 
-    /// Stores behind the last record how far the log is durable, so that damage to records of which somebody was told is
-    /// told from a torn tail when the process is killed. Nobody waits for a disk that would not for the next record, which
-    /// goes to this page.
+    /// Stores the durable point where a killed process leaves it: in the file `DURABLE`, whose pages hold no record, and
+    /// behind the last record, in a page that the next record needs anyway. Damage to acknowledged records is told from a
+    /// torn tail by either. Nothing waits for a disk.
     fn mark(&mut self) -> Result<(), LogError> {
         let (tail, durable) = (self.tail, self.durable);
+        self.store_durable(self.oldest());
         self.warm_up_to(tail.saturating_add(mark::MARK_BYTES))?;
         let active = self.active_mut();
         mark::write_mark(active.file.bytes_mut(), tail, active.head.stamp, durable);
         Ok(())
+    }
+
+    /// Stores the durable point in the file `DURABLE`, so that it never lags behind what a watermark states.
+    fn store_durable(&mut self, oldest: u64) {
+        let (stamp, durable) = (self.active().head.stamp, self.durable);
+        self.durable_file.store(stamp, durable, oldest);
+    }
+
+    /// Generation of the oldest segment in use.
+    fn oldest(&self) -> u64 {
+        self.segments.front().map_or(0, |live| live.head.stamp.generation)
     }
 
     /// To be called when nothing has been appended for some milliseconds: writes down, away from the records, how far the
@@ -235,8 +252,7 @@ impl<D: Disk> Log<D> {
         if self.covered >= self.durable {
             return Ok(false);
         }
-        let oldest = self.segments.front().map_or(0, |live| live.head.stamp.generation);
-        self.write_slot(oldest)?;
+        self.write_slot(self.oldest())?;
         Ok(true)
     }
 
@@ -414,6 +430,7 @@ impl<D: Disk> Log<D> {
     /// Writes down how far the log is durable and which segment is the oldest still needed.
     fn write_slot(&mut self, oldest: u64) -> Result<(), LogError> {
         let (watermark, slot) = (self.durable, self.slot_next);
+        self.store_durable(oldest);
         let active = self.active_mut();
         segment::write_slot(active.file.bytes_mut(), active.head.stamp, slot, Slot { watermark, oldest });
         self.sync_active(limits::PAGE_BYTES, DATA_START)?;

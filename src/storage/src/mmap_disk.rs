@@ -3,10 +3,13 @@
 //! Used by the log thread, the image writer thread and, at start, the main thread. It knows files, not what is in them.
 //! `LOCK` keeps a second server out (flock, released by the kernel however the process ends). `FORMAT` says that the
 //! directory is ours; a directory with other content and without it is refused and left untouched.
+//!
+//! The files hold session passwords and digests: they are readable by their owner alone, and so is a directory that is made
+//! here. Files of an earlier version are restricted at open. A directory that was there before keeps its mode.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,12 +19,24 @@ use nix::libc;
 use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Segment, TEMPORARY_SUFFIX};
 use crate::field::wide;
 use crate::limits::{FILL_SYNC_BYTES, PAGE_BYTES};
+use crate::log::DURABLE_NAME;
 use crate::mapping;
 
 /// First line of the `FORMAT` file.
 const FORMAT_TEXT: &str = "corral data directory, format 1\n";
 const FORMAT_NAME: &str = "FORMAT";
 const LOCK_NAME: &str = "LOCK";
+/// Mode of every file that is made here.
+const FILE_MODE: u32 = 0o600;
+/// Mode of every directory that is made here.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Mode bits of users that are not the owner.
+const OTHERS_MODE: u32 = 0o077;
+/// What files of this program are named besides its small files with fixed names.
+const OWN_PREFIXES: [&str; 3] = ["log-", "spare-", "image-"];
+const OWN_NAMES: [&str; 5] = [FORMAT_NAME, LOCK_NAME, DURABLE_NAME, "OWNER", "SERVERS"];
+/// Tells the boot of the kernel, and with it the life of the page cache.
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 /// Names an otherwise empty directory may hold and still count as empty; the last two are made by hand for a ZooKeeper server.
 const HARMLESS_NAMES: [&str; 5] = [LOCK_NAME, "lost+found", "FORMAT.tmp", "myid", "initialize"];
 
@@ -65,6 +80,19 @@ struct Directory {
     handle: File,
     /// `None` when opened for reading only. Held for the lock alone.
     lock: Option<File>,
+    access: Access,
+    boot: u128,
+}
+
+/// Who else could read a data directory when it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Access {
+    /// Mode of the directory, if others than its owner have any access to it. It is not changed.
+    pub directory_mode: Option<u32>,
+    /// Files that others could read or write, and can no more.
+    pub files_restricted: usize,
+    /// Files for which that was not possible: how many, and why the first.
+    pub files_left: Option<(usize, String)>,
 }
 
 impl MmapDisk {
@@ -72,13 +100,18 @@ impl MmapDisk {
     /// left under construction. Errors leave a foreign directory untouched.
     pub fn open(path: &Path, recipe: SyncRecipe) -> Result<MmapDisk, DiskError> {
         let fault = |what| move |source| DiskError::Io { path: path.to_owned(), what, source };
-        fs::create_dir_all(path).map_err(fault("cannot make the data directory"))?;
+        let make = || DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path);
+        make().map_err(fault("cannot make the data directory"))?;
         check_format(path, true)?;
         let lock = take_lock(path)?;
         let handle = File::open(path).map_err(fault("cannot open the data directory"))?;
-        let disk =
-            MmapDisk { directory: Arc::new(Directory { path: path.to_owned(), handle, lock: Some(lock) }), recipe };
+        let access = restrict(path).map_err(fault("cannot read the modes of the data directory"))?;
+        let (path_kept, lock) = (path.to_owned(), Some(lock));
+        let directory = Directory { path: path_kept, handle, lock, access, boot: boot_id() };
+        let disk = MmapDisk { directory: Arc::new(directory), recipe };
         if !check_format(path, true)? {
+            // With FORMAT the directory counts as durable, up to the root.
+            sync_ancestors(path).map_err(fault("cannot sync the directories above the data directory"))?;
             disk.write_file(FORMAT_NAME, FORMAT_TEXT.as_bytes()).map_err(fault("cannot write FORMAT"))?;
         }
         for name in disk.list().map_err(fault("cannot list the data directory"))? {
@@ -99,12 +132,18 @@ impl MmapDisk {
             what: "cannot open the data directory",
             source,
         })?;
-        let directory = Arc::new(Directory { path: path.to_owned(), handle, lock: None });
+        let (path, lock, access, boot) = (path.to_owned(), None, Access::default(), boot_id());
+        let directory = Arc::new(Directory { path, handle, lock, access, boot });
         Ok(MmapDisk { directory, recipe: SyncRecipe::default() })
     }
 
     pub fn path(&self) -> &Path {
         &self.directory.path
+    }
+
+    /// Who else could read the directory when it was opened.
+    pub fn access(&self) -> &Access {
+        &self.directory.access
     }
 
     fn full(&self, name: &str) -> PathBuf {
@@ -166,7 +205,7 @@ impl Disk for MmapDisk {
     fn create_file(&self, name: &str) -> io::Result<TemporaryFile> {
         self.check_writable()?;
         let path = self.temporary(name);
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(&path)?;
         Ok(TemporaryFile { disk: self.clone(), file, path, target: self.full(name), committed: false })
     }
 
@@ -193,6 +232,10 @@ impl Disk for MmapDisk {
 
     fn sync_dir(&self) -> io::Result<()> {
         self.directory.handle.sync_all()
+    }
+
+    fn boot(&self) -> u128 {
+        self.directory.boot
     }
 }
 
@@ -311,6 +354,49 @@ fn check_format(path: &Path, may_be_empty: bool) -> Result<bool, DiskError> {
     Err(DiskError::WrongFormat { path: path.to_owned(), found, expected: FORMAT_TEXT })
 }
 
+/// Takes the access of others from this program's files. A file that belongs to another user is left, and counted.
+fn restrict(path: &Path) -> io::Result<Access> {
+    let mode = fs::metadata(path)?.mode();
+    let directory_mode = (mode & OTHERS_MODE != 0).then_some(mode & 0o7777);
+    let mut access = Access { directory_mode, ..Access::default() };
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let ours = |name: &str| OWN_NAMES.contains(&name) || OWN_PREFIXES.iter().any(|own| name.starts_with(own));
+        let metadata = entry.metadata()?;
+        if !name.to_str().is_some_and(ours) || !metadata.is_file() || metadata.mode() & OTHERS_MODE == 0 {
+            continue;
+        }
+        match fs::set_permissions(entry.path(), Permissions::from_mode(FILE_MODE)) {
+            Ok(()) => access.files_restricted = access.files_restricted.saturating_add(1),
+            Err(error) => {
+                let (left, _) = access.files_left.get_or_insert_with(|| (0, format!("{}: {error}", name.display())));
+                *left = left.saturating_add(1);
+            }
+        }
+    }
+    Ok(access)
+}
+
+/// Makes the name of a directory durable, and the names of all directories above it, whoever made them.
+fn sync_ancestors(path: &Path) -> io::Result<()> {
+    for directory in fs::canonicalize(path)?.ancestors().skip(1) {
+        match File::open(directory).and_then(|handle| handle.sync_all()) {
+            // A directory that this user may not read was not made by this program, nor one that cannot be synced.
+            Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {}
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// The kernel's boot as a number; 0 if it cannot be read.
+fn boot_id() -> u128 {
+    let text = fs::read_to_string(BOOT_ID_PATH).unwrap_or_default();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
+}
+
 fn take_lock(path: &Path) -> Result<File, DiskError> {
     let fault = |source| DiskError::Io { path: path.to_owned(), what: "cannot lock the data directory", source };
     let mut lock = OpenOptions::new()
@@ -318,6 +404,7 @@ fn take_lock(path: &Path) -> Result<File, DiskError> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(FILE_MODE)
         .open(path.join(LOCK_NAME))
         .map_err(fault)?;
     match lock.try_lock() {
@@ -339,7 +426,7 @@ fn take_lock(path: &Path) -> Result<File, DiskError> {
 /// mapped store writes back a megabyte. Reserving first gives a clean `StorageFull` and few extents.
 fn fill_with_zeros(path: &Path, bytes: usize) -> io::Result<File> {
     const ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
     let length = i64::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     match nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::empty(), 0, length) {
         // A file system without reservation: writing the zeros allocates as well.

@@ -347,6 +347,10 @@ impl Disk for SimDisk {
     fn sync_dir(&self) -> io::Result<()> {
         self.lock().sync_names()
     }
+
+    fn boot(&self) -> u128 {
+        u128::from(self.lock().life).saturating_add(1)
+    }
 }
 
 /// A segment of a [`SimDisk`]: a copy of the file that flows back on sync and on drop.

@@ -140,3 +140,38 @@ fn shortened_and_empty_files_are_typed_errors() {
         assert!(matches!(error, LogError::Damaged { .. }), "{bytes} bytes: {error}");
     }
 }
+
+/// Session passwords and digests are in there. A directory that somebody made keeps its mode, and the owner is told of it.
+#[test]
+fn files_and_directories_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |path: &std::path::Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o7777;
+    let place = directory();
+    let path = place.path().join("new/data");
+    let write_all = |path: &std::path::Path| {
+        let disk = MmapDisk::open(path, SyncRecipe::default()).expect("opens");
+        let (mut log, _) = open(&disk).expect("a log");
+        log.prepare_ahead().expect("prepares");
+        let head = ImageHead { zxid: 9, term: 1, index: 120, seed: 3 };
+        ImageWriter::begin(&disk, head, None).expect("begins").finish().expect("finishes");
+        disk.write_file("OWNER", b"server 1").expect("writes");
+        disk.access().clone()
+    };
+    let access = write_all(&path);
+    assert_eq!((access.directory_mode, access.files_restricted, access.files_left), (None, 0, None));
+    assert_eq!((mode(&path), mode(path.parent().expect("it has one"))), (0o700, 0o700));
+    let files = || fs::read_dir(&path).expect("lists").map(|entry| entry.expect("reads").path());
+    let names: Vec<_> = files().map(|file| file.file_name().expect("a name").to_owned()).collect();
+    assert!(names.len() >= 7 && names.iter().any(|name| name == "DURABLE"), "{names:?}");
+    assert!(files().all(|file| mode(&file) == 0o600), "{names:?}");
+
+    // What an earlier version left, in a directory that a group was given on purpose.
+    files().for_each(|file| fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("changes the mode"));
+    fs::write(path.join("myid"), "1").expect("writes");
+    fs::set_permissions(path.join("myid"), fs::Permissions::from_mode(0o644)).expect("changes the mode");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("changes the mode");
+    let access = write_all(&path);
+    assert_eq!((access.directory_mode, access.files_restricted, access.files_left), (Some(0o750), names.len(), None));
+    assert_eq!(mode(&path), 0o750);
+    assert!(files().all(|file| mode(&file) == if file.ends_with("myid") { 0o644 } else { 0o600 }));
+}

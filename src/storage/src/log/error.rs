@@ -27,6 +27,13 @@ pub enum LogError {
     Damaged { file: String, offset: u64, what: String },
     #[error("{file}: log segment missing though later or earlier ones need it: {advice}", advice = ADVICE)]
     MissingSegment { file: String },
+    /// The file `DURABLE` states what the segments do not hold.
+    #[error(
+        "DURABLE: {what}; if an older or another copy of the log was put here on purpose, on a server that runs alone, remove \
+         the file DURABLE, which gives up all writes that the copy lacks; otherwise log files are lost: {advice}",
+        advice = ADVICE
+    )]
+    OtherLog { what: String },
     #[error("no log in the data directory; it belongs to this server's images: {advice}", advice = ADVICE)]
     NoLog,
     #[error(

@@ -8,7 +8,7 @@
 //! Layout, little endian: payload length u32, payload CRC32C u32, kind u32, salt u32, generation u64, term u64,
 //! index u64, first zxid u64, watermark u64, zero u32, header CRC32C u32.
 
-use crate::field::{Put, Take, align_up, is_zero, wide};
+use crate::field::{Put, Take, align_up, wide};
 
 /// Bytes of a record header; also the room that is kept free at the end of a segment for the seal.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -18,8 +18,6 @@ pub(crate) const RECORD_ALIGN_BYTES: usize = 8;
 pub(crate) const GENERATION_AT: usize = 16;
 /// Where the salt stands, just before it.
 const SALT_AT: usize = 12;
-/// What a disk writes wholly or not at all.
-const SECTOR_BYTES: usize = 512;
 
 /// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,14 +118,6 @@ impl RecordHead {
         read() == Some(stamp)
     }
 
-    /// Whether each sector of the payload of the record whose header is at `offset` was written to, as far as can be told:
-    /// a write that was cut off leaves some empty.
-    pub(crate) fn looks_whole(&self, segment: &[u8], offset: usize) -> bool {
-        let payload =
-            offset.checked_add(HEADER_BYTES).and_then(|from| segment.get(from..)?.get(..self.payload_bytes as usize));
-        payload.is_some_and(|payload| payload.chunks(SECTOR_BYTES).all(|sector| !is_zero(sector)))
-    }
-
     /// The payload of the record whose header is at `offset`, if it checks.
     pub(crate) fn payload<'a>(&self, segment: &'a [u8], offset: usize) -> Option<&'a [u8]> {
         let from = offset.checked_add(HEADER_BYTES)?;
@@ -185,10 +175,8 @@ mod tests {
         assert_eq!(RecordHead::decode(&bytes, 500, STAMP), None, "past the end");
         assert_eq!(find_trace(&bytes, 0, STAMP), Some((64, Trace::Record(head))));
         assert_eq!(find_trace(&bytes, 72, STAMP), None);
-        assert!(RecordHead::is_stamped(&bytes, 64, STAMP) && head.looks_whole(&bytes, 64));
+        assert!(RecordHead::is_stamped(&bytes, 64, STAMP));
         assert!(!RecordHead::is_stamped(&bytes, 72, STAMP) && !RecordHead::is_stamped(&bytes, 500, STAMP));
-        let cut_off = [&bytes[..64 + HEADER_BYTES], &[0; 7]].concat();
-        assert!(RecordHead::is_stamped(&cut_off, 64, STAMP) && !head.looks_whole(&cut_off, 64));
     }
 
     #[test]

@@ -1,14 +1,20 @@
 //! Opening a log: check what is there, take what checks, cut a torn tail, refuse damage. Runs once, on the log thread.
 //!
-//! The rule: reading stops at the first record that does not check. Nothing acknowledged lies at or beyond it unless a
-//! watermark found anywhere later, in a record, a mark or a slot, says that the log was durable beyond that place. Without
-//! such a watermark it is taken for the torn tail of a group that was never acknowledged: it is cut and zeroed. With one the
-//! open is refused and nothing changed. A killed process leaves the mark of its last sync. Only a power cut within
-//! milliseconds of an acknowledgement can lose it, or the same damage as the record: then damage looks like a torn tail.
+//! The rule: reading stops at the first record that does not check. If a watermark states that the log was durable beyond that
+//! place, acknowledged data is damaged: the open is refused and nothing is changed. The watermark may stand in the file
+//! `DURABLE`, or anywhere later in a record, a mark or a slot. Otherwise the rest is taken for the torn tail of a group that was
+//! never acknowledged: it is cut and zeroed.
+//!
+//! A killed process leaves `DURABLE` exactly as it was when it last acknowledged something, in pages of its own: then the rule
+//! holds for every damage that leaves a copy there or a watermark in the log. A power cut within milliseconds of an
+//! acknowledgement may leave older ones. What is cut then may have been acknowledged if the disk is damaged as well, and
+//! [`CutInfo`] says so.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::iter;
 
+use super::durable_file::{DURABLE_NAME, DurableFile, DurablePoint};
 use super::index::{EntryIndex, EntryPlace};
 use super::mark::{Trace, find_trace};
 use super::record::{HEADER_BYTES, RecordHead, RecordKind, Stamp};
@@ -51,9 +57,9 @@ pub struct CutInfo {
     pub offset: u64,
     /// Bytes that were zeroed.
     pub bytes: u64,
-    /// A header, or all of the record, is there and does not check: a write that was cut off seldom looks like this. After
-    /// a kill it is none that was acknowledged: that one has a mark behind it, and damage is refused.
-    pub may_be_damage: bool,
+    /// The durable point at the end of the last process is known, and what was cut lies behind it. Otherwise power was lost,
+    /// or the file `DURABLE` was: as a rule nothing of the cut was acknowledged either, but damage would look the same.
+    pub never_acknowledged: bool,
 }
 
 impl<D: Disk> Log<D> {
@@ -65,19 +71,22 @@ impl<D: Disk> Log<D> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Log<D>, Recovered), LogError> {
         check_config(&config)?;
-        let Found { generations, mut spares, mut spare_number_next } = survey(&disk)?;
+        let Found { generations, mut spares, mut spare_number_next, has_durable_file } = survey(&disk)?;
+        let point = DurableFile::read(&disk, has_durable_file)?;
         let mut segments = VecDeque::new();
         if generations.is_empty() {
             if !config.create_if_missing {
                 return Err(LogError::NoLog);
             }
+            point.map_or(Ok(false), |point| point.fits(iter::empty()))?;
             segments.push_back(begin(&disk, &config, &mut spares, &mut spare_number_next)?);
         }
         for generation in generations {
             let after = segments.back().map(|live: &Live<D::Segment>| live.head);
             segments.push_back(open_one(&disk, generation, after)?);
         }
-        let replay = Replay::run(&segments, progress)?;
+        let replay = Replay::run(&segments, point, disk.boot(), progress)?;
+        let durable_file = DurableFile::open(&disk, has_durable_file)?;
         let ahead = segments.split_off(replay.active.saturating_add(1));
         let mut log = Log {
             generation_base: segments.front().map_or(0, |live| live.head.stamp.generation),
@@ -95,13 +104,15 @@ impl<D: Disk> Log<D> {
             durable: 0,
             covered: 0,
             slot_next: 0,
+            durable_file,
             failed: false,
         };
-        let tail_cut = log.cut(replay.cut_to, replay.may_be_damage)?;
+        let tail_cut = log.cut(replay.cut_to, replay.never_acknowledged)?;
         log.drop_misfits_ahead()?;
         log.settle(replay.watermark)?;
         log.release_read()?;
         log.mark()?;
+        log.durable_file.sync()?;
         let recovered = Recovered {
             hard_state: log.hard_state,
             first_index: log.index.first(),
@@ -140,7 +151,7 @@ impl<D: Disk> Log<D> {
 
     /// Zeroes what lies between the tail and `cut_to` in the active segment, durably, so that no record of the torn
     /// tail can ever follow a new one.
-    fn cut(&mut self, cut_to: usize, may_be_damage: bool) -> Result<Option<CutInfo>, LogError> {
+    fn cut(&mut self, cut_to: usize, never_acknowledged: bool) -> Result<Option<CutInfo>, LogError> {
         let from = self.tail;
         if cut_to <= from {
             return Ok(None);
@@ -151,7 +162,7 @@ impl<D: Disk> Log<D> {
         }
         let file = active.name.clone();
         self.sync_active(from, cut_to)?;
-        Ok(Some(CutInfo { file, offset: wide(from), bytes: wide(cut_to.saturating_sub(from)), may_be_damage }))
+        Ok(Some(CutInfo { file, offset: wide(from), bytes: wide(cut_to.saturating_sub(from)), never_acknowledged }))
     }
 
     /// Removes empty segments ahead that have another size than configured now, newest first.
@@ -189,8 +200,7 @@ impl<D: Disk> Log<D> {
         self.slot_next = usize::from(age(zero) > age(one));
         if tail == DATA_START {
             // The crash came between the seal of the last segment and the start of this one.
-            let oldest = self.segments.front().map_or(0, |live| live.head.stamp.generation);
-            let start = Start { hard_state: self.hard_state, reset: false, oldest };
+            let start = Start { hard_state: self.hard_state, reset: false, oldest: self.oldest() };
             let (next_index, durable) = (self.index.next(), self.durable);
             self.tail = write_start(self.active_mut(), start, next_index, durable);
             self.sync()?;
@@ -203,12 +213,15 @@ struct Found<D: Disk> {
     generations: Vec<u64>,
     spares: Vec<Spare<D>>,
     spare_number_next: u64,
+    has_durable_file: bool,
 }
 
 /// Sorts the directory's files; removes what a crash left under construction. Other files are not the log's.
 fn survey<D: Disk>(disk: &D) -> Result<Found<D>, LogError> {
-    let mut found = Found { generations: Vec::new(), spares: Vec::new(), spare_number_next: 0 };
+    let mut found =
+        Found { generations: Vec::new(), spares: Vec::new(), spare_number_next: 0, has_durable_file: false };
     for name in disk.list().map_err(LogError::io("data directory", "cannot list it"))? {
+        found.has_durable_file |= name == DURABLE_NAME;
         let ours = name.starts_with("log-") || name.starts_with("spare-");
         if !ours {
             continue;
@@ -283,8 +296,12 @@ fn check_config(config: &LogConfig) -> Result<(), LogError> {
 struct Replay {
     index: EntryIndex,
     hard_state: Option<HardState>,
-    /// Highest watermark seen in what checks.
+    /// Highest watermark seen in what checks of the segments.
     watermark: u64,
+    /// The watermark in the file `DURABLE`; 0 without one.
+    stated: u64,
+    /// That file is as the last process left it.
+    stated_last: bool,
     /// Highest generation said to be the oldest still needed.
     oldest: u64,
     /// Which segment the log goes on in, and where.
@@ -293,21 +310,34 @@ struct Replay {
     /// End of the torn tail in the active segment; at or before `tail` if there is none.
     cut_to: usize,
     /// See [`CutInfo`].
-    may_be_damage: bool,
+    never_acknowledged: bool,
 }
 
 impl Replay {
-    fn run<S: Segment>(segments: &VecDeque<Live<S>>, progress: &mut dyn FnMut(Progress)) -> Result<Replay, LogError> {
+    fn run<S: Segment>(
+        segments: &VecDeque<Live<S>>,
+        point: Option<DurablePoint>,
+        boot: u128,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Replay, LogError> {
         let mut replay = Replay {
             index: EntryIndex::new(0),
             hard_state: None,
             watermark: 0,
+            stated: 0,
+            stated_last: false,
             oldest: 0,
             active: 0,
             tail: 0,
             cut_to: 0,
-            may_be_damage: false,
+            never_acknowledged: false,
         };
+        if let Some(point) = point
+            && point.fits(segments.iter().map(|live| live.head.stamp))?
+        {
+            (replay.stated, replay.oldest) = (point.watermark, point.oldest);
+            replay.stated_last = boot != 0 && point.boot == boot;
+        }
         let mut bytes_done = 0_u64;
         for (nth, live) in segments.iter().enumerate() {
             let sealed = replay.segment(nth, live)?;
@@ -408,6 +438,14 @@ impl Replay {
             let what = format!("no valid record here, but the log was durable up to position {}", self.watermark);
             return Err(damaged(what));
         }
+        if self.stated > position {
+            let what = format!(
+                "no valid record here, but the file {DURABLE_NAME} states that the log was durable up to position {}; if an \
+                 older copy of the log was put here on purpose, on a server that runs alone, remove that file",
+                self.stated
+            );
+            return Err(damaged(what));
+        }
         let mut cut_to = self.tail;
         for (nth, later) in segments.iter().enumerate().skip(self.active) {
             let warmed = later.file.warm(0, narrow(later.head.bytes));
@@ -427,6 +465,7 @@ impl Replay {
                     );
                     return Err(damaged(what));
                 }
+                self.watermark = self.watermark.max(watermark);
                 cut_to = cut_to.max(end.min(bytes.len()));
                 from = at.saturating_add(8);
             }
@@ -438,14 +477,11 @@ impl Replay {
         }
         self.cut_to = cut_to;
         let (bytes, stamp) = (live.file.bytes(), live.head.stamp);
-        match RecordHead::decode(bytes, self.tail, stamp) {
-            Some(head) => self.may_be_damage = head.looks_whole(bytes, self.tail),
-            None if RecordHead::is_stamped(bytes, self.tail, stamp) => {
-                self.may_be_damage = true;
-                self.cut_to = cut_to.max(self.tail.saturating_add(HEADER_BYTES).min(bytes.len()));
-            }
-            None => {}
+        if RecordHead::decode(bytes, self.tail, stamp).is_none() && RecordHead::is_stamped(bytes, self.tail, stamp) {
+            self.cut_to = cut_to.max(self.tail.saturating_add(HEADER_BYTES).min(bytes.len()));
         }
+        // An older program stores its watermarks in the log alone.
+        self.never_acknowledged = self.stated_last && self.stated >= self.watermark;
         Ok(())
     }
 }

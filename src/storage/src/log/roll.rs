@@ -108,11 +108,12 @@ impl<D: Disk> Log<D> {
         self.warm = 0..0;
         let mut next = self.ahead.pop_front().expect("prepared above");
         self.durable = next.head.base;
+        // No record may state more than this file.
+        self.durable_file.store(next.head.stamp, self.durable, self.oldest());
         if let Some(next_index) = reset {
             self.index = EntryIndex::new(next_index);
         }
-        let oldest = self.segments.front().map_or(0, |live| live.head.stamp.generation);
-        let start = Start { hard_state: self.hard_state, reset: reset.is_some(), oldest };
+        let start = Start { hard_state: self.hard_state, reset: reset.is_some(), oldest: self.oldest() };
         self.tail = write_start(&mut next, start, self.index.next(), self.durable);
         self.synced = DATA_START;
         self.segments.push_back(next);
