@@ -43,6 +43,25 @@ fn help_teaches() {
     check(dir.path(), &["--version"], 0, &["corral 0."]);
 }
 
+/// It was a date written into the source.
+#[test]
+fn the_build_date_is_that_of_the_source() {
+    let shown = check(dir().path(), &["version"], 0, &["built on ", " UTC"]);
+    if option_env!("SOURCE_DATE_EPOCH").is_some() {
+        return;
+    }
+    let here = env!("CARGO_MANIFEST_DIR");
+    let arguments = ["-C", here, "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d %H:%M UTC"];
+    let committed = Command::new("git").args(arguments).env("TZ", "UTC").output();
+    let date = match committed {
+        Ok(output) if output.status.success() && Path::new(here).join(".git").exists() => {
+            String::from_utf8(output.stdout).expect("a date")
+        }
+        _ => String::from("2"),
+    };
+    assert!(shown.contains(&format!("built on {}", date.trim())), "{shown} for a source of {date}");
+}
+
 #[test]
 fn usage_errors_have_their_code() {
     let dir = dir();

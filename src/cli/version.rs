@@ -4,5 +4,11 @@ use crate::exit::Fault;
 
 /// Prints the version.
 pub(crate) fn run() -> Result<(), Fault> {
-    super::print(concat!("corral ", env!("CARGO_PKG_VERSION"), " (ZooKeeper 3.9 protocol)\n"))
+    super::print(concat!(
+        "corral ",
+        env!("CARGO_PKG_VERSION"),
+        " (ZooKeeper 3.9 protocol), built on ",
+        env!("CORRAL_BUILT"),
+        "\n"
+    ))
 }

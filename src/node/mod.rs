@@ -57,7 +57,8 @@ use crate::runtime::mailbox::{Bell, Post, mailbox};
 use crate::runtime::watchdog::{self, Patience, Pulse};
 
 /// What clients are told: the protocol spoken, then this program.
-pub(crate) const VERSION: &str = concat!("3.9.5-corral-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-21 00:00 UTC");
+pub(crate) const VERSION: &str =
+    concat!("3.9.5-corral-", env!("CARGO_PKG_VERSION"), ", built on ", env!("CORRAL_BUILT"));
 
 /// Both ends of a mailbox whose receiver may sleep in a ring.
 type Rung<T> = (Post<T>, flume::Receiver<T>);
