@@ -195,9 +195,40 @@ fn files_stay_readable() {
 #[test]
 fn the_top_holds_what_was_asked_for() {
     let listed = fs::read_dir(root()).expect("the top").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let ignored = ignored();
     let strange: Vec<String> = listed
         .filter(|name| !name.starts_with('.') && !TOP_LEVEL.contains(&name.as_str()))
-        .filter(|name| name != "target" && name != "data")
+        .filter(|name| !ignored.iter().any(|pattern| matches(pattern, name)))
         .collect();
     none(&strange, "something at the top that belongs elsewhere");
+}
+
+/// What `.gitignore` ignores at the top, as patterns with at most one `*`.
+fn ignored() -> Vec<String> {
+    let lines = read(&root().join(".gitignore"));
+    lines
+        .lines()
+        .filter_map(|line| line.strip_prefix('/'))
+        .filter(|line| !line.contains('/'))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((front, end)) => name.len() >= front.len() + end.len() && name.starts_with(front) && name.ends_with(end),
+    }
+}
+
+/// What the README's lines leave behind is ignored, here as by git; a test run after them passes.
+#[test]
+fn what_the_readme_leaves_behind_is_allowed() {
+    let ignored = ignored();
+    for name in ["target", "data", "ens", "ens-1.log", "ens-3.log", "plots", "corral.toml"] {
+        assert!(ignored.iter().any(|pattern| matches(pattern, name)), "{name}");
+    }
+    for name in ["ens2", "ens-1.txt", "docs2", "plot"] {
+        assert!(!ignored.iter().any(|pattern| matches(pattern, name)), "{name}");
+    }
 }
