@@ -154,7 +154,10 @@ impl ConsensusActor {
         match message {
             ToConsensus::Proposed { shard, proposals, syncs } => {
                 if !proposals.commands.is_empty() {
-                    self.replica.machine_mut().proposed(now, proposals);
+                    let refused = self.replica.machine_mut().proposed(now, proposals);
+                    if !refused.is_empty() {
+                        let _ = self.links.shards[usize::from(shard.0)].send(ToShard::Refused(refused));
+                    }
                 }
                 if !syncs.is_empty() {
                     let token = self.next_token;

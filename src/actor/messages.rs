@@ -50,6 +50,8 @@ pub(crate) enum ToShard {
     Synced(Vec<ConnId>),
     /// These connections' syncs cannot be answered.
     SyncRefused(Vec<ConnId>),
+    /// These connections asked for sessions that are not theirs.
+    Refused(Vec<ConnId>),
     /// The state machine froze its delta; every batch before it has been sent.
     Adopt(Arc<Delta>),
     /// The frozen delta is in this image.

@@ -205,6 +205,7 @@ impl ShardActor {
             }
             ToShard::Synced(list) => self.with(|shard, out| list.iter().for_each(|id| shard.synced(now, *id, out))),
             ToShard::SyncRefused(list) => self.with(|shard, out| list.iter().for_each(|id| shard.hung_up(*id, out))),
+            ToShard::Refused(list) => self.with(|shard, out| shard.refuse(now, list, out)),
             ToShard::Adopt(frozen) => self.with(|shard, out| shard.adopt_frozen(frozen, out)),
             ToShard::Swap(image) => self.with(|shard, out| shard.swap_image(image, out)),
             ToShard::Install(view, sessions) => self.with(|shard, out| {

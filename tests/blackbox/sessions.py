@@ -4,7 +4,7 @@ import socket
 import time
 
 from support import jute
-from support.client import Client, Closed, Connection, exists_or_none
+from support.client import Client, Closed, Connection, exists_or_none, four_letter_word
 from support.suite import Skip, closes, equal, refuses
 from support.wait import wait_until
 
@@ -17,6 +17,12 @@ def handshake(context, request):
     context.clients.append(connection)
     connection.send_frame(request)
     return connection, connection.frame()
+
+
+def syncs(context):
+    """How often the server has synced its log."""
+    lines = dict(line.split("\t", 1) for line in four_letter_word(context.address, "mntr").splitlines() if "\t" in line)
+    return int(lines["zk_cnt_fsynctime"])
 
 
 def is_refused(client):
@@ -72,6 +78,51 @@ def test_wrong_password_is_told_expired_and_keeps_the_session(context):
     again = context.client(resume=owner)
     equal(again.session_id, owner.session_id)
     equal(again.exists(f"{root}/e").ephemeral_owner, owner.session_id)
+
+
+def test_wrong_passwords_keep_no_dead_session_alive(context):
+    """Session ids are public. One attempt a second with a wrong password kept the lock of a crashed client for ever."""
+    watcher, doomed = context.client(timeout_ms=10_000), context.client(timeout_ms=1000)
+    root = context.root(watcher)
+    doomed.create(f"{root}/lock", flags=jute.EPHEMERAL)
+    session, right = watcher.exists(f"{root}/lock").ephemeral_owner, doomed.password
+    equal(session, doomed.session_id, "the id is public")
+    doomed.drop()
+    wrong = [bytes([right[0] ^ 1]) + right[1:], right[:-1] + bytes([right[-1] ^ 1]), NO_PASSWORD, b"", None, right[:15], right + b"\0"]
+    attempts = 0
+
+    def is_gone():
+        nonlocal attempts
+        request = jute.connect_request(1000, session_id=session, password=wrong[attempts % len(wrong)])
+        connection, response = handshake(context, request)
+        equal(response[:16], jute.int32(0) + jute.int32(0) + b"\0" * 8, "the attempt is refused")
+        connection.drop()
+        context.clients.remove(connection)
+        attempts += 1
+        return exists_or_none(watcher, f"{root}/lock") is None
+
+    wait_until(is_gone, "the lock of the dead session goes", 6)
+    doomed.password = right
+    assert is_refused(context.client(resume=doomed)), "the session is over"
+    assert attempts > 10, f"{attempts} attempts prove nothing"
+    return f"{attempts} attempts"
+
+
+def test_wrong_passwords_take_no_log_entries(context):
+    if not context.is_corral:
+        raise Skip("ZooKeeper's log is not looked at")
+    owner = context.client()
+    owner.create(context.path)
+    before = syncs(context)
+    for _ in range(50):
+        request = jute.connect_request(5000, session_id=owner.session_id, password=b"\1" * 16)
+        connection, response = handshake(context, request)
+        equal(response[:8], jute.int32(0) + jute.int32(0))
+        connection.drop()
+        context.clients.remove(connection)
+    took = syncs(context) - before
+    assert took < 20, f"50 attempts took {took} syncs of the log"
+    owner.ping()
 
 
 def test_resume_moves_the_session_and_closes_the_old_connection(context):

@@ -6,10 +6,13 @@
 mod keeper;
 mod ops;
 mod owners;
+mod proof;
 mod quota;
 mod reconfig;
 
 pub use keeper::system_nodes;
+pub use proof::Proof;
+pub(crate) use proof::same_secret;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
 pub use reconfig::{Begun, configured, servers};
 
@@ -28,7 +31,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::mem;
 use ops::Caller;
-use owners::{close_changes, note_owner, reap, same_secret, session_id};
+use owners::{close_changes, note_owner, reap, session_id};
 use quota::{Books, Quotas};
 
 /// Switches that decide how a command is evaluated. They travel in the batch, stamped by the leader: a replay under

@@ -18,9 +18,9 @@ mod formation;
 pub use formation::{Awaited, Founders};
 
 use crate::change::{AppliedBatch, AppliedTxn, Outcome};
-use crate::command::Proposals;
-use crate::evaluate::StateMachine;
-use crate::ids::{Millis, SessionId, ShardId, WallMillis};
+use crate::command::{Command, CommandKind, Proposals};
+use crate::evaluate::{Proof, StateMachine};
+use crate::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use crate::peer::{PeerFault, PeerMessage};
 use crate::sequencer::{NotABatch, Sequencer, Ticked};
 use alloc::boxed::Box;
@@ -140,13 +140,36 @@ impl Member {
         (self.now, self.wall) = (now, wall);
     }
 
-    /// Takes a shard's proposals of one turn.
-    pub fn proposed(&mut self, now: Millis, proposals: Proposals) {
+    /// Takes a shard's proposals of one turn. Returns the connections of that shard whose attach proves nothing: they are
+    /// refused here ([`crate::shard::Shard::refuse`]), and take no log entry.
+    pub fn proposed(&mut self, now: Millis, mut proposals: Proposals) -> Vec<ConnId> {
         self.now = now;
-        match &mut self.ensemble {
-            None => self.sequencer.enqueue(self.now, proposals),
-            Some(ensemble) => ensemble.proposed(self.now, proposals, &mut self.sequencer),
+        let refused = self.refused(&mut proposals);
+        if !proposals.commands.is_empty() {
+            match &mut self.ensemble {
+                None => self.sequencer.enqueue(self.now, proposals),
+                Some(ensemble) => ensemble.proposed(self.now, proposals, &mut self.sequencer),
+            }
         }
+        refused
+    }
+
+    /// Takes out the attaches that are known to be wrong.
+    fn refused(&self, proposals: &mut Proposals) -> Vec<ConnId> {
+        let machine = self.sequencer.machine();
+        let wrong = |command: &Command| match &command.kind {
+            CommandKind::AttachSession { session, password, .. } => machine.proof(*session, password) == Proof::Wrong,
+            _ => false,
+        };
+        let mut refused = Vec::new();
+        if proposals.commands.iter().any(wrong) {
+            proposals.commands.retain(|command| {
+                let origin = command.origin.filter(|_| wrong(command));
+                refused.extend(origin.map(|origin| origin.conn));
+                origin.is_none()
+            });
+        }
+        refused
     }
 
     /// A shard's report of the sessions it heard from, complete up to `upto`.

@@ -14,7 +14,7 @@ pub use room::Oversized;
 use crate::change::{AppliedBatch, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::delta::Delta;
-use crate::evaluate::{QuotaReport, StateMachine, configured, features, system_nodes};
+use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
 use crate::image::Image;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
@@ -135,6 +135,11 @@ impl Sequencer {
         &self.machine
     }
 
+    /// When the session ends unless it is heard from, while this server leads.
+    pub fn session_due(&self, session: SessionId) -> Option<Millis> {
+        self.expiry.due(session)
+    }
+
     pub(crate) const fn expiry(&self) -> &Expiry {
         &self.expiry
     }
@@ -231,11 +236,14 @@ impl Sequencer {
         self.next_zxid.is_some()
     }
 
-    /// Takes a shard's proposals of one turn.
+    /// Takes a shard's proposals of one turn. An attach with the session's password is a sign of life, so that the session
+    /// does not expire while the attach waits for its log entry. One without it is none: session ids are public.
     pub fn enqueue(&mut self, now: Millis, proposals: Proposals) {
         for command in &proposals.commands {
-            if let CommandKind::AttachSession { session, .. } = command.kind {
-                self.expiry.heard_directly(now, session);
+            if let CommandKind::AttachSession { session, password, .. } = &command.kind
+                && self.machine.proof(*session, password) == Proof::Right
+            {
+                self.expiry.heard_directly(now, *session);
             }
         }
         self.wait(proposals);

@@ -26,6 +26,8 @@ pub enum Bug {
     ReapEarly,
     /// Sessions are ended two seconds early.
     ExpireEarly,
+    /// An attach without the session's password is a sign of life.
+    HearAnybody,
     /// One reply never reaches its client.
     LoseReply,
     /// A reply's Stat is off by one.
@@ -51,7 +53,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Bug; 13] = [
+    pub const ALL: [Bug; 14] = [
         Bug::AckBeforeSync,
         Bug::DropEvent,
         Bug::DoubleEvent,
@@ -62,13 +64,14 @@ impl Bug {
         Bug::ForgetUsage,
         Bug::ReapEarly,
         Bug::ExpireEarly,
+        Bug::HearAnybody,
         Bug::LoseReply,
         Bug::WrongStat,
         Bug::IgnoreFailedSync,
     ];
 
     /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 21] = [
+    pub const OF_ENSEMBLES: [Bug; 22] = [
         Bug::AckBeforeSync,
         Bug::VoteTwice,
         Bug::SkipMajority,
@@ -81,6 +84,7 @@ impl Bug {
         Bug::ApplyTwice,
         Bug::MissBatch,
         Bug::ExpireEarly,
+        Bug::HearAnybody,
         Bug::EarlyRead,
         Bug::DropEvent,
         Bug::DoubleEvent,

@@ -86,6 +86,7 @@ pub(crate) enum ToShard {
     Batch(Rc<AppliedBatch>),
     Synced(Vec<ConnId>),
     SyncRefused(Vec<ConnId>),
+    Refused(Vec<ConnId>),
     Adopt(Arc<Delta>),
     Swap(Opaque<Arc<Image>>),
     Drain,

@@ -120,6 +120,8 @@ pub struct Counts {
     pub events: u64,
     pub sessions: u64,
     pub expiries: u64,
+    /// Attaches that were refused without a log entry.
+    pub refused: u64,
     pub reaped: u64,
     pub crashes: u64,
     pub stops: u64,
@@ -480,6 +482,7 @@ impl Counts {
         self.events += other.events;
         self.sessions += other.sessions;
         self.expiries += other.expiries;
+        self.refused += other.refused;
         self.reaped += other.reaped;
         self.crashes += other.crashes;
         self.stops += other.stops;

@@ -18,7 +18,7 @@ fn every_bug_is_caught() {
             Bug::EarlyRead => check(bug, &["reads"]),
             Bug::ForgetUsage => check(bug, &["reads", "trees", "assertion"]),
             Bug::ReapEarly => check(bug, &["reaping"]),
-            Bug::ExpireEarly => check(bug, &["sessions"]),
+            Bug::ExpireEarly | Bug::HearAnybody => check(bug, &["sessions"]),
             Bug::LoseReply => check(bug, &["replies"]),
             Bug::WrongStat => check(bug, &["reads", "writes"]),
             Bug::VoteTwice

@@ -23,6 +23,7 @@ fn every_seed_passes() {
         ("operations", total.operations),
         ("events", total.events),
         ("expiries", total.expiries),
+        ("attaches refused at once", total.refused),
         ("crashes", total.crashes),
         ("stops", total.stops),
         ("cuts", total.cuts),

@@ -20,11 +20,6 @@ pub(super) fn session_id(origin: Option<Origin>, zxid: Zxid) -> SessionId {
     SessionId(((u64::from(server) << 56) | low).cast_signed())
 }
 
-/// Compares without telling by its duration where the first difference is.
-pub(super) fn same_secret(a: &[u8; 16], b: &[u8; 16]) -> bool {
-    a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
-}
-
 /// Removes all ephemerals of a session, with one zxid, in path order.
 pub(super) fn close_changes(view: &View, zxid: Zxid, ended: &Session) -> Changes {
     // None depends on another: ephemerals have no children.

@@ -103,7 +103,8 @@ impl Expiry {
         self.deadlines.remove(&session);
     }
 
-    /// A client that tries to renew its session is alive, whatever comes of it.
+    /// The session's client is alive. The caller has seen the proof that it is this client: a connection of the session, or
+    /// an attach with its password.
     pub fn heard_directly(&mut self, now: Millis, session: SessionId) {
         if let Some(deadline) = self.deadlines.get_mut(&session) {
             deadline.heard = deadline.heard.max(now);

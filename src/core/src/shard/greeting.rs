@@ -1,10 +1,13 @@
 //! The first bytes of a connection: a four-letter word, or the request to begin or resume a session (protocol chapters 3, 23).
 
 use super::{Outputs, Question, Shard, Verdict};
+use crate::change::Outcome;
 use crate::command::CommandKind;
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
+use crate::report::Answered;
 use alloc::vec::Vec;
+use corral_wire::OpCode;
 use corral_wire::Reader;
 use corral_wire::fourletter::{FourLetter, TELNET_CLOSE};
 use corral_wire::records::ConnectRequest;
@@ -92,6 +95,39 @@ impl Shard {
         conn.pending.push_back(Pending::Connect { at: now });
         self.propose(conn, kind, 0);
         Ok(())
+    }
+
+    /// Answers connections whose attach takes no log entry, because it is known here that it proves nothing. One walk over
+    /// what is in flight, for all of them together.
+    pub fn refuse(&mut self, now: Millis, mut refused: Vec<ConnId>, out: &mut Outputs) {
+        refused.sort_unstable();
+        let Self { in_flight, in_flight_bytes, large_bytes, .. } = self;
+        in_flight.retain(|command| {
+            // A connection has nothing else in flight before it has a session.
+            let stays = refused.binary_search(&command.conn).is_err();
+            if !stays {
+                *in_flight_bytes -= command.weight;
+                *large_bytes -= command.large;
+            }
+            stays
+        });
+        for id in refused {
+            let Some(mut conn) = self.conns.take(id) else { continue };
+            if conn.is_closing() {
+                self.conns.put_back(conn);
+                continue;
+            }
+            conn.proposed -= 1;
+            let Some(Pending::Connect { at }) = conn.pending.pop_front() else {
+                unreachable!("a connection that attaches waits for nothing else")
+            };
+            self.buffers.lend(&mut conn.output);
+            self.count_reply(&mut conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true });
+            let verdict = self.connected(&mut conn, &Outcome::SessionRefused);
+            self.settle(now, conn, verdict, out);
+        }
+        self.resume_held_back(now, out);
+        self.close_if_drained(now, out);
     }
 
     /// The timeout that a session has whose client asks for this one.

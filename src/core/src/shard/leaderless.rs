@@ -8,6 +8,7 @@
 use super::greeting::password;
 use super::{Outputs, Shard, Verdict};
 use crate::conn::{Close, Conn, Phase};
+use crate::evaluate::same_secret;
 use crate::ids::{ConnId, Millis, SessionId};
 use crate::reply;
 use crate::report::Answered;
@@ -81,7 +82,7 @@ impl Shard {
         }
         let right = self.read_only_password(session);
         self.buffers.lend(&mut conn.output);
-        if asked != SessionId(0) && password(request) != right {
+        if asked != SessionId(0) && !same_secret(&password(request), &right) {
             reply::connected(&mut conn.output, 0, 0, &[0; 16], Some(true));
             return Err(Close::SessionRefused);
         }

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use corral_core::ids::Millis;
+use corral_core::command::{CommandKind, Proposals};
+use corral_core::ids::{Millis, SessionId};
 
-use super::Checkers;
+use super::{Checkers, Proposed};
 use crate::model::{LinkId, Model, Verdict};
 use crate::violation::{Checked, Violation, require};
 
@@ -102,10 +103,52 @@ impl Checkers {
         let right = match verdict {
             Some((_, Verdict::SessionBegun { session, timeout_ms, password })) => (*session, *timeout_ms, *password),
             Some((_, Verdict::SessionRefused)) => (0, 0, [0; 16]),
-            _ => return require(false, "sessions", || format!("link {} has an answer without a command", link.0)),
+            _ => return self.refused_at_once(link, session),
         };
         let got = (session, timeout_ms, password);
         require(got == right, "sessions", || format!("link {} was told {got:x?}, right is {right:x?}", link.0))
+    }
+
+    /// A connect request is answered that is in no log entry: refused, and rightly so for ever.
+    fn refused_at_once(&self, link: LinkId, session: i64) -> Checked {
+        let asked = self.facts.get(&link).and_then(|facts| facts.proposed.first());
+        let is_wrong = match asked {
+            Some(Proposed::Connect { session, password, .. }) if *session != 0 => !self.proves(*session, password),
+            _ => false,
+        };
+        require(session == 0 && is_wrong, "sessions", || {
+            format!("link {} has session {session:#x} without a command for {asked:x?}", link.0)
+        })
+    }
+
+    /// Whether the session lives and this is its password.
+    fn proves(&self, session: i64, password: &[u8; 16]) -> bool {
+        self.model.sessions().get(&session).is_some_and(|known| known.password == *password)
+    }
+
+    /// Sessions that somebody wants to attach to, and nobody with the right password.
+    pub(crate) fn unproven(&self, proposals: &Proposals) -> Vec<SessionId> {
+        let attaches = |right: bool| {
+            proposals.commands.iter().filter_map(move |command| match &command.kind {
+                CommandKind::AttachSession { session, password, .. } => {
+                    (self.proves(session.0, password) == right).then_some(*session)
+                }
+                _ => None,
+            })
+        };
+        attaches(false).filter(|session| attaches(true).all(|proven| proven != *session)).collect()
+    }
+
+    /// The deadlines of sessions that nobody proved to own are what they were.
+    pub(crate) fn heard_nobody(
+        &self,
+        sessions: &[SessionId],
+        before: &[Option<Millis>],
+        after: &[Option<Millis>],
+    ) -> Checked {
+        require(before == after, "sessions", || {
+            format!("{sessions:?} have {after:?} for {before:?} after attaches without their passwords")
+        })
     }
 
     /// No ephemeral is left.

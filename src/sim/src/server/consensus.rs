@@ -6,7 +6,8 @@ use corral_consensus::{
     AppendReply, Effects, Index, Install, LogDisk, Micros, NodeId, PeerBody, PeerMessage, Role, Term,
 };
 use corral_core::change::Outcome;
-use corral_core::ids::{ConnId, ShardId, WallMillis};
+use corral_core::command::Proposals;
+use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use corral_core::member::{Send, Standing};
 use corral_core::sequencer::{Sequencer, Ticked};
 
@@ -41,7 +42,7 @@ impl World {
         server.turn_planned = false;
         let taken = server.inbox.len().min(MAILBOX_BATCH);
         for message in server.inbox.drain(..taken).collect::<Vec<_>>() {
-            self.consensus_receive(message);
+            self.consensus_receive(message)?;
         }
         self.consensus_act()?;
         if self.nodes[self.at].server.as_ref().is_some_and(|server| !server.inbox.is_empty()) {
@@ -50,14 +51,12 @@ impl World {
         Ok(())
     }
 
-    fn consensus_receive(&mut self, message: ToConsensus) {
-        let now = self.clock();
-        let Some(server) = &mut self.nodes[self.at].server else { return };
+    fn consensus_receive(&mut self, message: ToConsensus) -> Checked {
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         match message {
             ToConsensus::Proposed { shard, proposals, syncs } => {
-                if !proposals.commands.is_empty() {
-                    server.replica.machine_mut().proposed(now, proposals);
-                }
+                self.take_proposals(shard, proposals)?;
+                let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
                 if !syncs.is_empty() && self.options.bug == Some(Bug::StaleSync) {
                     self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Synced(syncs)));
                 } else if !syncs.is_empty() {
@@ -98,13 +97,35 @@ impl World {
                 let stagger = u32::try_from(self.at % 3).expect("below 3");
                 server.replica.leader_lost(NodeId(u64::from(peer)), stagger);
             }
-            ToConsensus::Frame { from, bytes } => self.take_frame(from, bytes),
+            ToConsensus::Frame { from, bytes } => self.take_frame(from, bytes)?,
             ToConsensus::Drained => {
                 if let Stopping::Draining(left) = server.stopping {
                     server.stopping = Stopping::Draining(left - 1);
                 }
             }
         }
+        Ok(())
+    }
+
+    fn take_proposals(&mut self, shard: usize, proposals: Proposals) -> Checked {
+        let now = self.clock();
+        let Some(server) = self.nodes[self.at].server.as_mut().filter(|_| !proposals.commands.is_empty()) else {
+            return Ok(());
+        };
+        let unproven = self.check.unproven(&proposals);
+        let before = dues(server, &unproven);
+        let member = server.replica.machine_mut();
+        if self.options.bug == Some(Bug::HearAnybody) {
+            let heard: Vec<_> = unproven.iter().map(|session| (*session, now)).collect();
+            member.heard(ShardId(0), Millis(0), &heard);
+        }
+        let refused = member.proposed(now, proposals);
+        let after = dues(server, &unproven);
+        if !refused.is_empty() {
+            self.counts.refused += refused.len() as u64;
+            self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Refused(refused)));
+        }
+        self.check.heard_nobody(&unproven, &before, &after)
     }
 
     pub(super) fn consensus_tick(&mut self) -> Checked {
@@ -395,6 +416,12 @@ impl World {
             self.stopped();
         }
     }
+}
+
+/// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
+pub(super) fn dues(server: &Server, sessions: &[SessionId]) -> Vec<Option<Millis>> {
+    let sequencer = &server.replica.machine().sequencer;
+    sessions.iter().map(|session| sequencer.session_due(*session)).collect()
 }
 
 /// A client's change of the list of servers has come about.

@@ -9,6 +9,7 @@ use corral_consensus::{NodeId, PeerBody, PeerError, PeerMessage as RaftMessage};
 use corral_core::member::{Note, Send, Sender};
 use corral_core::peer::PeerMessage;
 
+use super::consensus::dues;
 use super::{Inner, ToConsensus, ToShard, server_id};
 use crate::options::Bug;
 use crate::violation::Checked;
@@ -332,15 +333,16 @@ impl World {
     }
 
     /// The consensus actor takes a frame. A healthy peer over such links sends nothing that is refused.
-    pub(super) fn take_frame(&mut self, from: Sender, bytes: Vec<u8>) {
+    pub(super) fn take_frame(&mut self, from: Sender, bytes: Vec<u8>) -> Checked {
         let now = self.clock();
-        let Some(server) = &mut self.nodes[self.at].server else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let mut bytes = Bytes::from(bytes);
         let kind = bytes.split_to(1);
         if kind[0] == RAFT {
             let message = RaftMessage::decode(&bytes).expect("as it was encoded");
             if matches!(message.body, PeerBody::Snapshot { .. }) {
-                return self.image_announced(message);
+                self.image_announced(message);
+                return Ok(());
             }
             if let Err(error) = server.replica.step(message) {
                 // Servers leave and come back.
@@ -351,9 +353,18 @@ impl World {
             server.replica.image_sent(NodeId(u64::from(from.peer)), false);
         } else {
             let message = PeerMessage::decode(&bytes).expect("as it was encoded");
+            let unproven = match &message {
+                // The first message of a stream may move every deadline.
+                PeerMessage::Forward(forward) if forward.sequence > 0 => self.check.unproven(&forward.proposals),
+                _ => Vec::new(),
+            };
+            let before = dues(server, &unproven);
             let taken = server.replica.machine_mut().received(now, from, message);
             assert_eq!(taken, Ok(()), "server {} said that", from.peer);
+            let after = dues(server, &unproven);
+            self.check.heard_nobody(&unproven, &before, &after)?;
         }
+        Ok(())
     }
 
     /// What the member wants told to the shards, behind the batches of this turn.

@@ -237,6 +237,7 @@ impl World {
             ToShard::SyncRefused(list) => {
                 self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.hung_up(*id, out)))?;
             }
+            ToShard::Refused(list) => self.with_shard(shard, |shard, out| shard.refuse(now, list, out))?,
             ToShard::Adopt(delta) => self.with_shard(shard, |shard, out| shard.adopt_frozen(delta, out))?,
             ToShard::Note(note) => self.course(shard, note)?,
             ToShard::Install(view, alive) => {

@@ -1,0 +1,210 @@
+//! Nothing is done for a session before its password has been compared: session ids are public.
+
+use corral_core::change::AppliedBatch;
+use corral_core::command::{Command, CommandKind, Origin, Proposals, WriteOp};
+use corral_core::conn::Close;
+use corral_core::evaluate::{Proof, StateMachine};
+use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::limits::ShardLimits;
+use corral_core::member::Member;
+use corral_core::reaper::ReapPolicy;
+use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::session::SessionTable;
+use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shared::Text;
+use corral_core::view::View;
+use corral_wire::Writer;
+use corral_wire::frame::{begin_frame, end_frame};
+use corral_wire::records::ConnectRequest;
+use std::sync::Arc;
+
+const TIMEOUT_MS: i32 = 400;
+const RIGHT: [u8; 16] = [7; 16];
+const WRONG: [u8; 16] = [8; 16];
+
+fn leader() -> Member {
+    let config = SequencerConfig {
+        server: 1,
+        incarnation: 1,
+        tick_ms: 100,
+        features: 0,
+        batch_bytes_max: 1 << 20,
+        entry_bytes_max: 64 << 20,
+        snapshot: SnapshotPolicy::NEVER,
+        reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
+    };
+    let machine = StateMachine::new(View::empty(7), SessionTable::default());
+    let mut member = Member::alone(Sequencer::new(config, machine, 0, 0));
+    member.shows = true;
+    member.lead(1);
+    member
+}
+
+fn command(slot: u32, kind: CommandKind) -> Command {
+    let conn = ConnId { slot, generation: 1 };
+    Command::own(Some(Origin { server: 1, shard: ShardId(0), conn, incarnation: 1 }), kind)
+}
+
+fn attach(slot: u32, session: SessionId, password: [u8; 16]) -> Command {
+    command(slot, CommandKind::AttachSession { session, timeout_ms: TIMEOUT_MS, password })
+}
+
+fn proposals(commands: Vec<Command>) -> Proposals {
+    Proposals { identities: vec![Arc::default()], bytes: 100 * commands.len(), commands, generation: 0 }
+}
+
+/// All that waits is ordered, logged and applied.
+fn commit(member: &mut Member) -> Vec<AppliedBatch> {
+    while let Some(payload) = member.propose() {
+        let index = member.sequencer.index() + 1;
+        member.commit(index, 1, &payload, true).expect("it was just encoded");
+    }
+    member.take_applied()
+}
+
+/// A leader with a session that nobody is connected for, since time 0.
+fn with_session() -> (Member, SessionId) {
+    let mut member = leader();
+    let create = CommandKind::CreateSession { timeout_ms: TIMEOUT_MS, password: RIGHT };
+    assert_eq!(member.proposed(Millis(0), proposals(vec![command(1, create)])), []);
+    commit(&mut member);
+    let (session, _) = member.sequencer.machine().sessions().iter().next().expect("the session was created");
+    let session = *session;
+    member.heard(ShardId(0), Millis(60_000), &[]);
+    (member, session)
+}
+
+/// Sessions that end if attaches with this password are queued every 50 ms, never to be ordered, and when.
+fn expires_at(password: [u8; 16]) -> Option<u64> {
+    let (mut member, session) = with_session();
+    (0..2000).step_by(50).find(|now| {
+        // As it comes from a follower that has not applied the session's creation.
+        member.sequencer.enqueue(Millis(*now), proposals(vec![attach(2, session, password)]));
+        !member.tick(Millis(*now), WallMillis(0)).expired.is_empty()
+    })
+}
+
+/// One connect a second with a wrong password kept the lock of a crashed client for ever.
+#[test]
+fn an_attach_without_the_password_does_not_extend_a_session() {
+    assert_eq!(expires_at(WRONG), Some(500));
+    assert_eq!(expires_at([0; 16]), Some(500));
+    assert_eq!(expires_at(RIGHT), None, "an attach with the password that waits in the queue keeps its session alive");
+}
+
+#[test]
+fn an_attach_that_proves_nothing_takes_no_log_entry() {
+    let (mut member, session) = with_session();
+    let machine = member.sequencer.machine();
+    let applied = machine.view().zxid();
+    let never = SessionId(session.0 - 1);
+    let future = SessionId(session.0 + 1);
+    assert_eq!(machine.proof(session, &RIGHT), Proof::Right);
+    assert_eq!(machine.proof(session, &WRONG), Proof::Wrong);
+    assert_eq!(machine.proof(never, &RIGHT), Proof::Wrong, "it would have been created before {applied}");
+    assert_eq!(machine.proof(future, &RIGHT), Proof::Unknown, "its creation may not be applied here yet");
+
+    let refused = member.proposed(
+        Millis(1),
+        proposals(vec![attach(2, session, WRONG), attach(3, session, RIGHT), attach(4, never, RIGHT)]),
+    );
+    let slots: Vec<u32> = refused.iter().map(|conn| conn.slot).collect();
+    assert_eq!((slots, member.sequencer.commands_waiting()), (vec![2, 4], 1));
+    assert_eq!(member.proposed(Millis(1), proposals(vec![attach(5, session, WRONG)])).len(), 1);
+    assert_eq!(member.sequencer.commands_waiting(), 1);
+    assert_eq!(member.proposed(Millis(1), proposals(vec![attach(6, future, WRONG)])), []);
+    assert_eq!(member.sequencer.commands_waiting(), 2);
+    commit(&mut member);
+
+    member.proposed(Millis(2), proposals(vec![Command { session, ..command(3, CommandKind::CloseSession) }]));
+    commit(&mut member);
+    assert_eq!(member.sequencer.machine().proof(session, &RIGHT), Proof::Wrong, "it has ended");
+}
+
+fn shard() -> Shard {
+    let config = ShardConfig {
+        shard: ShardId(0),
+        server: 1,
+        incarnation: 1,
+        session_timeout_min_ms: 100,
+        session_timeout_max_ms: 60_000,
+        sessionless_timeout_ms: 10_000,
+        whitelist: Vec::new(),
+        super_digest: None,
+        skip_acl: false,
+        enforce_digest: false,
+        keeper_extensions: false,
+        read_only: false,
+        linearizable: false,
+        limits: ShardLimits::default(),
+    };
+    Shard::new(config, View::empty(7), 0, Millis(0))
+}
+
+fn greeting(session: i64, password: [u8; 16]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mark = begin_frame(&mut bytes);
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: TIMEOUT_MS,
+        session_id: session,
+        passwd: Some(&password),
+        read_only: Some(false),
+    };
+    request.encode(&mut Writer::new(&mut bytes));
+    end_frame(&mut bytes, mark).expect("a connect request is small");
+    bytes
+}
+
+/// The refused one is answered out of turn; what was proposed before and behind it comes back in turn.
+#[test]
+fn a_refused_connection_ends_and_its_neighbours_do_not() {
+    let (mut member, mut shard, mut out) = (leader(), shard(), Outputs::default());
+    let mut connect = |shard: &mut Shard, session: i64, password| {
+        let conn = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), RIGHT);
+        shard.received(Millis(0), conn, &greeting(session, password), &mut out);
+        conn
+    };
+    let (first, wrong, gone, last) = (
+        connect(&mut shard, 0, RIGHT),
+        connect(&mut shard, 1 << 56, WRONG),
+        connect(&mut shard, 1 << 56, WRONG),
+        connect(&mut shard, 0, RIGHT),
+    );
+    shard.hung_up(gone, &mut out);
+    let proposed = shard.take_proposals().expect("four connect requests");
+    let refused = member.proposed(Millis(1), proposed);
+    assert_eq!(refused, [wrong, gone]);
+    shard.refuse(Millis(1), refused, &mut out);
+    let refusal = shard.unsent(wrong).to_vec();
+    assert!(refusal.len() > 16 && refusal[8..20] == [0; 12], "session 0 with timeout 0: {refusal:?}");
+    shard.sent(Millis(1), wrong, refusal.len(), &mut out);
+    assert_eq!(out.closed, [(gone, Close::HungUp), (wrong, Close::SessionRefused)]);
+    for batch in commit(&mut member) {
+        shard.apply(Millis(2), &batch, &mut out);
+    }
+    assert!(!shard.unsent(first).is_empty() && !shard.unsent(last).is_empty(), "both have their sessions");
+    assert_eq!((member.sequencer.sessions_alive(), out.closed.len()), (2, 2));
+}
+
+/// The owner's connection is another one, which a stranger's attempt does not disturb.
+#[test]
+fn the_owner_keeps_its_connection_when_a_stranger_attaches() {
+    let (mut member, mut shard, mut out) = (leader(), shard(), Outputs::default());
+    let owner = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), RIGHT);
+    shard.received(Millis(0), owner, &greeting(0, [0; 16]), &mut out);
+    member.proposed(Millis(0), shard.take_proposals().expect("a connect request"));
+    commit(&mut member).iter().for_each(|batch| shard.apply(Millis(0), batch, &mut out));
+    let (session, _) = member.sequencer.machine().sessions().iter().next().expect("one session");
+    let session = *session;
+    // In the log all the same, as from a follower that lags behind.
+    member.sequencer.enqueue(Millis(1), proposals(vec![attach(77, session, WRONG)]));
+    let write = CommandKind::Op(WriteOp::Check { path: Text::from("/"), version: -1 });
+    member.sequencer.enqueue(Millis(1), proposals(vec![command(78, write)]));
+    let before = member.sequencer.machine().sessions().get(&session).cloned();
+    commit(&mut member).iter().for_each(|batch| shard.apply(Millis(1), batch, &mut out));
+    assert_eq!(member.sequencer.machine().sessions().get(&session).cloned(), before);
+    assert_eq!((shard.connections(), out.closed.len()), (1, 0));
+    assert!(shard.view().zxid() > Zxid(0));
+}
