@@ -57,6 +57,9 @@ pub mod features {
     pub const ENSEMBLE: u32 = 256;
     /// The leader has a change of the list of servers in hand. No switch of a configuration.
     pub const RECONFIGURING: u32 = 512;
+    /// Work, ACLs, paths and lists of children are bounded. Every leader sets it; older log entries lack it and are
+    /// evaluated by the rules of their time. No switch of a configuration.
+    pub const BOUNDED: u32 = 1024;
 }
 
 /// Tree, sessions and ephemerals at one zxid.

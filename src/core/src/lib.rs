@@ -12,6 +12,7 @@ pub mod acl;
 pub mod change;
 pub mod command;
 pub mod conn;
+pub mod cost;
 pub mod delta;
 mod draft;
 pub mod evaluate;

@@ -1,0 +1,90 @@
+//! What work costs, in one unit for everything, and budgets that bound it.
+//!
+//! A unit is about a nanosecond of one core of a current server; the weights are rounded up. Costs are counted, never measured,
+//! so every server and every replay of the log comes to the same sum. A write spends from the budget of its command while it is
+//! evaluated; a read spends from the budget of its request on the shard.
+
+use core::cell::Cell;
+
+/// One operation, whatever it does.
+pub const OP: u64 = 500;
+/// A znode found by its path, or found missing.
+pub const ZNODE: u64 = 200;
+/// A change of one znode in every view: the index, the parent, the watches.
+pub const CHANGE: u64 = 1500;
+/// One entry of an ACL, held against one identity.
+pub const ACL_ENTRY: u64 = 4;
+/// One child's name, listed.
+pub const NAME: u64 = 20;
+/// Bytes that are hashed, compared or copied for one unit.
+pub const BYTES_PER_UNIT: u64 = 8;
+
+/// What one command may cost while it is evaluated: a fifth of the time that no core may be held.
+///
+/// Not configurable, because it decides how the log is replayed.
+pub const COMMAND_MAX: u64 = 10_000_000;
+
+/// What the commands of one log entry may cost together. A leader closes an entry by what its commands cost at most, so that
+/// one client's expensive commands never use up what another client's need.
+pub const ENTRY_MAX: u64 = 20_000_000;
+
+const _: () = assert!(COMMAND_MAX <= ENTRY_MAX, "an entry holds any command");
+
+/// The cost of this many bytes.
+#[must_use]
+pub const fn bytes(count: usize) -> u64 {
+    count as u64 / BYTES_PER_UNIT
+}
+
+/// What is left to be spent.
+#[derive(Debug)]
+pub struct Budget {
+    left: Cell<u64>,
+}
+
+/// A budget is used up: the request is answered with an error, or goes on in a later turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted;
+
+impl Budget {
+    #[must_use]
+    pub const fn new(units: u64) -> Self {
+        Self { left: Cell::new(units) }
+    }
+
+    /// For entries of the log that were ordered before there were budgets.
+    #[must_use]
+    pub const fn unlimited() -> Self {
+        Self::new(u64::MAX)
+    }
+
+    /// Takes the cost of one piece of work off, before it is done.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when that much is not left; nothing is left then.
+    pub fn spend(&self, units: u64) -> Result<(), Exhausted> {
+        let left = self.left.get().checked_sub(units);
+        self.left.set(left.unwrap_or(0));
+        left.map(|_| ()).ok_or(Exhausted)
+    }
+
+    /// Units that are left.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        self.left.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_once() {
+        let budget = Budget::new(10);
+        assert_eq!((budget.spend(4), budget.left()), (Ok(()), 6));
+        assert_eq!((budget.spend(7), budget.left()), (Err(Exhausted), 0));
+        assert_eq!(budget.spend(1), Err(Exhausted));
+        assert_eq!(Budget::unlimited().spend(u64::MAX / 2), Ok(()));
+    }
+}
