@@ -3,6 +3,7 @@
 //! On its own executor or on a shard's. One turn: take what waits in the mailbox, let the replica do all it can, send
 //! the results on: appends to the log thread, each committed batch to every shard, then the syncs that waited for it.
 
+mod healing;
 mod stopping;
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Term};
 use corral_core::evaluate::QuotaExceeded;
-use corral_core::ids::{ConnId, ShardId};
+use corral_core::ids::{ConnId, Millis, ShardId};
 use corral_core::sequencer::{Oversized, Ticked};
 use corral_core::shard::Garbage;
 use corral_link::Generation;
@@ -64,6 +65,8 @@ pub(crate) struct ConsensusActor {
     installing: Option<(u64, Index)>,
     /// Place in the log of the last such image.
     installed: u64,
+    /// Since when the state is not to be trusted.
+    distrusted: Option<Millis>,
     /// An image could not be written, and waits to be tried again.
     retrying: bool,
     /// Of the list of servers that the links follow.
@@ -92,6 +95,7 @@ impl ConsensusActor {
             stopping: Stopping::No,
             installing: None,
             installed: 0,
+            distrusted: None,
             retrying: false,
             servers_version: None,
             wake_at: None,
@@ -178,6 +182,7 @@ impl ConsensusActor {
             ToConsensus::ImageWritten(written) => self.image_written(written),
             ToConsensus::ImageFailed(index) => self.image_failed(index),
             ToConsensus::RetryImage(index) => self.retry_image(index),
+            ToConsensus::Distrust(distrust) => self.distrust(&distrust),
             ToConsensus::Snapshot => self.snapshot_if(|sequencer| sequencer.has_changes()),
             ToConsensus::Tick => self.tick(),
             ToConsensus::Incoming(incoming) => {
@@ -268,12 +273,7 @@ impl ConsensusActor {
             let batch = Arc::new(batch);
             self.tell_shards(|| ToShard::Batch(Arc::clone(&batch)));
         }
-        for note in self.replica.machine_mut().take_notes() {
-            if let Some((peers, _)) = &mut self.links.peers {
-                peers.noted(note);
-            }
-            self.tell_shards(|| ToShard::Note(note));
-        }
+        self.tell_notes();
         for token in effects.reads {
             self.answer_syncs(token, ToShard::Synced);
         }
@@ -395,12 +395,23 @@ impl ConsensusActor {
         self.replica.installed(index);
         self.replica.compact(index, Term(head.term));
         self.installed = head.index;
+        self.healed();
         if let Some((peers, _)) = &mut self.links.peers {
             peers.offer.add(offered);
             peers.adopt(generation);
         }
         self.tell_shards(|| ToShard::Install(Box::new(view.clone()), alive));
         tracing::info!(index = head.index, zxid = %view.zxid(), nodes = view.node_count(), "the image is installed");
+    }
+
+    /// What the shards are to be told of the way of commands, behind the batches before it.
+    fn tell_notes(&mut self) {
+        for note in self.replica.machine_mut().take_notes() {
+            if let Some((peers, _)) = &mut self.links.peers {
+                peers.noted(note);
+            }
+            self.tell_shards(|| ToShard::Note(note));
+        }
     }
 
     fn tell_shards(&self, message: impl Fn() -> ToShard) {
@@ -436,14 +447,17 @@ impl ConsensusActor {
     /// place of everything, and as long as there is no state at all.
     fn members_to_keep(&self) -> Option<Vec<u8>> {
         let Some((peers, _)) = &self.links.peers else { return Some(Vec::new()) };
-        let restores = self.installing.is_some() || self.replica.raft().is_restoring();
+        let restores = self.installing.is_some() || self.replica.is_distrusted() || self.replica.raft().is_restoring();
         let none = restores || self.replica.machine().sequencer.index() == 0;
         (!none).then(|| membership::to_image(&Extra::of(&self.replica), peers.generation()))
     }
 
     fn image_written(&mut self, written: WrittenImage) {
         let WrittenImage { image, bytes, index, term, log_from } = written;
-        if index < self.installed || self.installing.is_some_and(|(_, installs)| index < installs.0) {
+        if self.replica.is_distrusted()
+            || index < self.installed
+            || self.installing.is_some_and(|(_, installs)| index < installs.0)
+        {
             // Of the state before another server's image took its place.
             return;
         }

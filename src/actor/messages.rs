@@ -96,6 +96,9 @@ pub(crate) enum ToConsensus {
     Incoming(Incoming),
     /// Of an ensemble: something happened on a link to another server.
     Peer(PeerEvent),
+    #[allow(dead_code, reason = "sent by what compares digests and checks images")]
+    /// The state here is not to be trusted: stop serving, and take it from another server.
+    Distrust(Distrust),
     /// Time passes.
     Tick,
     /// The replica wanted a turn at this time.
@@ -108,6 +111,24 @@ pub(crate) enum ToConsensus {
     Drained,
     /// A connection waits for the answer to `dump`; sessions from this one on.
     SessionsAsked { asker: Asker, from: SessionMark },
+}
+
+/// Why the state of this server is not to be trusted.
+#[derive(Clone, Debug)]
+pub(crate) struct Distrust {
+    pub(crate) cause: Cause,
+    /// File and offset, or zxid and digests: the first part of a sentence.
+    pub(crate) what: String,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Bytes of the image that is served do not match their checksum.
+    Image,
+    #[allow(dead_code, reason = "sent by what compares digests")]
+    /// The digest of the state differs from another server's at the same zxid.
+    Digest,
 }
 
 /// The connection that sent a four-letter word.

@@ -22,7 +22,7 @@ use corral_members::{leader_out_of, membership_of};
 
 use crate::actor::authority::Authority;
 use crate::actor::census::Census;
-use crate::actor::messages::{Incoming, ToImagesIn};
+use crate::actor::messages::{Cause, Incoming, ToImagesIn};
 use crate::actor::reconfig::{Whereabouts, addresses};
 use crate::actor::transfer::{Course, Offer, Offered, Transfer};
 use crate::control::Gauges;
@@ -226,7 +226,7 @@ impl Peers {
     /// A message of Raft; one that announces an image waits for that image.
     fn step(&mut self, now: Millis, message: RaftMessage, replica: &mut Replica<Authority>) {
         if let PeerBody::Snapshot { index, .. } = message.body
-            && index > replica.applied()
+            && (index > replica.applied() || replica.is_distrusted() && index == replica.applied())
             && message.term >= replica.raft().term()
         {
             // Also while a new ensemble is being formed here.
@@ -346,6 +346,11 @@ impl Peers {
             let (from, index) = (missed.from, missed.index);
             self.refuse(from, index);
         }
+    }
+
+    /// The state here is not to be trusted, or is again: for whoever asks.
+    pub(crate) fn distrusted(&self, cause: Option<Cause>) {
+        self.gauges.distrusted.store(cause.is_some(), Ordering::Relaxed);
     }
 
     /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.
@@ -482,6 +487,7 @@ impl Peers {
                 }
                 self.away = Some(self.leaderless);
             }
+            Note::Distrusted => self.away = Some(Mode::Looking),
             Note::Release => self.away = None,
             Note::Hold | Note::Uncertain { .. } => return,
         }

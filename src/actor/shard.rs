@@ -217,6 +217,7 @@ impl ShardActor {
                 Note::Release => shard.release(now, out),
                 Note::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
                 Note::Away => shard.away(now, out),
+                Note::Distrusted => shard.distrust(now, out),
             }),
             ToShard::PieceAsked { asker, word, from } => {
                 let piece = Box::new(self.shard.borrow_mut().report(word, from));

@@ -21,6 +21,8 @@ pub(crate) struct Gauges {
     pub(crate) relieved: AtomicU64,
     /// The log, or another server's image, has no space, and what the leader gives is not taken.
     pub(crate) stalled: AtomicBool,
+    /// The state is not to be trusted, and is being taken from another server.
+    pub(crate) distrusted: AtomicBool,
     /// Where clients connect.
     pub(crate) client_port: AtomicU16,
     /// Connections closed on accept.

@@ -125,6 +125,9 @@ impl RaftNode {
             AppendReply::Rejected { index, .. } if *index > last => {
                 Err(PeerError::AckBeyondLog { index: *index, last })
             }
+            AppendReply::WantsImage { last: theirs, .. } if *theirs > last => {
+                Err(PeerError::AckBeyondLog { index: *theirs, last })
+            }
             _ => Ok(()),
         }
     }

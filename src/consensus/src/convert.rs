@@ -148,6 +148,12 @@ pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'stati
             to.reject = true;
             (to.index, to.reject_hint, to.log_term, to.commit) = (index.0, hint.0, hint_term.0, commit.0);
         }
+        PeerBody::AppendReply(AppendReply::WantsImage { commit, last, last_term, from }) => {
+            to.msg_type = Kind::MsgAppendResponse;
+            to.reject = true;
+            (to.index, to.reject_hint, to.log_term, to.commit) = (commit.0, last.0, last_term.0, commit.0);
+            to.request_snapshot = from.0;
+        }
         PeerBody::Vote { pre, transfer, last_index, last_term, commit, commit_term } => {
             to.msg_type = if *pre { Kind::MsgRequestPreVote } else { Kind::MsgRequestVote };
             (to.index, to.log_term) = (last_index.0, last_term.0);
@@ -224,6 +230,14 @@ pub(crate) fn message_out(from: &eraftpb::Message, term: u64) -> Option<PeerMess
             commit,
             entries: from.entries.iter().map(entry_out).collect(),
         },
+        Kind::MsgAppendResponse if from.reject && from.request_snapshot != 0 => {
+            PeerBody::AppendReply(AppendReply::WantsImage {
+                commit: index,
+                last: Index(from.reject_hint),
+                last_term: Term(from.log_term),
+                from: Index(from.request_snapshot),
+            })
+        }
         Kind::MsgAppendResponse if from.reject => PeerBody::AppendReply(AppendReply::Rejected {
             index,
             hint: Index(from.reject_hint),

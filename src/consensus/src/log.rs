@@ -29,6 +29,8 @@ pub(crate) struct MemLog {
     budget: u64,
     image: Option<(Index, Term, Membership)>,
     image_wanted: Cell<bool>,
+    /// Images of this node are not to be trusted.
+    gives_none: bool,
     awaited: RefCell<Awaited>,
     /// Members without a vote, in force here.
     learners: Vec<NodeId>,
@@ -52,6 +54,7 @@ impl MemLog {
             budget: 0,
             image: None,
             image_wanted: Cell::new(false),
+            gives_none: false,
             awaited: RefCell::new(Awaited::default()),
             learners: Vec::new(),
         }
@@ -133,6 +136,11 @@ impl MemLog {
     /// The newest image a lagging follower can be given.
     pub(crate) fn set_image(&mut self, index: Index, term: Term, membership: Membership) {
         self.image = Some((index, term, membership));
+    }
+
+    /// Whether lagging followers are given images.
+    pub(crate) fn give_images(&mut self, gives: bool) {
+        self.gives_none = !gives;
     }
 
     /// Who learns without a vote.
@@ -233,6 +241,7 @@ impl Storage for MemLog {
     /// The image is of use only if the entries after it are still here.
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
         if let Some((index, term, membership)) = &self.image
+            && !self.gives_none
             && index.0 >= self.cut_index.max(request_index)
             && self.suits(membership, NodeId(to))
         {

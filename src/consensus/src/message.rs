@@ -144,6 +144,17 @@ pub enum AppendReply {
         /// Follower's commit index.
         commit: Index,
     },
+    /// The follower's state is not to be trusted, its log is: it wants an image that holds all of that log.
+    WantsImage {
+        /// Follower's commit index.
+        commit: Index,
+        /// Its last entry.
+        last: Index,
+        /// Term of that entry.
+        last_term: Term,
+        /// The image must end there or later.
+        from: Index,
+    },
 }
 
 impl PeerMessage {
@@ -163,6 +174,9 @@ impl PeerMessage {
             PeerBody::AppendReply(AppendReply::Accepted { index, commit }) => put(out, &[index.0, commit.0]),
             PeerBody::AppendReply(AppendReply::Rejected { index, hint, hint_term, commit }) => {
                 put(out, &[index.0, hint.0, hint_term.0, commit.0]);
+            }
+            PeerBody::AppendReply(AppendReply::WantsImage { commit, last, last_term, from }) => {
+                put(out, &[commit.0, last.0, last_term.0, from.0]);
             }
             PeerBody::Vote { pre, transfer, last_index, last_term, commit, commit_term } => {
                 out.put_u8(u8::from(*pre) | u8::from(*transfer) << 1);
@@ -235,6 +249,16 @@ impl PeerMessage {
                     return Err(PeerError::Index(*hint));
                 }
                 if *hint_term > self.term { Err(PeerError::Term(*hint_term)) } else { Ok(()) }
+            }
+            PeerBody::AppendReply(AppendReply::WantsImage { commit, last, last_term, from }) => {
+                check_index(*last)?;
+                if commit > last {
+                    return Err(PeerError::Index(*commit));
+                }
+                if *from == Index(0) || from > last {
+                    return Err(PeerError::Index(*from));
+                }
+                check_order(*last_term, self.term)
             }
             PeerBody::Vote { last_index, last_term, commit, commit_term, .. } => {
                 check_index(*last_index)?;
@@ -315,6 +339,7 @@ impl PeerBody {
             PeerBody::ReadIndex { .. } => 12,
             PeerBody::ReadIndexReply { .. } => 13,
             PeerBody::Notice { .. } => 14,
+            PeerBody::AppendReply(AppendReply::WantsImage { .. }) => 15,
         }
     }
 }
@@ -392,6 +417,12 @@ fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
             hint: Index(reader.u64()?),
             hint_term: Term(reader.u64()?),
             commit: Index(reader.u64()?),
+        }),
+        15 => PeerBody::AppendReply(AppendReply::WantsImage {
+            commit: Index(reader.u64()?),
+            last: Index(reader.u64()?),
+            last_term: Term(reader.u64()?),
+            from: Index(reader.u64()?),
         }),
         4 => {
             let (pre, transfer) = reader.flags()?;

@@ -5,6 +5,7 @@
 //! messages that must not be said before, and applies membership changes when the entry is reported applied. It
 //! knows neither how anything is stored nor how messages travel.
 
+mod distrust;
 mod hurry;
 mod members;
 mod newborn;
@@ -31,6 +32,7 @@ use crate::outputs::RoleChange;
 use crate::reads::Reads;
 use crate::rng::Rng;
 use crate::types::{Config, Entry, Index, Membership, NodeId, Restored, Role, Term};
+use distrust::Distrust;
 use hurry::Hurry;
 
 /// One member's Raft.
@@ -67,6 +69,8 @@ pub struct RaftNode {
     reads: Reads,
     /// The log has no space: it could not make durable what an election needs, nor lead.
     log_full: bool,
+    /// The state that the log led to is not to be trusted: see `distrust`.
+    distrusted: Option<Distrust>,
     /// The leader was seen to go: elections before the timeout would begin one.
     hurry: Option<Hurry>,
     /// Set while this server remembers nothing and belongs to nothing.
@@ -150,6 +154,7 @@ impl RaftNode {
             unready_bytes: 0,
             reads: Reads::new(config.id, nonce, config.election_ticks),
             log_full: false,
+            distrusted: None,
             hurry: None,
             newborn: None,
             informed: BTreeMap::new(),
@@ -197,6 +202,8 @@ impl RaftNode {
         self.hurry_on();
         self.leave_joint_if_due();
         self.reads.tick();
+        self.count_leaderless();
+        self.want_image();
         self.look_after_awaited();
         self.settle();
     }
@@ -261,6 +268,7 @@ impl RaftNode {
         self.check_message(&message)?;
         let from = message.from.0;
         let inner = convert::message_in(&message).map_err(PeerError::Entries)?;
+        self.note_image_taken(&message);
         let said = self.raw.raft.msgs.len();
         // Errors are answers to a peer just removed and the like: nothing happened.
         let stepped = self.raw.step(inner).map_err(|_| PeerError::Stale("not for the present state"));
@@ -434,6 +442,7 @@ impl RaftNode {
         let log = &raft.raft_log;
         raft.term < limits::TERM_MAX
             && !self.log_full
+            && self.distrusted.is_none_or(Distrust::may_lead)
             && self.awaiting.iter().all(|append| !append.log)
             && log.unstable_snapshot().is_none()
             && log.persisted == log.last_index()
@@ -460,9 +469,11 @@ impl RaftNode {
             self.informed.clear();
             self.keeping_up.clear();
             self.draw_timeout();
+            self.drop_request();
             self.reads.ask_again();
         }
         self.raw.raft.set_randomized_election_timeout(self.timeout);
+        self.want_image();
     }
 
     fn draw_timeout(&mut self) {

@@ -118,6 +118,8 @@ pub struct Replica<M: Machine> {
     applied: Index,
     /// Image that is to be installed: nothing is applied before [`Replica::installed`] names it.
     installing: Option<Index>,
+    /// The machine's state is not to be trusted: nothing is applied to it before an image has taken its place.
+    distrusted: bool,
     /// Committed behind that image.
     behind_image: VecDeque<Entry>,
     waiting_reads: Vec<ReadReady>,
@@ -143,6 +145,7 @@ impl<M: Machine> Replica<M> {
             led: Term(0),
             applied,
             installing: None,
+            distrusted: false,
             behind_image: VecDeque::new(),
             waiting_reads: Vec::new(),
             relief: Relief::default(),
@@ -181,6 +184,10 @@ impl<M: Machine> Replica<M> {
 
     /// One tick of time passed.
     pub fn tick(&mut self) {
+        if let Some(successor) = self.raft.misled() {
+            // Refused at worst; then the next tick tries again.
+            let _ = self.raft.transfer_leader(successor);
+        }
         self.raft.tick();
     }
 
@@ -274,8 +281,27 @@ impl<M: Machine> Replica<M> {
             return;
         }
         self.installing = None;
+        self.distrusted = false;
         self.applied = index;
         self.raft.applied(index);
+    }
+
+    /// The machine's state is not to be trusted. The log is: it goes on voting and acknowledging. Nothing is proposed or applied
+    /// from here on. Leadership is handed over, and the leader is asked for an image, which is installed like that for a
+    /// follower that lags ([`Effects::installs`]); that ends it. False if nothing came of it: an image takes the place of
+    /// everything already, or there is no state yet. `gives_images`: its images are good for others, who check them.
+    pub fn distrust(&mut self, gives_images: bool) -> bool {
+        if self.distrusted || self.installing.is_some() || self.raft.is_newborn() || self.raft.is_restoring() {
+            return false;
+        }
+        self.distrusted = true;
+        self.raft.distrust(gives_images);
+        true
+    }
+
+    /// Whether the machine's state is not to be trusted.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrusted
     }
 
     /// Asks for an index that makes a read linearizable; answered in [`Effects::reads`].
@@ -347,7 +373,7 @@ impl<M: Machine> Replica<M> {
     /// acknowledged yet, and leadership on its way to another, leave no room. The time at which to try again, if that is
     /// to be soon.
     fn propose(&mut self, now: Micros) -> Option<Micros> {
-        if !self.leading || !self.raft.has_room() {
+        if !self.leading || self.distrusted || !self.raft.has_room() {
             return None;
         }
         let load = Load { writes: self.machine.waiting(), appends: self.under_way.len() };
@@ -422,7 +448,7 @@ impl<M: Machine> Replica<M> {
 
     fn take(&mut self, out: &mut Outputs, effects: &mut Effects) -> Result<(), M::Fault> {
         for entry in out.committed.drain(..) {
-            if self.installing.is_some() {
+            if self.installing.is_some() || self.distrusted {
                 self.behind_image.push_back(entry);
             } else {
                 self.commit(&entry)?;
@@ -443,6 +469,7 @@ impl<M: Machine> Replica<M> {
 
     fn apply_behind_image(&mut self) -> Result<(), M::Fault> {
         while self.installing.is_none()
+            && !self.distrusted
             && let Some(entry) = self.behind_image.pop_front()
         {
             self.commit(&entry)?;

@@ -38,6 +38,7 @@ fn many(voters: usize, learners: usize, change: impl Fn(&mut Faults)) -> Counts 
         sum.committed += ran.committed;
         sum.reads += ran.reads;
         sum.installs += ran.installs;
+        sum.distrusted += ran.distrusted;
         sum.leaders += ran.leaders;
         sum.lost_tails += ran.lost_tails;
         sum.came_back += ran.came_back;
@@ -76,6 +77,35 @@ fn three_replicas_that_crash_all_the_time() {
 fn memberships_that_change() {
     let did = many(3, 2, |faults| faults.conf_changes = true);
     assert!(did.committed > 2000 && did.contexts > 500, "too little: {did:?}");
+}
+
+#[test]
+fn three_replicas_whose_states_are_damaged() {
+    let did = many(3, 0, |faults| faults.distrust = 8);
+    assert!(did.committed > 1500 && did.distrusted > 300 && did.installs > 100, "too little: {did:?}");
+}
+
+#[test]
+fn damaged_states_among_crashes() {
+    let did = many(3, 0, |faults| (faults.distrust, faults.crash) = (8, 20));
+    assert!(did.distrusted > 200 && did.installs > 100, "too little: {did:?}");
+}
+
+#[test]
+fn a_server_whose_state_is_damaged_takes_it_from_the_leader_although_nobody_writes() {
+    for leads in [false, true] {
+        let mut group = calm(3, 0);
+        let leader = group.leader().expect("it is led");
+        let at = if leads { leader } else { (leader + 1) % 3 };
+        group.distrust(at);
+        group.run_until(3000, "healed", |group| {
+            group.servers[at].as_ref().is_some_and(|server| !server.replica.is_distrusted()) && group.is_whole()
+        });
+        assert_ne!(group.leader(), Some(at), "who distrusts itself hands over");
+        let lines = &group.servers[at].as_ref().expect("running").replica.machine().lines;
+        assert!(lines.iter().zip(&group.committed).all(|(line, known)| line == known), "the state is another's");
+        group.settle(SETTLE_STEPS);
+    }
 }
 
 #[test]

@@ -60,6 +60,8 @@ pub enum Note {
     Uncertain { generation: u32, unsent_too: bool },
     /// [`crate::shard::Shard::away`]: until the next release.
     Away,
+    /// [`crate::shard::Shard::distrust`]: until an image is installed.
+    Distrusted,
 }
 
 /// What of an entry is this server's: commands that came back, and changes of the list of servers, which come back at their
@@ -271,6 +273,14 @@ impl Member {
     pub fn stall(&mut self, stalled: bool) {
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.stall(stalled);
+        }
+    }
+
+    /// The state here is not to be trusted: every client is sent away at once and nobody is served, not even read-only clients,
+    /// before [`Member::installed`]. To be called with [`Member::stall`], before [`Member::settle`].
+    pub fn distrust(&mut self) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.distrust();
         }
     }
 

@@ -381,6 +381,7 @@ impl World {
             ToShard::Note(Note::Hold) => server.shard.hold(Millis(0)),
             ToShard::Note(Note::Release) => server.shard.release(Millis(0), &mut server.out),
             ToShard::Note(Note::Away) => server.shard.away(Millis(0), &mut server.out),
+            ToShard::Note(Note::Distrusted) => server.shard.distrust(Millis(0), &mut server.out),
             ToShard::Note(Note::Uncertain { generation, unsent_too }) => {
                 server.shard.uncertain(Millis(0), generation, unsent_too, &mut server.out);
             }

@@ -113,6 +113,7 @@ impl RaftNode {
         self.conf_history.clear();
         self.conf_history.push_back((index.0, membership.clone()));
         self.newborn = None;
+        self.trust();
         self.fit_log();
         InstallSnapshot { index, term, membership, from: self.leader() }
     }

@@ -62,12 +62,22 @@ pub(crate) struct Faults {
     pub(crate) cut: u64,
     pub(crate) break_link: u64,
     pub(crate) conf_changes: bool,
+    /// A server's state turns out to be damaged.
+    pub(crate) distrust: u64,
     pub(crate) bug: Option<Bug>,
 }
 
 impl Faults {
-    pub(crate) const NONE: Faults =
-        Faults { delay: 2, persist_delay: 2, crash: 0, cut: 0, break_link: 0, conf_changes: false, bug: None };
+    pub(crate) const NONE: Faults = Faults {
+        delay: 2,
+        persist_delay: 2,
+        crash: 0,
+        cut: 0,
+        break_link: 0,
+        conf_changes: false,
+        distrust: 0,
+        bug: None,
+    };
 
     pub(crate) fn drawn(random: &mut Random) -> Faults {
         Faults {
@@ -77,6 +87,7 @@ impl Faults {
             cut: random.below(8),
             break_link: random.below(20),
             conf_changes: false,
+            distrust: 0,
             bug: None,
         }
     }
@@ -99,6 +110,7 @@ pub(crate) struct Counts {
     pub(crate) committed: usize,
     pub(crate) reads: usize,
     pub(crate) installs: usize,
+    pub(crate) distrusted: usize,
     pub(crate) leaders: usize,
     pub(crate) lost_tails: usize,
     pub(crate) came_back: usize,
@@ -297,6 +309,10 @@ impl Group {
                 self.start(at);
             }
         }
+        if self.chance(self.faults.distrust) {
+            let at = self.random.index(total);
+            self.distrust(at);
+        }
         let (from, to) = (self.random.index(total), self.random.index(total));
         if from != to && self.chance(self.faults.break_link) {
             self.break_link(from, to);
@@ -308,6 +324,21 @@ impl Group {
             let cut: Vec<(usize, usize)> =
                 self.links.iter().filter(|(_, link)| link.cut).map(|(between, _)| *between).collect();
             cut.iter().for_each(|(from, to)| self.cut(*from, *to, false));
+        }
+    }
+
+    /// What this server applied turns to nonsense, and it hears of that.
+    pub(crate) fn distrust(&mut self, at: usize) {
+        let sound = |server: &Server| !server.replica.is_distrusted();
+        let others = (0..self.servers.len()).filter(|other| *other != at);
+        // Somebody must have what the others can take.
+        if !others.into_iter().any(|other| self.servers[other].as_ref().is_some_and(sound)) {
+            return;
+        }
+        let Some(server) = &mut self.servers[at] else { return };
+        if server.replica.distrust(true) {
+            self.counts.distrusted += 1;
+            server.replica.machine_mut().lines.fill(Line::default());
         }
     }
 

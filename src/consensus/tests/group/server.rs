@@ -122,6 +122,9 @@ impl Server {
                 ledger.lines.clone_from(&image.lines);
                 self.checked = image.lines.len();
                 self.replica.installed(image.index);
+                if self.replica.applied() == image.index {
+                    self.replica.compact(image.index, image.term);
+                }
             }
         }
     }
@@ -152,7 +155,7 @@ impl Server {
         let index = self.replica.applied();
         let installing = self.pending.iter().any(|write| write.image.is_some());
         // The disk writes in order: an image of what it does not hold yet would be ahead of its log.
-        if installing || index <= disk.image.index || index > disk.last() {
+        if installing || self.replica.is_distrusted() || index <= disk.image.index || index > disk.last() {
             return;
         }
         let lines = self.replica.machine().lines.clone();

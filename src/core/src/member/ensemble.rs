@@ -81,6 +81,8 @@ pub(super) struct Ensemble {
     newborns: Vec<u8>,
     /// This server cannot take what the leader gives: nothing that its clients write would come back.
     stalled: bool,
+    /// The state here is not to be trusted: nobody is served before another server's image has taken its place.
+    distrusted: bool,
     /// The leader wants nothing sent to it any more, since then.
     paused: Option<Millis>,
     /// This leader wants that of the others: since when, and who has said that nothing comes.
@@ -113,6 +115,7 @@ impl Ensemble {
             formation: None,
             newborns: Vec::new(),
             stalled: false,
+            distrusted: false,
             paused: None,
             pause: None,
             strays: None,
@@ -143,6 +146,7 @@ impl Ensemble {
 
     /// What this server sent may be part of the image, and will not come back by itself.
     pub(super) fn installed(&mut self, term: u64) {
+        self.distrusted = false;
         self.grow_up();
         self.applied_term(term, Back::default());
         self.break_off(true);
@@ -230,6 +234,13 @@ impl Ensemble {
         self.stalled = stalled;
     }
 
+    pub(super) fn distrust(&mut self) {
+        self.distrusted = true;
+        self.break_off(true);
+        self.away = true;
+        self.notes.push(Note::Distrusted);
+    }
+
     /// Whether commands flow, and to whom, after all that a turn brought.
     pub(super) fn settle(&mut self, now: Millis, sequencer: &mut Sequencer) {
         if self.stream.is_some_and(|stream| stream.term < self.applied_term || self.is_relinked(&stream)) {
@@ -269,7 +280,7 @@ impl Ensemble {
 
     fn leads_to(&self) -> Option<To> {
         match self.standing {
-            _ if self.paused.is_some() => None,
+            _ if self.paused.is_some() || self.distrusted => None,
             Standing::Follower { .. } if self.stalled => None,
             // One that no other server is linked with goes on for those who read.
             Standing::Leader if self.stalled && !self.links.is_empty() => None,

@@ -22,6 +22,8 @@ pub(super) struct Course {
     pub(super) held_since: Millis,
     /// No leader is found: see `leaderless`.
     pub(super) away: bool,
+    /// The view is not to be trusted: nobody is served, not even who asks for a read-only session.
+    pub(super) distrusted: bool,
     /// Stamped on them, so that late ones of a former course are known.
     pub(super) generation: u32,
 }
@@ -85,6 +87,7 @@ impl Shard {
         self.underway.clear();
         self.held_back.clear();
         self.sessions_alive = sessions_alive;
+        self.course.distrusted = false;
         out.garbage.push(Garbage::View(Box::new(mem::replace(&mut self.view, view))));
     }
 

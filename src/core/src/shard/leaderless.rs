@@ -25,6 +25,13 @@ impl Shard {
         self.end_all(now, Close::NoLeader, |_| true, out);
     }
 
+    /// What this view shows is not to be trusted: like [`Shard::away`], and nobody is served before [`Shard::install`].
+    pub fn distrust(&mut self, now: Millis, out: &mut Outputs) {
+        self.course.distrusted = true;
+        self.hold(now);
+        self.away(now, out);
+    }
+
     /// Who has waited for a leader for two thirds of its session's timeout is sent away: after that time without a word its
     /// client would have gone by itself.
     pub(super) fn send_away_in_time(&mut self, now: Millis, out: &mut Outputs) {
@@ -53,7 +60,7 @@ impl Shard {
 
     /// What `isro` is told.
     pub(super) const fn isro(&self) -> &'static [u8] {
-        match (self.course.held, self.course.away && self.config.read_only) {
+        match (self.course.held, self.course.away && self.config.read_only && !self.course.distrusted) {
             (false, _) => b"rw",
             (true, true) => b"ro",
             (true, false) => b"null",
@@ -69,7 +76,7 @@ impl Shard {
         entropy: [u8; 16],
     ) -> Verdict {
         let zxid = self.view.zxid();
-        if !self.config.read_only || request.read_only != Some(true) || zxid.0 == 0 {
+        if self.course.distrusted || !self.config.read_only || request.read_only != Some(true) || zxid.0 == 0 {
             return Err(Close::NoLeader);
         }
         if request.last_zxid_seen > zxid.max(self.floor).wire() {

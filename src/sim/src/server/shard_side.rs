@@ -262,6 +262,7 @@ impl World {
             Note::Release => shard.release(now, out),
             Note::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
             Note::Away => shard.away(now, out),
+            Note::Distrusted => shard.distrust(now, out),
         })
     }
 

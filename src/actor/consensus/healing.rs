@@ -1,0 +1,52 @@
+//! A server whose state is not to be trusted: it stops serving at once and takes the whole state from another server.
+//!
+//! What found the fault (the image writer, the scrubber, a digest that differs) sends [`ToConsensus::Distrust`]. The log is not
+//! affected: the server goes on voting and acknowledging. A leader hands over first. The leader is asked for an image that
+//! holds all of this log; it is installed like that for a follower that lags behind, and the server serves again. A server
+//! that is alone has nobody to ask: it ends.
+//!
+//! [`ToConsensus::Distrust`]: crate::actor::messages::ToConsensus::Distrust
+
+use crate::actor::consensus::ConsensusActor;
+use crate::actor::messages::{Cause, Distrust, Ending};
+use crate::exit::{ExitCode, Fault};
+
+impl ConsensusActor {
+    /// Stops serving, and begins to heal. Nothing happens if that has begun already.
+    pub(super) fn distrust(&mut self, distrust: &Distrust) {
+        let others = self.replica.raft().membership().voters.iter().any(|id| *id != self.replica.raft().id());
+        let Some((peers, _)) = self.links.peers.as_mut().filter(|_| others) else {
+            let sentence = format!(
+                "{}: the state cannot be trusted, and there is no other server to take it from; start the server again: it uses \
+                 an older image and the log if they are whole, and refuses otherwise; then restore a backup",
+                distrust.what
+            );
+            let _ = self.links.endings.send(Ending::Failed(Fault::new(ExitCode::DataDamaged, sentence)));
+            return;
+        };
+        // A damaged image is recognised by its receiver; one of a state that went another way is not.
+        if !self.replica.distrust(distrust.cause == Cause::Image) {
+            tracing::warn!("{}; the state is being replaced already", distrust.what);
+            return;
+        }
+        tracing::error!(
+            applied = self.replica.applied().0,
+            "{}: the state cannot be trusted, this server serves no client; it takes the whole state from another server",
+            distrust.what
+        );
+        peers.distrusted(Some(distrust.cause));
+        self.replica.machine_mut().distrust();
+        self.distrusted = Some(self.clock.now());
+        self.tell_notes();
+    }
+
+    /// Another server's image took the place of the state.
+    pub(super) fn healed(&mut self) {
+        let Some(since) = self.distrusted.take() else { return };
+        if let Some((peers, _)) = &mut self.links.peers {
+            peers.distrusted(None);
+        }
+        let took_ms = self.clock.now().since(since);
+        tracing::info!(took_ms, "the state is replaced by another server's image: this server serves again");
+    }
+}
