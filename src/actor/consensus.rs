@@ -223,6 +223,8 @@ impl ConsensusActor {
             self.replica.reconcile(&peers.wanted);
             peers.relieve(self.clock.now_us(), self.log_disk, &mut self.replica);
             peers.show_quorum(self.clock.now_us(), &self.replica);
+            let stopping = self.stopping != Stopping::No;
+            peers.show_serving(now, &self.replica, stopping, self.installing.is_some());
         }
         let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
         for session in expired {

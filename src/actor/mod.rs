@@ -11,5 +11,6 @@ pub(crate) mod log_thread;
 pub(crate) mod messages;
 pub(crate) mod peers;
 pub(crate) mod reconfig;
+mod serving;
 pub(crate) mod shard;
 pub(crate) mod transfer;

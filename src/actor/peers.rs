@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{
-    Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerMessage as RaftMessage, Replica, Role, RoleChange,
+    Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerError, PeerMessage as RaftMessage, Replica, Role,
+    RoleChange,
 };
 use corral_core::ids::Millis;
-use corral_core::member::{Awaited, Note, Send, Sender, Standing};
+use corral_core::member::{Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
 use corral_core::report::{Mode, ReconfigStep};
 use corral_link::image::{Ask, Part};
@@ -24,6 +25,7 @@ use crate::actor::authority::Authority;
 use crate::actor::census::Census;
 use crate::actor::messages::{Cause, Incoming, ToImagesIn};
 use crate::actor::reconfig::{Whereabouts, addresses};
+use crate::actor::serving::{Serving, Sight, say_what_is_awaited, say_who_is_not_known};
 use crate::actor::transfer::{Course, Offer, Offered, Transfer};
 use crate::control::Gauges;
 use crate::net::peers::event::{Direction, Reason};
@@ -74,6 +76,7 @@ pub(crate) struct Peers {
     /// It has never had any state, so that no leader was lost.
     pub(crate) is_blank: bool,
     census: Census,
+    serving: Serving,
 }
 
 /// An image that could not be taken over: another one is asked for at that time, if that is still to be done.
@@ -102,6 +105,7 @@ impl Peers {
         whereabouts: Whereabouts,
     ) -> Peers {
         gauges.set_mode(Mode::Looking);
+        let serving = Serving::new(Arc::clone(&gauges));
         let leaderless = if habits.read_only { Mode::ReadOnly } else { Mode::Looking };
         let mut offer = Offer::default();
         newest.into_iter().for_each(|image| offer.add(image));
@@ -125,6 +129,7 @@ impl Peers {
             whereabouts,
             is_blank: true,
             census: Census::default(),
+            serving,
         }
     }
 
@@ -188,7 +193,7 @@ impl Peers {
                 if message.from != peer {
                     return Err(format!("server {peer} speaks for server {}", message.from));
                 }
-                self.step(now, message, replica);
+                self.step(now, message, replica)?;
             }
             Kind::Forward | Kind::Touch | Kind::Beat | Kind::Newborn => {
                 let message = PeerMessage::decode(&frame.payload).map_err(|fault| fault.to_string())?;
@@ -224,7 +229,15 @@ impl Peers {
     }
 
     /// A message of Raft; one that announces an image waits for that image.
-    fn step(&mut self, now: Millis, message: RaftMessage, replica: &mut Replica<Authority>) {
+    ///
+    /// # Errors
+    /// What no server sends.
+    fn step(&mut self, now: Millis, message: RaftMessage, replica: &mut Replica<Authority>) -> Result<(), String> {
+        let from = message.from;
+        let most = replica.raft().plausible_term();
+        if message.term > most && !replica.raft().is_newborn() {
+            return Err(PeerError::TermJump { term: message.term, most }.to_string());
+        }
         if let PeerBody::Snapshot { index, .. } = message.body
             && (index > replica.applied() || replica.is_distrusted() && index == replica.applied())
             && message.term >= replica.raft().term()
@@ -232,12 +245,13 @@ impl Peers {
             // Also while a new ensemble is being formed here.
             let forms = replica.raft().is_newborn() && replica.machine().sequencer.index() > 0;
             if forms || replica.raft().check_newborn(&message).is_err() {
-                return self.refuse(message.from, index.0);
+                self.refuse(from, index.0);
+                return Ok(());
             }
             if self.arrived.iter().any(|image| image.head.index == index.0) {
                 // It came in an earlier term.
                 let _ = replica.step(message);
-                return;
+                return Ok(());
             }
             match &mut self.transfer {
                 Some(transfer) if transfer.is_of(message.from, index.0) => transfer.announce(message),
@@ -246,10 +260,19 @@ impl Peers {
                     self.transfer = Some(Box::new(transfer));
                 }
             }
-            return self.ask();
+            self.ask();
+            return Ok(());
         }
-        if let Err(error) = replica.step(message) {
-            tracing::debug!("a message of Raft is passed over: {error}");
+        match replica.step(message) {
+            Err(error) if error.breaks_link() => Err(error.to_string()),
+            Err(error) => {
+                if error.contradicts() {
+                    self.serving.contradicted(now, from, &error);
+                }
+                tracing::debug!("a message of Raft is passed over: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 
@@ -500,6 +523,18 @@ impl Peers {
         self.gauges.set_quorum(quorum);
     }
 
+    /// Whether this server takes sessions and writes: for the log and for whoever asks, once a tick.
+    pub(crate) fn show_serving(&mut self, now: Millis, replica: &Replica<Authority>, stopping: bool, installing: bool) {
+        let sight = Sight {
+            stopping,
+            stalled: self.gauges.stalled.load(Ordering::Relaxed),
+            takes_an_image: installing || self.takes_an_image(),
+            is_blank: self.is_blank,
+            listed: self.listed,
+        };
+        self.serving.look(now, replica, &sight);
+    }
+
     /// How far a change of the list of servers is: for whoever asks.
     pub(crate) fn show_reconfig(&self, step: ReconfigStep) {
         self.gauges.set_reconfig(step);
@@ -539,36 +574,6 @@ fn holds_membership(image: &LoadedImage, announced: &RaftMessage) -> Result<(), 
         PeerBody::Snapshot { membership, .. } if *membership == kept.members => Ok(()),
         _ => Err("it was announced with another membership than it holds"),
     }
-}
-
-/// For the log of a server that holds nothing.
-fn say_what_is_awaited(awaited: &[Awaited]) {
-    let ids = |of: fn(&Awaited) -> Option<u8>| {
-        let ids: Vec<String> = awaited.iter().filter_map(of).map(|id| id.to_string()).collect();
-        ids.join(", ")
-    };
-    let silent = ids(|one| if let Awaited::Silent(id) = one { Some(*id) } else { None });
-    let others = ids(|one| if let Awaited::Disagrees(id) = one { Some(*id) } else { None });
-    if !others.is_empty() {
-        tracing::warn!("configured with other servers than this one: server {others}; the lists must be the same");
-    }
-    if silent.is_empty() {
-        tracing::info!("this server has no data: it waits for a leader to give it everything");
-    } else {
-        tracing::info!(
-            "this server has no data: it waits for server {silent} to be started without data too, for a new ensemble to \
-             begin, or for the leader of one that has begun, to give it everything"
-        );
-    }
-}
-
-/// For the log of a server that holds nothing, while another of this cluster does, and is not in the list.
-fn say_who_is_not_known(stranger: NodeId) {
-    tracing::warn!(
-        "server {} holds data of this cluster, this server has none and does not know it: no new ensemble begins beside it; \
-         name it in this server's list (`server.N` lines, `ensemble.servers`) and start this one again, or stop the other",
-        stranger.0
-    );
 }
 
 /// Ticks that this server lets those before it have to be elected first, so that two do not stand in each other's way.

@@ -71,6 +71,7 @@ impl Facts {
             started: self.started,
             mode: self.gauges.mode(),
             stalled: self.gauges.stalled.load(Ordering::Relaxed),
+            obstacle: self.gauges.obstacle(),
             trace_mask,
             configured: Configured {
                 client_port: self.gauges.client_port.load(Ordering::Relaxed),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use corral_core::report::{Mode, Quorum, ReconfigStep, Timing};
+use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Timing};
 
 /// Counters of the process.
 #[derive(Debug, Default)]
@@ -23,6 +23,10 @@ pub(crate) struct Gauges {
     pub(crate) stalled: AtomicBool,
     /// The state is not to be trusted, and is being taken from another server.
     pub(crate) distrusted: AtomicBool,
+    /// What the consensus actor found; 0 while it serves.
+    obstacle: AtomicU8,
+    /// What others than the consensus actor found wrong with the data here: the digest's comparison, the scrubber.
+    withheld: AtomicU8,
     /// Where clients connect.
     pub(crate) client_port: AtomicU16,
     /// Connections closed on accept.
@@ -43,6 +47,23 @@ impl Gauges {
     pub(crate) fn set_mode(&self, mode: Mode) {
         let place = Mode::ALL.iter().position(|one| *one == mode).unwrap_or_default();
         self.mode.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// Why it opens no sessions or takes no writes.
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        let of = |number: &AtomicU8| Obstacle::ALL.into_iter().find(|one| *one as u8 == number.load(Ordering::Relaxed));
+        let distrusted = self.distrusted.load(Ordering::Relaxed).then_some(Obstacle::Damaged);
+        [of(&self.withheld), of(&self.obstacle), distrusted].into_iter().flatten().min()
+    }
+
+    pub(crate) fn set_obstacle(&self, obstacle: Option<Obstacle>) {
+        self.obstacle.store(obstacle.map_or(0, |one| one as u8), Ordering::Relaxed);
+    }
+
+    /// The data here are not served until this is called with `None`: [`Obstacle::Damaged`] or [`Obstacle::Diverged`].
+    #[allow(dead_code, reason = "the digest's comparison and the scrubber call it")]
+    pub(crate) fn withhold(&self, obstacle: Option<Obstacle>) {
+        self.withheld.store(obstacle.map_or(0, |one| one as u8), Ordering::Relaxed);
     }
 
     /// How far a change of the list of servers is.

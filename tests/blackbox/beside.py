@@ -10,7 +10,7 @@ from support.suite import Skip, equal
 WORDS = "conf cons dirs dump envi gtmk isro ruok srvr stat wchs wchc wchp crst cons srst srvr".split()
 LISTS = ("cons", "stat", "dump", "wchc", "wchp")
 # Of mntr; docs/operations.md says what they count.
-OWN_KEYS = ["zk_watchdog_freezes", "zk_slow_disk_handovers", "zk_reconfig_step", "zk_disk_full"]
+OWN_KEYS = ["zk_watchdog_freezes", "zk_slow_disk_handovers", "zk_reconfig_step", "zk_disk_full", "zk_serving", "zk_not_serving_reason"]
 GAUGES = (
     "ephemerals_count num_alive_connections outstanding_requests znode_count global_sessions watch_count "
     "approximate_data_size auth_failed_count connection_request_count bytes_received_count packets_received "

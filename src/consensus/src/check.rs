@@ -9,7 +9,7 @@ use crate::error::PeerError;
 use crate::limits;
 use crate::message::{AppendReply, PeerBody, PeerMessage};
 use crate::node::RaftNode;
-use crate::types::{Entry, Index, Membership, NodeId};
+use crate::types::{Entry, Index, Membership, NodeId, Term};
 
 impl RaftNode {
     pub(crate) fn check_message(&self, message: &PeerMessage) -> Result<(), PeerError> {
@@ -18,6 +18,7 @@ impl RaftNode {
             return Err(PeerError::WrongTarget(message.to));
         }
         self.check_newborn(message)?;
+        self.check_term_jump(message.term)?;
         match &message.body {
             PeerBody::Append { prev_index, entries, .. } => {
                 self.check_leader(message)?;
@@ -83,9 +84,23 @@ impl RaftNode {
             known && raft.raft_log.term(entry.index.0).is_ok_and(|term| term != 0 && term != entry.term.0)
         };
         match entries.iter().find(conflicts) {
-            Some(_) => Err(PeerError::Entries("conflict with a committed entry")),
-            None => Ok(()),
+            Some(entry) => Err(PeerError::Conflict(entry.index)),
+            None => self.check_before(message),
         }
+    }
+
+    /// The entry before the first, if it is committed here and known.
+    fn check_before(&self, message: &PeerMessage) -> Result<(), PeerError> {
+        let PeerBody::Append { prev_index, prev_term, .. } = &message.body else { return Ok(()) };
+        let known = self.raft().raft_log.term(prev_index.0).is_ok_and(|term| term != 0 && term != prev_term.0);
+        if known && *prev_index != Index(0) { Err(PeerError::Conflict(*prev_index)) } else { Ok(()) }
+    }
+
+    /// One forged message must not move the term near its end, where no election can be held any more. A node that holds nothing
+    /// has no term to protect.
+    fn check_term_jump(&self, term: Term) -> Result<(), PeerError> {
+        let most = self.plausible_term();
+        if term > most && !self.is_newborn() { Err(PeerError::TermJump { term, most }) } else { Ok(()) }
     }
 
     /// The library panics on a commit index beyond its last entry.

@@ -179,12 +179,23 @@ pub enum PeerError {
     /// Term 0 or beyond `limits::TERM_MAX`.
     #[error("term {0} is out of range")]
     Term(Term),
+    /// More elections than can have been held since this node started.
+    #[error("term {term} is implausible, {most} is the largest that can have been reached")]
+    TermJump {
+        /// Term claimed.
+        term: Term,
+        /// Largest term taken now.
+        most: Term,
+    },
     /// An index beyond `limits::INDEX_MAX`.
     #[error("index {0} is out of range")]
     Index(Index),
     /// Entries with a gap, falling terms, or too many or too large ones.
     #[error("bad entries: {0}")]
     Entries(&'static str),
+    /// A leader's log differs from what is committed here: it lacks committed entries, or this node's log is another's.
+    #[error("the leader's entry {0} differs from the committed one")]
+    Conflict(Index),
     /// A leader claims a commit this node has no entries for: this node's log was lost, or the peer lies.
     #[error("commit {commit} is beyond the last entry {last}")]
     CommitBeyondLog {
@@ -229,5 +240,27 @@ impl PeerError {
     /// Whether a healthy peer over a healthy network can cause it.
     pub fn is_harmless(&self) -> bool {
         matches!(self, PeerError::Stale(_) | PeerError::Busy(_) | PeerError::Newborn)
+    }
+
+    /// Whether no server sends this, whatever happened to its data: the link is to be closed.
+    pub fn breaks_link(&self) -> bool {
+        use PeerError::{Entries, Index, Malformed, Membership, Term, TermJump, Version, WrongTarget};
+        matches!(
+            self,
+            Malformed(_)
+                | Version(_)
+                | WrongTarget(_)
+                | Term(_)
+                | TermJump { .. }
+                | Index(_)
+                | Entries(_)
+                | Membership(_)
+        )
+    }
+
+    /// Whether a server sends this whose data are an old copy, or this node's data are one: what was committed is missing.
+    pub fn contradicts(&self) -> bool {
+        use PeerError::{AckBeyondLog, CommitBeyondLog, Conflict, SecondLeader};
+        matches!(self, Conflict(_) | CommitBeyondLog { .. } | AckBeyondLog { .. } | SecondLeader { .. })
     }
 }

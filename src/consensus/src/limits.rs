@@ -8,6 +8,18 @@ pub const MEMBERS_MAX: usize = 64;
 /// Largest term. The term becomes the upper half of a zxid, which clients read as a signed 64-bit number.
 pub const TERM_MAX: u64 = (1 << 31) - 1;
 
+/// A peer's term may be so far beyond the one this node started with, and by [`TERMS_PER_ELECTION`] more for each election timeout
+/// since: more elections than that are not held. A server that was stopped meanwhile is that far behind after a year of
+/// an election every half minute.
+pub const TERM_AHEAD_MAX: u64 = 1 << 20;
+
+/// See [`TERM_AHEAD_MAX`].
+pub const TERMS_PER_ELECTION: u64 = 2;
+
+/// Appends in a row that end before what is committed here, after which the leader is taken to lack it: one that does not is
+/// told by the answer to the first.
+pub const SHORT_APPENDS_MAX: u32 = 8;
+
 /// Largest log index taken from a peer. Far beyond any real log; keeps index arithmetic from overflowing on nonsense.
 pub const INDEX_MAX: u64 = 1 << 62;
 
@@ -73,6 +85,7 @@ pub const AWAITED_SILENCE_ELECTIONS: u32 = 10;
 /// Largest context of a membership change.
 pub const CONF_CONTEXT_BYTES_MAX: usize = 64 << 10;
 
+const _: () = assert!(TERM_AHEAD_MAX * 1000 < TERM_MAX);
 const _: () = assert!(COMMITTED_PAGE_BYTES <= UNAPPLIED_BYTES_MAX);
 const _: () = assert!(ENTRY_BYTES_MAX as u64 <= UNAPPLIED_BYTES_MAX);
 const _: () = assert!(APPEND_BYTES_MAX <= UNAPPLIED_BYTES_MAX);

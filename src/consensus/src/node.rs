@@ -10,6 +10,7 @@ mod hurry;
 mod members;
 mod newborn;
 mod notices;
+mod plausible;
 mod ready;
 mod seen;
 
@@ -84,6 +85,11 @@ pub struct RaftNode {
     keeping_up: BTreeSet<NodeId>,
     /// Ticks until it looks again.
     look_in: u32,
+    /// The term this node started with, and the ticks since: see [`RaftNode::plausible_term`].
+    first_term: u64,
+    ticks: u64,
+    /// Appends of the present leader in a row that end before what is committed here.
+    short_appends: u32,
 }
 
 /// An append that must become durable.
@@ -162,6 +168,9 @@ impl RaftNode {
             replied: BTreeSet::new(),
             keeping_up: BTreeSet::new(),
             look_in: 0,
+            first_term: raw.raft.term,
+            ticks: 0,
+            short_appends: 0,
             raw,
         };
         node.told.role = node.role();
@@ -192,6 +201,7 @@ impl RaftNode {
 
     /// One tick of time passed: heartbeats, elections, checks that a quorum is still there.
     pub fn tick(&mut self) {
+        self.ticks += 1;
         let raft = &self.raw.raft;
         let would_campaign = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.timeout;
         if would_campaign && !raft.promotable() && raft.leader_id != 0 {
@@ -266,6 +276,7 @@ impl RaftNode {
     /// The message is dropped and the node unchanged; see `PeerError`.
     pub fn step(&mut self, message: PeerMessage) -> Result<(), PeerError> {
         self.check_message(&message)?;
+        self.measure(&message);
         let from = message.from.0;
         let inner = convert::message_in(&message).map_err(PeerError::Entries)?;
         self.note_image_taken(&message);
@@ -471,6 +482,7 @@ impl RaftNode {
             self.draw_timeout();
             self.drop_request();
             self.reads.ask_again();
+            self.short_appends = 0;
         }
         self.raw.raft.set_randomized_election_timeout(self.timeout);
         self.want_image();

@@ -365,7 +365,9 @@ fn names_what_is_wrong() {
     let known = NodeId(1);
     check(4, 1, heartbeat(1), PeerError::SecondLeader { claims: NodeId(4), known, term: Term(1) });
     check(4, 2, heartbeat(2), PeerError::CommitBeyondLog { commit: Index(2), last: Index(1) });
-    check(4, 2, append(vec![entry(1, 2)]), PeerError::Entries("conflict with a committed entry"));
+    check(4, 2, append(vec![entry(1, 2)]), PeerError::Conflict(Index(1)));
+    let after = PeerBody::Append { prev_index: Index(1), prev_term: Term(2), commit: Index(0), entries: Vec::new() };
+    assert_eq!(after_committed(after), Err(PeerError::Conflict(Index(1))));
     check(4, 2, append(vec![entry(2, 2)]), PeerError::Entries("gap"));
     check(4, 2, append(vec![entry(1, 3)]), PeerError::Entries("term out of order"));
     check(4, 2, append(vec![entry(1, 2), entry(2, 1)]), PeerError::Entries("term out of order"));
@@ -375,4 +377,87 @@ fn names_what_is_wrong() {
     let snapshot = PeerBody::Snapshot { index: Index(9), term: Term(2), membership: Membership::default() };
     check(4, 2, snapshot, PeerError::Membership("no voter"));
     check(4, 1, PeerBody::TimeoutNow, PeerError::Stale("leadership handed over by another leader"));
+}
+
+/// What a follower that has a committed entry 1 of term 1, and nothing more in its memory, says to this of a leader in term 2.
+fn after_committed(body: PeerBody) -> Result<(), PeerError> {
+    let mut server = follower_with_two_entries();
+    server.node.step(PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(2), body })
+}
+
+/// Server 1 of three with entries 1 and 2 of term 1, both committed.
+fn follower_with_two_entries() -> Server {
+    let mut disk = Disk::new(Membership::simple(&[NodeId(1), NodeId(2), NodeId(3)], &[]));
+    let mut server = Server::start(0, &disk, 1);
+    let entry = |index| Entry {
+        term: Term(1),
+        index: Index(index),
+        kind: EntryKind::Normal,
+        payload: Bytes::from_static(b"x"),
+    };
+    let entries = vec![entry(1), entry(2)];
+    let body = PeerBody::Append { prev_index: Index(0), prev_term: Term(0), commit: Index(2), entries };
+    server.node.step(PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(1), body }).expect("a good append");
+    assert!(server.node.ready(&mut server.out));
+    server.take_append(0, &mut Random::new(1), 1);
+    server.persist_due(1, &mut disk);
+    assert_eq!(server.node.commit(), Index(2));
+    server
+}
+
+#[test]
+fn a_term_moves_no_faster_than_elections_can_be_held() {
+    let vote = |term: u64| PeerBody::Vote {
+        pre: false,
+        transfer: true,
+        last_index: Index(99),
+        last_term: Term(term),
+        commit: Index(0),
+        commit_term: Term(0),
+    };
+    let told = |server: &mut Server, term: u64| {
+        let (from, to) = (NodeId(2), NodeId(1));
+        server.node.step(PeerMessage { from, to, term: Term(term), body: vote(term) })
+    };
+    let mut server = follower_with_two_entries();
+    let most = server.node.plausible_term();
+    // It started with term 0.
+    assert_eq!(most, Term(limits::TERM_AHEAD_MAX));
+    let bad = [most.0 + 1, u64::from(u32::MAX >> 1) - 1, limits::TERM_MAX - 1, limits::TERM_MAX];
+    for term in bad {
+        let refused = told(&mut server, term);
+        assert_eq!(refused, Err(PeerError::TermJump { term: Term(term), most }));
+        assert!(refused.is_err_and(|error| error.breaks_link()));
+    }
+    for term in [limits::TERM_MAX + 1, u64::from(u32::MAX), i64::MAX as u64, u64::MAX] {
+        assert!(told(&mut server, term).is_err_and(|error| error.breaks_link()), "{term}");
+    }
+    assert_eq!(server.node.term(), Term(1), "nothing of that counts");
+    // What is taken does not raise what may be taken next.
+    assert_eq!(told(&mut server, most.0), Ok(()));
+    assert_eq!((server.node.term(), server.node.plausible_term()), (most, most));
+    assert!(told(&mut server, most.0 + 1).is_err());
+    for _ in 0..1000 {
+        server.node.tick();
+    }
+    let later = server.node.plausible_term();
+    assert!(later > most && later.0 < most.0 + 2 * 1000, "{later}");
+}
+
+#[test]
+fn a_leader_that_lacks_what_is_committed_is_noticed() {
+    let mut server = follower_with_two_entries();
+    let append = |prev_index: u64| PeerMessage {
+        from: NodeId(3),
+        to: NodeId(1),
+        term: Term(2),
+        body: PeerBody::Append { prev_index: Index(prev_index), prev_term: Term(1), commit: Index(1), entries: vec![] },
+    };
+    for _ in 0..=limits::SHORT_APPENDS_MAX {
+        assert!(!server.node.leader_lacks_committed());
+        server.node.step(append(1)).expect("it may come late");
+    }
+    assert!(server.node.leader_lacks_committed());
+    server.node.step(append(2)).expect("it has everything");
+    assert!(!server.node.leader_lacks_committed());
 }

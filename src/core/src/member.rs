@@ -384,6 +384,23 @@ impl Member {
         silent && self.sequencer.commands_waiting() == 0
     }
 
+    // ----- what it is like -----
+
+    /// Whether commands flow to a leader; always so of a server that is alone.
+    pub fn is_flowing(&self) -> bool {
+        self.ensemble.as_ref().is_none_or(|ensemble| ensemble.is_flowing())
+    }
+
+    /// Whether commands went out and have not come back.
+    pub fn is_waiting(&self) -> bool {
+        self.ensemble.as_ref().is_some_and(|ensemble| ensemble.is_waiting())
+    }
+
+    /// Whether the leader is about to let another lead.
+    pub fn is_pausing(&self) -> bool {
+        self.ensemble.as_ref().is_some_and(|ensemble| ensemble.is_pausing())
+    }
+
     // ----- what is to be said -----
 
     /// Messages to be sent, in order.

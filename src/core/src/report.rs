@@ -10,6 +10,7 @@ mod counters;
 mod date;
 mod dump;
 mod monitor;
+mod obstacle;
 mod pieces;
 mod process;
 mod server;
@@ -27,6 +28,7 @@ use smallvec::SmallVec;
 pub use clients::ConnLine;
 pub(crate) use counters::{Answered, ConnCounters};
 pub use counters::{Latency, Statistics};
+pub use obstacle::Obstacle;
 pub use process::{Configured, Mode, PeerFacts, Quorum, ReconfigStep, ServerFacts, Timing};
 
 /// Sums over one shard, or over all of them.
@@ -176,8 +178,12 @@ pub struct Moment {
 /// The whole answer. `report` holds the pieces of everybody that was asked.
 pub fn render(word: FourLetter, report: Report, facts: &ServerFacts, moment: Moment) -> String {
     if facts.mode == Mode::Looking && asks_shards(word) {
-        let why = if facts.stalled { ": its disk is full" } else { "" };
-        return alloc::format!("This ZooKeeper instance is not currently serving requests{why}\n");
+        let mut text = String::from("This ZooKeeper instance is not currently serving requests");
+        if let Some(obstacle) = facts.obstacle {
+            let _ = write!(text, ": {}", obstacle.sentence());
+        }
+        text.push('\n');
+        return text;
     }
     let cut = report.is_full();
     let mut text = match word {

@@ -128,6 +128,21 @@ impl Ensemble {
         mem::take(&mut self.sends)
     }
 
+    /// Whether the shards may send commands.
+    pub(super) const fn is_flowing(&self) -> bool {
+        self.released
+    }
+
+    /// Whether commands went out and have not come back.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.stream.is_some_and(|stream| stream.outstanding > 0)
+    }
+
+    /// Whether the leader is about to let another lead.
+    pub(super) const fn is_pausing(&self) -> bool {
+        self.paused.is_some() || self.pause.is_some()
+    }
+
     pub(super) fn take_notes(&mut self) -> Vec<Note> {
         mem::take(&mut self.notes)
     }

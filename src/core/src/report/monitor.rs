@@ -1,6 +1,6 @@
 //! `mntr`: ZooKeeper's metric names with what is known here, no more. The list is in `docs/operations.md`.
 
-use super::{Latency, Mode, Quorum, ServerFacts, Timing, Totals, decimal};
+use super::{Latency, Mode, Obstacle, Quorum, ServerFacts, Timing, Totals, decimal};
 use crate::ids::Millis;
 use alloc::format;
 use alloc::string::String;
@@ -84,6 +84,8 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("slow_disk_handovers", facts.relieved);
     lines.put("reconfig_step", facts.reconfig.word());
     lines.put("disk_full", u8::from(facts.stalled));
+    lines.put("serving", u8::from(facts.obstacle.is_none()));
+    lines.put("not_serving_reason", facts.obstacle.map_or("none", Obstacle::word));
     if let Some(expires) = facts.certificate_expires {
         lines.put("tls_certificate_expires", expires);
     }

@@ -2,6 +2,7 @@
 //!
 //! The facts are plain values; somebody who may look at files and clocks gathers them.
 
+use super::Obstacle;
 use crate::ids::WallMillis;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,6 +18,8 @@ pub struct ServerFacts {
     pub mode: Mode,
     /// What the leader gives has no space here.
     pub stalled: bool,
+    /// Why it opens no sessions or takes no writes; `None` while it does.
+    pub obstacle: Option<Obstacle>,
     pub trace_mask: i64,
     pub open_files: u64,
     pub open_files_max: u64,

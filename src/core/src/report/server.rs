@@ -34,12 +34,15 @@ pub(super) fn block(report: &Report, facts: &ServerFacts, with_clients: bool) ->
         facts.mode.word(),
         totals.nodes,
     );
+    if let Some(obstacle) = facts.obstacle {
+        let _ = writeln!(text, "Serving: no, {}", obstacle.sentence());
+    }
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Totals;
+    use super::super::{Obstacle, Totals};
     use super::*;
     use crate::ids::Zxid;
 
@@ -63,6 +66,9 @@ mod tests {
             rest.replace("standalone", "read-only")
         );
         assert_eq!(block(&report, &alone, false), text);
+        let held = ServerFacts { obstacle: Some(Obstacle::NoLeader), ..facts.clone() };
+        let text = format!("Zookeeper version: 3.9.5-x\n{rest}Serving: no, it knows no leader\n");
+        assert_eq!(block(&report, &held, false), text);
         let clients = "Clients:\n /10.0.0.7:51822[1](queued=0,recved=3,sent=3)\n\n";
         assert_eq!(block(&report, &facts, true), format!("Zookeeper version: 3.9.5-x\n{clients}{rest}"));
     }
