@@ -56,7 +56,7 @@ pub(crate) fn check(config: &Config, plan: &CorePlan) -> Result<Host, Fault> {
         entries: plan.executors.iter().map(|executor| u64::from(executor.ring_depth)).sum(),
         io_memory_bytes: config.runtime.io_memory_bytes.into(),
     };
-    warnings.extend(memlock(raise(Resource::RLIMIT_MEMLOCK), needs)?);
+    warnings.extend(memlock(raise(Resource::RLIMIT_MEMLOCK), needs, may_raise_hard_limits(&own_status()))?);
     let (connections_max, warning) =
         nofile(raise(Resource::RLIMIT_NOFILE), executors, config.limits.connections_max.into())?;
     warnings.extend(warning);
@@ -96,22 +96,40 @@ struct LockedMemory {
     io_memory_bytes: u64,
 }
 
-/// Whether so many bytes of locked memory suffice; a warning when they hardly do.
-fn memlock(limit: u64, needs: LockedMemory) -> Result<Option<String>, Fault> {
+/// The kernel's account of this process, empty if it gives none.
+fn own_status() -> String {
+    std::fs::read_to_string("/proc/self/status").unwrap_or_default()
+}
+
+/// Whether the process, and so most likely the shell that started it, may raise hard limits: being root is not enough in a
+/// container.
+fn may_raise_hard_limits(status: &str) -> bool {
+    const CAP_SYS_RESOURCE: u64 = 1 << 24;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    bits.is_some_and(|bits| bits & CAP_SYS_RESOURCE != 0)
+}
+
+/// Whether so many bytes of locked memory suffice; a warning when they hardly do. `limit` is the hard one.
+fn memlock(limit: u64, needs: LockedMemory, may_raise: bool) -> Result<Option<String>, Fault> {
     let LockedMemory { executors, entries, io_memory_bytes } = needs;
     let rings = entries.saturating_mul(MEMLOCK_BYTES_PER_ENTRY);
     let least = rings.max(MEMLOCK_BYTES_MIN);
     let wanted = executors.saturating_mul(MEMLOCK_BYTES_MIN.saturating_add(io_memory_bytes)).saturating_add(rings);
-    let remedy = format!(
-        "allow {} KiB: LimitMEMLOCK={wanted} in a systemd unit, `ulimit -l {}` in a shell, or --ulimit \
-        memlock={wanted} for a container",
-        wanted / 1024,
-        wanted / 1024
-    );
+    let kib = wanted / 1024;
+    let places = if may_raise {
+        format!("`ulimit -l {kib}` in a shell, or --ulimit memlock={wanted} for a container")
+    } else {
+        format!(
+            "--ulimit memlock={wanted} for a container, or memlock {kib} in /etc/security/limits.conf and a new login. \
+            `ulimit -l` in this shell cannot do it: the hard limit is meant, and CAP_SYS_RESOURCE is missing"
+        )
+    };
+    let remedy = format!("allow {kib} KiB: LimitMEMLOCK={wanted} in a systemd unit, {places}");
     if limit < least {
         let sentence = format!(
             "locked memory (RLIMIT_MEMLOCK) is limited to {} KiB, but io_uring needs at least {} KiB, for executors: \
-            {executors}, entries of their rings: {entries}; {remedy}, or lower runtime.ring_depth or runtime.shards",
+            {executors}, entries of their rings: {entries}; lower runtime.ring_depth or runtime.shards, or {remedy}",
             limit / 1024,
             least / 1024
         );
@@ -259,7 +277,7 @@ mod tests {
     #[test]
     fn locked_memory() {
         let check = |limit: u64, executors: u64| {
-            memlock(limit, LockedMemory { executors, entries: executors * 1024, io_memory_bytes: 1 << 20 })
+            memlock(limit, LockedMemory { executors, entries: executors * 1024, io_memory_bytes: 1 << 20 }, true)
                 .map_err(|fault| (fault.code, fault.sentence))
         };
         assert_eq!(check(u64::MAX, 4), Ok(None));
@@ -273,8 +291,21 @@ mod tests {
         assert_eq!(code, ExitCode::MemlockTooLow);
         assert!(sentence.contains("is limited to 64 KiB") && sentence.contains("`ulimit -l 1836`"), "{sentence}");
         let deep = LockedMemory { executors: 2, entries: 2 * 32_768, io_memory_bytes: 1 << 20 };
-        let fault = memlock(8 << 20, deep).expect_err("rings so deep do not fit into 8 MiB");
+        let fault = memlock(8 << 20, deep, true).expect_err("rings so deep do not fit into 8 MiB");
         assert!(fault.sentence.contains("needs at least 19200 KiB") && fault.sentence.contains("runtime.ring_depth"));
+    }
+
+    /// Root in a container was told to use `ulimit -l`, which fails there.
+    #[test]
+    fn a_process_that_may_not_raise_hard_limits_is_not_told_to() {
+        let needs = LockedMemory { executors: 1, entries: 1024, io_memory_bytes: 1 << 20 };
+        let fault = memlock(64 << 10, needs, false).expect_err("64 KiB is too low");
+        assert!(!fault.sentence.contains("`ulimit -l 1836`"), "{}", fault.sentence);
+        assert!(fault.sentence.contains("CAP_SYS_RESOURCE") && fault.sentence.contains("limits.conf"));
+        assert!(may_raise_hard_limits("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+        assert!(!may_raise_hard_limits("CapPrm:\t000001ffffffffff\nCapEff:\t00000000a80425fb\n"), "docker's root");
+        assert!(!may_raise_hard_limits(""));
+        assert!(own_status().contains("CapEff:"), "the kernel tells");
     }
 
     #[test]
