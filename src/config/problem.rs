@@ -179,30 +179,19 @@ pub(crate) fn shortened(text: &str) -> String {
     short
 }
 
-/// The candidate that differs from `word` by at most three edits, the closest first.
+/// The candidate that differs from `word` by at most three edits, and by at most one for each three letters; the closest
+/// first. Two letters in the wrong order are one edit, and capitals do not count.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const EDITS_MAX: usize = 3;
     const WORD_BYTES_MAX: usize = 100;
     if word.len() > WORD_BYTES_MAX {
         return None;
     }
-    let scored = candidates.into_iter().map(|candidate| (edits(word, candidate), candidate));
-    scored.min_by_key(|(edits, _)| *edits).filter(|(edits, _)| *edits <= EDITS_MAX).map(|(_, candidate)| candidate)
-}
-
-/// Levenshtein's distance in bytes.
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    let edits_max = EDITS_MAX.min(word.chars().count() / 3);
+    let small = word.to_lowercase();
+    let edits = |candidate: &str| strsim::osa_distance(&small, &candidate.to_lowercase());
+    let scored = candidates.into_iter().map(|candidate| (edits(candidate), candidate));
+    scored.min_by_key(|(edits, _)| *edits).filter(|(edits, _)| *edits <= edits_max).map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]
@@ -217,7 +206,11 @@ mod tests {
         check("server.datadir", Some("server.data_dir"));
         check("limits.frame_byte_max", Some("limits.frame_bytes_max"));
         check("server.client_address", Some("server.client_addr"));
+        check("Server.Data_Dir", Some("server.data_dir"));
+        check("server.adta_dri", Some("server.data_dir"));
         check("nonsense", None);
+        check("x", None);
+        check("", None);
         check(&"x".repeat(100_000), None);
     }
 

@@ -27,8 +27,9 @@ The file is either TOML as described here, or an unchanged ZooKeeper `zoo.cfg`. 
 that ends in `.cfg` or `.properties` is a `zoo.cfg`. Any other file is TOML if its first line that is not empty and no
 comment begins with `[`. A file is at most 1 MiB.
 
-An unknown key, a wrong type, a value out of range or a contradiction ends the start with exit code 3; all problems are
-listed, each with file, line, key, reason and what to do. `--set KEY=VALUE` sets any single key from the command line.
+In a TOML file an unknown key, a wrong type, a value out of range or a contradiction ends the start with exit code 3. All
+problems are listed, each with file, line, key, reason and what to do. What becomes of the keys of a `zoo.cfg` is told
+[below](#zoocfg). `--set KEY=VALUE` sets any single key from the command line.
 ";
 
 /// The whole reference page in Markdown.
@@ -118,15 +119,18 @@ fn zoo_section(page: &mut String) {
             Rule::ClientAddress => "address of `server.client_addr`".to_owned(),
             Rule::AuthProvider => {
                 "`security.sasl_acls` or `security.x509_acls` for ZooKeeper's SASL and X.509 providers; those of the \
-                 digest and ip schemes are always there, others are not offered"
+                 digest and ip schemes are always there, any other ends the start"
                     .to_owned()
             }
             Rule::DynamicFile => "read for its `server.N` lines; then the main file has none".to_owned(),
             Rule::Only { value, reason } => format!("only `{value}`: {reason}"),
-            Rule::Ensemble(_) | Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => continue,
+            Rule::Demand { .. } | Rule::Ensemble(_) | Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => {
+                continue;
+            }
         };
         writeln!(page, "| `{name}` | {meaning} |").expect(TOOK);
     }
+    zoo_demands(page);
     zoo_ensemble_section(page);
     let listed = |wanted: Rule| {
         let names = ZOO_KEYS.iter().filter(|(_, rule)| *rule == wanted).map(|(name, _)| format!("`{name}`"));
@@ -143,6 +147,26 @@ fn zoo_section(page: &mut String) {
         .expect(TOOK);
     let meaningless = listed(Rule::Meaningless);
     write!(page, "\nIgnored with one warning, because they mean nothing here: {meaningless}.\n").expect(TOOK);
+}
+
+/// What ends the start, because going on without it would be worse.
+fn zoo_demands(page: &mut String) {
+    page.push_str(
+        "\nA `zoo.cfg` is a file of another program, so that not every key of it has to be known here. Three things end the \
+         start: a wrong value of a key that is taken over, a demand for protection that this server does not give, and an \
+         unknown key that is spelt almost like such a demand. Any other unknown key is ignored with a warning, which names the \
+         nearest known key if there is one. In a TOML file every unknown key ends the start.\n\n\
+         | zoo.cfg key that ends the start | because it asks for | unless it is |\n|---|---|---|\n",
+    );
+    for (name, rule) in ZOO_KEYS {
+        let (what, off) = match rule {
+            Rule::Demand { off, what, .. } => (*what, *off),
+            _ => continue,
+        };
+        let off: Vec<String> =
+            off.iter().map(|value| if value.is_empty() { "empty".to_owned() } else { format!("`{value}`") }).collect();
+        writeln!(page, "| `{name}` | {what} | {} |", off.join(", ")).expect(TOOK);
+    }
 }
 
 fn zoo_ensemble_section(page: &mut String) {

@@ -314,7 +314,6 @@ fn zoo_values_are_mapped() {
         let text = format!("authProvider.1=org.apache.zookeeper.server.auth.{class}AuthenticationProvider");
         check_zoo(&text, key, ("true", line.clone()));
     }
-    check_zoo("authProvider.1=com.example.Own", "security.sasl_acls", ("false", Source::Default));
     check_zoo("skipACL=yes", "security.skip_acl", ("true", line.clone()));
     check_zoo(
         "DigestAuthenticationProvider.superDigest=super\\:x=",
@@ -375,10 +374,10 @@ fn zoo_needs_directory_and_port_unless_flags_give_them() {
 #[test]
 fn zoo_warnings_name_the_keys_once() {
     check_zoo_warning(
-        "initLimit=5\nfoo=1\nssl.keyStore.location=/x\nsyncLimit=x\nadmin.enableServer=false\nfoo.bar=2\ngroup.1=1",
+        "initLimit=5\nfoo=1\nsuperUser=x\nsyncLimit=x\nadmin.enableServer=false\nfoo.bar=2\ngroup.1=1",
         &[
             "zoo.cfg keys without a meaning in this server are ignored: initLimit, syncLimit",
-            "features that this version does not offer are ignored: ssl.keyStore.location, admin.enableServer",
+            "features that this version does not offer are ignored: superUser, admin.enableServer",
             "neither ZooKeeper 3.9 nor this server knows are ignored: foo, foo.bar",
         ],
     );
@@ -393,6 +392,64 @@ fn zoo_warnings_name_the_keys_once() {
     );
     check_zoo_warning("autopurge.snapRetainCount=0", &["snapshot.images_retained = 0 is out of range; 1 is used"]);
     check_zoo_warning(&"k\u{1b}[31m=1".replace('1', "2"), &["knows are ignored: k\\u{1b}[32m"]);
+}
+
+/// They were ignored with a warning, and the server went on without the protection.
+#[test]
+fn zoo_keys_that_demand_protection_end_the_start() {
+    let refused = "which is not served; drop the line";
+    for (line, key) in [
+        ("requireClientAuthScheme=sasl", "requireClientAuthScheme"),
+        ("sessionRequireClientSASLAuth=true", "sessionRequireClientSASLAuth"),
+        ("enforce.auth.enabled=true", "enforce.auth.enabled"),
+        ("enforce.auth.schemes=sasl", "enforce.auth.schemes"),
+        ("secureClientPort=2281", "secureClientPort"),
+        ("secureClientPortAddress=0.0.0.0", "secureClientPortAddress"),
+        ("client.portUnification=true", "client.portUnification"),
+        ("ssl.keyStore.location=/x.jks", "ssl.keyStore.location"),
+        ("ssl.clientAuth=need", "ssl.clientAuth"),
+        ("authProvider.1=com.example.Own", "authProvider.1"),
+        ("ensembleAuthName=blue", "ensembleAuthName"),
+        ("audit.enable=true", "audit.enable"),
+        // As a system property would be named, and as a slip of the hand has it.
+        ("zookeeper.requireClientAuthScheme=sasl", "zookeeper.requireClientAuthScheme"),
+        ("zookeeper.ssl.clientAuth=need", "zookeeper.ssl.clientAuth"),
+        ("secureClientprot=2281", "secureClientprot"),
+        ("sessionRequireClientSaslAuth=true", "sessionRequireClientSaslAuth"),
+    ] {
+        check_zoo_bad(line, &[&format!("zoo.cfg:3: {key}: ")]);
+    }
+    check_zoo_bad(
+        "secureClientPort=2281",
+        &[&format!("zoo.cfg:3: secureClientPort: \"2281\" asks for TLS on a port for clients, {refused}")],
+    );
+    check_zoo_bad(
+        "secureClientprot=2281",
+        &["zoo.cfg:3: secureClientprot: the key is not known, and taken for secureClientPort: \"2281\" asks"],
+    );
+    for off in [
+        "sessionRequireClientSASLAuth=false",
+        "client.portUnification=false",
+        "audit.enable=FALSE",
+        "ensembleAuthName=",
+    ] {
+        check_zoo_warning(off, &[]);
+    }
+}
+
+#[test]
+fn an_unknown_zoo_key_is_named_with_the_nearest_one() {
+    check_zoo_warning(
+        "maxClientCnxn=60",
+        &["zoo.cfg:3: maxClientCnxn: the key is not known and is ignored; did you mean maxClientCnxns?"],
+    );
+    check_zoo_warning("ticktime=60", &["did you mean tickTime?"]);
+    check_zoo_warning("zookeeper.snapCount=60", &["did you mean snapCount?"]);
+    check_bad(
+        "c.toml",
+        "[server]\ndata_dri = \"x\"\n",
+        &["c.toml:2: server.data_dri: the key `server.data_dri` is not known; did you mean `server.data_dir`?"],
+    );
 }
 
 #[test]

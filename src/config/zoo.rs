@@ -1,15 +1,16 @@
 //! Reads an unchanged ZooKeeper `zoo.cfg` into a draft configuration.
 //!
 //! Start-up only, on the main thread. It knows the format's entries and the rule of each key, not the TOML format. What
-//! has a meaning here is mapped, wrong values are problems with their line, and everything else is named in one warning
-//! each for keys without meaning, keys of features not offered, and keys nobody knows.
+//! has a meaning here is mapped. Wrong values are problems with their line, and so are keys that demand protection which
+//! this server does not give. Everything else is named in one warning each: keys without meaning, keys of features not
+//! offered, unknown keys. An unknown key that resembles a known one has a warning of its own.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use crate::config::keys;
-use crate::config::problem::{Draft, Source, shortened};
+use crate::config::problem::{Draft, Source, nearest, shortened};
 use crate::config::properties::{self, Property};
 use crate::config::value::{Raw, Rejection, resolve};
 use crate::config::words;
@@ -26,6 +27,8 @@ struct Gathered {
     ensemble_only: Vec<String>,
     not_offered: Vec<String>,
     unknown: Vec<String>,
+    /// Unknown keys so far.
+    looked_up: usize,
 }
 
 /// Reads the whole file. `read_file` gives the text of a further file, `dynamicConfigFile`.
@@ -104,7 +107,8 @@ fn read_property(
     let Property { key, value, line } = property;
     let source = Source::Line(*line);
     let outcome = match zoo_keys::rule(key) {
-        None => return gathered.unknown.push(shortened(key)),
+        None => return unknown(property, draft, gathered),
+        Some(Rule::Demand { off, what, remedy }) => demanded(value, off, what, remedy),
         Some(Rule::Ensemble(_)) => return gathered.ensemble.key(property),
         Some(Rule::Meaningless) => return gathered.meaningless.push(shortened(key)),
         Some(Rule::EnsembleOnly) => return gathered.ensemble_only.push(shortened(key)),
@@ -134,14 +138,17 @@ fn read_property(
             gathered.client_address = Some((value.clone(), *line));
             Ok(())
         }
-        Some(Rule::AuthProvider) => {
-            match auth_provider(value) {
-                Some(Some(to)) => draft.assign(to, &Raw::Boolean(true), source.clone(), key),
-                Some(None) => {}
-                None => gathered.not_offered.push(shortened(key)),
+        Some(Rule::AuthProvider) => match auth_provider(value) {
+            Some(Some(to)) => {
+                draft.assign(to, &Raw::Boolean(true), source.clone(), key);
+                Ok(())
             }
-            Ok(())
-        }
+            Some(None) => Ok(()),
+            None => {
+                let what = "an authentication provider that this server does not have";
+                demanded(value, &[], what, "drop the line, if no ACL has the provider's scheme")
+            }
+        },
         Some(Rule::DynamicFile) => gathered.ensemble.dynamic_file(value, draft, read_file),
         Some(Rule::Only { value: only, reason }) if !value.eq_ignore_ascii_case(only) => Err(Rejection::new(
             format!("{:?} is refused: {reason}", shortened(value)),
@@ -151,6 +158,46 @@ fn read_property(
     };
     if let Err(rejection) = outcome {
         draft.problem(&source, key, rejection);
+    }
+}
+
+/// A key that demands protection which this server does not give. To go on without it would be worse than not to start.
+fn demanded(value: &str, off: &[&str], what: &str, remedy: &str) -> Result<(), Rejection> {
+    if off.iter().any(|off| value.trim().eq_ignore_ascii_case(off)) {
+        return Ok(());
+    }
+    Err(Rejection::new(format!("{:?} asks for {what}, which is not served", shortened(value)), remedy))
+}
+
+/// A key that ZooKeeper does not know. It is ignored as ZooKeeper ignores it, unless protection is meant.
+fn unknown(property: &Property, draft: &mut Draft, gathered: &mut Gathered) {
+    /// Keys for which the nearest one is looked for: a file can hold a hundred thousand.
+    const LOOKED_UP_MAX: usize = 1000;
+    let Property { key, value, line } = property;
+    let (name, source) = (zoo_keys::without_prefix(key), Source::Line(*line));
+    gathered.looked_up += 1;
+    let near = match zoo_keys::rule(name) {
+        Some(_) => Some(name),
+        None if gathered.looked_up > LOOKED_UP_MAX => None,
+        None => nearest(name, zoo_keys::names()),
+    };
+    let refused = match near.and_then(zoo_keys::rule) {
+        Some(Rule::Demand { off, what, remedy }) => demanded(value, off, what, remedy).err(),
+        Some(Rule::Only { value: only, reason }) if !value.eq_ignore_ascii_case(only) => {
+            Some(Rejection::new(format!("{:?} is refused: {reason}", shortened(value)), "drop the line"))
+        }
+        _ => None,
+    };
+    match (near, refused) {
+        (Some(near), Some(rejection)) => {
+            let reason = format!("the key is not known, and taken for {}: {}", shortened(near), rejection.reason);
+            draft.problem(&source, &shortened(key), Rejection::new(reason, rejection.remedy));
+        }
+        (Some(near), None) => {
+            let (place, key, near) = (draft.place(&source), shortened(key), shortened(near));
+            draft.warn(format!("{place}: {key}: the key is not known and is ignored; did you mean {near}?"));
+        }
+        (None, _) => gathered.unknown.push(shortened(key)),
     }
 }
 

@@ -160,6 +160,12 @@ fn keys(keys: &BTreeMap<String, (String, u32)>, draft: &mut Draft) {
                 only(value, "true", "the names of certificates always count")
             }
             "ssl.quorum.clientAuth" => only(value, "need", "both sides prove who they are"),
+            "quorum.auth.serverRequireSasl" | "quorum.auth.learnerRequireSasl" => {
+                only(value, "false", "servers prove who they are without SASL")
+            }
+            "ssl.quorum.crl" | "ssl.quorum.ocsp" => {
+                only(value, "false", "it is not checked whether a certificate was revoked")
+            }
             "peerType" => role_of(value).map(|role| draft.quorum.role = Some((role, draft.place(&source)))),
             "quorumListenOnAllIPs" => flag(value).map(|all| draft.quorum.listen_on_all = all.then(|| source.clone())),
             _ => Ok(()),

@@ -28,6 +28,13 @@ pub(crate) enum Rule {
     DynamicFile,
     /// Only this value, in any case, is possible; others are refused with the reason.
     Only { value: &'static str, reason: &'static str },
+    /// Demands protection that this server does not give: the start ends, unless the value is one of `off`.
+    Demand {
+        off: &'static [&'static str],
+        /// Follows "asks for".
+        what: &'static str,
+        remedy: &'static str,
+    },
     /// The class of an authentication provider; those of SASL and X.509 switch their schemes on.
     AuthProvider,
     /// Means this with more than one server; a standalone server ignores it, ZooKeeper's as well.
@@ -52,6 +59,35 @@ const fn tuning(to: &'static str, scale: u32) -> Rule {
 const DURABILITY: &str = "every acknowledged write is on disk; that is not optional";
 const AUTHENTICATION: &str =
     "this version can demand a digest user alone (security.enforce_digest = true) and must not pretend to more";
+
+/// Demands protection of the connections of clients, which are neither encrypted nor have certificates.
+const fn tls(off: &'static [&'static str]) -> Rule {
+    Rule::Demand {
+        off,
+        what: "TLS on a port for clients",
+        remedy: "drop the line, and let a TLS proxy or the network protect the clients' connections",
+    }
+}
+
+const fn sasl(off: &'static [&'static str], what: &'static str) -> Rule {
+    Rule::Demand {
+        off,
+        what,
+        remedy: "drop the line; for a digest user of every client give --set security.enforce_digest=true",
+    }
+}
+
+const OFF: &[&str] = &["false", "no"];
+
+/// The key without the prefix of Java's system properties, which has no place in a `zoo.cfg`.
+pub(crate) fn without_prefix(key: &str) -> &str {
+    key.strip_prefix("zookeeper.").unwrap_or(key)
+}
+
+/// The names of all keys that are no beginnings.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    ZOO_KEYS.iter().map(|(name, _)| *name).filter(|name| !name.ends_with('*'))
+}
 
 /// The rule of a key; `None` when ZooKeeper does not know the key either.
 pub(crate) fn rule(key: &str) -> Option<Rule> {
@@ -101,23 +137,38 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("forceSync", Rule::Only { value: "yes", reason: DURABILITY }),
     ("enforce.auth.enabled", Rule::Only { value: "false", reason: AUTHENTICATION }),
     ("sessionRequireClientSASLAuth", Rule::Only { value: "false", reason: AUTHENTICATION }),
-    ("secureClientPort", Rule::NotOffered),
-    ("secureClientPortAddress", Rule::NotOffered),
+    ("enforce.auth.schemes", sasl(&[], "authentication of every client by these schemes")),
+    ("requireClientAuthScheme", sasl(&[], "authentication of every client by this scheme")),
+    ("secureClientPort", tls(&[])),
+    ("secureClientPortAddress", tls(&[])),
+    ("client.portUnification", tls(OFF)),
     ("localSessionsEnabled", Rule::EnsembleOnly),
     ("localSessionsUpgradingEnabled", Rule::EnsembleOnly),
     ("readonlymode.enabled", Rule::Flag { to: "ensemble.read_only" }),
-    ("audit.enable", Rule::NotOffered),
+    (
+        "audit.enable",
+        Rule::Demand {
+            off: OFF,
+            what: "a log of every write and its user",
+            remedy: "drop the line, if nobody relies on that log",
+        },
+    ),
     ("emulate353TTLNodes", Rule::NotOffered),
     ("enableEagerACLCheck", Rule::NotOffered),
     ("admin.*", Rule::NotOffered),
     ("metricsProvider.*", Rule::NotOffered),
     ("superUser", Rule::NotOffered),
     ("X509AuthenticationProvider.superUser", Rule::NotOffered),
-    ("ensembleAuthName", Rule::NotOffered),
+    (
+        "ensembleAuthName",
+        Rule::Demand {
+            off: &[""],
+            what: "the refusal of clients that mean another ensemble",
+            remedy: "drop the line, if no client can reach the wrong ensemble",
+        },
+    ),
     ("authProvider.*", Rule::AuthProvider),
-    ("enforce.auth.schemes", Rule::NotOffered),
     ("allowSaslFailedClients", Rule::NotOffered),
-    ("client.portUnification", Rule::NotOffered),
     ("sslQuorum", Rule::Ensemble("true: TLS between servers, with the keys and authorities below")),
     (
         "ssl.quorum.keyStore.location",
@@ -130,11 +181,16 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("ssl.quorum.clientHostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
     ("ssl.quorum.clientAuth", Rule::Ensemble("only `need`: both sides prove who they are")),
     ("portUnification", Rule::Ensemble("only `false`: the port for servers is encrypted or it is not")),
-    ("quorum.auth.enableSasl", Rule::Ensemble("only `false`: servers prove who they are by TLS")),
+    ("quorum.auth.enableSasl", Rule::Ensemble("only `false`: SASL between servers is not served")),
+    ("quorum.auth.serverRequireSasl", Rule::Ensemble("only `false`: SASL between servers is not served")),
+    ("quorum.auth.learnerRequireSasl", Rule::Ensemble("only `false`: SASL between servers is not served")),
+    ("ssl.quorum.crl", Rule::Ensemble("only `false`: revocation of certificates is not checked")),
+    ("ssl.quorum.ocsp", Rule::Ensemble("only `false`: revocation of certificates is not checked")),
     ("electionAlg", Rule::Ensemble("only `3`")),
     ("quorumListenOnAllIPs", Rule::Ensemble("true: `ensemble.peer_addr` with every IPv4 address")),
     ("peerType", Rule::Ensemble("`participant` or `observer`; where the list of servers says otherwise, it counts")),
-    ("ssl.*", Rule::NotOffered),
+    ("ssl.quorum.*", Rule::NotOffered),
+    ("ssl.*", tls(&[])),
     ("request_throttle_max_requests", number("limits.requests_in_flight_max")),
     ("request_throttle_*", Rule::Meaningless),
     ("request_stale_*", Rule::Meaningless),
@@ -209,6 +265,7 @@ impl Rule {
             Rule::ClientPort | Rule::ClientAddress => Some("server.client_addr"),
             Rule::AuthProvider
             | Rule::DynamicFile
+            | Rule::Demand { .. }
             | Rule::Only { .. }
             | Rule::Ensemble(_)
             | Rule::Meaningless
@@ -237,7 +294,8 @@ mod tests {
     fn exact_names_win_over_prefixes() {
         assert_eq!(rule("nio.sessionlessCnxnTimeout"), Some(number("sessions.sessionless_timeout_ms")));
         assert_eq!(rule("nio.numWorkerThreads"), Some(Rule::Meaningless));
-        assert_eq!(rule("ssl.keyStore.location"), Some(Rule::NotOffered));
+        assert!(matches!(rule("ssl.keyStore.location"), Some(Rule::Demand { .. })));
+        assert_eq!(rule("ssl.quorum.ciphersuites"), Some(Rule::NotOffered));
         assert!(matches!(rule("ssl.quorum.keyStore.location"), Some(Rule::Ensemble(_))));
         assert_eq!(rule("nio"), None);
         assert_eq!(rule("datadir"), None);
