@@ -5,10 +5,11 @@
 //! is known to be durable is.
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use corral_storage::{Dump, DumpItem, DumpRecord, MmapDisk};
+use corral_storage::{Dump, DumpItem, DumpRecord, MmapDisk, confirm};
 
 use crate::cli::Output;
 use crate::exit::{ExitCode, Fault};
@@ -38,9 +39,10 @@ struct Totals {
 /// A fault when the directory, or a file in it, cannot be read, or is not corral's, or when the log is damaged.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let disk = MmapDisk::open_read_only(&arguments.path)?;
-    let items = Dump::new(disk).map_err(|error| {
-        Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be listed: {error}", arguments.path.display()))
-    })?;
+    let unreadable = |error: io::Error| {
+        Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be read: {error}", arguments.path.display()))
+    };
+    let items = Dump::new(disk.clone()).map_err(unreadable)?;
     let mut out = Output::new();
     let (mut totals, mut damage) = (Totals::default(), Damage::default());
     for item in items {
@@ -56,11 +58,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         let sentence = format!("{} segments cannot be read; see their lines", totals.unreadable);
         return Err(Fault::new(ExitCode::StorageUnavailable, sentence));
     }
-    damage.sentence().map_or(Ok(()), |sentence| Err(Fault::new(ExitCode::DataDamaged, sentence)))
+    let confirm = |file: &str, offset, durable| confirm(&disk, file, offset, durable);
+    let sentence = damage.sentence(confirm).map_err(unreadable)?;
+    sentence.map_or(Ok(()), |sentence| Err(Fault::new(ExitCode::DataDamaged, sentence)))
 }
 
 fn line(item: &DumpItem) -> String {
     match item {
+        DumpItem::Durable { file, watermark, .. } => format!("DURABLE: durable to {watermark}, in {file}"),
         DumpItem::Segment { file, bytes, generation, base, fault, watermark } => {
             let mut text = format!("{file} segment {bytes} bytes, generation {generation}");
             let mut add = |part: String| text.write_str(&part).expect("a String takes every write");
@@ -76,7 +81,7 @@ fn line(item: &DumpItem) -> String {
             text
         }
         DumpItem::Record(record) => {
-            let payload = if record.payload_checks { "" } else { ", PAYLOAD DOES NOT CHECK" };
+            let payload = if record.payload_checks { "" } else { ", PAYLOAD NOT VALID: unfinished, or damage" };
             format!(
                 "{} {:>10} {:?}: term {}, index {}, zxid 0x{:x}, durable to {}, {} bytes{payload}",
                 record.file,
@@ -104,66 +109,93 @@ fn line(item: &DumpItem) -> String {
     }
 }
 
-/// Finds the first place that was durable and holds no valid record. What ends a file is judged by what was known up to
-/// there: a server that runs may write on behind it meanwhile.
+/// Finds the places that hold no valid record, and how far the log was durable. A server may write the log meanwhile, so a place
+/// is damage only if it holds no valid record when it is read once more, after that position is known.
 #[derive(Default)]
 struct Damage {
     base: Option<u64>,
     /// Highest log position that is known to be durable.
     durable: u64,
-    /// No record has been seen behind it yet.
-    open: Option<Place>,
-    first: Option<Place>,
+    /// The first in each file. There is at most one in each, so it grows with the files alone.
+    suspects: Vec<Place>,
+    /// What the file `DURABLE` states of a segment that is missing with all behind it.
+    missing: Option<String>,
 }
 
 /// A place without a valid record.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     file: String,
-    offset: u64,
+    /// `None` for a segment whose header is damaged.
+    offset: Option<u64>,
     position: u64,
 }
 
 impl Damage {
     fn add(&mut self, item: &DumpItem) {
         match item {
-            DumpItem::Segment { base, watermark, .. } => {
-                (self.base, self.open) = (*base, None);
+            DumpItem::Durable { file, watermark, is_held } => {
+                if *is_held {
+                    self.durable = self.durable.max(*watermark);
+                } else {
+                    let sentence = format!(
+                        "the log is damaged: {file} is missing, and the log was durable up to {watermark} in it"
+                    );
+                    self.missing = Some(sentence);
+                }
+            }
+            DumpItem::Segment { file, base, fault, watermark, .. } => {
+                self.base = *base;
                 self.durable = self.durable.max(watermark.unwrap_or(0));
+                if fault.is_some() {
+                    self.suspects.push(Place { file: file.clone(), offset: None, position: 0 });
+                }
             }
             DumpItem::Record(record) => {
                 self.durable = self.durable.max(record.watermark);
-                let gap = self.open.take();
-                let bad = || (!record.payload_checks).then(|| self.place(&record.file, record.offset)).flatten();
-                if let Some(place) = gap.or_else(bad) {
-                    self.first.get_or_insert(place);
+                if !record.payload_checks {
+                    self.suspect(&record.file, record.offset);
                 }
             }
-            DumpItem::Mark { watermark, .. } => {
+            DumpItem::Mark { file, offset, watermark } => {
                 self.durable = self.durable.max(*watermark);
-                if let Some(place) = self.open.take().filter(|place| place.position < self.durable) {
-                    self.first.get_or_insert(place);
-                }
+                // The next record goes here, so this is where a second look goes on, not behind it.
+                self.suspect(file, *offset);
             }
-            DumpItem::Gap { file, offset, .. } => match self.place(file, *offset) {
-                Some(place) if place.position < self.durable => drop(self.first.get_or_insert(place)),
-                other => self.open = other,
-            },
+            DumpItem::Gap { file, offset, .. } => self.suspect(file, *offset),
             _ => {}
         }
     }
 
-    /// Nothing where the segment's header does not tell where it lies.
-    fn place(&self, file: &str, offset: u64) -> Option<Place> {
-        self.base.map(|base| Place { file: file.to_owned(), offset, position: base.saturating_add(offset) })
+    fn suspect(&mut self, file: &str, offset: u64) {
+        if self.suspects.last().is_some_and(|place| place.file == file) {
+            return;
+        }
+        if let Some(base) = self.base {
+            let position = base.saturating_add(offset);
+            self.suspects.push(Place { file: file.to_owned(), offset: Some(offset), position });
+        }
     }
 
-    fn sentence(&self) -> Option<String> {
-        let place = self.first.as_ref().filter(|place| place.position < self.durable)?;
-        Some(format!(
-            "the log is damaged: {} holds no valid record at offset {}, which is position {} of the log, and it was durable up \
-             to {}",
-            place.file, place.offset, place.position, self.durable
-        ))
+    /// The first place that `confirm` finds damaged, given file, offset and the durable position.
+    fn sentence<E>(
+        &self,
+        mut confirm: impl FnMut(&str, Option<u64>, u64) -> Result<Option<u64>, E>,
+    ) -> Result<Option<String>, E> {
+        for place in self.suspects.iter().filter(|place| place.position < self.durable || place.offset.is_none()) {
+            let Some(at) = confirm(&place.file, place.offset, self.durable)? else { continue };
+            let Some(offset) = place.offset else {
+                return Ok(Some(format!("the log is damaged: the header of {} is not valid", place.file)));
+            };
+            return Ok(Some(format!(
+                "the log is damaged: {} holds no valid record at offset {at}, which is position {} of the log, and it was \
+                 durable up to {}",
+                place.file,
+                place.position.saturating_add(at.saturating_sub(offset)),
+                self.durable
+            )));
+        }
+        Ok(self.missing.clone())
     }
 }
 
@@ -227,15 +259,20 @@ mod tests {
         DumpItem::Mark { file: "log-1".to_owned(), offset, watermark }
     }
 
-    fn judged(items: &[DumpItem]) -> Option<String> {
+    /// What is said if the places that `still_bad` names hold no valid record when they are read once more.
+    fn judged(items: &[DumpItem], still_bad: bool) -> Option<String> {
         let mut damage = Damage::default();
         items.iter().for_each(|item| damage.add(item));
-        damage.sentence()
+        let sentence = damage.sentence(|_, offset, _| Ok::<_, ()>(still_bad.then_some(offset.unwrap_or(0))));
+        sentence.expect("it is read")
     }
 
     #[test]
     fn what_was_durable_and_is_no_record_is_damage() {
-        let found = |items: &[DumpItem]| judged(items).expect("damage is seen");
+        let found = |items: &[DumpItem]| {
+            assert_eq!(judged(items, false), None, "a server wrote it meanwhile");
+            judged(items, true).expect("damage is seen")
+        };
         assert!(
             found(&[segment(1000, 1300), record(100, 1100, true), gap(200)])
                 .contains("offset 200, which is position 1200")
@@ -247,15 +284,24 @@ mod tests {
         assert!(found(&marked).contains("offset 200"));
         let marked = [segment(1000, 0), record(100, 0, true), gap(200), mark(300, 1300), gap(364)];
         assert!(found(&marked).contains("offset 200"));
+        let of_a_later_file = [segment(1000, 1200), record(100, 1100, true), gap(200), segment(11_000, 11_300)];
+        assert!(found(&of_a_later_file).contains("offset 200"));
+        let stated = |is_held| DumpItem::Durable { file: "log-1".to_owned(), watermark: 1300, is_held };
+        assert!(found(&[stated(true), segment(1000, 0), record(100, 0, true), gap(200)]).contains("offset 200"));
+        let missing = [stated(false), segment(1000, 0), record(100, 0, true), gap(200)];
+        assert!(judged(&missing, false).expect("damage is seen").contains("log-1 is missing"));
+        let mut header = segment(1000, 0);
+        let DumpItem::Segment { base, fault, .. } = &mut header else { unreachable!("it is a segment") };
+        (*base, *fault) = (None, Some("damaged"));
+        assert!(found(&[header, gap(200)]).contains("header"));
     }
 
     #[test]
     fn an_unfinished_end_is_none() {
+        let judged = |items: &[DumpItem]| judged(items, true);
         assert_eq!(judged(&[]), None);
         assert_eq!(judged(&[segment(1000, 1200), record(100, 1100, true), gap(200)]), None);
         assert_eq!(judged(&[segment(1000, 0), record(100, 0, true), mark(200, 1200), gap(264)]), None);
         assert_eq!(judged(&[segment(1000, 1200), record(100, 1100, true), record(200, 1200, false)]), None);
-        let written_on = [segment(1000, 1200), record(100, 1100, true), gap(200), segment(11_000, 11_300)];
-        assert_eq!(judged(&written_on), None, "a server runs");
     }
 }

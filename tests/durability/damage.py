@@ -26,7 +26,7 @@ BUSY = {
     "snapshot.interval_min_ms": 50,
     "snapshot.images_retained": 1,
 }
-LOOKS, WRITES_MAX = 10, 4000
+LOOKS, WRITES_MAX = 40, 20_000
 KILLS = 8
 
 

@@ -23,7 +23,7 @@ pub use image::{
     ImageError, ImageFile, ImageHead, ImageName, ImageReceiver, ImageWriter, image_name, list_images, purge,
     remove_incoming,
 };
-pub use log::dump::{Dump, DumpItem, DumpRecord};
+pub use log::dump::{Dump, DumpItem, DumpRecord, confirm};
 pub use log::{
     CutInfo, Durable, Entry, EntryKind, HardState, Log, LogConfig, LogError, Progress, Record, RecordKind, Recovered,
     Spare, SpareJob,

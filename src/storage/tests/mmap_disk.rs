@@ -4,12 +4,13 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use common::{OwnedEntry, entries, open};
 use corral_storage::{
     Disk, DiskError, Dump, DumpItem, ImageFile, ImageHead, ImageWriter, Log, LogConfig, LogError, MmapDisk, Segment,
-    SyncRecipe,
+    SyncRecipe, confirm,
 };
 
 fn directory() -> tempfile::TempDir {
@@ -174,4 +175,76 @@ fn files_and_directories_are_for_their_owner_alone() {
     assert_eq!((access.directory_mode, access.files_restricted, access.files_left), (Some(0o750), names.len(), None));
     assert_eq!(mode(&path), 0o750);
     assert!(files().all(|file| mode(&file) == if file.ends_with("myid") { 0o644 } else { 0o600 }));
+}
+
+/// A server writes, rolls, trims and recycles meanwhile. What seems to be missing is there when it is read once more.
+#[test]
+fn a_log_that_is_being_written_is_never_damaged() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let place = directory();
+    let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
+    let config = LogConfig { segment_bytes: 1 << 20, spares_max: 1, ..LogConfig::default() };
+    let (mut log, _) = Log::open(disk, config, &mut |_| {}).expect("opens");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for index in 1.. {
+                log.append(&[OwnedEntry::made(1, index, 20_000).record()]).expect("appends");
+                log.sync().expect("syncs");
+                if index % 60 == 0 {
+                    log.trim_before(index - 60).expect("trims");
+                }
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let _stop = Stop(&over);
+        let look = MmapDisk::open_read_only(place.path()).expect("opens beside the server");
+        let (mut places, mut evidence) = (0, 0);
+        for _ in 0..300 {
+            let (mut durable, mut base, mut suspects) = (0, 0, BTreeMap::new());
+            for item in Dump::new(look.clone()).expect("lists") {
+                let (file, offset) = match item {
+                    DumpItem::Durable { watermark, is_held, .. } => {
+                        assert!(is_held);
+                        durable = watermark;
+                        continue;
+                    }
+                    DumpItem::Segment { base: at, watermark, .. } => {
+                        base = at.expect("a header that checks");
+                        durable = durable.max(watermark.unwrap_or(0));
+                        continue;
+                    }
+                    DumpItem::Record(record) => {
+                        durable = durable.max(record.watermark);
+                        if record.payload_checks {
+                            continue;
+                        }
+                        (record.file, record.offset)
+                    }
+                    DumpItem::Mark { file, offset, watermark } => {
+                        durable = durable.max(watermark);
+                        (file, offset)
+                    }
+                    DumpItem::Gap { file, offset, .. } => (file, offset),
+                    other => panic!("{other:?}"),
+                };
+                suspects.entry(file).or_insert((offset, base + offset));
+            }
+            places += suspects.len();
+            for (file, (offset, position)) in suspects.into_iter().filter(|(_, (_, position))| *position < durable) {
+                evidence += 1;
+                let confirmed = confirm(&look, &file, Some(offset), durable).expect("reads");
+                assert_eq!(confirmed, None, "{file} at {offset}, position {position}, durable {durable}");
+            }
+        }
+        println!("{places} places without a record, {evidence} below what was durable when they had been read");
+    });
 }

@@ -2,14 +2,19 @@
 //!
 //! It reports every record it finds, also behind damage, and never fails on what a file says: the only errors are those
 //! of reading files.
+//!
+//! A server may write the log meanwhile. Then what is read of a file is from several moments: a place may have been read before
+//! its record was stored, and a later page after. Such a place is judged by [`confirm`], which reads it once more: everything
+//! below a watermark that was read is stored by then.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use super::durable_file::{DURABLE_NAME, DurablePoint};
 use super::mark::{MARK_BYTES, find_trace, read_mark};
 use super::record::{RecordHead, RecordKind, Stamp};
-use super::segment::{DATA_START, SegmentHead, number_in, read_slots};
+use super::segment::{DATA_START, SegmentHead, number_in, read_slots, segment_name};
 use crate::disk::{Bytes, Disk};
 use crate::field::{Take, is_zero, narrow, wide};
 
@@ -17,6 +22,13 @@ use crate::field::{Take, is_zero, narrow, wide};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DumpItem {
+    /// The file `DURABLE`: the log was durable up to the position `watermark`, which lies in the segment `file`.
+    Durable {
+        file: String,
+        watermark: u64,
+        /// That segment or a later one is there.
+        is_held: bool,
+    },
     /// A segment file; its records follow.
     Segment {
         file: String,
@@ -68,6 +80,7 @@ pub struct DumpRecord {
 /// Walks through all segments of a directory, oldest first.
 pub struct Dump<D: Disk> {
     disk: D,
+    durable: Option<DumpItem>,
     files: VecDeque<String>,
     current: Option<Current>,
 }
@@ -82,9 +95,18 @@ struct Current {
 
 impl<D: Disk> Dump<D> {
     pub fn new(disk: D) -> io::Result<Dump<D>> {
+        // First: what it states is stored before anything else is read.
+        let point = match disk.map(DURABLE_NAME) {
+            Ok(content) => DurablePoint::read(content.as_slice()).ok().flatten(),
+            Err(_) => None,
+        };
         let mut files: Vec<_> = disk.list()?.into_iter().filter(|name| number_in(name, "log-").is_some()).collect();
         files.sort_unstable();
-        Ok(Dump { disk, files: files.into(), current: None })
+        let durable = point.map(|point| {
+            let is_held = files.last().and_then(|name| number_in(name, "log-")) >= Some(point.stamp.generation);
+            DumpItem::Durable { file: segment_name(point.stamp.generation), watermark: point.watermark, is_held }
+        });
+        Ok(Dump { disk, durable, files: files.into(), current: None })
     }
 
     /// `None` for a file that is gone: a server that runs has let go of it since the directory was listed.
@@ -151,6 +173,9 @@ impl<D: Disk> Iterator for Dump<D> {
     type Item = DumpItem;
 
     fn next(&mut self) -> Option<DumpItem> {
+        if let Some(durable) = self.durable.take() {
+            return Some(durable);
+        }
         if let Some(current) = &mut self.current {
             if let Some(item) = current.next() {
                 return Some(item);
@@ -164,6 +189,38 @@ impl<D: Disk> Iterator for Dump<D> {
         }
         None
     }
+}
+
+/// Reads a segment once more from a place on where no valid record was found. Answers the first offset below the log position
+/// `durable` that holds none, or `None` if all of them are valid now, or the segment is gone because a server has let go of it.
+/// `durable` must have been read from the log before. `offset` is where a record ends, or `None` for the whole segment, whose header was
+/// damaged.
+///
+/// # Errors
+/// When the directory or the file cannot be read.
+pub fn confirm<D: Disk>(disk: &D, file: &str, offset: Option<u64>, durable: u64) -> io::Result<Option<u64>> {
+    let bytes = match disk.map(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes?,
+    };
+    let bad = first_bad(bytes.as_slice(), file, offset.map(narrow), durable);
+    // No later segment gets this name: if it is there, it was there all the time.
+    let is_there = bad.is_some() && disk.list()?.iter().any(|name| name == file);
+    Ok(bad.filter(|_| is_there).map(wide))
+}
+
+fn first_bad(segment: &[u8], file: &str, offset: Option<usize>, durable: u64) -> Option<usize> {
+    let head = SegmentHead::read(segment).ok().filter(|head| number_in(file, "log-") == Some(head.stamp.generation));
+    let Some(head) = head else { return Some(0) };
+    let mut at = offset.unwrap_or(DATA_START);
+    while let Some(record) = RecordHead::decode(segment, at, head.stamp).filter(|it| it.payload(segment, at).is_some())
+    {
+        if record.kind == RecordKind::Seal {
+            return None;
+        }
+        at = at.saturating_add(record.record_bytes());
+    }
+    (head.position(at) < durable).then_some(at)
 }
 
 /// The salt as the first record has it, for a segment whose header is damaged.
