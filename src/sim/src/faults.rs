@@ -92,7 +92,11 @@ impl World {
         let at = self.at;
         match kind {
             Kind::PowerCut => return self.crash(true),
-            Kind::Kill => return self.crash(false),
+            Kind::Kill => {
+                let may_empty = self.may_empty();
+                self.crash(false)?;
+                return self.lose_a_page(may_empty);
+            }
             Kind::StopAtStep => {
                 let step = self.faults.below(30);
                 self.nodes[self.at].disk.stop_at_step(step);

@@ -51,6 +51,16 @@ pub fn run_ensemble_seed(seed: u64, bug: Option<Bug>, tracing: Tracing) -> Outco
     run(Options::draw_ensemble(seed, bug), tracing)
 }
 
+/// As [`run_seed`], with pages of the log that are lost between a kill and the next start.
+pub fn run_lost_pages_seed(seed: u64, bug: Option<Bug>, tracing: Tracing) -> Outcome {
+    run(Options::draw(seed, bug).with_lost_pages(), tracing)
+}
+
+/// As [`run_ensemble_seed`], with such losses.
+pub fn run_lost_pages_ensemble_seed(seed: u64, bug: Option<Bug>, tracing: Tracing) -> Outcome {
+    run(Options::draw_ensemble(seed, bug).with_lost_pages(), tracing)
+}
+
 fn run(options: Options, tracing: Tracing) -> Outcome {
     let mut world = World::new(options, tracing);
     let violation = world.run().err();

@@ -50,6 +50,8 @@ pub enum Bug {
     AnswerAtOnce,
     /// Of ensembles with a list: to a server that starts again, those who were taken out have their vote still.
     RemovedCounts,
+    /// Of worlds that lose pages: how far the log is durable is known from the log alone.
+    NoDurableFile,
 }
 
 impl Bug {
@@ -134,6 +136,8 @@ pub struct Options {
     pub weight_shard_pause: u64,
     pub weight_wall_jump: u64,
     pub weight_stop: u64,
+    /// Of the kills: how many are followed by the loss of a page of the log.
+    pub lost_page_share: u64,
     /// Of a client's actions: how many cut its connection, send garbage, stall or fall silent.
     pub cut_share: u64,
     pub garbage_share: u64,
@@ -248,6 +252,11 @@ impl Options {
         options
     }
 
+    /// This world, with kills and lost pages in plenty. Worlds without are as they were before there were such losses.
+    pub(crate) fn with_lost_pages(self) -> Options {
+        Options { lost_page_share: 800, weight_kill: 20, fault_every_ms: self.fault_every_ms.min(1_000), ..self }
+    }
+
     /// How many servers there are.
     pub(crate) fn servers(&self) -> usize {
         self.ensemble.map_or(1, |ensemble| ensemble.servers + ensemble.list.map_or(0, |list| list.spares))
@@ -286,6 +295,7 @@ impl Options {
             weight_shard_pause: weight(&mut rng),
             weight_wall_jump: weight(&mut rng),
             weight_stop: weight(&mut rng) / 2,
+            lost_page_share: 0,
             cut_share: rng.pick(&[0, 10, 40]),
             garbage_share: rng.pick(&[0, 3, 10]),
             stall_share: rng.pick(&[0, 10, 30]),

@@ -8,6 +8,7 @@ mod beginnings;
 mod consensus;
 mod disk_threads;
 mod list;
+mod lost_page;
 mod peers;
 mod recovery;
 mod shard_side;

@@ -143,6 +143,9 @@ pub struct Counts {
     /// Steps of changes of the list of servers, and lists that servers saw come about.
     pub members_changed: u64,
     pub lists: u64,
+    /// Pages of logs lost while the process was down, and those with which the log was refused.
+    pub lost_pages: u64,
+    pub refused_logs: u64,
 }
 
 /// Where a run has come to.
@@ -170,6 +173,7 @@ pub struct World {
     pub(crate) disk_rng: Stream,
     pub(crate) workload: Stream,
     pub(crate) faults: Stream,
+    pub(crate) pages: Stream,
     pub(crate) nodes: Vec<Node>,
     /// The server whose event is being handled.
     pub(crate) at: usize,
@@ -202,6 +206,7 @@ impl World {
             disk_rng: Stream::new(seed, "disk"),
             workload: Stream::new(seed, "workload"),
             faults: Stream::new(seed, "faults"),
+            pages: Stream::new(seed, "pages"),
             nodes: (0..options.servers()).map(|_| Node::new()).collect(),
             at: 0,
             wires: BTreeMap::new(),
@@ -500,5 +505,7 @@ impl Counts {
         self.relieved += other.relieved;
         self.members_changed += other.members_changed;
         self.lists += other.lists;
+        self.lost_pages += other.lost_pages;
+        self.refused_logs += other.refused_logs;
     }
 }

@@ -254,22 +254,32 @@ impl World {
         servers.any(|server| server.replica.raft().holds_membership_change())
     }
 
-    /// The disk of one server is empty after a crash. One at a time, and only of those that belong to the ensemble: more than
+    /// Whether this server can do without its disk. One at a time, and only of those that belong to the ensemble: more than
     /// that no ensemble of three survives.
-    pub(crate) fn empty(&mut self) -> Checked {
+    pub(crate) fn may_empty(&self) -> bool {
         let rests = self.all_vote() && !self.somebody_may_leave() && self.list_rests();
         let few = self.listed().is_some_and(|listed| listed.voters.len() < 3);
-        if self.emptied.is_some() || !rests || few && self.is_listed(self.at) {
+        self.emptied.is_none() && rests && !(few && self.is_listed(self.at))
+    }
+
+    /// The disk of one server is empty after a crash.
+    pub(crate) fn empty(&mut self) -> Checked {
+        if !self.may_empty() {
             return Ok(());
         }
-        let at = self.at;
         self.crash(true)?;
+        self.set_empty();
+        Ok(())
+    }
+
+    /// A server that does not run begins with an empty disk.
+    pub(super) fn set_empty(&mut self) {
+        let at = self.at;
         self.nodes[at].disk = SimDisk::new();
         self.emptied = self.is_listed(at).then_some(at);
         self.counts.emptied += 1;
         self.check.emptied(at);
         self.note(format_args!("the disk of server {} is empty", at + 1));
-        Ok(())
     }
 }
 
