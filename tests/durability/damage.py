@@ -5,8 +5,10 @@ record that was acknowledged, be it the last before a kill -9: it does not start
 Also that the commands which look into a data directory may do so while a server writes it.
 """
 
+import os
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 
@@ -15,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support import log_files, suite  # noqa: E402
 from support.server import Corral, binary  # noqa: E402
 from support.suite import equal  # noqa: E402
+from support.wait import wait_until  # noqa: E402
 
 MIB = 1 << 20
 # Images and segments come and go while they are looked at.
@@ -28,6 +31,9 @@ BUSY = {
 }
 LOOKS, WRITES_MAX = 40, 20_000
 KILLS = 8
+FIXTURES = Path(__file__).resolve().parent / "fixtures"
+# Servers that are killed with a page lost while they are down.
+LOST_PAGES = 10
 
 
 def images(server):
@@ -117,6 +123,123 @@ def test_the_last_record_before_a_kill(shards):
             assert log_files.contents(data) == before, "something was changed"
         finally:
             server.dispose()
+
+
+def test_a_lost_last_page(shards):
+    """Killed right behind an acknowledgement, the page of the last record lost: the start is refused, nothing is changed, and
+    with the page back everything is there. Without the file DURABLE beside it the log would be cut there.
+    """
+    for number in range(LOST_PAGES):
+        server = Corral(shards=shards)
+        try:
+            server.start()
+            with server.client() as client:
+                for before in range(number % 5):
+                    client.create(f"/before-{before}", b"x" * (300 + 900 * (number % 3)))
+                client.create("/acknowledged", b"y" * (10 + 700 * (number % 4)))
+                server.kill()
+            data = server.directory / "data"
+            whole = {path: path.read_bytes() for path in data.glob("log-*")}
+            last = log_files.lose_the_last_durable_page(data, pick=number % 3)
+            before = log_files.contents(data)
+            code, shown = look(server, "log", "dump")
+            equal((code, "the log is damaged" in shown), (6, True), shown[-500:])
+            server.launch()
+            equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
+            said = server.log_tail(3)
+            assert "damaged at offset" in said and "a server that runs alone needs its backup" in said, said
+            assert log_files.contents(data) == before, "something was changed"
+            last.path.write_bytes(whole[last.path])
+            server.start()
+            with server.client() as client:
+                equal(client.exists("/acknowledged") is not None, True, "the acknowledged znode")
+        finally:
+            server.dispose()
+
+
+def test_any_lost_page(shards):
+    """Each page of each log file that is in use, and of DURABLE, in turn: refused, or everything acknowledged is there."""
+    server = Corral(shards=shards)
+    try:
+        server.start()
+        with server.client() as client:
+            for number in range(12):
+                client.create(f"/n{number}", b"z" * 1500)
+            server.kill()
+        data = server.directory / "data"
+        files = {path: path.read_bytes() for path in data.iterdir() if path.name not in ("LOCK", "OWNER", "FORMAT")}
+        used = {path: len(content.rstrip(b"\0")) for path, content in files.items()}
+        refused = opened = 0
+        for path, end in used.items():
+            for at in range(0, end, log_files.PAGE_BYTES):
+                log_files.lose_page(path, at, pick=at // log_files.PAGE_BYTES)
+                server.launch()
+                wait_until(lambda: server.process.poll() is not None or server.is_serving(), "it serves or ends", 60)
+                if server.process.poll() is None:
+                    opened += 1
+                    with server.client() as client:
+                        equal(len(client.children("/")), 13, f"znodes with a page of {path.name} lost at {at}")
+                    server.kill()
+                else:
+                    refused += 1
+                    equal(server.process.wait(), 6, f"exit code:\n{server.log_tail()}")
+                    assert path.name != "DURABLE", "a log that is whole is refused"
+                for other in data.iterdir():
+                    if other not in files and other.name not in ("LOCK", "OWNER", "FORMAT"):
+                        other.unlink()
+                for other, content in files.items():
+                    other.write_bytes(content)
+        assert refused >= 6 and opened >= 3, (refused, opened)
+        return f"{refused} refused, {opened} opened"
+    finally:
+        server.dispose()
+
+
+def test_files_are_for_their_owner_alone(shards):
+    """Whatever the umask. What an earlier version left is restricted at the start; a directory that was there keeps its mode."""
+    server = Corral(shards=shards)
+    data = server.directory / "data"
+    mode = lambda path: path.stat().st_mode & 0o777  # noqa: E731
+    umask = os.umask(0o022)
+    try:
+        session_of_work(server, "one")
+        equal(mode(data), 0o700)
+        open_files = [path.name for path in data.iterdir() if mode(path) != 0o600]
+        equal(open_files, [], "files that others can read")
+        for path in data.iterdir():
+            path.chmod(0o644)
+        data.chmod(0o750)
+        before = len(server.log())
+        session_of_work(server, "two")
+        said = server.log()[before:]
+        equal((mode(data), [path.name for path in data.iterdir() if mode(path) != 0o600]), (0o750, []))
+        assert "run `chmod 700" in said and "their mode is now 600" in said, said
+    finally:
+        os.umask(umask)
+        server.dispose()
+
+
+def test_a_directory_of_an_earlier_version_opens(shards):
+    """Written before there was a file DURABLE, with an image and a log behind it, and killed. Then as any other."""
+    server = Corral(shards=shards)
+    data = server.directory / "data"
+    try:
+        with tarfile.open(FIXTURES / "data-before-DURABLE.tar.xz") as fixture:
+            fixture.extractall(server.directory, filter="data")
+        for life in range(3):
+            server.start()
+            equal((data / "DURABLE").stat().st_size, 2 * log_files.PAGE_BYTES)
+            with server.client() as client:
+                equal(client.get("/a/b")[0], b"second")
+                equal([client.get(f"/a/n{number}")[0] for number in range(20)], [b"x" * (n * 37) for n in range(20)])
+                client.create(f"/life-{life}", b"x" * 100)
+            server.kill()
+        equal(look(server, "log", "dump")[0], 0, "dumping the log")
+        log_files.lose_the_last_durable_page(data, pick=0)
+        server.launch()
+        equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
+    finally:
+        server.dispose()
 
 
 def test_a_fresh_server_and_a_busy_one_are_looked_into(shards):

@@ -131,25 +131,27 @@ def votes_again(ensemble, victim):
 
 
 def test_a_damaged_last_record_is_never_cut(ensemble):
-    """All killed behind an acknowledgement, a bit of one's last record flipped: it is refused, the others serve the write,
-    and emptied it heals.
+    """All killed behind an acknowledgement, a bit of one's last record flipped, or the page of it lost: it is refused, the
+    others serve the write, and emptied it heals.
     """
     if not ensemble.is_corral:
         raise Skip("ZooKeeper cuts it")
     top = root(ensemble, "damaged")
-    for number, victim in enumerate([ensemble.leader(), *ensemble.followers()]):
+    victims = [ensemble.leader(), *ensemble.followers()]
+    losses = [log_files.flip_a_bit_of_the_last_durable_record, log_files.lose_the_last_durable_page]
+    for number, (damage, victim) in enumerate((damage, victim) for damage in losses for victim in victims):
         with connect(victim) as client:
             client.create(f"{top}/{number}", b"x" * 100)
             for member in ensemble.members:
                 member.kill()
         data = victim.directory / "data"
-        log_files.flip_a_bit_of_the_last_durable_record(data, pick=number + 70)
+        damage(data, pick=number + 70)
         before = log_files.contents(data)
         for member in ensemble.members:
             member.launch()
         equal(victim.process.wait(HEAL_LIMIT_S), DAMAGED, f"exit code:\n{victim.log_tail()}")
         said = victim.log_tail(3)
-        assert "no valid record here" in said and "it learns everything from the others" in said, said
+        assert "damaged at offset" in said and "it learns everything from the others" in said, said
         assert log_files.contents(data) == before, "something was changed"
         others = [member for member in ensemble.members if member is not victim]
         with connect_to_new_leader(others) as client:

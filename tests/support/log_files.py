@@ -49,6 +49,32 @@ def flip_a_bit_of_the_last_durable_record(data, pick):
     return last
 
 
+PAGE_BYTES = 4096
+
+
+def lose_page(path, offset, pick):
+    """Zeroes the page at that offset of a file, fills it with ones or with noise, or flips one of its bits; `pick` says which."""
+    start = offset // PAGE_BYTES * PAGE_BYTES
+    with open(path, "r+b") as file:
+        file.seek(start)
+        page = bytearray(file.read(PAGE_BYTES))
+        if pick % 4 == 3:
+            page[pick * 7919 % len(page)] ^= 1 << pick % 8
+        else:
+            noise = bytes((number * 131 + pick) % 251 for number in range(len(page)))
+            page = [bytes(len(page)), b"\xff" * len(page), noise][pick % 4]
+        file.seek(start)
+        file.write(page)
+
+
+def lose_the_last_durable_page(data, pick):
+    """The page in which the last durable record begins; returns that record."""
+    found, durable = records(data)
+    last = [record for record in found if record.position < durable][-1]
+    lose_page(last.path, last.offset, pick)
+    return last
+
+
 def contents(data):
     """The content of each file by name, but of the lock and of what was never finished, which a start removes."""
     passing = lambda path: path.name == "LOCK" or path.suffix == ".tmp"  # noqa: E731

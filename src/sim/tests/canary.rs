@@ -29,6 +29,7 @@ fn every_bug_is_caught() {
             | Bug::BeginAtOnce
             | Bug::AnswerAtOnce
             | Bug::RemovedCounts => unreachable!("they take an ensemble"),
+            Bug::NoDurableFile => unreachable!("it takes a world that loses pages"),
         }
     }
 }
