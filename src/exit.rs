@@ -126,7 +126,9 @@ impl From<LogError> for Fault {
 impl From<ImageError> for Fault {
     fn from(error: ImageError) -> Fault {
         let code = match error {
-            ImageError::Damaged { .. } | ImageError::DamagedSection { .. } => ExitCode::DataDamaged,
+            ImageError::Damaged { .. } | ImageError::DamagedSection { .. } | ImageError::ChangedSection { .. } => {
+                ExitCode::DataDamaged
+            }
             ImageError::NotAnImage { .. } | ImageError::WrongVersion { .. } | ImageError::TooManySections { .. } => {
                 ExitCode::DataDirForeign
             }

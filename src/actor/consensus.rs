@@ -65,6 +65,8 @@ pub(crate) struct ConsensusActor {
     installing: Option<(u64, Index)>,
     /// Place in the log of the last such image.
     installed: u64,
+    /// The log is damaged: the next image of its own takes the place of all of it.
+    drops_log: bool,
     /// Since when the state is not to be trusted.
     distrusted: Option<Millis>,
     /// An image could not be written, and waits to be tried again.
@@ -95,6 +97,7 @@ impl ConsensusActor {
             stopping: Stopping::No,
             installing: None,
             installed: 0,
+            drops_log: false,
             distrusted: None,
             retrying: false,
             servers_version: None,
@@ -183,6 +186,7 @@ impl ConsensusActor {
             ToConsensus::ImageFailed(index) => self.image_failed(index),
             ToConsensus::RetryImage(index) => self.retry_image(index),
             ToConsensus::Distrust(distrust) => self.distrust(&distrust),
+            ToConsensus::LogDamaged(what) => self.log_damaged(&what),
             ToConsensus::Snapshot => self.snapshot_if(|sequencer| sequencer.has_changes()),
             ToConsensus::Tick => self.tick(),
             ToConsensus::Incoming(incoming) => {
@@ -476,6 +480,7 @@ impl ConsensusActor {
             let _ = self.links.writer.send(ToWriter::Drop(Garbage::Frozen(frozen)));
         }
         self.replica.compact(Index(index), Term(term));
+        let log_from = if std::mem::take(&mut self.drops_log) { index + 1 } else { log_from };
         let _ = self.links.log.send(ToLog::Trim(log_from));
     }
 

@@ -3,15 +3,17 @@
 //!
 //! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corral_core::image::{ImageMerger, section_bits_for};
+use corral_core::image::{ImageFault, ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
+use corral_core::shard::Garbage;
 use corral_storage::image::Pace;
 use corral_storage::{ImageFile, ImageHead, ImageWriter, MmapDisk, list_images, purge};
 
-use crate::actor::messages::{ToConsensus, ToWriter, WrittenImage};
+use crate::actor::messages::{Cause, Distrust, ToConsensus, ToWriter, WrittenImage};
 use crate::control::Stopwatch;
 use crate::node::images::{SECTION_META, SECTION_NODES, load};
 use crate::runtime::mailbox::Post;
@@ -71,16 +73,23 @@ pub(crate) fn run(
                 due = due.min(given_back + GIVE_BACK_CALM);
                 continue;
             }
-            ToWriter::Drop(garbage) => drop(garbage),
+            ToWriter::Drop(garbage) => {
+                look_again(&garbage, consensus);
+                drop(garbage);
+            }
             ToWriter::Write(state) => {
                 let index = state.index;
-                let outcome = write(disk, settings, images, *state).map_or_else(
-                    |reason| {
+                let outcome = match write(disk, settings, images, *state) {
+                    Ok(written) => ToConsensus::ImageWritten(written),
+                    Err(NotWritten::Damaged(what)) => {
+                        let _ = consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what }));
+                        ToConsensus::ImageFailed(index)
+                    }
+                    Err(NotWritten::Failed(reason)) => {
                         tracing::error!("the image was not written, the log keeps everything: {reason}");
                         ToConsensus::ImageFailed(index)
-                    },
-                    ToConsensus::ImageWritten,
-                );
+                    }
+                };
                 let _ = consensus.send(outcome);
             }
         }
@@ -88,38 +97,78 @@ pub(crate) fn run(
     }
 }
 
-fn lower_priority() {
+/// While an image was served, changes copied from it, such as the data of a znode whose ACL was set. The last holder compares it
+/// with its checksums once more, so that no copy of a damaged place stays unseen.
+fn look_again(garbage: &Garbage, consensus: &Post<ToConsensus>) {
+    if let Garbage::Image(image) = garbage
+        && Arc::strong_count(image) == 1
+        && let Err(fault) = image.verify()
+    {
+        let _ = consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what: fault.to_string() }));
+    }
+}
+
+pub(crate) fn lower_priority() {
     let me = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(me), NICE) {
-        tracing::warn!("the image writer keeps the default priority: {error}");
+        tracing::warn!("a thread for images keeps the default priority: {error}");
+    }
+}
+
+/// Why there is no new image.
+#[derive(Debug)]
+pub(crate) enum NotWritten {
+    /// The image below does not match its checksums any more: nothing of it was copied. Where.
+    Damaged(String),
+    /// In a sentence.
+    Failed(String),
+}
+
+impl NotWritten {
+    fn merge(fault: ImageFault) -> NotWritten {
+        match fault {
+            ImageFault::Damaged(place) => NotWritten::Damaged(place),
+            other => NotWritten::Failed(other.to_string()),
+        }
+    }
+
+    fn failed(error: impl std::fmt::Display) -> NotWritten {
+        NotWritten::Failed(error.to_string())
+    }
+
+    /// As a sentence.
+    pub(crate) fn text(self) -> String {
+        match self {
+            NotWritten::Damaged(text) | NotWritten::Failed(text) => text,
+        }
     }
 }
 
 /// Writes an image, maps and checks it, and removes those that are not kept.
 ///
 /// # Errors
-/// In a sentence; the images that were there stay.
+/// [`NotWritten`]; the images that were there stay.
 pub(crate) fn write(
     disk: &MmapDisk,
     settings: &ImageSettings,
     images: &Stopwatch,
     state: FrozenState,
-) -> Result<WrittenImage, String> {
+) -> Result<WrittenImage, NotWritten> {
     let started = Instant::now();
     let FrozenState { image: below, delta, sessions, zxid, index, term, extra, .. } = state;
     let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
-    let mut file = ImageWriter::begin(disk, head, Some(pace())).map_err(|error| error.to_string())?;
+    let mut file = ImageWriter::begin(disk, head, Some(pace())).map_err(NotWritten::failed)?;
     let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
-    while let Some(section) = merger.next_section().map_err(|fault| fault.to_string())? {
-        file.section(SECTION_NODES, &section).map_err(|error| error.to_string())?;
+    while let Some(section) = merger.next_section().map_err(NotWritten::merge)? {
+        file.section(SECTION_NODES, &section).map_err(NotWritten::failed)?;
     }
     let stats = merger.stats();
-    let meta = merger.finish(zxid, sessions.to_image(), extra).map_err(|fault| fault.to_string())?;
-    file.section(SECTION_META, &meta).map_err(|error| error.to_string())?;
+    let meta = merger.finish(zxid, sessions.to_image(), extra).map_err(NotWritten::merge)?;
+    file.section(SECTION_META, &meta).map_err(NotWritten::failed)?;
     let bytes = file.bytes();
-    let name = file.finish().map_err(|error| error.to_string())?;
-    let image = load(disk, &name.file, 1)?;
-    let log_from = retire(disk, settings, index).map_err(|error| error.to_string())?;
+    let name = file.finish().map_err(NotWritten::failed)?;
+    let image = load(disk, &name.file, 1).map_err(NotWritten::Failed)?;
+    let log_from = retire(disk, settings, index).map_err(NotWritten::failed)?;
     let took = started.elapsed();
     images.note(took);
     let took_ms = took.as_millis();

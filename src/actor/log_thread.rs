@@ -178,6 +178,7 @@ impl LogKeeper<'_> {
                     ToLog::Trim(index) => {
                         log.trim_before(index)?;
                     }
+                    ToLog::Seal => self.when_possible(log, Log::seal, None, &mut durable, &mut inbox)?,
                     ToLog::Reset(next_index) => {
                         tracing::info!(next_index, "the log begins anew behind an image");
                         let begin = |log: &mut Log<MmapDisk>| log.reset_to(next_index);

@@ -13,7 +13,7 @@ use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
 use corral_core::image::Image;
 use corral_core::member::Note;
-use corral_core::report::{Piece, SessionMark, SessionPiece};
+use corral_core::report::{Obstacle, Piece, SessionMark, SessionPiece};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Garbage, Question};
 use corral_core::view::View;
@@ -96,9 +96,10 @@ pub(crate) enum ToConsensus {
     Incoming(Incoming),
     /// Of an ensemble: something happened on a link to another server.
     Peer(PeerEvent),
-    #[allow(dead_code, reason = "sent by what compares digests and checks images")]
     /// The state here is not to be trusted: stop serving, and take it from another server.
     Distrust(Distrust),
+    /// A sealed segment of the log is damaged, as this sentence says: make it superfluous by an image.
+    LogDamaged(String),
     /// Time passes.
     Tick,
     /// The replica wanted a turn at this time.
@@ -129,6 +130,16 @@ pub(crate) enum Cause {
     #[allow(dead_code, reason = "sent by what compares digests")]
     /// The digest of the state differs from another server's at the same zxid.
     Digest,
+}
+
+impl Cause {
+    /// As it is reported.
+    pub(crate) fn obstacle(self) -> Obstacle {
+        match self {
+            Cause::Image => Obstacle::Damaged,
+            Cause::Digest => Obstacle::Diverged,
+        }
+    }
 }
 
 /// The connection that sent a four-letter word.
@@ -168,6 +179,8 @@ pub(crate) enum ToLog {
     Append(Append),
     /// Entries before this index are not needed any more.
     Trim(u64),
+    /// What was written so far is to be let go with the next trim: begin another segment.
+    Seal,
     /// All entries are void: another server's image is durable, and the next entry has this index.
     Reset(u64),
     /// Sync what there is and end.

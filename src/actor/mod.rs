@@ -11,6 +11,7 @@ pub(crate) mod log_thread;
 pub(crate) mod messages;
 pub(crate) mod peers;
 pub(crate) mod reconfig;
+pub(crate) mod scrubber;
 mod serving;
 pub(crate) mod shard;
 pub(crate) mod transfer;

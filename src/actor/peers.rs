@@ -64,6 +64,8 @@ pub(crate) struct Peers {
     /// Images that have come, and are to be installed when Raft says so; the newest last.
     arrived: VecDeque<Box<LoadedImage>>,
     images_in: flume::Sender<ToImagesIn>,
+    /// Asks the scrubber to read everything now.
+    scrub: flume::Sender<()>,
     /// An image that could not be taken over.
     missed: Option<Missed>,
     /// Who ought to belong to the ensemble.
@@ -100,6 +102,7 @@ impl Peers {
         gauges: Arc<Gauges>,
         newest: Option<Offered>,
         images_in: flume::Sender<ToImagesIn>,
+        scrub: flume::Sender<()>,
         wanted: Membership,
         habits: Habits,
         whereabouts: Whereabouts,
@@ -122,6 +125,7 @@ impl Peers {
             transfer: None,
             arrived: VecDeque::new(),
             images_in,
+            scrub,
             missed: None,
             wanted,
             said: Millis(0),
@@ -204,6 +208,10 @@ impl Peers {
                 let part = ask.offset.map_or(Part::Gone { index: ask.index }, |at| self.offer.part(ask.index, at));
                 if matches!(part, Part::Gone { .. }) {
                     replica.image_sent(peer, false);
+                }
+                if ask.offset.is_none() && ask.index > 0 && ask.index == self.offer.newest() && self.scrub.is_empty() {
+                    // It may be damaged: the other server checked it.
+                    let _ = self.scrub.send(());
                 }
                 if ask.offset.is_some() {
                     let _ = self.links.send(peer, Kind::ImagePart, part.encode());
@@ -373,7 +381,7 @@ impl Peers {
 
     /// The state here is not to be trusted, or is again: for whoever asks.
     pub(crate) fn distrusted(&self, cause: Option<Cause>) {
-        self.gauges.distrusted.store(cause.is_some(), Ordering::Relaxed);
+        self.gauges.withhold(cause.map(Cause::obstacle));
     }
 
     /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.

@@ -112,7 +112,7 @@ fn line(item: &DumpItem) -> String {
 /// Finds the places that hold no valid record, and how far the log was durable. A server may write the log meanwhile, so a place
 /// is damage only if it holds no valid record when it is read once more, after that position is known.
 #[derive(Default)]
-struct Damage {
+pub(crate) struct Damage {
     base: Option<u64>,
     /// Highest log position that is known to be durable.
     durable: u64,
@@ -132,7 +132,7 @@ struct Place {
 }
 
 impl Damage {
-    fn add(&mut self, item: &DumpItem) {
+    pub(crate) fn add(&mut self, item: &DumpItem) {
         match item {
             DumpItem::Durable { file, watermark, is_held } => {
                 if *is_held {
@@ -178,7 +178,7 @@ impl Damage {
     }
 
     /// The first place that `confirm` finds damaged, given file, offset and the durable position.
-    fn sentence<E>(
+    pub(crate) fn sentence<E>(
         &self,
         mut confirm: impl FnMut(&str, Option<u64>, u64) -> Result<Option<u64>, E>,
     ) -> Result<Option<String>, E> {

@@ -5,7 +5,7 @@
 
 mod bench;
 mod check_config;
-mod log;
+pub(crate) mod log;
 mod logging;
 mod protocol;
 mod rescue;

@@ -270,6 +270,15 @@ sections! {
         /// Whether old images and log segments are removed at all; false keeps everything for ever.
         purge: bool = true, NONE, "";
     }
+    /// The scrubber reads every image file and every sealed log segment in the background and compares them with their checksums.
+    /// A server of an ensemble whose image is damaged stops serving and takes the state from another server. One that runs alone
+    /// ends with exit code 6.
+    scrub: Scrub {
+        /// Time from the end of one scrub to the beginning of the next. 0 = never.
+        interval_s: u32 = 86_400, range(0, 31_536_000), "s";
+        /// How fast it reads at most.
+        bytes_per_s_max: u64 = 64 * MIB, range(MIB, 1024 * GIB), "bytes/s";
+    }
     /// ZooKeeper's four-letter commands on the client port.
     commands: Commands {
         /// Commands that are executed; `"*"` stands for all. `srvr` always is. ZooKeeper's own default is kept:

@@ -89,6 +89,7 @@ impl Facts {
                 (facts.open_files, facts.open_files_max) = open_files();
                 facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
                 facts.relieved = self.gauges.relieved.load(Ordering::Relaxed);
+                facts.scrub = self.gauges.scrub();
                 facts.reconfig = self.gauges.reconfig();
                 facts.quorum = self.gauges.quorum();
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Timing};
+use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, ScrubFacts, Timing};
 
 /// Counters of the process.
 #[derive(Debug, Default)]
@@ -21,12 +21,16 @@ pub(crate) struct Gauges {
     pub(crate) relieved: AtomicU64,
     /// The log, or another server's image, has no space, and what the leader gives is not taken.
     pub(crate) stalled: AtomicBool,
-    /// The state is not to be trusted, and is being taken from another server.
-    pub(crate) distrusted: AtomicBool,
     /// What the consensus actor found; 0 while it serves.
     obstacle: AtomicU8,
     /// What others than the consensus actor found wrong with the data here: the digest's comparison, the scrubber.
     withheld: AtomicU8,
+    /// When the last scrub was complete, in seconds since 1970; 0: not yet.
+    pub(crate) scrubbed_at_s: AtomicU64,
+    /// Read by scrubs.
+    pub(crate) scrub_bytes: AtomicU64,
+    /// Image files and logs that scrubs found damaged.
+    pub(crate) scrub_damaged: AtomicU64,
     /// Where clients connect.
     pub(crate) client_port: AtomicU16,
     /// Connections closed on accept.
@@ -52,8 +56,7 @@ impl Gauges {
     /// Why it opens no sessions or takes no writes.
     pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         let of = |number: &AtomicU8| Obstacle::ALL.into_iter().find(|one| *one as u8 == number.load(Ordering::Relaxed));
-        let distrusted = self.distrusted.load(Ordering::Relaxed).then_some(Obstacle::Damaged);
-        [of(&self.withheld), of(&self.obstacle), distrusted].into_iter().flatten().min()
+        [of(&self.withheld), of(&self.obstacle)].into_iter().flatten().min()
     }
 
     pub(crate) fn set_obstacle(&self, obstacle: Option<Obstacle>) {
@@ -61,7 +64,6 @@ impl Gauges {
     }
 
     /// The data here are not served until this is called with `None`: [`Obstacle::Damaged`] or [`Obstacle::Diverged`].
-    #[allow(dead_code, reason = "the digest's comparison and the scrubber call it")]
     pub(crate) fn withhold(&self, obstacle: Option<Obstacle>) {
         self.withheld.store(obstacle.map_or(0, |one| one as u8), Ordering::Relaxed);
     }
@@ -75,6 +77,16 @@ impl Gauges {
     pub(crate) fn set_reconfig(&self, step: ReconfigStep) {
         let place = ReconfigStep::ALL.iter().position(|one| *one == step).unwrap_or_default();
         self.reconfig.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// What scrubs found.
+    pub(crate) fn scrub(&self) -> ScrubFacts {
+        ScrubFacts {
+            completed_s: self.scrubbed_at_s.load(Ordering::Relaxed),
+            bytes: self.scrub_bytes.load(Ordering::Relaxed),
+            damaged: self.scrub_damaged.load(Ordering::Relaxed),
+            heals: self.withheld.load(Ordering::Relaxed) != 0,
+        }
     }
 
     /// Who votes, and who keeps up; `None` of a server that is alone.

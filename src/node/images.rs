@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use corral_core::evaluate::StateMachine;
-use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
+use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, SectionChecksums};
 use corral_link::Generation;
 use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, image_name, list_images};
 
@@ -48,18 +48,31 @@ impl LoadedImage {
 }
 
 /// An image file's mapping as the core wants it.
-struct Mapped(Arc<dyn Bytes>);
+struct Mapped {
+    file: ImageFile,
+    bytes: Arc<dyn Bytes>,
+}
 
 impl AsRef<[u8]> for Mapped {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_slice()
+        self.bytes.as_slice()
+    }
+}
+
+impl SectionChecksums for Mapped {
+    fn verify(&self, section: usize, bytes: &[u8]) -> Result<(), String> {
+        self.file.verify_copy(section, bytes).map_err(|error| error.to_string())
     }
 }
 
 // SAFETY: the mapping is read-only, private to this value and as long as the file. Image files are written under a
 // temporary name, never again after they got their own, and the data directory is locked against other servers.
 #[allow(unsafe_code)]
-unsafe impl ImageBytes for Mapped {}
+unsafe impl ImageBytes for Mapped {
+    fn checksums(&self) -> Option<&dyn SectionChecksums> {
+        Some(self)
+    }
+}
 
 /// What the data directory has to start from.
 pub(crate) struct Found {
@@ -116,7 +129,7 @@ pub(crate) fn newest(disk: &MmapDisk, threads: usize) -> Result<Found, Fault> {
 pub(crate) fn load(disk: &MmapDisk, name: &str, threads: usize) -> Result<LoadedImage, String> {
     let file = ImageFile::open(disk, name).map_err(|error| error.to_string())?;
     let layout = layout(&file)?;
-    let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped(file.bytes()));
+    let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped { file: file.clone(), bytes: file.bytes() });
     let sections = check_sections(&file, &bytes, &layout, threads)?;
     file.verify_section(layout.sections.len()).map_err(|error| error.to_string())?;
     let meta = CheckedMeta::check(&bytes, &layout).map_err(|fault| format!("{name}: {fault}"))?;

@@ -9,6 +9,7 @@ pub(crate) mod images_in;
 pub(crate) mod membership;
 mod owner;
 pub(crate) mod ports;
+mod quarantine;
 pub(crate) mod recovery;
 pub(crate) mod remembered;
 pub(crate) mod rescue;
@@ -37,6 +38,7 @@ use crate::actor::log_thread::{self, LogKeeper};
 use crate::actor::messages::{Ending, Moved, ToConsensus, ToImagesIn, ToLog, ToShard, ToWords, ToWriter};
 use crate::actor::peers::Peers;
 use crate::actor::reconfig::Whereabouts;
+use crate::actor::scrubber::{ScrubSettings, Scrubber};
 use crate::actor::shard::{ShardActor, ShardLinks};
 use crate::actor::transfer::Offered;
 use crate::config::Config;
@@ -74,6 +76,7 @@ struct Mailboxes {
     log: Mailbox<ToLog>,
     writer: Mailbox<ToWriter>,
     images_in: Mailbox<ToImagesIn>,
+    scrub: Mailbox<()>,
     words: Mailbox<ToWords>,
     ports: Mailbox<Moved>,
     ended: Mailbox<Ended>,
@@ -95,6 +98,7 @@ impl Mailboxes {
             log: flume::unbounded(),
             writer: flume::unbounded(),
             images_in: flume::unbounded(),
+            scrub: flume::unbounded(),
             words: flume::unbounded(),
             ports: flume::unbounded(),
             ended: flume::unbounded(),
@@ -253,6 +257,20 @@ fn start_threads(
     let settings = ImageSettings { retained: images.images_retained as usize, purge: images.purge };
     let (inbox, consensus) = (boxes.writer.1.clone(), boxes.consensus.0.clone());
     let gauges = Arc::clone(&context.gauges);
+    let scrub = &context.config.scrub;
+    let settings_of_scrub = ScrubSettings {
+        interval: (scrub.interval_s > 0).then(|| Duration::from_secs(u64::from(scrub.interval_s))),
+        bytes_per_s: scrub.bytes_per_s_max,
+        log_dir: context.config.server.log_dir.clone(),
+    };
+    let scrubber = Scrubber {
+        disk: disk.clone(),
+        settings: settings_of_scrub,
+        gauges: Arc::clone(&context.gauges),
+        consensus: boxes.consensus.0.clone(),
+    };
+    let asked = boxes.scrub.1.clone();
+    start_pinned("scrubber", plan.control_cpu, move || scrubber.run(&asked))?;
     let write = move || image_writer::run(&disk, &settings, &gauges.images, &inbox, &consensus);
     start_pinned("images", plan.control_cpu, write)?;
 
@@ -352,7 +370,16 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
             let (wanted, habits) = (membership::wanted(&context.config), ensemble::habits(&context.config));
             let (server, remembered) = (&context.config.server, context.remembered.clone());
             let whereabouts = Whereabouts::new(server.server_id, server.client_addr, remembered, boxes.ports.0.clone());
-            let peers = Peers::new(links, gauges, offered, boxes.images_in.0.clone(), wanted, habits, whereabouts);
+            let peers = Peers::new(
+                links,
+                gauges,
+                offered,
+                boxes.images_in.0.clone(),
+                boxes.scrub.0.clone(),
+                wanted,
+                habits,
+                whereabouts,
+            );
             (peers, ensemble::tick(&context.config))
         }),
     }

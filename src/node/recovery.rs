@@ -27,7 +27,7 @@ use crate::exit::{ExitCode, Fault};
 use crate::node::ensemble;
 use crate::node::images::{self, LoadedImage};
 use crate::node::membership::{self, Kept};
-use crate::node::owner;
+use crate::node::{owner, quarantine};
 use crate::runtime::clock::Clock;
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
@@ -62,11 +62,43 @@ pub(crate) fn recover(
     threads: usize,
     shards: usize,
 ) -> Result<Recovery, Fault> {
+    let damaged = match recover_whole(config, clock, incarnation, threads, shards) {
+        Err(fault) if fault.code == ExitCode::DataDamaged && heals(config) => fault,
+        other => return other,
+    };
+    // Only data that are this server's, and while nobody else has them.
+    let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
+    owner::claim(&disk, config)?;
+    tracing::error!("{damaged}");
+    quarantine::put_aside(config)?;
+    drop(disk);
+    tracing::warn!(
+        "the damaged data were put aside into the directory `damaged`: this server begins without data, and takes everything \
+         from the other servers"
+    );
+    recover_whole(config, clock, incarnation, threads, shards)
+}
+
+/// Whether other servers may have what this one's disk has lost.
+fn heals(config: &Config) -> bool {
+    let own = u64::from(config.server.server_id);
+    config.own_member().is_some() && membership::wanted(config).voters.iter().any(|id| id.0 != own)
+}
+
+/// As [`recover`]; damage is not healed.
+fn recover_whole(
+    config: &Config,
+    clock: Clock,
+    incarnation: u64,
+    threads: usize,
+    shards: usize,
+) -> Result<Recovery, Fault> {
     let started = Instant::now();
     let purpose = if config.own_member().is_some() { Purpose::Member } else { Purpose::Alone };
     let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, purpose, owner::claim)?;
     let image = newest.as_ref().map(|loaded| &*loaded.image);
     let kept = membership::kept(config, image, &found)?;
+    let healing = quarantine::waits(&disk, kept != Kept::Newborn)?;
     let offered = newest.as_ref().map(LoadedImage::offered);
     let (machine, index, term) = state_machine(newest)?;
     let is_alone = kept == Kept::Alone;
@@ -92,7 +124,7 @@ pub(crate) fn recover(
     };
     let raft = membership::raft_node(&kept, raft_config(config, incarnation, entry_bytes_max(&log)), restored)
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
-    let member = member(config, &raft, sequencer, shards);
+    let member = member(config, &raft, sequencer, shards, healing);
     let replica = Replica::new(raft, Authority(member), Index(index));
     let mut recovery = Recovery { replica, log, disk, frozen: None, offered, generation: kept.generation() };
     if is_alone {
@@ -163,14 +195,19 @@ pub(crate) fn open(
     Ok(Opened { disk, log_disk, newest: images.newest, log, found })
 }
 
-fn member(config: &Config, raft: &RaftNode, sequencer: Sequencer, shards: usize) -> Member {
+fn member(config: &Config, raft: &RaftNode, sequencer: Sequencer, shards: usize, healing: bool) -> Member {
     if config.own_member().is_none() {
         return Member::alone(sequencer);
     }
     let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
     let mut member = Member::of_ensemble(sequencer, ensemble::member_config(config, shards));
     if raft.is_newborn() || raft.is_pristine() {
-        member.born(membership::founders(config), raft.is_pristine());
+        // One that lost its data to damage founds nothing: nobody agrees with it on the founders.
+        let mut founders = membership::founders(config);
+        if healing {
+            founders.voters.clear();
+        }
+        member.born(founders, raft.is_pristine());
     }
     member
 }

@@ -11,7 +11,7 @@ use corral_link::Generation;
 use corral_storage::log::ADVICE;
 use corral_storage::purge;
 
-use crate::actor::image_writer::{self, ImageSettings};
+use crate::actor::image_writer::{self, ImageSettings, NotWritten};
 use crate::config::Config;
 use crate::config::value::Role;
 use crate::control::Stopwatch;
@@ -108,8 +108,9 @@ impl Survivor {
         };
         let frozen = self.sequencer.freeze(Millis(0), members);
         let settings = ImageSettings { retained: 1, purge: false };
-        let failed =
-            |reason: String| Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {reason}"));
+        let failed = |reason: NotWritten| {
+            Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {}", reason.text()))
+        };
         image_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), frozen).map_err(failed)?;
         let purged = purge(&self.opened.disk, 1);
         purged.map_err(|error| {

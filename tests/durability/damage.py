@@ -98,6 +98,34 @@ def test_the_log_alone_stands_in(shards):
         server.dispose()
 
 
+def test_damage_to_an_image_that_is_served_is_not_copied(shards):
+    """Bytes written into the image under a running server do not get into the next image."""
+    server = Corral(shards=shards)
+    kept = b"the data of a znode that nobody changes"
+    try:
+        server.start()
+        with server.client() as client:
+            client.create("/kept", kept)
+        equal(server.stop(), 0, "exit code")
+        server.start()
+        path = images(server)[-1]
+        at = path.read_bytes().index(kept)
+        with open(path, "r+b") as file:
+            file.seek(at)
+            file.write(b"THE ")
+        with server.client() as client:
+            client.create("/other", b"")
+        server.stop()
+        before = len(server.log())
+        server.start()
+        with server.client() as client:
+            equal(client.get("/kept")[0], kept, "a znode that nobody changed")
+            equal(client.exists("/other").data_length, 0, "what was acknowledged meanwhile")
+        assert "image passed over" in server.log()[before:], "the damaged image was used"
+    finally:
+        server.dispose()
+
+
 def test_the_last_record_before_a_kill(shards):
     """Its process gone right behind an acknowledgement: one flipped bit ends the start, it is never cut as a torn tail."""
     for number in range(KILLS):

@@ -8,7 +8,7 @@
 //! [`ToConsensus::Distrust`]: crate::actor::messages::ToConsensus::Distrust
 
 use crate::actor::consensus::ConsensusActor;
-use crate::actor::messages::{Cause, Distrust, Ending};
+use crate::actor::messages::{Cause, Distrust, Ending, ToLog};
 use crate::exit::{ExitCode, Fault};
 
 impl ConsensusActor {
@@ -38,6 +38,17 @@ impl ConsensusActor {
         self.replica.machine_mut().distrust();
         self.distrusted = Some(self.clock.now());
         self.tell_notes();
+    }
+
+    /// What the log holds is in the state: with an image of it the log before is not needed. Followers are given entries from
+    /// memory, or the image.
+    pub(super) fn log_damaged(&mut self, what: &str) {
+        tracing::error!(
+            "{what}; the state in memory is whole: an image of it takes the place of the log; look at the disk"
+        );
+        let _ = self.links.log.send(ToLog::Seal);
+        self.drops_log = true;
+        self.snapshot_if(|_| true);
     }
 
     /// Another server's image took the place of the state.

@@ -2,14 +2,15 @@
 //!
 //! Cut by the top bits of the path hash into sections, each an archive of its own, plus a meta section: counts, distinct
 //! ACL lists, sessions. Every core and the image writer share one image. Knows no files and no checksums: bytes in,
-//! bytes out. Whatever the bytes hold, reading stays inside them and never panics; what makes no sense reads as absent.
+//! bytes out. Whatever the bytes hold, reading stays inside them; what makes no sense reads as absent. A reference that leads out
+//! of a section that was checked ends the process: its bytes were changed since.
 
 mod format;
 mod read;
 mod write;
 
 pub use format::ImageSession;
-pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageNode, Names};
+pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageNode, Names, SectionChecksums};
 pub use write::{ImageMerger, initial_image, merge_in_memory, section_bits_for};
 
 use alloc::string::{String, ToString};
@@ -69,6 +70,8 @@ pub enum ImageFault {
     SectionTooLarge { index: usize, bytes: usize },
     /// A znode's number of children is not that of its names: a damaged image below, or a bug.
     ChildCount { path: String, stat: u32, names: u32 },
+    /// A section of the image below does not match its checksum any more; where.
+    Damaged(String),
     /// The archive could not be written.
     Encode { reason: String },
 }
@@ -81,6 +84,7 @@ impl fmt::Display for ImageFault {
             Self::Meta { reason } => write!(f, "image meta section: {reason}"),
             Self::SectionTooLarge { index, bytes } => write!(f, "image section {index} would need {bytes} bytes"),
             Self::ChildCount { path, stat, names } => write!(f, "{path:?} counts {stat} children but names {names}"),
+            Self::Damaged(place) => f.write_str(place),
             Self::Encode { reason } => write!(f, "image encoding: {reason}"),
         }
     }

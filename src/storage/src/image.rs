@@ -43,6 +43,8 @@ pub enum ImageError {
     Damaged { file: String, what: &'static str },
     #[error("{file}: section {section} damaged: {what}")]
     DamagedSection { file: String, section: usize, what: &'static str },
+    #[error("{file}: section {section} damaged: the {bytes} bytes from offset {offset} on do not match their checksum")]
+    ChangedSection { file: String, section: usize, offset: u64, bytes: u64 },
     #[error("{file}: {found} sections, at most {max} are supported")]
     TooManySections { file: String, found: usize, max: usize },
 }

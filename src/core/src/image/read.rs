@@ -7,7 +7,9 @@
 use super::format::{
     ACL_OPEN, ArchivedMeta, ArchivedNode, FORMAT, Probing, first_slot, section_root, slot_tag, take_name,
 };
-use super::{ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_BITS_MAX, SECTION_BYTES_MAX, section_of};
+use super::{
+    ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_ALIGN, SECTION_BITS_MAX, SECTION_BYTES_MAX, section_of,
+};
 use crate::command::{ArchivedOrigin, Origin};
 use crate::ids::{ConnId, ShardId, Zxid};
 use crate::shared::{Data, Text};
@@ -27,7 +29,22 @@ use rkyv::util::AlignedVec;
 /// # Safety
 /// For as long as the value lives, `as_ref` must give the same slice each time and its bytes must not change. A file
 /// behind a mapping must therefore be written by nobody, which its holder has to see to (images are never rewritten).
-pub unsafe trait ImageBytes: AsRef<[u8]> + Send + Sync {}
+pub unsafe trait ImageBytes: AsRef<[u8]> + Send + Sync {
+    /// The checksums of the sections, where the bytes can change under us all the same: somebody may write into a mapped file.
+    /// `None` where nobody can.
+    fn checksums(&self) -> Option<&dyn SectionChecksums> {
+        None
+    }
+}
+
+/// Compares sections with what was written.
+pub trait SectionChecksums {
+    /// Whether these bytes are those of the section, counted from 0. Reads all of them.
+    ///
+    /// # Errors
+    /// What is damaged, and where: the first part of a sentence.
+    fn verify(&self, section: usize, bytes: &[u8]) -> Result<(), String>;
+}
 
 /// An image's bytes on the heap.
 pub struct AlignedBytes(AlignedVec);
@@ -50,11 +67,15 @@ unsafe impl ImageBytes for AlignedBytes {}
 type Record = ArchivedNode<'static>;
 
 /// Proof that a section's bytes are a valid archive, and the way into it.
+#[derive(Clone)]
 pub struct CheckedSection {
     bytes: Arc<dyn ImageBytes>,
     index: usize,
     bits: u32,
     length: usize,
+    start: usize,
+    /// Of its first byte in memory.
+    address: usize,
     probing: Probing,
     slots: NonNull<[u32_le]>,
     nodes: NonNull<[Record]>,
@@ -73,6 +94,11 @@ impl CheckedSection {
     pub fn check(bytes: &Arc<dyn ImageBytes>, layout: &ImageLayout, index: usize) -> Result<Self, ImageFault> {
         let bits = section_bits(layout)?;
         let range = layout.sections.get(index).ok_or(ImageFault::Layout("no such section"))?;
+        Self::within(bytes, range, index, bits)
+    }
+
+    /// The section of `1 << bits` at that place in the bytes.
+    fn within(bytes: &Arc<dyn ImageBytes>, range: &Range<usize>, index: usize, bits: u32) -> Result<Self, ImageFault> {
         let part = slice((**bytes).as_ref(), range)?;
         let root = section_root(part).map_err(|reason| ImageFault::section(index, &reason))?;
         let probing =
@@ -87,10 +113,26 @@ impl CheckedSection {
             index,
             bits,
             length: part.len(),
+            start: range.start,
+            address: part.as_ptr().addr(),
             probing,
             slots: NonNull::from(slots),
             nodes: NonNull::from(nodes),
         })
+    }
+
+    /// This section for a copy into the next image. Where its bytes may have changed since it was checked, they are copied to
+    /// memory of our own first, and then compared with their checksum: what was compared is what is read.
+    ///
+    /// # Errors
+    /// [`ImageFault::Damaged`].
+    pub(crate) fn sound(&self) -> Result<Self, ImageFault> {
+        let Some(checksums) = self.bytes.checksums() else { return Ok(self.clone()) };
+        let mut copy = AlignedVec::<SECTION_ALIGN>::with_capacity(self.length);
+        copy.extend_from_slice(slice((*self.bytes).as_ref(), &(self.start..self.start + self.length))?);
+        checksums.verify(self.index, &copy).map_err(ImageFault::Damaged)?;
+        let bytes: Arc<dyn ImageBytes> = Arc::new(AlignedBytes::new(copy));
+        Self::within(&bytes, &(0..self.length), self.index, self.bits)
     }
 
     #[inline]
@@ -108,7 +150,22 @@ impl CheckedSection {
 
     #[inline]
     pub(crate) fn find(&self, path: &str, hash: u64) -> Option<&Record> {
-        self.probe(hash, |node| *node.path == *path)
+        self.probe(hash, |node| *self.inside(&*node.path) == *path)
+    }
+
+    /// Where a reference of a record leads. The archive was checked when it was loaded, but somebody may have written into the
+    /// file since: a reference that leads out of the section now must not be followed.
+    ///
+    /// # Panics
+    /// When it does. The process ends then, and the next start checks everything.
+    #[inline]
+    fn inside<'v, T: ?Sized>(&self, value: &'v T) -> &'v T {
+        let from = core::ptr::from_ref(value).cast::<u8>().addr();
+        let (start, end) = (self.address, self.address + self.length);
+        if from < start || from > end || size_of_val(value) > end - from {
+            astray(self.index);
+        }
+        value
     }
 
     /// The first record whose slot's tag fits the hash. The record itself is not looked at.
@@ -226,6 +283,19 @@ impl Image {
         Ok(Self { sections, bits, meta })
     }
 
+    /// Compares all sections with their checksums, where their bytes could have changed. Reads all of them.
+    ///
+    /// # Errors
+    /// [`ImageFault::Damaged`].
+    pub fn verify(&self) -> Result<(), ImageFault> {
+        let Some(checksums) = self.meta.bytes.checksums() else { return Ok(()) };
+        for section in &self.sections {
+            let part = slice((*section.bytes).as_ref(), &(section.start..section.start + section.length))?;
+            checksums.verify(section.index, part).map_err(ImageFault::Damaged)?;
+        }
+        Ok(())
+    }
+
     pub fn seed(&self) -> u64 {
         self.meta.root().seed.to_native()
     }
@@ -278,14 +348,14 @@ impl Image {
     #[inline]
     pub(crate) fn find(&self, path: &str, hash: u64) -> Option<ImageNode<'_>> {
         let section = &self.sections[section_of(hash, self.bits)];
-        section.find(path, hash).map(|record| ImageNode { record, image: self })
+        section.find(path, hash).map(|record| ImageNode { record, section, image: self })
     }
 
     /// A znode whose path may have this hash; it is not looked at.
     #[inline]
     pub(crate) fn likely_node(&self, hash: u64) -> Option<ImageNode<'_>> {
         let section = &self.sections[section_of(hash, self.bits)];
-        section.likely(hash).map(|record| ImageNode { record, image: self })
+        section.likely(hash).map(|record| ImageNode { record, section, image: self })
     }
 
     pub(crate) fn section(&self, index: usize) -> &CheckedSection {
@@ -309,29 +379,39 @@ impl core::fmt::Debug for Image {
 #[derive(Clone, Copy)]
 pub struct ImageNode<'a> {
     record: &'a Record,
+    section: &'a CheckedSection,
     image: &'a Image,
 }
 
 impl<'a> ImageNode<'a> {
     #[inline]
     pub fn path(&self) -> &'a str {
-        &self.record.path
+        self.section.inside(&*self.record.path)
     }
 
     #[inline]
     pub fn stat(&self) -> NodeStat {
+        if let Some(written) = self.record.written.as_deref() {
+            self.section.inside(written);
+        }
+        if let Some(family) = self.record.family.as_deref() {
+            self.section.inside(family);
+        }
+        if let Some(rare) = self.record.rare.as_deref() {
+            self.section.inside(rare);
+        }
         self.record.stat()
     }
 
     /// The Stat a client sees.
     #[inline]
     pub fn wire_stat(&self) -> Stat {
-        self.record.stat().wire(self.data().map_or(0, <[u8]>::len))
+        self.stat().wire(self.data().map_or(0, <[u8]>::len))
     }
 
     #[inline]
     pub fn data(&self) -> Option<&'a [u8]> {
-        self.record.data.as_deref()
+        self.record.data.as_deref().map(|data| self.section.inside(data))
     }
 
     /// Whether the ACL is `world:anyone` with all permissions.
@@ -353,7 +433,8 @@ impl<'a> ImageNode<'a> {
     /// The children's names, sorted.
     #[inline]
     pub fn names(&self) -> Names<'a> {
-        Names { rest: self.record.names() }
+        let names = self.record.family.as_deref().map(|family| &*self.section.inside(family).names);
+        Names { rest: names.map_or(&[], |names| self.section.inside(names)) }
     }
 
     /// The ACL as a value.
@@ -365,10 +446,6 @@ impl<'a> ImageNode<'a> {
     /// A copy on the heap.
     pub fn to_znode(&self) -> Znode {
         Znode { stat: self.stat(), acl: self.to_acl(), data: self.data().map(Data::from) }
-    }
-
-    pub(crate) fn names_blob(&self) -> &'a [u8] {
-        self.record.names()
     }
 }
 
@@ -395,6 +472,15 @@ impl<'a> Iterator for Names<'a> {
         }
         name
     }
+}
+
+#[cold]
+#[inline(never)]
+fn astray(section: usize) -> ! {
+    panic!(
+        "a reference in section {section} of the image leads out of it: the file was changed under the running server; \
+         start again, the start checks everything"
+    );
 }
 
 fn section_bits(layout: &ImageLayout) -> Result<u32, ImageFault> {

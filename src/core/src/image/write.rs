@@ -6,7 +6,7 @@
 use super::format::{
     ACL_OPEN, ArchivedNode, FORMAT, Meta, Node, NodeList, Probing, Section, first_slot, push_name, slot_tag,
 };
-use super::read::{AlignedBytes, Image, ImageBytes, Names};
+use super::read::{AlignedBytes, CheckedSection, Image, ImageBytes, Names};
 use super::{
     ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_ALIGN, SECTION_BITS_MAX, SECTION_BYTES_MAX,
     SECTION_BYTES_TARGET, section_of,
@@ -37,6 +37,8 @@ pub struct ImageMerger<'a> {
     acls: AclTable,
     stats: ImageStats,
     mortals: Vec<Text>,
+    /// The section of the image below that is being merged, compared with its checksum.
+    sound: Option<(usize, CheckedSection)>,
 }
 
 impl<'a> ImageMerger<'a> {
@@ -60,13 +62,14 @@ impl<'a> ImageMerger<'a> {
             acls: AclTable::default(),
             stats: ImageStats::default(),
             mortals: Vec::new(),
+            sound: None,
         }
     }
 
     /// The bytes of the next section, to be placed at a multiple of [`SECTION_ALIGN`]; `None` after the last.
     ///
     /// # Errors
-    /// When a section grows too large, or what is below contradicts itself. The merge cannot go on then.
+    /// When a section grows too large, or what is below does not match its checksum or contradicts itself. The merge cannot go on then.
     pub fn next_section(&mut self) -> Result<Option<AlignedVec>, ImageFault> {
         if self.next == 1 << self.bits {
             return Ok(None);
@@ -111,11 +114,12 @@ impl<'a> ImageMerger<'a> {
     }
 
     fn section(&mut self, index: usize) -> Result<AlignedVec, ImageFault> {
-        let mut fresh = self.fresh(index)?;
+        let below = self.sound(index)?;
+        let mut fresh = self.fresh(index, below.as_ref())?;
         fresh.sort_unstable_by(|a, b| {
             order(a.entry.hash).cmp(&order(b.entry.hash)).then(a.entry.path.cmp(&b.entry.path))
         });
-        let sources = self.sources(index, &fresh);
+        let sources = self.sources(index, below.as_ref(), &fresh);
         let mut estimate = 0;
         for source in &sources {
             let (path, data, names, stat) = source.parts();
@@ -144,17 +148,32 @@ impl<'a> ImageMerger<'a> {
         rkyv::api::high::to_bytes_in::<_, rancor::Error>(&section, bytes).map_err(|e| ImageFault::encode(&e))
     }
 
+    /// The section below that holds what becomes section `index`, compared with its checksum. Everything that is copied from
+    /// below comes out of it.
+    fn sound(&mut self, index: usize) -> Result<Option<CheckedSection>, ImageFault> {
+        let Some(image) = self.below else { return Ok(None) };
+        let at = index >> self.splits();
+        if self.sound.as_ref().is_none_or(|(held, _)| *held != at) {
+            self.sound = None;
+            self.sound = Some((at, image.section(at).sound()?));
+        }
+        Ok(self.sound.as_ref().map(|(_, section)| section.clone()))
+    }
+
     /// The znodes of a section that the delta holds, with their children merged.
-    fn fresh(&self, index: usize) -> Result<Vec<Fresh<'a>>, ImageFault> {
+    fn fresh<'s>(&self, index: usize, section: Option<&'s CheckedSection>) -> Result<Vec<Fresh<'s>>, ImageFault>
+    where
+        'a: 's,
+    {
         let mut fresh = Vec::new();
         for entry in self.delta.section(index, self.bits) {
             let Some(node) = entry.state.node() else { continue };
             let below = if entry.state.shows_below() {
-                self.below.and_then(|image| image.find(&entry.path, entry.hash))
+                section.and_then(|section| section.find(&entry.path, entry.hash))
             } else {
                 None
             };
-            let blob = below.map_or(&[][..], |node| node.names_blob());
+            let blob = below.map_or(&[][..], |node| node.names());
             let names = match entry.kids.as_deref() {
                 None => Cow::Borrowed(blob),
                 Some(kids) => Cow::Owned(merge_names(blob, kids, &entry.path, node.stat.num_children)?),
@@ -165,12 +184,13 @@ impl<'a> ImageMerger<'a> {
     }
 
     /// All znodes of a section, in order.
-    fn sources<'f>(&self, index: usize, fresh: &'f [Fresh<'a>]) -> Vec<Source<'f>>
-    where
-        'a: 'f,
-    {
-        let kept =
-            self.below.map_or(&[][..], |image| image.section(index >> (self.bits - image.section_bits())).nodes());
+    fn sources<'f>(
+        &self,
+        index: usize,
+        section: Option<&'f CheckedSection>,
+        fresh: &'f [Fresh<'f>],
+    ) -> Vec<Source<'f>> {
+        let kept = section.map_or(&[][..], CheckedSection::nodes);
         let mut sources = Vec::with_capacity(fresh.len() + (kept.len() >> self.splits()));
         for node in kept {
             let hash = self.hasher.hash(&node.path);

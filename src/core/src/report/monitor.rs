@@ -86,6 +86,10 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("disk_full", u8::from(facts.stalled));
     lines.put("serving", u8::from(facts.obstacle.is_none()));
     lines.put("not_serving_reason", facts.obstacle.map_or("none", Obstacle::word));
+    lines.put("scrub_last_complete", facts.scrub.completed_s);
+    lines.put("scrub_bytes", facts.scrub.bytes);
+    lines.put("scrub_damage_found", facts.scrub.damaged);
+    lines.put("state_distrusted", u8::from(facts.scrub.heals));
     if let Some(expires) = facts.certificate_expires {
         lines.put("tls_certificate_expires", expires);
     }

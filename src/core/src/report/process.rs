@@ -27,6 +27,7 @@ pub struct ServerFacts {
     pub freezes: u64,
     /// How often this server let another lead because its log stood still.
     pub relieved: u64,
+    pub scrub: ScrubFacts,
     /// How far a change of the list of servers is, as far as this server knows.
     pub reconfig: ReconfigStep,
     /// Who votes, and who keeps up with this leader; `None` of a server that is alone.
@@ -44,6 +45,19 @@ pub struct ServerFacts {
     pub configured: Configured,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
+}
+
+/// What the scrubber found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubFacts {
+    /// When the last scrub was complete, Unix seconds; 0 before the first.
+    pub completed_s: u64,
+    /// Bytes that scrubs have read.
+    pub bytes: u64,
+    /// Image files and logs that were found damaged.
+    pub damaged: u64,
+    /// The state is not to be trusted, and is being taken from another server.
+    pub heals: bool,
 }
 
 /// Who votes in an ensemble; of a leader also whom it hears of, without itself.

@@ -10,6 +10,9 @@ use crate::disk::{Bytes, Disk};
 use crate::field::{narrow, wide};
 use crate::limits::{IMAGE_ALIGN_BYTES, IMAGE_BYTES_MAX, IMAGE_SECTIONS_MAX, PAGE_BYTES};
 
+/// A scrubber reads so much before it rests.
+const VERIFY_PIECE_BYTES: usize = 1 << 20;
+
 /// An image, mapped for reading.
 #[derive(Clone)]
 pub struct ImageFile {
@@ -88,10 +91,34 @@ impl ImageFile {
 
     /// Checks the content of one section against its checksum; reads all of it.
     pub fn verify_section(&self, section: usize) -> Result<(), ImageError> {
+        let content = self.section(section).unwrap_or_default();
+        self.verify(section, content, &mut |_| {})
+    }
+
+    /// Compares bytes that were copied out of a section with its checksum.
+    pub fn verify_copy(&self, section: usize, content: &[u8]) -> Result<(), ImageError> {
+        self.verify(section, content, &mut |_| {})
+    }
+
+    /// Checks a section piece by piece; `pace` is called before each piece with its bytes.
+    pub fn verify_paced(&self, section: usize, pace: &mut dyn FnMut(usize)) -> Result<(), ImageError> {
+        let content = self.section(section).unwrap_or_default();
+        self.verify(section, content, pace)
+    }
+
+    fn verify(&self, section: usize, content: &[u8], pace: &mut dyn FnMut(usize)) -> Result<(), ImageError> {
         let damaged = |what| ImageError::DamagedSection { file: self.name.clone(), section, what };
         let row = self.rows.get(section).ok_or_else(|| damaged("there is no such section"))?;
-        let content = self.section(section).ok_or_else(|| damaged("it lies outside of the file"))?;
-        if crc32c::crc32c(content) == row.crc { Ok(()) } else { Err(damaged("it does not match its checksum")) }
+        if wide(content.len()) != row.bytes {
+            return Err(damaged("it is cut off"));
+        }
+        let crc = content.chunks(VERIFY_PIECE_BYTES).fold(0, |crc, piece| {
+            pace(piece.len());
+            crc32c::crc32c_append(crc, piece)
+        });
+        let damaged =
+            || ImageError::ChangedSection { file: self.name.clone(), section, offset: row.offset, bytes: row.bytes };
+        if crc == row.crc { Ok(()) } else { Err(damaged()) }
     }
 
     /// The whole file; keeps the mapping alive.

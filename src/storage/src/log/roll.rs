@@ -91,6 +91,13 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
+    /// Ends the active segment, so that [`Log::trim_before`] can let it go, and begins the next. Durable when it returns.
+    pub fn seal(&mut self) -> Result<(), LogError> {
+        self.check_alive()?;
+        self.roll(None)?;
+        self.sync().map(drop)
+    }
+
     /// Ends the active segment and begins the next; `reset` voids all entries before the index it gives.
     pub(crate) fn roll(&mut self, reset: Option<u64>) -> Result<(), LogError> {
         if self.ahead.is_empty() {
