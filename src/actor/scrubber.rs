@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use corral_storage::{Disk as _, Dump, DumpItem, ImageFile, MmapDisk, list_images};
+use corral_storage::{Disk as _, Dump, DumpItem, ImageFile, MmapDisk, confirm, list_images};
 
 use crate::actor::image_writer::lower_priority;
 use crate::actor::messages::{Cause, Distrust, ToConsensus};
-use crate::cli::log::{Damage, confirm};
+use crate::cli::log::Damage;
 use crate::control::Gauges;
 use crate::runtime::mailbox::Post;
 

@@ -6,7 +6,7 @@ use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, SessionId, ShardId, Zxid};
 use corral_core::image::{
     AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageFault, ImageLayout, ImageMerger, ImageSession,
-    SECTION_ALIGN,
+    SECTION_ALIGN, SectionChecksums,
 };
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
@@ -296,4 +296,42 @@ fn a_delta_is_shared_between_threads() {
     check::<Image>();
     check::<CheckedSection>();
     check::<View>();
+}
+
+/// What the sections held when they were written.
+struct Written(Vec<Vec<u8>>);
+
+impl SectionChecksums for Written {
+    fn verify(&self, section: usize, bytes: &[u8]) -> Result<(), String> {
+        if self.0[section] == bytes { Ok(()) } else { Err(format!("section {section} was changed")) }
+    }
+}
+
+#[test]
+fn a_section_that_was_changed_since_it_was_loaded_is_never_merged() {
+    let (bytes, layout) = encode(&mut grown_view(), 2);
+    let written = Arc::new(Written(layout.sections.iter().map(|part| bytes[part.clone()].to_vec()).collect()));
+    let (mut seen, mut whole) = (0, 0);
+    for at in (0..bytes.len()).step_by(7) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x11;
+        let judged: Arc<dyn ImageBytes> = Arc::new(AlignedBytes::judged_by(changed, Arc::clone(&written) as _));
+        // A change that the structure shows ends the start.
+        let Ok(image) = Image::open(judged, &layout) else { continue };
+        let Some(section) = layout.sections.iter().position(|part| part.contains(&at)) else { continue };
+        let delta = Delta::default();
+        for bits in [2, 3] {
+            let mut merger = ImageMerger::new(&image, &delta, bits);
+            let place = section << (bits - 2);
+            for _ in 0..place {
+                assert!(merger.next_section().expect("sections before it are whole").is_some());
+                whole += 1;
+            }
+            let damaged = ImageFault::Damaged(format!("section {section} was changed"));
+            assert_eq!(merger.next_section().err(), Some(damaged.clone()), "byte {at}");
+            assert_eq!(image.verify(), Err(damaged), "byte {at}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 100 && whole > 100, "{seen} changes were looked at, {whole} sections merged before them");
 }

@@ -26,6 +26,8 @@ enum Kind {
     Freeze,
     AllOut,
     Empty,
+    /// The state of a server turns out to be damaged, at a merge or a scrub.
+    Damage,
 }
 
 fn weights(options: &Options) -> Vec<(Kind, u64)> {
@@ -49,6 +51,7 @@ fn weights(options: &Options) -> Vec<(Kind, u64)> {
             (Kind::Freeze, ensemble.weight_freeze),
             (Kind::AllOut, ensemble.weight_all_out),
             (Kind::Empty, ensemble.weight_empty),
+            (Kind::Damage, ensemble.weight_damage),
         ]);
     }
     weights
@@ -134,6 +137,7 @@ impl World {
                 }
             }
             Kind::Empty => return self.empty(),
+            Kind::Damage => self.inside_after(0, Inner::ToConsensus(ToConsensus::Distrust)),
             _ => self.strike_network(kind),
         }
         Ok(())

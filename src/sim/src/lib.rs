@@ -61,6 +61,15 @@ pub fn run_lost_pages_ensemble_seed(seed: u64, bug: Option<Bug>, tracing: Tracin
     run(Options::draw_ensemble(seed, bug).with_lost_pages(), tracing)
 }
 
+/// Runs one seed of an ensemble whose servers now and then find their state damaged.
+pub fn run_damaged_seed(seed: u64, tracing: Tracing) -> Outcome {
+    let mut options = Options::draw_ensemble(seed, None);
+    if let Some(ensemble) = &mut options.ensemble {
+        ensemble.weight_damage = 2 + seed % 10;
+    }
+    run(options, tracing)
+}
+
 fn run(options: Options, tracing: Tracing) -> Outcome {
     let mut world = World::new(options, tracing);
     let violation = world.run().err();

@@ -169,6 +169,8 @@ pub struct EnsembleOptions {
     pub weight_freeze: u64,
     pub weight_all_out: u64,
     pub weight_empty: u64,
+    /// Of a state that is found damaged, see `run_damaged_seed`.
+    pub weight_damage: u64,
     /// Whether every read waits for the leader's word.
     pub linearizable: bool,
     /// Clients change the list of servers.
@@ -212,6 +214,7 @@ impl EnsembleOptions {
             weight_freeze: weight(rng),
             weight_all_out: weight(rng) / 3,
             weight_empty: weight(rng),
+            weight_damage: 0,
             linearizable: false,
             list: None,
         }

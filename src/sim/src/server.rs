@@ -114,6 +114,8 @@ pub(crate) enum ToConsensus {
         index: u64,
         reason: String,
     },
+    /// The state here is found damaged.
+    Distrust,
     Stop,
     Drained,
     /// The link to another server is up, or broke.

@@ -138,6 +138,8 @@ pub struct Counts {
     pub founders: u64,
     pub installs: u64,
     pub emptied: u64,
+    /// .. states found damaged.
+    pub distrusted: u64,
     /// Leaders that let another lead because their disks were slow.
     pub relieved: u64,
     /// Steps of changes of the list of servers, and lists that servers saw come about.
@@ -502,6 +504,7 @@ impl Counts {
         self.founders += other.founders;
         self.installs += other.installs;
         self.emptied += other.emptied;
+        self.distrusted += other.distrusted;
         self.relieved += other.relieved;
         self.members_changed += other.members_changed;
         self.lists += other.lists;

@@ -1,6 +1,6 @@
 //! Some ensembles with everything that can break, and the bugs that must be caught in them.
 
-use corral_sim::{Bug, Counts, Outcome, Tracing, canaries, run_ensemble_seed};
+use corral_sim::{Bug, Counts, Outcome, Tracing, canaries, run_damaged_seed, run_ensemble_seed};
 
 /// Ensembles run by this test; more with `CORRAL_SIM_SEEDS`.
 const SEEDS: u64 = 100;
@@ -73,6 +73,18 @@ fn every_seed_passes() {
     ] {
         assert!(count >= 15, "{what}: {count}");
     }
+}
+
+#[test]
+fn servers_whose_states_are_damaged_heal() {
+    let wanted = std::env::var("CORRAL_SIM_SEEDS").ok().and_then(|text| text.parse().ok());
+    let mut total = Counts::default();
+    for seed in 0..wanted.unwrap_or(SEEDS) {
+        let outcome = run_damaged_seed(seed, Tracing::Hash);
+        assert_eq!(outcome.violation, None, "seed {seed}, with damaged states");
+        total.add(&outcome.counts);
+    }
+    assert!(total.distrusted > SEEDS / 2 && total.installs > total.distrusted / 2, "too little: {total:?}");
 }
 
 #[test]

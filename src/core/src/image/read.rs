@@ -47,22 +47,34 @@ pub trait SectionChecksums {
 }
 
 /// An image's bytes on the heap.
-pub struct AlignedBytes(AlignedVec);
+pub struct AlignedBytes {
+    bytes: AlignedVec,
+    checksums: Option<Arc<dyn SectionChecksums + Send + Sync>>,
+}
 
 impl AlignedBytes {
     pub const fn new(bytes: AlignedVec) -> Self {
-        Self(bytes)
+        Self { bytes, checksums: None }
+    }
+
+    /// Bytes that are judged like those of a mapping: for tests and the simulator.
+    pub fn judged_by(bytes: AlignedVec, checksums: Arc<dyn SectionChecksums + Send + Sync>) -> Self {
+        Self { bytes, checksums: Some(checksums) }
     }
 }
 
 impl AsRef<[u8]> for AlignedBytes {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
 // SAFETY: the vector is private and never touched again, so its buffer neither moves nor changes.
-unsafe impl ImageBytes for AlignedBytes {}
+unsafe impl ImageBytes for AlignedBytes {
+    fn checksums(&self) -> Option<&dyn SectionChecksums> {
+        self.checksums.as_deref().map(|checksums| checksums as &dyn SectionChecksums)
+    }
+}
 
 type Record = ArchivedNode<'static>;
 

@@ -63,7 +63,8 @@ impl World {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         let index = place_of(&message);
         let replica = &mut server.replica;
-        if index <= replica.applied().0 || message.term < replica.raft().term() {
+        let here = replica.applied().0;
+        if index < here || index == here && !replica.is_distrusted() || message.term < replica.raft().term() {
             let _ = replica.step(message);
             return;
         }
@@ -177,7 +178,9 @@ impl World {
             return Some(Vec::new());
         }
         let server = self.nodes[self.at].server.as_ref()?;
-        let restores = server.taking.installing.is_some() || server.replica.raft().is_restoring();
+        let restores = server.taking.installing.is_some()
+            || server.replica.is_distrusted()
+            || server.replica.raft().is_restoring();
         let none = restores || server.replica.machine().sequencer.index() == 0;
         (!none).then(|| Extra::of(&server.replica).encode())
     }
@@ -185,8 +188,9 @@ impl World {
     /// Whether an image that was written is of the present state; if it is that of the founders, the ensemble begins.
     pub(super) fn counts_here(&mut self, index: u64) -> bool {
         let Some(server) = &mut self.nodes[self.at].server else { return false };
+        let distrusted = server.replica.is_distrusted();
         let taking = &mut server.taking;
-        if index < taking.installed || taking.installing.is_some_and(|(_, installs)| index < installs) {
+        if distrusted || index < taking.installed || taking.installing.is_some_and(|(_, installs)| index < installs) {
             return false;
         }
         taking.newest = index;

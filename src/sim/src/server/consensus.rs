@@ -76,6 +76,7 @@ impl World {
             }
             ToConsensus::ImageWritten(written) => self.image_written(written),
             ToConsensus::ImageFailed { index, reason } => self.image_failed(index, &reason),
+            ToConsensus::Distrust => self.distrust(),
             ToConsensus::Stop => {
                 if server.stopping == Stopping::No {
                     server.stopping = Stopping::Draining(server.shards.len());
@@ -126,6 +127,22 @@ impl World {
             self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Refused(refused)));
         }
         self.check.heard_nobody(&unproven, &before, &after)
+    }
+
+    /// As the server's own: see `healing` there. One server at least has what the others can take.
+    fn distrust(&mut self) {
+        let sound = |server: &Server| !server.replica.is_distrusted() && server.replica.applied().0 > 0;
+        let others = (0..self.nodes.len()).filter(|other| *other != self.at);
+        if !others.into_iter().any(|other| self.nodes[other].server.as_deref().is_some_and(sound)) {
+            return;
+        }
+        let Some(server) = &mut self.nodes[self.at].server else { return };
+        if server.replica.distrust(true) {
+            server.replica.machine_mut().distrust();
+            self.counts.distrusted += 1;
+            self.note(format_args!("server {} does not trust its state", self.at + 1));
+            self.pass_notes();
+        }
     }
 
     pub(super) fn consensus_tick(&mut self) -> Checked {
