@@ -49,9 +49,9 @@ class Oracle:
             path = f"/n{self.random.randrange(ZNODES)}"
             data = self.random.randbytes(self.random.randrange(size))
             self.unknown.setdefault(path, []).append(data)
-            if path in self.data:
+            try:
                 client.set(path, data)
-            else:
+            except Refused:
                 client.create(path, data)
             self.data[path] = data
             self.unknown.pop(path)
