@@ -59,11 +59,12 @@ pub(crate) fn settle(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<Stri
 
 /// The id as configured, else of the file `myid`; false once a problem was noted.
 fn own_id(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>) -> bool {
-    if draft.source("server.server_id") != Source::Default {
-        return true;
-    }
     let path = draft.config.server.data_dir.join("myid");
     let place = path.display().to_string();
+    let source = draft.source("server.server_id");
+    if source != Source::Default {
+        return is_of_myid(draft, &source, &place, read_file(&path).ok());
+    }
     let remedy = format!("write the number of this server into it (echo 1 > {place}), or set server.server_id");
     let id = read_file(&path).map_err(|reason| Rejection::new(reason, remedy.clone())).and_then(|text| {
         let line = text.lines().next().unwrap_or_default().trim();
@@ -80,6 +81,18 @@ fn own_id(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>
             false
         }
     }
+}
+
+/// Whether a configured id is that of the file `myid`, where there is one with an id in it: data of another server must not be
+/// taken for this one's.
+fn is_of_myid(draft: &mut Draft, source: &Source, place: &str, text: Option<String>) -> bool {
+    let configured = draft.config.server.server_id;
+    let found = text.and_then(|text| id_of(text.lines().next().unwrap_or_default().trim()).ok());
+    let Some(other) = found.filter(|found| *found != configured) else { return true };
+    let reason = format!("this server is {configured} by server.server_id, and {other} by {place}");
+    let remedy = "correct the one that is wrong: the data directory belongs to the server that `myid` names";
+    draft.problem(source, "server.server_id", Rejection::new(reason, remedy));
+    false
 }
 
 /// The address for clients that stands in the list counts where nothing else is said, and must not contradict a zoo.cfg.
@@ -141,22 +154,37 @@ pub(crate) fn check(draft: &mut Draft) {
         draft.warn(format!("{voters} participants bear no more failures than {}; choose an odd number", voters - 1));
     }
     let exposed = config.exposed();
-    if config.is_encrypted() || exposed.is_empty() {
+    let has_secret = !ensemble.secret_file.as_os_str().is_empty();
+    if config.is_encrypted() {
         return;
     }
     let hosts = shortened(&exposed.join(", "));
-    if ensemble.allow_plaintext {
-        draft.warn(format!(
-            "ensemble.allow_plaintext: what servers say to each other crosses the network to {hosts} unencrypted, and whoever \
-             reaches a server's port can read and change everything; set ensemble.tls_cert, tls_key and tls_ca"
-        ));
-    } else {
-        let reason = format!("the servers are reached over a network ({hosts}), and nothing would be encrypted");
-        let remedy = "set ensemble.tls_cert, tls_key and tls_ca, or, where nobody else is in the network, \
-                      ensemble.allow_plaintext = true (--set ensemble.allow_plaintext=true)";
-        problem(draft, "ensemble.allow_plaintext", reason, remedy);
+    match (exposed.is_empty(), has_secret, ensemble.allow_plaintext) {
+        (true, true, _) => {}
+        (true, false, _) => draft.warn(
+            "ensemble.secret_file is not set: any user of this host can take the place of a server of this ensemble that does not \
+             run; for more than a try set it (--set ensemble.secret_file=FILE), the same on all servers"
+                .to_owned(),
+        ),
+        (false, true, true) => draft.warn(format!(
+            "ensemble.allow_plaintext: the secret alone protects what servers say to each other in the network to {hosts}; set \
+             ensemble.tls_cert, tls_key and tls_ca for TLS"
+        )),
+        (false, has_secret, _) => {
+            let path = if has_secret { "ensemble.allow_plaintext" } else { "ensemble.secret_file" };
+            let reason = format!(
+                "the servers are reached over a network ({hosts}), and {}",
+                if has_secret { "there is no TLS" } else { "neither TLS nor a secret protects what they say" }
+            );
+            problem(draft, path, reason, BETWEEN_HOSTS);
+        }
     }
 }
+
+/// What makes an ensemble of several hosts start.
+const BETWEEN_HOSTS: &str = "set ensemble.tls_cert, tls_key and tls_ca, or use a shared secret without TLS: \
+                             (umask 077; head -c 32 /dev/urandom | base64 > secret), copy that file to all hosts, and start each \
+                             server with: --set ensemble.secret_file=secret --set ensemble.allow_plaintext=true";
 
 fn problem(draft: &mut Draft, path: &str, reason: String, remedy: &str) {
     let source = draft.source(path);

@@ -53,7 +53,8 @@ fn files_of_zookeeper_are_taken_as_they_are() {
     assert_eq!((own.host.as_str(), own.port, own.election_port), ("127.0.0.1", 2889, Some(3889)));
     assert_eq!(config.ensemble.servers.voters(), 2);
     assert_eq!(config.ensemble.peer_addr, None);
-    assert_eq!(loaded.warnings.len(), 2, "{:?}", loaded.warnings);
+    assert_eq!(loaded.warnings.len(), 3, "{:?}", loaded.warnings);
+    assert!(loaded.warnings.iter().any(|warning| warning.starts_with("ensemble.secret_file is not set")));
     assert!(loaded.warnings.iter().any(|warning| warning.starts_with("of two participants none may fail")));
     assert!(loaded.warnings.iter().any(|warning| warning.ends_with("are ignored: initLimit, syncLimit")));
 }
@@ -149,12 +150,43 @@ fn what_is_warned_of() {
     check(&four, "4 participants bear no more failures than 3; choose an odd number");
 }
 
+/// To what can be read, and with a secret.
+fn consent() -> Vec<Override> {
+    let parse = |text| Override::parse(text).expect("there is a =");
+    vec![parse("ensemble.allow_plaintext=true"), parse("ensemble.secret_file=/s")]
+}
+
+#[test]
+fn without_a_secret_there_is_one_warning() {
+    let warned = |more: &[Override]| {
+        let text = format!("dataDir=DIR\nclientPort=2182\n{THREE}");
+        let loaded = load_in(&[("zoo.cfg", &text), ("myid", "2")], more).1.expect("it is all on this host");
+        loaded.warnings.iter().filter(|warning| warning.contains("ensemble.secret_file is not set")).count()
+    };
+    assert_eq!((warned(&[]), warned(&consent())), (1, 0));
+}
+
+#[test]
+fn an_id_that_differs_from_myid_is_refused() {
+    let text = format!("dataDir=DIR\nclientPort=2182\n{THREE}");
+    let with = |id: &str| {
+        let id = [Override::parse(&format!("server.server_id={id}")).expect("there is a =")];
+        load_in(&[("zoo.cfg", &text), ("myid", "2")], &id).1
+    };
+    assert!(with("2").is_ok());
+    let refused = with("3").expect_err("the two differ").to_string();
+    assert!(
+        refused.contains("this server is 3 by server.server_id, and 2 by ") && refused.contains(" and 2 by myid;"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn where_it_listens_for_servers() {
     let all = format!("quorumListenOnAllIPs=true\n{THREE}");
-    bad(zoo(&all, &[]), &["default: ensemble.allow_plaintext: the servers are reached over a network (0.0.0.0), and"]);
+    bad(zoo(&all, &[]), &["default: ensemble.secret_file: the servers are reached over a network (0.0.0.0), and"]);
     let text = format!("dataDir=DIR\nclientPort=2182\n{all}");
-    let allowed = [Override::parse("ensemble.allow_plaintext=true").expect("there is a =")];
+    let allowed = consent();
     let loaded = load_in(&[("zoo.cfg", &text), ("myid", "2")], &allowed).1.expect("it is allowed");
     assert_eq!(loaded.config.ensemble.peer_addr.map(|address| address.to_string()), Some("0.0.0.0:2889".to_owned()));
     assert_eq!(loaded.sources["ensemble.peer_addr"], Source::Line(3));
@@ -163,16 +195,22 @@ fn where_it_listens_for_servers() {
 }
 
 #[test]
-fn between_hosts_there_is_tls_or_a_word_of_consent() {
+fn between_hosts_there_is_tls_or_a_secret_and_a_word_of_consent() {
     let hosts = "server.1=one.example:1:2\nserver.2=10.0.0.2:1:2\nserver.3=127.0.0.1:1:2\n";
     bad(
         zoo(hosts, &[]),
-        &["default: ensemble.allow_plaintext: the servers are reached over a network (one.example, 10.0.0.2)"],
+        &["default: ensemble.secret_file: the servers are reached over a network (one.example, 10.0.0.2)"],
     );
     let text = format!("dataDir=DIR\nclientPort=2182\n{hosts}");
-    let allowed = [Override::parse("ensemble.allow_plaintext=true").expect("there is a =")];
-    let loaded = load_in(&[("zoo.cfg", &text), ("myid", "2")], &allowed).1.expect("it is allowed");
-    assert!(loaded.warnings[0].contains("crosses the network to one.example, 10.0.0.2 unencrypted"));
+    let half = |at: usize| vec![consent().swap_remove(at)];
+    for (at, part) in
+        [(0, "--set ensemble.secret_file=secret --set ensemble.allow_plaintext=true"), (1, "there is no TLS")]
+    {
+        let refused = load_in(&[("zoo.cfg", &text), ("myid", "2")], &half(at)).1.expect_err("half of it is not enough");
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+    let loaded = load_in(&[("zoo.cfg", &text), ("myid", "2")], &consent()).1.expect("it is allowed");
+    assert!(loaded.warnings[0].contains("in the network to one.example, 10.0.0.2"));
     let stores = "sslQuorum=true\nssl.quorum.keyStore.location=/k.pem\nssl.quorum.keyStore.password=\n\
                   ssl.quorum.trustStore.location=/t.store\nssl.quorum.trustStore.type=PEM\n";
     let ensemble = zoo(&format!("{stores}{hosts}"), &[]).expect("it is encrypted").config.ensemble;

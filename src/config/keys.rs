@@ -176,8 +176,13 @@ sections! {
         /// The three files are looked at every two seconds, and read again when they have changed; otherwise only at SIGHUP. What is
         /// read counts for connections that begin from then on.
         tls_watch: bool = false, NONE, "";
-        /// Without TLS the servers must all be on this host, unless this is true: whoever reaches the port of a server can then
-        /// read and change everything.
+        /// File with the secret that all servers of the ensemble share, as `openssl rand -base64 32` makes one. Both sides of
+        /// each connection between servers prove that they hold it, and every frame is authenticated and encrypted. Only its owner may read it (mode
+        /// 0600 or 0400). One secret a line, 32 to 1024 bytes, at most 4: the server proves itself with the first, and accepts any.
+        /// It is read at the start. Empty = no secret; servers that are all on this host may go without for a try.
+        secret_file: PathBuf = PathBuf::new(), NONE, "";
+        /// Servers on several hosts without TLS, but with `secret_file`: who learns the secret, also later, can read what they said to
+        /// each other. Without a secret they do not start.
         allow_plaintext: bool = false, NONE, "";
     }
     /// Bounds of what clients may ask for when they open a session.

@@ -30,6 +30,14 @@ class ZooKeeperMember(ZooKeeper):
     """One server of a ZooKeeper ensemble."""
 
 
+def share_secret(member, text):
+    """Gives the member, which does not run, this secret."""
+    path = member.directory / "secret"
+    path.write_text(text + "\n")
+    path.chmod(0o600)
+    member.settings["ensemble.secret_file"] = str(path)
+
+
 def configure(member, number, lines, read_only=False):
     """Writes the member's zoo.cfg and myid. With `read_only` it serves readers when it has no leader."""
     data = member.directory / "data"

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 
-from ensemble.cluster import CorralMember, Ensemble, configure
+from ensemble.cluster import CorralMember, Ensemble, configure, share_secret
 
 CLIENT_PORT, PEER_PORT, ELECTION_PORT = 2181, 2888, 3888
 # The rules of the kernel look into the table of local addresses first; a cut has to come before that.
@@ -93,6 +93,7 @@ class Member(CorralMember):
 
     def __init__(self, network, number, shards, tick_ms, settings):
         super().__init__(shards, tick_ms, settings={"ensemble.allow_plaintext": "true", **settings})
+        share_secret(self, "namespaces" * 4)
         self.network, self.number = network, number
         self.address = (network.address(number), CLIENT_PORT)
 

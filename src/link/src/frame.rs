@@ -1,12 +1,21 @@
 //! Frames: length, kind, sequence number, checksum, payload; made by [`Header`], read by [`Decoder`].
 //!
 //! Pure, on any thread. A header is 17 bytes: payload length (u32), kind (u8), sequence number of the connection from 0
-//! (u64), CRC32C of the fields before it and the payload (u32). It does not know what a payload means.
+//! (u64), CRC32C of the fields before it and the payload (u32). Where both servers hold a secret, the payload is encrypted under
+//! the connection's key, AES-128-GCM with the sequence number as its nonce and the other fields as additional data, and a tag of 16 bytes
+//! takes the place of the CRC32C. It does not know what a payload means.
+
+use std::fmt;
 
 use bytes::Bytes;
+use ring::aead;
 
 /// Bytes of a frame before its payload.
 pub const HEADER_BYTES: usize = 17;
+/// Bytes of a tag, which stands in the place of the checksum where frames have a key.
+pub const TAG_BYTES: usize = 16;
+/// Bytes before the payload of a frame with a tag.
+pub const KEYED_HEADER_BYTES: usize = CHECKED_BYTES + TAG_BYTES;
 /// Longest payload. Holds the largest log entry consensus may be configured for (64 MiB) with everything around it.
 pub const PAYLOAD_BYTES_MAX: u32 = 65 << 20;
 /// Room is made for a payload in steps of at least this many bytes.
@@ -73,6 +82,9 @@ pub enum FrameError {
     /// The bytes are not those that were sent.
     #[error("the checksum of frame {0} is wrong")]
     Checksum(u64),
+    /// The bytes are not those that the peer sent who proved itself, or not at their place.
+    #[error("the tag of frame {0} is wrong")]
+    Tag(u64),
 }
 
 /// The header of a frame.
@@ -83,7 +95,18 @@ pub struct Header {
     pub kind: Kind,
     /// Number of the frame on its connection, from 0.
     pub sequence: u64,
-    checksum: u32,
+    check: Check,
+}
+
+/// What shows that a frame is the one that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// As told, and of what was read so far.
+    Checksum {
+        told: u32,
+        found: u32,
+    },
+    Tag([u8; TAG_BYTES]),
 }
 
 impl Header {
@@ -95,17 +118,15 @@ impl Header {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         assert!(length <= PAYLOAD_BYTES_MAX, "payloads are checked before they are queued");
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..4].copy_from_slice(&length.to_le_bytes());
-        bytes[4] = kind as u8;
-        bytes[5..CHECKED_BYTES].copy_from_slice(&sequence.to_le_bytes());
+        bytes[..CHECKED_BYTES].copy_from_slice(&fields(length, kind, sequence));
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..CHECKED_BYTES]), payload);
         bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
 
-    /// Reads the header of the frame that is due; gives with it the checksum so far.
-    fn decode(bytes: &[u8; HEADER_BYTES], due: u64) -> Result<(Header, u32), FrameError> {
-        let [l0, l1, l2, l3, kind, s0, s1, s2, s3, s4, s5, s6, s7, c0, c1, c2, c3] = *bytes;
+    /// Reads the header of the frame that is due; `check` is what follows its fields.
+    fn decode(fields: &[u8; CHECKED_BYTES], check: &[u8], due: u64) -> Result<Header, FrameError> {
+        let [l0, l1, l2, l3, kind, s0, s1, s2, s3, s4, s5, s6, s7] = *fields;
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
         if length > PAYLOAD_BYTES_MAX {
             return Err(FrameError::Length(length));
@@ -115,19 +136,80 @@ impl Header {
         if sequence != due {
             return Err(FrameError::Sequence { expected: due, found: sequence });
         }
-        let checksum = u32::from_le_bytes([c0, c1, c2, c3]);
-        Ok((Header { length, kind, sequence, checksum }, crc32c::crc32c(&bytes[..CHECKED_BYTES])))
+        let check = match <[u8; TAG_BYTES]>::try_from(check) {
+            Ok(tag) => Check::Tag(tag),
+            Err(_) => {
+                let told = u32::from_le_bytes(check.try_into().expect("a checksum has four bytes"));
+                Check::Checksum { told, found: crc32c::crc32c(fields) }
+            }
+        };
+        Ok(Header { length, kind, sequence, check })
     }
+}
+
+fn fields(length: u32, kind: Kind, sequence: u64) -> [u8; CHECKED_BYTES] {
+    let mut bytes = [0; CHECKED_BYTES];
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    bytes[4] = kind as u8;
+    bytes[5..].copy_from_slice(&sequence.to_le_bytes());
+    bytes
+}
+
+/// The key of one connection's frames, which go in one direction: no number of a frame comes twice under it.
+pub struct FrameKey(aead::LessSafeKey);
+
+impl fmt::Debug for FrameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FrameKey")
+    }
+}
+
+impl FrameKey {
+    pub(crate) fn new(key: aead::LessSafeKey) -> FrameKey {
+        FrameKey(key)
+    }
+
+    /// Appends the whole frame.
+    ///
+    /// # Panics
+    /// As [`Header::encode`].
+    pub fn seal(&self, kind: Kind, sequence: u64, payload: &[u8], out: &mut Vec<u8>) {
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        assert!(length <= PAYLOAD_BYTES_MAX, "payloads are checked before they are queued");
+        let (begin, fields) = (out.len(), fields(length, kind, sequence));
+        out.reserve(KEYED_HEADER_BYTES + payload.len());
+        out.extend_from_slice(&fields);
+        out.extend_from_slice(&[0; TAG_BYTES]);
+        out.extend_from_slice(payload);
+        let (header, text) = out[begin..].split_at_mut(KEYED_HEADER_BYTES);
+        let tag = self.0.seal_in_place_separate_tag(nonce(sequence), aead::Aad::from(fields), text);
+        header[CHECKED_BYTES..].copy_from_slice(tag.expect("frames are shorter than AES-GCM can encrypt").as_ref());
+    }
+
+    /// Decrypts in place; false if the bytes are not those that were sent as this frame.
+    fn open(&self, header: &Header, tag: [u8; TAG_BYTES], payload: &mut [u8]) -> bool {
+        let fields = fields(header.length, header.kind, header.sequence);
+        let (nonce, fields) = (nonce(header.sequence), aead::Aad::from(fields));
+        self.0.open_in_place_separate_tag(nonce, fields, aead::Tag::from(tag), payload, 0..).is_ok()
+    }
+}
+
+fn nonce(sequence: u64) -> aead::Nonce {
+    let mut bytes = [0; aead::NONCE_LEN];
+    bytes[..8].copy_from_slice(&sequence.to_le_bytes());
+    aead::Nonce::assume_unique_for_key(bytes)
 }
 
 /// Puts frames together from what a connection receives, in pieces of any size.
 ///
 /// Holds at most one frame, and at most twice the bytes of it that arrived, or one step of 64 KiB.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     /// Number of the frame that is due.
     due: u64,
-    header: [u8; HEADER_BYTES],
+    /// Of frames with tags.
+    key: Option<FrameKey>,
+    header: [u8; KEYED_HEADER_BYTES],
     /// Bytes of the header that are there.
     header_have: usize,
     /// The frame whose payload is awaited.
@@ -140,13 +222,23 @@ pub struct Decoder {
 struct Open {
     header: Header,
     payload: Vec<u8>,
-    checksum: u32,
+}
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder::new()
+    }
 }
 
 impl Decoder {
     /// At the begin of a connection's frames.
     pub fn new() -> Decoder {
-        Decoder::default()
+        Decoder { due: 0, key: None, header: [0; KEYED_HEADER_BYTES], header_have: 0, open: None, failed: None }
+    }
+
+    /// The same, of frames with tags under this key.
+    pub fn keyed(key: FrameKey) -> Decoder {
+        Decoder { key: Some(key), ..Decoder::new() }
     }
 
     /// Takes bytes as they came and hands on each frame that became whole, in order.
@@ -177,22 +269,24 @@ impl Decoder {
     /// The next whole frame; `None` when the bytes are used up.
     fn advance(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, FrameError> {
         if self.open.is_none() {
-            let wanted = HEADER_BYTES - self.header_have;
+            let whole = if self.key.is_some() { KEYED_HEADER_BYTES } else { HEADER_BYTES };
+            let wanted = whole - self.header_have;
             let part = take(bytes, wanted);
             self.header[self.header_have..][..part.len()].copy_from_slice(part);
             self.header_have += part.len();
-            if self.header_have < HEADER_BYTES {
+            if self.header_have < whole {
                 return Ok(None);
             }
-            let (header, checksum) = Header::decode(&self.header, self.due)?;
+            let (fields, check) = self.header[..whole].split_first_chunk().expect("a header is longer than its fields");
+            let header = Header::decode(fields, check, self.due)?;
             self.header_have = 0;
-            self.open = Some(Open { header, payload: Vec::new(), checksum });
+            self.open = Some(Open { header, payload: Vec::new() });
         }
         if !self.open.as_mut().is_some_and(|open| open.take(bytes)) {
             return Ok(None);
         }
         self.due += 1;
-        self.open.take().map(Open::close).transpose()
+        self.open.take().map(|open| open.close(self.key.as_ref())).transpose()
     }
 }
 
@@ -207,13 +301,20 @@ impl Open {
             self.payload.reserve_exact(room - self.payload.len());
         }
         self.payload.extend_from_slice(part);
-        self.checksum = crc32c::crc32c_append(self.checksum, part);
+        if let Check::Checksum { found, .. } = &mut self.header.check {
+            *found = crc32c::crc32c_append(*found, part);
+        }
         have == length
     }
 
-    fn close(self) -> Result<Frame, FrameError> {
-        if self.checksum != self.header.checksum {
-            return Err(FrameError::Checksum(self.header.sequence));
+    fn close(mut self, key: Option<&FrameKey>) -> Result<Frame, FrameError> {
+        let Header { sequence, check, .. } = self.header;
+        match check {
+            Check::Checksum { told, found } if told != found => return Err(FrameError::Checksum(sequence)),
+            Check::Tag(tag) if !key.is_some_and(|key| key.open(&self.header, tag, &mut self.payload)) => {
+                return Err(FrameError::Tag(sequence));
+            }
+            _ => {}
         }
         Ok(Frame { kind: self.header.kind, payload: Bytes::from(self.payload) })
     }

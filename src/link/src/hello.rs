@@ -4,24 +4,31 @@
 
 use std::fmt;
 
+use crate::secret::TOKEN_BYTES;
+
 /// First bytes of a hello.
 pub const HELLO_MAGIC: [u8; 4] = *b"cRrL";
 /// First bytes of an answer.
 pub const ANSWER_MAGIC: [u8; 4] = *b"cRaN";
+/// First bytes of a challenge.
+pub const CHALLENGE_MAGIC: [u8; 4] = *b"cRcH";
+/// First bytes of the proof that a challenge is answered with.
+pub const PROOF_MAGIC: [u8; 4] = *b"cRpR";
 /// Version of hello, answer and frames.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Longest name of a cluster, bytes.
 pub const CLUSTER_BYTES_MAX: usize = 62;
-/// magic 4, version 2, from 1, to 1, generation 8, incarnation 8, length of the name 1, name 62, padding 7, checksum 4. As long
+/// magic 4, version 2, from 1, to 1, generation 8, incarnation 8, length of the name 1, name 62, token 7, checksum 4. As long
 /// in every version, so that each reads the version of every other.
 pub const HELLO_BYTES: usize = 98;
-/// magic 4, version 2, verdict 1, id 1, generation 8, incarnation 8, checksum 4. As long in every version.
+/// magic 4, version 2, verdict 1, id 1, generation 8, zero 8, checksum 4. As long in every version.
 pub const ANSWER_BYTES: usize = 28;
 
 const NAME_AT: usize = 25;
 const HELLO_CHECKED: usize = HELLO_BYTES - 4;
 const ANSWER_CHECKED: usize = ANSWER_BYTES - 4;
-const _: () = assert!(NAME_AT + CLUSTER_BYTES_MAX + 7 == HELLO_CHECKED);
+const TOKEN_AT: usize = NAME_AT + CLUSTER_BYTES_MAX;
+const _: () = assert!(TOKEN_AT + TOKEN_BYTES == HELLO_CHECKED);
 
 /// The name all servers of an ensemble share: 1 to 62 letters, digits, `-`, `_` or `.`.
 #[derive(Clone, PartialEq, Eq)]
@@ -87,6 +94,8 @@ pub struct Hello {
     pub generation: Generation,
     /// Drawn by the dialler's process when it started.
     pub incarnation: u64,
+    /// By which the other server knows this process again; another one for each server.
+    pub token: [u8; TOKEN_BYTES],
 }
 
 /// Why bytes are no hello, or no answer.
@@ -117,6 +126,7 @@ impl Hello {
         let name = self.cluster.as_str().as_bytes();
         bytes[24] = u8::try_from(name.len()).expect("a name has at most 62 bytes");
         bytes[NAME_AT..][..name.len()].copy_from_slice(name);
+        bytes[TOKEN_AT..HELLO_CHECKED].copy_from_slice(&self.token);
         seal(&mut bytes, HELLO_CHECKED);
         bytes
     }
@@ -135,7 +145,7 @@ impl Hello {
         if from == 0 || to == 0 {
             return Err(HelloError::Field("a server has the id 0"));
         }
-        let (name, padding) = bytes[NAME_AT..HELLO_CHECKED]
+        let (name, padding) = bytes[NAME_AT..TOKEN_AT]
             .split_at_checked(usize::from(bytes[24]))
             .ok_or(HelloError::Field("the name of the cluster is too long"))?;
         let cluster = std::str::from_utf8(name)
@@ -145,7 +155,9 @@ impl Hello {
         if padding.iter().any(|byte| *byte != 0) {
             return Err(HelloError::Field("there are bytes behind the name of the cluster"));
         }
-        Ok(Hello { cluster, from, to, generation, incarnation })
+        let mut token = [0; TOKEN_BYTES];
+        token.copy_from_slice(&bytes[TOKEN_AT..HELLO_CHECKED]);
+        Ok(Hello { cluster, from, to, generation, incarnation, token })
     }
 }
 
@@ -171,10 +183,12 @@ pub enum Verdict {
     WrongVersion = 7,
     /// The dialler's data are of another generation.
     WrongGeneration = 8,
+    /// The dialler has not proven that it holds this server's secret.
+    NotProven = 9,
 }
 
 impl Verdict {
-    pub const ALL: [Verdict; 9] = [
+    pub const ALL: [Verdict; 10] = [
         Verdict::Welcome,
         Verdict::WrongCluster,
         Verdict::WrongServer,
@@ -184,6 +198,7 @@ impl Verdict {
         Verdict::WrongCertificate,
         Verdict::WrongVersion,
         Verdict::WrongGeneration,
+        Verdict::NotProven,
     ];
 }
 
@@ -191,12 +206,10 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub verdict: Verdict,
-    /// Id of the server that answers; never 0.
+    /// Id of the server that answers; 0 where a rejection does not tell it.
     pub id: u8,
-    /// Of its data.
+    /// Of its data; [`Generation::NONE`] where a rejection does not tell it.
     pub generation: Generation,
-    /// Drawn by its process when it started.
-    pub incarnation: u64,
 }
 
 impl Answer {
@@ -206,7 +219,6 @@ impl Answer {
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
         (bytes[6], bytes[7]) = (self.verdict as u8, self.id);
         bytes[8..16].copy_from_slice(&self.generation.0.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
         seal(&mut bytes, ANSWER_CHECKED);
         bytes
     }
@@ -217,20 +229,22 @@ impl Answer {
         check(bytes, ANSWER_MAGIC, ANSWER_CHECKED)?;
         let verdict = Verdict::ALL.into_iter().find(|verdict| *verdict as u8 == bytes[6]);
         let verdict = verdict.ok_or(HelloError::Field("the verdict is unknown"))?;
-        let (generation, incarnation) = (Generation(word(bytes, 8)), word(bytes, 16));
-        match bytes[7] {
-            0 => Err(HelloError::Field("a server has the id 0")),
-            id => Ok(Answer { verdict, id, generation, incarnation }),
+        if word(bytes, 16) != 0 {
+            return Err(HelloError::Field("there are bytes where none are"));
         }
+        if bytes[7] == 0 && verdict == Verdict::Welcome {
+            return Err(HelloError::Field("a server has the id 0"));
+        }
+        Ok(Answer { verdict, id: bytes[7], generation: Generation(word(bytes, 8)) })
     }
 }
 
-fn seal(bytes: &mut [u8], checked: usize) {
+pub(crate) fn seal(bytes: &mut [u8], checked: usize) {
     let checksum = crc32c::crc32c(&bytes[..checked]);
     bytes[checked..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-fn check(bytes: &[u8], magic: [u8; 4], checked: usize) -> Result<(), HelloError> {
+pub(crate) fn check(bytes: &[u8], magic: [u8; 4], checked: usize) -> Result<(), HelloError> {
     if bytes[..4] != magic {
         return Err(HelloError::Magic);
     }
@@ -256,11 +270,12 @@ mod tests {
 
     fn hello() -> Hello {
         let cluster = ClusterName::new("blue-1.x_y").expect("a name");
-        Hello { cluster, from: 3, to: 255, generation: Generation(7), incarnation: u64::MAX }
+        let token = [0xa5; TOKEN_BYTES];
+        Hello { cluster, from: 3, to: 255, generation: Generation(7), incarnation: u64::MAX, token }
     }
 
     fn answer(verdict: Verdict) -> Answer {
-        Answer { verdict, id: 1, generation: Generation::NONE, incarnation: 2 }
+        Answer { verdict, id: 1, generation: Generation::NONE }
     }
 
     #[test]
@@ -327,7 +342,7 @@ mod tests {
         check(24, &[255], HelloError::Field("the name of the cluster is too long"));
         check(25, b" ", HelloError::Field("the name of the cluster is none"));
         check(25, &[0xff], HelloError::Field("the name of the cluster is none"));
-        check(93, &[1], HelloError::Field("there are bytes behind the name of the cluster"));
+        check(86, &[1], HelloError::Field("there are bytes behind the name of the cluster"));
         let mut bytes = hello().encode();
         bytes[HELLO_BYTES - 1] ^= 1;
         assert_eq!(Hello::decode(&bytes), Err(HelloError::Checksum));

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use bytes::Bytes;
-use corral_link::{Header, Kind};
+use corral_link::{FrameKey, Header, Kind};
 
 use crate::net::peers::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX, COPIED_BYTES_MAX, PIECES_MAX};
 
@@ -19,6 +19,10 @@ pub(crate) struct Batch {
     pieces: Vec<Piece>,
     frames: usize,
     bytes: usize,
+    /// Of them the payloads'.
+    payload_bytes: usize,
+    /// Of frames with tags.
+    key: Option<FrameKey>,
     /// The first piece that is not wholly written, and what is written of it.
     piece: usize,
     offset: usize,
@@ -30,6 +34,11 @@ enum Piece {
 }
 
 impl Batch {
+    /// For a connection whose frames have this key, if they have one.
+    pub(crate) fn new(key: Option<FrameKey>) -> Batch {
+        Batch { key, ..Batch::default() }
+    }
+
     /// Whether another frame may be added before what is there is written.
     pub(crate) fn has_room(&self) -> bool {
         self.frames < BATCH_FRAMES_MAX && self.bytes < BATCH_BYTES_MAX
@@ -44,6 +53,11 @@ impl Batch {
         self.frames
     }
 
+    /// Bytes of their payloads.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+
     /// Bytes of them, headers included.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -53,15 +67,18 @@ impl Batch {
     pub(crate) fn push(&mut self, kind: Kind, payload: Bytes) {
         debug_assert!((self.piece, self.offset) == (0, 0), "what is being written does not grow");
         let begin = self.scratch.len();
-        let header = Header::encode(kind, self.sequence, &payload);
-        self.scratch.extend_from_slice(&header);
+        let copied = self.key.is_some() || payload.len() <= COPIED_BYTES_MAX;
+        match &self.key {
+            Some(key) => key.seal(kind, self.sequence, &payload, &mut self.scratch),
+            None => {
+                self.scratch.extend_from_slice(&Header::encode(kind, self.sequence, &payload));
+                self.scratch.extend_from_slice(if copied { &payload } else { &[] });
+            }
+        }
         self.sequence += 1;
         self.frames += 1;
-        self.bytes += header.len() + payload.len();
-        let copied = payload.len() <= COPIED_BYTES_MAX;
-        if copied {
-            self.scratch.extend_from_slice(&payload);
-        }
+        self.bytes += self.scratch.len() - begin + if copied { 0 } else { payload.len() };
+        self.payload_bytes += payload.len();
         match self.pieces.last_mut() {
             Some(Piece::Scratch(range)) => range.end = self.scratch.len(),
             _ => self.pieces.push(Piece::Scratch(begin..self.scratch.len())),
@@ -104,8 +121,9 @@ impl Batch {
     /// Forgets what is written, but not the number of the next frame.
     pub(crate) fn clear(&mut self) {
         self.scratch.clear();
+        self.scratch.shrink_to(2 * BATCH_BYTES_MAX);
         self.pieces.clear();
-        (self.frames, self.bytes, self.piece, self.offset) = (0, 0, 0, 0);
+        (self.frames, self.bytes, self.payload_bytes, self.piece, self.offset) = (0, 0, 0, 0, 0);
     }
 }
 

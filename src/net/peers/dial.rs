@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use corral_consensus::NodeId;
 use corral_link::hello::ANSWER_BYTES;
+use corral_link::secret::{NONCE_BYTES, SEAL_BYTES, token};
 use corral_link::stranger::Stranger;
-use corral_link::{Answer, ClusterName, Hello, HelloError, Verdict};
+use corral_link::{Answer, Challenge, ClusterName, FrameKey, Hello, HelloError, Proof, Secrets, Transcript, Verdict};
 
 use crate::net::peers::channel::{Channel, tune, wait};
 use crate::net::peers::lane::Lane;
@@ -65,6 +66,8 @@ impl Trail {
 pub(crate) struct Dialler {
     pub(crate) own: NodeId,
     pub(crate) incarnation: u64,
+    /// Of this process's tokens.
+    pub(crate) seed: [u8; SEAL_BYTES],
     pub(crate) cluster: ClusterName,
     pub(crate) lineage: Arc<Lineage>,
     /// Where the list says that it is.
@@ -73,6 +76,8 @@ pub(crate) struct Dialler {
     /// Where this server's configuration says that it is.
     pub(crate) configured: Option<PeerAddress>,
     pub(crate) tls: Option<Tls>,
+    /// What both sides prove that they hold.
+    pub(crate) secrets: Option<Arc<Secrets>>,
     /// As of the settings.
     pub(crate) plaintext: bool,
     pub(crate) resolve: Resolve,
@@ -80,21 +85,54 @@ pub(crate) struct Dialler {
 
 /// What is said of a host where [`exposes`] is true.
 pub(crate) const EXPOSED: &str = "what servers say to each other would cross the network unencrypted; set ensemble.tls_cert, \
-                                  tls_key and tls_ca, or, where nobody else is in the network, ensemble.allow_plaintext";
+                                  tls_key and tls_ca, or both ensemble.secret_file and ensemble.allow_plaintext = true";
 
 /// Whether links that are as these may not be had by way of that address: the rule of the configuration, for names that
-/// are resolved and a list that changes.
+/// are resolved and a list that changes. `plaintext`: with a secret, and consent to what can be read.
 pub(crate) fn exposes(tls: Option<&Tls>, plaintext: bool, address: IpAddr) -> bool {
     tls.is_none() && !plaintext && !address.to_canonical().is_loopback()
 }
 
+/// A connection whose hello was welcomed.
+pub(crate) struct Dialled {
+    /// Does not wait.
+    pub(crate) channel: Channel,
+    /// Of its frames, where both sides have proven that they hold the secret.
+    pub(crate) key: Option<FrameKey>,
+}
+
+/// Why a dial failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What failed and, where it is known, what to do.
+    pub(crate) words: String,
+    /// As where the peer's process does not run, or has just ended.
+    pub(crate) is_ordinary: bool,
+}
+
+impl From<String> for Failure {
+    fn from(words: String) -> Failure {
+        Failure { words, is_ordinary: false }
+    }
+}
+
+impl Failure {
+    fn ordinary(words: String) -> Failure {
+        Failure { words, is_ordinary: true }
+    }
+
+    fn at(self, address: SocketAddr) -> Failure {
+        Failure { words: format!("{address}: {}", self.words), ..self }
+    }
+}
+
 impl Dialler {
-    /// A connection whose hello was welcomed, and the incarnation of the peer. The socket does not wait. It ends early when
+    /// A connection whose hello was welcomed. It ends early when
     /// the lane is stopped, but not while the name is resolved.
     ///
     /// # Errors
-    /// A sentence, of the last address that its present name has, that says what failed and, where it is known, what to do.
-    pub(crate) fn dial(&self, lane: &Lane) -> Result<(Channel, u64), String> {
+    /// Words, of the last address that its present name has, that says what failed and, where it is known, what to do.
+    pub(crate) fn dial(&self, lane: &Lane) -> Result<Dialled, Failure> {
         let mut first = None;
         for place in self.places() {
             match self.dial_at(&place, lane) {
@@ -124,21 +162,21 @@ impl Dialler {
         places
     }
 
-    fn dial_at(&self, peer: &PeerAddress, lane: &Lane) -> Result<(Channel, u64), String> {
+    fn dial_at(&self, peer: &PeerAddress, lane: &Lane) -> Result<Dialled, Failure> {
         let PeerAddress { host, port, .. } = peer;
         let found = (self.resolve)(host, *port)
             .map_err(|error| format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))?;
-        let mut last = format!("the name {host:?} resolves to nothing; correct it or its DNS entry");
+        let mut last = Failure::from(format!("the name {host:?} resolves to nothing; correct it or its DNS entry"));
         for address in found.into_iter().take(ADDRESSES_MAX) {
             if exposes(self.tls.as_ref(), self.plaintext, address.ip()) {
-                last = format!("{} is another host: {EXPOSED}", address.ip());
+                last = format!("{} is another host: {EXPOSED}", address.ip()).into();
                 continue;
             }
-            let done =
-                connect(address).map_err(|error| refused(&error)).and_then(|socket| self.greet(peer, socket, lane));
+            let connected = connect(address).map_err(|error| Failure::ordinary(refused(&error)));
+            let done = connected.and_then(|socket| self.greet(peer, socket, lane));
             match done {
                 Ok(connection) => return Ok(connection),
-                Err(reason) => last = format!("{address}: {reason}"),
+                Err(failure) => last = failure.at(address),
             }
             if lane.is_stopping() {
                 break;
@@ -147,7 +185,7 @@ impl Dialler {
         Err(last)
     }
 
-    fn greet(&self, peer: &PeerAddress, socket: TcpStream, lane: &Lane) -> Result<(Channel, u64), String> {
+    fn greet(&self, peer: &PeerAddress, socket: TcpStream, lane: &Lane) -> Result<Dialled, Failure> {
         let tls = match &self.tls {
             Some(tls) => Some(tls.dial(peer)?),
             None => None,
@@ -161,33 +199,96 @@ impl Dialler {
         }
         let (from, to) = (wire_id(self.own), wire_id(peer.id));
         let (cluster, generation) = (self.cluster.clone(), self.lineage.own());
-        let hello = Hello { cluster, from, to, generation, incarnation: self.incarnation };
-        let mut bytes = [0; ANSWER_BYTES];
-        let have = self.exchange(&mut channel, &hello.encode(), &mut bytes, deadline, lane)?;
-        let encrypted = channel.tls().is_some();
-        if have < ANSWER_BYTES {
-            return Err(unanswered(&bytes[..have], encrypted));
+        let hello =
+            Hello { cluster, from, to, generation, incarnation: self.incarnation, token: token(&self.seed, to) };
+        let hello = hello.encode();
+        let mut bytes = self.ask(&mut channel, &hello, deadline, lane)?;
+        let mut key = None;
+        match (&self.secrets, Challenge::decode(&bytes)) {
+            (Some(secrets), Ok(_)) => {
+                let said = Transcript { hello, challenge: bytes, nonce: nonce()? };
+                (bytes, key) = self.prove(secrets, &said, &mut channel, deadline, lane)?;
+            }
+            (None, Ok(_)) => {
+                return Err("it asks for a secret, and this server has none; set ensemble.secret_file"
+                    .to_owned()
+                    .into());
+            }
+            (Some(_), Err(_)) if Answer::decode(&bytes).is_ok_and(|answer| answer.verdict != Verdict::WrongVersion) => {
+                let words = "it asks for no secret, and this server has one; set ensemble.secret_file on all servers";
+                return Err(words.to_owned().into());
+            }
+            _ => {}
         }
         let answer = Answer::decode(&bytes).map_err(|error| match error {
-            HelloError::Magic => unanswered(&bytes, encrypted),
+            HelloError::Magic => unanswered(&bytes, channel.tls().is_some()),
             error => format!("the answer is bad: {error}; run one version of corral on all servers"),
         })?;
-        if answer.verdict == Verdict::WrongServer || (answer.verdict == Verdict::Welcome && answer.id != to) {
-            return Err(format!(
+        self.judge(peer, &answer)?;
+        Ok(Dialled { channel, key })
+    }
+
+    /// What the answer means for the connection.
+    fn judge(&self, peer: &PeerAddress, answer: &Answer) -> Result<(), Failure> {
+        let to = wire_id(peer.id);
+        if matches!(answer.verdict, Verdict::WrongServer | Verdict::Welcome) && answer.id != to && answer.id != 0 {
+            let words = format!(
                 "there is server {}, not server {to}; correct the address of server {to} here, or the id there",
                 answer.id
-            ));
+            );
+            return Err(words.into());
         }
         if matches!(answer.verdict, Verdict::Welcome | Verdict::WrongGeneration)
             && answer.id == to
             && let Some(reason) = self.lineage.meet(peer.id, answer.generation)
         {
-            return Err(reason.to_owned());
+            return Err(reason.to_owned().into());
         }
-        match refusal(answer.verdict, self.own, &self.cluster) {
-            Some(reason) => Err(reason),
-            None => Ok((channel, answer.incarnation)),
+        refusal(answer.verdict, self.own, &self.cluster).map_or(Ok(()), |reason| {
+            Err(Failure { words: reason, is_ordinary: matches!(answer.verdict, Verdict::Busy | Verdict::Duplicate) })
+        })
+    }
+
+    /// Says something and reads as much as an answer has.
+    fn ask(
+        &self,
+        channel: &mut Channel,
+        said: &[u8],
+        deadline: Instant,
+        lane: &Lane,
+    ) -> Result<[u8; ANSWER_BYTES], Failure> {
+        let mut bytes = [0; ANSWER_BYTES];
+        let have = self.exchange(channel, said, &mut bytes, deadline, lane)?;
+        if have < ANSWER_BYTES {
+            let words = unanswered(&bytes[..have], channel.tls().is_some());
+            return Err(Failure { words, is_ordinary: have == 0 });
         }
+        Ok(bytes)
+    }
+
+    /// Both sides prove that they hold the secret, this one first: the answer, and the key of the frames.
+    fn prove(
+        &self,
+        secrets: &Secrets,
+        said: &Transcript,
+        channel: &mut Channel,
+        deadline: Instant,
+        lane: &Lane,
+    ) -> Result<([u8; ANSWER_BYTES], Option<FrameKey>), Failure> {
+        let secret = secrets.first();
+        let proof = Proof { nonce: said.nonce, proof: secret.prove(said) }.encode();
+        let answer = self.ask(channel, &proof, deadline, lane)?;
+        if Answer::decode(&answer).is_ok_and(|answer| answer.verdict == Verdict::NotProven) {
+            return Ok((answer, None));
+        }
+        let mut seal = [0; SEAL_BYTES];
+        let have = self.exchange(channel, &[], &mut seal, deadline, lane)?;
+        if have < SEAL_BYTES || !secret.is_sealed(said, &answer, &seal) {
+            let words = "it does not hold this ensemble's secret; give all servers the same ensemble.secret_file, and look who \
+                         listens there";
+            return Err(words.to_owned().into());
+        }
+        Ok((answer, Some(secret.frame_key(said, &answer))))
     }
 
     /// Writes the hello and reads the answer, or what there is of it when the connection ends.
@@ -241,6 +342,12 @@ impl Dialler {
         }
         Ok(())
     }
+}
+
+fn nonce() -> Result<[u8; NONCE_BYTES], String> {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom::fill(&mut nonce).map_err(|error| format!("there is no randomness: {error}"))?;
+    Ok(nonce)
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
@@ -328,6 +435,9 @@ fn refusal(verdict: Verdict, own: NodeId, cluster: &ClusterName) -> Option<Strin
         ),
         Verdict::WrongVersion => {
             "it speaks another version of the protocol; run one version of corral on all servers".to_owned()
+        }
+        Verdict::NotProven => {
+            "it does not accept this server's secret; give all servers the same ensemble.secret_file".to_owned()
         }
         // It was told what this one held before, and is told again.
         Verdict::WrongGeneration => "this server's data were of another generation than its own".to_owned(),

@@ -13,16 +13,18 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use corral_consensus::NodeId;
-use corral_link::{Answer, ClusterName, Hello, Verdict};
+use corral_link::hello::ANSWER_BYTES;
+use corral_link::secret::TOKEN_BYTES;
+use corral_link::{Answer, ClusterName, FrameKey, Generation, Hello, Secrets, Verdict};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
 use crate::net::peers::budget::Budget;
 use crate::net::peers::channel::{self, Channel, tune};
 use crate::net::peers::dial::{PeerAddress, wire_id};
-use crate::net::peers::guest::{Guest, Progress};
+use crate::net::peers::guest::{Guest, Progress, Proven};
 use crate::net::peers::lane::Lane;
-use crate::net::peers::limits::{ENDING_MAX, HELLO_MAX, SHUT_FOR, STRANGERS_MAX};
+use crate::net::peers::limits::{ACCEPTED_MAX, ENDING_MAX, HELLO_MAX, SHUT_FOR, STRANGERS_MAX};
 use crate::net::peers::lineage::Lineage;
 use crate::net::peers::receiver::{Handle, Receiver};
 use crate::net::peers::tls::{self, Tls};
@@ -42,6 +44,7 @@ pub(crate) struct Place {
 /// The newest connection of a peer.
 pub(crate) struct Current {
     incarnation: u64,
+    token: [u8; TOKEN_BYTES],
     stream: u64,
     from: SocketAddr,
     handle: Arc<Handle>,
@@ -71,7 +74,6 @@ impl Place {
 /// See the module.
 pub(crate) struct Door {
     pub(crate) own: NodeId,
-    pub(crate) incarnation: u64,
     pub(crate) cluster: ClusterName,
     pub(crate) lineage: Arc<Lineage>,
     /// One at least, and `LISTENERS_MAX` at most.
@@ -82,6 +84,7 @@ pub(crate) struct Door {
     pub(crate) parted: BTreeMap<NodeId, Current>,
     pub(crate) changes: flume::Receiver<Change>,
     pub(crate) tls: Option<Tls>,
+    pub(crate) secrets: Option<Arc<Secrets>>,
     pub(crate) received_bytes_max: usize,
     pub(crate) streams: Arc<AtomicU64>,
     pub(crate) stopping: Arc<AtomicBool>,
@@ -175,7 +178,7 @@ impl Door {
     /// Lets in everybody who waits outside of this listener.
     fn accept(&mut self, at: usize) {
         // So many that those inside get their turn.
-        for _ in 0..STRANGERS_MAX {
+        for _ in 0..ACCEPTED_MAX {
             match self.listeners[at].accept() {
                 Ok((socket, from)) => {
                     let tls = self.tls.as_ref().map(Tls::accept).transpose();
@@ -185,7 +188,9 @@ impl Door {
                         continue;
                     };
                     if self.guests.len() >= STRANGERS_MAX {
-                        let oldest = (0..self.guests.len()).min_by_key(|at| self.guests[*at].deadline);
+                        // Who has said hello stays longer than who has said nothing.
+                        let rank = |at: &usize| (self.guests[*at].was_asked(), self.guests[*at].deadline);
+                        let oldest = (0..self.guests.len()).min_by_key(rank);
                         if let Some(oldest) = oldest {
                             self.guests.swap_remove(oldest);
                         }
@@ -208,7 +213,7 @@ impl Door {
 
     /// Hears what a guest has to say.
     fn advance(&mut self, at: usize) {
-        match self.guests[at].listen() {
+        match self.guests[at].listen(self.secrets.as_deref()) {
             Progress::Waits => {}
             Progress::Gone(reason) => {
                 let guest = self.guests.swap_remove(at);
@@ -220,34 +225,42 @@ impl Door {
             }
             Progress::OtherVersion(sentence) => {
                 let mut guest = self.guests.swap_remove(at);
-                self.answer(&mut guest.channel, Verdict::WrongVersion);
+                self.answer(&mut guest.channel, Verdict::WrongVersion, None);
                 self.complain_of("version", &guest.from.to_string(), &sentence);
             }
-            Progress::Said(hello) => {
+            Progress::NotProven => {
+                let mut guest = self.guests.swap_remove(at);
+                self.answer(&mut guest.channel, Verdict::NotProven, None);
+                let reason = "it does not hold this ensemble's secret; give all servers the same ensemble.secret_file";
+                self.complain_of(verdict_name(Verdict::NotProven), &guest.from.to_string(), reason);
+            }
+            Progress::Said(hello, proven) => {
                 let guest = self.guests.swap_remove(at);
-                self.decide(guest, &hello);
+                self.decide(guest, &hello, proven.as_deref());
             }
         }
     }
 
-    fn decide(&mut self, mut guest: Guest, hello: &Hello) {
-        if let Some((verdict, reason)) = self.refusal(&guest, hello) {
-            self.answer(&mut guest.channel, verdict);
+    fn decide(&mut self, mut guest: Guest, hello: &Hello, proven: Option<&Proven>) {
+        if let Some((verdict, reason)) = self.refusal(&guest, hello, proven.is_some()) {
+            self.answer(&mut guest.channel, verdict, proven);
             let who = format!("{}, which says it is server {}", guest.from, hello.from);
             self.complain_of(verdict_name(verdict), &who, &reason);
             return;
         }
-        if !self.answer(&mut guest.channel, Verdict::Welcome) || guest.channel.socket().set_nonblocking(false).is_err()
-        {
+        let answer = self.answer(&mut guest.channel, Verdict::Welcome, proven);
+        let Some(answer) = answer.filter(|_| guest.channel.socket().set_nonblocking(false).is_ok()) else {
             return self.complain("its connection was lost before the hello was answered", &guest.from.to_string());
-        }
-        if let Err(error) = self.welcome(guest, hello) {
+        };
+        let key = proven.map(|proven| proven.secret.frame_key(&proven.said, &answer));
+        if let Err(error) = self.welcome(guest, hello, key) {
             tracing::error!(peer = hello.from, "a connection of the peer cannot be served, closed: {error}");
         }
     }
 
     /// Why this hello is not welcome.
-    fn refusal(&self, guest: &Guest, hello: &Hello) -> Option<(Verdict, String)> {
+    fn refusal(&self, guest: &Guest, hello: &Hello, has_secret: bool) -> Option<(Verdict, String)> {
+        let proven = has_secret || guest.channel.tls().is_some();
         if hello.cluster != self.cluster {
             let reason = format!(
                 "it is of the cluster {}, this server of {}; give all servers of an ensemble the same ensemble.cluster",
@@ -278,7 +291,7 @@ impl Door {
         }
         let current = place.current.as_ref().filter(|current| !current.handle.is_over());
         if let Some(current) = current
-            && current.incarnation != hello.incarnation
+            && (current.incarnation, current.token) != (hello.incarnation, hello.token)
         {
             let reason = format!(
                 "another process with this id is connected from {}; look for a second server with this id (after the \
@@ -288,7 +301,13 @@ impl Door {
             return Some((Verdict::Duplicate, reason));
         }
         // Behind all that may tell that it is somebody else.
-        if let Some(reason) = self.lineage.meet(place.address.id, hello.generation) {
+        let met = if proven {
+            self.lineage.meet(place.address.id, hello.generation)
+        } else {
+            // Whoever says so may be anybody: the server that is dialled at its address tells it too.
+            self.lineage.hear(hello.generation).inspect(|_| place.lane.hurry())
+        };
+        if let Some(reason) = met {
             return Some((Verdict::WrongGeneration, reason.to_owned()));
         }
         let busy = current.is_some() && place.living.load(Ordering::Acquire) >= ENDING_MAX;
@@ -296,7 +315,7 @@ impl Door {
     }
 
     /// Starts the receiver. A connection of the same process that still stands ends.
-    fn welcome(&mut self, guest: Guest, hello: &Hello) -> std::io::Result<()> {
+    fn welcome(&mut self, guest: Guest, hello: &Hello, key: Option<FrameKey>) -> std::io::Result<()> {
         let Guest { channel, from, .. } = guest;
         let place = self.places.get_mut(&NodeId(hello.from.into())).expect("it was looked up before");
         let budget = Budget::new(self.received_bytes_max);
@@ -307,11 +326,13 @@ impl Door {
         });
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let peer = hello.from;
-        tracing::info!(peer, %from, stream, tls = channel.tls().is_some(), "the peer has connected");
+        let (tls, secret) = (channel.tls().is_some(), key.is_some());
+        tracing::info!(peer, %from, stream, tls, secret, "the peer has connected");
         place.living.fetch_add(1, Ordering::AcqRel);
         let receiver = Receiver {
             lane: Arc::clone(&place.lane),
             channel,
+            key,
             handle: Arc::clone(&handle),
             budget,
             stream,
@@ -327,7 +348,8 @@ impl Door {
         };
         match thread::Builder::new().name(format!("peer {peer} in")).spawn(run) {
             Ok(thread) => {
-                place.current = Some(Current { incarnation: hello.incarnation, stream, from, handle, thread });
+                let (incarnation, token) = (hello.incarnation, hello.token);
+                place.current = Some(Current { incarnation, token, stream, from, handle, thread });
                 place.lane.hurry();
                 Ok(())
             }
@@ -338,11 +360,23 @@ impl Door {
         }
     }
 
-    /// Whether the answer left; it always fits into an empty socket.
-    fn answer(&self, channel: &mut Channel, verdict: Verdict) -> bool {
-        let (id, generation) = (wire_id(self.own), self.lineage.own());
-        let answer = Answer { verdict, id, generation, incarnation: self.incarnation }.encode();
-        matches!(channel.write(&[IoSlice::new(&answer)]), Ok(bytes) if bytes == answer.len()) && channel.flush().is_ok()
+    /// The answer, if it left; it always fits into an empty socket. A rejection tells nothing of this server to who has proven
+    /// nothing, but to one with data of another generation, which is to find out which of the two is older.
+    fn answer(&self, channel: &mut Channel, verdict: Verdict, proven: Option<&Proven>) -> Option<[u8; ANSWER_BYTES]> {
+        let tells = match verdict {
+            Verdict::NotProven | Verdict::WrongVersion => false,
+            Verdict::Welcome | Verdict::WrongGeneration => true,
+            _ => proven.is_some() || channel.tls().is_some(),
+        };
+        let own = (wire_id(self.own), self.lineage.own());
+        let (id, generation) = if tells { own } else { (0, Generation::NONE) };
+        let answer = Answer { verdict, id, generation }.encode();
+        let mut bytes = answer.to_vec();
+        if let Some(Proven { secret, said }) = proven {
+            bytes.extend_from_slice(&secret.seal(said, &answer));
+        }
+        let written = matches!(channel.write(&[IoSlice::new(&bytes)]), Ok(written) if written == bytes.len());
+        (written && channel.flush().is_ok()).then_some(answer)
     }
 
     fn complain(&mut self, reason: &'static str, who: &str) {
@@ -368,5 +402,6 @@ fn verdict_name(verdict: Verdict) -> &'static str {
         Verdict::WrongCertificate => "certificate",
         Verdict::WrongVersion => "version",
         Verdict::WrongGeneration => "generation",
+        Verdict::NotProven => "secret",
     }
 }

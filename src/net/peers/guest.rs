@@ -1,14 +1,15 @@
-//! A connection that has not said hello, or not all of it.
+//! A connection that has not said hello, or not all of it, or has not proven that it holds the secret.
 //!
-//! Lives on the door's thread; never blocks. It reads no byte beyond the hello.
+//! Lives on the door's thread; never blocks. It reads no byte beyond the hello and the proof.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use corral_link::hello::HELLO_BYTES;
+use corral_link::secret::{NONCE_BYTES, PROOF_BYTES};
 use corral_link::stranger::Stranger;
-use corral_link::{Hello, HelloError};
+use corral_link::{Challenge, Hello, HelloError, Proof, Secret, Secrets, Transcript};
 
 use crate::net::peers::channel::Channel;
 use crate::net::peers::tls;
@@ -21,13 +22,24 @@ pub(crate) struct Guest {
     bytes: [u8; HELLO_BYTES],
     have: usize,
     looked: bool,
+    /// Its hello, and what was said since, once it was asked for a proof.
+    asked: Option<Box<(Hello, Transcript)>>,
+}
+
+/// A dialler that has proven that it holds a secret of this server's.
+pub(crate) struct Proven {
+    pub(crate) secret: Secret,
+    pub(crate) said: Transcript,
 }
 
 /// How far a guest has come.
 pub(crate) enum Progress {
     /// More is to come.
     Waits,
-    Said(Hello),
+    /// With the proof, where this server asks for one.
+    Said(Hello, Option<Box<Proven>>),
+    /// It holds no secret of this server's.
+    NotProven,
     /// Of the wrong version, in words.
     OtherVersion(String),
     /// It is to be closed, for one of a few reasons.
@@ -38,11 +50,19 @@ pub(crate) enum Progress {
 
 impl Guest {
     pub(crate) fn new(channel: Channel, from: SocketAddr, deadline: Instant) -> Guest {
-        Guest { channel, from, deadline, bytes: [0; HELLO_BYTES], have: 0, looked: false }
+        Guest { channel, from, deadline, bytes: [0; HELLO_BYTES], have: 0, looked: false, asked: None }
     }
 
-    /// Reads what there is.
-    pub(crate) fn listen(&mut self) -> Progress {
+    /// Whether it has said hello.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Reads what there is. With `secrets` its hello is answered with a challenge.
+    pub(crate) fn listen(&mut self, secrets: Option<&Secrets>) -> Progress {
+        if let (Some(secrets), true) = (secrets, self.was_asked()) {
+            return self.hear_proof(secrets);
+        }
         if self.channel.tls().is_some() && !self.looked {
             let mut first = [0; 4];
             match self.channel.socket().peek(&mut first) {
@@ -73,13 +93,55 @@ impl Guest {
             }
             if self.have == HELLO_BYTES {
                 return match Hello::decode(&self.bytes) {
-                    Ok(hello) => Progress::Said(hello),
+                    Ok(hello) => match secrets {
+                        None => Progress::Said(hello, None),
+                        Some(secrets) => self.challenge(hello, secrets),
+                    },
                     Err(error @ HelloError::Version(_)) => {
                         Progress::OtherVersion(format!("{error}; run one version of corral on all servers"))
                     }
                     Err(_) => Progress::Gone("its hello is malformed"),
                 };
             }
+        }
+    }
+
+    /// Asks who said hello for a proof.
+    fn challenge(&mut self, hello: Hello, secrets: &Secrets) -> Progress {
+        let mut nonce = [0; NONCE_BYTES];
+        if getrandom::fill(&mut nonce).is_err() {
+            return Progress::Gone("there is no randomness for a challenge");
+        }
+        let challenge = Challenge { nonce }.encode();
+        // It always fits into an empty socket.
+        match self.channel.write(&[IoSlice::new(&challenge)]) {
+            Ok(bytes) if bytes == challenge.len() && self.channel.flush().is_ok() => {}
+            _ => return Progress::Gone("its connection was lost before the hello was answered"),
+        }
+        let said = Transcript { hello: self.bytes, challenge, nonce: [0; NONCE_BYTES] };
+        (self.asked, self.have) = (Some(Box::new((hello, said))), 0);
+        self.hear_proof(secrets)
+    }
+
+    fn hear_proof(&mut self, secrets: &Secrets) -> Progress {
+        while self.have < PROOF_BYTES {
+            match self.channel.read(&mut self.bytes[self.have..PROOF_BYTES]) {
+                Ok(0) => return Progress::Gone("it left without a proof that it holds the secret; look at its log"),
+                Ok(bytes) => self.have += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Progress::Waits,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Progress::Gone("it left without a proof that it holds the secret; look at its log"),
+            }
+        }
+        let Some((hello, mut said)) = self.asked.take().map(|asked| *asked) else {
+            return Progress::Gone("its proof came before its hello");
+        };
+        let proof = self.bytes.first_chunk().map(Proof::decode);
+        let Some(Ok(Proof { nonce, proof })) = proof else { return Progress::Gone("its proof is malformed") };
+        said.nonce = nonce;
+        match secrets.proven(&said, &proof) {
+            Some(secret) => Progress::Said(hello, Some(Box::new(Proven { secret: secret.clone(), said }))),
+            None => Progress::NotProven,
         }
     }
 }

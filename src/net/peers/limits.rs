@@ -28,7 +28,10 @@ pub(crate) const COPIED_BYTES_MAX: usize = 16 << 10;
 /// Bytes read from a peer in one call.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 /// Connections that have not said hello. One more ends the oldest: who means it has said hello by then.
-pub(crate) const STRANGERS_MAX: usize = 64;
+pub(crate) const STRANGERS_MAX: usize = 256;
+/// Connections taken from one listener before those inside get their turn: who has said hello is not crowded out while its
+/// proof is on its way.
+pub(crate) const ACCEPTED_MAX: usize = 16;
 /// Connections of one peer that are still ending while it dials again.
 pub(crate) const ENDING_MAX: usize = 4;
 /// Addresses that are tried of one name at each dial.
@@ -49,6 +52,8 @@ pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) const SHUT_FOR: Duration = Duration::from_secs(1);
 /// A server that holds data and is not known here is remembered for this long after it knocked; it does so every `PAUSE_MAX`.
 pub(crate) const STRANGER_COUNTS_FOR: Duration = Duration::from_secs(10);
+/// A peer that is not reached for less than this, because its process does not run, is starting or being restarted: no event.
+pub(crate) const ORDINARY: Duration = Duration::from_secs(10);
 /// A connection that lived this long makes the pauses short again.
 pub(crate) const LASTING: Duration = Duration::from_secs(5);
 /// A host that acknowledges nothing for this long is dead, be there data under way or not.

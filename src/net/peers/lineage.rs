@@ -13,6 +13,12 @@ use corral_link::Generation;
 
 use crate::net::peers::limits::STRANGER_COUNTS_FOR;
 
+const OLDER: &str = "its data are older than the rescue (`corral rescue`) that this server's come from; empty its data directory \
+                     but for `myid`, and start it";
+
+const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue`) and has not proven which server it is; that server \
+                              is dialled to find out";
+
 /// See the module.
 pub(crate) struct Lineage {
     own: AtomicU64,
@@ -51,21 +57,30 @@ impl Lineage {
 
     /// A server tells its generation. What is between the two, if they must not speak with each other.
     pub(crate) fn meet(&self, peer: NodeId, told: Generation) -> Option<&'static str> {
-        if told != Generation::FIRST && told != Generation::NONE {
-            self.met_rescued.store(true, Ordering::SeqCst);
-        }
+        self.note_rescued(told);
         let own = self.own();
         if !own.is_apart_from(told) {
             return None;
         }
         if own > told {
-            return Some(
-                "its data are older than the rescue (`corral rescue`) that this server's come from; empty its data \
-                 directory but for `myid`, and start it",
-            );
+            return Some(OLDER);
         }
         (self.outdated)(peer);
         Some("its data come from a rescue (`corral rescue`), and this server's are older; this server stops")
+    }
+
+    /// Somebody who has proven nothing tells a generation: as [`Lineage::meet`], and this server is not told that its data are
+    /// outdated.
+    pub(crate) fn hear(&self, told: Generation) -> Option<&'static str> {
+        self.note_rescued(told);
+        let own = self.own();
+        own.is_apart_from(told).then_some(if own > told { OLDER } else { LATER_UNPROVEN })
+    }
+
+    fn note_rescued(&self, told: Generation) {
+        if told != Generation::FIRST && told != Generation::NONE {
+            self.met_rescued.store(true, Ordering::SeqCst);
+        }
     }
 
     /// The data are another ensemble's from now on. Whether connections that stand may be with servers that must not be spoken

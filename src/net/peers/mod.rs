@@ -34,7 +34,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use corral_consensus::NodeId;
-use corral_link::{ClusterName, Generation, Kind};
+use corral_link::secret::SEAL_BYTES;
+use corral_link::{ClusterName, Generation, Kind, Secrets};
 
 pub(crate) use dial::{PeerAddress, Resolve, system_resolver};
 pub(crate) use event::PeerEvent;
@@ -68,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) listed: Option<Vec<PeerAddress>>,
     /// `None` = nothing is encrypted and nobody proves who it is.
     pub(crate) tls: Option<Tls>,
+    /// What both sides prove that they hold; `None` = nobody is asked.
+    pub(crate) secrets: Option<Arc<Secrets>>,
     /// Whether links that are not encrypted may leave this host.
     pub(crate) plaintext: bool,
     pub(crate) resolve: Resolve,
@@ -100,6 +103,7 @@ impl Settings {
             peers,
             listed: None,
             tls,
+            secrets: None,
             plaintext,
             resolve,
             queue,
@@ -143,9 +147,12 @@ struct Peer {
 struct Common {
     id: NodeId,
     incarnation: u64,
+    /// Of the tokens by which others know this process.
+    seed: [u8; SEAL_BYTES],
     cluster: ClusterName,
     lineage: Arc<Lineage>,
     tls: Option<Tls>,
+    secrets: Option<Arc<Secrets>>,
     plaintext: bool,
     resolve: Resolve,
     queue: QueueLimits,
@@ -163,12 +170,27 @@ impl Links {
     /// When descriptors, threads or randomness are not to be had; what was started ends again.
     pub(crate) fn start(settings: Settings, events: impl Fn(PeerEvent) + Send + Sync + 'static) -> io::Result<Links> {
         let Settings { id, incarnation, cluster, lineage, listener, .. } = settings;
-        let Settings { peers, listed, tls, plaintext, resolve, queue, received_bytes_max, .. } = settings;
+        let Settings { peers, listed, tls, secrets, plaintext, resolve, queue, received_bytes_max, .. } = settings;
+        let mut seed = [0; SEAL_BYTES];
+        getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
         let (changes, changed) = flume::unbounded();
         let (streams, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(()));
         let events: Events = Arc::new(events);
-        let common =
-            Common { id, incarnation, cluster, lineage, tls, plaintext, resolve, queue, streams, events, alive };
+        let common = Common {
+            id,
+            incarnation,
+            seed,
+            cluster,
+            lineage,
+            tls,
+            secrets,
+            plaintext,
+            resolve,
+            queue,
+            streams,
+            events,
+            alive,
+        };
         let (stopping, door_bell) = (Arc::new(AtomicBool::new(false)), Bell::new()?);
         listener.set_nonblocking(true)?;
         let known = RwLock::default();
@@ -179,7 +201,6 @@ impl Links {
         let common = &links.common;
         let door = Door {
             own: id,
-            incarnation,
             cluster: common.cluster.clone(),
             lineage: Arc::clone(&common.lineage),
             listeners: vec![listener],
@@ -188,6 +209,7 @@ impl Links {
             parted: BTreeMap::new(),
             changes: changed,
             tls: common.tls.clone(),
+            secrets: common.secrets.clone(),
             received_bytes_max,
             streams: Arc::clone(&common.streams),
             stopping: Arc::clone(&links.stopping),
@@ -304,12 +326,14 @@ impl Links {
         let dialler = Dialler {
             own: common.id,
             incarnation: common.incarnation,
+            seed: common.seed,
             cluster: common.cluster.clone(),
             lineage: Arc::clone(&common.lineage),
             peer: address.clone(),
             trail: known.trails.entry(id).or_default().clone(),
             configured: self.configured.iter().find(|peer| peer.id == id).cloned(),
             tls: common.tls.clone(),
+            secrets: common.secrets.clone(),
             plaintext: common.plaintext,
             resolve: Arc::clone(&common.resolve),
         };

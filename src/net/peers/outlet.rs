@@ -6,6 +6,8 @@
 use std::io::{ErrorKind, IoSlice};
 use std::sync::atomic::Ordering;
 
+use corral_link::FrameKey;
+
 use crate::net::peers::batch::Batch;
 use crate::net::peers::channel::Channel;
 use crate::net::peers::event::Reason;
@@ -23,8 +25,13 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    pub(crate) fn new(channel: Channel, stream: u64, queue: flume::Receiver<Outgoing>) -> Outlet {
-        Outlet { channel, stream, queue, batch: Batch::default(), failed: None }
+    pub(crate) fn new(
+        channel: Channel,
+        key: Option<FrameKey>,
+        stream: u64,
+        queue: flume::Receiver<Outgoing>,
+    ) -> Outlet {
+        Outlet { channel, stream, queue, batch: Batch::new(key), failed: None }
     }
 
     /// Whether there is nothing to write and all is well.
@@ -111,7 +118,6 @@ impl Outlet {
 
     /// What the batch counts in the queue.
     fn cost(&self) -> usize {
-        let headers = self.batch.frames() * corral_link::frame::HEADER_BYTES;
-        self.batch.bytes() - headers + self.batch.frames() * MESSAGE_OVERHEAD_BYTES
+        self.batch.payload_bytes() + self.batch.frames() * MESSAGE_OVERHEAD_BYTES
     }
 }

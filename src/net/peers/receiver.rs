@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use corral_link::Decoder;
+use corral_link::{Decoder, FrameKey};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
@@ -90,6 +90,8 @@ impl Handle {
 pub(crate) struct Receiver {
     pub(crate) lane: Arc<Lane>,
     pub(crate) channel: Channel,
+    /// Of the frames, where the peer has proven that it holds the secret.
+    pub(crate) key: Option<FrameKey>,
     pub(crate) handle: Arc<Handle>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stream: u64,
@@ -121,6 +123,9 @@ impl Receiver {
             Reason::Stopped | Reason::Replaced => {
                 tracing::debug!(peer = peer.0, stream, "the connection from the peer ends: {reason}");
             }
+            Reason::Closed | Reason::Reset => {
+                tracing::info!(peer = peer.0, stream, "the connection from the peer is over: {reason}");
+            }
             _ => tracing::warn!(peer = peer.0, stream, "the connection from the peer is lost: {reason}"),
         }
         (self.events)(PeerEvent::Down { peer, direction, stream, reason });
@@ -128,7 +133,8 @@ impl Receiver {
     }
 
     fn read(&mut self) -> Reason {
-        let (mut decoder, mut room) = (Decoder::new(), vec![0; READ_BYTES]);
+        let mut decoder = self.key.take().map_or_else(Decoder::new, Decoder::keyed);
+        let mut room = vec![0; READ_BYTES];
         loop {
             self.budget.wait();
             let bytes = match self.channel.read(&mut room) {

@@ -16,10 +16,10 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
 use crate::net::peers::channel::{self, Channel, wait};
-use crate::net::peers::dial::Dialler;
+use crate::net::peers::dial::{Dialled, Dialler, Failure};
 use crate::net::peers::event::{Direction, PeerEvent, Reason};
 use crate::net::peers::lane::{Lane, Outgoing};
-use crate::net::peers::limits::{LASTING, PAUSE_MAX, PAUSE_MIN, STALL_MAX, STOP_FLUSH_MAX};
+use crate::net::peers::limits::{LASTING, ORDINARY, PAUSE_MAX, PAUSE_MIN, STALL_MAX, STOP_FLUSH_MAX};
 use crate::net::peers::outlet::Outlet;
 use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::Bed;
@@ -45,13 +45,13 @@ impl Sender {
             let _ = before.join();
         }
         let mut pause = PAUSE_MIN;
-        let mut complaints = Complaints::default();
+        let mut complaints = Complaints::new(Instant::now());
         while !self.is_stopping() {
             match self.dialler.dial(&self.lane) {
-                Ok((channel, incarnation)) => {
-                    complaints = Complaints::default();
+                Ok(dialled) => {
                     let begin = Instant::now();
-                    self.connected(channel, incarnation);
+                    self.connected(dialled);
+                    complaints = Complaints::new(Instant::now());
                     if begin.elapsed() >= LASTING {
                         // Whoever was there may be there again at once.
                         pause = PAUSE_MIN;
@@ -74,15 +74,17 @@ impl Sender {
     }
 
     /// The life of one connection.
-    fn connected(&mut self, channel: Channel, incarnation: u64) {
+    fn connected(&mut self, dialled: Dialled) {
+        let Dialled { channel, key } = dialled;
         let (peer, direction) = (self.lane.peer, Direction::Out);
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let address = channel.socket().peer_addr().map_or_else(|_| "-".to_owned(), |address| address.to_string());
-        tracing::info!(peer = peer.0, %address, stream, tls = channel.tls().is_some(), "connected to the peer");
+        let (tls, secret) = (channel.tls().is_some(), key.is_some());
+        tracing::info!(peer = peer.0, %address, stream, tls, secret, "connected to the peer");
         self.lane.open(stream);
-        (self.events)(PeerEvent::Up { peer, direction, stream, incarnation });
+        (self.events)(PeerEvent::Up { peer, direction, stream, incarnation: 0 });
         let socket = channel.socket().try_clone();
-        let outlet = Outlet::new(channel, stream, self.queue.clone());
+        let outlet = Outlet::new(channel, key, stream, self.queue.clone());
         let (mut outlet, reason) = match socket {
             Ok(socket) => self.serve(outlet, &socket),
             Err(error) => (outlet, Reason::of(&error)),
@@ -91,6 +93,9 @@ impl Sender {
         outlet.give_up(&self.lane);
         match reason {
             Reason::Stopped => tracing::debug!(peer = peer.0, stream, "the connection to the peer ends: {reason}"),
+            Reason::Closed | Reason::Reset => {
+                tracing::info!(peer = peer.0, stream, "the connection to the peer is over: {reason}; dialling again");
+            }
             _ => tracing::warn!(peer = peer.0, stream, "the connection to the peer is lost: {reason}; dialling again"),
         }
         (self.events)(PeerEvent::Down { peer, direction, stream, reason });
@@ -200,20 +205,34 @@ fn heard(channel: &mut Channel) -> Result<(), Reason> {
 }
 
 /// Dials that fail for one reason after the other.
-#[derive(Default)]
 struct Complaints {
+    /// Since when the peer is not reached.
+    since: Instant,
     reason: String,
     complaint: Complaint,
+    /// It was said that this may be ordinary.
+    excused: bool,
 }
 
 impl Complaints {
-    fn tell(&mut self, dialler: &Dialler, reason: &str) {
-        if self.reason != reason {
-            *self = Complaints { reason: reason.to_owned(), complaint: Complaint::default() };
+    fn new(since: Instant) -> Complaints {
+        Complaints { since, reason: String::new(), complaint: Complaint::default(), excused: false }
+    }
+
+    /// A warning; while a peer that does not run may be starting, one line that is none.
+    fn tell(&mut self, dialler: &Dialler, failure: &Failure) {
+        let (peer, reason, now) = (&dialler.peer, &failure.words, Instant::now());
+        let at = format!("{}:{}", peer.host, peer.port);
+        if failure.is_ordinary && now.duration_since(self.since) < ORDINARY {
+            if !std::mem::replace(&mut self.excused, true) {
+                tracing::info!(peer = peer.id.0, %at, "the peer is not reached yet, dialling on: {reason}");
+            }
+            return;
         }
-        if let Some(times) = self.complaint.again(Instant::now()) {
-            let peer = &dialler.peer;
-            let at = format!("{}:{}", peer.host, peer.port);
+        if self.reason != *reason {
+            (self.reason, self.complaint) = (reason.clone(), Complaint::default());
+        }
+        if let Some(times) = self.complaint.again(now) {
             tracing::warn!(peer = peer.id.0, %at, times, "the peer is not reached, dialling on: {reason}");
         }
     }

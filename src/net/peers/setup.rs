@@ -2,11 +2,15 @@
 //!
 //! At start, on the main thread. It starts nothing.
 
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use corral_consensus::NodeId;
+use corral_link::Secrets;
 
 use crate::config::Config;
 use crate::config::members::Member;
@@ -36,7 +40,9 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
             Fault::new(ExitCode::Config, sentence)
         })?,
     };
-    if exposes(tls.as_ref(), ensemble.allow_plaintext, address.ip()) {
+    let secrets = secrets(&ensemble.secret_file)?;
+    let plaintext = ensemble.allow_plaintext && secrets.is_some();
+    if exposes(tls.as_ref(), plaintext, address.ip()) {
         // The configuration was checked, but a name stands for what the resolver says.
         let sentence = format!("the other servers reach this one at {address}, beyond the loopback: {EXPOSED}");
         return Err(Fault::new(ExitCode::Config, sentence));
@@ -45,7 +51,7 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
     let peers = addresses(ensemble.servers.0.iter());
     let (id, cluster) = (NodeId(own.id.into()), ensemble.cluster.clone());
     let settings = Settings::new(id, incarnation, cluster, listener, peers, tls);
-    Ok(Settings { plaintext: ensemble.allow_plaintext, ..settings })
+    Ok(Settings { plaintext, secrets, ..settings })
 }
 
 fn addresses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<PeerAddress> {
@@ -62,6 +68,39 @@ fn tls(own: &Member, cert: &Path, key: &Path, ca: &Path) -> Result<Option<Tls>, 
     }
     let loaded = Tls::load(cert, key, ca).and_then(|tls| tls.of_server(address(own)));
     loaded.map(Some).map_err(|sentence| Fault::new(ExitCode::Config, format!("[ensemble] TLS: {sentence}")))
+}
+
+/// Longest file of secrets that is read.
+const SECRET_FILE_BYTES_MAX: u64 = 16 << 10;
+
+/// The secrets of that file; `None` where none is named.
+fn secrets(path: &Path) -> Result<Option<Arc<Secrets>>, Fault> {
+    if path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let read = secrets_of(path).map(|secrets| Some(Arc::new(secrets)));
+    read.map_err(|sentence| {
+        Fault::new(ExitCode::Config, format!("ensemble.secret_file: {}: {sentence}", path.display()))
+    })
+}
+
+fn secrets_of(path: &Path) -> Result<Secrets, String> {
+    let unreadable = |error: io::Error| format!("it cannot be read: {error}; name a file that this user may read");
+    let file = File::open(path).map_err(unreadable)?;
+    let meta = file.metadata().map_err(unreadable)?;
+    if !meta.is_file() {
+        return Err("it is no regular file; name a file with a secret".to_owned());
+    }
+    let mode = meta.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!("others than its owner may use it (mode {mode:04o}); chmod 600 {}", path.display()));
+    }
+    let mut text = Vec::new();
+    file.take(SECRET_FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > SECRET_FILE_BYTES_MAX {
+        return Err(format!("it is longer than {SECRET_FILE_BYTES_MAX} bytes; name a file with a secret"));
+    }
+    Secrets::of_text(&text)
 }
 
 fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
@@ -116,8 +155,42 @@ mod tests {
         let fault = settings(&config, 7).err().expect("nothing is encrypted");
         assert!(fault.sentence.contains("beyond the loopback") && fault.code == ExitCode::Config, "{fault}");
         config.ensemble.allow_plaintext = true;
+        let fault = settings(&config, 7).err().expect("nobody proves anything");
+        assert!(fault.sentence.contains("ensemble.secret_file"), "{fault}");
+        let (_dir, path) = secret_file(&format!("{}\n", "x".repeat(32)), 0o600);
+        config.ensemble.secret_file = path;
         let found = settings(&config, 7).expect("the port is free");
         assert_eq!(found.listener.local_addr().expect("it is bound").to_string(), format!("0.0.0.0:{port}"));
+    }
+
+    fn secret_file(text: &str, mode: u32) -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = dir.path().join("secret");
+        std::fs::write(&path, text).expect("it is writable");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+        (dir, path)
+    }
+
+    #[test]
+    fn a_secret_is_kept_from_others() {
+        let long = "x".repeat(44);
+        let check = |text: &str, mode: u32, part: &str| {
+            let (_dir, path) = secret_file(text, mode);
+            let fault = secrets(&path).expect_err(part);
+            let named = fault.sentence.starts_with("ensemble.secret_file: /") && fault.sentence.contains(part);
+            assert!(named && fault.code == ExitCode::Config && fault.sentence.contains("; "), "{fault}");
+        };
+        check(&long, 0o644, "others than its owner may use it (mode 0644); chmod 600 /");
+        check(&long, 0o620, "mode 0620");
+        check("short\n", 0o600, "secret 1 has 5 bytes");
+        check("\n", 0o600, "there is no secret in it");
+        check(&"x\n".repeat(10_000), 0o600, "it is longer than");
+        let (dir, path) = secret_file(&long, 0o600);
+        assert!(secrets(&path).is_ok_and(|secrets| secrets.is_some()));
+        assert!(secrets(dir.path()).expect_err("a directory").sentence.contains("no regular file"));
+        let missing = secrets(&dir.path().join("missing")).expect_err("nothing is there");
+        assert!(missing.sentence.contains("cannot be read"), "{missing}");
+        assert!(secrets(Path::new("")).is_ok_and(|secrets| secrets.is_none()));
     }
 
     #[test]
@@ -133,6 +206,8 @@ mod tests {
         check(&config("192.0.2.1:2888:9"), ExitCode::Config, "beyond the loopback");
         let mut elsewhere = config("192.0.2.1:2888:9");
         elsewhere.ensemble.allow_plaintext = true;
+        let (_dir, path) = secret_file(&"x".repeat(32), 0o400);
+        elsewhere.ensemble.secret_file = path;
         check(&elsewhere, ExitCode::ListenFailed, "is no address of this host");
         check(&config("a..b:2888:9"), ExitCode::Config, "does not resolve");
         let mut encrypted = config(&format!("127.0.0.1:{}:9", free_port()));

@@ -61,7 +61,7 @@ pub struct Target {
 
 /// Every target. Decoding allocates nothing, which the decoders' targets check by themselves; what they may hold here is
 /// their copies.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     Target::of("frame", decoders::frame, decoders::generate_frames, 1_000_000, (0, 0)),
     Target::of("request", decoders::request, decoders::generate_request, 1_000_000, (8, 512)),
     Target::of("reply", decoders::reply, decoders::generate_reply, 1_000_000, (8, 512)),
@@ -72,6 +72,7 @@ pub const TARGETS: [Target; 11] = [
     // Each frame is copied once, the input is fed twice; room for a payload is made in steps of 64 KiB.
     Target::of("link", link::frames, link::generate_frames, 300_000, (64, 132 << 10)),
     Target::of("hello", link::hello, link::generate_hello, 300_000, (8, 1024)),
+    Target::of("keyed", link::keyed, link::generate_keyed, 300_000, (64, 132 << 10)),
     Target::of("peer", peers::peer, peers::generate, 100_000, (128, 256 << 10)),
     Target::of("shard", server::shard, script::generate, 50_000, (server::MEMORY_PER_BYTE, server::MEMORY_FIXED)),
 ];

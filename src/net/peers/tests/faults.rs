@@ -13,8 +13,7 @@ fn a_reset_is_noticed_at_once_in_both_directions() {
         let out = fake.welcome();
         let (inward, answer) = knock(server.port, |_| ());
         assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
-        let ups = [server.up_any(), server.up_any()];
-        assert_eq!(ups, [22, 22]);
+        assert_eq!(server.both_up(), 22);
         // Both ends are idle, as followers' links are; in every second round they die with a FIN.
         let begin = Instant::now();
         for socket in [out, inward] {
@@ -42,7 +41,7 @@ fn a_peer_that_starts_again_is_connected_again() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free again");
         let begin = Instant::now();
         second = Server::start(2, incarnation, listener, vec![address(1, first.port)], |_| ());
-        assert_eq!([first.up_any(), first.up_any()], [incarnation; 2]);
+        assert_eq!(first.both_up(), incarnation);
         println!("connected again after {:?}", begin.elapsed());
         second.up(Direction::Out);
         second.send(1, Kind::Forward, b"again").expect("there is room");
@@ -117,7 +116,7 @@ fn of_two_processes_with_one_id_the_first_stays() {
     let (fake, server) = Fake::with_server(|_| ());
     let _out = fake.welcome();
     let (first, answer) = knock(server.port, |_| ());
-    assert_eq!(answer.map(|answer| (answer.verdict, answer.id, answer.incarnation)), Some((Verdict::Welcome, 1, 11)));
+    assert_eq!(answer.map(|answer| (answer.verdict, answer.id)), Some((Verdict::Welcome, 1)));
     let (stream, _) = server.up(Direction::In);
     for _ in 0..3 {
         let (_second, answer) = knock(server.port, |hello| hello.incarnation = 33);
@@ -195,7 +194,11 @@ fn of_generation(id: u64, own: Generation, listener: TcpListener, peers: Vec<Pee
     let lineage = Lineage::new(own, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     });
-    let server = Server::start(id, id * 11, listener, peers, |settings| settings.lineage = Arc::new(lineage));
+    let server = Server::start(id, id * 11, listener, peers, |settings| {
+        settings.lineage = Arc::new(lineage);
+        // Who proves nothing is not believed.
+        settings.secrets = Some(Arc::new(corral_link::Secrets::of_text(&[b'x'; 32]).expect("it is long enough")));
+    });
     (server, told)
 }
 
@@ -247,17 +250,18 @@ fn the_answers_are_understood() {
     };
     let verdicts = [
         (Verdict::WrongCluster, "it is not of the cluster corral; give all servers"),
-        (Verdict::WrongServer, "there is server 2, not server 2"),
+        (Verdict::WrongServer, "it is another server; correct its address or id"),
         (Verdict::NotConfigured, "it does not know a server 1"),
         (Verdict::Duplicate, "another process with the id 1 is connected to it"),
         (Verdict::Busy, "it is still busy with this server's last connection"),
         (Verdict::WrongCertificate, "this server's certificate is not for the host"),
         (Verdict::WrongVersion, "it speaks another version of the protocol"),
+        (Verdict::NotProven, "it does not accept this server's secret"),
     ];
     for (verdict, words) in verdicts {
         check(&|fake, socket| fake.answer(socket, verdict), words);
     }
-    let other = Answer { verdict: Verdict::Welcome, id: 3, generation: Generation::FIRST, incarnation: 1 }.encode();
+    let other = Answer { verdict: Verdict::Welcome, id: 3, generation: Generation::FIRST }.encode();
     check(&|_, socket| socket.write_all(&other).expect("it listens"), "there is server 3, not server 2");
     check(&|_, _| (), "it closed the connection instead of answering");
     check(
@@ -392,7 +396,7 @@ fn peers_come_by_way_of_another_port_too() {
 fn nobody_there_is_said_once_and_dialled_on() {
     let free = port(&listener());
     let server = Server::start(1, 11, listener(), vec![address(2, free)], |_| ());
-    logged(&[&format!("127.0.0.1:{free}"), "times=1", "nobody listens there; start it"]);
+    logged(&[" INFO ", &format!("127.0.0.1:{free}"), "is not reached yet", "nobody listens there; start it"]);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("it is free");
     let _socket = Fake { listener }.welcome();
     server.up(Direction::Out);
@@ -416,7 +420,7 @@ fn peers_come_and_go_while_it_runs() {
     let (fake, server) = Fake::with_server(|_| ());
     let here = address(2, port(&fake.listener));
     let (_out, _inward) = (fake.welcome(), knock(server.port, |_| ()));
-    assert_eq!([server.up_any(), server.up_any()], [22, 22]);
+    assert_eq!(server.both_up(), 22);
     // Nothing changes for one that stays.
     server.links.configure(vec![here.clone(), address(1, 9)]).expect("threads can be started");
     server.send(2, Kind::Raft, b"still").expect("it is connected");

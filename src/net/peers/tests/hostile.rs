@@ -5,7 +5,8 @@ use corral_link::{FrameError, Header};
 
 /// A hello and some frames as server 2 sends them, and where the frames begin.
 fn stream() -> (Vec<u8>, usize) {
-    let hello = Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22 };
+    let hello =
+        Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] };
     let mut bytes = hello.encode().to_vec();
     let begin = bytes.len();
     for (sequence, (kind, payload)) in
@@ -47,7 +48,9 @@ fn told(server: &Server) -> (usize, Reason) {
 #[test]
 fn whose_words_are_not_understood_is_sent_away_for_a_while() {
     let server = server();
-    let hello = Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22 }.encode();
+    let hello =
+        Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] }
+            .encode();
     let mut socket = connected(server.port);
     socket.write_all(&hello).expect("it listens");
     let (stream, _) = server.up(Direction::In);

@@ -5,6 +5,7 @@
 mod faults;
 mod hostile;
 mod hosts;
+mod secrets;
 mod speed;
 mod tls;
 
@@ -120,8 +121,7 @@ fn pair(change: impl Fn(&mut Settings)) -> (Server, Server) {
     let first = Server::start(1, 11, first, peers.clone(), &change);
     let second = Server::start(2, 22, second, peers, &change);
     for (server, incarnation) in [(&first, 22), (&second, 11)] {
-        let ups = [server.up_any(), server.up_any()];
-        assert!(ups.iter().all(|up| *up == incarnation), "{ups:?}");
+        assert_eq!(server.both_up(), incarnation);
     }
     (first, second)
 }
@@ -144,6 +144,13 @@ impl Server {
                 return event;
             }
         }
+    }
+
+    /// Waits for a connection of each direction; the incarnation of the peer, which it tells on its own alone.
+    fn both_up(&self) -> u64 {
+        let (one, other) = (self.up_any(), self.up_any());
+        assert_eq!(one.min(other), 0);
+        one.max(other)
     }
 
     fn up_any(&self) -> u64 {
@@ -180,14 +187,15 @@ impl Fake {
     }
 
     fn answer(&self, socket: &mut TcpStream, verdict: Verdict) {
-        let answer = Answer { verdict, id: 2, generation: Generation::FIRST, incarnation: 22 };
+        let answer = Answer { verdict, id: 2, generation: Generation::FIRST };
         socket.write_all(&answer.encode()).expect("it listens");
     }
 }
 
 /// Says hello as server 2 and gives the answer.
 fn knock(port: u16, change: impl FnOnce(&mut Hello)) -> (TcpStream, Option<Answer>) {
-    let mut hello = Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22 };
+    let mut hello =
+        Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] };
     change(&mut hello);
     let mut socket = connected(port);
     socket.write_all(&hello.encode()).expect("somebody listens");

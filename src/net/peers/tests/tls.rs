@@ -85,7 +85,7 @@ fn both_prove_who_they_are_by_host_or_id() {
     for names in [["127.0.0.1", "one.example"], ["server-1", "server-2"]] {
         let (first, second) = with(Some(authority.tls(&names)), Some(authority.tls(&names)));
         for (server, incarnation) in [(&first, 22), (&second, 11)] {
-            assert_eq!([server.up_any(), server.up_any()], [incarnation; 2]);
+            assert_eq!(server.both_up(), incarnation);
         }
         let payload = vec![5; 3 << 20];
         first.send(2, Kind::Forward, &payload).expect("there is room");
@@ -168,7 +168,8 @@ fn no_client_certificate() {
     let tls = rustls::ClientConnection::new(Arc::new(config), name).expect("it can begin");
     let mut stream = rustls::StreamOwned::new(tls, connected(server.port));
     let from = stream.sock.local_addr().expect("it has one").to_string();
-    let hello = Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22 };
+    let hello =
+        Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] };
     let _ = stream.write_all(&hello.encode());
     assert!(stream.read(&mut [0; 1]).is_err());
     logged(&[&from, "a certificate is demanded of both sides"]);
@@ -283,7 +284,7 @@ fn the_documented_commands_make_certificates_that_work() {
         Tls::load(&file("pem"), &file("key"), &dir.path().join("ca.pem")).expect("the files are good")
     };
     let (first, second) = with(Some(tls("server-1")), Some(tls("server-2")));
-    assert_eq!([first.up_any(), first.up_any()], [22, 22]);
+    assert_eq!(first.both_up(), 22);
     // The third one is not whom it should be.
     let pair = with(Some(tls("server-1")), Some(tls("server-3")));
     check_refused(pair, "its certificate is neither for", "its certificate is neither for");

@@ -1,12 +1,17 @@
 //! Targets: what a server of an ensemble receives from whoever dials it.
 //!
 //! Frames are the same in pieces of any size, hold no more memory than arrived, and come back when encoded; a hello or an
-//! answer that decodes is its own image.
+//! answer that decodes is its own image, and so is each message of a proof; frames with a tag are the same in pieces of any size, and
+//! one that was not sent under the key is never handed on.
 
 use corral_link::frame::HEADER_BYTES;
 use corral_link::hello::{ANSWER_BYTES, HELLO_BYTES};
+use corral_link::secret::{CHALLENGE_BYTES, NONCE_BYTES, PROOF_BYTES, SEAL_BYTES, SECRET_BYTES_MAX, TOKEN_BYTES};
 use corral_link::stranger::Stranger;
-use corral_link::{Answer, ClusterName, Decoder, Frame, FrameError, Generation, Header, Hello, Kind, Verdict};
+use corral_link::{
+    Answer, Challenge, ClusterName, Decoder, Frame, FrameError, FrameKey, Generation, Header, Hello, Kind, Proof,
+    Secret, Secrets, Transcript, Verdict,
+};
 
 use super::Tally;
 use crate::rng::Stream;
@@ -16,8 +21,8 @@ use crate::violation::{Violation, require};
 pub(super) fn frames(input: &[u8]) -> Result<Tally, Violation> {
     let Some((first, bytes)) = input.split_first() else { return Ok(Tally::default()) };
     let piece = usize::from(*first) + 1;
-    let (found, ended) = fed(bytes, piece)?;
-    let (whole, ended_whole) = fed(bytes, bytes.len().max(1))?;
+    let (found, ended) = fed(Decoder::new(), bytes, piece)?;
+    let (whole, ended_whole) = fed(Decoder::new(), bytes, bytes.len().max(1))?;
     require(found == whole && ended == ended_whole, "pieces", || {
         format!("{} frames and {ended:?} in pieces, {} and {ended_whole:?} at once", found.len(), whole.len())
     })?;
@@ -30,8 +35,8 @@ pub(super) fn frames(input: &[u8]) -> Result<Tally, Violation> {
     Ok(Tally { accepted: found.len() as u64, refused: u64::from(ended.is_err()), ..Tally::default() })
 }
 
-fn fed(bytes: &[u8], piece: usize) -> Result<(Vec<Frame>, Result<(), FrameError>), Violation> {
-    let (mut decoder, mut found, mut fed) = (Decoder::new(), Vec::new(), 0);
+fn fed(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Result<(Vec<Frame>, Result<(), FrameError>), Violation> {
+    let (mut found, mut fed) = (Vec::new(), 0);
     for part in bytes.chunks(piece) {
         fed += part.len();
         let done = decoder.feed(part, |frame| found.push(frame));
@@ -61,7 +66,68 @@ pub(super) fn hello(input: &[u8]) -> Result<Tally, Violation> {
         let same = decoded.map_or(true, |answer| answer.encode() == *bytes);
         require(same, "codec", || format!("{decoded:?} encodes to other bytes"))?;
     }
+    if let Some(bytes) = input.first_chunk::<CHALLENGE_BYTES>() {
+        let decoded = Challenge::decode(bytes);
+        count(decoded.is_ok());
+        require(decoded.map_or(true, |one| one.encode() == *bytes), "codec", || format!("{decoded:?} is another"))?;
+    }
+    if let Some(bytes) = input.first_chunk::<PROOF_BYTES>() {
+        let decoded = Proof::decode(bytes);
+        count(decoded.is_ok());
+        require(decoded.map_or(true, |one| one.encode() == *bytes), "codec", || format!("{decoded:?} is another"))?;
+        let (secrets, said) = (Secrets::of_text(&[b'x'; SEAL_BYTES]), said(input));
+        let believed =
+            secrets.is_ok_and(|secrets| decoded.is_ok_and(|one| secrets.proven(&said, &one.proof).is_some()));
+        require(!believed, "proof", || "a proof without the secret".to_owned())?;
+    }
+    let text = &input[..input.len().min(SECRET_BYTES_MAX)];
+    let _ = Secrets::of_text(text);
     Ok(tally)
+}
+
+/// What was said where nothing of it comes from the input but the nonce.
+fn said(input: &[u8]) -> Transcript {
+    let mut nonce = [0; NONCE_BYTES];
+    nonce.iter_mut().zip(input).for_each(|(nonce, byte)| *nonce = *byte);
+    Transcript { hello: [0; HELLO_BYTES], challenge: [0; CHALLENGE_BYTES], nonce }
+}
+
+fn frame_key() -> FrameKey {
+    let secret = Secret::new(&[b'x'; SEAL_BYTES]).expect("it is long enough");
+    secret.frame_key(&said(&[]), &[0; ANSWER_BYTES])
+}
+
+/// The bytes as frames with tags: the first says in what pieces they come, the second how many good ones are before them.
+pub(super) fn keyed(input: &[u8]) -> Result<Tally, Violation> {
+    let [first, count, bytes @ ..] = input else { return Ok(Tally::default()) };
+    let (piece, good) = (usize::from(*first) + 1, u64::from(*count % 4));
+    let mut stream = Vec::new();
+    for sequence in 0..good {
+        frame_key().seal(Kind::Raft, sequence, b"good", &mut stream);
+    }
+    stream.extend_from_slice(bytes);
+    let (found, ended) = fed(Decoder::keyed(frame_key()), &stream, piece)?;
+    let (whole, ended_whole) = fed(Decoder::keyed(frame_key()), &stream, stream.len().max(1))?;
+    require(found == whole && ended == ended_whole, "pieces", || {
+        format!("{ended:?} in pieces, {ended_whole:?} at once")
+    })?;
+    require(found.len() as u64 == good, "tag", || format!("{} frames of {good} that were sent", found.len()))?;
+    Ok(Tally { accepted: good, refused: u64::from(ended.is_err()), ..Tally::default() })
+}
+
+pub(super) fn generate_keyed(stream: &mut Stream, out: &mut Vec<u8>) {
+    let [piece, good] = stream.bytes::<2>();
+    out.extend_from_slice(&[piece, good]);
+    // Good frames at places of others, and bits of them changed.
+    for _ in 0..=stream.below(3) {
+        let at = out.len();
+        let sequence = u64::from(good % 4) + 1 + stream.below(3);
+        frame_key().seal(stream.pick(&Kind::ALL), sequence, b"x", out);
+        if stream.per_mille(700) {
+            // In its place, and with another tag.
+            out[at + 5..][..8].copy_from_slice(&u64::from(good % 4).to_le_bytes());
+        }
+    }
 }
 
 pub(super) fn generate_frames(stream: &mut Stream, out: &mut Vec<u8>) {
@@ -86,11 +152,18 @@ pub(super) fn generate_hello(stream: &mut Stream, out: &mut Vec<u8>) {
     let cluster = ClusterName::new(stream.pick(&["corral", "x", "blue-1.a_b"])).expect("a name");
     let (from, to) = (stream.pick(&[1, 2, 255]), stream.pick(&[1, 3]));
     let (generation, incarnation) = (Generation(stream.pick(&[0, 1, u64::MAX])), stream.word());
-    if stream.per_mille(500) {
-        out.extend_from_slice(&Hello { cluster, from, to, generation, incarnation }.encode());
-    } else {
-        let verdict = stream.pick(&Verdict::ALL);
-        out.extend_from_slice(&Answer { verdict, id: from, generation, incarnation }.encode());
+    let token = stream.bytes::<TOKEN_BYTES>();
+    match stream.below(4) {
+        0 => out.extend_from_slice(&Hello { cluster, from, to, generation, incarnation, token }.encode()),
+        1 => {
+            let verdict = stream.pick(&Verdict::ALL);
+            out.extend_from_slice(&Answer { verdict, id: from, generation }.encode());
+        }
+        2 => out.extend_from_slice(&Challenge { nonce: stream.bytes::<NONCE_BYTES>() }.encode()),
+        _ => {
+            let (nonce, proof) = (stream.bytes::<NONCE_BYTES>(), stream.bytes::<SEAL_BYTES>());
+            out.extend_from_slice(&Proof { nonce, proof }.encode());
+        }
     }
     if stream.per_mille(300) {
         let at = stream.index(out.len());
