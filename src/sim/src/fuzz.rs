@@ -5,6 +5,7 @@
 //! ([`Target::memory_max`]). Knows no file and no clock; one input never influences the next.
 
 mod canary;
+pub mod cost;
 mod decoders;
 mod judge;
 mod link;

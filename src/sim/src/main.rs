@@ -3,6 +3,7 @@
 //! `canaries` puts bugs in on purpose and tells who saw them. `fuzz` runs the fuzz targets, see `fuzzing`.
 
 mod campaign;
+mod costing;
 mod fuzzing;
 
 use std::io::Write as _;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["--trace", seed] => seed.parse().ok().map(|seed| trace(of, seed)),
         ["canaries"] => Some(canaries()),
         ["fuzz", options @ ..] => fuzzing::run(options),
+        ["costs", options @ ..] => costing::run(options),
         _ => None,
     };
     match done {
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
             say(campaign::USAGE);
             say("       corral-sim canaries");
             say(fuzzing::USAGE);
+            say(costing::USAGE);
             ExitCode::from(2)
         }
     }

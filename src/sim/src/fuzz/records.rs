@@ -130,7 +130,7 @@ fn record_step(name: &str) -> Step {
 }
 
 /// The fields of an operation's request, a letter each, see [`field`].
-const fn layout(op: OpCode) -> &'static str {
+pub(super) const fn layout(op: OpCode) -> &'static str {
     match op {
         OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateIfNotExists => "pbAf",
         OpCode::CreateTtl => "pbAft",

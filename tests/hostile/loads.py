@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Hostile loads on the real binary, beside a polite client that reads one znode every 5 ms.
+
+Each load has a server, an attacker and a polite client of its own. At the same time another polite client reads from a second
+server, which is idle: its largest pause is the machine's own. Servers have one shard, so that nobody is spared. Prints a row for each load, in Markdown. A load fails when the
+polite client pauses for 100 ms longer than the other one, or when the server ends.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hostile.attacks import ATTACKS  # noqa: E402
+from support import jute, suite  # noqa: E402
+from support.client import Client  # noqa: E402
+from support.server import Corral  # noqa: E402
+
+PAUSE_MAX_MS = 100
+EVERY_S = {"reads": 0.005, "writes": 0.05}
+LIMIT_S = 120
+SECONDS, SECONDS_QUICK = 8, 3
+QUICK = ("nothing", "checks", "many reads in one", "listings unread")
+READY = "ready"
+HEADING = (
+    "| load | attacker sent, bytes | polite reads p50, ms | p99 | p100 | beside, idle p50, ms | p99 | p100 | "
+    "polite writes p100, ms | beside, idle p100, ms | resident at most, MiB | disk bytes for each byte sent | server |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|"
+)
+
+
+def polite(host, port, kind):
+    """A polite client, a process of its own: asks every few ms until it is told to stop, prints its latencies in ms.
+
+    Kind: `reads` or `writes`.
+    """
+    client = Client((host, int(port)), timeout_ms=40_000)
+    client.socket.settimeout(LIMIT_S)
+    path = f"/zookeeper/quota/polite-{client.session_id:x}"
+    client.create(path, flags=jute.EPHEMERAL)
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), stop.set()), daemon=True).start()
+    print(READY, flush=True)
+    latencies, due = [], time.monotonic()
+    while not stop.is_set():
+        time.sleep(max(0, due - time.monotonic()))
+        begun = time.monotonic()
+        if kind == "reads":
+            client.call(jute.GET_DATA, jute.read_body(path))
+        else:
+            client.call(jute.SET_DATA, jute.set_body(path, b"x"))
+        latencies.append((time.monotonic() - begun) * 1000)
+        due = max(due + EVERY_S[kind], time.monotonic())
+    print(json.dumps(sorted(latencies)))
+
+
+def attack(name, host, port, seconds):
+    """The attacker, a process of its own: prepares, says so, attacks when told to, prints what it sent.
+
+    An attack that has begun is ended, however long it takes.
+    """
+    load = ATTACKS[name]((host, int(port)))
+    load.prepare()
+    print(READY, flush=True)
+    sys.stdin.readline()
+    load.sent, end = 0, time.monotonic() + float(seconds)
+    while time.monotonic() < end and load.again():
+        pass
+    time.sleep(load.wait_s)
+    print(json.dumps(load.sent), flush=True)
+    # What is open stays open until the polite clients have seen the end.
+    sys.stdin.readline()
+
+
+def process(*words):
+    """A process of this file, once it says that it is ready; None if it ends before."""
+    command = [sys.executable, str(Path(__file__).resolve()), *map(str, words)]
+    one = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return one if one.stdout.readline().strip() == READY else None
+
+
+def tell(one):
+    """A line to a process, and the line it says then; empty if it has ended."""
+    try:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    except OSError:
+        pass
+    return one.stdout.readline().strip()
+
+
+class Memory(threading.Thread):
+    """Looks every few ms how much memory the server has."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.over, self.most_kib = server, threading.Event(), 0
+        self.start()
+
+    def run(self):
+        while not self.over.wait(0.02):
+            try:
+                self.most_kib = max(self.most_kib, self.server.memory().own_kib)
+            except (OSError, KeyError, ValueError):
+                return
+
+
+def figures(out):
+    """p50, p99 and p100 of a polite client's output; None when it was cut off."""
+    try:
+        latencies = json.loads(out)
+    except ValueError:
+        return None
+    return [latencies[int((len(latencies) - 1) * share)] for share in (0.5, 0.99, 1)]
+
+
+def written_bytes(server):
+    """What the process has written to files since it began."""
+    with open(f"/proc/{server.process.pid}/io", encoding="ascii") as counters:
+        return next(int(line.split()[1]) for line in counters if line.startswith("write_bytes"))
+
+
+def measure(name, seconds):
+    """Runs one load. Gives its row, and why it failed, or None."""
+    load = ATTACKS[name]
+    attacked, idle = Corral(shards=1, settings=load.settings), Corral(shards=1)
+    started = []
+
+    def begin(*words):
+        started.append(process(*words))
+        if started[-1] is None:
+            raise RuntimeError(f"{words[0]} could not begin")
+        return started[-1]
+
+    try:
+        attacked.start()
+        idle.start()
+        attacker = begin("--attack", name, *attacked.address, seconds)
+        clients = [begin("--polite", *server.address, kind) for server in (attacked, idle) for kind in EVERY_S]
+        memory, before = Memory(attacked), written_bytes(attacked)
+        sent = json.loads(tell(attacker) or "0")
+        outputs = [figures(tell(client)) for client in clients]
+        memory.over.set()
+        code = attacked.process.poll()
+        written = written_bytes(attacked) - before if code is None else 0
+        return row(name, sent, outputs, memory.most_kib, written, code)
+    except RuntimeError as error:
+        return f"| {name} | - | | | | | | | | | | {error} |", str(error)
+    finally:
+        for one in filter(None, started):
+            if one.poll() is None:
+                one.kill()
+            one.wait()
+        attacked.dispose()
+        idle.dispose()
+
+
+def row(name, sent, outputs, most_kib, written, code):
+    reads, writes, idle_reads, idle_writes = outputs
+    state = "serves" if code is None else f"ended with code {code}"
+    cells = [cell for three in (reads, idle_reads) for cell in texts(three)]
+    cells += [texts(writes)[2], texts(idle_writes)[2]]
+    ratio = f"{written / sent:.1f}" if sent else "-"
+    line = f"| {name} | {sent} | {' | '.join(cells)} | {most_kib / 1024:.0f} | {ratio} | {state} |"
+    if code is not None:
+        return line, f"the server {state}"
+    if not reads or not idle_reads:
+        return line, "a polite client was cut off"
+    pause = reads[2] - idle_reads[2]
+    if pause > PAUSE_MAX_MS:
+        return line, f"the polite client pauses for {pause:.0f} ms more than beside an idle server"
+    return line, None
+
+
+def texts(three):
+    return [f"{figure:.1f}" for figure in three] if three else ["-"] * 3
+
+
+def main():
+    if sys.argv[1:2] == ["--polite"]:
+        return polite(*sys.argv[2:])
+    if sys.argv[1:2] == ["--attack"]:
+        return attack(*sys.argv[2:])
+    options = suite.parser(__doc__).parse_args()
+    names = [name for name in ATTACKS if options.only in name]
+    if options.quick:
+        names = [name for name in names if name in QUICK]
+    print(HEADING, flush=True)
+    failures = []
+    for name in names:
+        line, failed = measure(name, SECONDS_QUICK if options.quick else SECONDS)
+        print(line, flush=True)
+        failures += [f"FAIL {name}: {failed}"] if failed else []
+    print("\n".join(failures))
+    print(f"{len(names) - len(failures)} passed, {len(failures)} failed, 0 skipped")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
