@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use corral_core::change::AppliedBatch;
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, ShardId, Zxid};
 use corral_core::member::Note;
@@ -104,6 +105,8 @@ pub(crate) struct ShardActor {
     scratch: RefCell<Vec<u8>>,
     /// Connections whose four-letter word is answered elsewhere.
     asking: RefCell<HashSet<ConnId>>,
+    /// A batch that is applied up to this transaction.
+    unfinished: RefCell<Option<(Arc<AppliedBatch>, usize)>>,
     transport: Transport,
     /// Clients that are sent something at the end of the ring's turn.
     unsent: RefCell<Unsent>,
@@ -140,6 +143,7 @@ impl ShardActor {
             clients: RefCell::new(Vec::new()),
             scratch: RefCell::new(scratch),
             asking: RefCell::new(HashSet::new()),
+            unfinished: RefCell::default(),
             transport,
             unsent: RefCell::default(),
             taken: RefCell::new(VecDeque::new()),
@@ -172,11 +176,14 @@ impl ShardActor {
     }
 
     async fn take_messages(self: &Rc<Self>, mailbox: flume::Receiver<ToShard>) {
-        while let Ok(first) = mailbox.recv_async().await {
+        loop {
+            let first = if self.is_applying() { None } else { Some(mailbox.recv_async().await) };
+            let first = match first {
+                Some(Err(_)) => return,
+                first => first.and_then(Result::ok),
+            };
             let piece = Turn::begin();
-            for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
-                self.receive(message);
-            }
+            self.receive_some(first.into_iter().chain(mailbox.try_iter().take(MAILBOX_BATCH)));
             self.turn.end(&piece);
             if self.is_drained() {
                 let _ = self.links.consensus.send(ToConsensus::Drained);
@@ -193,11 +200,10 @@ impl ShardActor {
     fn receive(self: &Rc<Self>, message: ToShard) {
         let now = self.clock.now();
         match message {
-            ToShard::Batch(batch) => self.with(|shard, out| {
-                shard.apply(now, &batch, out);
-                // Before anything of it is sent.
-                self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
-            }),
+            ToShard::Batch(batch) => {
+                *self.unfinished.borrow_mut() = Some((batch, 0));
+                self.go_on_with_the_batch();
+            }
             ToShard::Accepted(accepted) => self.accept(accepted),
             ToShard::Accept(acceptor) => *self.acceptor.borrow_mut() = Some(*acceptor),
             ToShard::Listen(listener) => {
@@ -232,6 +238,36 @@ impl ShardActor {
                 // The mailbox loop looks whether all are gone; the last one may go later, so it is woken then.
                 self.wake_mailbox_if_drained();
             }
+        }
+    }
+
+    /// Applies a turn's worth of the batch that is being applied. No message is taken before it is applied whole.
+    fn go_on_with_the_batch(self: &Rc<Self>) {
+        let Some((batch, from)) = self.unfinished.take() else { return };
+        let now = self.clock.now();
+        self.with(|shard, out| {
+            let next = shard.apply_some(now, &batch, from, out);
+            // Before anything of it is sent.
+            self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
+            if next < batch.txns.len() {
+                *self.unfinished.borrow_mut() = Some((batch, next));
+            }
+        });
+    }
+
+    /// Whether a batch is applied in part.
+    fn is_applying(&self) -> bool {
+        self.unfinished.borrow().is_some()
+    }
+
+    /// Takes messages, up to a batch that cannot be applied in this turn, after what is left of the last one.
+    fn receive_some(self: &Rc<Self>, messages: impl IntoIterator<Item = ToShard>) {
+        self.go_on_with_the_batch();
+        let mut messages = messages.into_iter();
+        while !self.is_applying()
+            && let Some(message) = messages.next()
+        {
+            self.receive(message);
         }
     }
 
@@ -287,8 +323,10 @@ impl ShardActor {
             })
             .await;
             let piece = Turn::begin();
-            let now = self.clock.now();
-            self.with(|shard, out| shard.walk_on(now, out));
+            while self.shard.borrow().is_walking() && !self.turn.is_long(&piece) {
+                let now = self.clock.now();
+                self.with(|shard, out| shard.walk_on(now, out));
+            }
             self.turn.end(&piece);
             self.turn.yield_now().await;
         }

@@ -212,12 +212,20 @@ sections! {
         /// Bytes of replies and watch events queued on one connection above which it is closed: a client that does not
         /// read.
         reply_buffer_bytes_hard_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
-        /// Bytes of replies and watch events queued on all connections together, each shard with its share of them. Beyond
-        /// it no more is read of a client that has something to take, and one that has more than
-        /// `limits.reply_buffer_bytes_soft_max` to take is closed when an event is due to it.
+        /// Bytes of memory that all connections together hold, each shard with its share of them: replies and watch events
+        /// not sent, lists being written, requests that are not whole or that wait. A reply is weighed before it is made: one
+        /// of more than 16 KiB that does not fit waits, and its connection is not read. A client that has more than 16 KiB to
+        /// take is closed when an event is due to it. When a request has waited 2 s, clients that take less than 256 KiB/s of
+        /// what they hold are closed, the largest first. A single reply larger than the limit is made when all others
+        /// hold no more than half of it.
         reply_buffer_bytes_total_max: u64 = GIB, range(MIB, 1024 * GIB), "bytes";
         /// Paths one connection may watch; a request that would add one more is answered THROTTLEDOP.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";
+        /// Bytes of one connection's watches, each counted with 64 bytes and the length of its path; a request that would add
+        /// more is answered THROTTLEDOP.
+        watch_bytes_per_connection_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
+        /// Bytes of the watches of all connections together, counted likewise, each shard with its share of them.
+        watch_bytes_total_max: u64 = 2 * GIB, range(MIB, 1024 * GIB), "bytes";
         /// Identities one connection may prove with auth packets, its address included; one more, or more than 256 KiB of them,
         /// closes the connection.
         identities_per_connection_max: u32 = 16, range(2, 64), "";

@@ -429,6 +429,8 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
             reply_bytes_hard: limits.reply_buffer_bytes_hard_max as usize,
             in_flight_bytes_max: usize::try_from(limits.inflight_bytes_per_shard_max).unwrap_or(usize::MAX),
             watches_per_conn_max: limits.watches_per_connection_max as usize,
+            watch_bytes_per_conn_max: limits.watch_bytes_per_connection_max as usize,
+            watch_bytes_max: usize::try_from(limits.watch_bytes_total_max).unwrap_or(usize::MAX) / shards.max(1),
             identities_per_conn_max: limits.identities_per_connection_max as usize,
             sessions_max: u64::from(limits.sessions_max),
             unsent_bytes_max: usize::try_from(limits.reply_buffer_bytes_total_max).unwrap_or(usize::MAX)

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from blackbox import (  # noqa: E402
-    acls, beside, demanding, keeper, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats,
+    acls, beside, demanding, hostile_reads, keeper, limits, mortals, multis, ordering, persistent, quotas, reads, requests, sessions, sizes, stats,
     switched, watches, words, writes,
 )  # fmt: skip
 from support import suite  # noqa: E402
@@ -23,16 +23,18 @@ from support import suite  # noqa: E402
 MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, persistent, ordering, sizes, words, beside]
 
 # Each on a server of its own, with its own settings.
-OTHERWISE = [limits, demanding, quotas, mortals, switched, keeper]
+OTHERWISE = [limits, demanding, quotas, mortals, switched, keeper, hostile_reads]
 
 
 def main():
     options = suite.parser(__doc__).parse_args()
     server = suite.make_server(options, tick_ms=500)
     tally = suite.run_with_server(server, suite.tests_of(MODULES, options.only))
+    shards = options.shards
     for module in OTHERWISE:
         tests = list(suite.tests_of([module], options.only))
         if tests and not options.against:
+            options.shards = getattr(module, "SHARDS", shards)
             server = suite.make_server(options, tick_ms=500, settings=module.SETTINGS, java_options=getattr(module, "JAVA_OPTIONS", ()))
             suite.run_with_server(server, tests, tally)
     suite.leave(tally)

@@ -8,7 +8,7 @@ use corral_core::image::merge_in_memory;
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
-use corral_core::watch::{Kind, Mode, WatchTable};
+use corral_core::watch::{Kind, Mode, WatchLimits, WatchTable};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -194,7 +194,8 @@ pub(crate) fn view_image_miss(times: u32) {
 }
 
 fn watched(times: u32) -> (WatchTable, Vec<(String, u64)>) {
-    let mut table = WatchTable::new(1 << 20);
+    let mut table =
+        WatchTable::new(WatchLimits { per_conn_max: 1 << 20, bytes_per_conn_max: usize::MAX, bytes_max: usize::MAX });
     let hasher = View::empty(42).hasher();
     let paths = (0..TIMES_MAX).map(path).map(|path| (path.clone(), hasher.hash(&path))).collect::<Vec<_>>();
     for ((path, hash), number) in paths[..times as usize].iter().zip(0..) {
@@ -215,7 +216,7 @@ pub(crate) fn watch_fire(times: u32) {
     let mut told = Vec::new();
     for (path, hash) in &paths[..times as usize] {
         told.clear();
-        table.fire(Kind::Data, path, *hash, |path| hasher.hash(path), &mut told);
+        table.fire(Kind::Data, path, *hash, hasher, &mut told);
         assert_eq!(told.len(), 1, "one connection watches");
     }
     leave(table, paths);

@@ -23,6 +23,8 @@ use crate::runtime::turn::{Piece, Turn};
 
 /// Events after which the time is looked at: a few cost less than a turn may take, whatever they are.
 const EVENTS: usize = 8;
+/// Work of the actor, in about nanoseconds, after which the time is looked at all the same.
+const SPENT_MAX: usize = 100_000;
 /// Bytes that one client is sent in one call of the kernel, which takes some 0.1 ms for them.
 const SEND_BYTES_MAX: usize = 128 << 10;
 /// Bytes after which no other client is sent something in the same call.
@@ -54,7 +56,7 @@ impl ShardActor {
             let piece = Turn::begin();
             // Events first: what was sent is known to be sent before anybody asks.
             let left = self.take_events(ring, &piece);
-            mailbox.try_iter().take(MAILBOX_BATCH).for_each(|message| self.receive(message));
+            self.receive_some(mailbox.try_iter().take(MAILBOX_BATCH));
             self.send_batch_if_any();
             if let Some(resident) = &mut *resident.borrow_mut() {
                 resident.turn();
@@ -65,7 +67,7 @@ impl ShardActor {
             if drained && resident.borrow().as_ref().is_none_or(Resident::is_over) {
                 return;
             }
-            let busy = left || !is_quiet() || self.shard.borrow().is_walking();
+            let busy = left || !is_quiet() || self.is_applying() || self.shard.borrow().is_walking();
             if busy || !pace.brisk {
                 self.send_all(ring, None);
             }
@@ -130,7 +132,11 @@ impl ShardActor {
         loop {
             let now = self.clock.now();
             let applied = Zxid(self.links.applied_anywhere());
+            let mut spent = 0;
             for _ in 0..EVENTS {
+                if spent >= SPENT_MAX {
+                    break;
+                }
                 match ring.next() {
                     None => return self.go_on_with_the_stalled(piece),
                     Some(Event::Accepted { stream }) => self.admit(stream),
@@ -139,6 +145,7 @@ impl ShardActor {
                         self.with(|shard, out| {
                             shard.observe(applied);
                             shard.received(now, conn, &bytes, out);
+                            spent += shard.spent();
                         });
                     }
                     Some(Event::Ended { conn }) => self.with(|shard, out| shard.input_ended(conn, out)),

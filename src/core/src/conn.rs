@@ -5,7 +5,9 @@
 use crate::acl;
 use crate::command::Identity;
 use crate::ids::{ConnId, Millis, SessionId, Zxid};
-use crate::report::ConnCounters;
+use crate::limits::WORD_BYTES_MAX;
+use crate::read::{GradualList, Rewatch};
+use crate::report::{ConnCounters, is_long};
 use crate::shared::Text;
 use crate::walk::Walk;
 use alloc::boxed::Box;
@@ -72,8 +74,10 @@ pub enum Close {
     NeverConnected,
     /// Nothing heard for the session's timeout.
     Silent,
-    /// The client does not read: `reply_bytes_hard` are waiting for it.
+    /// The client does not read: `reply_bytes_hard` are waiting for it, or others wait for the memory.
     SlowReader,
+    /// A part of a request takes memory that others wait for.
+    SlowSender,
     /// A large request while `large_requests_bytes_max` are on their way.
     LargeRequests,
     /// Too many sessions in all.
@@ -112,6 +116,7 @@ impl fmt::Display for Close {
             Self::NeverConnected => f.write_str("no connect request in time"),
             Self::Silent => f.write_str("nothing heard for the session's timeout"),
             Self::SlowReader => f.write_str("it does not read its replies"),
+            Self::SlowSender => f.write_str("its request did not come whole while other connections waited for memory"),
             Self::LargeRequests => {
                 f.write_str("too many bytes of large requests at once (limits.large_requests_bytes_max)")
             }
@@ -131,20 +136,29 @@ impl Pending {
     /// For what can be answered once it is the first: the zxid that the view must have reached by then.
     pub(crate) fn ready_at(&self) -> Option<Zxid> {
         match self {
-            Self::Parked { floor, .. } | Self::Walk { begun: None, floor, .. } => Some(*floor),
+            Self::Parked { floor, .. } | Self::Long { begun: None, floor, .. } => Some(*floor),
             Self::Sync { done: true, .. } => Some(Zxid(0)),
             Self::Write { .. }
             | Self::Underway { .. }
             | Self::Connect { .. }
-            | Self::Walk { .. }
+            | Self::Long { .. }
             | Self::Sync { .. } => None,
+        }
+    }
+
+    /// Whether nothing more is taken before it is answered.
+    pub(crate) const fn bars(&self) -> bool {
+        match self {
+            Self::Write { op, .. } => matches!(op, OpCode::CloseSession | OpCode::Reconfig),
+            Self::Underway { .. } | Self::Long { .. } | Self::Sync { .. } => true,
+            Self::Connect { .. } | Self::Parked { .. } => false,
         }
     }
 
     /// The connection's barrier that it waits for; 0 for none.
     pub(crate) fn barrier(&self) -> u64 {
         match self {
-            Self::Parked { barrier, .. } | Self::Walk { barrier, .. } => *barrier,
+            Self::Parked { barrier, .. } | Self::Long { barrier, .. } => *barrier,
             Self::Write { .. } | Self::Underway { .. } | Self::Connect { .. } | Self::Sync { .. } => 0,
         }
     }
@@ -162,10 +176,29 @@ pub(crate) enum Pending {
     /// Waits for the requests before it, for a view that is at least at `floor`, and for the connection's barrier of that
     /// number; the whole frame.
     Parked { frame: Box<[u8]>, floor: Zxid, barrier: u64, at: Millis },
-    /// A read of a whole subtree: not begun, or under way when it is the first of all.
-    Walk { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Walk>>, floor: Zxid, barrier: u64, at: Millis },
+    /// A read that takes more than a turn: not begun, or under way when it is the first of all.
+    Long { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Long>>, floor: Zxid, barrier: u64, at: Millis },
     /// A sync on its way to the leader and back; `path` is echoed.
     Sync { xid: i32, path: Option<Box<[u8]>>, done: bool, at: Millis },
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub(crate) enum Long {
+    Walk(Walk),
+    List(GradualList),
+    Rewatch(Rewatch),
+}
+
+impl Long {
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Walk(walk) => walk.bytes(),
+            Self::List(list) => list.bytes(),
+            Self::Rewatch(rewatch) => rewatch.bytes(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -190,15 +223,22 @@ pub(crate) struct Conn {
     pub(crate) output: Vec<u8>,
     /// How much of `output` the socket has taken.
     pub(crate) sent: usize,
-    /// How much of this connection's unsent output the shard's sum holds.
+    /// How much of what this connection holds the shard's sum holds.
     pub(crate) summed: usize,
+    /// Since when it holds more than little, see [`Conn::held_ms`], and the bytes that it has taken, or sent, since.
+    held_since: u32,
+    pub(crate) took: u32,
     /// How much of the unsent output is one read's reply, larger than what may otherwise wait: the tree's size is no fault
     /// of its reader.
     pub(crate) allowance: usize,
     pub(crate) pending: VecDeque<Pending>,
     /// How many of `pending` are proposed and will be answered by a committed batch.
-    pub(crate) proposed: usize,
-    pub(crate) parked_bytes: usize,
+    pub(crate) proposed: u32,
+    pub(crate) parked_bytes: u32,
+    /// Waits for memory.
+    pub(crate) wanting: bool,
+    /// Its next requests wait until others have had their turns.
+    pub(crate) again: bool,
     /// On the shard's list of those whose next read waits for the view.
     pub(crate) behind: bool,
     /// Nothing more is taken before the answer to a sync, a walk or a reconfig, or ever after a closeSession.
@@ -242,10 +282,14 @@ impl Conn {
             output: Vec::new(),
             sent: 0,
             summed: 0,
+            held_since: 0,
+            took: 0,
             allowance: 0,
             pending: VecDeque::new(),
             proposed: 0,
             parked_bytes: 0,
+            wanting: false,
+            again: false,
             behind: false,
             barred: false,
             stalled: false,
@@ -265,6 +309,50 @@ impl Conn {
             self.pending = VecDeque::new();
         }
         self.input.capacity() == 0 && self.pending.capacity() == 0
+    }
+
+    /// Begins to hold more than little, holds it still, or holds it no more.
+    pub(crate) fn note_held(&mut self, now: Millis, much: bool) {
+        if !much {
+            (self.held_since, self.took) = (0, 0);
+        } else if self.held_since == 0 {
+            self.held_since = low_half(now.0).max(1);
+        }
+    }
+
+    /// For how long it has held more than little.
+    pub(crate) fn held_ms(&self, now: Millis) -> u64 {
+        if self.held_since == 0 { 0 } else { u64::from(low_half(now.0).wrapping_sub(self.held_since)) }
+    }
+
+    /// The list of children that is being written for it.
+    pub(crate) fn list_under_way(&mut self) -> Option<&mut GradualList> {
+        match self.pending.front_mut() {
+            Some(Pending::Long { begun: Some(long), .. }) => match &mut **long {
+                Long::List(list) => Some(list),
+                Long::Walk(_) | Long::Rewatch(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The client took, or sent, so many bytes.
+    pub(crate) fn note_moved(&mut self, count: usize) {
+        self.took = self.took.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
+    /// Bytes of memory that it holds.
+    pub(crate) fn holds(&self) -> usize {
+        let mut bytes = self.output.capacity() + self.input.capacity() + self.parked_bytes as usize;
+        if self.barred
+            && let Some(Pending::Long { begun, record, .. }) = self.pending.front()
+        {
+            bytes += record.len() + begun.as_ref().map_or(0, |long| long.bytes());
+        }
+        if self.word.is_some_and(is_long) && self.output.is_empty() {
+            bytes += WORD_BYTES_MAX;
+        }
+        bytes
     }
 
     pub(crate) fn unsent(&self) -> usize {
@@ -299,6 +387,11 @@ impl Conn {
             self.phase = Phase::Closing { since: now, why };
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "times are compared within weeks")]
+const fn low_half(ms: u64) -> u32 {
+    ms as u32
 }
 
 /// The connections of a shard by slot. A slot's generation grows with each tenant, so a late message for a former
@@ -342,7 +435,7 @@ impl Conns {
         self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?.conn.as_deref_mut()
     }
 
-    /// Takes a connection out while a request of its is served; `put_back` must follow, or `forget`.
+    /// Takes a connection out while a request of its is served; `put_back` must follow, or `forget` and `free`.
     pub(crate) fn take(&mut self, id: ConnId) -> Option<Box<Conn>> {
         self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?.conn.take()
     }
@@ -353,10 +446,14 @@ impl Conns {
         slot.conn = Some(conn);
     }
 
-    /// Ends the life of a connection that was taken out; its slot is free again.
-    pub(crate) fn forget(&mut self, conn: &Conn) {
-        self.free.push(conn.id.slot);
+    /// Ends the life of a connection that was taken out; its slot is not free yet.
+    pub(crate) const fn forget(&mut self) {
         self.count -= 1;
+    }
+
+    /// Nothing is left of a connection that was forgotten.
+    pub(crate) fn free(&mut self, id: ConnId) {
+        self.free.push(id.slot);
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {

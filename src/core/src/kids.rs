@@ -51,6 +51,8 @@ pub(crate) struct Kids {
     /// Sorted, none of them empty.
     chunks: Vec<Vec<Kid>>,
     len: usize,
+    /// Bytes of all names.
+    bytes: usize,
 }
 
 /// Where a name is, or where it would go: chunk and place within it.
@@ -58,7 +60,7 @@ type Place = (usize, usize);
 
 impl Kids {
     pub(crate) const fn new() -> Self {
-        Self { chunks: Vec::new(), len: 0 }
+        Self { chunks: Vec::new(), len: 0, bytes: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -67,6 +69,21 @@ impl Kids {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Bytes of the names of all marks.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The marks behind a name, sorted by the names' bytes.
+    pub(crate) fn iter_after(&self, name: &str) -> Iter<'_> {
+        let (chunk, at) = match self.find(name) {
+            Ok((chunk, at)) => (chunk, at + 1),
+            Err(place) => place,
+        };
+        let kids = self.chunks.get(chunk).map_or(&[][..], |kids| &kids[at..]);
+        Iter { chunks: self.chunks.get(chunk + 1..).unwrap_or_default().iter(), kids: kids.iter() }
     }
 
     /// Names with their marks, sorted by the names' bytes.
@@ -87,7 +104,7 @@ impl Kids {
     /// Takes a mark away, if there is one.
     pub(crate) fn remove(&mut self, name: &str) {
         let Ok((chunk, at)) = self.find(name) else { return };
-        self.chunks[chunk].remove(at);
+        self.bytes -= self.chunks[chunk].remove(at).name().len();
         self.len -= 1;
         self.join(chunk);
     }
@@ -107,6 +124,7 @@ impl Kids {
 
     fn insert(&mut self, (chunk, at): Place, kid: Kid) {
         self.len += 1;
+        self.bytes += kid.name().len();
         let Some(kids) = self.chunks.get_mut(chunk) else {
             self.chunks = Vec::with_capacity(1);
             self.chunks.push(Vec::from([kid]));
@@ -195,9 +213,14 @@ mod tests {
                 model.insert(name, mark);
             }
             assert_eq!((kids.len(), kids.is_empty()), (model.len(), model.is_empty()));
+            assert_eq!(kids.bytes(), model.keys().map(String::len).sum::<usize>());
             assert!(kids.chunks.iter().all(|chunk| (1..=CHUNK_MAX).contains(&chunk.len())));
             if step % 97 == 0 || step + 1 == steps {
                 assert!(kids.iter().eq(model.iter().map(|(name, mark)| (name.as_str(), *mark))), "after step {step}");
+                for from in ["", "000100", "0001005", "002999", "9"] {
+                    let behind = model.iter().filter(|(name, _)| name.as_str() > from);
+                    assert!(kids.iter_after(from).eq(behind.map(|(name, mark)| (name.as_str(), *mark))), "{from}");
+                }
             }
         }
     }

@@ -19,8 +19,9 @@ pub struct ShardLimits {
     pub reply_bytes_hard: usize,
     /// Bytes of commands that a shard may have on their way before its connections are read no further.
     pub in_flight_bytes_max: usize,
-    /// Unsent bytes of all connections of the shard together. Beyond them a connection that has something to read is given
-    /// no more of what it asks for, and one that has more than `reply_bytes_soft` is ended when an event is due to it.
+    /// Bytes that all connections of the shard hold together: replies and events not sent, as much memory as they take, lists
+    /// under way, requests that are not whole or that wait. A reply that does not fit waits until others have been sent; a
+    /// connection that has more than [`SMALL_BYTES`] to take is ended when an event is due to it.
     pub unsent_bytes_max: usize,
     /// Bytes of proposals given to the driver at a time, if they are more than one.
     pub proposals_bytes_max: usize,
@@ -34,6 +35,10 @@ pub struct ShardLimits {
     pub large_requests_bytes_max: usize,
     /// Paths one connection may watch.
     pub watches_per_conn_max: usize,
+    /// Bytes of one connection's watches, each counted with the length of its path.
+    pub watch_bytes_per_conn_max: usize,
+    /// Bytes of the watches of all connections of the shard.
+    pub watch_bytes_max: usize,
     /// Identities one connection may prove.
     pub identities_per_conn_max: usize,
     /// Living sessions of the whole server.
@@ -57,9 +62,18 @@ impl Default for ShardLimits {
             large_request_bytes: 0,
             large_requests_bytes_max: 100 << 20,
             watches_per_conn_max: 1_000_000,
+            watch_bytes_per_conn_max: 256 << 20,
+            watch_bytes_max: 1 << 30,
             identities_per_conn_max: 16,
             sessions_max: 1_000_000,
         }
+    }
+}
+
+impl ShardLimits {
+    /// Bytes that one connection may hold whatever the others hold.
+    pub(crate) fn small(&self) -> usize {
+        SMALL_BYTES.min(self.reply_bytes_soft)
     }
 }
 
@@ -74,6 +88,55 @@ pub const PIECE_ENTRIES: usize = 1024;
 pub const PIECE_PLACES: usize = 64 * PIECE_ENTRIES;
 /// Bytes of the answer to a four-letter word, by and large: what is longer is cut and says so.
 pub const WORD_BYTES_MAX: usize = 32 << 20;
+
+/// Work of one turn after which a connection's next requests wait for the turns of others, and a batch's next transactions for
+/// the next turn. A unit is about a nanosecond; a request counts with what it looks at and with the bytes of its reply.
+pub const TURN_COST_MAX: usize = 1_000_000;
+/// Work of a multiRead beyond which it is refused.
+pub const MULTI_READ_COST_MAX: usize = 20_000_000;
+/// What a request costs at least, and a change that is applied.
+pub const REQUEST_COST: usize = 500;
+/// Bytes copied that cost one unit.
+pub const BYTES_PER_COST: usize = 4;
+/// What one event costs each connection that is told.
+pub const EVENT_COST: usize = 200;
+/// What a look-up of a znode costs.
+pub const LOOK_UP_COST: usize = 300;
+/// What a comparison of an ACL's entry with an identity costs.
+pub const ACL_ENTRY_COST: usize = 20;
+/// What a byte of an auth packet costs, most of it to hash.
+pub const AUTH_BYTE_COST: usize = 4;
+/// What a name of a list costs besides its bytes.
+pub const NAME_COST: usize = 40;
+/// What a byte of a list of watches costs: a path has five at least.
+pub const WATCH_COST: usize = 50;
+/// Names, and marks of deleted children, that a list may be made of and still be written in one turn ...
+pub const LIST_ENTRIES_AT_ONCE: usize = 10_000;
+/// ... unless its children are looked up one by one ...
+pub const LOOK_UPS_AT_ONCE: usize = 2000;
+/// ... and bytes of the names.
+pub const LIST_BYTES_AT_ONCE: usize = 1 << 20;
+/// Names looked at in one piece of a longer list: some hundred microseconds.
+pub const LIST_PIECE: usize = 8192;
+/// Lists that are written in pieces at the same time, on one shard. Others wait: each change is compared with these.
+pub const LISTS_MAX: usize = 16;
+/// Ephemerals that getEphemerals tells of: some ten milliseconds. More are refused.
+pub const EPHEMERALS_MAX: usize = 100_000;
+/// Bytes of one reply: a list that is longer is refused. Half of what the length word of a frame can say.
+pub const REPLY_FRAME_BYTES_MAX: usize = 1 << 30;
+/// Bytes of a setWatches that is carried out in one turn.
+pub const REWATCH_BYTES_AT_ONCE: usize = 16 << 10;
+/// Watches set again in one piece of a longer one.
+pub const WATCHES_PIECE: usize = 2000;
+/// Watches of a connection that has ended that are dropped in one piece.
+pub const DROPPED_PIECE: usize = 1000;
+/// Bytes that a connection may hold, whatever the others hold: small replies are never kept waiting.
+pub const SMALL_BYTES: usize = 16 << 10;
+/// When connections have waited for memory for so long, those that hold it and do not take their replies are ended ...
+pub const MEMORY_WAIT_MS: u64 = 2000;
+/// ... if they take less than this, looked at so often.
+pub const SLOW_LOOK_MS: u64 = 1000;
+pub const SLOW_BYTES_PER_S: u64 = 256 << 10;
 
 /// Servers of an ensemble at most.
 pub const ENSEMBLE_SERVERS_MAX: usize = 64;

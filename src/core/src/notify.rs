@@ -54,7 +54,7 @@ impl Shard {
 
     fn fire(&mut self, kind: Kind, path: &str, hash: u64, mut into: Vec<ConnId>) -> Vec<ConnId> {
         let hasher = self.view.hasher();
-        self.watches.fire(kind, path, hash, |path| hasher.hash(path), &mut into);
+        self.watches.fire(kind, path, hash, hasher, &mut into);
         into
     }
 

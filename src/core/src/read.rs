@@ -1,22 +1,31 @@
 //! Reads: served from the shard's own view, in one go, straight from the stored bytes (protocol chapter 12).
 
+mod gradual;
 mod listing;
 mod multi;
 mod nodes;
+mod rewatch;
 mod watching;
 
 use crate::acl;
 use crate::command::Identity;
 use crate::ids::{ConnId, Zxid};
+use crate::limits::{
+    ACL_ENTRY_COST, BYTES_PER_COST, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LOOK_UP_COST, LOOK_UPS_AT_ONCE,
+    MULTI_READ_COST_MAX, NAME_COST,
+};
 use crate::path;
 use crate::reply;
 use crate::shared::Text;
-use crate::view::{NodeRef, View};
+use crate::view::{ChildrenSize, NodeRef, View};
 use crate::watch::{Kind, Mode, WatchTable};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use corral_wire::records::ReplyHeader;
 use corral_wire::{ErrorCode, OpCode, Reader, Writer};
+pub(crate) use gradual::{GradualList, ListContext};
+pub(crate) use rewatch::Rewatch;
 
 /// Everything a read may look at, and the one table it may add to.
 pub(crate) struct ReadContext<'s> {
@@ -31,11 +40,34 @@ pub(crate) struct ReadContext<'s> {
     pub(crate) keeper: bool,
     /// A multiRead whose reply outgrows this is refused; a single read's reply is bounded by what one node holds.
     pub(crate) reply_bytes_max: usize,
+    /// Bytes of a reply for which there is memory now.
+    pub(crate) room: usize,
+    /// Whether a read may be put off: writes behind it would have to wait too. If not, it is refused.
+    pub(crate) may_wait: bool,
+    /// A multiRead is served.
+    pub(crate) multi: bool,
+    /// Why the read is put off.
+    pub(crate) put_off: Cell<Option<PutOff>>,
+    /// What has been done, in the units of [`crate::limits::TURN_COST_MAX`].
+    pub(crate) cost: Cell<usize>,
 }
 
-/// A read that is not served here: UNIMPLEMENTED, and the connection ends.
+/// A read that is not answered at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PutOff {
+    /// It takes more than a turn: it is to be done in pieces.
+    Long,
+    /// There is no memory for a reply of so many bytes.
+    Room(usize),
+}
+
+/// Why a read has no reply.
 #[derive(Debug)]
-pub(crate) struct NotServed;
+pub(crate) enum Unserved {
+    /// It is not served here: UNIMPLEMENTED, and the connection ends.
+    Unknown,
+    Later(PutOff),
+}
 
 type Failed = ErrorCode;
 
@@ -47,7 +79,7 @@ impl ReadContext<'_> {
         xid: i32,
         op: OpCode,
         reader: &mut Reader<'_>,
-    ) -> Result<(), NotServed> {
+    ) -> Result<(), Unserved> {
         let start = out.len();
         let served = match op {
             OpCode::GetData => self.get_data(out, xid, reader),
@@ -68,13 +100,51 @@ impl ReadContext<'_> {
                 self.who_am_i(out, xid);
                 Ok(())
             }
-            _ => return Err(NotServed),
+            _ => return Err(Unserved::Unknown),
         };
+        self.spend((out.len() - start) / BYTES_PER_COST);
         if let Err(code) = served {
             out.truncate(start);
+            if let Some(why) = self.put_off.take() {
+                return Err(Unserved::Later(why));
+            }
             reply::error(out, xid, self.zxid(), code);
         }
         Ok(())
+    }
+
+    /// Counts work that is done.
+    fn spend(&self, cost: usize) {
+        self.cost.set(self.cost.get() + cost);
+    }
+
+    /// Goes on if a list can be made in this turn, whose children are looked up or not; within a multiRead as long as all its
+    /// reads together are affordable.
+    fn affords(&self, size: ChildrenSize, look_ups: bool) -> Result<(), Failed> {
+        let cost = size.entries * if look_ups { LOOK_UP_COST } else { NAME_COST };
+        if !self.multi {
+            let entries_max = if look_ups { LOOK_UPS_AT_ONCE } else { LIST_ENTRIES_AT_ONCE };
+            self.at_once(size.entries <= entries_max && size.bytes <= LIST_BYTES_AT_ONCE)?;
+        }
+        self.spend(cost);
+        if self.multi && self.cost.get() > MULTI_READ_COST_MAX { Err(ErrorCode::ThrottledOp) } else { Ok(()) }
+    }
+
+    /// Goes on if the read can be done in this turn; if not, it is put off, or refused where that cannot be.
+    fn at_once(&self, can: bool) -> Result<(), Failed> {
+        if can { Ok(()) } else { self.put_off(PutOff::Long) }
+    }
+
+    /// Goes on if there is memory for a reply of so many bytes; likewise.
+    #[inline]
+    fn fits(&self, bytes: usize) -> Result<(), Failed> {
+        if bytes <= self.room { Ok(()) } else { self.put_off(PutOff::Room(bytes)) }
+    }
+
+    #[cold]
+    fn put_off(&self, why: PutOff) -> Result<(), Failed> {
+        self.put_off.set(self.may_wait.then_some(why));
+        Err(ErrorCode::ThrottledOp)
     }
 
     const fn zxid(&self) -> Zxid {
@@ -94,8 +164,16 @@ impl ReadContext<'_> {
         if path.is_empty() { self.view.get(path::ROOT) } else { self.view.get_hashed(path, hash) }
     }
 
-    fn children(&self, path: &str) -> impl Iterator<Item = &str> {
-        self.view.children(path::or_root(path)).into_iter().flatten()
+    /// The children of a znode, and what reading them costs. The hash is the path's.
+    fn children(&self, path: &str, hash: u64) -> (ChildrenSize, impl Iterator<Item = &str>) {
+        let children = if path.is_empty() {
+            self.view.children_and_size(path::ROOT, self.view.hasher().hash(path::ROOT))
+        } else {
+            self.view.children_and_size(path, hash)
+        };
+        let (size, names) = children.unzip();
+        let size = size.unwrap_or_default();
+        (size, names.into_iter().flatten())
     }
 
     fn readable(&self, path: &str, hash: u64, wanted: i32) -> Result<NodeRef<'_>, Failed> {
@@ -104,7 +182,11 @@ impl ReadContext<'_> {
     }
 
     fn allows(&self, node: &NodeRef<'_>, wanted: i32) -> bool {
-        self.skip_acl || acl::allows(node, wanted, self.identities)
+        if self.skip_acl || node.is_open_acl() {
+            return true;
+        }
+        self.spend(node.acl().len() * self.identities.len() * ACL_ENTRY_COST);
+        acl::allows(node, wanted, self.identities)
     }
 
     fn watch(&mut self, kind: Kind, path: &str, hash: u64, wanted: bool) -> Result<(), Failed> {

@@ -11,9 +11,10 @@ mod course;
 mod greeting;
 mod input;
 mod leaderless;
+mod long;
+mod memory;
 mod outcomes;
 mod requests;
-mod walks;
 mod warm;
 
 use crate::change::{AppliedBatch, AppliedTxn, Outcome};
@@ -22,7 +23,7 @@ use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
 use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::image::Image;
-use crate::limits::ShardLimits;
+use crate::limits::{REQUEST_COST, ShardLimits, TURN_COST_MAX};
 use crate::report::Statistics;
 use crate::shared::Text;
 use crate::view::{View, WARM_MAX};
@@ -37,6 +38,7 @@ use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
 use course::Course;
 use hashbrown::HashMap;
+use memory::Wanting;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 /// What a shard is told at its start and never changes.
@@ -74,6 +76,8 @@ pub enum Garbage {
     Frozen(Arc<Delta>),
     Image(Arc<Image>),
     View(Box<View>),
+    Ephemerals(BTreeSet<Text>),
+    Watches(Box<WatchTable>),
 }
 
 /// A connection that waits for [`Shard::answer_word`].
@@ -132,8 +136,20 @@ pub struct Shard {
     pub(crate) in_flight_bytes: usize,
     /// Bytes of the large requests among them.
     large_bytes: usize,
-    /// Unsent bytes of all connections.
-    unsent_bytes: usize,
+    /// Bytes that all connections hold.
+    held_bytes: usize,
+    /// Connections that wait for memory, oldest first.
+    wanting: VecDeque<Wanting>,
+    /// When those who hold memory were last looked at.
+    looked_at: Millis,
+    /// The first of these has its turn.
+    admitting: bool,
+    /// Work done in this turn, see [`TURN_COST_MAX`].
+    spent: usize,
+    /// Connections whose list of children is being written.
+    lists: Vec<ConnId>,
+    /// Ended connections with watches.
+    dropping: VecDeque<ConnId>,
     /// Stalled because too much is in flight from this shard.
     held_back: Vec<ConnId>,
     draining: bool,
@@ -144,7 +160,7 @@ pub struct Shard {
     barriers: HashMap<ConnId, Barriers, Xxh3DefaultBuilder>,
     /// Connections whose next read waits until the view has come that far.
     behind: Vec<ConnId>,
-    /// Connections whose subtree walk goes on, in turn.
+    /// Connections whose long read goes on, or whose next requests, in turn.
     walking: VecDeque<ConnId>,
     /// Connections that wait for the end of a change of the list of servers.
     underway: Vec<ConnId>,
@@ -175,7 +191,7 @@ type Verdict = Result<(), Close>;
 impl Shard {
     /// A shard without connections, at the zxid of `view`.
     pub fn new(config: ShardConfig, view: View, sessions_alive: u64, now: Millis) -> Self {
-        let watches = WatchTable::new(config.limits.watches_per_conn_max);
+        let watches = WatchTable::of(&config.limits);
         let gate = Zxid(if config.linearizable { u64::MAX } else { 0 });
         Self {
             config,
@@ -190,7 +206,13 @@ impl Shard {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             large_bytes: 0,
-            unsent_bytes: 0,
+            held_bytes: 0,
+            wanting: VecDeque::new(),
+            looked_at: now,
+            admitting: false,
+            spent: 0,
+            lists: Vec::new(),
+            dropping: VecDeque::new(),
             held_back: Vec::new(),
             draining: false,
             floor: Zxid(0),
@@ -239,7 +261,9 @@ impl Shard {
     /// Bytes came in. They are taken whole; while the connection is stalled the driver reads no more of it.
     pub fn received(&mut self, now: Millis, id: ConnId, bytes: &[u8], out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
+        self.spent = 0;
         conn.heard = now;
+        conn.note_moved(bytes.len());
         self.statistics.bytes_received += bytes.len() as u64;
         if !mem::replace(&mut conn.heard_noted, true) {
             self.heard.push(id);
@@ -271,6 +295,8 @@ impl Shard {
     /// The socket took `count` bytes of [`Shard::unsent`].
     pub fn sent(&mut self, now: Millis, id: ConnId, count: usize, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
+        self.spent = 0;
+        conn.note_moved(count);
         conn.sent += count;
         assert!(conn.sent <= conn.output.len(), "no more was sent than there was");
         self.statistics.bytes_sent += count as u64;
@@ -321,9 +347,24 @@ impl Shard {
     /// then the answers and the reads that waited for it. Those who wrote are sent to before those who only watched: no
     /// writer waits until thousands have been told.
     pub fn apply(&mut self, now: Millis, batch: &AppliedBatch, out: &mut Outputs) {
+        let mut next = 0;
+        while next < batch.txns.len() {
+            next = self.apply_some(now, batch, next, out);
+        }
+    }
+
+    /// Applies a batch from one of its transactions on, until the turn's work is done; gives the next transaction. Until all
+    /// are applied no other batch may come, and nothing that goes by the batch's last zxid.
+    pub fn apply_some(&mut self, now: Millis, batch: &AppliedBatch, from: usize, out: &mut Outputs) -> usize {
+        self.spent = 0;
+        let mut next = batch.txns.len();
         let mut answered = out.dirty.len();
-        for (at, txn) in batch.txns.iter().enumerate() {
-            if at % WARM_MAX == 0 {
+        for (at, txn) in batch.txns.iter().enumerate().skip(from) {
+            if self.spent >= TURN_COST_MAX {
+                next = at;
+                break;
+            }
+            if (at - from) % WARM_MAX == 0 {
                 let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
                 self.view.warm(changes.map(|change| change.at().hash));
             }
@@ -332,9 +373,13 @@ impl Shard {
             {
                 self.serve_reads_before(now, origin.conn, out);
             }
+            self.spent += REQUEST_COST * (1 + txn.changes.len());
             for change in &txn.changes {
                 self.notify(now, txn.zxid, change, out);
                 self.note_ephemeral(change);
+                if !self.lists.is_empty() {
+                    self.preserve(change);
+                }
                 self.view.apply(txn.zxid, change);
             }
             self.view.set_zxid(txn.zxid);
@@ -358,6 +403,12 @@ impl Shard {
         }
         self.resume_held_back(now, out);
         self.close_if_drained(now, out);
+        next
+    }
+
+    /// The work that the last call did, see [`TURN_COST_MAX`].
+    pub const fn spent(&self) -> usize {
+        self.spent
     }
 
     /// Whether the transaction is no command that comes back, but the end of what one began.
@@ -410,6 +461,7 @@ impl Shard {
         self.excuse_those_who_wait(now);
         self.close_overdue(now, out);
         self.send_away_in_time(now, out);
+        self.end_slow_holders(now, out);
         (mem::replace(&mut self.reported_at, now), list)
     }
 

@@ -4,6 +4,7 @@
 //! take no lock and no atomic: image, frozen delta and znodes are shared but immutable. A view knows no sessions, no
 //! watches and no rules; what may change and how is decided before (`evaluate`).
 
+mod pieces;
 mod warming;
 
 use crate::change::Change;
@@ -20,6 +21,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::mem;
 use corral_wire::records::Stat;
+pub(crate) use pieces::{ChildrenSize, Place};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 pub(crate) use warming::{WARM_MAX, Warming};
@@ -42,6 +44,26 @@ impl PathHasher {
     #[inline]
     pub fn hash(&self, path: &str) -> u64 {
         xxh3_64_with_seed(path.as_bytes(), self.seed)
+    }
+
+    /// Hashes longer and longer prefixes of one path in a single pass over it.
+    pub(crate) fn prefixes(&self) -> Prefixes {
+        Prefixes { state: Xxh3::with_seed(self.seed), taken: 0 }
+    }
+}
+
+/// See [`PathHasher::prefixes`].
+pub(crate) struct Prefixes {
+    state: Xxh3,
+    taken: usize,
+}
+
+impl Prefixes {
+    /// The hash of a prefix that is no shorter than the one before.
+    pub(crate) fn hash(&mut self, prefix: &str) -> u64 {
+        self.state.update(&prefix.as_bytes()[self.taken..]);
+        self.taken = prefix.len();
+        self.state.digest()
     }
 }
 
@@ -181,21 +203,7 @@ impl View {
 
     /// As [`View::children`], with the hash of the path.
     pub fn children_hashed(&self, path: &str, hash: u64) -> Option<Children<'_>> {
-        let live = self.live.entry(path, hash);
-        let frozen = self.frozen.as_ref().and_then(|frozen| frozen.entry(path, hash));
-        // From the top down to the first layer that hides all below it.
-        let top = live.or(frozen);
-        if let Some(entry) = top {
-            entry.state.node()?;
-        }
-        let hidden = |entry: Option<&Entry>| entry.is_some_and(|entry| !entry.state.shows_below());
-        let frozen_kids = if hidden(live) { None } else { frozen.and_then(present_kids) };
-        let image = if hidden(live) || hidden(frozen) { None } else { self.image.find(path, hash) };
-        if top.is_none() && image.is_none() {
-            return None;
-        }
-        let names = image.map_or_else(Names::default, |node| node.names());
-        Some(overlay(overlay(names, frozen_kids), live.and_then(present_kids)))
+        self.children_and_size(path, hash).map(|(_, children)| children)
     }
 
     /// Visits a znode and all below it, parents before children and siblings in order, until `visit` gives `false`.
@@ -391,6 +399,18 @@ pub enum AclRef<'a> {
 }
 
 impl<'a> AclRef<'a> {
+    /// Entries.
+    pub const fn len(self) -> usize {
+        match self {
+            Self::Open => 1,
+            Self::List(list) => list.len(),
+        }
+    }
+
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
     /// Permissions, scheme and id of each entry.
     pub fn iter(self) -> impl Iterator<Item = (i32, &'a str, &'a str)> {
         let (open, list) = match self {

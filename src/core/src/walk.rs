@@ -9,7 +9,7 @@ use crate::ids::Zxid;
 use crate::limits::WALK_PIECE;
 use crate::path::{self, ROOT};
 use crate::reply;
-use crate::view::{NodeRef, View};
+use crate::view::{NodeRef, Place, View};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,6 +17,9 @@ use corral_wire::records::{
     GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, ListRecursiveRequest, ReplyHeader,
 };
 use corral_wire::{ErrorCode, OpCode, Reader, Writer};
+
+/// Names looked at that cost about as much as one znode visited.
+const NAMES_PER_VISIT: usize = 8;
 
 /// Who walks, and what is there.
 pub(crate) struct WalkContext<'s> {
@@ -31,9 +34,12 @@ pub(crate) struct WalkContext<'s> {
 #[derive(Debug)]
 struct Level {
     parent: String,
-    /// The names, each followed by a NUL, which no name contains.
+    place: Place,
+    /// The next names, each followed by a NUL, which no name contains.
     names: String,
     at: usize,
+    /// No names lie behind these.
+    whole: bool,
 }
 
 #[derive(Debug)]
@@ -81,32 +87,32 @@ impl Walk {
             let all = context.view.node_count().saturating_sub(u64::from(path == ROOT));
             walk.visited = u32::try_from(all).unwrap_or(u32::MAX);
         } else {
-            walk.enter(context.view, path);
+            walk.enter(path);
         }
         Ok(walk)
     }
 
-    fn enter(&mut self, view: &View, parent: &str) {
-        let mut names = String::new();
-        for name in view.children(parent).into_iter().flatten() {
-            names.push_str(name);
-            names.push('\0');
-        }
-        if !names.is_empty() {
-            self.levels.push_back(Level { parent: String::from(parent), names, at: 0 });
-        }
+    fn enter(&mut self, parent: &str) {
+        let (parent, place) = (String::from(parent), Place::default());
+        self.levels.push_back(Level { parent, place, names: String::new(), at: 0, whole: false });
     }
 
-    /// The next znode to visit. A count goes deep first, which needs the least memory; a list goes level by level.
-    fn next_path(&mut self) -> Option<String> {
+    /// The path of the next znode to visit, `None` at the end of the walk or when `left` is used up. A count goes deep
+    /// first, which needs the least memory; a list goes level by level.
+    fn next_path(&mut self, view: &View, left: &mut usize) -> Option<String> {
+        let deep = matches!(self.wanted, Wanted::Count);
         loop {
-            let deep = matches!(self.wanted, Wanted::Count);
             let level = if deep { self.levels.back_mut() } else { self.levels.front_mut() }?;
             if let Some((name, _)) = level.names[level.at..].split_once('\0') {
                 level.at += name.len() + 1;
                 return Some(path::child(&level.parent, name));
             }
-            if deep {
+            if *left == 0 {
+                return None;
+            }
+            if !level.whole {
+                level.look_on(view, left);
+            } else if deep {
                 self.levels.pop_back();
             } else {
                 self.levels.pop_front();
@@ -114,13 +120,15 @@ impl Walk {
         }
     }
 
-    /// Visits up to [`WALK_PIECE`] znodes. True when the walk is over.
+    /// Visits znodes until [`WALK_PIECE`] of them, or as many names, are looked at. True when the walk is over.
     ///
     /// # Errors
     /// THROTTLEDOP when the list outgrows a reply.
     pub(crate) fn step(&mut self, context: &WalkContext<'_>) -> Result<bool, ErrorCode> {
-        for _ in 0..WALK_PIECE {
-            let Some(path) = self.next_path() else { return Ok(true) };
+        let mut left = WALK_PIECE * NAMES_PER_VISIT;
+        while left > 0 {
+            let Some(path) = self.next_path(context.view, &mut left) else { return Ok(self.levels.is_empty()) };
+            left = left.saturating_sub(NAMES_PER_VISIT);
             let Some(node) = context.view.get(&path) else { continue };
             if let Wanted::List { max, paths } = &mut self.wanted {
                 if self.visited >= *max {
@@ -129,17 +137,25 @@ impl Walk {
                 if !context.may_read(&node) {
                     continue;
                 }
-                Writer::new(paths).str(&path);
-                if paths.len() > context.reply_bytes_max {
+                if paths.len() + path.len() > context.reply_bytes_max {
                     return Err(ErrorCode::ThrottledOp);
                 }
+                Writer::new(paths).str(&path);
             }
             self.visited = self.visited.saturating_add(1);
             if node.stat().num_children > 0 {
-                self.enter(context.view, &path);
+                self.enter(&path);
             }
         }
         Ok(false)
+    }
+
+    /// Bytes that the walk holds.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.wanted {
+            Wanted::Count => 0,
+            Wanted::List { paths, .. } => paths.capacity(),
+        }
     }
 
     /// Appends the reply of a walk that is over.
@@ -155,6 +171,36 @@ impl Walk {
                 }
             }
         });
+    }
+}
+
+impl Level {
+    /// Takes the next names; no more than a few hundred, and not many bytes of them.
+    fn look_on(&mut self, view: &View, left: &mut usize) {
+        const NAMES: usize = 256;
+        const NAMES_BYTES: usize = 16 << 10;
+        (self.names, self.at) = (String::new(), 0);
+        let hash = view.hasher().hash(&self.parent);
+        let mut steps = view.children_behind(&self.parent, hash, &mut self.place);
+        let mut last = None;
+        for _ in 0..NAMES {
+            let Some((name, there)) = steps.next() else {
+                self.whole = true;
+                break;
+            };
+            *left = left.saturating_sub(1);
+            last = Some(name);
+            if there {
+                self.names.push_str(name);
+                self.names.push('\0');
+            }
+            if self.names.len() > NAMES_BYTES {
+                break;
+            }
+        }
+        if let Some(last) = last {
+            self.place.pass(last);
+        }
     }
 }
 

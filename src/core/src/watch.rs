@@ -7,6 +7,8 @@
 mod paths;
 
 use crate::ids::ConnId;
+use crate::limits::ShardLimits;
+use crate::view::PathHasher;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -53,7 +55,13 @@ impl Kind {
     }
 }
 
-/// A connection holds as many watches as its limit allows.
+/// Bytes that a watched path is counted with besides its text: its record, its place in the index and in the list of its
+/// connection.
+const WATCH_BYTES: usize = 64;
+/// Lengths of recursively watched paths up to which each prefix is hashed by itself.
+const LENGTHS_FEW: usize = 4;
+
+/// A connection, or all connections of the shard, hold as many watches as a limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -72,6 +80,8 @@ struct Held {
     generation: u32,
     /// Paths watched.
     live: u32,
+    /// Bytes of them, each with [`WATCH_BYTES`]; a path counts for each of its watchers.
+    bytes: usize,
     first: Option<PathId>,
     #[expect(clippy::box_collection, reason = "nearly every connection has one watch or none")]
     more: Option<Box<Vec<PathId>>>,
@@ -83,6 +93,10 @@ impl Held {
             None => self.first = Some(path),
             Some(_) => self.more.get_or_insert_default().push(path),
         }
+    }
+
+    fn pop(&mut self) -> Option<PathId> {
+        self.more.as_mut().and_then(|more| more.pop()).or_else(|| self.first.take())
     }
 
     fn listed(&self) -> usize {
@@ -103,25 +117,48 @@ pub struct WatchTable {
     crowds: HashMap<PathId, Crowd, Xxh3DefaultBuilder>,
     /// By connection slot.
     held: Vec<Held>,
-    recursive: usize,
+    /// How many recursive watches there are by the length of their path: a change looks for them at these lengths alone.
+    recursive: BTreeMap<usize, usize>,
+    /// Bytes of all connections' watches together.
+    bytes: usize,
     total: usize,
     data_paths: usize,
     child_paths: usize,
-    per_conn_max: usize,
+    limits: WatchLimits,
+}
+
+/// How much may be watched.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchLimits {
+    /// Paths of one connection.
+    pub per_conn_max: usize,
+    /// Bytes of one connection's watches, each counted with the length of its path.
+    pub bytes_per_conn_max: usize,
+    /// Bytes of all connections' watches together.
+    pub bytes_max: usize,
 }
 
 impl WatchTable {
-    /// `per_conn_max` bounds the paths that one connection watches.
-    pub fn new(per_conn_max: usize) -> Self {
+    /// A table with a shard's limits.
+    pub(crate) fn of(limits: &ShardLimits) -> Self {
+        Self::new(WatchLimits {
+            per_conn_max: limits.watches_per_conn_max,
+            bytes_per_conn_max: limits.watch_bytes_per_conn_max,
+            bytes_max: limits.watch_bytes_max,
+        })
+    }
+
+    pub fn new(limits: WatchLimits) -> Self {
         Self {
             paths: Paths::default(),
             crowds: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             held: Vec::new(),
-            recursive: 0,
+            recursive: BTreeMap::new(),
+            bytes: 0,
             total: 0,
             data_paths: 0,
             child_paths: 0,
-            per_conn_max,
+            limits,
         }
     }
 
@@ -137,7 +174,7 @@ impl WatchTable {
     /// Registers a watch; registering it again changes nothing.
     ///
     /// # Errors
-    /// [`Full`] when the connection watches as many paths as it may.
+    /// [`Full`] when the connection watches as many paths, or as many bytes of them, as it may, or all together do.
     pub fn add(&mut self, kind: Kind, conn: ConnId, path: &str, hash: u64, mode: Mode) -> Result<(), Full> {
         let slot = conn.slot as usize;
         if self.held.len() <= slot {
@@ -148,17 +185,26 @@ impl WatchTable {
             debug_assert!(held.live == 0, "a connection's watches go before its slot has another tenant");
             held.generation = conn.generation;
         }
-        let live = held.live as usize;
+        let (live, bytes) = (held.live as usize, held.bytes);
         let known = self.paths.find(path, hash);
         let before = known.map_or(0, |id| self.modes(id, conn.slot));
-        if before == 0 && live >= self.per_conn_max {
+        let weight = path.len() + WATCH_BYTES;
+        let limits = &self.limits;
+        let full = || {
+            live >= limits.per_conn_max
+                || bytes + weight > limits.bytes_per_conn_max
+                || self.bytes + weight > limits.bytes_max
+        };
+        if before == 0 && full() {
             return Err(Full);
         }
         let id = known.unwrap_or_else(|| self.paths.insert(path, hash));
         let after = before | kind.bit(mode);
-        self.count(before, after);
+        self.count(path.len(), before, after);
         self.set_modes(id, conn.slot, before, after);
         if before == 0 {
+            self.bytes += weight;
+            self.held[slot].bytes += weight;
             self.held[slot].live += 1;
             self.held[slot].push(id);
             self.tidy(conn.slot);
@@ -185,9 +231,15 @@ impl WatchTable {
         true
     }
 
+    /// Takes a one-shot child watch back, if it has not fired.
+    pub(crate) fn take_back(&mut self, conn: ConnId, path: &str, hash: u64) {
+        self.remove(Kind::Child, conn, path, hash, Mode::Standard);
+    }
+
     /// Everything that fires in a table for an event on `path`: each connection once, appended to `into`. One-shot
-    /// watches are used up. `hash_of` hashes an ancestor's path, needed only while recursive watches exist.
-    pub fn fire(&mut self, kind: Kind, path: &str, hash: u64, hash_of: impl Fn(&str) -> u64, into: &mut Vec<ConnId>) {
+    /// watches are used up. Takes time in proportion to the length of the path and to the watchers, however deep the path
+    /// and however many recursive watches stand elsewhere.
+    pub fn fire(&mut self, kind: Kind, path: &str, hash: u64, hasher: PathHasher, into: &mut Vec<ConnId>) {
         let before = into.len();
         if let Some(id) = self.paths.find(path, hash) {
             match self.paths.who(id) {
@@ -200,8 +252,8 @@ impl WatchTable {
                 Who::Crowd => self.fire_crowd(kind, id, hash, into),
             }
         }
-        if kind == Kind::Data && self.recursive > 0 {
-            self.fire_recursive(path, hash_of, before, into);
+        if kind == Kind::Data && !self.recursive.is_empty() {
+            self.fire_recursive(path, hash, hasher, before, into);
         }
     }
 
@@ -216,6 +268,7 @@ impl WatchTable {
             return;
         }
         let mut left = Vec::new();
+        let weight = self.paths.text(id).len() + WATCH_BYTES;
         for (slot, before) in mem::take(&mut crowd.conns) {
             let after = before & !once;
             if after != 0 {
@@ -225,7 +278,8 @@ impl WatchTable {
             crowd.child -= usize::from(before & CHILD_MODES != 0 && after & CHILD_MODES == 0);
             self.total -= entries(before) - entries(after);
             if after == 0 {
-                let_go(&mut self.held[slot as usize]);
+                self.bytes -= weight;
+                let_go(&mut self.held[slot as usize], weight);
             }
         }
         let (data, child) = (crowd.data, crowd.child);
@@ -237,18 +291,26 @@ impl WatchTable {
         self.forget_if_deserted(id, hash);
     }
 
-    /// Adds those who watch the path or an ancestor of it recursively; afterwards each connection stands there once.
-    fn fire_recursive(&self, path: &str, hash_of: impl Fn(&str) -> u64, before: usize, into: &mut Vec<ConnId>) {
+    /// Adds those who watch the path or an ancestor of it recursively; afterwards each connection stands there once. Looks
+    /// at the prefixes that are as long as a recursively watched path; many of them are hashed in one pass over the path.
+    fn fire_recursive(&self, path: &str, hash: u64, hasher: PathHasher, before: usize, into: &mut Vec<ConnId>) {
         let exact = into.len();
-        let mut at = path;
-        loop {
-            if let Some(id) = self.paths.find(at, hash_of(at)) {
+        let few = self.recursive.range(..path.len()).nth(LENGTHS_FEW).is_none();
+        let mut pass = if few { None } else { Some(hasher.prefixes()) };
+        for length in self.recursive.range(1..=path.len()).map(|(length, _)| *length) {
+            let prefix = match path.get(..length) {
+                Some(prefix) if length == path.len() || prefix == crate::path::ROOT => prefix,
+                Some(prefix) if path.as_bytes()[length] == b'/' => prefix,
+                _ => continue,
+            };
+            let hash = match &mut pass {
+                _ if length == path.len() => hash,
+                Some(pass) => pass.hash(prefix),
+                None => hasher.hash(prefix),
+            };
+            if let Some(id) = self.paths.find(prefix, hash) {
                 into.extend(self.watchers(id, RECURSIVE));
             }
-            if at == "/" {
-                break;
-            }
-            at = crate::path::parent(at);
         }
         if into.len() > exact {
             into[before..].sort_unstable();
@@ -256,12 +318,16 @@ impl WatchTable {
         }
     }
 
-    /// Drops all watches of a connection that went away. `hash_of` hashes a path.
-    pub fn drop_conn(&mut self, conn: ConnId, hash_of: impl Fn(&str) -> u64) {
-        let Some(held) = self.held.get_mut(conn.slot as usize).filter(|held| held.generation == conn.generation) else {
-            return;
-        };
-        for id in held.take() {
+    /// Drops watches of a connection that went away, about `count` of them. True when none is left: only then may its slot
+    /// have another tenant. `hash_of` hashes a path.
+    pub fn drop_some(&mut self, conn: ConnId, count: usize, hash_of: impl Fn(&str) -> u64) -> bool {
+        for _ in 0..count {
+            let held = self.held.get_mut(conn.slot as usize).filter(|held| held.generation == conn.generation);
+            let Some(held) = held else { return true };
+            let Some(id) = held.pop() else {
+                debug_assert!(held.live == 0 && held.bytes == 0, "all that a connection watches is listed");
+                return true;
+            };
             // The list may be out of date, but whatever is this connection's goes.
             let modes = self.modes(id, conn.slot);
             if modes != 0 {
@@ -269,7 +335,7 @@ impl WatchTable {
                 self.lower(id, hash, conn.slot, modes, 0);
             }
         }
-        debug_assert!(self.held[conn.slot as usize].live == 0, "all that a connection watches is listed");
+        false
     }
 
     /// Paths with at least one watch, in both tables; a path in both counts twice.
@@ -313,10 +379,12 @@ impl WatchTable {
 
     /// Takes modes away, with all that hangs on them.
     fn lower(&mut self, id: PathId, hash: u64, slot: u32, before: u8, after: u8) {
-        self.count(before, after);
+        let length = self.paths.text(id).len();
+        self.count(length, before, after);
         self.set_modes(id, slot, before, after);
         if after == 0 {
-            let_go(&mut self.held[slot as usize]);
+            self.bytes -= length + WATCH_BYTES;
+            let_go(&mut self.held[slot as usize], length + WATCH_BYTES);
             self.forget_if_deserted(id, hash);
         }
     }
@@ -356,9 +424,20 @@ impl WatchTable {
         self.child_paths = self.child_paths + usize::from(child.0) - usize::from(child.1);
     }
 
-    fn count(&mut self, before: u8, after: u8) {
+    /// Counts what a connection's modes on a path of that length were, and are.
+    fn count(&mut self, length: usize, before: u8, after: u8) {
         self.total = self.total + entries(after) - entries(before);
-        self.recursive = self.recursive + usize::from(after & RECURSIVE != 0) - usize::from(before & RECURSIVE != 0);
+        match (before & RECURSIVE != 0, after & RECURSIVE != 0) {
+            (false, true) => *self.recursive.entry(length).or_default() += 1,
+            (true, false) => {
+                let count = self.recursive.entry(length).or_default();
+                *count -= 1;
+                if *count == 0 {
+                    self.recursive.remove(&length);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn forget_if_deserted(&mut self, id: PathId, hash: u64) {
@@ -394,8 +473,9 @@ fn conn_of(held: &[Held], slot: u32) -> ConnId {
 }
 
 /// A connection watches one path less.
-fn let_go(held: &mut Held) {
+fn let_go(held: &mut Held, weight: usize) {
     held.live -= 1;
+    held.bytes -= weight;
     if held.live == 0 {
         (held.first, held.more) = (None, None);
     }
@@ -419,134 +499,4 @@ const fn crowd_step(count: &mut usize, before: u8, after: u8) -> (bool, bool) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::format;
-    use alloc::string::String;
-    use alloc::vec;
-
-    fn conn(slot: u32) -> ConnId {
-        ConnId { slot, generation: 1 }
-    }
-
-    fn hash(path: &str) -> u64 {
-        xxhash_rust::xxh3::xxh3_64(path.as_bytes())
-    }
-
-    fn fired(table: &mut WatchTable, kind: Kind, path: &str) -> Vec<u32> {
-        let mut into = Vec::new();
-        table.fire(kind, path, hash(path), hash, &mut into);
-        let mut slots: Vec<u32> = into.iter().map(|conn| conn.slot).collect();
-        slots.sort_unstable();
-        slots
-    }
-
-    #[test]
-    fn one_shot_fires_once() {
-        let mut table = WatchTable::new(10);
-        for slot in [1, 2, 1] {
-            assert_eq!(table.add(Kind::Data, conn(slot), "/a", hash("/a"), Mode::Standard), Ok(()));
-        }
-        assert_eq!((table.len(), table.paths()), (2, 1));
-        assert_eq!(fired(&mut table, Kind::Child, "/a"), Vec::<u32>::new());
-        assert_eq!(fired(&mut table, Kind::Data, "/a"), vec![1, 2]);
-        assert_eq!(fired(&mut table, Kind::Data, "/a"), Vec::<u32>::new());
-        assert!(table.is_empty() && table.paths() == 0 && table.data_places() == 0);
-    }
-
-    #[test]
-    fn modes_coexist_and_tell_once() {
-        let mut table = WatchTable::new(10);
-        for (path, mode) in [("/a/b", Mode::Standard), ("/a/b", Mode::Persistent), ("/a", Mode::PersistentRecursive)] {
-            assert_eq!(table.add(Kind::Data, conn(1), path, hash(path), mode), Ok(()));
-        }
-        assert_eq!(fired(&mut table, Kind::Data, "/a/b"), vec![1]);
-        assert!(!table.holds(Kind::Data, conn(1), "/a/b", hash("/a/b"), Mode::Standard));
-        assert!(table.holds(Kind::Data, conn(1), "/a/b", hash("/a/b"), Mode::Persistent));
-        assert_eq!(fired(&mut table, Kind::Data, "/a/b/c"), vec![1]);
-        assert!(table.remove(Kind::Data, conn(1), "/a", hash("/a"), Mode::PersistentRecursive));
-        assert_eq!(fired(&mut table, Kind::Data, "/a/b/c"), Vec::<u32>::new());
-        assert!(!table.remove(Kind::Data, conn(1), "/a", hash("/a"), Mode::PersistentRecursive));
-        table.drop_conn(conn(1), hash);
-        assert!(table.is_empty() && table.paths() == 0 && table.recursive == 0);
-    }
-
-    #[test]
-    fn a_connection_has_a_limit() {
-        let mut table = WatchTable::new(1);
-        assert_eq!(table.add(Kind::Data, conn(1), "/a", hash("/a"), Mode::Standard), Ok(()));
-        assert_eq!(table.add(Kind::Child, conn(1), "/a", hash("/a"), Mode::Standard), Ok(()));
-        assert_eq!(table.add(Kind::Data, conn(1), "/b", hash("/b"), Mode::Standard), Err(Full));
-        assert_eq!(table.add(Kind::Data, conn(2), "/b", hash("/b"), Mode::Standard), Ok(()));
-    }
-
-    /// Everything that can be done, against a plain map of modes by path and connection.
-    #[test]
-    fn agrees_with_a_plain_map() {
-        const PER_CONN_MAX: usize = 12;
-        let mut table = WatchTable::new(PER_CONN_MAX);
-        let mut model: BTreeMap<(String, u32), u8> = BTreeMap::new();
-        let mut seed = 7_u64;
-        let mut draw = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
-        let places = [
-            (Kind::Data, Mode::Standard),
-            (Kind::Child, Mode::Standard),
-            (Kind::Data, Mode::Persistent),
-            (Kind::Child, Mode::Persistent),
-            (Kind::Data, Mode::PersistentRecursive),
-        ];
-        for _ in 0..30_000 {
-            let path = format!("/{}{}", draw(20), if draw(4) == 0 { "/a-name-that-is-no-short-one" } else { "" });
-            let (slot, at) = (u32::try_from(draw(6)).expect("small"), usize::try_from(draw(5)).expect("small"));
-            let (kind, mode) = places[at];
-            let key = (path.clone(), slot);
-            match draw(12) {
-                0..=5 => {
-                    let full =
-                        !model.contains_key(&key) && model.keys().filter(|key| key.1 == slot).count() >= PER_CONN_MAX;
-                    let added = table.add(kind, conn(slot), &path, hash(&path), mode);
-                    assert_eq!(added, if full { Err(Full) } else { Ok(()) });
-                    if !full {
-                        *model.entry(key).or_default() |= kind.bit(mode);
-                    }
-                }
-                6..=7 => {
-                    let there = model.get(&key).is_some_and(|modes| modes & kind.bit(mode) != 0);
-                    assert_eq!(table.remove(kind, conn(slot), &path, hash(&path), mode), there);
-                    model.entry(key).and_modify(|modes| *modes &= !kind.bit(mode));
-                }
-                8..=10 => {
-                    let hears = |(watched, _): &(String, u32), modes: u8| {
-                        let above = path == *watched || path.starts_with(&format!("{watched}/"));
-                        (*watched == path && modes & kind.modes() != 0)
-                            || (kind == Kind::Data && above && modes & RECURSIVE != 0)
-                    };
-                    let mut expected: Vec<u32> =
-                        model.iter().filter(|(key, modes)| hears(key, **modes)).map(|(key, _)| key.1).collect();
-                    expected.sort_unstable();
-                    expected.dedup();
-                    assert_eq!(fired(&mut table, kind, &path), expected, "{kind:?} {path}");
-                    let exact = model.iter_mut().filter(|(key, _)| key.0 == path);
-                    exact.for_each(|(_, modes)| *modes &= !kind.bit(Mode::Standard));
-                }
-                _ if draw(8) == 0 => {
-                    table.drop_conn(conn(slot), hash);
-                    model.retain(|key, _| key.1 != slot);
-                }
-                _ => {}
-            }
-            model.retain(|_, modes| *modes != 0);
-            assert_eq!(table.len(), model.values().map(|modes| entries(*modes)).sum::<usize>());
-            let watched = |table: u8| {
-                let paths = model.iter().filter(|(_, modes)| *modes & table != 0).map(|(key, _)| &key.0);
-                paths.collect::<alloc::collections::BTreeSet<_>>().len()
-            };
-            assert_eq!(table.paths(), watched(DATA_MODES) + watched(CHILD_MODES));
-            let told = (0..table.data_places()).filter(|at| table.data_at(*at).is_some()).count();
-            assert_eq!(told, watched(DATA_MODES));
-        }
-    }
-}
+mod tests;

@@ -471,6 +471,16 @@ impl<'a> Names<'a> {
     pub(crate) const fn of(blob: &'a [u8]) -> Self {
         Self { rest: blob }
     }
+
+    /// Bytes of the names that are left, each with its length.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Leaves out so many bytes, which must be those of whole names.
+    pub(crate) fn skip_bytes(&mut self, count: usize) {
+        self.rest = self.rest.get(count..).unwrap_or_default();
+    }
 }
 
 impl<'a> Iterator for Names<'a> {

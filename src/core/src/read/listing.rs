@@ -1,19 +1,21 @@
 //! ClickHouse Keeper's lists of children: filtered by kind, with the children's Stat and data (protocol chapter 38).
 
-use super::{Failed, ReadContext, undecodable};
+use super::gradual::Told;
+use super::{Failed, GradualList, ReadContext, undecodable};
 use crate::acl::READ;
+use crate::limits::{LIST_BYTES_AT_ONCE, REPLY_FRAME_BYTES_MAX};
 use crate::path;
-use crate::view::NodeRef;
-use crate::watch::Kind;
+use crate::view::{ChildrenSize, NodeRef};
+use crate::watch::{Kind, Mode};
 use crate::znode::Owner;
 use alloc::vec::Vec;
-use corral_wire::records::{FilteredListRequest, FilteredListWithStatsAndDataRequest};
+use corral_wire::records::{FilteredListRequest, FilteredListWithStatsAndDataRequest, GetChildrenRequest};
 use corral_wire::vector::{ChildrenEncoder, VectorEncoder};
-use corral_wire::{ErrorCode, Reader, Writer};
+use corral_wire::{ErrorCode, OpCode, Reader, Writer};
 
 /// Which children are listed, `listType` on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listed {
+pub(super) enum Listed {
     All,
     Persistent,
     Ephemeral,
@@ -29,7 +31,7 @@ impl Listed {
         }
     }
 
-    fn admits(self, child: &NodeRef<'_>) -> bool {
+    pub(super) fn admits(self, child: &NodeRef<'_>) -> bool {
         let ephemeral = Owner::from_bits(child.stat().owner).is_ephemeral();
         match self {
             Self::All => true,
@@ -46,14 +48,26 @@ type Child<'v> = (&'v str, Option<NodeRef<'v>>);
 pub(super) struct Listing<'v> {
     parent: NodeRef<'v>,
     children: Vec<Child<'v>>,
-    /// Whether the children's Stat, and their data, is told; of a plain filtered list neither is even empty.
-    whole: Option<(bool, bool)>,
+    told: Told,
+    size: ChildrenSize,
+}
+
+impl Told {
+    fn filtered(request: &FilteredListRequest<'_>) -> Result<Self, Failed> {
+        Ok(Self { listed: Listed::from_wire(request.list_type)?, parent_stat: true, whole: None })
+    }
+
+    fn whole(request: &FilteredListWithStatsAndDataRequest<'_>) -> Result<Self, Failed> {
+        let listed = Listed::from_wire(request.list_type)?;
+        Ok(Self { listed, parent_stat: true, whole: Some((request.with_stat, request.with_data)) })
+    }
 }
 
 impl ReadContext<'_> {
     pub(super) fn filtered_list(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = FilteredListRequest::decode(reader).map_err(undecodable)?;
         let listing = self.list(&request)?;
+        self.fits(listing.bytes_max())?;
         self.reply(out, xid, |writer| listing.encode(writer));
         self.watch_children(request.path, request.watch)
     }
@@ -66,6 +80,8 @@ impl ReadContext<'_> {
     ) -> Result<(), Failed> {
         let request = FilteredListWithStatsAndDataRequest::decode(reader).map_err(undecodable)?;
         let listing = self.list_whole(&request)?;
+        self.at_once(listing.data_bytes() <= LIST_BYTES_AT_ONCE)?;
+        self.fits(listing.bytes_max())?;
         self.reply(out, xid, |writer| listing.encode(writer));
         self.watch_children(request.path, request.watch)
     }
@@ -76,63 +92,98 @@ impl ReadContext<'_> {
     }
 
     pub(super) fn list(&self, request: &FilteredListRequest<'_>) -> Result<Listing<'_>, Failed> {
-        let listed = Listed::from_wire(request.list_type)?;
-        let (parent, children) = self.parent_and_listed(request.path, listed, listed != Listed::All)?;
-        Ok(Listing { parent, children, whole: None })
+        self.listed(request.path, Told::filtered(request)?)
     }
 
     /// # Errors
     /// THROTTLEDOP besides a read's own, when the children's data is more than a reply may hold.
     pub(super) fn list_whole(&self, request: &FilteredListWithStatsAndDataRequest<'_>) -> Result<Listing<'_>, Failed> {
-        let listed = Listed::from_wire(request.list_type)?;
-        let nodes = request.with_stat || request.with_data || listed != Listed::All;
-        let (parent, children) = self.parent_and_listed(request.path, listed, nodes)?;
-        let data = |(_, node): &Child<'_>| node.as_ref().and_then(NodeRef::data).map_or(0, <[u8]>::len);
-        if request.with_data && children.iter().map(data).sum::<usize>() > self.reply_bytes_max {
+        let listing = self.listed(request.path, Told::whole(request)?)?;
+        if listing.data_bytes() > self.reply_bytes_max {
             return Err(ErrorCode::ThrottledOp);
         }
-        Ok(Listing { parent, children, whole: Some((request.with_stat, request.with_data)) })
-    }
-
-    fn parent_and_listed(
-        &self,
-        path: Option<&str>,
-        listed: Listed,
-        nodes: bool,
-    ) -> Result<(NodeRef<'_>, Vec<Child<'_>>), Failed> {
-        let path = path.ok_or(ErrorCode::MarshallingError)?;
-        let parent = self.readable(path, self.view.hasher().hash(path), READ)?;
-        Ok((parent, self.listed(path, listed, nodes)?))
+        Ok(listing)
     }
 
     /// The children of a znode. Where more than names is told, each child's own ACL counts.
-    fn listed(&self, path: &str, listed: Listed, nodes: bool) -> Result<Vec<Child<'_>>, Failed> {
-        let names = self.children(path);
-        if !nodes {
-            return Ok(names.map(|name| (name, None)).collect());
-        }
-        let parent = path::or_root(path);
+    fn listed(&self, path: Option<&str>, told: Told) -> Result<Listing<'_>, Failed> {
+        let path = path.ok_or(ErrorCode::MarshallingError)?;
+        let hash = self.view.hasher().hash(path);
+        let parent = self.readable(path, hash, READ)?;
+        let (size, names) = self.children(path, hash);
+        let nodes = told.needs_nodes();
+        self.affords(size, nodes)?;
         let mut children = Vec::new();
         for name in names {
-            let Some(node) = self.view.get(&path::child(parent, name)) else { continue };
-            if listed.admits(&node) {
+            if !nodes {
+                children.push((name, None));
+                continue;
+            }
+            let Some(node) = self.view.get(&path::child(path::or_root(path), name)) else { continue };
+            if told.listed.admits(&node) {
                 if !self.allows(&node, READ) {
                     return Err(ErrorCode::NoAuth);
                 }
                 children.push((name, Some(node)));
             }
         }
-        Ok(children)
+        Ok(Listing { parent, children, told, size })
+    }
+
+    /// Begins a list in pieces, one that [`PutOff::Long`](super::PutOff::Long) was said of; also its watch, which fires from
+    /// now on.
+    pub(crate) fn begin_list(&mut self, xid: i32, op: OpCode, reader: &mut Reader<'_>) -> Result<GradualList, Failed> {
+        let (path, watch, told) = match op {
+            OpCode::FilteredList => {
+                let request = FilteredListRequest::decode(reader).map_err(undecodable)?;
+                (request.path, request.watch, Told::filtered(&request)?)
+            }
+            OpCode::FilteredListWithStatsAndData => {
+                let request = FilteredListWithStatsAndDataRequest::decode(reader).map_err(undecodable)?;
+                (request.path, request.watch, Told::whole(&request)?)
+            }
+            _ => {
+                let request = GetChildrenRequest::decode(reader).map_err(undecodable)?;
+                let told = Told { parent_stat: op == OpCode::GetChildren2, ..Told::NAMES };
+                (request.path, request.watch, told)
+            }
+        };
+        let path = path.ok_or(ErrorCode::MarshallingError)?;
+        let hash = self.view.hasher().hash(path);
+        let size = self.children(path, hash).0;
+        let parent = self.readable(path, hash, READ)?;
+        let bytes = told.bytes_max(size);
+        if bytes > REPLY_FRAME_BYTES_MAX {
+            return Err(ErrorCode::ThrottledOp);
+        }
+        self.fits(bytes)?;
+        let at = path::or_root(path);
+        let mut list = GradualList::begin(xid, self.zxid(), at, self.view.hasher().hash(at), &parent, told, size);
+        if watch && !self.watches.holds(Kind::Child, self.conn, path, hash, Mode::Standard) {
+            self.watch(Kind::Child, path, hash, true)?;
+            list.has_set_watch(path, hash);
+        }
+        Ok(list)
     }
 }
 
 impl Listing<'_> {
+    /// Bytes of the children's data, if it is told.
+    fn data_bytes(&self) -> usize {
+        let data = |(_, node): &Child<'_>| node.as_ref().and_then(NodeRef::data).map_or(0, <[u8]>::len);
+        if matches!(self.told.whole, Some((_, true))) { self.children.iter().map(data).sum() } else { 0 }
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.told.bytes_max(self.size) + 4 * self.children.len() + self.data_bytes()
+    }
+
     pub(super) fn encode(&self, writer: &mut Writer<'_>) {
         let mut names = ChildrenEncoder::new(writer);
         self.children.iter().for_each(|(name, _)| names.push(name));
         names.finish();
         self.parent.wire_stat().encode(writer);
-        let Some((with_stat, with_data)) = self.whole else { return };
+        let Some((with_stat, with_data)) = self.told.whole else { return };
         let nodes = || self.children.iter().filter_map(|(_, node)| node.as_ref());
         let mut stats = VectorEncoder::new(writer);
         nodes().filter(|_| with_stat).for_each(|node| stats.push(&node.wire_stat()));

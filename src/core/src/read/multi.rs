@@ -2,25 +2,30 @@
 
 use super::{Failed, ReadContext, undecodable};
 use crate::acl::READ;
+use crate::limits::{BYTES_PER_COST, LOOK_UP_COST, MULTI_READ_COST_MAX};
 use alloc::vec::Vec;
 use corral_wire::multi::{MultiKind, MultiOp, MultiRequest, MultiResponseEncoder};
 use corral_wire::{ErrorCode, Reader};
 
 impl ReadContext<'_> {
-    pub(super) fn multi_read(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+    pub(super) fn multi_read(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let kind = if self.keeper { MultiKind::KeeperRead } else { MultiKind::Read };
         let request = MultiRequest::decode(kind, reader).map_err(undecodable)?;
         if request.iter().any(|op| path_of(&op).is_none()) {
             return Err(ErrorCode::MarshallingError);
         }
-        // What is surely too large is not begun; names may be longer than thought, so that what is written is measured too.
+        self.multi = true;
+        // What is too large, or looks at too much, is not begun.
         let mut weight = 0;
         for op in request.iter() {
             weight += self.weigh(&op);
-            if weight > self.reply_bytes_max {
+            if weight > self.reply_bytes_max || self.cost.get() > MULTI_READ_COST_MAX {
                 return Err(ErrorCode::ThrottledOp);
             }
         }
+        self.fits(weight)?;
+        // Copying, too, takes its time.
+        self.cost.set(weight / BYTES_PER_COST);
         let (start, mut fits) = (out.len(), true);
         self.reply(out, xid, |writer| {
             let mut list = MultiResponseEncoder::new(writer);
@@ -28,7 +33,7 @@ impl ReadContext<'_> {
                 if let Err(code) = self.one_of_many(&mut list, &op) {
                     list.error(code);
                 }
-                fits = list.position() - start <= self.reply_bytes_max;
+                fits = list.position() - start <= self.reply_bytes_max && self.cost.get() <= MULTI_READ_COST_MAX;
                 if !fits {
                     break;
                 }
@@ -41,22 +46,26 @@ impl ReadContext<'_> {
         Ok(())
     }
 
-    /// Bytes of one result, about.
+    /// Bytes of one result, about; of a list at most. Counts as half of the work.
     fn weigh(&self, op: &MultiOp<'_>) -> usize {
         /// Without data or names.
         const RESULT_BYTES: usize = 96;
-        /// One child's name.
-        const NAME_BYTES: usize = 32;
+        self.spend(LOOK_UP_COST);
         let path = path_of(op).unwrap_or_default();
-        let Some(node) = self.find(path, self.view.hasher().hash(path)) else { return RESULT_BYTES };
+        let hash = self.view.hasher().hash(path);
+        let Some(node) = self.find(path, hash) else { return RESULT_BYTES };
         match op {
             MultiOp::GetData(_) => RESULT_BYTES + node.data().map_or(0, <[u8]>::len),
-            _ => RESULT_BYTES + node.stat().num_children as usize * NAME_BYTES,
+            _ => {
+                let size = self.children(path, hash).0;
+                RESULT_BYTES + size.bytes + 4 * size.entries
+            }
         }
     }
 
     fn one_of_many(&self, list: &mut MultiResponseEncoder<'_, '_>, op: &MultiOp<'_>) -> Result<(), Failed> {
         let path = path_of(op).unwrap_or_default();
+        self.spend(LOOK_UP_COST);
         match op {
             MultiOp::FilteredList(request) => {
                 let listing = self.list(request)?;
@@ -71,8 +80,11 @@ impl ReadContext<'_> {
                 list.get_data(node.data(), &node.wire_stat());
             }
             _ => {
-                self.readable(path, self.view.hasher().hash(path), READ)?;
-                list.get_children(self.children(path));
+                let hash = self.view.hasher().hash(path);
+                self.readable(path, hash, READ)?;
+                let (size, children) = self.children(path, hash);
+                self.affords(size, false)?;
+                list.get_children(children);
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::{Failed, ReadContext, undecodable};
 use crate::acl::{self, READ};
+use crate::limits::{EPHEMERALS_MAX, NAME_COST};
 use crate::watch::Kind;
 use alloc::format;
 use alloc::vec::Vec;
@@ -18,6 +19,7 @@ impl ReadContext<'_> {
         let path = request.path.ok_or(ErrorCode::MarshallingError)?;
         let hash = self.view.hasher().hash(path);
         let node = self.readable(path, hash, READ)?;
+        self.fits(node.data().map_or(0, <[u8]>::len))?;
         self.reply(out, xid, |writer| {
             writer.buffer(node.data());
             node.wire_stat().encode(writer);
@@ -54,9 +56,12 @@ impl ReadContext<'_> {
         let path = request.path.ok_or(ErrorCode::MarshallingError)?;
         let hash = self.view.hasher().hash(path);
         let node = self.readable(path, hash, READ)?;
+        let (size, children) = self.children(path, hash);
+        self.affords(size, false)?;
+        self.fits(size.bytes + 4 * size.entries)?;
         self.reply(out, xid, |writer| {
             let mut names = ChildrenEncoder::new(writer);
-            for name in self.children(path) {
+            for name in children {
                 names.push(name);
             }
             names.finish();
@@ -72,6 +77,7 @@ impl ReadContext<'_> {
         let path = request.path.ok_or(ErrorCode::MarshallingError)?;
         let node = self.readable(path, self.view.hasher().hash(path), READ | acl::ADMIN)?;
         let full = self.allows(&node, acl::ADMIN);
+        self.fits(node.acl().iter().map(|(_, scheme, id)| 16 + scheme.len() + id.len()).sum())?;
         self.reply(out, xid, |writer| {
             let mut list = VectorEncoder::new(writer);
             for (perms, scheme, id) in node.acl().iter() {
@@ -103,10 +109,22 @@ impl ReadContext<'_> {
         let request = GetEphemeralsRequest::decode(reader).map_err(undecodable)?;
         let prefix = request.prefix_path.filter(|prefix| !prefix.trim().is_empty()).unwrap_or("/");
         let from = (Bound::Included(prefix), Bound::Unbounded);
-        let paths = self.ephemerals.into_iter().flat_map(|all| all.range::<str, _>(from));
+        let paths = || {
+            let all = self.ephemerals.into_iter().flat_map(|all| all.range::<str, _>(from));
+            all.take_while(|path| path.starts_with(prefix))
+        };
+        let (mut count, mut bytes) = (0, 0);
+        for path in paths().take(EPHEMERALS_MAX + 1) {
+            (count, bytes) = (count + 1, bytes + 4 + path.len());
+        }
+        if count > EPHEMERALS_MAX || bytes > self.reply_bytes_max {
+            return Err(ErrorCode::ThrottledOp);
+        }
+        self.spend(2 * count * NAME_COST);
+        self.fits(bytes)?;
         self.reply(out, xid, |writer| {
             let mut list = VectorEncoder::new(writer);
-            for path in paths.take_while(|path| path.starts_with(prefix)) {
+            for path in paths() {
                 list.push(&Some(&**path));
             }
             list.finish();

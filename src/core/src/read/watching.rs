@@ -2,6 +2,7 @@
 
 use super::{Failed, ReadContext, undecodable};
 use crate::ids::Zxid;
+use crate::limits::{REWATCH_BYTES_AT_ONCE, WATCH_COST};
 use crate::path;
 use crate::reply;
 use crate::view::NodeRef;
@@ -15,11 +16,13 @@ use corral_wire::vector::Strings;
 use corral_wire::{ErrorCode, Reader};
 
 /// Where a persistent watch stands; one that is recursive stands in the data table alone.
-const PERSISTENT: &[(Kind, Mode)] = &[(Kind::Data, Mode::Persistent), (Kind::Child, Mode::Persistent)];
-const RECURSIVE: &[(Kind, Mode)] = &[(Kind::Data, Mode::PersistentRecursive)];
+pub(super) const PERSISTENT: &[(Kind, Mode)] = &[(Kind::Data, Mode::Persistent), (Kind::Child, Mode::Persistent)];
+pub(super) const RECURSIVE: &[(Kind, Mode)] = &[(Kind::Data, Mode::PersistentRecursive)];
 
 impl ReadContext<'_> {
     pub(super) fn set_watches(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        self.at_once(reader.remaining() <= REWATCH_BYTES_AT_ONCE)?;
+        self.spend(reader.remaining() * WATCH_COST);
         let SetWatches { relative_zxid, data_watches, exist_watches, child_watches } =
             SetWatches::decode(reader).map_err(undecodable)?;
         let done = self.catch_up_all(out, relative_zxid, [data_watches, exist_watches, child_watches]);
@@ -27,6 +30,8 @@ impl ReadContext<'_> {
     }
 
     pub(super) fn set_watches2(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        self.at_once(reader.remaining() <= REWATCH_BYTES_AT_ONCE)?;
+        self.spend(reader.remaining() * WATCH_COST);
         let request = SetWatches2::decode(reader).map_err(undecodable)?;
         let (Some(persistent), Some(recursive)) = (request.persistent_watches, request.persistent_recursive_watches)
         else {
@@ -58,20 +63,35 @@ impl ReadContext<'_> {
         lists: [Option<Strings<'_>>; 3],
     ) -> Result<(), Failed> {
         let [Some(data), Some(exist), Some(child)] = lists else { return Err(ErrorCode::MarshallingError) };
-        // Below 0 everything has changed since: the numbers are compared with their signs.
-        let after = |zxid: Zxid| zxid.wire() > relative_zxid;
-        for path in data.iter() {
-            let changed = |node: &NodeRef<'_>| after(node.stat().mzxid).then_some(EventType::NodeDataChanged);
-            self.catch_up(out, Kind::Data, path, Some(EventType::NodeDeleted), changed)?;
-        }
-        for path in exist.iter() {
-            self.catch_up(out, Kind::Data, path, None, |_| Some(EventType::NodeCreated))?;
-        }
-        for path in child.iter() {
-            let changed = |node: &NodeRef<'_>| after(node.stat().pzxid).then_some(EventType::NodeChildrenChanged);
-            self.catch_up(out, Kind::Child, path, Some(EventType::NodeDeleted), changed)?;
+        for (number, list) in [data, exist, child].iter().enumerate() {
+            for path in list.iter() {
+                self.rewatch(out, relative_zxid, number, path)?;
+            }
         }
         Ok(())
+    }
+
+    /// Sets one path's watch of the data (0), exists (1) or child (2) list again.
+    pub(super) fn rewatch(
+        &mut self,
+        out: &mut Vec<u8>,
+        relative_zxid: i64,
+        list: usize,
+        path: Option<&str>,
+    ) -> Result<(), Failed> {
+        // Below 0 everything has changed since: the numbers are compared with their signs.
+        let after = |zxid: Zxid| zxid.wire() > relative_zxid;
+        match list {
+            0 => {
+                let changed = |node: &NodeRef<'_>| after(node.stat().mzxid).then_some(EventType::NodeDataChanged);
+                self.catch_up(out, Kind::Data, path, Some(EventType::NodeDeleted), changed)
+            }
+            1 => self.catch_up(out, Kind::Data, path, None, |_| Some(EventType::NodeCreated)),
+            _ => {
+                let changed = |node: &NodeRef<'_>| after(node.stat().pzxid).then_some(EventType::NodeChildrenChanged);
+                self.catch_up(out, Kind::Child, path, Some(EventType::NodeDeleted), changed)
+            }
+        }
     }
 
     fn catch_up(
@@ -109,7 +129,7 @@ impl ReadContext<'_> {
         Ok(())
     }
 
-    fn register(&mut self, path: &str, places: &[(Kind, Mode)]) -> Result<(), Failed> {
+    pub(super) fn register(&mut self, path: &str, places: &[(Kind, Mode)]) -> Result<(), Failed> {
         let hash = self.view.hasher().hash(path);
         for (kind, mode) in places {
             self.watches.add(*kind, self.conn, path, hash, *mode).map_err(|_| ErrorCode::ThrottledOp)?;

@@ -9,6 +9,7 @@ use super::{Garbage, Outputs, Shard};
 use crate::conn::Close;
 use crate::ids::{ConnId, Millis};
 use crate::view::View;
+use crate::watch::WatchTable;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -74,10 +75,15 @@ impl Shard {
         let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
         for id in all {
             if let Some(conn) = self.conns.take(id) {
-                // At once, while the watches are found by the paths' hashes of the old view.
                 self.end(&conn, Close::Replaced, out);
             }
         }
+        // The watches that are left are listed by the hashes of the old view, and nobody has any.
+        mem::take(&mut self.dropping).into_iter().for_each(|id| self.conns.free(id));
+        let watches = mem::replace(&mut self.watches, WatchTable::of(&self.config.limits));
+        out.garbage.push(Garbage::Watches(Box::new(watches)));
+        self.lists.clear();
+        self.wanting.clear();
         self.proposals.retain(|_| false);
         self.forget_in_flight(self.in_flight.len(), &[]);
         self.sessions.clear();

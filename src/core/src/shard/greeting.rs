@@ -1,10 +1,12 @@
 //! The first bytes of a connection: a four-letter word, or the request to begin or resume a session (protocol chapters 3, 23).
 
+use super::memory::Wanting;
 use super::{Outputs, Question, Shard, Verdict};
 use crate::change::Outcome;
 use crate::command::CommandKind;
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
+use crate::limits::WORD_BYTES_MAX;
 use crate::report::Answered;
 use alloc::vec::Vec;
 use corral_wire::OpCode;
@@ -17,6 +19,7 @@ impl Shard {
     /// are done with, all of them or, while the word's argument is not whole, none.
     pub(super) fn greeted_with_word(
         &mut self,
+        now: Millis,
         conn: &mut Conn,
         bytes: &[u8],
         out: &mut Outputs,
@@ -32,6 +35,10 @@ impl Shard {
         let allowed = self.config.whitelist.contains(&word);
         let argument = rest.first_chunk::<8>().map(|bytes| i64::from_be_bytes(*bytes));
         if word == FourLetter::Stmk && allowed && argument.is_none() {
+            return Ok(Some(0));
+        }
+        if allowed && crate::report::is_long(word) && self.room(conn) < WORD_BYTES_MAX {
+            self.wait_for_memory(conn, Wanting { conn: conn.id, need: WORD_BYTES_MAX, list: false, since: now });
             return Ok(Some(0));
         }
         conn.word = Some(word);

@@ -1,8 +1,10 @@
 //! From bytes to frames, and when a connection must wait: every limit on what one may have under way is applied here.
 
+use super::memory::Wanting;
 use super::{Outputs, Shard, Verdict};
 use crate::conn::{Close, Conn, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
+use crate::limits::TURN_COST_MAX;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -34,13 +36,13 @@ impl Shard {
             if conn.is_closing() {
                 return Ok(bytes.len());
             }
-            conn.stalled = self.must_wait(conn);
+            conn.stalled = self.must_wait(now, conn);
             if conn.stalled {
                 return Ok(used);
             }
             let rest = &bytes[used..];
             if conn.is_greeting()
-                && let Some(done) = self.greeted_with_word(conn, rest, out)?
+                && let Some(done) = self.greeted_with_word(now, conn, rest, out)?
             {
                 return Ok(used + done);
             }
@@ -57,6 +59,10 @@ impl Shard {
                 self.request(now, conn, frame, out)?;
             }
             used += length;
+            if self.spent >= TURN_COST_MAX {
+                self.go_on_later(conn);
+                return Ok(used);
+            }
         }
     }
 
@@ -67,20 +73,24 @@ impl Shard {
     }
 
     /// Whether something of this connection, or of the shard, must be finished before more is read.
-    pub(super) fn must_wait(&mut self, conn: &Conn) -> bool {
+    pub(super) fn must_wait(&mut self, now: Millis, conn: &mut Conn) -> bool {
         if self.has_enough_in_flight() {
             self.held_back.push(conn.id);
             return true;
         }
+        if self.is_short_of_memory(conn) {
+            self.wait_for_memory(conn, Wanting { conn: conn.id, need: 0, list: false, since: now });
+        }
         let limits = &self.config.limits;
         self.draining
             || conn.barred
+            || conn.wanting
+            || conn.again
             || conn.phase == Phase::Connecting
             || conn.pending.len() >= limits.requests_per_conn_max
-            || conn.pending.len() - conn.proposed >= limits.parked_per_conn_max
-            || conn.parked_bytes >= limits.parked_bytes_max
+            || conn.pending.len() - conn.proposed as usize >= limits.parked_per_conn_max
+            || conn.parked_bytes as usize >= limits.parked_bytes_max
             || conn.unsent() >= limits.reply_bytes_soft
-            || (conn.unsent() > 0 && self.unsent_bytes >= limits.unsent_bytes_max)
     }
 
     pub(super) fn resume_by_id(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
@@ -104,8 +114,7 @@ impl Shard {
 
     /// Puts a connection back after it was worked on, or ends it.
     pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Verdict, out: &mut Outputs) {
-        self.unsent_bytes = self.unsent_bytes - conn.summed + conn.unsent();
-        conn.summed = conn.unsent();
+        self.weigh(now, &mut conn);
         if let Err(why) = verdict {
             conn.close_after_flush(now, why);
         }
@@ -124,13 +133,14 @@ impl Shard {
     }
 
     pub(super) fn end(&mut self, conn: &Conn, why: Close, out: &mut Outputs) {
-        let hasher = self.view.hasher();
-        self.watches.drop_conn(conn.id, |path| hasher.hash(path));
-        self.unbind(conn);
+        self.unbind(conn, out);
+        if !self.lists.is_empty() {
+            self.lists.retain(|id| *id != conn.id);
+        }
         if !self.barriers.is_empty() {
             self.barriers.remove(&conn.id);
         }
-        self.unsent_bytes -= conn.summed;
+        self.held_bytes -= conn.summed;
         if conn.heard_noted && conn.session != SessionId(0) && !conn.read_only {
             self.heard_and_ended.push((conn.session, conn.heard));
         }
@@ -139,7 +149,8 @@ impl Shard {
             Close::NeverConnected => self.statistics.never_connected += 1,
             _ => {}
         }
-        self.conns.forget(conn);
+        self.conns.forget();
+        self.drop_watches_of(conn.id);
         out.closed.push((conn.id, why));
     }
 

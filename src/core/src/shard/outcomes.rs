@@ -1,11 +1,12 @@
 //! What committed transactions mean for this shard's connections: answers, the reads that waited for them, sessions that
 //! moved or ended.
 
-use super::{Outputs, Shard, Verdict};
+use super::{Garbage, Outputs, Shard, Verdict};
 use crate::change::{AppliedTxn, Change, OpResult, Outcome, SessionChange};
 use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis, Zxid};
+use crate::limits::{DROPPED_PIECE, EVENT_COST, TURN_COST_MAX};
 use crate::reply;
 use crate::report::Answered;
 use crate::znode::Owner;
@@ -107,6 +108,16 @@ impl Shard {
             && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_bytes_soft)
             && !conn.is_closing()
         {
+            // With writes behind them they must see this very state.
+            if conn.proposed == 0 {
+                if conn.wanting || conn.again {
+                    return Ok(());
+                }
+                if self.spent >= TURN_COST_MAX {
+                    self.go_on_later(conn);
+                    return Ok(());
+                }
+            }
             if self.is_barred(conn) {
                 return Ok(());
             }
@@ -118,10 +129,10 @@ impl Shard {
             }
             match conn.pending.pop_front() {
                 Some(Pending::Parked { frame, at, .. }) => {
-                    conn.parked_bytes -= frame.len();
+                    conn.parked_bytes -= frame_weight(&frame);
                     self.serve(now, conn, &frame, at)?;
                 }
-                Some(Pending::Walk { xid, op, record, at, .. }) => self.begin_walk(now, conn, xid, op, record, at),
+                Some(Pending::Long { xid, op, record, at, .. }) => self.begin_long(now, conn, xid, op, record, at),
                 Some(Pending::Sync { xid, path, at, .. }) => {
                     self.buffers.lend(&mut conn.output);
                     let zxid = self.view.zxid().wire();
@@ -163,10 +174,11 @@ impl Shard {
     }
 
     /// The session has no connection here any more, if it was this one's.
-    pub(super) fn unbind(&mut self, conn: &Conn) {
+    pub(super) fn unbind(&mut self, conn: &Conn, out: &mut Outputs) {
         if self.sessions.get(&conn.session) == Some(&conn.id) {
             self.sessions.remove(&conn.session);
-            self.ephemerals.remove(&conn.session);
+            let many = self.ephemerals.remove(&conn.session).filter(|list| list.len() > DROPPED_PIECE);
+            out.garbage.extend(many.map(Garbage::Ephemerals));
         }
     }
 
@@ -208,7 +220,7 @@ impl Shard {
 
     /// Ends a connection whose session went elsewhere: what is queued for it may still leave.
     pub(super) fn end_now(&mut self, now: Millis, mut conn: Box<Conn>, why: Close, out: &mut Outputs) {
-        self.unbind(&conn);
+        self.unbind(&conn, out);
         conn.close_after_flush(now, why);
         self.settle(now, conn, Ok(()), out);
     }
@@ -217,14 +229,21 @@ impl Shard {
     pub(crate) fn deliver(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
         let limits = &self.config.limits;
-        let too_much = conn.unsent() > limits.reply_bytes_hard.saturating_add(conn.allowance);
-        let crowded = self.unsent_bytes >= limits.unsent_bytes_max && conn.unsent() > limits.reply_bytes_soft;
+        let list = if self.lists.is_empty() { None } else { conn.list_under_way() };
+        let waiting = list.as_ref().map_or(0, |list| list.held.len()) + conn.unsent();
+        let too_much = waiting > limits.reply_bytes_hard.saturating_add(conn.allowance);
+        let crowded = self.held_bytes >= limits.unsent_bytes_max && waiting > limits.small();
         if too_much || crowded {
             return self.end(&conn, Close::SlowReader, out);
         }
+        self.spent += EVENT_COST;
         if !conn.is_closing() {
-            self.buffers.lend(&mut conn.output);
-            conn.output.extend_from_slice(&self.event);
+            if let Some(list) = conn.list_under_way().filter(|_| !self.lists.is_empty()) {
+                list.held.extend_from_slice(&self.event);
+            } else {
+                self.buffers.lend(&mut conn.output);
+                conn.output.extend_from_slice(&self.event);
+            }
             conn.counters.sent += 1;
             self.statistics.sent += 1;
         }
@@ -234,6 +253,11 @@ impl Shard {
     pub(crate) fn identities(&self, id: ConnId) -> Option<&Arc<Vec<Identity>>> {
         self.conns.get(id).map(|conn| &conn.identities)
     }
+}
+
+/// What a parked frame counts for.
+pub(super) fn frame_weight(frame: &[u8]) -> u32 {
+    u32::try_from(frame.len()).expect("a frame is below 2 GiB")
 }
 
 fn moved(outcome: &Outcome) -> bool {

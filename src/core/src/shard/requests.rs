@@ -1,12 +1,14 @@
 //! Requests of a session: writes become proposals, reads are served or wait for the writes before them.
 
+use super::memory::Wanting;
+use super::outcomes::frame_weight;
 use super::{InFlight, Outputs, Shard, Verdict};
 use crate::acl;
 use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
-use crate::limits::IDENTITIES_BYTES_MAX;
-use crate::read::{NotServed, ReadContext};
+use crate::limits::{AUTH_BYTE_COST, IDENTITIES_BYTES_MAX, REQUEST_COST};
+use crate::read::{PutOff, Unserved};
 use crate::reply;
 use crate::report::Answered;
 use crate::request::{self, Refused};
@@ -42,6 +44,7 @@ impl Shard {
                 let large = self.large(frame)?;
                 if let Ok(kind) = request::command(op, self.config.keeper_extensions, &mut reader) {
                     conn.barred |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
+                    self.spent += REQUEST_COST + frame.len();
                     conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
                     self.propose(conn, kind, large);
                     return Ok(());
@@ -60,16 +63,24 @@ impl Shard {
                 let (xid, op, record) = (header.xid, op.expect("has a kind"), reader.rest().into());
                 conn.barred = true;
                 let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
-                conn.pending.push_back(Pending::Walk { xid, op, record, begun, floor, barrier, at: now });
+                conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: now });
                 return self.catch_up(now, conn);
             }
             _ => {}
         }
         let first = conn.pending.is_empty();
         if first && self.view.zxid() >= self.gate {
-            return self.serve(now, conn, frame, now);
+            self.serve(now, conn, frame, now)?;
+            return if conn.pending.is_empty() { Ok(()) } else { self.catch_up(now, conn) };
         }
-        conn.parked_bytes += frame.len();
+        if let Some(op) = op.filter(|op| self.will_be_long(*op, reader.rest())) {
+            let (xid, record) = (header.xid, reader.rest().into());
+            conn.barred = true;
+            let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
+            conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: now });
+            return if first { self.catch_up(now, conn) } else { Ok(()) };
+        }
+        conn.parked_bytes += frame_weight(frame);
         let (floor, barrier) = (self.floor, self.barrier(conn, op, out));
         conn.pending.push_back(Pending::Parked { frame: frame.into(), floor, barrier, at: now });
         if first { self.catch_up(now, conn) } else { Ok(()) }
@@ -113,6 +124,8 @@ impl Shard {
 
     /// Adds an identity to the connection; done at once, ahead of requests that wait (protocol chapter 17.6).
     pub(super) fn authenticate(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
+        // The hash of its credential is what it costs.
+        self.spent += AUTH_BYTE_COST * reader.remaining();
         let packet = AuthPacket::decode(reader).map_err(|_| Close::Malformed)?;
         self.buffers.lend(&mut conn.output);
         let proven = match packet.scheme {
@@ -190,7 +203,7 @@ impl Shard {
                 Ok(())
             }
             Some(op) if self.writes(op) => match request::command(op, self.config.keeper_extensions, &mut reader) {
-                Err(Refused::NotServed) => Err(NotServed),
+                Err(Refused::NotServed) => Err(Unserved::Unknown),
                 _ => {
                     reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
                     Ok(())
@@ -199,32 +212,50 @@ impl Shard {
             Some(op)
                 if op.kind() == OpKind::Read || (op.kind() == OpKind::Extension && self.config.keeper_extensions) =>
             {
-                let Self { view, watches, config, ephemerals, .. } = self;
-                let identities = conn.identities.as_slice();
-                let mut context = ReadContext {
-                    view,
-                    watches,
-                    conn: conn.id,
-                    identities,
-                    ephemerals: ephemerals.get(&conn.session),
-                    skip_acl: config.skip_acl,
-                    keeper: config.keeper_extensions,
-                    reply_bytes_max: config.limits.reply_bytes_hard.saturating_sub(conn.unsent()),
-                };
-                context.serve(&mut conn.output, header.xid, op, &mut reader)
+                let (mut context, mut output) = self.read_context(conn);
+                let served = context.serve(&mut output, header.xid, op, &mut reader);
+                let cost = context.cost.get();
+                conn.output = output;
+                self.spent += cost;
+                served
             }
-            _ => Err(NotServed),
+            _ => Err(Unserved::Unknown),
         };
+        self.spent += REQUEST_COST;
+        if let Err(Unserved::Later(why)) = served {
+            self.put_off(now, conn, frame, at, why);
+            return Ok(());
+        }
         self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false });
         let unsent = conn.unsent();
         if unsent > self.config.limits.reply_bytes_soft {
             conn.allowance = unsent;
         }
-        served.map_err(|NotServed| {
+        served.map_err(|_| {
             let refusal = ReplyHeader::error(header.xid, ZXID_UNNUMBERED, ErrorCode::Unimplemented);
             reply::frame(&mut conn.output, |writer| refusal.encode(writer));
             Close::UnknownOp(header.op)
         })
+    }
+
+    /// A read that is not answered in this turn: it is the first again, and is done in pieces, or waits for memory.
+    #[cold]
+    fn put_off(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Millis, why: PutOff) {
+        let mut reader = Reader::new(frame);
+        let header = RequestHeader::decode(&mut reader);
+        match (why, header.ok().and_then(|header| Some((header.xid, OpCode::from_i32(header.op)?)))) {
+            (PutOff::Long, Some((xid, op))) => {
+                let (record, begun, floor, barrier) = (reader.rest().into(), None, Zxid(0), 0);
+                conn.pending.push_front(Pending::Long { xid, op, record, begun, floor, barrier, at });
+                conn.barred = true;
+            }
+            (PutOff::Room(need), _) => {
+                conn.parked_bytes += frame_weight(frame);
+                conn.pending.push_front(Pending::Parked { frame: frame.into(), floor: Zxid(0), barrier: 0, at });
+                self.wait_for_memory(conn, Wanting { conn: conn.id, need, list: false, since: now });
+            }
+            (PutOff::Long, None) => unreachable!("only a read that is known is put off"),
+        }
     }
 
     /// Whether a request is refused because it waited too long, or because its client has more to read than it may.

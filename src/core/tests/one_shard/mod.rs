@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
+use corral_core::change::AppliedBatch;
 use corral_core::command::{Batch, Command, CommandKind, Origin, Proposals};
 use corral_core::conn::Close;
 use corral_core::evaluate::StateMachine;
@@ -84,12 +85,17 @@ impl Server {
     }
 
     pub fn commit_these(&mut self, proposals: Proposals) {
+        let applied = self.evaluate(proposals);
+        self.shard.apply(self.now, &applied, &mut self.out);
+    }
+
+    /// What the state machine makes of proposals; the shard does not have it yet.
+    pub fn evaluate(&mut self, proposals: Proposals) -> AppliedBatch {
         let Proposals { identities, commands, .. } = proposals;
         let first_zxid = self.next_zxid;
         self.next_zxid += commands.len() as u64;
         let batch = Batch { time: WallMillis(1), first_zxid, features: self.features, identities, commands };
-        let applied = self.machine.apply(batch);
-        self.shard.apply(self.now, &applied, &mut self.out);
+        self.machine.apply(batch)
     }
 
     /// Orders a command of the leader's own, for a connection or for nobody.

@@ -1,0 +1,284 @@
+//! Reads that take more than one turn, of this shard's connections: begun when everything before them is answered, then one
+//! piece at a time. Also what else goes on between the turns: connections whose next requests wait for others' turns, those
+//! that wait for memory, and the watches of those that have ended.
+
+use super::memory::Wanting;
+use super::{Outputs, Shard};
+use crate::change::Change;
+use crate::conn::{Conn, Long, Pending};
+use crate::ids::{ConnId, Millis, Zxid};
+use crate::limits::{
+    DROPPED_PIECE, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE, REPLY_FRAME_BYTES_MAX,
+    REWATCH_BYTES_AT_ONCE,
+};
+use crate::read::{ListContext, PutOff, ReadContext, Rewatch};
+use crate::reply;
+use crate::report::Answered;
+use crate::walk::{Walk, WalkContext, is_walk};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::mem;
+use corral_wire::op::Kind as OpKind;
+use corral_wire::{ErrorCode, OpCode, Reader};
+
+/// Bytes of events for each byte of a setWatches, at most: a path of one byte takes five there, and thirty-three here.
+const EVENTS_PER_BYTE: usize = 8;
+
+impl Shard {
+    /// Whether the operation is a walk that this server serves.
+    pub(super) fn walks(&self, op: OpCode) -> bool {
+        is_walk(op) && (op.kind() != OpKind::Extension || self.config.keeper_extensions)
+    }
+
+    /// Whether a read that is put behind others will take more than a turn, as it looks now: then nothing is taken behind
+    /// it. One that has grown until it is served, with writes behind it, is refused.
+    pub(super) fn will_be_long(&self, op: OpCode, record: &[u8]) -> bool {
+        let entries_max = match op {
+            OpCode::GetChildren | OpCode::GetChildren2 => LIST_ENTRIES_AT_ONCE,
+            OpCode::FilteredList | OpCode::FilteredListWithStatsAndData if self.config.keeper_extensions => {
+                LOOK_UPS_AT_ONCE
+            }
+            OpCode::SetWatches | OpCode::SetWatches2 => return record.len() > REWATCH_BYTES_AT_ONCE,
+            _ => return false,
+        };
+        let Ok(Some(path)) = Reader::new(record).string() else { return false };
+        let path = crate::path::or_root(path);
+        let size = self.view.children_and_size(path, self.view.hasher().hash(path)).map(|(size, _)| size);
+        size.is_some_and(|size| size.entries > entries_max / 2 || size.bytes > LIST_BYTES_AT_ONCE / 2)
+    }
+
+    fn walk_context<'s>(&'s self, conn: &'s Conn) -> WalkContext<'s> {
+        let limit = self.config.limits.reply_bytes_hard.saturating_sub(conn.unsent()).min(REPLY_FRAME_BYTES_MAX);
+        WalkContext {
+            view: &self.view,
+            identities: conn.identities.as_slice(),
+            skip_acl: self.config.skip_acl,
+            reply_bytes_max: limit.min(self.room(conn)),
+        }
+    }
+
+    /// What a read of this connection may look at; takes its output, to be put back.
+    pub(super) fn read_context<'s>(&'s mut self, conn: &'s mut Conn) -> (ReadContext<'s>, Vec<u8>) {
+        let (unsent, room) = (conn.unsent(), self.room(conn));
+        let output = mem::take(&mut conn.output);
+        let Self { view, watches, config, ephemerals, .. } = self;
+        let context = ReadContext {
+            view,
+            watches,
+            conn: conn.id,
+            identities: conn.identities.as_slice(),
+            ephemerals: if ephemerals.is_empty() { None } else { ephemerals.get(&conn.session) },
+            skip_acl: config.skip_acl,
+            keeper: config.keeper_extensions,
+            reply_bytes_max: config.limits.reply_bytes_hard.saturating_sub(unsent).min(REPLY_FRAME_BYTES_MAX),
+            room,
+            may_wait: conn.proposed == 0,
+            multi: false,
+            put_off: Cell::new(None),
+            cost: Cell::new(0),
+        };
+        (context, output)
+    }
+
+    /// Begins the connection's first request; or puts it back, to wait for memory.
+    pub(super) fn begin_long(
+        &mut self,
+        now: Millis,
+        conn: &mut Conn,
+        xid: i32,
+        op: OpCode,
+        record: Box<[u8]>,
+        at: Millis,
+    ) {
+        let begun = match op {
+            _ if is_walk(op) => Walk::start(&self.walk_context(conn), op, &mut Reader::new(&record)).map(Long::Walk),
+            OpCode::SetWatches | OpCode::SetWatches2 => {
+                let need = record.len() * EVENTS_PER_BYTE;
+                if need > self.room(conn) {
+                    return self.put_back(now, conn, (xid, op, record, at), need, false);
+                }
+                Rewatch::begin(op, record.clone()).map(Long::Rewatch)
+            }
+            _ if self.lists.len() >= LISTS_MAX => {
+                return self.put_back(now, conn, (xid, op, record, at), 0, true);
+            }
+            _ => {
+                let (mut context, output) = self.read_context(conn);
+                let begun = context.begin_list(xid, op, &mut Reader::new(&record));
+                let why = context.put_off.take();
+                conn.output = output;
+                match why {
+                    Some(PutOff::Room(need)) => {
+                        return self.put_back(now, conn, (xid, op, record, at), need, true);
+                    }
+                    _ => begun.map(Long::List),
+                }
+            }
+        };
+        match begun {
+            Ok(long) => {
+                if matches!(long, Long::List(_)) {
+                    self.lists.push(conn.id);
+                }
+                self.go_on(now, conn, xid, op, Box::new(long), at);
+            }
+            Err(code) => {
+                self.end_long(now, conn, Answered { op: Some(op), xid, at, update: false }, None, Some(code));
+            }
+        }
+    }
+
+    fn put_back(
+        &mut self,
+        now: Millis,
+        conn: &mut Conn,
+        (xid, op, record, at): (i32, OpCode, Box<[u8]>, Millis),
+        need: usize,
+        list: bool,
+    ) {
+        let (begun, floor, barrier) = (None, Zxid(0), 0);
+        conn.pending.push_front(Pending::Long { xid, op, record, begun, floor, barrier, at });
+        self.wait_for_memory(conn, Wanting { conn: conn.id, need, list, since: now });
+    }
+
+    fn go_on(&mut self, now: Millis, conn: &mut Conn, xid: i32, op: OpCode, mut long: Box<Long>, at: Millis) {
+        let step = match &mut *long {
+            Long::Walk(walk) => walk.step(&self.walk_context(conn)),
+            Long::List(list) => list.step(&ListContext {
+                view: &self.view,
+                identities: conn.identities.as_slice(),
+                skip_acl: self.config.skip_acl,
+                reply_bytes_max: self.config.limits.reply_bytes_hard.min(self.room(conn)),
+            }),
+            Long::Rewatch(rewatch) => {
+                self.buffers.lend(&mut conn.output);
+                let (mut context, mut output) = self.read_context(conn);
+                let done = rewatch.step(&mut context, &mut output, xid);
+                conn.output = output;
+                Ok(done)
+            }
+        };
+        let what = Answered { op: Some(op), xid, at, update: false };
+        match step {
+            Ok(false) => {
+                let (record, begun, floor) = (Box::default(), Some(long), Zxid(0));
+                conn.pending.push_front(Pending::Long { xid, op, record, begun, floor, barrier: 0, at });
+                self.walking.push_back(conn.id);
+            }
+            Ok(true) => self.end_long(now, conn, what, Some(*long), None),
+            Err(code) => self.end_long(now, conn, what, Some(*long), Some(code)),
+        }
+    }
+
+    /// Answers a read that is over, with what it found or with an error.
+    fn end_long(
+        &mut self,
+        now: Millis,
+        conn: &mut Conn,
+        what: Answered,
+        long: Option<Long>,
+        failed: Option<ErrorCode>,
+    ) {
+        self.buffers.lend(&mut conn.output);
+        let (zxid, xid) = (self.view.zxid(), what.xid);
+        if let Some(code) = failed {
+            reply::error(&mut conn.output, xid, zxid, code);
+        }
+        match long {
+            Some(Long::Walk(walk)) if failed.is_none() => walk.reply(&mut conn.output, xid, zxid),
+            Some(Long::List(list)) => {
+                self.lists.retain(|id| *id != conn.id);
+                if let Some((path, hash)) = list.fresh_watch(failed.is_some()) {
+                    self.watches.take_back(conn.id, path, hash);
+                }
+                let (reply, events) = list.finish();
+                match failed {
+                    Some(_) => {}
+                    None if conn.unsent() == 0 => (conn.output, conn.sent) = (reply, 0),
+                    None => conn.output.extend_from_slice(&reply),
+                }
+                conn.output.extend_from_slice(&events);
+            }
+            _ => {}
+        }
+        if conn.unsent() > self.config.limits.reply_bytes_soft {
+            conn.allowance = conn.unsent();
+        }
+        conn.barred = conn.pending.iter().any(Pending::bars);
+        self.count_reply(conn, now, what);
+    }
+
+    /// A change that is about to reach the view: lists under way keep what was.
+    #[cold]
+    pub(super) fn preserve(&mut self, change: &Change) {
+        let Self { lists, conns, view, .. } = self;
+        for id in lists {
+            let first = conns.get_mut(*id).and_then(|conn| conn.pending.front_mut());
+            if let Some(Pending::Long { begun: Some(long), .. }) = first
+                && let Long::List(list) = &mut **long
+            {
+                list.preserve(view, change);
+            }
+        }
+    }
+
+    /// The connection's next requests wait until others have had their turns.
+    pub(super) fn go_on_later(&mut self, conn: &mut Conn) {
+        conn.stalled = true;
+        if !mem::replace(&mut conn.again, true) {
+            self.walking.push_back(conn.id);
+        }
+    }
+
+    /// Whether [`Shard::walk_on`] has something to do: the driver calls it, between other work, until it has not.
+    pub fn is_walking(&self) -> bool {
+        !self.walking.is_empty() || !self.dropping.is_empty() || self.may_admit()
+    }
+
+    /// One piece of one read, or of what else goes on between the turns.
+    pub fn walk_on(&mut self, now: Millis, out: &mut Outputs) {
+        self.spent = 0;
+        self.drop_watches();
+        self.admit(now, out);
+        let Some(id) = self.walking.pop_front() else { return };
+        let Some(mut conn) = self.conns.take(id) else { return };
+        if conn.is_closing() {
+            return self.conns.put_back(conn);
+        }
+        if !mem::take(&mut conn.again) {
+            match conn.pending.pop_front() {
+                Some(Pending::Long { xid, op, begun: Some(long), at, .. }) => {
+                    self.go_on(now, &mut conn, xid, op, long, at);
+                }
+                other => unreachable!("a long read goes on, but {other:?} is first"),
+            }
+        }
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
+        self.settle(now, conn, verdict, out);
+    }
+
+    /// Some watches of a connection that has ended.
+    fn drop_watches(&mut self) {
+        let Some(id) = self.dropping.front().copied() else { return };
+        if self.drop_some(id) {
+            self.dropping.pop_front();
+            self.conns.free(id);
+        }
+    }
+
+    /// True when none is left.
+    fn drop_some(&mut self, id: ConnId) -> bool {
+        let hasher = self.view.hasher();
+        self.watches.drop_some(id, DROPPED_PIECE, |path| hasher.hash(path))
+    }
+
+    /// A connection has ended: its watches go, at once if they are few, and then its slot is free.
+    pub(super) fn drop_watches_of(&mut self, id: ConnId) {
+        if self.drop_some(id) {
+            self.conns.free(id);
+        } else {
+            self.dropping.push_back(id);
+        }
+    }
+}

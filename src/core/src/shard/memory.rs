@@ -1,0 +1,122 @@
+//! The memory that this shard's connections hold: what they have not taken, what they have not sent whole, what is being
+//! made for them. One sum, one limit.
+//!
+//! A reply is weighed before it is made. One that does not fit waits, first come first served, and its connection is read no
+//! further; a small one never waits. A reply larger than the limit is made when the others hold no more than half of it. Who
+//! holds memory and does not take it is ended when others have waited too long, so nobody waits for ever.
+
+use super::{Outputs, Shard};
+use crate::conn::{Close, Conn};
+use crate::ids::{ConnId, Millis};
+use crate::limits::{LISTS_MAX, MEMORY_WAIT_MS, SLOW_BYTES_PER_S, SLOW_LOOK_MS};
+use alloc::vec::Vec;
+
+/// A connection that waits for memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanting {
+    pub(super) conn: ConnId,
+    /// Bytes of the reply; 0 when it is only read no further.
+    pub(super) need: usize,
+    /// It waits to begin a list in pieces, too.
+    pub(super) list: bool,
+    pub(super) since: Millis,
+}
+
+impl Shard {
+    /// Whether a connection that holds `own` bytes may hold `need` more.
+    fn has_memory(&self, own: usize, need: usize) -> bool {
+        let max = self.config.limits.unsent_bytes_max;
+        self.held_bytes + need <= max || self.held_bytes - own <= max / 2
+    }
+
+    /// Whether the connection must give back before it may hold more.
+    pub(super) fn is_short_of_memory(&self, conn: &Conn) -> bool {
+        self.held_bytes > self.config.limits.unsent_bytes_max
+            && conn.summed > self.config.limits.small()
+            && !self.has_memory(conn.summed, 0)
+    }
+
+    /// Bytes of a reply for which there is memory.
+    #[inline]
+    pub(super) fn room(&self, conn: &Conn) -> usize {
+        let limits = &self.config.limits;
+        let others = self.held_bytes - conn.summed;
+        if !self.wanting.is_empty() && !self.admitting {
+            limits.small()
+        } else if others <= limits.unsent_bytes_max / 2 {
+            usize::MAX
+        } else {
+            limits.unsent_bytes_max.saturating_sub(others + conn.holds()).max(limits.small())
+        }
+    }
+
+    pub(super) fn wait_for_memory(&mut self, conn: &mut Conn, wanting: Wanting) {
+        conn.stalled = true;
+        if !core::mem::replace(&mut conn.wanting, true) {
+            self.wanting.push_back(wanting);
+        }
+    }
+
+    /// Whether the first that waits for memory need not any more.
+    pub(super) fn may_admit(&self) -> bool {
+        let Some(first) = self.wanting.front() else { return false };
+        let Some(conn) = self.conns.get(first.conn) else { return true };
+        self.has_memory(conn.summed, first.need) && !(first.list && self.lists.len() >= LISTS_MAX)
+    }
+
+    pub(super) fn admit(&mut self, now: Millis, out: &mut Outputs) {
+        if !self.may_admit() {
+            return;
+        }
+        let Some(mut conn) = self.wanting.pop_front().and_then(|first| self.conns.take(first.conn)) else { return };
+        conn.wanting = false;
+        self.admitting = true;
+        let verdict = if conn.is_closing() {
+            Ok(())
+        } else {
+            self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out))
+        };
+        self.admitting = false;
+        self.settle(now, conn, verdict, out);
+    }
+
+    /// Counts anew what a connection holds.
+    pub(super) fn weigh(&mut self, now: Millis, conn: &mut Conn) {
+        let holds = conn.holds();
+        self.held_bytes = self.held_bytes - conn.summed + holds;
+        conn.summed = holds;
+        conn.note_held(now, holds > self.config.limits.small());
+        if !conn.input.is_empty() && !conn.is_closing() && self.is_short_of_memory(conn) {
+            self.wait_for_memory(conn, Wanting { conn: conn.id, need: 0, list: false, since: now });
+        }
+    }
+
+    /// Ends those who hold memory and do not take it, the largest first, when others have waited long enough.
+    pub(super) fn end_slow_holders(&mut self, now: Millis, out: &mut Outputs) {
+        let waits = self.wanting.front().is_some_and(|first| now.since(first.since) >= MEMORY_WAIT_MS);
+        let ms = now.since(self.looked_at);
+        if !waits || ms < SLOW_LOOK_MS {
+            return;
+        }
+        self.looked_at = now;
+        let small = self.config.limits.small();
+        let mut slow = |conn: &mut Conn| {
+            let incomplete = conn.pending.is_empty() && conn.input.len() > small;
+            // What it took since the last look; before that the sockets' buffers took much of it.
+            let took = u64::from(core::mem::take(&mut conn.took));
+            let is_slow = conn.held_ms(now) >= SLOW_LOOK_MS && took * 1000 < SLOW_BYTES_PER_S * ms;
+            (is_slow && (conn.unsent() > small || incomplete)).then_some((conn.summed, conn.id))
+        };
+        let mut list: Vec<(usize, ConnId)> = self.conns.iter_mut().filter_map(&mut slow).collect();
+        list.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, id) in list {
+            if self.may_admit() {
+                return;
+            }
+            if let Some(conn) = self.conns.take(id) {
+                let why = if conn.unsent() > small { Close::SlowReader } else { Close::SlowSender };
+                self.end(&conn, why, out);
+            }
+        }
+    }
+}

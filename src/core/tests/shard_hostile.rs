@@ -1,0 +1,431 @@
+//! One shard and one state machine, without log or sockets: what one client asks for never keeps the core from the others,
+//! and never makes it hold more than the limits say.
+
+mod one_shard;
+
+use corral_core::change::Change;
+use corral_core::conn::Close;
+use corral_core::ids::{ConnId, Millis};
+use corral_core::limits::{
+    LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE, MEMORY_WAIT_MS, SMALL_BYTES, ShardLimits, TURN_COST_MAX,
+};
+use corral_core::shared::Text;
+use corral_core::view::View;
+use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
+use corral_wire::records::{FilteredListRequest, GetChildrenRequest, ReplyHeader};
+use corral_wire::{ErrorCode, OpCode, Reader, Writer};
+use one_shard::{Server, create, get, request};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+fn limits(change: impl FnOnce(&mut ShardLimits)) -> ShardLimits {
+    let mut limits = ShardLimits::default();
+    change(&mut limits);
+    limits
+}
+
+fn node(data: usize) -> Arc<Znode> {
+    let data = Some(corral_core::shared::Data::from(&vec![7; data][..]));
+    Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data })
+}
+
+/// A tree with so many children of `/p`, named `{name}{number:07}`.
+fn wide(count: usize, name: &str) -> View {
+    let mut view = View::empty(7);
+    let zxid = view.zxid();
+    let at = view.hashed(Text::from("/p"));
+    view.apply(zxid, &Change::Created { at, node: node(0) });
+    for number in 0..count {
+        let at = view.hashed(Text::from(format!("/p/{name}{number:07}")));
+        view.apply(zxid, &Change::Created { at, node: node(0) });
+    }
+    view
+}
+
+fn children(xid: i32, path: &str, watch: bool) -> Vec<u8> {
+    request(xid, OpCode::GetChildren, |writer| GetChildrenRequest { path: Some(path), watch }.encode(writer))
+}
+
+fn delete(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, OpCode::Delete, |writer| {
+        writer.str(path);
+        writer.i32(-1);
+    })
+}
+
+fn filtered(xid: i32, path: &str, list_type: u8) -> Vec<u8> {
+    request(xid, OpCode::FilteredList, |writer| {
+        FilteredListRequest { path: Some(path), watch: false, list_type }.encode(writer);
+    })
+}
+
+fn header(frame: &[u8]) -> ReplyHeader {
+    ReplyHeader::decode(&mut Reader::new(frame)).expect("a header")
+}
+
+/// The names of a reply to getChildren or a filtered list.
+fn names(frame: &[u8]) -> Vec<String> {
+    let mut reader = Reader::new(&frame[16..]);
+    let count = reader.i32().expect("a count");
+    (0..count).map(|_| reader.string().expect("a string").expect("not null").to_owned()).collect()
+}
+
+/// Goes on until nothing is left; gives the number of turns.
+fn walk(server: &mut Server) -> usize {
+    let mut turns = 0;
+    while server.shard.is_walking() {
+        server.shard.walk_on(server.now, &mut server.out);
+        turns += 1;
+    }
+    turns
+}
+
+#[test]
+fn a_long_list_is_written_in_pieces_and_shows_one_state() {
+    const COUNT: usize = 5 * LIST_ENTRIES_AT_ONCE;
+    let mut server = Server::with_view(ShardLimits::default(), wide(COUNT, "n"));
+    let (a, b) = (server.client(), server.client());
+    let expected: Vec<String> = (0..COUNT).map(|number| format!("n{number:07}")).collect();
+    server.send(a, &[children(1, "/p", true), get(2, "/p")].concat());
+    assert!(server.shard.is_walking() && server.shard.is_stalled(a) && server.shard.unsent(a).is_empty());
+    let begun = server.shard.view().zxid();
+    // Between two pieces children come and go, before and behind the place where the list has come to, some twice.
+    let mut xid = 1;
+    while server.shard.is_walking() {
+        server.shard.walk_on(server.now, &mut server.out);
+        for number in [10, COUNT / 2, COUNT - 10] {
+            let number = number + usize::try_from(xid).expect("small");
+            let (gone, new) = (format!("/p/n{number:07}"), format!("/p/n{number:07}x"));
+            for bytes in
+                [delete(xid, &gone), create(xid + 1, &new, b""), create(xid + 2, &gone, b""), delete(xid + 3, &new)]
+            {
+                server.send(b, &bytes);
+                server.commit();
+                xid += 4;
+            }
+        }
+        assert!(!server.replies(b).is_empty(), "others are served meanwhile");
+    }
+    let frames = server.take_frames(a);
+    assert_eq!(frames.len(), 3, "the list, the event of its watch behind it, the next reply");
+    assert_eq!((header(&frames[0]).xid, header(&frames[0]).zxid), (1, begun.wire()));
+    assert_eq!(names(&frames[0]), expected);
+    assert_eq!((header(&frames[1]).xid, header(&frames[2]).xid), (-1, 2));
+    assert!(header(&frames[2]).zxid > begun.wire());
+}
+
+#[test]
+fn a_list_whose_children_are_all_deleted_is_read_in_pieces_too() {
+    const COUNT: usize = 3 * LIST_ENTRIES_AT_ONCE;
+    let mut view = wide(COUNT, "n");
+    let zxid = view.zxid();
+    // What lies below is frozen, so that each deletion leaves a mark.
+    view.freeze();
+    for number in 0..COUNT {
+        let at = view.hashed(Text::from(format!("/p/n{number:07}")));
+        view.apply(zxid, &Change::Deleted { at });
+    }
+    assert_eq!(view.get("/p").expect("it is there").stat().num_children, 0);
+    let mut server = Server::with_view(ShardLimits::default(), view);
+    let a = server.client();
+    server.send(a, &children(1, "/p", false));
+    assert!(walk(&mut server) >= 3);
+    assert_eq!(names(&server.take_frames(a)[0]), Vec::<String>::new());
+}
+
+#[test]
+fn filtered_lists_look_their_children_up_in_pieces() {
+    const COUNT: usize = 10 * LOOK_UPS_AT_ONCE;
+    let mut server = Server::with_view(ShardLimits::default(), wide(COUNT, "n"));
+    let clients: Vec<ConnId> = (0..3).map(|_| server.client()).collect();
+    for client in &clients {
+        let burst: Vec<u8> = (1..=20).flat_map(|xid| filtered(xid, "/p", 2)).chain(get(21, "/p")).collect();
+        server.send(*client, &burst);
+        assert!(server.shard.spent() < 2 * TURN_COST_MAX, "one turn's work");
+    }
+    let turns = walk(&mut server);
+    assert!(turns >= 3 * 20 * COUNT / 8192, "{turns} turns");
+    for client in &clients {
+        let frames = server.take_frames(*client);
+        assert_eq!(frames.len(), 21);
+        assert!(frames[..20].iter().all(|frame| names(frame).is_empty()));
+    }
+    server.send(clients[0], &filtered(30, "/p", 1));
+    walk(&mut server);
+    assert_eq!(names(&server.take_frames(clients[0])[0]).len(), COUNT);
+}
+
+#[test]
+fn long_lists_wait_for_each_other_and_all_come() {
+    const COUNT: usize = 2 * LIST_ENTRIES_AT_ONCE;
+    let mut server = Server::with_view(ShardLimits::default(), wide(COUNT, "n"));
+    let clients: Vec<ConnId> = (0..2 * LISTS_MAX).map(|_| server.client()).collect();
+    for client in &clients {
+        server.send(*client, &children(1, "/p", false));
+    }
+    walk(&mut server);
+    for client in clients {
+        assert_eq!(names(&server.take_frames(client)[0]).len(), COUNT);
+    }
+}
+
+#[test]
+fn a_multi_read_that_looks_at_too_much_is_refused() {
+    let mut view = View::empty(7);
+    let zxid = view.zxid();
+    let entry = |at: usize| AclEntry { perms: 1, scheme: Text::from("digest"), id: Text::from(format!("u{at}:h")) };
+    let list: Vec<AclEntry> =
+        (0..254).map(entry).chain([AclEntry { perms: 31, scheme: "world".into(), id: "anyone".into() }]).collect();
+    let at = view.hashed(Text::from("/dear"));
+    let dear = Znode { stat: NodeStat::default(), acl: Acl::List(Arc::new(list)), data: None };
+    view.apply(zxid, &Change::Created { at, node: Arc::new(dear) });
+    let mut server = Server::with_view(ShardLimits::default(), view);
+    let a = server.client();
+    let many = |xid: i32, path: &str, count: usize| {
+        request(xid, OpCode::MultiRead, |writer: &mut Writer<'_>| {
+            for _ in 0..count {
+                writer.i32(OpCode::GetData.number());
+                writer.bool(false);
+                writer.i32(-1);
+                writer.str(path);
+                writer.bool(false);
+            }
+            writer.i32(-1);
+            writer.bool(true);
+            writer.i32(-1);
+        })
+    };
+    server.send(a, &many(1, "/dear", 20_000));
+    assert!(server.shard.spent() < 60 * TURN_COST_MAX, "{} are spent", server.shard.spent());
+    server.send(a, &many(2, "/dear", 100));
+    server.send(a, &many(3, "/", 20_000));
+    walk(&mut server);
+    let errors: Vec<(i32, i32)> = server.replies(a);
+    assert_eq!(errors, [(1, ErrorCode::ThrottledOp.code()), (2, 0), (3, 0)]);
+}
+
+#[test]
+fn a_burst_of_requests_waits_for_the_turns_of_others() {
+    let mut server = Server::with_view(limits(|limits| limits.reply_bytes_soft = 64 << 20), wide(5000, "n"));
+    let (a, b) = (server.client(), server.client());
+    let burst: Vec<u8> = (1..=200).flat_map(|xid| children(xid, "/p", false)).collect();
+    server.send(a, &burst);
+    assert!(server.shard.spent() < 2 * TURN_COST_MAX, "{} are spent", server.shard.spent());
+    assert!(server.shard.is_walking() && server.shard.is_stalled(a));
+    server.send(b, &get(1, "/p"));
+    assert_eq!(server.replies(b), [(1, 0)]);
+    let turns = walk(&mut server);
+    assert!(turns > 20, "{turns} turns");
+    assert_eq!(server.replies(a), (1..=200).map(|xid| (xid, 0)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_batch_is_applied_over_several_turns() {
+    let mut server = Server::new(ShardLimits::default());
+    let a = server.client();
+    let burst: Vec<u8> = (1..=900).flat_map(|xid| create(xid, &format!("/{xid}"), b"")).collect();
+    server.send(a, &burst);
+    let mut batches = Vec::new();
+    while let Some(proposals) = server.take() {
+        batches.push(server.evaluate(proposals));
+    }
+    let (mut turns, mut txns) = (0, 0);
+    for batch in &batches {
+        let mut next = 0;
+        while next < batch.txns.len() {
+            next = server.shard.apply_some(server.now, batch, next, &mut server.out);
+            turns += 1;
+        }
+        txns += batch.txns.len();
+    }
+    // A request and a change count for half a microsecond each, and the parent's change of none.
+    assert!(txns == 900 && turns <= 900 && server.shard.spent() <= TURN_COST_MAX + 2000);
+    assert_eq!(server.replies(a).len(), 900);
+}
+
+#[test]
+fn very_many_watches_are_set_and_dropped_in_pieces() {
+    const COUNT: usize = 50_000;
+    let mut server = Server::new(ShardLimits::default());
+    let (a, b) = (server.client(), server.client());
+    let again = |xid: i32, count: usize| {
+        let texts: Vec<String> = (0..count).map(|at| format!("/{at}")).collect();
+        request(xid, OpCode::SetWatches, |writer| {
+            writer.i64(0);
+            writer.i32(0);
+            writer.i32(i32::try_from(count).expect("small"));
+            texts.iter().for_each(|path| writer.str(path));
+            writer.i32(0);
+        })
+    };
+    server.send(a, &[again(1, COUNT), get(2, "/")].concat());
+    assert!(server.shard.is_walking() && server.shard.spent() < 2 * TURN_COST_MAX);
+    server.send(b, &get(1, "/"));
+    assert_eq!(server.replies(b), [(1, 0)], "others are served meanwhile");
+    assert!(walk(&mut server) >= COUNT / 2500);
+    assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
+    // One fires as it should, and the rest go in pieces when the connection has gone.
+    server.send(b, &create(2, "/49999", b""));
+    server.commit();
+    assert_eq!(server.replies(a), [(-1, 0)]);
+    server.shard.hung_up(a, &mut server.out);
+    assert_eq!(server.closed(), [Close::HungUp]);
+    let c = server.client();
+    assert!(c.slot != a.slot, "its slot has no tenant before its watches are gone");
+    assert!(walk(&mut server) >= COUNT / 2000);
+    assert_eq!(server.client().slot, a.slot);
+    server.send(b, &create(3, "/7", b""));
+    server.commit();
+    assert_eq!(server.replies(c), []);
+}
+
+#[test]
+fn watches_have_a_limit_in_bytes() {
+    let mut server = Server::new(limits(|limits| {
+        limits.watch_bytes_per_conn_max = 10_000;
+        limits.watch_bytes_max = 15_000;
+    }));
+    let (a, b) = (server.client(), server.client());
+    let watch = |xid: i32, path: &str| {
+        request(xid, OpCode::AddWatch, |writer| {
+            writer.str(path);
+            writer.i32(1);
+        })
+    };
+    let long = |at: i32| format!("/{at}{}", "x".repeat(900));
+    let burst: Vec<u8> = (1..=20).flat_map(|xid| watch(xid, &long(xid))).collect();
+    for (client, fit) in [(a, 10), (b, 5)] {
+        server.send(client, &burst);
+        let replies = server.replies(client);
+        let refused = replies.iter().filter(|(_, err)| *err == ErrorCode::ThrottledOp.code()).count();
+        assert_eq!((replies.len(), refused), (20, 20 - fit), "the connection's limit, then the shard's");
+    }
+    server.shard.hung_up(a, &mut server.out);
+    server.send(b, &watch(30, &long(30)));
+    assert_eq!(server.replies(b), [(30, 0)]);
+}
+
+/// The bytes that wait to be sent to all these.
+fn unsent(server: &Server, clients: &[ConnId]) -> usize {
+    clients.iter().map(|client| server.shard.unsent(*client).len()).sum()
+}
+
+#[test]
+fn replies_wait_for_memory_and_who_does_not_read_is_ended() {
+    const LIST_BYTES: usize = 200_000;
+    const MAX: usize = 1_000_000;
+    let view = wide(LIST_BYTES / 12, "n");
+    let mut server = Server::with_view(limits(|limits| limits.unsent_bytes_max = MAX), view);
+    let deaf: Vec<ConnId> = (0..40).map(|_| server.client()).collect();
+    let polite = server.client();
+    for client in &deaf {
+        server.send(*client, &children(1, "/p", false));
+    }
+    walk(&mut server);
+    let held = unsent(&server, &deaf);
+    assert!((LIST_BYTES..=MAX).contains(&held), "{held} bytes are held");
+    // Small replies are never kept waiting.
+    server.send(polite, &get(1, "/p"));
+    assert_eq!(server.replies(polite), [(1, 0)]);
+    // A large one waits with the others, and comes when its turn does.
+    server.send(polite, &children(2, "/p", false));
+    walk(&mut server);
+    assert!(server.shard.is_stalled(polite) && server.shard.unsent(polite).is_empty());
+    let mut answered = BTreeSet::new();
+    for _ in 0..40 {
+        server.now = Millis(server.now.0 + MEMORY_WAIT_MS);
+        let _ = server.shard.tick(server.now, &mut server.out);
+        walk(&mut server);
+        assert!(unsent(&server, &deaf) + server.shard.unsent(polite).len() <= MAX);
+        answered.extend(server.replies(polite));
+    }
+    assert_eq!(answered, BTreeSet::from([(2, 0)]));
+    let closed = server.closed();
+    assert!(closed.len() >= 35, "{closed:?}");
+    // Time passes: in the end also those are silent that have waited and were answered.
+    assert!(closed.iter().all(|why| matches!(why, Close::SlowReader | Close::Silent)), "{closed:?}");
+}
+
+#[test]
+fn a_reply_larger_than_the_limit_comes_when_it_is_the_only_one() {
+    let mut server = Server::with_view(limits(|limits| limits.unsent_bytes_max = 50_000), wide(20_000, "n"));
+    let (a, b) = (server.client(), server.client());
+    for client in [a, b] {
+        server.send(client, &children(1, "/p", false));
+    }
+    walk(&mut server);
+    assert!(server.shard.unsent(a).len() > 200_000 && server.shard.unsent(b).is_empty());
+    assert_eq!(server.replies(a), [(1, 0)]);
+    walk(&mut server);
+    assert_eq!(server.replies(b), [(1, 0)]);
+    assert!(server.closed().is_empty());
+}
+
+#[test]
+fn who_takes_its_replies_is_not_ended_for_those_who_wait() {
+    let mut server = Server::with_view(limits(|limits| limits.unsent_bytes_max = 300_000), wide(100_000, "n"));
+    let (a, b) = (server.client(), server.client());
+    for client in [a, b] {
+        server.send(client, &children(1, "/p", false));
+    }
+    walk(&mut server);
+    let all = server.shard.unsent(a).len();
+    assert!(all > 1_000_000);
+    for _ in 0..20 {
+        server.now = Millis(server.now.0 + 100);
+        server.shard.sent(server.now, a, all / 20, &mut server.out);
+        let _ = server.shard.tick(server.now, &mut server.out);
+    }
+    assert!(server.closed().is_empty());
+}
+
+#[test]
+fn parts_of_requests_have_a_limit_together() {
+    const MAX: usize = 4_000_000;
+    let mut server = Server::new(limits(|limits| limits.unsent_bytes_max = MAX));
+    let clients: Vec<ConnId> = (0..40).map(|_| server.client()).collect();
+    let whole = create(1, "/large", &vec![0; 500_000]);
+    let mut taken = 0;
+    for at in 0..whole.len() / 50_000 {
+        for client in &clients {
+            if !server.shard.is_stalled(*client) {
+                server.send(*client, &whole[at * 50_000..][..50_000]);
+                taken += 50_000;
+            }
+        }
+    }
+    assert!(taken < 2 * MAX, "{taken} bytes are taken of 20,000,000");
+    let polite = server.client();
+    server.send(polite, &get(1, "/"));
+    assert_eq!(server.replies(polite), [(1, 0)]);
+    for _ in 0..3 {
+        server.now = Millis(server.now.0 + MEMORY_WAIT_MS);
+        let _ = server.shard.tick(server.now, &mut server.out);
+        walk(&mut server);
+    }
+    let closed = server.closed();
+    assert!(!closed.is_empty() && closed.iter().all(|why| *why == Close::SlowSender), "{closed:?}");
+}
+
+#[test]
+fn events_for_those_who_do_not_read_are_bounded_together() {
+    const MAX: usize = 2_000_000;
+    let mut server = Server::new(limits(|limits| limits.unsent_bytes_max = MAX));
+    let writer = server.client();
+    let deaf: Vec<ConnId> = (0..45).map(|_| server.client()).collect();
+    let everything = request(1, OpCode::AddWatch, |writer| {
+        writer.str("/");
+        writer.i32(1);
+    });
+    for client in &deaf {
+        server.send(*client, &everything);
+    }
+    for xid in 1..=3000 {
+        server.send(writer, &create(xid, &format!("/{xid}{}", "x".repeat(200)), b""));
+        server.commit();
+        assert_eq!(server.replies(writer), [(xid, 0)]);
+        let held = unsent(&server, &deaf);
+        assert!(held <= MAX + 45 * SMALL_BYTES, "{held} bytes are held after {xid}");
+    }
+    assert!(server.closed().iter().all(|why| *why == Close::SlowReader));
+}
