@@ -3,22 +3,45 @@
 
 mod running_echo;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use running_echo::Echo;
 
 impl Echo {
-    /// Sends a signal, a time after now.
-    fn signal_in(&self, ms: u64, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("process ids are small"));
-        thread::sleep(Duration::from_millis(ms));
         kill(pid, signal).expect("it runs");
+    }
+
+    /// Files it has open: one more for each connection.
+    fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+    }
+
+    /// A way to the echo, and the number of connections that took it so far.
+    fn counted(&self) -> (String, Arc<AtomicUsize>) {
+        let (listener, to) = (TcpListener::bind("127.0.0.1:0").expect("a free port"), self.addr.clone());
+        let addr = listener.local_addr().expect("it listens").to_string();
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&count);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                seen.fetch_add(1, Ordering::SeqCst);
+                let Ok(server) = TcpStream::connect(&to) else { continue };
+                let Ok(ends) = client.try_clone().and_then(|one| Ok((one, server.try_clone()?))) else { continue };
+                thread::spawn(move || forward(ends.0, ends.1));
+                thread::spawn(move || forward(server, client));
+            }
+        });
+        (addr, count)
     }
 
     fn load(&self, flags: &[&str]) -> serde_json::Value {
@@ -26,6 +49,22 @@ impl Echo {
         let output = bench(&[&["-s", &self.addr, "--pid", &pid, "--json", "-q", "--keys", "50"], flags].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON")
+    }
+}
+
+/// All bytes of one direction, and its end.
+fn forward(mut from: TcpStream, mut to: TcpStream) {
+    let _ = io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Waits for a condition, however long a busy machine takes.
+#[track_caller]
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -140,14 +179,19 @@ fn a_server_that_falls_silent_ends_the_run() {
 #[test]
 fn a_storm_of_sessions_is_charged_for_a_stall_at_its_end() {
     let echo = Echo::start(Some("100"));
-    let flags = ["sessions", "-s", &echo.addr, "-q", "--json", "--rate", "200", "--concurrency", "8"];
+    let (addr, sessions) = echo.counted();
+    let flags = ["sessions", "-s", &addr, "-q", "--json", "--rate", "200", "--concurrency", "8"];
     let child = begin(&[&flags[..], &["--warmup", "0", "--duration", "1.5"]].concat());
-    echo.signal_in(700, Signal::SIGSTOP);
-    echo.signal_in(1500, Signal::SIGCONT);
+    wait_until("the storm has begun", || sessions.load(Ordering::SeqCst) >= 20);
+    echo.signal(Signal::SIGSTOP);
+    // The window began before that, so that it has ended now.
+    thread::sleep(Duration::from_millis(1700));
+    echo.signal(Signal::SIGCONT);
     let output = child.wait_with_output().expect("it is a child");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON");
-    // The last 0.8 s of the window are lost: of 160 sessions due in it eight are on their way, the others in line.
+    // Most of the window is lost: of 280 sessions due in its last 1.4 s eight are on their way, the others in line. On a
+    // machine that is so busy that the first twenty took 0.9 s, there are 120.
     assert!(report["backlog"].as_u64() > Some(80), "{report}");
     assert!(report["open_us"]["max"].as_f64() > Some(700_000.0), "{report}");
     assert!(report["open_us"]["p90"].as_f64() > Some(300_000.0), "{report}");
@@ -157,14 +201,20 @@ fn a_storm_of_sessions_is_charged_for_a_stall_at_its_end() {
 
 #[test]
 fn a_steady_stream_of_sessions_leaves_the_client_idle() {
+    /// A client that is not idle by itself never is; one that another program kept from the CPU is the next time.
+    const TRIES: usize = 5;
     let echo = Echo::start(Some("100"));
     let flags = ["sessions", "-s", &echo.addr, "-q", "--json", "--rate", "20", "--warmup", "0", "--duration", "1"];
-    let output = bench(&flags);
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON");
-    let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name} is missing in {report}"));
-    let busy = figure("client_cpu_us_per_session") * figure("sessions") / 1e6 / figure("seconds");
-    assert!(figure("sessions") >= 10.0 && figure("backlog") < 1.0, "{report}");
-    assert!(busy < 0.5, "{busy} CPUs are busy: {report}");
+    let mut reports = Vec::new();
+    let is_idle = |reports: &mut Vec<String>| {
+        let output = bench(&flags);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("--json prints one line of JSON");
+        let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name} is missing in {report}"));
+        let busy = figure("client_cpu_us_per_session") * figure("sessions") / 1e6 / figure("seconds");
+        reports.push(format!("{busy} CPUs are busy: {report}"));
+        figure("sessions") >= 10.0 && figure("backlog") < 1.0 && busy < 0.5
+    };
+    assert!((0..TRIES).any(|_| is_idle(&mut reports)), "{reports:#?}");
 }
 
 #[test]
@@ -233,8 +283,11 @@ fn a_reply_that_trickles_is_late_all_the_same() {
 #[test]
 fn a_server_that_ends_amid_sessions_is_told_as_ended() {
     let echo = Echo::start(Some("100"));
+    let idle = echo.open_files();
     let child = begin(&["sessions", "-s", &echo.addr, "-q", "--warmup", "0", "--duration", "10"]);
-    echo.signal_in(700, Signal::SIGKILL);
+    // More than one is the storm, and no look at the server before it.
+    wait_until("the storm has begun", || echo.open_files() > idle + 1);
+    echo.signal(Signal::SIGKILL);
     let output = child.wait_with_output().expect("it is a child");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{error}");

@@ -49,9 +49,13 @@ def shows_list_of(member, numbers):
     """Waits until the member shows a list of these servers."""
 
     def shown():
-        with connect(member) as client:
-            client.sync()
-            return {int(line.split("=")[0].removeprefix("server.")) for line in lines_and_version(read(client)[0])[0]}
+        try:
+            with connect(member) as client:
+                client.sync()
+                return {int(line.split("=")[0].removeprefix("server.")) for line in lines_and_version(read(client)[0])[0]}
+        except (Closed, Refused, OSError):
+            # Its leader went meanwhile.
+            return None
 
     wait_until(lambda: shown() == set(numbers), f"the list is of {numbers}", JOIN_LIMIT_S)
 
@@ -203,8 +207,8 @@ def test_all_move_and_each_file_tells_of_its_own_server_alone(ensemble):
         lines = ask(ensemble.members, joining=f"server.{number}={ensemble.specs[number]}")
         wait_until(lambda: "its configuration must say so" in member.log(), "its log says what to do", JOIN_LIMIT_S)
     for number, member in enumerate(ensemble.members, 1):
-        remembered = member.directory / "data" / "SERVERS"
-        wait_until(lambda: remembered.read_text().splitlines()[:3] == lines, "it is remembered", JOIN_LIMIT_S)
+        file = member.directory / "data" / "SERVERS"
+        wait_until(lambda: file.exists() and file.read_text().splitlines()[:3] == lines, "it is remembered", JOIN_LIMIT_S)
         configure(member, number, ensemble.lines | before | {f"server.{number}": ensemble.specs[number]})
     for member in ensemble.members:
         member.kill()

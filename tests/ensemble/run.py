@@ -84,6 +84,9 @@ def run_alone(options, tally, name, test):
     ensemble, clean = Ensemble(options.server, shards=options.shards), False
     try:
         ensemble.start()
+        for member in ensemble.members:
+            # One that comes by its first list and by a change of it at once takes the change for what was so at its start.
+            members.shows_list_of(member, ensemble.specs)
         clean = tally.run(name, test, ensemble)
         for member in ensemble.running:
             clean &= tally.run(f"{name}: server {ensemble.number(member)} did not panic", suite.check_server, member)
