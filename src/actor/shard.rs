@@ -33,6 +33,7 @@ use crate::net::acceptor::{Acceptor, Ended};
 use crate::net::ring::Place;
 use crate::net::stream::Stream;
 use crate::runtime::clock::Clock;
+use crate::runtime::complaint::Allowance;
 use crate::runtime::mailbox::Post;
 use crate::runtime::turn::Turn;
 
@@ -120,6 +121,8 @@ pub(crate) struct ShardActor {
     walker: Cell<Option<Waker>>,
     syncs: RefCell<Vec<ConnId>>,
     draining: Cell<bool>,
+    /// Of closed connections.
+    lines: RefCell<Allowance>,
     /// If this shard's ring serves the listener.
     acceptor: RefCell<Option<Acceptor>>,
     links: ShardLinks,
@@ -152,6 +155,7 @@ impl ShardActor {
             walker: Cell::new(None),
             syncs: RefCell::new(Vec::new()),
             draining: Cell::new(false),
+            lines: RefCell::default(),
             acceptor: RefCell::default(),
             links,
             clock,
@@ -488,7 +492,7 @@ impl ShardActor {
             }
             (Socket::Ring(_), None) => {}
         }
-        say(SocketAddr::new(client.address, client.port), why);
+        self.say(SocketAddr::new(client.address, client.port), why);
         if self.asking.borrow_mut().remove(&id) {
             let _ = self.links.words.send(ToWords::Ended(Asker { shard: self.id, conn: id }));
         }
@@ -568,19 +572,22 @@ impl ShardActor {
         }
     }
 
+    /// One line for each connection that ended for a reason an operator may look for, as long as clients cause few.
+    fn say(&self, peer: SocketAddr, why: Close) {
+        let concerns_all = matches!(why, Close::Shutdown | Close::NoLeader | Close::LeaderFound);
+        if concerns_all || matches!(why, Close::Done | Close::HungUp | Close::SessionMoved) {
+            // What concerns all the consensus actor reports once.
+            return tracing::debug!(%peer, "closed: {why}");
+        }
+        match self.lines.borrow_mut().line(self.clock.now().0) {
+            None => tracing::debug!(%peer, "closed: {why}"),
+            Some(0) => tracing::info!(%peer, "closed: {why}"),
+            Some(not_logged) => tracing::info!(%peer, not_logged, "closed: {why}"),
+        }
+    }
+
     fn ask(&self, question: Question) {
         self.asking.borrow_mut().insert(question.conn);
         let _ = self.links.words.send(ToWords::Asked { shard: self.id, question });
-    }
-}
-
-/// One line for each connection that ended for a reason an operator may look for.
-fn say(peer: SocketAddr, why: Close) {
-    match why {
-        // No leader: that concerns everybody, and the consensus actor says it once.
-        Close::Done | Close::HungUp | Close::Shutdown | Close::SessionMoved | Close::NoLeader | Close::LeaderFound => {
-            tracing::debug!(%peer, "closed: {why}");
-        }
-        _ => tracing::info!(%peer, "closed: {why}"),
     }
 }
