@@ -36,7 +36,7 @@ Next:
   corral check-config --template > corral.toml   a file with every key, to edit
   corral serve --config corral.toml              serve with it
   corral serve --help                            flags that override the file
-  corral bench --op mix                          measure the server that runs
+  corral bench --op mix                          measure a running server
 ";
 
 /// The command line of `corral`.
@@ -53,13 +53,13 @@ enum Command {
     Serve(serve::Arguments),
     /// Print the effective configuration, where each value came from, and the plan of cores; change nothing
     CheckConfig(check_config::Arguments),
-    /// Look into images (snapshots)
+    /// Inspect images (snapshots)
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Look into the log
+    /// Inspect the log
     #[command(subcommand)]
     Log(LogCommand),
-    /// Make the data of a stopped server those of the only server that votes, when a majority is lost for good
+    /// Make one stopped server the only voter with its data, when a majority of the servers is lost permanently
     Rescue(rescue::Arguments),
     /// Put a load on a server, this one or another, and measure it
     Bench(Box<bench::Arguments>),

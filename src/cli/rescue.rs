@@ -15,7 +15,7 @@ use crate::node::rescue::Survivor;
 pub(crate) struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
-    /// Do it; without this flag it is only said what would be done
+    /// Carry it out; without this flag only print what would change
     #[arg(long)]
     yes: bool,
 }
