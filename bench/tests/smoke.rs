@@ -21,9 +21,12 @@ impl Echo {
         kill(pid, signal).expect("it runs");
     }
 
-    /// Files it has open: one more for each connection.
-    fn open_files(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+    /// CPU time it has taken, in ticks of the kernel, mostly 10 ms.
+    fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
+        // Behind the name in brackets: user and system time are the 12th and 13th field.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        fields.skip(11).take(2).map(|field| field.parse::<u64>().expect("a number")).sum()
     }
 
     /// A way to the echo, and the number of connections that took it so far.
@@ -212,7 +215,8 @@ fn a_steady_stream_of_sessions_leaves_the_client_idle() {
         let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name} is missing in {report}"));
         let busy = figure("client_cpu_us_per_session") * figure("sessions") / 1e6 / figure("seconds");
         reports.push(format!("{busy} CPUs are busy: {report}"));
-        figure("sessions") >= 10.0 && figure("backlog") < 1.0 && busy < 0.5
+        // Two of the twenty may be on their way where the window ends.
+        figure("sessions") >= 10.0 && figure("backlog") <= 2.0 && busy < 0.5
     };
     assert!((0..TRIES).any(|_| is_idle(&mut reports)), "{reports:#?}");
 }
@@ -283,10 +287,10 @@ fn a_reply_that_trickles_is_late_all_the_same() {
 #[test]
 fn a_server_that_ends_amid_sessions_is_told_as_ended() {
     let echo = Echo::start(Some("100"));
-    let idle = echo.open_files();
+    let idle = echo.ticks();
     let child = begin(&["sessions", "-s", &echo.addr, "-q", "--warmup", "0", "--duration", "10"]);
-    // More than one is the storm, and no look at the server before it.
-    wait_until("the storm has begun", || echo.open_files() > idle + 1);
+    // Hundreds of sessions.
+    wait_until("the storm has begun", || echo.ticks() > idle + 5);
     echo.signal(Signal::SIGKILL);
     let output = child.wait_with_output().expect("it is a child");
     let error = String::from_utf8_lossy(&output.stderr);
