@@ -275,7 +275,7 @@ impl Peers {
             Err(error) if error.breaks_link() => Err(error.to_string()),
             Err(error) => {
                 if error.contradicts() {
-                    self.serving.contradicted(now, from, &error);
+                    self.serving.contradicted(now, from, replica.raft().leader(), &error);
                 }
                 tracing::debug!("a message of Raft is passed over: {error}");
                 Ok(())

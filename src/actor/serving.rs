@@ -65,8 +65,10 @@ impl Serving {
     }
 
     /// A message of Raft was refused that only servers with an old copy of their data cause.
-    pub(crate) fn contradicted(&mut self, now: Millis, peer: NodeId, error: &PeerError) {
-        self.contradiction = Some(now);
+    pub(crate) fn contradicted(&mut self, now: Millis, peer: NodeId, leader: Option<NodeId>, error: &PeerError) {
+        if leader.is_none_or(|leader| leader == peer) {
+            self.contradiction = Some(now);
+        }
         let told = self.told.get(&peer);
         if told.is_none_or(|told| now.since(*told) >= AGAIN_MS) {
             self.told.insert(peer, now);
@@ -98,8 +100,7 @@ impl Serving {
         let leads = raft.leader() == Some(raft.id());
         let flows = member.is_flowing();
         let silent = now.since(self.applied.1) >= PROGRESS_MS;
-        let contradicts =
-            !leads && (raft.leader_lacks_committed() || self.contradiction.is_some() && (!flows || silent));
+        let contradicts = !leads && (raft.leader_lacks_committed() || self.contradiction.is_some());
         let reasons = [
             (sight.stopping, Obstacle::Stopping),
             (sight.stalled && !flows, Obstacle::DiskFull),

@@ -117,10 +117,6 @@ impl From<String> for Failure {
 }
 
 impl Failure {
-    fn ordinary(words: String) -> Failure {
-        Failure { words, is_ordinary: true }
-    }
-
     fn at(self, address: SocketAddr) -> Failure {
         Failure { words: format!("{address}: {}", self.words), ..self }
     }
@@ -172,7 +168,10 @@ impl Dialler {
                 last = format!("{} is another host: {EXPOSED}", address.ip()).into();
                 continue;
             }
-            let connected = connect(address).map_err(|error| Failure::ordinary(refused(&error)));
+            let connected = connect(address).map_err(|error| Failure {
+                words: refused(&error),
+                is_ordinary: error.kind() == ErrorKind::ConnectionRefused,
+            });
             let done = connected.and_then(|socket| self.greet(peer, socket, lane));
             match done {
                 Ok(connection) => return Ok(connection),

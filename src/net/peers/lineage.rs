@@ -16,8 +16,8 @@ use crate::net::peers::limits::STRANGER_COUNTS_FOR;
 const OLDER: &str = "its data are older than the rescue (`corral rescue`) that this server's come from; empty its data directory \
                      but for `myid`, and start it";
 
-const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue`) and has not proven which server it is; that server \
-                              is dialled to find out";
+const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue`), and has not proven which server it is; \
+                              that server is dialled to find out";
 
 /// See the module.
 pub(crate) struct Lineage {
