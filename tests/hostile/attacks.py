@@ -155,7 +155,7 @@ class Unread(Attack):
 
 class Listings(Unread):
     def again(self):
-        return self.many(60, (jute.GET_CHILDREN, jute.read_body("/wide")), jute.MULTI_READ)
+        return self.many(35, (jute.GET_CHILDREN, jute.read_body("/wide")), jute.MULTI_READ)
 
 
 class DeepPath(Attack):
@@ -257,7 +257,7 @@ class FilteredLists(Attack):
 
     def again(self):
         body = jute.string("/wide") + b"\0\2"
-        return self.many(100, (jute.FILTERED_LIST, body), jute.MULTI_READ)
+        return self.many(18, (jute.FILTERED_LIST, body), jute.MULTI_READ)
 
 
 class Creates(Attack):
