@@ -199,7 +199,8 @@ fn a_storm_of_sessions_is_charged_for_a_stall_at_its_end() {
     assert!(report["open_us"]["max"].as_f64() > Some(700_000.0), "{report}");
     assert!(report["open_us"]["p90"].as_f64() > Some(300_000.0), "{report}");
     let remarks = report["remarks"].as_array().expect("a list");
-    assert!(remarks[0].as_str().expect("a text").starts_with("overloaded: "), "{report}");
+    let mut texts = remarks.iter().map(|remark| remark.as_str().expect("a text"));
+    assert!(texts.any(|text| text.starts_with("overloaded: ")), "{report}");
 }
 
 #[test]
