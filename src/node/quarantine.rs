@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use corral_storage::{Disk as _, MmapDisk};
@@ -28,6 +29,7 @@ pub(crate) fn put_aside(config: &Config) -> Result<(), Fault> {
     // First: what was put aside in part is never taken for a server that is new.
     fs::write(data.join(MARK), "damaged data were put aside: this server waits for another server's image\n")
         .and_then(|()| fs::File::open(data.join(MARK))?.sync_all())
+        .and_then(|()| fs::File::open(data)?.sync_all())
         .map_err(|error| fault(data, &error))?;
     aside(data).map_err(|error| fault(data, &error))?;
     if log != data {
@@ -46,7 +48,8 @@ fn aside(path: &Path) -> io::Result<()> {
     if to.try_exists()? && holds_state(path)? {
         fs::remove_dir_all(&to)?;
     }
-    fs::create_dir_all(&to)?;
+    // As the data directory: the files hold session passwords.
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&to)?;
     for name in files(path)? {
         fs::rename(path.join(&name), to.join(&name))?;
     }
