@@ -102,7 +102,7 @@ fn a_damaged_section_is_named_and_the_others_stay_good() {
     let outcomes: Vec<_> = (0..image.section_count()).map(|section| image.verify_section(section).is_ok()).collect();
     assert_eq!(outcomes, [true, false, true, true, true]);
     let error = image.verify_section(1).expect_err("damaged");
-    assert!(matches!(error, ImageError::DamagedSection { section: 1, .. }), "{error}");
+    assert!(matches!(error, ImageError::ChangedSection { section: 1, .. }), "{error}");
 }
 
 #[test]
