@@ -239,6 +239,13 @@ fn changes(list: &mut List) {
         )],
         vec![Gene::Repeat(1000, vec![call(OpCode::SetData, "/a")])],
     );
+    list.add(
+        "multi",
+        "10,000 setData of one znode beside 45 recursive watchers",
+        Small,
+        vec![Gene::Fleet(45, vec![Gene::Call(0, Call { number: 1, ..Call::of(OpCode::AddWatch, "/") })])],
+        vec![many(vec![Call::of(OpCode::SetData, "/a")], 10_000)],
+    );
     list.add("deleteContainer", "refused", Small, vec![], vec![call(OpCode::DeleteContainer, "/a")]);
     list.add(
         "reconfig",
