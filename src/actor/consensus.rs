@@ -9,6 +9,7 @@ mod stopping;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Term};
@@ -26,6 +27,7 @@ use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWri
 use crate::actor::peers::Peers;
 use crate::actor::reconfig::reconfigure;
 use crate::actor::transfer::Offered;
+use crate::control::Gauges;
 use crate::node::membership;
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
@@ -44,6 +46,7 @@ pub(crate) struct ConsensusLinks {
     pub(crate) writer: flume::Sender<ToWriter>,
     pub(crate) words: flume::Sender<ToWords>,
     pub(crate) endings: flume::Sender<Ending>,
+    pub(crate) gauges: Arc<Gauges>,
     /// The actor's own mailbox, for its timer.
     pub(crate) own: Post<ToConsensus>,
     /// The other servers of the ensemble, and its unit of time.
@@ -401,6 +404,7 @@ impl ConsensusActor {
         self.replica.installed(index);
         self.replica.compact(index, Term(head.term));
         self.installed = head.index;
+        self.links.gauges.served_image.store(head.index, Ordering::Relaxed);
         self.healed();
         if let Some((peers, _)) = &mut self.links.peers {
             peers.offer.add(offered);
@@ -473,6 +477,7 @@ impl ConsensusActor {
         if let Some((peers, _)) = &mut self.links.peers {
             peers.offer.add(Offered { index, zxid: image.zxid().0, bytes });
         }
+        self.links.gauges.served_image.store(index, Ordering::Relaxed);
         self.tell_shards(|| ToShard::Swap(Arc::clone(&image)));
         let (old, frozen) = self.replica.machine_mut().sequencer.image_ready(image);
         let _ = self.links.writer.send(ToWriter::Drop(Garbage::Image(old)));

@@ -2,7 +2,7 @@
 //! time and compares them with their checksums.
 //!
 //! What it reads of the newest image is what the server serves: a mapping and its file share their pages. It decides nothing;
-//! it tells the consensus actor. An older image that is damaged is removed, because the newest one is whole. A segment that
+//! it tells the consensus actor. A damaged image that is not the one that is served is put aside. A segment that
 //! is being written is read again before damage is reported.
 
 use std::path::PathBuf;
@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use corral_storage::{Disk as _, Dump, DumpItem, ImageFile, MmapDisk, confirm, list_images};
+use corral_storage::{Dump, DumpItem, ImageFile, MmapDisk, confirm, list_images};
 
 use crate::actor::image_writer::lower_priority;
 use crate::actor::messages::{Cause, Distrust, ToConsensus};
 use crate::cli::log::Damage;
 use crate::control::Gauges;
+use crate::node::quarantine::put_file_aside;
 use crate::runtime::mailbox::Post;
 
 /// How often a long scrub tells how far it is.
@@ -101,16 +102,17 @@ impl Scrubber {
             let Err(what) = self.image(&image.file, pass) else { continue };
             // Purged, or replaced by another of its name, meanwhile?
             let names = list_images(&self.disk)?;
-            let Some(place) = names.iter().position(|name| name.file == image.file) else { continue };
-            if self.image(&image.file, pass).is_ok() {
+            if names.iter().all(|name| name.file != image.file) || self.image(&image.file, pass).is_ok() {
                 continue;
             }
             self.found(pass);
-            if place == 0 {
+            if image.index > 0 && image.index == self.gauges.served_image.load(Ordering::Relaxed) {
                 let _ = self.consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what }));
             } else {
-                tracing::error!("{what}; an older image, which is removed: the newest one is whole; look at the disk");
-                self.disk.remove(&image.file)?;
+                tracing::error!(
+                    "{what}; it is not the one that is served and is put into the directory `damaged`; look at the disk"
+                );
+                put_file_aside(&self.disk, &image.file)?;
             }
         }
         Ok(())

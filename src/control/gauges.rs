@@ -25,6 +25,8 @@ pub(crate) struct Gauges {
     obstacle: AtomicU8,
     /// What others than the consensus actor found wrong with the data here: the digest's comparison, the scrubber.
     withheld: AtomicU8,
+    /// Place in the log of the image that is served; 0: none that is a file.
+    pub(crate) served_image: AtomicU64,
     /// When the last scrub was complete, in seconds since 1970; 0: not yet.
     pub(crate) scrubbed_at_s: AtomicU64,
     /// Read by scrubs.

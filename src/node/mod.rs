@@ -9,7 +9,7 @@ pub(crate) mod images_in;
 pub(crate) mod membership;
 mod owner;
 pub(crate) mod ports;
-mod quarantine;
+pub(crate) mod quarantine;
 pub(crate) mod recovery;
 pub(crate) mod remembered;
 pub(crate) mod rescue;
@@ -240,6 +240,7 @@ fn start_threads(
     signals: &Signals,
 ) -> Result<thread::JoinHandle<()>, Fault> {
     let Recovery { replica, log, disk, frozen, offered, .. } = recovery;
+    context.gauges.served_image.store(offered.as_ref().map_or(0, |image| image.index), Ordering::Relaxed);
     let boxes = &context.boxes;
     let patience = Patience {
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
@@ -364,6 +365,7 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
         writer: boxes.writer.0.clone(),
         words: boxes.words.0.clone(),
         endings: boxes.endings.0.clone(),
+        gauges: Arc::clone(&context.gauges),
         own: boxes.consensus.0.clone(),
         peers: context.links.as_ref().map(|links| {
             let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));

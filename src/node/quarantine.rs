@@ -74,6 +74,17 @@ fn files(path: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// Puts one file of the data directory aside.
+///
+/// # Errors
+/// When that cannot be done.
+pub(crate) fn put_file_aside(disk: &MmapDisk, name: &str) -> io::Result<()> {
+    let to = disk.path().join(ASIDE);
+    fs::create_dir_all(&to)?;
+    fs::rename(disk.path().join(name), to.join(name))?;
+    disk.sync_dir()
+}
+
 /// Whether this server waits for another one's image because its data were damaged. `has_data`: it has come.
 ///
 /// # Errors

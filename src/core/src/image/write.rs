@@ -26,6 +26,9 @@ use alloc::vec::Vec;
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 
+/// Bytes of an archived ACL entry besides its texts, at most.
+const ACL_ENTRY_BYTES: usize = 48;
+
 /// Merges a frozen delta and the image below it into the next image, part by part: call [`ImageMerger::next_section`]
 /// until it gives `None`, then [`ImageMerger::finish`].
 pub struct ImageMerger<'a> {
@@ -104,7 +107,9 @@ impl<'a> ImageMerger<'a> {
         };
         let owned = meta.sessions.iter().flat_map(|session| &session.ephemerals).chain(&meta.mortals);
         let owned: usize = owned.map(|path| path.len() + 16).sum();
-        check_size(self.next, owned + meta.sessions.len() * size_of::<ImageSession>() + meta.extra.len())?;
+        let entries = meta.acls.iter().flat_map(|list| list.iter());
+        let acls: usize = entries.map(|entry| entry.scheme.len() + entry.id.len() + ACL_ENTRY_BYTES).sum();
+        check_size(self.next, owned + acls + meta.sessions.len() * size_of::<ImageSession>() + meta.extra.len())?;
         rkyv::to_bytes::<rancor::Error>(&meta).map_err(|reason| ImageFault::encode(&reason))
     }
 
