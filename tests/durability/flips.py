@@ -165,9 +165,15 @@ class Alone:
         shutil.rmtree(data(self.server))
         shutil.copytree(self.server.directory / "copy", data(self.server))
 
+    def image(self):
+        """The newest one. A start from the log alone has none, and a scrub puts the damaged one aside."""
+        if newest_image(self.server) is None:
+            self.again()
+        return newest_image(self.server)
+
     def running_image(self, damage, places, merges):
-        before = len(self.server.log())
-        damage_ = damage.do(newest_image(self.server), places)
+        path, before = self.image(), len(self.server.log())
+        damage_ = damage.do(path, places)
         if merges:
             try:
                 self.work(large=False)
@@ -180,8 +186,9 @@ class Alone:
         self.oracle.compare(self.server)
 
     def stopped_image(self, damage, places, merges):
+        path = self.image()
         self.keep_and_kill()
-        damage.do(newest_image(self.server), places)
+        damage.do(path, places)
         self.start_or_restore()
 
     def running_segment(self, damage, places, merges):
