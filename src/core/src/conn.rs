@@ -184,6 +184,7 @@ pub(crate) enum Pending {
 
 /// A read under way.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "always in a box, and one at a time for each connection")]
 pub(crate) enum Long {
     Walk(Walk),
     List(GradualList),

@@ -364,7 +364,7 @@ impl Shard {
                 next = at;
                 break;
             }
-            if (at - from) % WARM_MAX == 0 {
+            if (at - from).is_multiple_of(WARM_MAX) {
                 let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
                 self.view.warm(changes.map(|change| change.at().hash));
             }

@@ -206,7 +206,8 @@ impl Secrets {
 
     /// With which the dialler has proven itself. All are tried, whichever fits.
     pub fn proven(&self, said: &Transcript, proof: &[u8; SEAL_BYTES]) -> Option<&Secret> {
-        self.0.iter().filter(|secret| same(secret.prove(said), proof)).last()
+        let fits = |secret: &Secret| same(secret.prove(said), proof);
+        self.0.iter().fold(None, |found, secret| if fits(secret) { Some(secret) } else { found })
     }
 }
 

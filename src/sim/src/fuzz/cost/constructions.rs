@@ -214,6 +214,11 @@ fn changes(list: &mut List) {
         vec![],
         vec![Gene::Call(0, Call { data: 1_000_000, ..Call::of(OpCode::SetData, "/a") })],
     );
+    watched_changes(list);
+}
+
+fn watched_changes(list: &mut List) {
+    use Tree::Small;
     let recursive = Gene::Call(1, Call { number: 1, ..Call::of(OpCode::AddWatch, "/b") });
     list.add(
         "setData",
