@@ -93,7 +93,11 @@ fn said(input: &[u8]) -> Transcript {
 }
 
 fn frame_key() -> FrameKey {
-    let secret = Secret::new(&[b'x'; SEAL_BYTES]).expect("it is long enough");
+    key_of(b'x')
+}
+
+fn key_of(byte: u8) -> FrameKey {
+    let secret = Secret::new(&[byte; SEAL_BYTES]).expect("it is long enough");
     secret.frame_key(&said(&[]), &[0; ANSWER_BYTES])
 }
 
@@ -118,11 +122,11 @@ pub(super) fn keyed(input: &[u8]) -> Result<Tally, Violation> {
 pub(super) fn generate_keyed(stream: &mut Stream, out: &mut Vec<u8>) {
     let [piece, good] = stream.bytes::<2>();
     out.extend_from_slice(&[piece, good]);
-    // Good frames at places of others, and bits of them changed.
+    // Frames of another key: a mutation could put one of the right key to its place.
     for _ in 0..=stream.below(3) {
         let at = out.len();
         let sequence = u64::from(good % 4) + 1 + stream.below(3);
-        frame_key().seal(stream.pick(&Kind::ALL), sequence, b"x", out);
+        key_of(b'y').seal(stream.pick(&Kind::ALL), sequence, b"x", out);
         if stream.per_mille(700) {
             // In its place, and with another tag.
             out[at + 5..][..8].copy_from_slice(&u64::from(good % 4).to_le_bytes());
