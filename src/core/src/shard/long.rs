@@ -98,7 +98,7 @@ impl Shard {
                 if need > self.room(conn) {
                     return self.put_back(now, conn, (xid, op, record, at), need, false);
                 }
-                Rewatch::begin(op, record.clone()).map(Long::Rewatch)
+                Rewatch::begin(op, record).map(Long::Rewatch)
             }
             _ if self.lists.len() >= LISTS_MAX => {
                 return self.put_back(now, conn, (xid, op, record, at), 0, true);

@@ -91,7 +91,8 @@ impl Shard {
         }
     }
 
-    /// Ends those who hold memory and do not take it, the largest first, when others have waited long enough.
+    /// Ends those who hold memory and do not take it, who has held it longest first, when others have waited long enough. So who
+    /// waits in the midst of a request does not go before those that it waits for.
     pub(super) fn end_slow_holders(&mut self, now: Millis, out: &mut Outputs) {
         let waits = self.wanting.front().is_some_and(|first| now.since(first.since) >= MEMORY_WAIT_MS);
         let ms = now.since(self.looked_at);
@@ -105,9 +106,9 @@ impl Shard {
             // What it took since the last look; before that the sockets' buffers took much of it.
             let took = u64::from(core::mem::take(&mut conn.took));
             let is_slow = conn.held_ms(now) >= SLOW_LOOK_MS && took * 1000 < SLOW_BYTES_PER_S * ms;
-            (is_slow && (conn.unsent() > small || incomplete)).then_some((conn.summed, conn.id))
+            (is_slow && (conn.unsent() > small || incomplete)).then_some((conn.held_ms(now), conn.id))
         };
-        let mut list: Vec<(usize, ConnId)> = self.conns.iter_mut().filter_map(&mut slow).collect();
+        let mut list: Vec<(u64, ConnId)> = self.conns.iter_mut().filter_map(&mut slow).collect();
         list.sort_unstable_by(|one, other| other.cmp(one));
         for (_, id) in list {
             if self.may_admit() {
