@@ -1,6 +1,9 @@
 //! Access control: who a connection is, what an ACL list may hold, and whether it grants (protocol chapter 17).
 
 mod ids;
+mod list;
+
+pub use list::AclList;
 
 use crate::command::{AclSpec, Identity};
 use crate::shared::Text;
@@ -15,7 +18,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use core::net::IpAddr;
 use corral_wire::error::ErrorCode;
-use ids::{ip_matches, ip_pattern, is_digest_id, is_distinguished_name, is_kerberos_name};
+use ids::{ip_pattern, is_digest_id, is_distinguished_name, is_kerberos_name};
 use sha1::{Digest, Sha1};
 
 pub const READ: i32 = 1;
@@ -27,8 +30,12 @@ pub const ALL: i32 = 31;
 
 /// Entries of one ACL at most: every operation on the node may have to look at each, for each identity.
 ///
-/// Not configurable, because it decides how the log is replayed.
+/// Neither this nor the other limits on ACLs can be configured, because they decide how the log is replayed.
 pub const ENTRIES_MAX: usize = 256;
+/// Bytes of all schemes and ids of one ACL, `auth` entries replaced by the identities that they stand for.
+pub const BYTES_MAX: usize = 32 << 10;
+/// Bytes of an id of the scheme `ip`: the longest address with its length takes 43.
+pub const IP_BYTES_MAX: usize = 64;
 
 /// `user:` and the base64 of the SHA-1 of the whole `user:password`: the id that a digest auth packet proves.
 ///
@@ -46,11 +53,13 @@ pub struct Schemes {
     pub x509: bool,
 }
 
-/// Turns what a client sent into what is stored: duplicates dropped, `auth` expanded, every id checked.
+/// Turns what a client sent into what is stored: duplicates dropped, `auth` expanded, every id checked. `bounded`: by the
+/// limits on bytes too, which log entries of former versions do not know.
 ///
 /// # Errors
-/// `InvalidAcl`, as `PrepRequestProcessor.fixupACL` decides; `MarshallingError` where that breaks off at a null id.
-pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes) -> Result<Acl, ErrorCode> {
+/// `InvalidAcl`, as `PrepRequestProcessor.fixupACL` decides, and beyond a limit; `MarshallingError` where that breaks off at a
+/// null id.
+pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes, bounded: bool) -> Result<Acl, ErrorCode> {
     let sent = match spec {
         AclSpec::Open => return Ok(Acl::Open),
         AclSpec::Missing | AclSpec::Malformed => return Err(ErrorCode::InvalidAcl),
@@ -68,7 +77,9 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes) -> Resu
         match &*entry.scheme {
             "world" if &*entry.id == "anyone" => fixed.push(entry.clone()),
             "auth" => expand_auth(entry.perms, identities, &mut fixed)?,
-            "ip" if ip_pattern(&entry.id).is_some() => fixed.push(entry.clone()),
+            "ip" if (!bounded || entry.id.len() <= IP_BYTES_MAX) && ip_pattern(&entry.id).is_some() => {
+                fixed.push(entry.clone())
+            }
             "digest" if is_digest_id(&entry.id) => fixed.push(entry.clone()),
             "sasl" if schemes.sasl && is_kerberos_name(&entry.id) => fixed.push(entry.clone()),
             "x509" if schemes.x509 && is_distinguished_name(&entry.id) => fixed.push(entry.clone()),
@@ -78,10 +89,11 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes) -> Resu
     if matches!(spec, AclSpec::BrokenOff(_)) {
         return Err(ErrorCode::MarshallingError);
     }
-    if fixed.is_empty() || fixed.len() > ENTRIES_MAX {
+    let bytes: usize = fixed.iter().map(|entry| entry.scheme.len() + entry.id.len()).sum();
+    if fixed.is_empty() || fixed.len() > ENTRIES_MAX || (bounded && bytes > BYTES_MAX) {
         return Err(ErrorCode::InvalidAcl);
     }
-    Ok(Acl::List(Arc::new(fixed)))
+    Ok(Acl::List(Arc::new(AclList::from(fixed))))
 }
 
 fn expand_auth(perms: i32, identities: &[Identity], fixed: &mut Vec<AclEntry>) -> Result<(), ErrorCode> {
@@ -97,37 +109,10 @@ fn is_authenticated(scheme: &str) -> bool {
     matches!(scheme, "digest" | "sasl" | "x509")
 }
 
-/// Whether a list of (perms, scheme, id) grants any of the `wanted` permissions to a connection with these identities.
-pub fn grants<'a>(
-    entries: impl Iterator<Item = (i32, &'a str, &'a str)>,
-    wanted: i32,
-    identities: &[Identity],
-) -> bool {
-    if identities.iter().any(|identity| &*identity.scheme == "super") {
-        return true;
-    }
-    let mut empty = true;
-    for (perms, scheme, id) in entries {
-        empty = false;
-        if perms & wanted == 0 {
-            continue;
-        }
-        let granted = match scheme {
-            "world" => id == "anyone",
-            "ip" => identities.iter().any(|who| &*who.scheme == "ip" && ip_matches(&who.id, id)),
-            "sasl" => identities.iter().any(|who| &*who.scheme == "sasl" && (*who.id == *id || &*who.id == "super")),
-            _ => identities.iter().any(|who| *who.scheme == *scheme && *who.id == *id),
-        };
-        if granted {
-            return true;
-        }
-    }
-    empty
-}
-
 /// Whether a znode grants any of the `wanted` permissions. Most are open to all, which is asked first.
+#[inline]
 pub fn allows(node: &NodeRef<'_>, wanted: i32, identities: &[Identity]) -> bool {
-    node.is_open_acl() || grants(node.acl().iter(), wanted, identities)
+    node.acl_list().is_none_or(|list| list.grants(wanted, identities))
 }
 
 /// The user name that whoAmI shows for an identity.
@@ -157,6 +142,11 @@ pub fn address_text(address: IpAddr) -> String {
     }
 }
 
+/// An entry that lets nobody in.
+pub(crate) fn nobody() -> AclEntry {
+    AclEntry { perms: 0, scheme: Text::from("world"), id: Text::from("anyone") }
+}
+
 /// Builds an identity.
 pub fn identity(scheme: &str, id: &str) -> Identity {
     Identity { scheme: Text::from(scheme), id: Text::from(id) }
@@ -165,6 +155,7 @@ pub fn identity(scheme: &str, id: &str) -> Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost;
     use alloc::vec;
 
     const NO_MORE: Schemes = Schemes { sasl: false, x509: false };
@@ -197,8 +188,8 @@ mod tests {
             identity("super", ""),
         ];
         let check = |sent: Vec<AclEntry>, want: Option<Vec<AclEntry>>| {
-            let got = fix_up(&AclSpec::List(sent.clone()), &me, NO_MORE).ok();
-            assert_eq!(got, want.map(|list| Acl::List(Arc::new(list))), "{sent:?}");
+            let got = fix_up(&AclSpec::List(sent.clone()), &me, NO_MORE, true).ok();
+            assert_eq!(got, want.map(|list| Acl::List(Arc::new(AclList::from(list)))), "{sent:?}");
         };
         let world = entry(31, "world", "anyone");
         check(vec![world.clone(), world.clone()], Some(vec![world.clone()]));
@@ -221,9 +212,12 @@ mod tests {
         }
         check(vec![entry(5, "auth", "")], Some(vec![entry(5, "digest", "a:h1"), entry(5, "digest", "b:h2")]));
         check(vec![entry(5, "super", "")], None);
-        assert_eq!(fix_up(&AclSpec::List(vec![entry(5, "auth", "")]), &me[..1], NO_MORE), Err(ErrorCode::InvalidAcl));
+        assert_eq!(
+            fix_up(&AclSpec::List(vec![entry(5, "auth", "")]), &me[..1], NO_MORE, true),
+            Err(ErrorCode::InvalidAcl)
+        );
         for (before, code) in [(world, ErrorCode::MarshallingError), (entry(1, "ip", "x"), ErrorCode::InvalidAcl)] {
-            assert_eq!(fix_up(&AclSpec::BrokenOff(vec![before]), &me, NO_MORE), Err(code));
+            assert_eq!(fix_up(&AclSpec::BrokenOff(vec![before]), &me, NO_MORE, true), Err(code));
         }
     }
 
@@ -232,18 +226,50 @@ mod tests {
         let me = [identity("digest", "a:h1"), identity("digest", "b:h2")];
         let list =
             |count: usize| -> Vec<AclEntry> { (0..count).map(|at| entry(1, "digest", &format!("u:{at}"))).collect() };
-        assert!(fix_up(&AclSpec::List(list(ENTRIES_MAX)), &me, NO_MORE).is_ok());
-        assert_eq!(fix_up(&AclSpec::List(list(ENTRIES_MAX + 1)), &me, NO_MORE), Err(ErrorCode::InvalidAcl));
+        assert!(fix_up(&AclSpec::List(list(ENTRIES_MAX)), &me, NO_MORE, true).is_ok());
+        assert_eq!(fix_up(&AclSpec::List(list(ENTRIES_MAX + 1)), &me, NO_MORE, true), Err(ErrorCode::InvalidAcl));
         let mut expanding = list(ENTRIES_MAX - 1);
         expanding.push(entry(1, "auth", ""));
-        assert_eq!(fix_up(&AclSpec::List(expanding), &me, NO_MORE), Err(ErrorCode::InvalidAcl));
+        assert_eq!(fix_up(&AclSpec::List(expanding), &me, NO_MORE, true), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn a_list_has_a_limit_in_bytes_before_and_after_expansion() {
+        let id = |length: usize| format!("u:{}", "h".repeat(length - 2));
+        let me = [identity("digest", &id(BYTES_MAX / 4))];
+        let one = |length: usize| vec![entry(1, "digest", &id(length))];
+        let fixed = |list: Vec<AclEntry>, bounded| fix_up(&AclSpec::List(list), &me, NO_MORE, bounded).is_ok();
+        let most = BYTES_MAX - "digest".len();
+        assert!(fixed(one(most), true) && !fixed(one(most + 1), true) && fixed(one(most + 1), false));
+        let wishes = |count: i32| (1..=count).map(|perms| entry(perms, "auth", "")).collect();
+        assert!(fixed(wishes(3), true) && !fixed(wishes(4), true) && fixed(wishes(4), false));
+    }
+
+    #[test]
+    fn an_address_pattern_has_a_limit_in_bytes() {
+        let padded = |length: usize| format!("10.0.0.1/{}32", "0".repeat(length - "10.0.0.1/32".len()));
+        for (length, bounded, want) in
+            [(IP_BYTES_MAX, true, true), (IP_BYTES_MAX + 1, true, false), (3900, true, false), (3900, false, true)]
+        {
+            let sent = AclSpec::List(vec![entry(1, "ip", &padded(length))]);
+            assert_eq!(fix_up(&sent, &[], NO_MORE, bounded).is_ok(), want, "{length} {bounded}");
+        }
+    }
+
+    #[test]
+    fn what_a_check_costs_goes_by_entries_and_identities() {
+        let me = [identity("ip", "10.1.2.3"), identity("digest", "a:h1")];
+        let list = AclList::from(vec![entry(1, "digest", &"x".repeat(8000)), entry(1, "ip", "10.0.0.0/8")]);
+        let bytes = "ip10.1.2.3digesta:h1".len();
+        assert_eq!((list.cost(&me), list.cost(&[])), (4 * cost::ACL_ENTRY + cost::bytes(bytes), 0));
     }
 
     #[test]
     fn granting_by_data() {
         let me = [identity("ip", "10.1.2.3"), identity("digest", "a:h1")];
         let check = |perms, scheme, id, wanted, want| {
-            assert_eq!(grants([(perms, scheme, id)].into_iter(), wanted, &me), want, "{scheme}:{id}");
+            let list = AclList::from(vec![entry(perms, scheme, id)]);
+            assert_eq!(list.grants(wanted, &me), want, "{scheme}:{id}");
         };
         check(1, "world", "anyone", READ, true);
         check(1, "world", "anyone", WRITE, false);
@@ -253,15 +279,37 @@ mod tests {
         check(31, "ip", "::/0", ADMIN, false);
         check(2, "digest", "a:h1", WRITE | READ, true);
         check(2, "digest", "a:h2", WRITE, false);
-        assert!(grants([(0, "world", "anyone")].into_iter(), READ, &[identity("super", "")]));
-        assert!(grants(core::iter::empty(), READ, &me));
+        let nothing = AclList::from(vec![entry(0, "world", "anyone")]);
+        assert!(nothing.grants(READ, &[identity("super", "")]) && !nothing.grants(READ, &me));
+        assert!(AclList::default().grants(READ, &me));
+    }
+
+    #[test]
+    fn what_patterns_match() {
+        for (address, pattern, want) in [
+            ("10.1.2.3", "10.0.0.0/8", true),
+            ("10.1.2.3", "10.1.2.3", true),
+            ("10.1.2.3", "11.0.0.0/8", false),
+            ("10.1.2.3", "0.0.0.0/0", true),
+            ("10.1.2.3", "::/0", false),
+            ("0:0:0:0:0:0:0:1", "::1", true),
+            ("0:0:0:0:0:0:0:1", "::2/126", true),
+            ("0:0:0:0:0:0:0:1", "::2/127", false),
+            ("fe80:0:0:0:0:0:a:1", "fe80::/10", true),
+            ("0:0:0:0:0:0:0:1", "0.0.0.0/0", false),
+            ("0:0:0:0:0:0:0:ffff", "::-1", true),
+            ("nonsense", "0.0.0.0/0", false),
+        ] {
+            let list = AclList::from(vec![entry(READ, "ip", pattern)]);
+            assert_eq!(list.grants(READ, &[identity("ip", address)]), want, "{address} in {pattern}");
+        }
     }
 
     #[test]
     fn schemes_that_are_switched_on() {
         let check = |schemes, scheme, id, want| {
             let sent = AclSpec::List(vec![entry(1, scheme, id)]);
-            assert_eq!(fix_up(&sent, &[], schemes).is_ok(), want, "{scheme}:{id}");
+            assert_eq!(fix_up(&sent, &[], schemes, true).is_ok(), want, "{scheme}:{id}");
         };
         let all = Schemes { sasl: true, x509: true };
         for (scheme, good, bad) in [("sasl", "bob/host@REALM", "a@b@c"), ("x509", "CN=bob,O=x", "bob")] {
@@ -269,8 +317,9 @@ mod tests {
             check(all, scheme, bad, false);
             check(NO_MORE, scheme, good, false);
         }
-        let grants_to =
-            |who: &str, scheme: &str, id: &str| grants([(1, scheme, id)].into_iter(), READ, &[identity(scheme, who)]);
+        let grants_to = |who: &str, scheme: &str, id: &str| {
+            AclList::from(vec![entry(1, scheme, id)]).grants(READ, &[identity(scheme, who)])
+        };
         assert!(
             grants_to("bob", "sasl", "bob") && grants_to("super", "sasl", "bob") && grants_to("CN=a", "x509", "CN=a")
         );

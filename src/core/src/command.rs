@@ -119,7 +119,7 @@ pub enum WriteOp {
 
 impl WriteOp {
     /// Bytes of the path and the data.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Create { path, data, .. } | Self::SetData { path, data, .. } => {
                 path.len() + data.as_ref().map_or(0, |data| data.len())
@@ -246,6 +246,9 @@ pub struct Proposals {
     pub commands: Vec<Command>,
     /// Bytes by and large, seldom fewer than it takes in the log: what fills a log entry, and what is in flight, goes by them.
     pub bytes: usize,
+    /// What their evaluation costs at most, in units of [`crate::cost`]: a log entry goes by it too. 0 before the sequencer has
+    /// taken them.
+    pub cost: u64,
     /// Which of the shard's courses they belong to, see [`crate::member`]: what comes of a former one is not ordered.
     pub generation: u32,
 }

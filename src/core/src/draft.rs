@@ -95,7 +95,7 @@ impl<'v> Draft<'v> {
 
     pub(crate) fn create(&mut self, at: HashedPath, node: Arc<Znode>) {
         self.note(&at, Some(&node));
-        self.note_parent(&at, |stat, zxid| stat.add_child(zxid));
+        self.note_parent(&at, NodeStat::add_child);
         self.changes.push(Change::Created { at, node });
     }
 
@@ -121,12 +121,12 @@ impl<'v> Draft<'v> {
         }
     }
 
-    fn note_parent(&mut self, at: &HashedPath, change: impl FnOnce(&mut NodeStat, Zxid)) {
+    fn note_parent(&mut self, at: &HashedPath, change: impl FnOnce(&mut NodeStat, Zxid, &str)) {
         if self.own.is_none() {
             return;
         }
         let Some(mut parent) = self.node(at.parent(), at.parent_hash).map(|node| node.to_znode()) else { return };
-        change(&mut Arc::make_mut(&mut parent).stat, self.zxid);
+        change(&mut Arc::make_mut(&mut parent).stat, self.zxid, at.name());
         if let Some(own) = &mut self.own {
             own.insert(Text::from(at.parent()), Some(parent));
         }

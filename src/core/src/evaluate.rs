@@ -3,6 +3,7 @@
 //! Checks stand in the exact order of ZooKeeper's `PrepRequestProcessor` (protocol chapter 11). There is no state but
 //! the committed one: a command is evaluated when its log entry is committed, against everything before it.
 
+mod bounds;
 mod keeper;
 mod ops;
 mod owners;
@@ -10,6 +11,7 @@ mod proof;
 mod quota;
 mod reconfig;
 
+pub(crate) use keeper::REMOVED_MAX;
 pub use keeper::system_nodes;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
@@ -18,6 +20,7 @@ pub use reconfig::{Begun, configured, servers};
 
 use crate::change::{AppliedBatch, AppliedTxn, Changes, OpResult, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Identity, Origin};
+use crate::cost::{self, Budget};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
 use crate::image::Image;
@@ -72,6 +75,8 @@ pub struct StateMachine {
     begun: Option<Box<Begun>>,
     /// How often the list of servers has changed since the machine was made.
     list_changes: u64,
+    /// Units of cost spent by all commands since the machine was made.
+    units_spent: u64,
 }
 
 impl StateMachine {
@@ -85,7 +90,7 @@ impl StateMachine {
     pub fn new(view: View, sessions: SessionTable) -> Self {
         let quotas = Quotas::of(&view);
         let mortals = view.image().mortals().collect();
-        Self { view, sessions, quotas, mortals, begun: None, list_changes: 0 }
+        Self { view, sessions, quotas, mortals, begun: None, list_changes: 0, units_spent: 0 }
     }
 
     /// .. and the change of the list of servers that was begun where the image ends.
@@ -119,6 +124,11 @@ impl StateMachine {
     /// How often the list of servers has changed since the machine was made.
     pub const fn list_changes(&self) -> u64 {
         self.list_changes
+    }
+
+    /// Units of [`cost`] that all commands took since the machine was made. The state does not depend on it.
+    pub const fn units_spent(&self) -> u64 {
+        self.units_spent
     }
 
     /// What went beyond a quota since this was last asked. The state does not depend on it.
@@ -173,7 +183,7 @@ impl StateMachine {
                 let result = caller.evaluate(&mut draft, op);
                 applied.changes = draft.into_changes();
                 applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
-                self.note_refusal(caller.beyond_quota.into_inner());
+                self.note(caller.budget.spent(), caller.beyond_quota.into_inner());
             }
             CommandKind::Multi(ops) => {
                 let caller = self.caller(origin, session, identities, context, zxid);
@@ -184,7 +194,7 @@ impl StateMachine {
                     }
                     Err(code) => applied.outcome = Outcome::Op(OpResult::Error(code)),
                 }
-                self.note_refusal(caller.beyond_quota.into_inner());
+                self.note(caller.budget.spent(), caller.beyond_quota.into_inner());
             }
             CommandKind::Undecodable => {
                 let caller = self.caller(origin, session, identities, context, zxid);
@@ -212,6 +222,7 @@ impl StateMachine {
                 applied.outcome = Outcome::SessionClosed;
                 if let Some(ended) = self.sessions.remove(&session) {
                     applied.changes = close_changes(&self.view, zxid, &ended);
+                    self.note(cost::CHANGE * applied.changes.len() as u64, None);
                     applied.session = Some(SessionChange::Closed(session));
                 }
             }
@@ -262,10 +273,13 @@ impl StateMachine {
         zxid: Zxid,
     ) -> Caller<'a> {
         let Self { sessions, quotas, .. } = self;
-        Caller { sessions, quotas, session, origin, identities, context, zxid, beyond_quota: Cell::new(None) }
+        let bounded = context.features & features::BOUNDED != 0;
+        let budget = if bounded { Budget::new(cost::COMMAND_MAX) } else { Budget::unlimited() };
+        Caller { sessions, quotas, session, origin, identities, context, zxid, beyond_quota: Cell::new(None), budget }
     }
 
-    fn note_refusal(&mut self, exceeded: Option<QuotaExceeded>) {
+    fn note(&mut self, units: u64, exceeded: Option<QuotaExceeded>) {
+        self.units_spent = self.units_spent.wrapping_add(units);
         if let Some(exceeded) = exceeded {
             self.quotas.note(exceeded);
         }

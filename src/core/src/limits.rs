@@ -79,9 +79,22 @@ impl ShardLimits {
 
 const _: () = assert!(corral_wire::limits::FRAME_MAX_DEFAULT < 4 << 20, "a frame fits what may be parked");
 
-/// Bytes of one connection's identities, however many they are: they travel with its commands, and must leave these their
-/// room in a log entry.
-pub const IDENTITIES_BYTES_MAX: usize = 256 << 10;
+/// Bytes of one connection's identities, however many they are: they travel with its commands, in each log entry that holds
+/// any, and an ACL entry for `auth` stands for them.
+pub const IDENTITIES_BYTES_MAX: usize = 4 << 10;
+/// Bytes of the path of a znode that is created. ZooKeeper's only limit is that of a request.
+///
+/// The limits on what is created cannot be configured, because they decide how the log is replayed. Znodes of former versions that
+/// are beyond them are served, changed and deleted as others.
+pub const PATH_BYTES_MAX: usize = 64 << 10;
+/// Levels of the path of a znode that is created.
+pub const PATH_LEVELS_MAX: usize = 1000;
+/// Bytes of the last part of that path.
+pub const NAME_BYTES_MAX: usize = 16 << 10;
+/// Bytes of the names of one znode's children, each with its length: what a listing must hold, and a section of an image.
+pub const NAMES_BYTES_MAX: u64 = 256 << 20;
+/// Ephemerals of one session: they are deleted in one transaction.
+pub const EPHEMERALS_PER_SESSION_MAX: usize = 20_000;
 /// Connections, watches or sessions told of in one pass of a core: well below a millisecond.
 pub const PIECE_ENTRIES: usize = 1024;
 /// Places of a hash table looked at in one pass, most of them empty after a great shrinking.

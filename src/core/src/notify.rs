@@ -2,7 +2,7 @@
 //!
 //! Runs just before the change reaches the view, so the event is queued before anybody can read the new state.
 
-use crate::acl::{READ, grants};
+use crate::acl::READ;
 use crate::change::Change;
 use crate::ids::{ConnId, Millis, Zxid};
 use crate::reply;
@@ -87,9 +87,7 @@ impl Shard {
         match acl {
             Acl::Open => true,
             Acl::List(_) if self.config().skip_acl => true,
-            Acl::List(list) => self.identities(id).is_some_and(|identities| {
-                grants(list.iter().map(|entry| (entry.perms, &*entry.scheme, &*entry.id)), READ, identities)
-            }),
+            Acl::List(list) => self.identities(id).is_some_and(|identities| list.grants(READ, identities)),
         }
     }
 }

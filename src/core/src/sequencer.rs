@@ -13,6 +13,7 @@ pub use room::Oversized;
 
 use crate::change::{AppliedBatch, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
+use crate::cost::ENTRY_MAX;
 use crate::delta::Delta;
 use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
@@ -296,15 +297,16 @@ impl Sequencer {
         let first_zxid = self.next_zxid?;
         let mut batch =
             Batch { time, first_zxid, features: self.features(), identities: Vec::new(), commands: Vec::new() };
-        let mut bytes = 0;
+        let (mut bytes, mut cost) = (0, 0);
         while bytes < self.config.batch_bytes_max
-            && let Some(mut proposals) = self.queue.pop_front()
+            && let Some(mut proposals) = self.queue.pop_front_if(|next| cost == 0 || cost + next.cost <= ENTRY_MAX)
         {
             bytes += proposals.bytes;
+            cost += proposals.cost;
             if batch.commands.is_empty() {
                 batch.identities = proposals.identities;
                 batch.commands = proposals.commands;
-                batch.commands.reserve_exact(self.commands_that_fit(bytes));
+                batch.commands.reserve_exact(self.commands_that_fit(bytes, cost));
                 continue;
             }
             let offset = u32::try_from(batch.identities.len()).expect("fewer identities than commands");
@@ -324,9 +326,10 @@ impl Sequencer {
     }
 
     /// Commands of the proposals that go into a batch that has this many bytes.
-    fn commands_that_fit(&self, mut bytes: usize) -> usize {
+    fn commands_that_fit(&self, mut bytes: usize, mut cost: u64) -> usize {
         let fits = |waiting: &&Proposals| {
-            let fits = bytes < self.config.batch_bytes_max;
+            cost += waiting.cost;
+            let fits = bytes < self.config.batch_bytes_max && cost <= ENTRY_MAX;
             bytes += waiting.bytes;
             fits
         };

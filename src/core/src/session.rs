@@ -43,6 +43,10 @@ impl Ephemerals {
         removed
     }
 
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |list| list.len())
+    }
+
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
     }

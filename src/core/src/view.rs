@@ -7,6 +7,7 @@
 mod pieces;
 mod warming;
 
+use crate::acl::AclList;
 use crate::change::Change;
 use crate::delta::{Delta, Entry, KidNote, NodeState};
 use crate::ids::Zxid;
@@ -153,7 +154,7 @@ impl View {
                 self.data_bytes = self.data_bytes.saturating_add(size(&at.path, node.data_len()));
                 self.ephemerals = self.ephemerals.saturating_add(is_ephemeral(&node.stat).into());
                 self.live.set(&at.path, at.hash, node);
-                self.note_child(at, KidNote::Set(at, Mark::Added), |stat| stat.add_child(zxid));
+                self.note_child(at, KidNote::Set(at, Mark::Added), |stat| stat.add_child(zxid, at.name()));
             }
             Change::Deleted { at } => self.delete(zxid, at),
             Change::DataSet { at, node } | Change::Quiet { at, node } => {
@@ -180,7 +181,7 @@ impl View {
         let exists_below = self.get_below(&at.path, at.hash).is_some();
         self.live.delete(&at.path, at.hash, exists_below);
         let note = if exists_below { KidNote::Set(at, Mark::Removed) } else { KidNote::Forget(at.name()) };
-        self.note_child(at, note, |stat| stat.remove_child(zxid));
+        self.note_child(at, note, |stat| stat.remove_child(zxid, at.name()));
     }
 
     /// Notes a child in its parent.
@@ -353,14 +354,19 @@ impl<'a> NodeRef<'a> {
 
     #[inline]
     pub fn acl(&self) -> AclRef<'a> {
-        let list = match self {
+        self.acl_list().map_or(AclRef::Open, |list| AclRef::List(list))
+    }
+
+    /// The ACL; `None` is `world:anyone` with all permissions.
+    #[inline]
+    pub fn acl_list(&self) -> Option<&'a AclList> {
+        match self {
             Self::Live(node) => match &node.acl {
                 Acl::Open => None,
-                Acl::List(list) => Some(list.as_slice()),
+                Acl::List(list) => Some(list),
             },
             Self::Image(node) => node.acl_list(),
-        };
-        list.map_or(AclRef::Open, AclRef::List)
+        }
     }
 
     /// The ACL as a value that outlives the view's next change.

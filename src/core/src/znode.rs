@@ -1,10 +1,10 @@
 //! A znode's state as one immutable value. A write replaces the whole value; readers on other cores keep the old one
 //! for as long as they need it. Children are not in here: a view keeps them, sorted, beside the node (`view`).
 
+use crate::acl::AclList;
 use crate::ids::{SessionId, Zxid};
 use crate::shared::{Data, Text};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use corral_wire::records::Stat;
 use rkyv::{Archive, Deserialize, Serialize};
 
@@ -65,19 +65,30 @@ pub struct NodeStat {
     /// Raw owner bits, see [`Owner`].
     pub owner: i64,
     pub num_children: u32,
+    /// Bytes of all children's names, each with its length, as an image keeps them. No part of a client's Stat.
+    pub names_bytes: u64,
+}
+
+/// What a child's name counts for in [`NodeStat::names_bytes`].
+pub(crate) fn name_bytes(name: &str) -> u64 {
+    const BITS_A_BYTE: u32 = 7;
+    let length = name.len() as u64;
+    length + u64::from((u64::BITS - length.leading_zeros()).div_ceil(BITS_A_BYTE).max(1))
 }
 
 impl NodeStat {
     /// A child was created by the transaction of this zxid.
-    pub const fn add_child(&mut self, zxid: Zxid) {
+    pub fn add_child(&mut self, zxid: Zxid, name: &str) {
         self.cversion = self.cversion.wrapping_add(1);
         self.pzxid = zxid;
         self.num_children = self.num_children.saturating_add(1);
+        self.names_bytes = self.names_bytes.saturating_add(name_bytes(name));
     }
 
     /// A child was deleted by the transaction of this zxid.
-    pub fn remove_child(&mut self, zxid: Zxid) {
+    pub fn remove_child(&mut self, zxid: Zxid, name: &str) {
         self.num_children = self.num_children.saturating_sub(1);
+        self.names_bytes = self.names_bytes.saturating_sub(name_bytes(name));
         self.pzxid = self.pzxid.max(zxid);
     }
 
@@ -113,7 +124,7 @@ pub struct AclEntry {
 pub enum Acl {
     /// Exactly `world:anyone` with all permissions (31).
     Open,
-    List(Arc<Vec<AclEntry>>),
+    List(Arc<AclList>),
 }
 
 /// The state of one znode at one zxid, immutable.

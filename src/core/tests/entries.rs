@@ -1,6 +1,7 @@
 //! However much is to be ordered at once, every log entry fits the log.
 
 use corral_core::command::{Batch, Command, CommandKind, Identity, Origin, Proposals, WriteOp};
+use corral_core::cost;
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use corral_core::reaper::ReapPolicy;
@@ -44,7 +45,7 @@ fn proposals(identity_bytes: usize, commands: Vec<Command>) -> Proposals {
         Arc::new(vec![Identity { scheme: Text::from("digest"), id: Text::from(&*"x".repeat(identity_bytes)) }])
     };
     let bytes = commands.len() * (200 + identity_bytes) + commands.iter().map(data_bytes).sum::<usize>();
-    Proposals { identities: commands.iter().map(identity).collect(), commands, bytes, generation: 0 }
+    Proposals { identities: commands.iter().map(identity).collect(), commands, bytes, ..Proposals::default() }
 }
 
 fn data_bytes(command: &Command) -> usize {
@@ -129,4 +130,40 @@ fn so_many_sessions_end_at_once() {
     assert_eq!(sequencer.tick(Millis(5000), WallMillis(0)).expired.len() as i64, SESSIONS);
     let ended: usize = entries(&mut sequencer).iter().map(|batch| batch.commands.len()).sum();
     assert_eq!(ended as i64, SESSIONS);
+}
+
+#[test]
+fn sessions_with_ephemerals_that_end_together_go_in_several_entries() {
+    const SESSIONS: i64 = 1000;
+    const EPHEMERALS: i64 = 150;
+    let session = |id: i64| {
+        let ephemerals = (0..EPHEMERALS).map(|number| Text::from(&*format!("/{id}-{number}"))).collect::<Ephemerals>();
+        (SessionId(id), Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals })
+    };
+    let mut sequencer = leader(SessionTable::from_iter((1..=SESSIONS).map(session)));
+    assert_eq!(sequencer.tick(Millis(5000), WallMillis(0)).expired.len() as i64, SESSIONS);
+    let entries = entries(&mut sequencer);
+    let closed: usize = entries.iter().map(|batch| batch.commands.len()).sum();
+    assert_eq!(closed as i64, SESSIONS);
+    for batch in &entries {
+        let deleted = batch.commands.len() as u64 * EPHEMERALS as u64;
+        assert!(deleted * cost::CHANGE <= cost::ENTRY_MAX, "{deleted} in one entry");
+    }
+    assert!(entries.len() < 20, "{} entries", entries.len());
+}
+
+#[test]
+fn expensive_commands_do_not_share_an_entry_beyond_its_budget() {
+    let mut sequencer = leader(SessionTable::default());
+    let check = || WriteOp::Check { path: Text::from("/a"), version: -1 };
+    let multi = |slot| Command { kind: CommandKind::Multi((0..10_000).map(|_| check()).collect()), ..write(slot, 0) };
+    for slot in 0..5 {
+        sequencer.enqueue(Millis(0), proposals(9, vec![write(slot, 10)]));
+        sequencer.enqueue(Millis(0), proposals(9, vec![multi(slot)]));
+    }
+    let multis =
+        |batch: &Batch| batch.commands.iter().filter(|command| matches!(command.kind, CommandKind::Multi(_))).count();
+    let entries = entries(&mut sequencer);
+    assert!(entries.iter().all(|batch| multis(batch) <= 1), "one a budget");
+    assert_eq!(entries.iter().map(|batch| batch.commands.len()).sum::<usize>(), 10);
 }

@@ -50,7 +50,7 @@ fn attach(slot: u32, session: SessionId, password: [u8; 16]) -> Command {
 }
 
 fn proposals(commands: Vec<Command>) -> Proposals {
-    Proposals { identities: vec![Arc::default()], bytes: 100 * commands.len(), commands, generation: 0 }
+    Proposals { identities: vec![Arc::default()], bytes: 100 * commands.len(), commands, ..Proposals::default() }
 }
 
 /// All that waits is ordered, logged and applied.

@@ -1,5 +1,6 @@
 //! The image's bytes: what they keep, how small they are, and that damaged ones never do harm.
 
+use corral_core::acl::AclList;
 use corral_core::change::Change;
 use corral_core::command::Origin;
 use corral_core::delta::Delta;
@@ -42,7 +43,7 @@ fn grown_view() -> View {
         let path = if i < 60 { format!("/n{i}") } else { format!("/n{}/leaf-{i}", i - 60) };
         let zxid = Zxid(u64::try_from(i).expect("positive") + 1);
         let entry = AclEntry { perms: i % 32, scheme: Text::from("digest"), id: Text::from("someone:else") };
-        let acl = if i % 5 == 0 { Acl::List(Arc::new(vec![entry])) } else { Acl::Open };
+        let acl = if i % 5 == 0 { Acl::List(Arc::new(AclList::from(vec![entry]))) } else { Acl::Open };
         let stat = NodeStat {
             czxid: zxid,
             mzxid: Zxid(zxid.0 + u64::from(i % 3 == 0)),

@@ -1,6 +1,7 @@
 //! The view against a plain map: random changes with freezes, merges and swaps at random points, on the state machine's
 //! view and on two shards' views that lag behind it by different amounts.
 
+use corral_core::acl::AclList;
 use corral_core::change::Change;
 use corral_core::delta::Delta;
 use corral_core::ids::Zxid;
@@ -69,9 +70,9 @@ fn acl_of(choice: u8) -> Acl {
     let entry = |perms, id: &str| AclEntry { perms, scheme: Text::from("digest"), id: Text::from(id) };
     match choice % 5 {
         0 | 1 => Acl::Open,
-        2 => Acl::List(Arc::new(vec![entry(1, "ann")])),
-        3 => Acl::List(Arc::new(vec![entry(31, "bob"), entry(1, "ann")])),
-        _ => Acl::List(Arc::new(vec![entry(i32::from(choice), "eve")])),
+        2 => Acl::List(Arc::new(AclList::from(vec![entry(1, "ann")]))),
+        3 => Acl::List(Arc::new(AclList::from(vec![entry(31, "bob"), entry(1, "ann")]))),
+        _ => Acl::List(Arc::new(AclList::from(vec![entry(i32::from(choice), "eve")]))),
     }
 }
 

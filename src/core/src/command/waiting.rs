@@ -76,18 +76,28 @@ impl Waiting {
 
     /// The oldest commands: so many bytes of them, or one. `None` if there are none.
     pub(crate) fn take(&mut self, bytes_max: usize) -> Option<Proposals> {
+        self.take_by_cost(bytes_max, u64::MAX, |_, _| 0)
+    }
+
+    /// As [`Waiting::take`], with a second limit: what `cost_of` says of a command and of those it speaks as.
+    pub(crate) fn take_by_cost(
+        &mut self,
+        bytes_max: usize,
+        cost_max: u64,
+        cost_of: impl Fn(&Command, usize) -> u64,
+    ) -> Option<Proposals> {
         if self.commands.is_empty() {
             return None;
         }
-        if !self.stale && self.bytes <= bytes_max {
+        if !self.stale && self.bytes <= bytes_max && cost_max == u64::MAX {
             // The next turn will bring about as many: the list need not grow step by step again.
             let next = VecDeque::with_capacity(self.commands.len().min(AHEAD_MAX));
             let commands = mem::replace(&mut self.commands, next).into();
             let (identities, bytes) = (mem::take(&mut self.identities), self.bytes);
             self.begin_anew();
-            return Some(Proposals { identities, commands, bytes, generation: 0 });
+            return Some(Proposals { identities, commands, bytes, ..Proposals::default() });
         }
-        let piece = self.take_piece(bytes_max);
+        let piece = self.take_piece(bytes_max, cost_max, cost_of);
         self.stale = true;
         if self.commands.is_empty() {
             self.begin_anew();
@@ -95,7 +105,7 @@ impl Waiting {
         Some(piece)
     }
 
-    fn take_piece(&mut self, bytes_max: usize) -> Proposals {
+    fn take_piece(&mut self, bytes_max: usize, cost_max: u64, cost_of: impl Fn(&Command, usize) -> u64) -> Proposals {
         let mut piece = Proposals::default();
         let mut places: HashMap<u32, u32, Xxh3DefaultBuilder> = HashMap::default();
         while let Some(command) = self.commands.front() {
@@ -104,7 +114,9 @@ impl Waiting {
             let identities = self.identities.get(command.identities as usize);
             let new = identities.filter(|_| !places.contains_key(&command.identities));
             let more = weight + new.map_or(0, |list| identities_weight(list));
-            if !piece.commands.is_empty() && piece.bytes + more > bytes_max {
+            let cost = cost_of(command, identities.map_or(0, |list| list.len()));
+            let fits = piece.bytes + more <= bytes_max && piece.cost.saturating_add(cost) <= cost_max;
+            if !piece.commands.is_empty() && !fits {
                 break;
             }
             if let Some(list) = new {
@@ -113,6 +125,7 @@ impl Waiting {
                 piece.identities.push(Arc::clone(list));
             }
             piece.bytes += more;
+            piece.cost = piece.cost.saturating_add(cost);
             let mut command = self.commands.pop_front().expect("just seen");
             command.identities = places.get(&command.identities).copied().unwrap_or_default();
             self.bytes = self.bytes.saturating_sub(weight);
@@ -145,7 +158,7 @@ impl Proposals {
     pub(crate) fn new(identities: Vec<Arc<Vec<Identity>>>, commands: Vec<Command>) -> Self {
         let of_commands: usize = commands.iter().map(|command| request::weight(&command.kind)).sum();
         let bytes = of_commands + identities.iter().map(|list| identities_weight(list)).sum::<usize>();
-        Self { identities, commands, bytes, generation: 0 }
+        Self { identities, commands, bytes, ..Self::default() }
     }
 }
 

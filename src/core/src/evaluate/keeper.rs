@@ -7,6 +7,7 @@ use super::ops::{Caller, expect_version, fresh_stat};
 use crate::acl;
 use crate::change::{Changes, KeeperOp, OpResult};
 use crate::command::WriteOp;
+use crate::cost;
 use crate::draft::Draft;
 use crate::ids::Zxid;
 use crate::path;
@@ -29,7 +30,7 @@ const API_VERSION: &[u8] = b"1";
 /// Keeper's clients send more than ZooKeeper allows there, nor watches in it (5).
 const FEATURES: [usize; 9] = [0, 2, 3, 4, 6, 7, 8, 9, 10];
 /// Znodes that the removals of one transaction may take at most: all of them are looked at before the first goes.
-const REMOVED_MAX: usize = 1000;
+pub(crate) const REMOVED_MAX: usize = 1000;
 
 /// The system nodes that this version wants, for a view that lacks them; `None` when it has them.
 pub fn system_nodes(view: &View) -> Option<Vec<(Text, Data)>> {
@@ -148,11 +149,15 @@ impl Caller<'_> {
 
     /// The paths of a subtree as the transaction sees it, if they are few enough and all may be deleted.
     fn removable(&self, draft: &Draft<'_>, root: &Text, limit: usize) -> Result<BTreeSet<Text>, ErrorCode> {
-        let (mut found, mut denied) = (BTreeSet::new(), false);
+        let (mut found, mut denied, mut exhausted) = (BTreeSet::new(), false, false);
         let mut take = |path: Text, node: &NodeRef<'_>| {
-            denied |= self.allow(node, acl::DELETE).is_err();
+            match self.allow(node, acl::DELETE).and_then(|()| self.spend(cost::ZNODE + cost::CHANGE)) {
+                Ok(()) => {}
+                Err(ErrorCode::ThrottledOp) => exhausted = true,
+                Err(_) => denied = true,
+            }
             found.insert(path);
-            found.len() <= limit
+            !exhausted && found.len() <= limit
         };
         for (path, node) in draft.changed_below(root) {
             if !take(path, &NodeRef::Live(node)) {
@@ -165,6 +170,9 @@ impl Caller<'_> {
             crowded |= node.stat().num_children as usize > enough;
             !crowded && (draft.has_changed(path) || take(Text::from(path), &node))
         });
+        if exhausted {
+            return Err(ErrorCode::ThrottledOp);
+        }
         match (crowded || found.len() > limit, denied) {
             (true, _) => Err(ErrorCode::NotEmpty),
             (false, true) => Err(ErrorCode::NoAuth),

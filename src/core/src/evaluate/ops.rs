@@ -7,6 +7,7 @@ use super::{BatchContext, features};
 use crate::acl;
 use crate::change::{Changes, OpResult};
 use crate::command::{AclSpec, CreateOp, Identity, Origin, WriteOp};
+use crate::cost::{self, Budget};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
 use crate::path;
@@ -37,6 +38,8 @@ pub(super) struct Caller<'a> {
     pub(super) zxid: Zxid,
     /// Why a quota refused, for the log.
     pub(super) beyond_quota: Cell<Option<QuotaExceeded>>,
+    /// What the command may still cost.
+    pub(super) budget: Budget,
 }
 
 impl Caller<'_> {
@@ -66,6 +69,7 @@ impl Caller<'_> {
     }
 
     pub(super) fn evaluate(&self, draft: &mut Draft<'_>, op: WriteOp) -> Result<OpResult, ErrorCode> {
+        self.spend(cost::OP + cost::bytes(op.bytes()))?;
         match op {
             WriteOp::Create { op, path, data, acl, flags, ttl_ms } => {
                 let owner = self.owner_for(op, flags, ttl_ms)?;
@@ -139,7 +143,7 @@ impl Caller<'_> {
         owner: Owner,
     ) -> Result<OpResult, ErrorCode> {
         has_parent(&path)?;
-        let acl = acl::fix_up(acl, self.identities, self.schemes())?;
+        let acl = acl::fix_up(acl, self.identities, self.schemes(), self.bounded())?;
         let sequential = CreateMode::from_flag(flags).is_some_and(CreateMode::is_sequential);
         let mut at = draft.hashed(path);
         let parent = draft.node(at.parent(), at.parent_hash).ok_or(ErrorCode::NoNode)?;
@@ -150,6 +154,7 @@ impl Caller<'_> {
         if !path::is_valid(&at.path) {
             return Err(ErrorCode::BadArguments);
         }
+        self.fits(draft, &at, &parent, owner)?;
         self.guard(&at.path)?;
         if draft.node(&at.path, at.hash).is_some() {
             if op == CreateOp::IfNotExists {
@@ -164,6 +169,7 @@ impl Caller<'_> {
         self.check_quota(draft, &at.path, 1, bytes, 0)?;
         allow_count(draft.view(), &at.path, &self.context.countable)?;
         let node = Arc::new(Znode { stat: fresh_stat(self.zxid, self.context.time, owner), acl, data });
+        self.spend(cost::CHANGE)?;
         let path = at.path.clone();
         let stat = node.wire_stat();
         draft.create(at, node);
@@ -189,6 +195,7 @@ impl Caller<'_> {
         if stat.num_children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
+        self.spend(cost::CHANGE)?;
         draft.delete(at);
         Ok(OpResult::Deleted)
     }
@@ -213,6 +220,7 @@ impl Caller<'_> {
         next.stat.mzxid = self.zxid;
         next.stat.mtime = self.context.time;
         let stat = next.wire_stat();
+        self.spend(cost::CHANGE)?;
         draft.set_data(at, Arc::new(next));
         Ok(OpResult::Stat(stat))
     }
@@ -221,13 +229,14 @@ impl Caller<'_> {
         if !path::is_valid(&path) {
             return Err(ErrorCode::BadArguments);
         }
-        let acl = acl::fix_up(acl, self.identities, self.schemes())?;
+        let acl = acl::fix_up(acl, self.identities, self.schemes(), self.bounded())?;
         let (at, node) = self.existing(draft, path)?;
         self.allow(&node, acl::ADMIN)?;
         expect_version(node.stat().aversion, version)?;
         let mut next = Znode { acl, ..Znode::clone(&*node.to_znode()) };
         next.stat.aversion = next.stat.aversion.wrapping_add(1);
         let stat = next.wire_stat();
+        self.spend(cost::CHANGE)?;
         draft.set_acl(at, Arc::new(next));
         Ok(OpResult::Stat(stat))
     }
@@ -275,7 +284,9 @@ impl Caller<'_> {
 
     pub(super) fn allow(&self, node: &NodeRef<'_>, wanted: i32) -> Result<(), ErrorCode> {
         let unchecked = self.context.features & features::SKIP_ACL != 0;
-        if unchecked || acl::allows(node, wanted, self.identities) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+        let Some(list) = node.acl_list().filter(|_| !unchecked) else { return Ok(()) };
+        self.spend(list.cost(self.identities))?;
+        if list.grants(wanted, self.identities) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The state machine by data: commands in, answers and the tree out.
 
 use super::*;
+use crate::change::Change;
 use crate::command::{AclSpec, CreateOp, WriteOp};
 use crate::ids::{ConnId, ShardId, WallMillis};
 use crate::shared::{Data, Text};
+use crate::znode::Znode;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -84,6 +86,18 @@ impl World {
     #[expect(clippy::unused_self, reason = "every world has one and the same")]
     pub(super) const fn origin(&self) -> Option<Origin> {
         Some(ORIGIN)
+    }
+
+    /// Has the children of this znode have names of so many bytes in all.
+    pub(super) fn count_names(&mut self, path: &str, bytes: u64) {
+        let at = self.shard.hashed(Text::from(path));
+        let mut node = Znode::clone(&self.shard.get(path).expect("it exists").to_znode());
+        node.stat.names_bytes = bytes;
+        let change = Change::Quiet { at, node: Arc::new(node) };
+        for view in [&mut self.shard, self.machine.view_mut()] {
+            let zxid = view.zxid();
+            view.apply(zxid, &change);
+        }
     }
 
     fn create(&mut self, path: &str, data: &str) -> OpResult {

@@ -119,6 +119,7 @@ impl ArchivedNode<'_> {
             stat.pzxid = Zxid(family.pzxid.to_native());
             stat.cversion = family.cversion.to_native();
             stat.num_children = family.num_children.to_native();
+            stat.names_bytes = family.names.len() as u64;
         }
         if let Some(rare) = self.rare.as_deref() {
             stat.owner = rare.owner.to_native();

@@ -10,12 +10,14 @@ use super::format::{
 use super::{
     ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_ALIGN, SECTION_BITS_MAX, SECTION_BYTES_MAX, section_of,
 };
+use crate::acl::{self, AclList};
 use crate::command::{ArchivedOrigin, Origin};
 use crate::ids::{ConnId, ShardId, Zxid};
 use crate::shared::{Data, Text};
 use crate::znode::{Acl, AclEntry, NodeStat, Znode};
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -217,7 +219,8 @@ impl CheckedSection {
 pub struct CheckedMeta {
     bytes: Arc<dyn ImageBytes>,
     root: NonNull<ArchivedMeta>,
-    acls: Vec<Arc<Vec<AclEntry>>>,
+    acls: Vec<Arc<AclList>>,
+    nobody: Arc<AclList>,
     length: usize,
 }
 
@@ -247,9 +250,10 @@ impl CheckedMeta {
         for list in root.acls.iter() {
             let list: Vec<AclEntry> =
                 rkyv::deserialize::<_, rancor::Error>(list).map_err(|reason| ImageFault::meta(&reason))?;
-            acls.push(Arc::new(list));
+            acls.push(Arc::new(AclList::from(list)));
         }
-        Ok(Self { bytes: Arc::clone(bytes), root: NonNull::from(root), acls, length: part.len() })
+        let nobody = Arc::new(AclList::from(vec![acl::nobody()]));
+        Ok(Self { bytes: Arc::clone(bytes), root: NonNull::from(root), acls, nobody, length: part.len() })
     }
 
     fn root(&self) -> &ArchivedMeta {
@@ -374,10 +378,10 @@ impl Image {
         &self.sections[index]
     }
 
-    /// The ACL list of an index. One that is out of range gives an empty list, which lets nobody in.
+    /// The ACL list of an index above that of open znodes. One that is out of range gives a list that lets nobody in.
     #[inline]
-    pub(crate) fn acl(&self, index: u32) -> Option<&Arc<Vec<AclEntry>>> {
-        self.meta.acls.get((index as usize).checked_sub(1)?)
+    pub(crate) fn acl(&self, index: u32) -> &Arc<AclList> {
+        (index as usize).checked_sub(1).and_then(|at| self.meta.acls.get(at)).unwrap_or(&self.meta.nobody)
     }
 }
 
@@ -432,14 +436,10 @@ impl<'a> ImageNode<'a> {
         self.record.acl.to_native() == ACL_OPEN
     }
 
-    /// The ACL's entries; `None` is open to everybody. An index the image does not know gives an empty list, which
-    /// lets nobody in.
+    /// The ACL; `None` is open to everybody. An index the image does not know gives a list that lets nobody in.
     #[inline]
-    pub fn acl_list(&self) -> Option<&'a [AclEntry]> {
-        if self.is_open() {
-            return None;
-        }
-        Some(self.image.acl(self.record.acl.to_native()).map_or(&[], |list| list.as_slice()))
+    pub fn acl_list(&self) -> Option<&'a AclList> {
+        if self.is_open() { None } else { Some(self.image.acl(self.record.acl.to_native())) }
     }
 
     /// The children's names, sorted.
@@ -452,7 +452,7 @@ impl<'a> ImageNode<'a> {
     /// The ACL as a value.
     pub fn to_acl(&self) -> Acl {
         let index = self.record.acl.to_native();
-        if self.is_open() { Acl::Open } else { Acl::List(self.image.acl(index).cloned().unwrap_or_default()) }
+        if self.is_open() { Acl::Open } else { Acl::List(Arc::clone(self.image.acl(index))) }
     }
 
     /// A copy on the heap.

@@ -11,12 +11,14 @@ use super::{
     ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_ALIGN, SECTION_BITS_MAX, SECTION_BYTES_MAX,
     SECTION_BYTES_TARGET, section_of,
 };
+use crate::acl::AclList;
 use crate::delta::{Delta, Entry, KidNote};
 use crate::ids::Zxid;
 use crate::kids::{Kids, Mark};
+use crate::path;
 use crate::shared::{Data, HashedPath, Text};
 use crate::view::PathHasher;
-use crate::znode::{Acl, AclEntry, NodeStat, Owner, Znode};
+use crate::znode::{Acl, AclEntry, NodeStat, Owner, Znode, name_bytes};
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -249,7 +251,7 @@ pub fn initial_image(seed: u64) -> Image {
 
 fn initial_delta(hasher: PathHasher) -> Delta {
     let read_only = AclEntry { perms: 1, scheme: Text::from("world"), id: Text::from("anyone") };
-    let read_only = Acl::List(Arc::new(vec![read_only]));
+    let read_only = Acl::List(Arc::new(AclList::from(vec![read_only])));
     let empty = Data::from(&[][..]);
     let mut delta = Delta::default();
     for (path, acl, aversion, children) in [
@@ -259,7 +261,8 @@ fn initial_delta(hasher: PathHasher) -> Delta {
         ("/zookeeper/quota", Acl::Open, 0, &[]),
     ] {
         let num_children = u32::try_from(children.len()).expect("two at most");
-        let stat = NodeStat { aversion, num_children, ..NodeStat::default() };
+        let names_bytes = children.iter().map(|child| name_bytes(path::name(child))).sum();
+        let stat = NodeStat { aversion, num_children, names_bytes, ..NodeStat::default() };
         let node = Arc::new(Znode { stat, acl, data: Some(empty.clone()) });
         let hash = hasher.hash(path);
         delta.set(&Text::from(path), hash, &node);
@@ -345,7 +348,7 @@ impl AclTable {
         let index = |source: &Source<'_>| match (&source.from, below) {
             (From::Fresh(fresh), _) => match &fresh.node.acl {
                 Acl::Open => ACL_OPEN,
-                Acl::List(list) => self.index(list),
+                Acl::List(list) => self.index(list.entries()),
             },
             (From::Kept(node), Some(image)) => self.renumber(image, node.acl.to_native()),
             (From::Kept(_), None) => unreachable!("kept znodes come from the image below"),
@@ -370,7 +373,7 @@ impl AclTable {
         if let Some(&index) = self.from_below.get(&old) {
             return index;
         }
-        let index = self.index(&below.acl(old).cloned().unwrap_or_default());
+        let index = self.index(below.acl(old).entries());
         self.from_below.insert(old, index);
         index
     }

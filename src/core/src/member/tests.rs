@@ -88,7 +88,13 @@ fn writes(server: u8, generation: u32, slots: &[u32]) -> Proposals {
         kind: CommandKind::Op(WriteOp::Delete { path: Text::from("/a"), version: -1 }),
     };
     let identities = vec![Arc::new(vec![Identity { scheme: Text::from("ip"), id: Text::from("::1") }])];
-    Proposals { identities, commands: slots.iter().map(command).collect(), bytes: 1, generation }
+    Proposals {
+        identities,
+        commands: slots.iter().map(command).collect(),
+        bytes: 1,
+        generation,
+        ..Proposals::default()
+    }
 }
 
 fn sequences(sends: &[Send]) -> Vec<String> {

@@ -2,7 +2,10 @@
 //! or from a server with other limits. A command that fits no entry alone is answered with an error, in its place.
 
 use super::Sequencer;
-use crate::command::{Batch, CommandKind, Proposals, Waiting};
+use crate::acl;
+use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, WriteOp};
+use crate::cost::{ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, OP, ZNODE};
+use crate::evaluate::REMOVED_MAX;
 use crate::ids::{SessionId, WallMillis};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -22,15 +25,41 @@ pub struct Oversized {
 
 impl Sequencer {
     /// Behind everything that waits already.
-    pub(super) fn wait(&mut self, proposals: Proposals) {
+    pub(super) fn wait(&mut self, mut proposals: Proposals) {
         let bytes_max = self.config.entry_bytes_max / SHARES;
-        if proposals.bytes <= bytes_max {
+        let speaks_as =
+            |command: &Command| proposals.identities.get(command.identities as usize).map_or(0, |who| who.len());
+        let costs = proposals.commands.iter().map(|command| self.cost_of(command, speaks_as(command)));
+        proposals.cost = costs.fold(0, u64::saturating_add);
+        if proposals.bytes <= bytes_max && proposals.cost <= ENTRY_MAX {
             return self.wait_as_it_is(proposals);
         }
         let mut waiting = Waiting::from(proposals);
-        while let Some(piece) = waiting.take(bytes_max) {
+        while let Some(piece) = waiting.take_by_cost(bytes_max, ENTRY_MAX, |command, who| self.cost_of(command, who)) {
             let piece = if piece.bytes > bytes_max { self.fitting(piece) } else { piece };
             self.wait_as_it_is(piece);
+        }
+    }
+
+    /// What a command costs at most, in units of [`crate::cost`], for a connection with so many identities. As the state is now:
+    /// a session that closes may have got more ephemerals by then, but not more than it may have.
+    fn cost_of(&self, command: &Command, identities: usize) -> u64 {
+        let check = (identities * acl::ENTRIES_MAX) as u64 * ACL_ENTRY;
+        let one = OP + CHANGE + 2 * check;
+        let of_op = |op: &WriteOp| match op {
+            WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + CHANGE + check),
+            _ => one,
+        };
+        match &command.kind {
+            CommandKind::Op(op) => of_op(op).min(COMMAND_MAX),
+            CommandKind::Multi(ops) => ops.iter().map(of_op).sum::<u64>().min(COMMAND_MAX),
+            CommandKind::CloseSession => {
+                let ephemerals =
+                    self.machine.sessions().get(&command.session).map_or(0, |ended| ended.ephemerals.len());
+                OP + CHANGE * ephemerals as u64
+            }
+            CommandKind::SystemNodes(nodes) => one * nodes.len() as u64,
+            _ => one,
         }
     }
 
@@ -48,12 +77,12 @@ impl Sequencer {
     /// One command: as it is, if it fits an entry behind what may go before it.
     fn fitting(&mut self, proposals: Proposals) -> Proposals {
         let bytes_max = self.config.entry_bytes_max.saturating_sub(2 * self.config.batch_bytes_max);
-        let Proposals { identities, commands, bytes, generation } = proposals;
+        let Proposals { identities, commands, bytes, cost, generation } = proposals;
         let mut batch = Batch { time: WallMillis(0), first_zxid: 0, features: 0, identities, commands };
         let encoded = batch.encode().len();
         if encoded <= bytes_max {
             let Batch { identities, commands, .. } = batch;
-            return Proposals { identities, commands, bytes, generation };
+            return Proposals { identities, commands, bytes, cost, generation };
         }
         for command in &mut batch.commands {
             self.oversized = Some(Oversized { session: command.session, bytes: encoded, bytes_max });

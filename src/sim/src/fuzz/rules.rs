@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use corral_core::acl::{self, Schemes, fix_up, grants};
+use corral_core::acl::{self, AclList, Schemes, fix_up};
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, Identity, WriteOp};
 use corral_core::ids::{SessionId, WallMillis};
 use corral_core::path::{has_parent, is_valid, name, parent};
@@ -71,16 +71,15 @@ pub(super) fn acl(input: &[u8]) -> Result<Tally, Violation> {
         who.push(acl::identity(scheme, &id));
     }
     let entries: Vec<AclEntry> = lines.map(entry).collect();
-    let open = entries.iter().map(|entry| (entry.perms, &*entry.scheme, &*entry.id));
-    let granted = grants(open, acl::READ, &who);
+    let granted = AclList::from(entries.clone()).grants(acl::READ, &who);
     let due = model_grants(&entries, acl::READ, &who).unwrap_or(granted);
     require(granted == due, "acl", || format!("{granted} for {who:?} {entries:?}"))?;
-    let fixed = fix_up(&AclSpec::List(entries.clone()), &who, SCHEMES);
+    let fixed = fix_up(&AclSpec::List(entries.clone()), &who, SCHEMES, true);
     if let Ok(Acl::List(list)) = &fixed {
         let bounded = !list.is_empty() && list.len() <= acl::ENTRIES_MAX;
         require(bounded, "acl", || format!("{} entries come out of {}", list.len(), entries.len()))?;
         // What was fixed up holds no more wishes, so to fix it up again changes at most the number of doubles.
-        let again = fix_up(&AclSpec::List(list.to_vec()), &[], SCHEMES);
+        let again = fix_up(&AclSpec::List(list.to_vec()), &[], SCHEMES, true);
         let same = matches!(&again, Ok(Acl::List(again)) if again.len() <= list.len());
         // These are taken over from an identity as they are.
         let foreign = list.iter().any(|entry| matches!(&*entry.scheme, "sasl" | "x509"));

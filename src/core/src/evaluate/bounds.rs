@@ -1,0 +1,180 @@
+//! What bounds the evaluation of a command: its budget, and limits on what it may create.
+//!
+//! All of it is decided here, when the entry is committed, and so the same on every server and in every replay. Entries that were
+//! ordered by a version without these limits are evaluated without them.
+
+use super::features;
+use super::ops::Caller;
+use crate::cost::Exhausted;
+use crate::draft::Draft;
+use crate::limits::{EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX};
+use crate::shared::HashedPath;
+use crate::view::NodeRef;
+use crate::znode::{Owner, name_bytes};
+use corral_wire::error::ErrorCode;
+
+impl Caller<'_> {
+    /// Whether the limits of this version hold.
+    pub(super) const fn bounded(&self) -> bool {
+        self.context.features & features::BOUNDED != 0
+    }
+
+    /// Takes the cost of work off the command's budget.
+    ///
+    /// # Errors
+    /// THROTTLEDOP when too little is left: the command fails, whatever the load.
+    pub(super) fn spend(&self, units: u64) -> Result<(), ErrorCode> {
+        self.budget.spend(units).map_err(|Exhausted| ErrorCode::ThrottledOp)
+    }
+
+    /// The limits on znodes that are created.
+    ///
+    /// # Errors
+    /// BADARGUMENTS for the path's own sake, QUOTAEXCEEDED when the parent has too many names or the session too many
+    /// ephemerals.
+    pub(super) fn fits(
+        &self,
+        draft: &Draft<'_>,
+        at: &HashedPath,
+        parent: &NodeRef<'_>,
+        owner: Owner,
+    ) -> Result<(), ErrorCode> {
+        if !self.bounded() {
+            return Ok(());
+        }
+        let levels = || at.path.bytes().filter(|byte| *byte == b'/').count();
+        if at.path.len() > PATH_BYTES_MAX || at.name().len() > NAME_BYTES_MAX || levels() > PATH_LEVELS_MAX {
+            return Err(ErrorCode::BadArguments);
+        }
+        if parent.stat().names_bytes + name_bytes(at.name()) > NAMES_BYTES_MAX {
+            return Err(ErrorCode::QuotaExceeded);
+        }
+        let Owner::Session(session) = owner else { return Ok(()) };
+        let before = self.sessions.get(&session).map_or(0, |session| session.ephemerals.len());
+        if before + draft.change_count() >= EPHEMERALS_PER_SESSION_MAX {
+            return Err(ErrorCode::QuotaExceeded);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{World, create, delete, refused};
+    use super::*;
+    use crate::change::OpResult;
+    use crate::command::{AclSpec, CommandKind, CreateOp, WriteOp};
+    use crate::cost;
+    use crate::shared::Text;
+    use crate::znode::AclEntry;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    const LIMITS: [u32; 2] = [features::BOUNDED, 0];
+
+    fn with_acl(path: &str, entries: Vec<AclEntry>) -> WriteOp {
+        let acl = AclSpec::List(entries);
+        WriteOp::Create { op: CreateOp::Create, path: Text::from(path), data: None, acl, flags: 0, ttl_ms: -1 }
+    }
+
+    fn ephemeral(path: &str) -> WriteOp {
+        let path = Text::from(path);
+        WriteOp::Create { op: CreateOp::Create, path, data: None, acl: AclSpec::Open, flags: 1, ttl_ms: -1 }
+    }
+
+    fn check(path: &str) -> WriteOp {
+        WriteOp::Check { path: Text::from(path), version: -1 }
+    }
+
+    #[test]
+    fn a_multi_of_checks_against_a_long_acl_has_a_budget() {
+        for features in LIMITS {
+            let mut world = World::new(features);
+            let entry = |number: i32| AclEntry {
+                perms: if number == 0 { 31 } else { 1 },
+                scheme: Text::from(if number == 0 { "world" } else { "ip" }),
+                id: Text::from(&*if number == 0 { String::from("anyone") } else { format!("10.9.0.{number}") }),
+            };
+            let made = world.op(with_acl("/a", (0..256).rev().map(entry).collect()));
+            assert_eq!(refused(&made), None);
+            let results = world.multi((0..54_000).map(|_| check("/a")).collect());
+            let throttled = results.iter().any(|result| refused(result) == Some(ErrorCode::ThrottledOp));
+            assert_eq!(throttled, features & features::BOUNDED != 0);
+            let few = world.multi((0..1000).map(|_| check("/a")).collect());
+            assert!(few.iter().all(|result| *result == OpResult::Checked));
+        }
+    }
+
+    #[test]
+    fn a_usual_multi_of_a_whole_frame_is_within_its_budget() {
+        let mut world = World::new(features::BOUNDED);
+        let results = world.multi((0..15_000).map(|number| create(&format!("/{number}"), "")).collect());
+        assert!(results.iter().all(|result| refused(result).is_none()));
+        let results = world.multi((0..15_000).map(|number| delete(&format!("/{number}"))).collect());
+        assert!(results.iter().all(|result| refused(result).is_none()));
+    }
+
+    #[test]
+    fn paths_and_names_have_limits() {
+        let deep = |levels: usize| "/a".repeat(levels);
+        for features in LIMITS {
+            let mut world = World::new(features);
+            let bounded = features & features::BOUNDED != 0;
+            let beyond = bounded.then_some(ErrorCode::BadArguments);
+            assert_eq!(refused(&world.op(create(&format!("/{}", "n".repeat(NAME_BYTES_MAX)), ""))), None);
+            assert_eq!(refused(&world.op(create(&format!("/{}", "n".repeat(NAME_BYTES_MAX + 1)), ""))), beyond);
+            for level in 1..=PATH_LEVELS_MAX {
+                assert_eq!(refused(&world.op(create(&deep(level), ""))), None);
+            }
+            assert_eq!(refused(&world.op(create(&deep(PATH_LEVELS_MAX + 1), ""))), beyond);
+            let mut long = String::new();
+            while long.len() + NAME_BYTES_MAX < PATH_BYTES_MAX {
+                long.push('/');
+                long.push_str(&"l".repeat(NAME_BYTES_MAX - 1));
+                assert_eq!(refused(&world.op(create(&long, ""))), None);
+            }
+            long.push('/');
+            long.push_str(&"l".repeat(PATH_BYTES_MAX - long.len()));
+            assert_eq!(refused(&world.op(create(&long, ""))), None, "{}", long.len());
+            assert_eq!(refused(&world.op(delete(&long))), None);
+            long.push('l');
+            assert_eq!(refused(&world.op(create(&long, ""))), beyond, "{}", long.len());
+        }
+    }
+
+    #[test]
+    fn the_names_below_one_parent_have_a_limit_that_deletions_give_back() {
+        let mut world = World::new(features::BOUNDED);
+        let name = |number: u64| format!("/p/{number:0width$}", width = NAME_BYTES_MAX);
+        let fit = NAMES_BYTES_MAX / name_bytes(&name(0)[3..]);
+        assert_eq!(refused(&world.op(create("/p", ""))), None);
+        world.count_names("/p", (fit - 2) * name_bytes(&name(0)[3..]));
+        for number in 0..2 {
+            assert_eq!(refused(&world.op(create(&name(number), ""))), None);
+        }
+        assert_eq!(refused(&world.op(create(&name(2), ""))), Some(ErrorCode::QuotaExceeded));
+        assert_eq!(refused(&world.op(delete(&name(0)))), None);
+        assert_eq!(refused(&world.op(create(&name(2), ""))), None);
+    }
+
+    #[test]
+    fn a_session_has_so_many_ephemerals_at_most_in_multis_too() {
+        let mut world = World::new(features::BOUNDED);
+        let path = |number: usize| format!("/e{number}");
+        for first in (0..EPHEMERALS_PER_SESSION_MAX).step_by(10_000) {
+            let results = world.multi((first..first + 10_000).map(|number| ephemeral(&path(number))).collect());
+            assert!(results.iter().all(|result| refused(result).is_none()));
+        }
+        let more = world.op(ephemeral("/more"));
+        assert_eq!(refused(&more), Some(ErrorCode::QuotaExceeded));
+        assert_eq!(refused(&world.op(delete(&path(7)))), None);
+        let two = world.multi(alloc::vec![ephemeral("/more"), ephemeral("/most")]);
+        assert_eq!(refused(&two[1]), Some(ErrorCode::QuotaExceeded));
+        assert_eq!(refused(&world.op(create("/persistent", ""))), None);
+        let ended = world.command(CommandKind::CloseSession, None);
+        assert_eq!(ended.changes.len(), EPHEMERALS_PER_SESSION_MAX - 1);
+        let most = (EPHEMERALS_PER_SESSION_MAX as u64) * cost::CHANGE;
+        assert!(most <= cost::ENTRY_MAX, "a close fits an entry's budget");
+    }
+}
