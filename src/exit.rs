@@ -60,7 +60,7 @@ exit_codes! {
     MemlockTooLow = 11,
     /// RLIMIT_NOFILE is too low to start.
     NofileTooLow = 12,
-    /// The watchdog found a core that made no progress for `runtime.watchdog_exit_ms`; restart the server.
+    /// The watchdog found a core that slept without progress for `runtime.watchdog_exit_ms`; restart the server.
     WatchdogFrozen = 13,
 }
 

@@ -366,7 +366,7 @@ sections! {
         heartbeat_idle_ms: u32 = 50, range(1, 10_000), "ms";
         /// The watchdog logs and kicks a core that made no progress for this long.
         watchdog_frozen_ms: u32 = 250, range(100, 600_000), "ms";
-        /// The watchdog ends the process when a core made no progress for this long. Above
+        /// The watchdog ends the process when a core made no progress and was asleep for this long; never while it works. Above
         /// `runtime.watchdog_frozen_ms`.
         watchdog_exit_ms: u32 = 10_000, range(200, 3_600_000), "ms";
     }

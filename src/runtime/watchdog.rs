@@ -1,5 +1,8 @@
 //! The watchdog: a plain thread that sees whether every executor's heart beats. One that does not is named in the log
-//! and kicked with a signal, which ends a sleep that should not be; one that stays frozen ends the process.
+//! and kicked with a signal, which ends a sleep that should not be. One that sleeps on, or that the kernel holds, ends the process.
+//!
+//! One that works never does, however long it takes: if a committed entry were what it works at, every server would end at it, and
+//! again at each start.
 
 use std::fs;
 use std::sync::Arc;
@@ -140,14 +143,15 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
     }
     one.kicks += 1;
     let _ = pthread_kill(one.pulse.thread, Signal::SIGURG);
-    if own < patience.exit {
+    let asleep = thread.asleep(still, &before);
+    if asleep < patience.exit {
         return None;
     }
     let sentence = format!(
-        "{name} made no progress for {} ms, {} ms of them not for want of a CPU; the process ends so that it can be \
+        "{name} made no progress for {} ms and was asleep for {} ms of them; the process ends so that it can be \
          restarted (state {}, {})",
         still.as_millis(),
-        own.as_millis(),
+        asleep.as_millis(),
         thread.state,
         thread.stack
     );
@@ -188,6 +192,15 @@ impl Thread {
         Thread { state, stack: frames.join(" < "), times: CpuTimes::of(tid) }
     }
 
+    /// The part of a standstill in which the thread neither ran nor waited for a CPU; none of it while it is ready to run.
+    fn asleep(&self, still: Duration, before: &CpuTimes) -> Duration {
+        if self.state == 'R' {
+            return Duration::ZERO;
+        }
+        let busy = self.times.on_cpu.saturating_sub(before.on_cpu) + self.times.waited.saturating_sub(before.waited);
+        still.saturating_sub(Duration::from_nanos(busy))
+    }
+
     /// The part of a standstill that is not waiting for a CPU. The kernel counts a wait when it ends, so a thread that is
     /// ready has its present wait in what is neither counted as running nor as waited.
     fn own_time(&self, still: Duration, before: &CpuTimes) -> Duration {
@@ -200,6 +213,25 @@ impl Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_is_no_sleep_however_long_it_takes() {
+        let before = CpuTimes { on_cpu: 5_000_000, waited: 7_000_000 };
+        for (state, on_cpu_ms, waited_ms, asleep_ms) in [
+            ('R', 60_000, 0, 0),
+            ('R', 20_000, 0, 0),
+            ('S', 0, 0, 60_000),
+            ('D', 20_000, 10_000, 30_000),
+            ('S', 59_000, 900, 100),
+        ] {
+            let times = CpuTimes {
+                on_cpu: before.on_cpu + on_cpu_ms * 1_000_000,
+                waited: before.waited + waited_ms * 1_000_000,
+            };
+            let thread = Thread { state, stack: String::new(), times };
+            assert_eq!(thread.asleep(Duration::from_secs(60), &before), Duration::from_millis(asleep_ms), "{state}");
+        }
+    }
 
     #[test]
     fn waiting_for_a_cpu_is_not_standing_still() {

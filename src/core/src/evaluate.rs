@@ -15,6 +15,7 @@ pub(crate) use keeper::REMOVED_MAX;
 pub use keeper::system_nodes;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
+pub(crate) use quota::counts_a_subtree;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
 pub use reconfig::{Begun, configured, servers};
 
@@ -35,7 +36,7 @@ use core::cell::Cell;
 use core::mem;
 use ops::Caller;
 use owners::{close_changes, note_owner, reap, session_id};
-use quota::{Books, Quotas};
+use quota::{Books, COUNTED_MAX, Quotas};
 
 /// Switches that decide how a command is evaluated. They travel in the batch, stamped by the leader: a replay under
 /// another configuration must come to the same result.
@@ -142,7 +143,9 @@ impl StateMachine {
     /// When the batch would take the state back in time, which only a broken log order can cause.
     pub fn apply(&mut self, batch: Batch) -> AppliedBatch {
         let mut next = batch.first_zxid;
-        let context = BatchContext { time: batch.time.0, features: batch.features, countable: Cell::new(None) };
+        let countable = (batch.features & features::BOUNDED != 0).then_some(COUNTED_MAX);
+        let countable = Cell::new(countable);
+        let context = BatchContext { time: batch.time.0, features: batch.features, countable };
         let mut txns = Vec::with_capacity(batch.commands.len());
         let mut commands = batch.commands.into_iter();
         while !commands.as_slice().is_empty() {

@@ -3,6 +3,7 @@
 
 mod one_shard;
 
+use corral_core::acl::AclList;
 use corral_core::change::Change;
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
@@ -177,7 +178,7 @@ fn a_multi_read_that_looks_at_too_much_is_refused() {
     let list: Vec<AclEntry> =
         (0..254).map(entry).chain([AclEntry { perms: 31, scheme: "world".into(), id: "anyone".into() }]).collect();
     let at = view.hashed(Text::from("/dear"));
-    let dear = Znode { stat: NodeStat::default(), acl: Acl::List(Arc::new(list)), data: None };
+    let dear = Znode { stat: NodeStat::default(), acl: Acl::List(Arc::new(AclList::from(list))), data: None };
     view.apply(zxid, &Change::Created { at, node: Arc::new(dear) });
     let mut server = Server::with_view(ShardLimits::default(), view);
     let a = server.client();

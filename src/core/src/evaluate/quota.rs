@@ -214,28 +214,45 @@ impl Books {
     }
 }
 
-/// Znodes that the counts of one batch may visit, the first count aside. A new zookeeper_stats node counts a subtree at
-/// once, and nobody else's writes go on meanwhile.
-const COUNTED_MAX: u64 = 100_000;
+/// Znodes that the counts of one log entry may visit. A new zookeeper_stats node counts a subtree at once, and nobody else's
+/// writes go on meanwhile: a quota is set on a subtree before it grows beyond that.
+///
+/// Not configurable, because it decides how the log is replayed.
+pub(super) const COUNTED_MAX: u64 = 20_000;
+/// The same for log entries of former versions, the first count aside.
+const COUNTED_MAX_UNBOUNDED: u64 = 100_000;
 
-/// Whether a znode may be created although that may count a subtree. `countable` is what the batch's counts may still
-/// visit, `None` before the first, which may be of any size.
+/// Whether a znode may be created although that may count a subtree. `countable` is what the entry's counts may still visit;
+/// `None` before the first of a former version's, which may be of any size.
+///
+/// Visits no znode more than may be counted, and none if the first one's children alone are too many.
 ///
 /// # Errors
-/// `ThrottledOp` when the batch has counted enough.
+/// `ThrottledOp` when the subtree is larger than what may still be counted.
 pub(super) fn allow_count(view: &View, path: &str, countable: &Cell<Option<u64>>) -> Result<(), ErrorCode> {
     let Some(prefix) = prefix_of(path, STATS) else { return Ok(()) };
     let Some(left) = countable.get() else {
-        countable.set(Some(COUNTED_MAX));
+        countable.set(Some(COUNTED_MAX_UNBOUNDED));
         return Ok(());
     };
-    let mut visited = 0;
-    view.walk(path::or_root(prefix), |_, _| {
+    let (mut visited, mut fits) = (0, true);
+    view.walk(path::or_root(prefix), |_, node| {
         visited += 1;
-        visited <= left
+        fits = visited + u64::from(node.stat().num_children) <= left;
+        fits
     });
-    countable.set(Some(left.checked_sub(visited).ok_or(ErrorCode::ThrottledOp)?));
+    if !fits {
+        // What was visited is counted; at least one, so that refusals come to an end too.
+        countable.set(Some(left.saturating_sub(visited)));
+        return Err(ErrorCode::ThrottledOp);
+    }
+    countable.set(Some(left - visited));
     Ok(())
+}
+
+/// Whether the creation of this znode counts what a subtree uses.
+pub(crate) fn counts_a_subtree(path: &str) -> bool {
+    prefix_of(path, STATS).is_some()
 }
 
 /// `/a` of `/zookeeper/quota/a/<name>`; empty for `/zookeeper/quota/<name>`.

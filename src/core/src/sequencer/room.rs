@@ -5,7 +5,7 @@ use super::Sequencer;
 use crate::acl;
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, WriteOp};
 use crate::cost::{ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, OP, ZNODE};
-use crate::evaluate::REMOVED_MAX;
+use crate::evaluate::{REMOVED_MAX, counts_a_subtree};
 use crate::ids::{SessionId, WallMillis};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -47,6 +47,7 @@ impl Sequencer {
         let check = (identities * acl::ENTRIES_MAX) as u64 * ACL_ENTRY;
         let one = OP + CHANGE + 2 * check;
         let of_op = |op: &WriteOp| match op {
+            WriteOp::Create { path, .. } if counts_a_subtree(path) => COMMAND_MAX,
             WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + CHANGE + check),
             _ => one,
         };
