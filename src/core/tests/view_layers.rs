@@ -189,6 +189,7 @@ impl World {
         let parent = model.get_mut(up).expect("just seen");
         parent.stat.cversion += 1;
         parent.stat.num_children += 1;
+        parent.stat.names_bytes += name_bytes(path);
         parent.stat.pzxid = zxid;
         let change = Change::Created { at: self.state.hashed(Text::from(path)), node: Arc::new(node) };
         self.commit(model, &change);
@@ -202,6 +203,7 @@ impl World {
         model.remove(path);
         let parent = model.get_mut(path::parent(path)).expect("parents stay");
         parent.stat.num_children -= 1;
+        parent.stat.names_bytes -= name_bytes(path);
         parent.stat.pzxid = Zxid(self.history.len() as u64);
         let change = Change::Deleted { at: self.state.hashed(Text::from(path)) };
         self.commit(model, &change);
@@ -257,6 +259,11 @@ impl World {
             assert_eq!(view.digest(), digest);
         }
     }
+}
+
+/// The name with its length, as the short names here have it.
+fn name_bytes(path: &str) -> u64 {
+    path.len() as u64 - path.rfind('/').expect("a path") as u64
 }
 
 fn check_node(path: &str, node: NodeRef<'_>, expect: &Znode) {
