@@ -1,8 +1,8 @@
 //! The watchdog: a plain thread that sees whether every executor's heart beats. One that does not is named in the log
-//! and kicked with a signal, which ends a sleep that should not be. One that sleeps on, or that the kernel holds, ends the process.
+//! and kicked with a signal, which ends a sleep that should not be; one that sleeps on ends the process.
 //!
-//! One that works never does, however long it takes: if a committed entry were what it works at, every server would end at it, and
-//! again at each start.
+//! A core that computes never ends the process, however long it takes: what it computes may come from the log, and a restart would
+//! compute it again (decision 0020). It is reported again and again.
 
 use std::fs;
 use std::sync::Arc;
@@ -55,12 +55,15 @@ impl Pulse {
 pub(crate) struct Patience {
     /// Until it is logged and kicked.
     pub(crate) frozen: Duration,
-    /// Until the process ends.
+    /// Until the process ends, if the thread sleeps all the while; and between two reports of one that computes.
     pub(crate) exit: Duration,
 }
 
 /// An executor that has not beaten yet is given this many times the patience.
 const STARTING_FACTOR: u32 = 20;
+
+/// Time on a CPU within `Patience::frozen` that makes a thread one that computes: a kick alone takes some microseconds.
+const COMPUTES: Duration = Duration::from_millis(1);
 
 struct Watched {
     pulse: Arc<Pulse>,
@@ -70,6 +73,10 @@ struct Watched {
     /// quarter of what an idle server does.
     times: Option<CpuTimes>,
     kicks: u32,
+    /// Since when the thread has slept, by the looks of it, and what the kernel had counted then.
+    asleep: Option<(Instant, CpuTimes)>,
+    /// Reports that it computes, in the present standstill.
+    reports: u32,
     standstills: Complaint,
     /// How many so far, if the present one was logged.
     told: Option<u64>,
@@ -95,6 +102,8 @@ pub(crate) fn run(
                 since: Instant::now(),
                 times: None,
                 kicks: 0,
+                asleep: None,
+                reports: 0,
                 standstills: Complaint::default(),
                 told: None,
             }),
@@ -120,6 +129,7 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
             tracing::warn!(executor = %name, kicks = one.kicks, still_ms = still.as_millis(), times, "the core goes on");
         }
         (one.beats, one.since, one.times, one.kicks) = (beats, Instant::now(), None, 0);
+        (one.asleep, one.reports) = (None, 0);
         return None;
     }
     // A look or two after the last beat. What was counted until then does not count as a standstill's own time.
@@ -143,12 +153,21 @@ fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fa
     }
     one.kicks += 1;
     let _ = pthread_kill(one.pulse.thread, Signal::SIGURG);
-    let asleep = thread.asleep(still, &before);
+    if still >= patience.exit * (one.reports + 1) {
+        one.reports += 1;
+        let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
+        tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, "a core has not finished one piece of work yet; it goes on");
+    }
+    let (since, then) = one.asleep.get_or_insert((one.since, before));
+    let asleep = thread.asleep(since.elapsed(), then);
+    if asleep.is_zero() {
+        one.asleep = Some((Instant::now(), thread.times));
+    }
     if asleep < patience.exit {
         return None;
     }
     let sentence = format!(
-        "{name} made no progress for {} ms and was asleep for {} ms of them; the process ends so that it can be \
+        "{name} made no progress for {} ms and slept for the last {} ms of them; the process ends so that it can be \
          restarted (state {}, {})",
         still.as_millis(),
         asleep.as_millis(),
@@ -192,13 +211,11 @@ impl Thread {
         Thread { state, stack: frames.join(" < "), times: CpuTimes::of(tid) }
     }
 
-    /// The part of a standstill in which the thread neither ran nor waited for a CPU; none of it while it is ready to run.
-    fn asleep(&self, still: Duration, before: &CpuTimes) -> Duration {
-        if self.state == 'R' {
-            return Duration::ZERO;
-        }
-        let busy = self.times.on_cpu.saturating_sub(before.on_cpu) + self.times.waited.saturating_sub(before.waited);
-        still.saturating_sub(Duration::from_nanos(busy))
+    /// How much of the time since `before` was counted the thread has slept; nothing if it has computed meanwhile, or is ready to.
+    fn asleep(&self, elapsed: Duration, before: &CpuTimes) -> Duration {
+        let on_cpu = Duration::from_nanos(self.times.on_cpu.saturating_sub(before.on_cpu));
+        let waited = Duration::from_nanos(self.times.waited.saturating_sub(before.waited));
+        if self.state == 'R' || on_cpu > COMPUTES { Duration::ZERO } else { elapsed.saturating_sub(waited + on_cpu) }
     }
 
     /// The part of a standstill that is not waiting for a CPU. The kernel counts a wait when it ends, so a thread that is
@@ -215,22 +232,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_no_sleep_however_long_it_takes() {
+    fn a_core_that_computes_does_not_end_the_process() {
         let before = CpuTimes { on_cpu: 5_000_000, waited: 7_000_000 };
-        for (state, on_cpu_ms, waited_ms, asleep_ms) in [
-            ('R', 60_000, 0, 0),
-            ('R', 20_000, 0, 0),
-            ('S', 0, 0, 60_000),
-            ('D', 20_000, 10_000, 30_000),
-            ('S', 59_000, 900, 100),
-        ] {
-            let times = CpuTimes {
-                on_cpu: before.on_cpu + on_cpu_ms * 1_000_000,
-                waited: before.waited + waited_ms * 1_000_000,
-            };
+        let check = |state, on_cpu_us: u64, waited_ms: u64, asleep_ms: u64| {
+            let times =
+                CpuTimes { on_cpu: before.on_cpu + on_cpu_us * 1000, waited: before.waited + waited_ms * 1_000_000 };
             let thread = Thread { state, stack: String::new(), times };
-            assert_eq!(thread.asleep(Duration::from_secs(60), &before), Duration::from_millis(asleep_ms), "{state}");
-        }
+            let asleep = thread.asleep(Duration::from_millis(10_000), &before);
+            assert_eq!(asleep.as_millis(), u128::from(asleep_ms), "{state} {on_cpu_us} {waited_ms}");
+        };
+        // Asleep all the time; held by the kernel; waiting for a CPU for most of it.
+        check('S', 0, 0, 10_000);
+        check('D', 0, 0, 10_000);
+        check('S', 0, 9000, 1000);
+        // A kick wakes it for a moment and it falls asleep again.
+        check('S', 100, 0, 9999);
+        // A replay, an expensive entry: computes, waits for a CPU, reads a page of an image now and then.
+        check('R', 10_000_000, 0, 0);
+        check('R', 0, 10_000, 0);
+        check('D', 2000, 0, 0);
     }
 
     #[test]

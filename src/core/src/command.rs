@@ -9,6 +9,7 @@ mod waiting;
 pub use encoding::BatchError;
 pub(crate) use waiting::{Waiting, identities_weight};
 
+use crate::evaluate::Counted;
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
 use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
@@ -172,6 +173,8 @@ pub enum CommandKind {
         path: Text,
         mzxid: u64,
     },
+    /// The leader's own: what a subtree with a quota used when that was set, counted piece by piece.
+    QuotaCounted(Box<Counted>),
     /// A multi whose records make no sense. It takes its zxid all the same, as in ZooKeeper.
     Undecodable,
 }
@@ -192,7 +195,8 @@ impl CommandKind {
             | Self::ReconfigEnds
             | Self::ReconfigFails(_)
             | Self::SystemNodes(_)
-            | Self::Reap { .. } => false,
+            | Self::Reap { .. }
+            | Self::QuotaCounted(_) => false,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the committed one: a command is evaluated when its log entry is committed, against everything before it.
 
 mod bounds;
+mod count;
 mod keeper;
 mod ops;
 mod owners;
@@ -11,11 +12,12 @@ mod proof;
 mod quota;
 mod reconfig;
 
+pub use count::Counted;
 pub(crate) use keeper::REMOVED_MAX;
 pub use keeper::system_nodes;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
-pub(crate) use quota::counts_a_subtree;
+pub(crate) use quota::{COUNT_COST, QUOTA_COST, counts};
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
 pub use reconfig::{Begun, configured, servers};
 
@@ -36,7 +38,7 @@ use core::cell::Cell;
 use core::mem;
 use ops::Caller;
 use owners::{close_changes, note_owner, reap, session_id};
-use quota::{Books, COUNTED_MAX, Quotas};
+use quota::{Books, Quotas};
 
 /// Switches that decide how a command is evaluated. They travel in the batch, stamped by the leader: a replay under
 /// another configuration must come to the same result.
@@ -137,15 +139,29 @@ impl StateMachine {
         self.quotas.take_report()
     }
 
+    /// Whether any subtree has a quota.
+    pub fn has_quotas(&self) -> bool {
+        !self.quotas.is_empty()
+    }
+
+    /// Goes on counting what a large subtree uses that was given a quota. For the leader; gives the command to be ordered when it
+    /// is done.
+    pub fn count_on(&mut self) -> Option<Counted> {
+        self.quotas.count_on(&self.view)
+    }
+
+    /// Another server leads, and counts.
+    pub fn stop_counting(&mut self) {
+        self.quotas.stop_counting();
+    }
+
     /// Applies a committed batch. Zxids follow from the batch alone.
     ///
     /// # Panics
     /// When the batch would take the state back in time, which only a broken log order can cause.
     pub fn apply(&mut self, batch: Batch) -> AppliedBatch {
         let mut next = batch.first_zxid;
-        let countable = (batch.features & features::BOUNDED != 0).then_some(COUNTED_MAX);
-        let countable = Cell::new(countable);
-        let context = BatchContext { time: batch.time.0, features: batch.features, countable };
+        let context = BatchContext { time: batch.time.0, features: batch.features, countable: Cell::new(None) };
         let mut txns = Vec::with_capacity(batch.commands.len());
         let mut commands = batch.commands.into_iter();
         while !commands.as_slice().is_empty() {
@@ -231,7 +247,7 @@ impl StateMachine {
             }
             kind => self.seldom(context, identities, session, &mut applied, kind),
         }
-        self.commit(&mut applied);
+        self.commit(&mut applied, context.features & features::BOUNDED != 0);
         applied
     }
 
@@ -252,6 +268,7 @@ impl StateMachine {
             CommandKind::SystemNodes(nodes) => {
                 applied.changes = keeper::system_changes(&self.view, zxid, context.time, nodes);
             }
+            CommandKind::QuotaCounted(counted) => applied.changes = self.quotas.counted(&self.view, &counted),
             CommandKind::Reap { path, mzxid } => {
                 let mut draft = Draft::single(&self.view, zxid);
                 let result = reap(&mut draft, path, Zxid(mzxid));
@@ -289,9 +306,9 @@ impl StateMachine {
     }
 
     /// Takes the changes into the tree, the lists of who owns what, and the usage of quotas, which adds changes.
-    fn commit(&mut self, applied: &mut AppliedTxn) {
+    fn commit(&mut self, applied: &mut AppliedTxn, bounded: bool) {
         if self.quotas.concern(&applied.changes) {
-            let mut books = Books::default();
+            let mut books = Books::new(bounded);
             for change in mem::take(&mut applied.changes) {
                 note_owner(&self.view, &mut self.sessions, &mut self.mortals, &change);
                 self.quotas.apply(&mut self.view, applied.zxid, change, &mut books);

@@ -223,6 +223,7 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
         CommandKind::Op(op) => FIXED + op_weight(op),
         CommandKind::Multi(ops) => FIXED + ops.iter().map(|op| FIXED + op_weight(op)).sum::<usize>(),
         CommandKind::Reap { path, .. } => FIXED + path.len(),
+        CommandKind::QuotaCounted(counted) => FIXED + counted.path.len(),
         CommandKind::Reconfig(request) => FIXED + request.bytes(),
         CommandKind::Configured(lines) | CommandKind::ReconfigBegins(lines) => FIXED + lines.len(),
         CommandKind::SystemNodes(nodes) => nodes.iter().map(|(path, data)| FIXED + path.len() + data.len()).sum(),

@@ -94,6 +94,8 @@ pub struct Sequencer {
     frozen: Option<FrozenState>,
     since_image: SinceImage,
     quota_reported: Millis,
+    /// When a subtree was last counted on.
+    counted: Millis,
     /// What the configuration says of the servers of the ensemble; nothing when there is none.
     servers: Option<Text>,
     /// The change of that list which a client asked for.
@@ -119,6 +121,7 @@ impl Sequencer {
             frozen: None,
             since_image: SinceImage::default(),
             quota_reported: Millis(0),
+            counted: Millis(0),
             servers: None,
             asked: None,
             asked_changes: 0,
@@ -230,6 +233,7 @@ impl Sequencer {
         self.commands_waiting = 0;
         self.proposed.clear();
         self.expiry.clear();
+        self.machine.stop_counting();
         self.forget_asked();
     }
 
@@ -277,7 +281,20 @@ impl Sequencer {
         if !commands.is_empty() {
             self.wait(Proposals::new(Vec::new(), commands));
         }
+        self.count(now);
         Ticked { expired, reaped }
+    }
+
+    /// Goes on counting a large subtree that was given a quota, a few milliseconds in each tenth of a second.
+    fn count(&mut self, now: Millis) {
+        const INTERVAL_MS: u64 = 100;
+        if now.since(self.counted) < INTERVAL_MS {
+            return;
+        }
+        self.counted = now;
+        if let Some(counted) = self.machine.count_on() {
+            self.propose_own(CommandKind::QuotaCounted(Box::new(counted)));
+        }
     }
 
     /// What went beyond a quota since it was last told, at most once a second: for the log.

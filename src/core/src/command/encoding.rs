@@ -6,6 +6,7 @@
 //! [`Batch::encode`] writes it is refused. Knows nothing of the log or of frames.
 
 use super::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, STAT_FIELDS, WriteOp};
+use crate::evaluate::Counted;
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis};
 use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
@@ -230,6 +231,13 @@ fn put_kind(out: &mut Vec<u8>, kind: &CommandKind) {
             put_varint(out, *mzxid);
         }
         CommandKind::Undecodable => out.push(8),
+        CommandKind::QuotaCounted(counted) => {
+            out.push(14);
+            put_bytes(out, counted.path.as_bytes());
+            put_varint(out, counted.mzxid);
+            put_signed(out, counted.znodes);
+            put_signed(out, counted.bytes);
+        }
     }
 }
 
@@ -447,6 +455,12 @@ impl<'a> Take<'a> {
             11 => CommandKind::ReconfigBegins(self.text()?),
             12 => CommandKind::ReconfigEnds,
             13 => CommandKind::ReconfigFails(ErrorCode::from_i32(self.signed()?)?),
+            14 => CommandKind::QuotaCounted(Box::new(Counted {
+                path: self.text()?,
+                mzxid: self.varint()?,
+                znodes: self.signed()?,
+                bytes: self.signed()?,
+            })),
             _ => return None,
         })
     }

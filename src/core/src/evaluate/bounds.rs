@@ -5,6 +5,7 @@
 
 use super::features;
 use super::ops::Caller;
+use super::quota::may_have_quota;
 use crate::cost::Exhausted;
 use crate::draft::Draft;
 use crate::limits::{EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX};
@@ -43,7 +44,11 @@ impl Caller<'_> {
             return Ok(());
         }
         let levels = || at.path.bytes().filter(|byte| *byte == b'/').count();
-        if at.path.len() > PATH_BYTES_MAX || at.name().len() > NAME_BYTES_MAX || levels() > PATH_LEVELS_MAX {
+        if at.path.len() > PATH_BYTES_MAX
+            || at.name().len() > NAME_BYTES_MAX
+            || levels() > PATH_LEVELS_MAX
+            || !may_have_quota(&at.path)
+        {
             return Err(ErrorCode::BadArguments);
         }
         if parent.stat().names_bytes + name_bytes(at.name()) > NAMES_BYTES_MAX {

@@ -2,7 +2,7 @@
 //!
 //! Part of the state machine: whatever is read here is the committed state with the transaction's own changes laid over.
 
-use super::quota::{QuotaExceeded, Quotas, allow_count};
+use super::quota::{COUNT_COST, QUOTA_COST, QuotaExceeded, Quotas, allow_count, counts};
 use super::{BatchContext, features};
 use crate::acl;
 use crate::change::{Changes, OpResult};
@@ -167,7 +167,11 @@ impl Caller<'_> {
         }
         let bytes = data.as_ref().map_or(0, |data| data.len());
         self.check_quota(draft, &at.path, 1, bytes, 0)?;
-        allow_count(draft.view(), &at.path, &self.context.countable)?;
+        if !self.bounded() {
+            allow_count(draft.view(), &at.path, &self.context.countable)?;
+        } else if counts(&at.path) {
+            self.spend(COUNT_COST)?;
+        }
         let node = Arc::new(Znode { stat: fresh_stat(self.zxid, self.context.time, owner), acl, data });
         self.spend(cost::CHANGE)?;
         let path = at.path.clone();
@@ -271,12 +275,16 @@ impl Caller<'_> {
         bytes: usize,
         bytes_before: usize,
     ) -> Result<(), ErrorCode> {
-        if self.quotas.is_empty() || self.context.features & features::ENFORCE_QUOTA == 0 {
+        if self.quotas.is_empty() {
+            return Ok(());
+        }
+        self.spend(QUOTA_COST)?;
+        if self.context.features & features::ENFORCE_QUOTA == 0 {
             return Ok(());
         }
         let length = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
         let more = length(bytes) - length(bytes_before);
-        self.quotas.check(draft.view(), path, znodes, more).map_err(|exceeded| {
+        self.quotas.check(draft.view(), self.bounded(), path, (znodes, more)).map_err(|exceeded| {
             self.beyond_quota.set(Some(exceeded));
             ErrorCode::QuotaExceeded
         })

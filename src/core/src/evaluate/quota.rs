@@ -5,7 +5,9 @@
 //! Part of the state machine: everything here follows from the tree alone. What clients write into these znodes may be
 //! anything: what cannot be read counts as not there, and sums saturate.
 
+use super::count::{COUNT_PIECE, COUNTED_AT_ONCE_MAX, Count, Counted};
 use crate::change::{Change, Changes};
+use crate::cost;
 use crate::ids::Zxid;
 use crate::path;
 use crate::shared::{Data, Text};
@@ -18,13 +20,23 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::fmt::Write as _;
+use core::ops::Bound;
 use corral_wire::error::ErrorCode;
 
 const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 /// Longest text of limits or usage that is read; ZooKeeper's own never have a quarter of it.
-const TEXT_BYTES_MAX: usize = 1024;
+const TEXT_BYTES_MAX: usize = 256;
+/// .. in entries of logs of former versions.
+const TEXT_BYTES_FORMERLY: usize = 1024;
+/// Bytes of the path of a subtree that is given a quota, and levels of it: every write below looks for its quota.
+pub(super) const QUOTA_PATH_BYTES_MAX: usize = 1024;
+pub(super) const QUOTA_PATH_LEVELS_MAX: usize = 32;
+/// What a write costs more where there are quotas.
+pub(crate) const QUOTA_COST: u64 = 10_000;
+/// What the creation of a usage znode costs more.
+pub(crate) const COUNT_COST: u64 = COUNTED_AT_ONCE_MAX as u64 * (cost::ZNODE + cost::NAME);
 
 /// What a quota counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,18 +69,27 @@ pub struct QuotaReport {
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     prefixes: BTreeSet<Text>,
+    /// Usage znodes of subtrees too large to be counted at once, which the leader has yet to count.
+    uncounted: BTreeSet<Text>,
+    /// The leader's count under way. No part of the replicated state.
+    count: Option<Count>,
+    /// The usage znode that was counted last: they take turns.
+    counted_last: Option<Text>,
     report: Option<QuotaReport>,
 }
 
 impl Quotas {
     /// Finds the quotas of a tree; looks at nothing but `/zookeeper/quota`.
     pub(super) fn of(view: &View) -> Self {
-        let mut prefixes = BTreeSet::new();
-        view.walk(ROOT, |path, _| {
-            prefixes.extend(prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()).map(Text::from));
+        let mut quotas = Self::default();
+        view.walk(ROOT, |path, node| {
+            quotas.prefixes.extend(prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()).map(Text::from));
+            if prefix_of(path, STATS).is_some() && Track::parse(node.data(), TEXT_BYTES_MAX).is_uncounted() {
+                quotas.uncounted.insert(Text::from(path));
+            }
             true
         });
-        Self { prefixes, report: None }
+        quotas
     }
 
     /// Whether there is no quota at all: the usual case, which must cost nothing.
@@ -81,18 +102,28 @@ impl Quotas {
     fn prefix(&self, path: &str) -> Option<&Text> {
         let mut rest = path;
         while rest.len() > 1 {
-            if let Some(found) = self.prefixes.get(rest) {
+            // Nothing that stands between the two contains the path, nor does what is longer than they have in common.
+            let nearest = (Bound::Unbounded, Bound::Included(rest));
+            let found = self.prefixes.range::<str, _>(nearest).next_back()?;
+            rest = common(rest, found);
+            if rest.len() == found.len() {
                 return Some(found);
             }
-            rest = path::parent(rest);
         }
         None
     }
 
     /// Whether a hard limit stands against more znodes or bytes below `path`, judged by what is used now.
-    pub(super) fn check(&self, view: &View, path: &str, znodes: i64, bytes: i64) -> Result<(), QuotaExceeded> {
+    pub(super) fn check(
+        &self,
+        view: &View,
+        bounded: bool,
+        path: &str,
+        (znodes, bytes): (i64, i64),
+    ) -> Result<(), QuotaExceeded> {
         let Some(prefix) = self.prefix(path) else { return Ok(()) };
-        let (Some(limits), Some(usage)) = (Track::read(view, prefix, LIMITS), Track::read(view, prefix, STATS)) else {
+        let read = |name| Track::read(view, prefix, name, text_bytes_max(bounded));
+        let (Some(limits), Some(usage)) = (read(LIMITS), read(STATS)) else {
             return Ok(());
         };
         match limits.exceeded(prefix, &usage.plus(znodes, bytes), znodes != 0, bytes != 0) {
@@ -112,7 +143,7 @@ impl Quotas {
 
     /// Whether these changes may concern a quota.
     pub(super) fn concern(&self, changes: &[Change]) -> bool {
-        !self.is_empty() || changes.iter().any(|change| change.at().path.starts_with(ROOT))
+        !self.is_empty() || self.count.is_some() || changes.iter().any(|change| change.at().path.starts_with(ROOT))
     }
 
     /// Applies one change to the tree and keeps the usage in step.
@@ -126,17 +157,27 @@ impl Quotas {
                 if let Some(prefix) = prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()) {
                     self.prefixes.insert(Text::from(prefix));
                 } else if let Some(prefix) = prefix_of(path, STATS) {
-                    books.write(view, zxid, path, &Track::count(view, prefix));
+                    let usage = if books.bounded {
+                        Track::count_at_once(view, prefix, path, zxid)
+                    } else {
+                        Track::count(view, prefix)
+                    };
+                    books.write(view, zxid, path, &usage);
+                    self.note_usage(view, path);
                 }
             }
             Change::Deleted { .. } => {
                 if let Some(prefix) = prefix_of(path, LIMITS) {
                     self.prefixes.remove(prefix);
                 }
+                self.uncounted.remove(path);
             }
-            Change::DataSet { .. } | Change::Quiet { .. } => {}
+            Change::DataSet { .. } | Change::Quiet { .. } => self.note_usage(view, path),
         }
         books.changes.push(change);
+        if let Some(count) = &mut self.count {
+            count.note(path, (znodes, bytes));
+        }
         if (znodes, bytes) != (0, 0) {
             self.account(view, zxid, path, (znodes, bytes), books);
         }
@@ -144,20 +185,112 @@ impl Quotas {
 
     fn account(&mut self, view: &mut View, zxid: Zxid, path: &Text, (znodes, bytes): (i64, i64), books: &mut Books) {
         let Some(prefix) = self.prefix(path).cloned() else { return };
-        let Some(usage) = Track::read(view, &prefix, STATS) else { return };
+        let read = |view: &View, name| Track::read(view, &prefix, name, text_bytes_max(books.bounded));
+        let Some(usage) = read(view, STATS) else { return };
         let usage = usage.plus(znodes, bytes);
-        let exceeded = Track::read(view, &prefix, LIMITS)
-            .and_then(|limits| limits.exceeded(&prefix, &usage, znodes > 0, bytes > 0));
+        let exceeded = read(view, LIMITS).and_then(|limits| limits.exceeded(&prefix, &usage, znodes > 0, bytes > 0));
         books.write(view, zxid, &Text::from(znode_of(&prefix, STATS)), &usage);
         if let Some(exceeded) = exceeded {
             self.note(exceeded);
         }
     }
+
+    /// A usage znode was written: whether its subtree is yet to be counted.
+    fn note_usage(&mut self, view: &View, path: &Text) {
+        if prefix_of(path, STATS).is_none() {
+            return;
+        }
+        let usage = view.get(path).map(|node| Track::parse(node.data(), TEXT_BYTES_MAX));
+        if usage.is_some_and(|usage| usage.is_uncounted()) {
+            self.uncounted.insert(path.clone());
+        } else {
+            self.uncounted.remove(path);
+        }
+    }
+
+    /// Goes on counting, if a subtree is yet to be counted. Gives the result when the walk over it has ended.
+    pub(super) fn count_on(&mut self, view: &View) -> Option<Counted> {
+        if self.count.is_none() {
+            let behind = self.counted_last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let next = self.uncounted.range::<str, _>((behind, Bound::Unbounded)).next();
+            let stats = next.or_else(|| self.uncounted.first())?.clone();
+            self.counted_last = Some(stats.clone());
+            let mzxid = view.get(&stats)?.stat().mzxid;
+            self.count = Some(Count::begin(view, prefix_of(&stats, STATS)?, &stats, mzxid));
+        }
+        let count = self.count.as_mut().filter(|count| !count.over)?;
+        count.over = count.piece(view, COUNT_PIECE);
+        if !count.over {
+            return None;
+        }
+        let usage = view.get(&count.stats).map(|node| Track::parse(node.data(), TEXT_BYTES_MAX)).unwrap_or_default();
+        let (znodes, bytes) = (usage.get(COUNT), usage.get(BYTES));
+        let (path, mzxid) = (count.stats.clone(), count.mzxid.0);
+        Some(Counted {
+            path,
+            mzxid,
+            znodes: count.znodes.saturating_sub(znodes),
+            bytes: count.bytes.saturating_sub(bytes),
+        })
+    }
+
+    /// Another server leads, and counts.
+    pub(super) fn stop_counting(&mut self) {
+        self.count = None;
+    }
+
+    /// The change that a count leads to: none when the usage znode is no longer the one that it was made for.
+    pub(super) fn counted(&mut self, view: &View, counted: &Counted) -> Changes {
+        self.count = None;
+        let mut changes = Changes::new();
+        let at = view.hashed(counted.path.clone());
+        let node = view.get_hashed(&at.path, at.hash).filter(|node| node.stat().mzxid.0 == counted.mzxid);
+        let Some(node) = node.filter(|_| prefix_of(&at.path, STATS).is_some()) else { return changes };
+        let mut usage = Track::parse(node.data(), TEXT_BYTES_MAX);
+        if usage.is_uncounted() {
+            usage = usage.plus(counted.znodes, counted.bytes);
+            usage.values.remove(COUNTING);
+            let data = Some(Data::from(usage.text().as_bytes()));
+            let node = Arc::new(Znode { stat: node.stat(), acl: node.to_acl(), data });
+            changes.push(Change::Quiet { at, node });
+        }
+        changes
+    }
+}
+
+const fn text_bytes_max(bounded: bool) -> usize {
+    if bounded { TEXT_BYTES_MAX } else { TEXT_BYTES_FORMERLY }
+}
+
+/// The deepest path that contains both, or is one of them and contains the other; empty if only the root does.
+fn common<'p>(one: &'p str, other: &str) -> &'p str {
+    let same = one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
+    let ends = |path: &str| path.as_bytes().get(same).is_none_or(|byte| *byte == b'/');
+    if ends(one) && ends(other) {
+        return &one[..same];
+    }
+    let end = one.as_bytes()[..same].iter().rposition(|byte| *byte == b'/');
+    &one[..end.unwrap_or(0)]
+}
+
+/// Whether a path may be that of a subtree's limits.
+pub(super) fn may_have_quota(path: &str) -> bool {
+    prefix_of(path, LIMITS).is_none_or(|prefix| {
+        let levels = prefix.bytes().filter(|byte| *byte == b'/').count();
+        prefix.len() <= QUOTA_PATH_BYTES_MAX && levels <= QUOTA_PATH_LEVELS_MAX
+    })
+}
+
+/// Whether a znode that is created there makes a subtree be counted.
+pub(crate) fn counts(path: &str) -> bool {
+    prefix_of(path, STATS).is_some()
 }
 
 /// The changes of one transaction, with what it does to usage.
 #[derive(Default)]
 pub(super) struct Books {
+    /// Whether the entry was ordered with bounds.
+    bounded: bool,
     changes: Changes,
     /// Znodes of usage written in this transaction. Its own changes were made before and do not know of it.
     written: BTreeSet<Text>,
@@ -166,6 +299,10 @@ pub(super) struct Books {
 }
 
 impl Books {
+    pub(super) fn new(bounded: bool) -> Self {
+        Self { bounded, ..Self::default() }
+    }
+
     /// Puts the usage into its znode: a new length of the data, and nothing else of the Stat.
     fn write(&mut self, view: &mut View, zxid: Zxid, path: &Text, usage: &Track) {
         let at = view.hashed(path.clone());
@@ -214,45 +351,29 @@ impl Books {
     }
 }
 
-/// Znodes that the counts of one log entry may visit. A new zookeeper_stats node counts a subtree at once, and nobody else's
-/// writes go on meanwhile: a quota is set on a subtree before it grows beyond that.
-///
-/// Not configurable, because it decides how the log is replayed.
-pub(super) const COUNTED_MAX: u64 = 20_000;
-/// The same for log entries of former versions, the first count aside.
-const COUNTED_MAX_UNBOUNDED: u64 = 100_000;
+/// Znodes that the counts of one log entry of a former version may visit, the first count aside.
+const COUNTED_MAX: u64 = 100_000;
 
-/// Whether a znode may be created although that may count a subtree. `countable` is what the entry's counts may still visit;
-/// `None` before the first of a former version's, which may be of any size.
-///
-/// Visits no znode more than may be counted, and none if the first one's children alone are too many.
+/// Whether a znode may be created although that may count a subtree, in a log entry of a former version. `countable` is what the
+/// entry's counts may still visit, `None` before the first, which may be of any size.
 ///
 /// # Errors
-/// `ThrottledOp` when the subtree is larger than what may still be counted.
+/// `ThrottledOp` when the entry has counted enough.
 pub(super) fn allow_count(view: &View, path: &str, countable: &Cell<Option<u64>>) -> Result<(), ErrorCode> {
     let Some(prefix) = prefix_of(path, STATS) else { return Ok(()) };
     let Some(left) = countable.get() else {
-        countable.set(Some(COUNTED_MAX_UNBOUNDED));
+        countable.set(Some(COUNTED_MAX));
         return Ok(());
     };
-    let (mut visited, mut fits) = (0, true);
+    let mut visited = 0;
     view.walk(path::or_root(prefix), |_, node| {
         visited += 1;
-        fits = visited + u64::from(node.stat().num_children) <= left;
-        fits
+        // A znode whose children alone are too many ends the walk: the sum is beyond the limit however they go on.
+        visited += if visited + u64::from(node.stat().num_children) > left { left } else { 0 };
+        visited <= left
     });
-    if !fits {
-        // What was visited is counted; at least one, so that refusals come to an end too.
-        countable.set(Some(left.saturating_sub(visited)));
-        return Err(ErrorCode::ThrottledOp);
-    }
-    countable.set(Some(left - visited));
+    countable.set(Some(left.checked_sub(visited).ok_or(ErrorCode::ThrottledOp)?));
     Ok(())
-}
-
-/// Whether the creation of this znode counts what a subtree uses.
-pub(crate) fn counts_a_subtree(path: &str) -> bool {
-    prefix_of(path, STATS).is_some()
 }
 
 /// `/a` of `/zookeeper/quota/a/<name>`; empty for `/zookeeper/quota/<name>`.
@@ -285,8 +406,8 @@ struct Track {
 }
 
 impl Track {
-    fn parse(text: Option<&[u8]>) -> Self {
-        let text = text.filter(|text| text.len() <= TEXT_BYTES_MAX).and_then(|text| core::str::from_utf8(text).ok());
+    fn parse(text: Option<&[u8]>, bytes_max: usize) -> Self {
+        let text = text.filter(|text| text.len() <= bytes_max).and_then(|text| core::str::from_utf8(text).ok());
         let mut values = BTreeMap::new();
         for pair in text.unwrap_or_default().split([',', ';']) {
             let mut parts = pair.split('=');
@@ -298,11 +419,29 @@ impl Track {
     }
 
     /// The text of a quota's znode; `None` when there is no such znode.
-    fn read(view: &View, prefix: &str, name: &str) -> Option<Self> {
-        Some(Self::parse(view.get(&znode_of(prefix, name))?.data()))
+    fn read(view: &View, prefix: &str, name: &str, bytes_max: usize) -> Option<Self> {
+        Some(Self::parse(view.get(&znode_of(prefix, name))?.data(), bytes_max))
     }
 
-    /// What a subtree uses: all of it is visited.
+    /// What a subtree uses, if it is small. Otherwise nothing as yet, with a mark: what is accounted from now on is added to it,
+    /// and the leader finds out what was there before.
+    fn count_at_once(view: &View, prefix: &str, stats: &Text, zxid: Zxid) -> Self {
+        let mut count = Count::begin(view, prefix, stats, zxid);
+        let all = count.piece(view, COUNTED_AT_ONCE_MAX);
+        let mut usage = Self::default();
+        usage.set(COUNT, if all { count.znodes } else { 0 });
+        usage.set(BYTES, if all { count.bytes } else { 0 });
+        if !all {
+            usage.set(COUNTING, 1);
+        }
+        usage
+    }
+
+    fn is_uncounted(&self) -> bool {
+        self.get(COUNTING) == 1
+    }
+
+    /// What a subtree uses: all of it is visited, as entries of former versions ask for.
     fn count(view: &View, prefix: &str) -> Self {
         let (mut znodes, mut bytes) = (0_i64, 0_i64);
         view.walk(path::or_root(prefix), |_, node| {
@@ -368,3 +507,5 @@ const COUNT: &str = "count";
 const BYTES: &str = "bytes";
 const COUNT_HARD: &str = "countHardLimit";
 const BYTES_HARD: &str = "byteHardLimit";
+/// 1 while the subtree is being counted. ZooKeeper's clients read over what they do not know.
+const COUNTING: &str = "counting";

@@ -387,30 +387,3 @@ fn one_batch_does_not_count_a_large_tree_again_and_again() {
     let counted = world.machine.view().get(stats).and_then(|node| node.data().map(<[u8]>::to_vec));
     assert_eq!(counted.as_deref(), Some(&b"count=60001,bytes=0"[..]), "the next batch counts again");
 }
-
-#[test]
-fn refused_counts_come_to_an_end_and_a_subtree_within_the_limit_is_counted() {
-    let mut world = World::new(features::BOUNDED);
-    let stats = |name: &str| format!("/zookeeper/quota/{name}/zookeeper_stats");
-    let mut tree =
-        vec![create("/x", ""), create("/x/wide", ""), create("/x/deep", ""), create("/zookeeper/quota/x", "")];
-    tree.extend([create("/few", ""), create("/zookeeper/quota/few", "")]);
-    tree.extend((0..12_000).map(|number| create(&format!("/x/wide/{number}"), "")));
-    world.multi(tree);
-    world.multi((0..9_000).map(|number| create(&format!("/x/deep/{number}"), "1")).collect());
-    assert_eq!(world.create(&stats("x"), ""), OpResult::Error(ErrorCode::ThrottledOp), "21,003 are too many");
-    assert!(world.machine.view().get(&stats("x")).is_none());
-    world.multi((0..2_000).map(|number| delete(&format!("/x/wide/{number}"))).collect());
-    world.create(&stats("x"), "");
-    assert_eq!(world.text(&stats("x")), "count=19003,bytes=9000");
-    world.op(delete(&stats("x")));
-    let both = world.multi(vec![
-        create(&stats("x"), ""),
-        create(&stats("few"), ""),
-        delete(&stats("x")),
-        create(&stats("x"), ""),
-    ]);
-    assert_eq!(both[3], OpResult::Error(ErrorCode::ThrottledOp), "a log entry counts so many");
-    world.create(&stats("few"), "");
-    assert_eq!(world.text(&stats("few")), "count=1,bytes=0", "the next entry counts anew");
-}

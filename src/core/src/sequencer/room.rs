@@ -5,7 +5,7 @@ use super::Sequencer;
 use crate::acl;
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, WriteOp};
 use crate::cost::{ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, OP, ZNODE};
-use crate::evaluate::{REMOVED_MAX, counts_a_subtree};
+use crate::evaluate::{COUNT_COST, QUOTA_COST, REMOVED_MAX, counts};
 use crate::ids::{SessionId, WallMillis};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -45,10 +45,11 @@ impl Sequencer {
     /// a session that closes may have got more ephemerals by then, but not more than it may have.
     fn cost_of(&self, command: &Command, identities: usize) -> u64 {
         let check = (identities * acl::ENTRIES_MAX) as u64 * ACL_ENTRY;
-        let one = OP + CHANGE + 2 * check;
+        let quota = if self.machine.has_quotas() { QUOTA_COST } else { 0 };
+        let one = OP + CHANGE + 2 * check + quota;
         let of_op = |op: &WriteOp| match op {
-            WriteOp::Create { path, .. } if counts_a_subtree(path) => COMMAND_MAX,
             WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + CHANGE + check),
+            WriteOp::Create { path, .. } if counts(path) => one + COUNT_COST,
             _ => one,
         };
         match &command.kind {

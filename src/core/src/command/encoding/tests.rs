@@ -68,6 +68,12 @@ fn batch() -> Batch {
         CommandKind::SystemNodes(vec![(Text::from("/keeper"), Data::from(&b"3"[..]))]),
         CommandKind::Reap { path: Text::from("/c"), mzxid: u64::MAX },
         CommandKind::Undecodable,
+        CommandKind::QuotaCounted(Box::new(Counted {
+            path: Text::from("/zookeeper/quota/a/zookeeper_stats"),
+            mzxid: 7,
+            znodes: -1,
+            bytes: i64::MAX,
+        })),
     ];
     let mut commands: Vec<Command> = ops().into_iter().map(|op| command(origin(5), CommandKind::Op(op))).collect();
     commands.push(command(origin(6), CommandKind::CloseSession));

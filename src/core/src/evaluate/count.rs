@@ -1,0 +1,307 @@
+//! Counts what a subtree uses, in pieces: a large one takes seconds, and no core is held for so long.
+//!
+//! The leader counts on its own state, a piece at a time, while the tree changes. Changes of what was visited already go into the
+//! sum, those of the rest are found when the walk comes there. So the sum is exact when the walk ends. Nothing of this is
+//! replicated but the result, see [`Counted`].
+
+use crate::ids::Zxid;
+use crate::path;
+use crate::shared::Text;
+use crate::view::View;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+/// Znodes that a new usage znode may have counted at once. A larger subtree is counted by the leader, in pieces.
+///
+/// Not configurable, because it decides how the log is replayed.
+pub(crate) const COUNTED_AT_ONCE_MAX: u32 = 1000;
+/// Znodes that the leader counts in one piece: a few milliseconds.
+pub(super) const COUNT_PIECE: u32 = if cfg!(test) { 400 } else { 8000 };
+/// Names that one piece looks at, by and large: to find where it was among the children of a znode, it passes those before.
+const NAMES_PIECE: u32 = 200_000;
+
+/// What a subtree used when its usage znode was created: the usage is that, and what was accounted since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The usage znode.
+    pub path: Text,
+    /// Of the usage znode, which must be the same still.
+    pub mzxid: u64,
+    pub znodes: i64,
+    pub bytes: i64,
+}
+
+/// The children of a znode, as far as they were visited.
+#[derive(Debug)]
+struct Level {
+    parent: String,
+    last: Option<String>,
+    /// Names behind `last`, each followed by a NUL. Good for one piece only: the tree changes in between.
+    names: String,
+    at: usize,
+}
+
+/// A count under way.
+#[derive(Debug)]
+pub(super) struct Count {
+    /// The usage znode that it is for.
+    pub(super) stats: Text,
+    pub(super) mzxid: Zxid,
+    root: String,
+    levels: Vec<Level>,
+    pub(super) znodes: i64,
+    pub(super) bytes: i64,
+    /// The walk is over, and its result is on its way into the log.
+    pub(super) over: bool,
+}
+
+impl Count {
+    /// Visits the root of the subtree.
+    pub(super) fn begin(view: &View, root: &str, stats: &Text, mzxid: Zxid) -> Self {
+        let root = String::from(path::or_root(root));
+        let stats = stats.clone();
+        let mut count = Self { stats, mzxid, root, levels: Vec::new(), znodes: 0, bytes: 0, over: false };
+        let root = count.root.clone();
+        count.visit(view, root);
+        count
+    }
+
+    fn visit(&mut self, view: &View, path: String) {
+        let Some(node) = view.get(&path) else { return };
+        self.znodes += 1;
+        self.bytes = self.bytes.saturating_add(i64::try_from(node.data().map_or(0, <[u8]>::len)).unwrap_or(i64::MAX));
+        if node.stat().num_children > 0 {
+            self.levels.push(Level { parent: path, last: None, names: String::new(), at: 0 });
+        }
+    }
+
+    /// Visits so many more znodes. True when all have been visited.
+    pub(super) fn piece(&mut self, view: &View, znodes: u32) -> bool {
+        for level in &mut self.levels {
+            level.names.clear();
+            level.at = 0;
+        }
+        let (mut left, mut names_left) = (znodes, NAMES_PIECE);
+        while let Some(level) = self.levels.last_mut() {
+            if left == 0 || names_left == 0 {
+                return false;
+            }
+            if level.at == level.names.len() {
+                let passed = level.fill(view, left);
+                names_left = names_left.saturating_sub(passed);
+            }
+            let Some((name, _)) = level.names[level.at..].split_once('\0') else {
+                self.levels.pop();
+                continue;
+            };
+            level.at += name.len() + 1;
+            let (path, name) = (path::child(&level.parent, name), String::from(name));
+            level.last = Some(name);
+            left -= 1;
+            self.visit(view, path);
+        }
+        true
+    }
+
+    /// A znode was created, deleted or given other data; these numbers are what that adds.
+    pub(super) fn note(&mut self, path: &str, (znodes, bytes): (i64, i64)) {
+        if self.visited(path) {
+            self.znodes = self.znodes.saturating_add(znodes);
+            self.bytes = self.bytes.saturating_add(bytes);
+        }
+    }
+
+    fn visited(&self, path: &str) -> bool {
+        if path == self.root {
+            return true;
+        }
+        if below(&self.root, path).is_none() {
+            return false;
+        }
+        for level in &self.levels {
+            // Of a subtree that the walk has left, all was visited.
+            let Some(rest) = below(&level.parent, path) else { return true };
+            let name = rest.split('/').next().unwrap_or(rest);
+            match level.last.as_deref().map(|last| name.cmp(last)) {
+                Some(Ordering::Less) => return true,
+                Some(Ordering::Equal) if rest.len() == name.len() => return true,
+                Some(Ordering::Equal) => {}
+                Some(Ordering::Greater) | None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Level {
+    /// Takes the next names, and tells how many it looked at.
+    fn fill(&mut self, view: &View, take: u32) -> u32 {
+        self.names.clear();
+        self.at = 0;
+        let (mut looked, mut taken) = (0_u32, 0);
+        for name in view.children(&self.parent).into_iter().flatten() {
+            looked = looked.saturating_add(1);
+            if self.last.as_deref().is_some_and(|last| name <= last) {
+                continue;
+            }
+            self.names.push_str(name);
+            self.names.push('\0');
+            taken += 1;
+            if taken == take {
+                break;
+            }
+        }
+        looked
+    }
+}
+
+/// The path as seen from a znode above it.
+fn below<'p>(parent: &str, path: &'p str) -> Option<&'p str> {
+    let rest = if parent == path::ROOT { path.strip_prefix('/') } else { path.strip_prefix(parent)?.strip_prefix('/') };
+    rest.filter(|rest| !rest.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::features;
+    use super::super::tests::{World, create, delete, refused, set};
+    use super::*;
+    use crate::command::{CommandKind, WriteOp};
+    use crate::cost;
+    use alloc::boxed::Box;
+    use alloc::format;
+    use corral_wire::error::ErrorCode;
+
+    const STATS: &str = "/zookeeper/quota/a/zookeeper_stats";
+    const LIMITS: &str = "/zookeeper/quota/a/zookeeper_limits";
+
+    /// `/a` with so many znodes below it, in two levels, of one byte each.
+    fn world(parents: u32, children: u32) -> World {
+        let mut world = World::new(features::BOUNDED | features::ENFORCE_QUOTA);
+        assert_eq!(refused(&world.op(create("/a", ""))), None);
+        for parent in 0..parents {
+            let path = format!("/a/{parent:04}");
+            let below = (0..children).map(|child| create(&format!("{path}/{child:04}"), "x"));
+            let results = world.multi(core::iter::once(create(&path, "x")).chain(below).collect());
+            assert!(results.iter().all(|result| refused(result).is_none()));
+        }
+        world
+    }
+
+    fn set_quota(world: &mut World, limits: &str) {
+        for (path, data) in [("/zookeeper/quota/a", ""), (LIMITS, limits), (STATS, "anything")] {
+            assert_eq!(refused(&world.op(create(path, data))), None, "{path}");
+        }
+    }
+
+    /// The leader counts until it is done.
+    fn count_all(world: &mut World) -> Counted {
+        (0..100).find_map(|_| world.machine.count_on()).expect("it comes to its end")
+    }
+
+    fn order(world: &mut World, counted: Counted) {
+        world.command(CommandKind::QuotaCounted(Box::new(counted)), None);
+    }
+
+    #[test]
+    fn a_small_subtree_is_counted_at_once_and_a_large_one_by_the_leader() {
+        let mut small = world(1, COUNTED_AT_ONCE_MAX - 2);
+        set_quota(&mut small, "");
+        assert_eq!(small.text(STATS), "count=1000,bytes=999");
+        assert_eq!(small.machine.count_on(), None);
+        let mut large = world(1, COUNTED_AT_ONCE_MAX);
+        set_quota(&mut large, "");
+        assert_eq!(large.text(STATS), "count=0,bytes=0=;counting=1");
+        let counted = count_all(&mut large);
+        assert_eq!((counted.znodes, counted.bytes), (1002, 1001));
+        order(&mut large, counted.clone());
+        assert_eq!(large.text(STATS), "count=1002,bytes=1001");
+        order(&mut large, counted);
+        assert_eq!(large.text(STATS), "count=1002,bytes=1001", "counted once");
+        assert_eq!(large.machine.count_on(), None);
+    }
+
+    #[test]
+    fn a_count_is_exact_though_the_tree_changes_meanwhile() {
+        let mut world = world(4, 400);
+        set_quota(&mut world, "");
+        let (mut pieces, mut number) = (0, 0_u32);
+        let counted = loop {
+            if let Some(counted) = world.machine.count_on() {
+                break counted;
+            }
+            pieces += 1;
+            // Everywhere: before, at and behind the place where the count is.
+            for _ in 0..60 {
+                number += 1;
+                let (parent, child) = (number.wrapping_mul(7919) % 4, number.wrapping_mul(104_729) % 500);
+                let path = format!("/a/{parent:04}/{child:04}");
+                match number % 4 {
+                    0 => world.op(create(&path, "new")),
+                    1 => world.op(delete(&path)),
+                    2 => world.op(set(&path, "longer", -1)),
+                    _ => world.op(create(&format!("{path}/below"), "y")),
+                };
+            }
+        };
+        assert!(pieces >= 2);
+        // Changes between the end of the walk and the entry that tells its result.
+        world.op(create("/a/late", "late"));
+        order(&mut world, counted);
+        let (mut znodes, mut bytes) = (0, 0);
+        world.machine.view().walk("/a", |_, node| {
+            znodes += 1;
+            bytes += node.data().map_or(0, <[u8]>::len);
+            true
+        });
+        assert_eq!(world.text(STATS), format!("count={znodes},bytes={bytes}"));
+    }
+
+    #[test]
+    fn a_count_for_a_usage_znode_that_was_written_since_is_of_no_use() {
+        let mut world = world(1, COUNTED_AT_ONCE_MAX);
+        set_quota(&mut world, "");
+        let counted = count_all(&mut world);
+        world.op(set(STATS, "count=5,bytes=5", -1));
+        order(&mut world, counted);
+        assert_eq!(world.text(STATS), "count=5,bytes=5");
+        world.op(set(STATS, "counting=1", -1));
+        assert_eq!(count_all(&mut world).znodes, 1003, "absent numbers are -1");
+        world.machine.stop_counting();
+        assert_eq!(count_all(&mut world).znodes, 1003, "another leader begins anew");
+        assert_eq!(refused(&world.op(delete(STATS))), None);
+        world.machine.stop_counting();
+        assert_eq!(world.machine.count_on(), None);
+    }
+
+    #[test]
+    fn creating_usage_znodes_spends_the_budget_of_a_command() {
+        let mut world = world(1, COUNTED_AT_ONCE_MAX);
+        let again = |_| [create(STATS, ""), delete(STATS)];
+        world.op(create("/zookeeper/quota/a", ""));
+        let before = world.machine.units_spent();
+        assert!(world.multi((0..40).flat_map(again).collect()).iter().all(|result| refused(result).is_none()));
+        assert!(world.machine.units_spent() - before < cost::COMMAND_MAX / 2);
+        let results = world.multi((0..100).flat_map(again).collect());
+        assert!(results.iter().any(|result| refused(result) == Some(ErrorCode::ThrottledOp)));
+    }
+
+    #[test]
+    fn the_path_of_a_quota_has_limits() {
+        let mut world = World::new(features::BOUNDED);
+        let mut path = String::from("/zookeeper/quota");
+        let limits = |path: &str| -> WriteOp { create(&format!("{path}/zookeeper_limits"), "") };
+        for _ in 0..super::super::quota::QUOTA_PATH_LEVELS_MAX {
+            path.push_str("/q");
+            assert_eq!(refused(&world.op(create(&path, ""))), None);
+        }
+        assert_eq!(refused(&world.op(limits(&path))), None);
+        path.push_str("/q");
+        assert_eq!(refused(&world.op(create(&path, ""))), None);
+        assert_eq!(refused(&world.op(limits(&path))), Some(ErrorCode::BadArguments));
+        let long = format!("/zookeeper/quota/{}", "l".repeat(super::super::quota::QUOTA_PATH_BYTES_MAX));
+        assert_eq!(refused(&world.op(create(&long, ""))), None);
+        assert_eq!(refused(&world.op(limits(&long))), Some(ErrorCode::BadArguments));
+    }
+}
