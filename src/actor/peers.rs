@@ -97,6 +97,7 @@ const SAY_EVERY_MS: u64 = 3000;
 
 impl Peers {
     /// `newest` is the image this server started from, `wanted` who ought to belong to the ensemble.
+    #[expect(clippy::too_many_arguments, reason = "what it is made of, once, by name")]
     pub(crate) fn new(
         links: Arc<Links>,
         gauges: Arc<Gauges>,

@@ -316,7 +316,8 @@ impl Sequencer {
             Batch { time, first_zxid, features: self.features(), identities: Vec::new(), commands: Vec::new() };
         let (mut bytes, mut cost) = (0, 0);
         while bytes < self.config.batch_bytes_max
-            && let Some(mut proposals) = self.queue.pop_front_if(|next| cost == 0 || cost + next.cost <= ENTRY_MAX)
+            && self.queue.front().is_some_and(|next| cost == 0 || cost + next.cost <= ENTRY_MAX)
+            && let Some(mut proposals) = self.queue.pop_front()
         {
             bytes += proposals.bytes;
             cost += proposals.cost;
