@@ -14,12 +14,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support import log_files, suite  # noqa: E402
+from support import jute, log_files, suite  # noqa: E402
 from support.server import Corral, binary  # noqa: E402
 from support.suite import equal  # noqa: E402
 from support.wait import wait_until  # noqa: E402
 
 MIB = 1 << 20
+THROTTLED_OP = -127
 # Images and segments come and go while they are looked at.
 BUSY = {
     "log.segment_bytes": 4 * MIB,
@@ -266,6 +267,27 @@ def test_a_directory_of_an_earlier_version_opens(shards):
         log_files.lose_the_last_durable_page(data, pick=0)
         server.launch()
         equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
+    finally:
+        server.dispose()
+
+
+def test_a_directory_of_the_build_before_with_a_poisonous_acl_is_served(shards):
+    """An ACL of padded addresses in the image, and one in the log with a multi of 28,000 checks behind it, at which that build
+    ended again after each start."""
+    server = Corral(shards=shards, settings={**BUSY, "snapshot.txns_max": 1000})
+    try:
+        with tarfile.open(FIXTURES / "data-before-BOUNDED.tar.xz") as fixture:
+            fixture.extractall(server.directory, filter="data")
+        server.start()
+        with server.client() as client:
+            equal(set(client.children("/")) - {"zookeeper"}, {"poisonous", "also", "evaluated"}, "the multi was done as before")
+            equal(len(client.get_acl("/also")[0]), 256)
+            for user in ("bob", "eve"):
+                client.auth("digest", f"{user}:pw".encode())
+            checks = [(jute.CHECK, jute.check_body("/also"))] * 30_000
+            assert any(error == THROTTLED_OP for _, error, _ in client.multi(*checks)), "new ones have a budget"
+            client.set("/poisonous", b"written", -1)
+        equal(server.restart().client().get("/poisonous")[0], b"written")
     finally:
         server.dispose()
 
