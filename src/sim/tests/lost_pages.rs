@@ -15,7 +15,7 @@ fn all_pass(of: Seed, divisor: u64) {
         assert_eq!(outcome.violation, None, "seed {seed}");
         total.add(&outcome.counts);
     }
-    let enough = total.lost_pages >= 100 && total.refused_logs >= 50 && total.lost_pages > total.refused_logs + 20;
+    let enough = total.lost_pages >= 100 && total.refused_logs >= 40 && total.lost_pages > total.refused_logs + 20;
     assert!(enough, "{} pages lost, {} logs refused", total.lost_pages, total.refused_logs);
 }
 

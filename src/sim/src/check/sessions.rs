@@ -126,7 +126,8 @@ impl Checkers {
         self.model.sessions().get(&session).is_some_and(|known| known.password == *password)
     }
 
-    /// Sessions that somebody wants to attach to, and nobody with the right password.
+    /// Living sessions that somebody wants to attach to, and nobody with the right password. One that has ended here may live on
+    /// for a while in the state of the server that is asked.
     pub(crate) fn unproven(&self, proposals: &Proposals) -> Vec<SessionId> {
         let attaches = |right: bool| {
             proposals.commands.iter().filter_map(move |command| match &command.kind {
@@ -136,7 +137,8 @@ impl Checkers {
                 _ => None,
             })
         };
-        attaches(false).filter(|session| attaches(true).all(|proven| proven != *session)).collect()
+        let lives = |session: &SessionId| self.model.sessions().contains_key(&session.0);
+        attaches(false).filter(lives).filter(|session| attaches(true).all(|proven| proven != *session)).collect()
     }
 
     /// The deadlines of sessions that nobody proved to own are what they were.
