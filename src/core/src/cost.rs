@@ -25,9 +25,10 @@ pub const BYTES_PER_UNIT: u64 = 8;
 /// Not configurable, because it decides how the log is replayed.
 pub const COMMAND_MAX: u64 = 20_000_000;
 
-/// What the commands of one log entry may cost together. A leader closes an entry by what its commands cost at most, so that
-/// one client's expensive commands never use up what another client's need.
-pub const ENTRY_MAX: u64 = 20_000_000;
+/// What the commands of one log entry may cost together, if they are more than one. A leader closes an entry by what its commands
+/// cost at most, so that one client's expensive commands never use up what another client's need. Half of [`COMMAND_MAX`]: a core
+/// may have to apply several entries that were committed at once.
+pub const ENTRY_MAX: u64 = 10_000_000;
 
 /// The cost of this many bytes.
 #[must_use]

@@ -180,6 +180,6 @@ mod tests {
         let ended = world.command(CommandKind::CloseSession, None);
         assert_eq!(ended.changes.len(), EPHEMERALS_PER_SESSION_MAX - 1);
         let most = (EPHEMERALS_PER_SESSION_MAX as u64) * cost::CHANGE;
-        assert!(most <= cost::ENTRY_MAX, "a close fits an entry's budget");
+        assert!(most <= cost::COMMAND_MAX, "a close costs no more than a command may");
     }
 }
