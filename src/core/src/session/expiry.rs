@@ -200,7 +200,8 @@ impl Expiry {
                         over.push(session);
                         continue;
                     }
-                    next = due + (self.tick_ms / 8).max(1);
+                    // Not before the next look: however late this one is, no session is looked at again and again.
+                    next = (due + (self.tick_ms / 8).max(1)).max(now.0 + 1);
                 }
                 self.buckets.entry(next).or_default().push(session);
                 self.deadlines.entry(session).and_modify(|deadline| deadline.placed = next);
@@ -290,6 +291,18 @@ mod tests {
         assert_eq!(expiry.expired(Millis(60_400)), vec![]);
         expiry.heard(SHARD, Millis(60_600), &[]);
         assert_eq!(expiry.expired(Millis(60_600)), vec![SessionId(1)]);
+    }
+
+    #[test]
+    fn a_look_that_comes_late_sees_each_unreported_session_once() {
+        let mut expiry = Expiry::new(100);
+        (0..1000).for_each(|id| expiry.start(Millis(0), SessionId(id), 400, Some(Witness::Shard(SHARD))));
+        for now in [3_600_000, 3_600_100] {
+            assert_eq!(expiry.expired(Millis(now)), vec![]);
+            assert_eq!(expiry.buckets.keys().copied().collect::<Vec<u64>>(), [now + 1]);
+        }
+        expiry.heard(SHARD, Millis(3_600_200), &[]);
+        assert_eq!(expiry.expired(Millis(3_600_200)).len(), 1000);
     }
 
     #[test]
