@@ -2,9 +2,12 @@
 
 from support import jute
 from support.client import Closed
-from support.suite import equal
+from support.suite import equal, refuses
 
 HEADER_BYTES = 8
+BAD_ARGUMENTS = -8
+# The longest name that corral creates.
+CORRAL_NAME_BYTES_MAX = 16 << 10
 
 
 def largest_create(path, data):
@@ -34,9 +37,13 @@ def test_the_largest_data(context):
 def test_the_longest_name(context):
     client = context.client()
     root = context.root(client)
-    name = "n" * room(f"{root}/")
-    client.send_frame(largest_create(f"{root}/{name}", b""))
-    equal(client.reply().error, 0)
+    name = "n" * (CORRAL_NAME_BYTES_MAX if context.is_corral else room(f"{root}/"))
+    if context.is_corral:
+        refuses(BAD_ARGUMENTS, client.create, f"{root}/{name}n")
+        client.create(f"{root}/{name}")
+    else:
+        client.send_frame(largest_create(f"{root}/{name}", b""))
+        equal(client.reply().error, 0)
     equal(client.children(root), [name])
     equal(client.get(f"{root}/{name}", watch=True)[0], b"")
     other = context.client()
@@ -51,14 +58,16 @@ def test_a_list_longer_than_any_limit_on_replies(context):
         return "a ZooKeeper needs more heap than it has by default"
     client = context.client()
     root = context.root(client)
-    count, name_bytes = 70, room(f"{root}/000")
-    names = [f"{number:03}" + "n" * name_bytes for number in range(count)]
-    for name in names:
-        client.create(f"{root}/{name}")
+    count, together = 4500, 50
+    names = [f"{number:04}" + "n" * (CORRAL_NAME_BYTES_MAX - 4) for number in range(count)]
+    for first in range(0, count, together):
+        some = names[first:first + together]
+        client.multi(*[(jute.CREATE, jute.create_body(f"{root}/{name}", b"")) for name in some])
     equal(client.children(root), names)
     equal(client.exists(root).num_children, count)
-    for name in names:
-        client.delete(f"{root}/{name}")
+    for first in range(0, count, together):
+        some = names[first:first + together]
+        client.multi(*[(jute.DELETE, jute.delete_body(f"{root}/{name}")) for name in some])
     equal(client.children(root), [])
 
 
