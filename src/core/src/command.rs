@@ -237,6 +237,16 @@ impl Command {
         })
     }
 
+    /// Whether one of its operations creates a znode at such a path.
+    pub(crate) fn creates(&self, at: impl Fn(&str) -> bool) -> bool {
+        let ops = match &self.kind {
+            CommandKind::Op(op) => slice::from_ref(op),
+            CommandKind::Multi(ops) => ops,
+            _ => &[],
+        };
+        ops.iter().any(|op| matches!(op, WriteOp::Create { path, .. } if at(path)))
+    }
+
     /// Attaching moves a connection, not the tree: as in ZooKeeper it takes no zxid. Nor does what only announces a change.
     pub const fn takes_zxid(&self) -> bool {
         !matches!(self.kind, CommandKind::AttachSession { .. } | CommandKind::ReconfigBegins(_))

@@ -17,7 +17,7 @@ pub(crate) use keeper::REMOVED_MAX;
 pub use keeper::system_nodes;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
-pub(crate) use quota::{COUNT_COST, QUOTA_COST, counts};
+pub(crate) use quota::{COUNT_COST, QUOTA_COST, counts, may_set_quota};
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
 pub use reconfig::{Begun, configured, servers};
 

@@ -86,6 +86,9 @@ pub struct Sequencer {
     queue: VecDeque<Proposals>,
     /// Commands in the queue.
     commands_waiting: usize,
+    /// Whether a command that waits or is proposed may give the first subtree a quota: those behind it then cost more than the
+    /// state tells.
+    quotas_ahead: bool,
     /// Batches proposed by this server and not yet committed, in log order.
     proposed: VecDeque<Batch>,
     index: u64,
@@ -115,6 +118,7 @@ impl Sequencer {
             next_zxid: None,
             queue: VecDeque::new(),
             commands_waiting: 0,
+            quotas_ahead: false,
             proposed: VecDeque::new(),
             index,
             term,

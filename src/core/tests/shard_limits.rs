@@ -4,9 +4,10 @@ mod one_shard;
 
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
-use corral_core::limits::ShardLimits;
+use corral_core::limits::{IDENTITIES_BYTES_MAX, ShardLimits};
 use corral_wire::{ErrorCode, OpCode};
 use one_shard::{Server, create, get, request};
+use proptest::prelude::*;
 
 fn limits(change: impl FnOnce(&mut ShardLimits)) -> ShardLimits {
     let mut limits = ShardLimits::default();
@@ -254,4 +255,47 @@ fn identities_may_be_so_long() {
     assert_eq!(server.replies(a), [(-4, 0)]);
     server.send(a, &auth(1100));
     assert_eq!(server.closed(), [Close::IdentityLimit], "all together");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a connection proves, in whatever turns: its commands carry no more than the limits, and it is ended beyond them.
+    #[test]
+    fn the_identities_of_a_connection_are_bounded_in_number_and_bytes(
+        users in proptest::collection::vec(prop_oneof![1_usize..30, 200_usize..3000], 1..24),
+        again in any::<bool>(),
+    ) {
+        let mut server = Server::new(limits(|_| {}));
+        let (a, most) = (server.client(), ShardLimits::default().identities_per_conn_max);
+        // The address counts too.
+        let (mut proven, mut bytes) = (1, 10 + "ip".len() + "127.0.0.1".len());
+        for (number, user_bytes) in users.iter().enumerate() {
+            let credentials = format!("{}{number}:secret", "u".repeat(*user_bytes));
+            let id = corral_core::acl::digest_id(credentials.as_bytes());
+            for _ in 0..=usize::from(again) {
+                server.send(a, &request(-4, OpCode::Auth, |writer| {
+                    writer.i32(0);
+                    writer.string(Some("digest"));
+                    writer.buffer(Some(credentials.as_bytes()));
+                }));
+            }
+            proven += 1;
+            bytes += 10 + "digest".len() + id.len();
+            // What each list may hold besides is within what a command counts for.
+            if proven > most || bytes > IDENTITIES_BYTES_MAX + 50 {
+                prop_assert_eq!(server.closed(), [Close::IdentityLimit]);
+                return Ok(());
+            }
+            server.send(a, &create(1, &format!("/{number}"), b""));
+            let taken = server.take().expect("a write");
+            let whom = &taken.identities[taken.commands[0].identities as usize];
+            prop_assert_eq!(whom.len(), proven);
+            let sum: usize = whom.iter().map(|who| 10 + who.scheme.len() + who.id.len()).sum();
+            prop_assert_eq!(sum, bytes);
+            server.commit_these(taken);
+            server.take_frames(a);
+        }
+        prop_assert_eq!(server.closed(), []);
+    }
 }

@@ -172,6 +172,8 @@ mod tests {
     use alloc::boxed::Box;
     use alloc::format;
     use corral_wire::error::ErrorCode;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     const STATS: &str = "/zookeeper/quota/a/zookeeper_stats";
     const LIMITS: &str = "/zookeeper/quota/a/zookeeper_limits";
@@ -303,5 +305,56 @@ mod tests {
         let long = format!("/zookeeper/quota/{}", "l".repeat(super::super::quota::QUOTA_PATH_BYTES_MAX));
         assert_eq!(refused(&world.op(create(&long, ""))), None);
         assert_eq!(refused(&world.op(limits(&long))), Some(ErrorCode::BadArguments));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever changes meanwhile, in however many pieces: the usage is exact in the end, on the leader that counted and on a
+        /// server that did not, and a subtree is counted at once only if it is small.
+        #[test]
+        fn counts_are_bounded_and_exact(
+            parents in 1_u32..5,
+            children in prop_oneof![1_u32..20, 190_u32..600],
+            changes in vec((0_u32..5, 0_u32..700, 0_u8..4), 0..200),
+            at_a_time in 1_usize..80,
+        ) {
+            let mut worlds = [world(parents, children), world(parents, children)];
+            let znodes = u64::from(1 + parents * (1 + children));
+            worlds.iter_mut().for_each(|world| set_quota(world, ""));
+            let counting = worlds[0].text(STATS).contains("counting=1");
+            prop_assert_eq!(counting, znodes > u64::from(COUNTED_AT_ONCE_MAX));
+            let change = |world: &mut World, (parent, child, what): (u32, u32, u8)| {
+                let path = format!("/a/{parent:04}/{child:04}");
+                match what {
+                    0 => world.op(create(&path, "new")),
+                    1 => world.op(delete(&path)),
+                    2 => world.op(set(&path, "longer", -1)),
+                    _ => world.op(create(&format!("{path}/below"), "y")),
+                };
+            };
+            let mut pieces = 0;
+            for some in changes.chunks(at_a_time) {
+                if let Some(counted) = worlds[0].machine.count_on() {
+                    worlds.iter_mut().for_each(|world| order(world, counted.clone()));
+                }
+                pieces += 1;
+                some.iter().for_each(|one| worlds.iter_mut().for_each(|world| change(world, *one)));
+            }
+            if worlds[0].text(STATS).contains("counting=1") {
+                let counted = count_all(&mut worlds[0]);
+                worlds.iter_mut().for_each(|world| order(world, counted.clone()));
+            }
+            prop_assert_eq!(worlds[0].machine.count_on(), None);
+            let (mut znodes, mut bytes) = (0, 0);
+            worlds[0].machine.view().walk("/a", |_, node| {
+                znodes += 1;
+                bytes += node.data().map_or(0, <[u8]>::len);
+                true
+            });
+            let expected = format!("count={znodes},bytes={bytes}");
+            prop_assert_eq!(worlds[0].text(STATS), expected, "after {} pieces", pieces);
+            prop_assert_eq!(worlds[0].machine.view().digest(), worlds[1].machine.view().digest());
+        }
     }
 }

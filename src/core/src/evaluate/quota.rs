@@ -281,6 +281,11 @@ pub(super) fn may_have_quota(path: &str) -> bool {
     })
 }
 
+/// Whether a znode that is created there may give a subtree a quota.
+pub(crate) fn may_set_quota(path: &str) -> bool {
+    path.starts_with(ROOT)
+}
+
 /// Whether a znode that is created there makes a subtree be counted.
 pub(crate) fn counts(path: &str) -> bool {
     prefix_of(path, STATS).is_some()

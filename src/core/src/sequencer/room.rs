@@ -5,7 +5,7 @@ use super::Sequencer;
 use crate::acl;
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, WriteOp};
 use crate::cost::{ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, OP, ZNODE};
-use crate::evaluate::{COUNT_COST, QUOTA_COST, REMOVED_MAX, counts};
+use crate::evaluate::{COUNT_COST, QUOTA_COST, REMOVED_MAX, counts, may_set_quota};
 use crate::ids::{SessionId, WallMillis};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -26,6 +26,10 @@ pub struct Oversized {
 impl Sequencer {
     /// Behind everything that waits already.
     pub(super) fn wait(&mut self, mut proposals: Proposals) {
+        if self.commands_waiting == 0 && self.proposed.is_empty() {
+            self.quotas_ahead = false;
+        }
+        self.quotas_ahead |= proposals.commands.iter().any(|command| command.creates(may_set_quota));
         let bytes_max = self.config.entry_bytes_max / SHARES;
         let speaks_as =
             |command: &Command| proposals.identities.get(command.identities as usize).map_or(0, |who| who.len());
@@ -45,7 +49,7 @@ impl Sequencer {
     /// a session that closes may have got more ephemerals by then, but not more than it may have.
     fn cost_of(&self, command: &Command, identities: usize) -> u64 {
         let check = (identities * acl::ENTRIES_MAX) as u64 * ACL_ENTRY;
-        let quota = if self.machine.has_quotas() { QUOTA_COST } else { 0 };
+        let quota = if self.quotas_ahead || self.machine.has_quotas() { QUOTA_COST } else { 0 };
         let one = OP + CHANGE + 2 * check + quota;
         let of_op = |op: &WriteOp| match op {
             WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + CHANGE + check),
