@@ -436,6 +436,7 @@ impl ShardActor {
         let poll = |cx: &mut Context<'_>| {
             let piece = Turn::begin();
             let sent = self.poll_send(cx, id);
+            self.carry_out();
             self.turn.end(&piece);
             sent
         };
@@ -443,7 +444,6 @@ impl ShardActor {
             self.turn.yield_if_over().await;
         }
         self.with_client(id, |client| client.writing = false);
-        self.carry_out();
     }
 
     /// Ready with true when everything is sent or the client is gone; with false when there is more, but a client that

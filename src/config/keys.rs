@@ -215,9 +215,10 @@ sections! {
         /// Bytes of memory that all connections together hold, each shard with its share of them: replies and watch events
         /// not sent, lists being written, requests that are not whole or that wait. A reply is weighed before it is made: one
         /// of more than 16 KiB that does not fit waits, and its connection is not read. A client that has more than 16 KiB to
-        /// take is closed when an event is due to it. When a request has waited 2 s, clients that take less than 256 KiB/s of
-        /// what they hold are closed, oldest first. A single reply larger than the limit is made when all others
-        /// hold no more than half of it.
+        /// take is closed when an event is due to it. Of a large request the rest is read when there is memory for all of it.
+        /// When a request has waited 2 s, clients that take less than 256 KiB/s of what they hold are closed, oldest first;
+        /// after 0.5 s those that send less than that of a request begun. A single reply larger than the limit is made when
+        /// all others hold no more than half of it.
         reply_buffer_bytes_total_max: u64 = GIB, range(MIB, 1024 * GIB), "bytes";
         /// Paths one connection may watch; a request that would add one more is answered THROTTLEDOP.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";

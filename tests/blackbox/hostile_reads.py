@@ -110,6 +110,31 @@ def test_requests_that_are_not_whole(context):
         client.drop()
 
 
+def test_whole_requests_beside_many_that_are_not(context):
+    only_corral(context)
+    part = b"\x00\x0f\xff\xff" + bytes(900_000)
+    slow = [Client(context.address, timeout_ms=40_000) for _ in range(120)]
+    sent = [0] * len(slow)
+    for client in slow:
+        client.socket.setblocking(False)
+    client = context.client(timeout_ms=10_000)
+    client.socket.settimeout(60)
+    root = context.root(client)
+    begin = time.monotonic()
+    for number in range(6):
+        # What lies in the sockets of clients that are not read yet comes later: each answer takes others' time only.
+        for place, one in enumerate(slow):
+            try:
+                sent[place] += one.socket.send(part[sent[place]:])
+            except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+                pass
+        client.create(f"{root}/large{number}", bytes(900_000))
+    took = time.monotonic() - begin
+    assert took < 30, f"six large requests took {took:.1f} s"
+    for one in slow:
+        one.drop()
+
+
 def test_watches_on_long_paths(context):
     only_corral(context)
     hostile = context.client(timeout_ms=40_000)

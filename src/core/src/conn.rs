@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use corral_wire::fourletter::FourLetter;
+use corral_wire::frame::frame_bytes;
 use corral_wire::op::OpCode;
 
 /// Bytes that were sent and may lie in front of those that were not.
@@ -342,9 +343,13 @@ impl Conn {
         self.took = self.took.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
-    /// Bytes of memory that it holds.
+    /// Bytes of memory that it holds. What one look into its socket brought of a request that waits for memory is not
+    /// counted: those who wait must not keep each other waiting.
     pub(crate) fn holds(&self) -> usize {
-        let mut bytes = self.output.capacity() + self.input.capacity() + self.parked_bytes as usize;
+        let mut bytes = self.output.capacity() + self.parked_bytes as usize;
+        if !(self.wanting && self.missing() > 0) {
+            bytes += self.input.capacity();
+        }
         if self.barred
             && let Some(Pending::Long { begun, record, .. }) = self.pending.front()
         {
@@ -354,6 +359,14 @@ impl Conn {
             bytes += WORD_BYTES_MAX;
         }
         bytes
+    }
+
+    /// Bytes that are missing of the request that the input begins with; 0 when it is whole, or its length has not come.
+    pub(crate) fn missing(&self) -> usize {
+        if self.is_greeting() {
+            return 0;
+        }
+        frame_bytes(&self.input).map_or(0, |whole| whole.saturating_sub(self.input.len()))
     }
 
     pub(crate) fn unsent(&self) -> usize {

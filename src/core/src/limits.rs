@@ -145,10 +145,16 @@ pub const WATCHES_PIECE: usize = 2000;
 pub const DROPPED_PIECE: usize = 1000;
 /// Bytes that a connection may hold, whatever the others hold: small replies are never kept waiting.
 pub const SMALL_BYTES: usize = 16 << 10;
-/// When connections have waited for memory for so long, those that hold it and do not take their replies are ended ...
+/// Bytes of a connect request: who has no session yet holds little.
+pub const CONNECT_BYTES_MAX: usize = 16 << 10;
+/// When connections have waited for memory for so long, those that have held it for so long and do not take their replies are
+/// ended ...
 pub const MEMORY_WAIT_MS: u64 = 2000;
-/// ... if they take less than this, looked at so often.
-pub const SLOW_LOOK_MS: u64 = 1000;
+pub const READER_LOOK_MS: u64 = 1000;
+/// ... and those that do not send the rest of a request, for which memory is set aside, sooner ...
+pub const PART_WAIT_MS: u64 = 500;
+/// ... if they take, or send, less than this, looked at so often.
+pub const SLOW_LOOK_MS: u64 = 500;
 pub const SLOW_BYTES_PER_S: u64 = 256 << 10;
 
 /// Servers of an ensemble at most.

@@ -270,6 +270,9 @@ impl Shard {
         }
         let verdict = if conn.input.is_empty() {
             self.consume(now, &mut conn, bytes, out).map(|used| conn.input.extend_from_slice(&bytes[used..]))
+        } else if conn.missing() > bytes.len() && !conn.is_closing() {
+            conn.input.extend_from_slice(bytes);
+            Ok(())
         } else {
             conn.input.extend_from_slice(bytes);
             self.consume_kept(now, &mut conn, out)

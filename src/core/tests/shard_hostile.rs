@@ -409,6 +409,37 @@ fn parts_of_requests_have_a_limit_together() {
 }
 
 #[test]
+fn a_large_request_becomes_whole_beside_many_that_do_not() {
+    const MAX: usize = 4_000_000;
+    let mut server = Server::new(limits(|limits| limits.unsent_bytes_max = MAX));
+    let whole = create(1, "/large", &vec![0; 500_000]);
+    let hostile: Vec<ConnId> = (0..100).map(|_| server.client()).collect();
+    for client in &hostile {
+        for at in 0..6 {
+            if !server.shard.is_stalled(*client) {
+                server.send(*client, &whole[at * 60_000..][..60_000]);
+            }
+        }
+    }
+    let polite = server.client();
+    let mut sent = 0;
+    let begun = server.now;
+    while server.replies(polite).is_empty() {
+        while sent < whole.len() && !server.shard.is_stalled(polite) {
+            let next = whole.len().min(sent + 60_000);
+            server.send(polite, &whole[sent..next]);
+            sent = next;
+        }
+        server.commit();
+        server.now = Millis(server.now.0 + 100);
+        let _ = server.shard.tick(server.now, &mut server.out);
+        walk(&mut server);
+        assert!(server.now.since(begun) < 20_000, "{sent} bytes are taken");
+    }
+    assert!(server.closed().iter().all(|why| *why == Close::SlowSender));
+}
+
+#[test]
 fn events_for_those_who_do_not_read_are_bounded_together() {
     const MAX: usize = 2_000_000;
     let mut server = Server::new(limits(|limits| limits.unsent_bytes_max = MAX));

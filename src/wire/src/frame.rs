@@ -41,6 +41,12 @@ impl fmt::Display for FrameError {
 
 impl core::error::Error for FrameError {}
 
+/// How long the first frame in `buf` is, with its length word. `None` if that has not come, or is negative.
+pub fn frame_bytes(buf: &[u8]) -> Option<usize> {
+    let word = buf.first_chunk::<LENGTH_BYTES>()?;
+    usize::try_from(i32::from_be_bytes(*word)).ok()?.checked_add(LENGTH_BYTES)
+}
+
 /// The first frame in `buf`: its body and the bytes it takes with its length word. `None` if more bytes are needed.
 ///
 /// `max` limits the body in bytes ([`FRAME_MAX_DEFAULT`] in ZooKeeper); the length is judged as soon as its four bytes

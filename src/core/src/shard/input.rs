@@ -4,7 +4,7 @@ use super::memory::Wanting;
 use super::{Outputs, Shard, Verdict};
 use crate::conn::{Close, Conn, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
-use crate::limits::TURN_COST_MAX;
+use crate::limits::{CONNECT_BYTES_MAX, TURN_COST_MAX};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -46,7 +46,9 @@ impl Shard {
             {
                 return Ok(used + done);
             }
-            let Ok(found) = next_frame(rest, self.config.limits.frame_bytes_max) else {
+            let frame_bytes_max = self.config.limits.frame_bytes_max;
+            let max = if conn.is_greeting() { frame_bytes_max.min(CONNECT_BYTES_MAX) } else { frame_bytes_max };
+            let Ok(found) = next_frame(rest, max) else {
                 return Err(bad_length(conn, rest));
             };
             let Some((frame, length)) = found else { return Ok(used) };
@@ -159,7 +161,8 @@ impl Shard {
     pub(super) fn excuse_those_who_wait(&mut self, now: Millis) {
         let draining = self.draining;
         let unread = self.config.limits.reply_bytes_soft;
-        let waits = |conn: &&mut Conn| conn.stalled && !conn.pending.is_empty() && conn.unsent() < unread;
+        let is_owed = |conn: &Conn| !conn.pending.is_empty() || conn.wanting;
+        let waits = |conn: &&mut Conn| conn.stalled && is_owed(conn) && conn.unsent() < unread;
         for conn in self.conns.iter_mut().filter(|conn| draining || waits(conn)) {
             conn.heard = now;
             if !mem::replace(&mut conn.heard_noted, true) {

@@ -2,20 +2,23 @@
 //! made for them. One sum, one limit.
 //!
 //! A reply is weighed before it is made. One that does not fit waits, first come first served, and its connection is read no
-//! further; a small one never waits. A reply larger than the limit is made when the others hold no more than half of it. Who
-//! holds memory and does not take it is ended when others have waited too long, so nobody waits for ever.
+//! further; a small one never waits. A reply larger than the limit is made when the others hold no more than half of it. A
+//! large request of which a part has come is read on freely while all hold no more than half of the limit; beyond that it
+//! waits in the same queue until there is memory for all of it, which is then set aside: so requests become whole one after
+//! the other, instead of all of them growing until none can. Who holds memory and does not take it, or does not send the
+//! rest, is ended when others have waited too long, so nobody waits for ever.
 
 use super::{Outputs, Shard};
 use crate::conn::{Close, Conn};
 use crate::ids::{ConnId, Millis};
-use crate::limits::{LISTS_MAX, MEMORY_WAIT_MS, SLOW_BYTES_PER_S, SLOW_LOOK_MS};
+use crate::limits::{LISTS_MAX, MEMORY_WAIT_MS, PART_WAIT_MS, READER_LOOK_MS, SLOW_BYTES_PER_S, SLOW_LOOK_MS};
 use alloc::vec::Vec;
 
 /// A connection that waits for memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanting {
     pub(super) conn: ConnId,
-    /// Bytes of the reply; 0 when it is only read no further.
+    /// Bytes of the reply, or of the request of which a part has come; 0 when it is only read no further.
     pub(super) need: usize,
     /// It waits to begin a list in pieces, too.
     pub(super) list: bool,
@@ -76,42 +79,70 @@ impl Shard {
         } else {
             self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out))
         };
-        self.admitting = false;
         self.settle(now, conn, verdict, out);
+        self.admitting = false;
     }
 
     /// Counts anew what a connection holds.
     pub(super) fn weigh(&mut self, now: Millis, conn: &mut Conn) {
+        self.count_held(conn);
+        // Of a stalled one the length is not judged yet.
+        if !conn.input.is_empty() && !conn.stalled && !conn.is_closing() && self.sets_aside_the_rest(now, conn) {
+            self.count_held(conn);
+        }
+        conn.note_held(now, conn.summed > self.config.limits.small());
+    }
+
+    fn count_held(&mut self, conn: &mut Conn) {
         let holds = conn.holds();
         self.held_bytes = self.held_bytes - conn.summed + holds;
         conn.summed = holds;
-        conn.note_held(now, holds > self.config.limits.small());
-        if !conn.input.is_empty() && !conn.is_closing() && self.is_short_of_memory(conn) {
-            self.wait_for_memory(conn, Wanting { conn: conn.id, need: 0, list: false, since: now });
-        }
     }
 
-    /// Ends those who hold memory and do not take it, who has held it longest first, when others have waited long enough. So who
-    /// waits in the midst of a request does not go before those that it waits for.
+    /// Sets memory aside for the rest of a large request, or makes the connection wait for it, if it must do either.
+    fn sets_aside_the_rest(&mut self, now: Millis, conn: &mut Conn) -> bool {
+        let limits = &self.config.limits;
+        let missing = conn.missing();
+        let is_small = conn.input.len() + missing <= limits.small();
+        let is_set_aside = conn.input.capacity() - conn.input.len() >= missing;
+        if is_small || is_set_aside || self.held_bytes <= limits.unsent_bytes_max / 2 {
+            return false;
+        }
+        let is_first = self.wanting.is_empty() || self.admitting;
+        if is_first && self.has_memory(conn.summed, missing) {
+            conn.input.reserve_exact(missing);
+        } else {
+            let need = conn.input.len() + missing;
+            self.wait_for_memory(conn, Wanting { conn: conn.id, need, list: false, since: now });
+        }
+        true
+    }
+
+    /// Ends those who hold memory and do not take it, or do not send the rest, who has held it longest first, when others have
+    /// waited long enough, until there is memory for those. So who waits in the midst of a request does not go before those
+    /// that it waits for.
     pub(super) fn end_slow_holders(&mut self, now: Millis, out: &mut Outputs) {
-        let waits = self.wanting.front().is_some_and(|first| now.since(first.since) >= MEMORY_WAIT_MS);
+        let waited = self.wanting.front().map_or(0, |first| now.since(first.since));
         let ms = now.since(self.looked_at);
-        if !waits || ms < SLOW_LOOK_MS {
+        if waited < PART_WAIT_MS || ms < SLOW_LOOK_MS {
             return;
         }
         self.looked_at = now;
         let small = self.config.limits.small();
         let mut slow = |conn: &mut Conn| {
-            let incomplete = conn.pending.is_empty() && conn.input.len() > small;
+            let is_part = conn.missing() > 0 && conn.input.len() > small && !conn.wanting;
+            let is_deaf = conn.unsent() > small && waited >= MEMORY_WAIT_MS && conn.held_ms(now) >= READER_LOOK_MS;
             // What it took since the last look; before that the sockets' buffers took much of it.
             let took = u64::from(core::mem::take(&mut conn.took));
             let is_slow = conn.held_ms(now) >= SLOW_LOOK_MS && took * 1000 < SLOW_BYTES_PER_S * ms;
-            (is_slow && (conn.unsent() > small || incomplete)).then_some((conn.held_ms(now), conn.id))
+            (is_slow && (is_deaf || is_part)).then_some((conn.held_ms(now), conn.id))
         };
         let mut list: Vec<(u64, ConnId)> = self.conns.iter_mut().filter_map(&mut slow).collect();
         list.sort_unstable_by(|one, other| other.cmp(one));
+        let overdue = |wanting: &&Wanting| now.since(wanting.since) >= PART_WAIT_MS;
+        let needed: usize = self.wanting.iter().take_while(overdue).map(|wanting| wanting.need).sum();
         for (_, id) in list {
-            if self.may_admit() {
+            if self.may_admit() && self.held_bytes + needed <= self.config.limits.unsent_bytes_max {
                 return;
             }
             if let Some(conn) = self.conns.take(id) {
