@@ -225,6 +225,7 @@ impl ConsensusActor {
     fn tick(&mut self) {
         let now = self.clock.now();
         self.replica.tick();
+        self.end_if_stuck();
         if let Some((peers, _)) = &mut self.links.peers {
             peers.tick(now, &self.replica);
             self.replica.reconcile(&peers.wanted);

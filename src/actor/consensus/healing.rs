@@ -40,6 +40,15 @@ impl ConsensusActor {
         self.tell_notes();
     }
 
+    /// Ends the process if it leads and cannot heal. What is on its disk is checked at the start.
+    pub(super) fn end_if_stuck(&self) {
+        if self.replica.is_stuck() {
+            let sentence = "this server leads because the others lack entries of the log, and its own state cannot be trusted, so it can \
+                            write no image for them: start it again, its state is then made from the image and the log on its disk";
+            let _ = self.links.endings.send(Ending::Failed(Fault::new(ExitCode::DataDamaged, sentence)));
+        }
+    }
+
     /// What the log holds is in the state: with an image of it the log before is not needed. Followers are given entries from
     /// memory, or the image.
     pub(super) fn log_damaged(&mut self, what: &str) {

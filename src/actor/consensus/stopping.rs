@@ -37,6 +37,10 @@ impl ConsensusActor {
         {
             self.stopping = Stopping::LastImage { begun: false };
         }
+        if matches!(self.stopping, Stopping::LastImage { .. }) && self.replica.is_distrusted() {
+            // Of such a state no image counts.
+            self.stopping = Stopping::Done;
+        }
         if let Stopping::LastImage { begun } = self.stopping {
             let running = |actor: &ConsensusActor| actor.replica.machine().sequencer.snapshot_running();
             if !begun && !running(self) {

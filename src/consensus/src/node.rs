@@ -204,15 +204,15 @@ impl RaftNode {
         self.ticks += 1;
         let raft = &self.raw.raft;
         let would_campaign = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.timeout;
-        if would_campaign && !raft.promotable() && raft.leader_id != 0 {
-            self.forget_leader();
+        if would_campaign && raft.leader_id != 0 && !(raft.promotable() && self.can_campaign()) {
+            self.forget_silent_leader();
         } else if !would_campaign || self.can_campaign() {
             self.raw.tick();
         }
         self.hurry_on();
         self.leave_joint_if_due();
         self.reads.tick();
-        self.count_leaderless();
+        self.count_distrust();
         self.want_image();
         self.look_after_awaited();
         self.settle();
@@ -287,6 +287,7 @@ impl RaftNode {
             // A newborn says neither.
             self.newborns.remove(&message.from);
             self.replied.insert(message.from);
+            self.drop_stale_request(&message);
         }
         if matches!(message.body, PeerBody::Notice { .. }) {
             self.keep_silent(&message, said);

@@ -304,6 +304,12 @@ impl<M: Machine> Replica<M> {
         self.distrusted
     }
 
+    /// Whether this node leads although its state is not to be trusted, and neither it nor another member gets on: the process
+    /// has to end, and to begin anew with what its disk holds.
+    pub fn is_stuck(&self) -> bool {
+        self.distrusted && self.raft.is_stuck()
+    }
+
     /// Asks for an index that makes a read linearizable; answered in [`Effects::reads`].
     pub fn read_index(&mut self, token: u64) {
         self.raft.read_index(token);

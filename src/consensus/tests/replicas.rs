@@ -7,7 +7,7 @@ mod group;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use corral_consensus::{ConfChange, MemberChange, NodeId, Role, Transition};
+use corral_consensus::{ConfChange, LogDisk, MemberChange, Micros, NodeId, Role, Transition};
 use group::{Bug, Counts, Faults, Group, Random, STEPS_PER_TICK, id_of};
 
 const SEEDS: u64 = 150;
@@ -106,6 +106,34 @@ fn a_server_whose_state_is_damaged_takes_it_from_the_leader_although_nobody_writ
         assert!(lines.iter().zip(&group.committed).all(|(line, known)| line == known), "the state is another's");
         group.settle(SETTLE_STEPS);
     }
+}
+
+/// The leader falls silent, and one of the other two cannot stand for election: it must not count itself as led for ever.
+fn the_third_leads(unfit: impl Fn(&mut Group, usize)) {
+    for seed in 0..60 {
+        let mut group = Group::new(seed, 3, 0, Faults::NONE);
+        group.quiet = true;
+        group.run_until(2000, "led", Group::is_whole);
+        group.run(50);
+        let leader = group.leader().expect("it is led");
+        unfit(&mut group, (leader + 1) % 3);
+        group.cut_off(leader, true);
+        let third = (leader + 2) % 3;
+        group.run_until(100 * STEPS_PER_TICK, "led by the third", |group| group.leader() == Some(third));
+    }
+}
+
+#[test]
+fn a_server_whose_state_is_damaged_does_not_keep_others_from_being_elected() {
+    the_third_leads(Group::distrust);
+}
+
+#[test]
+fn a_server_whose_disk_is_full_does_not_keep_others_from_being_elected() {
+    the_third_leads(|group, at| {
+        let replica = &mut group.servers[at].as_mut().expect("running").replica;
+        replica.relieve(Micros(0), Micros(u64::MAX), LogDisk::Full);
+    });
 }
 
 #[test]

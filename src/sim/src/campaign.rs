@@ -18,8 +18,8 @@ use crate::{commit, report, say};
 
 /// How it is called.
 pub(crate) const USAGE: &str =
-    "usage: corral-sim [ensembles] --seeds FROM..TO | --replay FROM..TO [--threads N] [--for SECONDS]
-       corral-sim [ensembles] --trace SEED";
+    "usage: corral-sim [ensembles | damaged] --seeds FROM..TO | --replay FROM..TO [--threads N] [--for SECONDS]
+       corral-sim [ensembles | damaged] --trace SEED";
 
 /// Between two words on how far it is.
 const PROGRESS: Duration = Duration::from_secs(15);
@@ -51,7 +51,7 @@ impl Drop for EndsAll<'_> {
 
 /// What a thread tells of a seed.
 enum Told {
-    Passed(Counts),
+    Passed(Box<Counts>),
     Failed(u64),
     AnotherCourse(u64),
 }
@@ -132,7 +132,7 @@ impl Campaign {
                 () if self.replay && of(seed, None, tracing).trace_hash != outcome.trace_hash => {
                     Told::AnotherCourse(seed)
                 }
-                () => Told::Passed(outcome.counts),
+                () => Told::Passed(Box::new(outcome.counts)),
             };
             // Nobody hears only when the run has ended.
             let _ = told.send(tells);

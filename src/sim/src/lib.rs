@@ -66,8 +66,6 @@ pub fn run_damaged_seed(seed: u64, tracing: Tracing) -> Outcome {
     let mut options = Options::draw_ensemble(seed, None);
     if let Some(ensemble) = &mut options.ensemble {
         ensemble.weight_damage = 2 + seed % 10;
-        // Of two members, one emptied and one damaged, none is left to take anything from.
-        ensemble.weight_empty = 0;
     }
     run(options, tracing)
 }

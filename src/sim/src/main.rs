@@ -1,5 +1,6 @@
 //! `corral-sim --seeds 0..1000`: runs seeds, prints what they did, stops at the first that fails (`campaign`). `--replay` runs
-//! each seed twice and compares the traces; `--trace SEED` prints one. With `ensembles` in front the seeds are those of ensembles.
+//! each seed twice and compares the traces; `--trace SEED` prints one. With `ensembles` in front the seeds are those of ensembles,
+//! with `damaged` those of ensembles whose servers find their states damaged.
 //! `canaries` puts bugs in on purpose and tells who saw them. `fuzz` runs the fuzz targets, see `fuzzing`.
 
 mod campaign;
@@ -10,7 +11,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use corral_sim::canaries::{Seed, hunt};
-use corral_sim::{Bug, Outcome, Tracing, run_ensemble_seed, run_seed};
+use corral_sim::{Bug, Outcome, Tracing, run_damaged_seed, run_ensemble_seed, run_seed};
 
 /// The fuzz targets measure what an input makes them hold.
 #[global_allocator]
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (of, rest): (Seed, &[&str]) = match words.as_slice() {
         ["ensembles", rest @ ..] => (run_ensemble_seed as Seed, rest),
+        ["damaged", rest @ ..] => (damaged as Seed, rest),
         rest => (run_seed as Seed, rest),
     };
     let done = match rest {
@@ -42,6 +44,10 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn damaged(seed: u64, _: Option<Bug>, tracing: Tracing) -> Outcome {
+    run_damaged_seed(seed, tracing)
 }
 
 fn say(text: &str) {

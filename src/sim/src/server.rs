@@ -416,6 +416,32 @@ impl World {
         Ok(())
     }
 
+    /// How each server stands, for the reader of a trace of a world that does not go on.
+    pub(crate) fn note_servers(&mut self) {
+        for at in 0..self.nodes.len() {
+            let state = match self.nodes[at].server.as_deref() {
+                None => "is down".to_owned(),
+                Some(Server { replica, taking, stopping, .. }) => {
+                    let raft = replica.raft();
+                    format!(
+                        "{:?} of term {} under {:?}, log to {}, committed {}, applied {}, newborn {}, distrusted {}, {taking}, \
+                         {stopping:?}, members {:?}",
+                        raft.role(),
+                        raft.term(),
+                        raft.leader(),
+                        raft.last_index(),
+                        raft.commit(),
+                        replica.applied(),
+                        raft.is_newborn(),
+                        replica.is_distrusted(),
+                        raft.membership(),
+                    )
+                }
+            };
+            self.note(format_args!("server {}: {state}", at + 1));
+        }
+    }
+
     pub(crate) fn inside(&mut self, inner: Inner) -> Checked {
         match inner {
             Inner::ToShard(shard, message) => self.shard_message(shard, message),

@@ -140,6 +140,8 @@ pub struct Counts {
     pub emptied: u64,
     /// .. states found damaged.
     pub distrusted: u64,
+    /// .. and leaders that ended because they could neither hand over nor bring the others forward.
+    pub stuck: u64,
     /// Leaders that let another lead because their disks were slow.
     pub relieved: u64,
     /// Steps of changes of the list of servers, and lists that servers saw come about.
@@ -294,6 +296,7 @@ impl World {
         let end = self.now + HEAL_MS_MAX * 1000;
         while pending(self) {
             if self.now > end || self.queue.is_empty() {
+                self.note_servers();
                 return Err(Violation::of("liveness", complaint));
             }
             self.step()?;
@@ -505,6 +508,7 @@ impl Counts {
         self.installs += other.installs;
         self.emptied += other.emptied;
         self.distrusted += other.distrusted;
+        self.stuck += other.stuck;
         self.relieved += other.relieved;
         self.members_changed += other.members_changed;
         self.lists += other.lists;

@@ -35,9 +35,19 @@ impl RaftNode {
         }
     }
 
-    /// No leader is known any more. A node without a vote, which stands for nothing, says so by this when the leader has been
-    /// silent for an election timeout: it may have been taken out of the membership, and nobody tells it.
-    pub(super) fn forget_leader(&mut self) {
+    /// The leader has been silent for an election timeout, and this node cannot stand for election: it has no vote, or its log is
+    /// full, or its state is not to be trusted. Without this it would count as led for ever, and refuse its vote to the others.
+    pub(super) fn forget_silent_leader(&mut self) {
+        let waited = self.raw.raft.election_elapsed;
+        self.forget_leader();
+        if self.raw.raft.promotable() {
+            // As soon as it can stand, it does.
+            self.raw.raft.election_elapsed = waited;
+        }
+    }
+
+    /// No leader is known any more.
+    fn forget_leader(&mut self) {
         let raft = &mut self.raw.raft;
         let term = raft.term;
         raft.become_follower(term, 0);

@@ -48,6 +48,14 @@ impl Taking {
     }
 }
 
+impl std::fmt::Display for Taking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let announced = self.announced.as_ref().map(place_of);
+        let here: Vec<u64> = self.arrived.iter().map(|(_, head)| head.index).collect();
+        write!(f, "image {} (announced {announced:?}, here {here:?}, installing {:?})", self.newest, self.installing)
+    }
+}
+
 fn place_of(message: &PeerMessage) -> u64 {
     match &message.body {
         PeerBody::Snapshot { index, .. } => index.0,

@@ -129,13 +129,9 @@ impl World {
         self.check.heard_nobody(&unproven, &before, &after)
     }
 
-    /// As the server's own: see `healing` there. One server at least has what the others can take.
+    /// As the server's own: see `healing` there. Any number of servers may distrust their states at a time: logs and images on
+    /// their disks are whole, so that a new start brings the state back where no other server has it.
     fn distrust(&mut self) {
-        let sound = |server: &Server| !server.replica.is_distrusted() && server.replica.applied().0 > 0;
-        let others = (0..self.nodes.len()).filter(|other| *other != self.at);
-        if !others.into_iter().any(|other| self.nodes[other].server.as_deref().is_some_and(sound)) {
-            return;
-        }
         let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.replica.distrust(true) {
             server.replica.machine_mut().distrust();
@@ -331,6 +327,11 @@ impl World {
         self.inside_after(wait, Inner::RaftTick);
         if let Some(server) = &mut self.nodes[self.at].server {
             server.replica.tick();
+            if server.replica.is_stuck() {
+                self.note(format_args!("server {} leads, and gets nowhere", self.at + 1));
+                self.counts.stuck += 1;
+                return self.crash(false);
+            }
             if let Some(to) = server.replica.relieve(Micros(self.now), Micros(ELECTION), server.log.disk) {
                 self.counts.relieved += 1;
                 self.note(format_args!("the disk is slow, server {to} is to lead"));
@@ -420,6 +421,9 @@ impl World {
             }
         }
         let Some(server) = &mut self.nodes[self.at].server else { return };
+        if matches!(server.stopping, Stopping::LastImage { .. }) && server.replica.is_distrusted() {
+            server.stopping = Stopping::Done;
+        }
         let running = |server: &Server| server.replica.machine().sequencer.snapshot_running();
         if server.stopping == (Stopping::LastImage { begun: false }) && !running(server) {
             server.stopping = Stopping::LastImage { begun: true };
