@@ -12,7 +12,7 @@ import time
 
 from ensemble import trees
 from ensemble.cases import connect, connect_to_new_leader, root
-from ensemble.cluster import pause, resume
+from ensemble.cluster import FOLLOWING, LEADING, mode_of, pause, resume
 from support import jute
 from support.suite import Skip, equal
 from support.wait import wait_until
@@ -144,6 +144,8 @@ def test_a_lost_image_is_never_an_empty_tree(ensemble):
     with connect(victim) as client:
         client.sync()
         equal(client.get(f"{top}/there")[0], b"x")
+    # It left to come back as an observer, and counts for a majority only now.
+    wait_until(lambda: mode_of(victim) in (FOLLOWING, LEADING), "it votes again")
     return "it takes everything over"
 
 
