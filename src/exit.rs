@@ -62,6 +62,10 @@ exit_codes! {
     NofileTooLow = 12,
     /// The watchdog found a core that slept without progress for `runtime.watchdog_exit_ms`; restart the server.
     WatchdogFrozen = 13,
+    /// A page of a mapped file could not be read or written: the file was cut off under the running server, or the disk
+    /// failed or is full; standard error names file and offset. Look at the disk and restart the server: it checks its files
+    /// first.
+    MappedPageLost = 14,
 }
 
 impl ExitCode {

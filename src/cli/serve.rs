@@ -5,11 +5,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use corral_storage::end_on_lost_page;
 
 use crate::cli::logging;
 use crate::config::{self, Loaded, Override};
 use crate::control::Signals;
-use crate::exit::Fault;
+use crate::exit::{ExitCode, Fault};
 use crate::{node, preflight};
 
 /// Flags that name the configuration file and override its values.
@@ -73,6 +74,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     // Before anything is made: told to stop while it starts, the server ends in good order too.
     let signals = Signals::take_over()?;
+    end_on_lost_page(ExitCode::MappedPageLost.number())
+        .map_err(|error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}")))?;
     let loaded = arguments.config.load()?;
     let plan = loaded.core_plan(&preflight::usable_cpus()?)?;
     let Loaded { mut config, warnings, file, .. } = loaded;

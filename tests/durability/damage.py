@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support import jute, log_files, suite  # noqa: E402
+from support.client import Closed  # noqa: E402
 from support.server import Corral, binary  # noqa: E402
 from support.suite import equal  # noqa: E402
 from support.wait import wait_until  # noqa: E402
@@ -123,6 +124,59 @@ def test_damage_to_an_image_that_is_served_is_not_copied(shards):
             equal(client.get("/kept")[0], kept, "a znode that nobody changed")
             equal(client.exists("/other").data_length, 0, "what was acknowledged meanwhile")
         assert "image passed over" in server.log()[before:], "the damaged image was used"
+    finally:
+        server.dispose()
+
+
+def test_a_file_that_is_cut_off_under_a_running_server(shards):
+    """Its pages are gone: the server ends with a sentence and a code of its own, serves nothing of them, and starts again from an
+    older image and the log. A log segment alike, at the next write.
+    """
+    server = Corral(shards=shards)
+    content = {f"n{number}": bytes([number]) * 20_000 for number in range(20)}
+
+    def ends(path, offset):
+        equal(server.process.wait(60), 14, f"exit code:\n{server.log_tail()}")
+        said = server.log_tail(3)
+        assert f"{path.name}: the page at offset " in said, said
+        assert int(said.split("the page at offset ")[1].split()[0]) >= offset, said
+
+    try:
+        session_of_work(server, "one")
+        server.start()
+        with server.client() as client:
+            for name, data in content.items():
+                client.create(f"/{name}", data)
+        equal(server.stop(), 0, "exit code")
+        server.start()
+        newest = images(server)[-1]
+        with server.client() as client:
+            equal(client.get("/n7")[0], content["n7"])
+            os.truncate(newest, 4096)
+            try:
+                served = [client.get(f"/{name}")[0] == data for name, data in content.items()]
+                raise AssertionError(f"served: {served}")
+            except (OSError, Closed):
+                pass
+        ends(newest, 4096)
+        server.start()
+        with server.client() as client:
+            equal([client.get(f"/{name}")[0] for name in content], list(content.values()))
+            segment = max((server.directory / "data").glob("log-*"), key=lambda path: path.name)
+            whole = segment.read_bytes()
+            os.truncate(segment, 4096)
+            try:
+                for _ in range(20):
+                    client.create("/unacknowledged", b"x" * 5_000)
+                    client.delete("/unacknowledged")
+                raise AssertionError("written to pages that are not there")
+            except (OSError, Closed):
+                pass
+        ends(segment, 4096)
+        segment.write_bytes(whole)
+        server.start()
+        with server.client() as client:
+            equal([client.get(f"/{name}")[0] for name in content], list(content.values()))
     finally:
         server.dispose()
 

@@ -28,6 +28,7 @@ pub use log::{
     CutInfo, Durable, Entry, EntryKind, HardState, Log, LogConfig, LogError, Progress, Record, RecordKind, Recovered,
     Spare, SpareJob,
 };
+pub use mapping::end_on_lost_page;
 pub use mmap_disk::{Access, DiskError, MmapDisk, SyncRecipe};
 pub use sim_disk::SimDisk;
 

@@ -5,12 +5,68 @@
 
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature; nothing else in this crate is")]
 
+mod lost_page;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use memmap2::{Advice, Mmap, MmapMut, MmapOptions, UncheckedAdvice};
 use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
+
+/// What the process leaves with when a page of a mapped file is not there.
+static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
+/// A thread is ending the process.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// From here on a page of a mapped file that is not there (the file was cut off by somebody else, or the disk fails) ends the
+/// process with a sentence that names file and offset on standard error, and with this exit code. Without this it is killed by
+/// SIGBUS and says nothing.
+///
+/// # Errors
+/// When the handler cannot be installed.
+pub fn end_on_lost_page(exit_code: u8) -> io::Result<()> {
+    EXIT_CODE.store(exit_code.into(), Ordering::Relaxed);
+    let action = SigAction::new(SigHandler::SigAction(page_lost), SaFlags::SA_SIGINFO, SigSet::empty());
+    // SAFETY: the handler does nothing but system calls on its own stack, never returns to the access that failed, and the
+    // process has no other handler of this signal that would be lost: the standard library's reports overflows of the stack,
+    // which raise SIGSEGV here.
+    unsafe { sigaction(Signal::SIGBUS, &action) }.map(drop).map_err(io::Error::from)
+}
+
+extern "C" fn page_lost(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: with SA_SIGINFO the kernel gives a pointer to what it knows of the signal, valid while the handler runs.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
+    while ENDS.swap(true, Ordering::Relaxed) {
+        // Another thread says it, and ends this one too.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+    // Above 0: of the memory, not sent by a process.
+    if code > 0 && lost_page::report(address, &mut StandardError) {
+        // SAFETY: the call takes no pointer. No destructor may run: the interrupted thread may hold any lock.
+        unsafe { libc::_exit(EXIT_CODE.load(Ordering::Relaxed)) }
+    }
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action is no code of ours. The signal then ends the process as if there were no handler.
+    if unsafe { sigaction(Signal::SIGBUS, &default) }.is_ok() {
+        let _ = raise(Signal::SIGBUS);
+    }
+}
+
+/// The descriptor alone: the library's own handle is locked while it is written to.
+struct StandardError;
+
+impl io::Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        nix::unistd::write(io::stderr(), bytes).map_err(io::Error::from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Maps the first `bytes` bytes of `file` for shared writing. No page is brought into memory yet, see [`warm`].
 pub(crate) fn map_for_writing(file: &File, bytes: usize) -> io::Result<MmapMut> {
