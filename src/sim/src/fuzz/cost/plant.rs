@@ -22,15 +22,18 @@ pub enum Plant {
     ListingThrownAway,
     /// For each change, every ancestor is looked up by its path, made anew, and its levels are counted.
     AncestorsWalked,
+    /// Whoever creates the znode of a quota's usage, the subtree is counted, also if the create is refused.
+    QuotaCountedAgain,
 }
 
 impl Plant {
-    pub const ALL: [Plant; 3] = [Plant::AclParsedAtEachCheck, Plant::ListingThrownAway, Plant::AncestorsWalked];
+    pub const ALL: [Plant; 4] =
+        [Plant::AclParsedAtEachCheck, Plant::ListingThrownAway, Plant::AncestorsWalked, Plant::QuotaCountedAgain];
 
     /// The largest tree that it takes to see the bug.
     pub const fn tree(self) -> Tree {
         match self {
-            Plant::ListingThrownAway => Tree::Wide,
+            Plant::ListingThrownAway | Plant::QuotaCountedAgain => Tree::Wide,
             Plant::AclParsedAtEachCheck | Plant::AncestorsWalked => Tree::Small,
         }
     }
@@ -40,6 +43,7 @@ impl Plant {
         match self {
             Plant::AclParsedAtEachCheck => true,
             Plant::ListingThrownAway => matches!(op, Some(OpCode::Exists | OpCode::GetData | OpCode::GetAcl)),
+            Plant::QuotaCountedAgain => matches!(op, Some(OpCode::Create | OpCode::Multi)),
             Plant::AncestorsWalked => {
                 matches!(op, Some(OpCode::SetData | OpCode::Create | OpCode::Delete | OpCode::SetAcl | OpCode::Multi))
             }
@@ -75,6 +79,12 @@ impl Plant {
                     black_box(names);
                 }
             }
+            Plant::QuotaCountedAgain => {
+                let top = path.strip_prefix("/zookeeper/quota").and_then(|rest| rest.strip_suffix("/zookeeper_stats"));
+                if let (Some(OpCode::Create), Some(top)) = (op, top) {
+                    black_box(counted(view, top));
+                }
+            }
             Plant::AncestorsWalked => {
                 if matches!(op, Some(OpCode::SetData | OpCode::Create | OpCode::Delete | OpCode::SetAcl)) {
                     for (at, _) in path.match_indices('/') {
@@ -85,4 +95,20 @@ impl Plant {
             }
         }
     }
+}
+
+/// Znodes and bytes of a subtree.
+fn counted(view: &View, top: &str) -> (usize, usize) {
+    let (mut znodes, mut bytes) = (0, 0);
+    let mut stack = vec![top.to_owned()];
+    while let Some(path) = stack.pop() {
+        let path = if path.is_empty() { "/" } else { &path };
+        if let Some(node) = view.get(path) {
+            znodes += 1;
+            bytes += node.data().map_or(0, <[u8]>::len);
+            let below = path.trim_end_matches('/');
+            stack.extend(view.children(path).into_iter().flatten().map(|name| format!("{below}/{name}")));
+        }
+    }
+    (znodes, bytes)
 }
