@@ -46,6 +46,10 @@ impl Machine for Authority {
         self.0.commit(index.0, term.0, payload, own)
     }
 
+    fn work(&self) -> u64 {
+        self.sequencer.machine().units_spent()
+    }
+
     fn lead(&mut self, term: Term) {
         self.0.lead(term.0);
     }

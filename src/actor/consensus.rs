@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Term};
 use corral_core::evaluate::QuotaExceeded;
-use corral_core::ids::{ConnId, Millis, ShardId};
+use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
 use corral_core::sequencer::{Oversized, Ticked};
 use corral_core::shard::Garbage;
 use corral_link::Generation;
@@ -25,17 +25,21 @@ use stopping::Stopping;
 use crate::actor::authority::Authority;
 use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter, WrittenImage};
 use crate::actor::peers::Peers;
+use crate::actor::progress::{CatchUp, place_of};
 use crate::actor::reconfig::reconfigure;
 use crate::actor::transfer::Offered;
 use crate::control::Gauges;
 use crate::node::membership;
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
+use crate::runtime::complaint::Allowance;
 use crate::runtime::mailbox::Post;
 use crate::runtime::turn::Turn;
 
 /// Messages taken from the mailbox before the replica has its turn.
 const MAILBOX_BATCH: usize = 256;
+/// Lines for sessions that expire.
+const EXPIRY_LINES_PER_SECOND: u32 = 20;
 /// Raft's unit of time, and how often sessions are looked at, of a server that is alone.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -78,6 +82,8 @@ pub(crate) struct ConsensusActor {
     servers_version: Option<u64>,
     /// The replica wants a turn then.
     wake_at: Option<Micros>,
+    catch_up: CatchUp,
+    expiries: Allowance,
     /// The time for which a timer is set, where a task of its own drives the actor.
     alarm: Option<Micros>,
 }
@@ -105,6 +111,8 @@ impl ConsensusActor {
             retrying: false,
             servers_version: None,
             wake_at: None,
+            catch_up: CatchUp::default(),
+            expiries: Allowance::of(EXPIRY_LINES_PER_SECOND),
             alarm: None,
         }
     }
@@ -235,11 +243,12 @@ impl ConsensusActor {
             peers.show_serving(now, &self.replica, stopping, self.installing.is_some());
         }
         let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
-        for session in expired {
-            tracing::info!(%session, "session expired");
-        }
+        self.tell_expired(now, &expired);
         for chosen in reaped {
             tracing::debug!(path = &*chosen.path, "container or TTL node outlived");
+        }
+        if let Some(progress) = self.catch_up.look(Duration::from_millis(now.0), place_of(&self.replica)) {
+            progress.log();
         }
         if let Some(report) = self.replica.machine_mut().sequencer.quota_report(now) {
             let QuotaExceeded { path, of, usage, limit, hard } = report.last;
@@ -251,6 +260,17 @@ impl ConsensusActor {
         self.snapshot_if(|sequencer| sequencer.wants_snapshot(now));
         if self.links.peers.is_some() {
             reconfigure(&mut self.replica, now, self.clock.wall());
+        }
+    }
+
+    /// A line for each session that expired, as long as they are few; the rest are counted.
+    fn tell_expired(&mut self, now: Millis, expired: &[SessionId]) {
+        let lines = expired.iter().filter(|_| self.expiries.line(now.0).is_some()).count();
+        for session in &expired[..lines] {
+            tracing::info!(%session, "session expired");
+        }
+        if expired.len() > lines {
+            tracing::info!(sessions = expired.len() - lines, "more sessions expired");
         }
     }
 

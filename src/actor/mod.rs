@@ -10,6 +10,7 @@ pub(crate) mod image_writer;
 pub(crate) mod log_thread;
 pub(crate) mod messages;
 pub(crate) mod peers;
+pub(crate) mod progress;
 pub(crate) mod reconfig;
 pub(crate) mod scrubber;
 mod serving;

@@ -43,6 +43,8 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 const PROPOSAL_BYTES_MAX: usize = 256 * 1024;
 /// Bytes given to one socket before others have their turn.
 const SENT_BYTES_MAX: usize = 1 << 20;
+/// Lines for connections that ended.
+const LINES_PER_SECOND: u32 = 100;
 /// Messages taken from the mailbox before the turn's time is looked at.
 const MAILBOX_BATCH: usize = 16;
 /// How often sessions heard from are reported.
@@ -155,7 +157,7 @@ impl ShardActor {
             walker: Cell::new(None),
             syncs: RefCell::new(Vec::new()),
             draining: Cell::new(false),
-            lines: RefCell::default(),
+            lines: RefCell::new(Allowance::of(LINES_PER_SECOND)),
             acceptor: RefCell::default(),
             links,
             clock,

@@ -21,6 +21,7 @@ use corral_storage::{Access, MmapDisk, SyncRecipe};
 
 use crate::actor::authority::Authority;
 use crate::actor::log_thread;
+use crate::actor::progress::{CatchUp, place_of};
 use crate::actor::transfer::Offered;
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
@@ -217,7 +218,11 @@ impl Recovery {
     fn lead(&mut self, clock: Clock) -> Result<(), Fault> {
         self.replica.machine_mut().shows = false;
         self.replica.campaign();
+        let mut catch_up = CatchUp::default();
         while !self.replica.is_leading() {
+            if let Some(progress) = catch_up.look(Duration::from_millis(clock.now().0), place_of(&self.replica)) {
+                progress.log();
+            }
             self.replica.machine_mut().set_time(clock.now(), clock.wall());
             let mut effects = Effects::default();
             while self.replica.turn(clock.now_us(), &mut effects).map_err(|_| not_a_batch(self.replica.applied()))? {}

@@ -33,21 +33,25 @@ impl Complaint {
 }
 
 /// Bounds the lines that clients cause, however many they are: so many in a second, and a count of the others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Allowance {
+    lines_per_second: u32,
     second: u64,
     lines: u32,
     left_out: u64,
 }
 
 impl Allowance {
+    pub(crate) fn of(lines_per_second: u32) -> Allowance {
+        Allowance { lines_per_second, second: 0, lines: 0, left_out: 0 }
+    }
+
     /// A line more at `now_ms`: `None` if it is to be left out, else how many were left out since the last one that was not.
     pub(crate) fn line(&mut self, now_ms: u64) -> Option<u64> {
-        const LINES_PER_SECOND: u32 = 100;
         if self.second != now_ms / 1000 {
             (self.second, self.lines) = (now_ms / 1000, 0);
         }
-        if self.lines >= LINES_PER_SECOND {
+        if self.lines >= self.lines_per_second {
             self.left_out += 1;
             return None;
         }
@@ -62,7 +66,7 @@ mod tests {
 
     #[test]
     fn lines_are_bounded_in_each_second_and_none_is_lost_from_sight() {
-        let mut allowance = Allowance::default();
+        let mut allowance = Allowance::of(100);
         let told: Vec<Option<u64>> = (0..1000).map(|line| allowance.line(5000 + line / 2)).collect();
         assert_eq!(told.iter().flatten().count(), 100);
         assert_eq!(allowance.line(6000), Some(900));

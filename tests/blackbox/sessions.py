@@ -1,7 +1,9 @@
 """Connecting, resuming, expiring and closing sessions."""
 
+import re
 import socket
 import time
+from collections import Counter
 
 from support import jute
 from support.client import Client, Closed, Connection, exists_or_none, four_letter_word
@@ -202,6 +204,29 @@ def test_sessions_expire_between_timeout_and_one_tick_more(context):
     assert 0.9 <= took <= 2.0, f"expired after {took:.2f} s, asked for 1 s"
     assert is_refused(context.client(resume=doomed))
     return f"after {took:.2f} s"
+
+
+def test_many_sessions_that_expire_at_once_leave_few_lines_in_the_log(context):
+    if not context.is_corral:
+        raise Skip("the lines of corral's log")
+    sessions, begin = 400, len(context.server.log())
+    doomed = [context.client(timeout_ms=1000) for _ in range(sessions)]
+    for client in doomed:
+        client.drop()
+
+    def logged():
+        return context.server.log()[begin:].splitlines()
+
+    def counted():
+        rest = [int(match[1]) for line in logged() if (match := re.search(r"more sessions expired.* sessions=(\d+)", line))]
+        return sum("session expired" in line for line in logged()) + sum(rest)
+
+    wait_until(lambda: counted() >= sessions, "all are told of", 15)
+    seconds = Counter(line[:19] for line in logged() if "expired" in line)
+    # Twenty lines a second for sessions, and one each tenth of a second that counts the others.
+    limit = 30 * (len(seconds) + 1)
+    assert sum(seconds.values()) <= limit < sessions, seconds
+    return f"{sum(seconds.values())} lines"
 
 
 def test_pings_keep_a_session(context):

@@ -48,6 +48,13 @@ pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
 /// Size of one page of committed entries handed out by one `ready`; a page holds at least one entry.
 pub const COMMITTED_PAGE_BYTES: u64 = 1 << 20;
 
+/// What the entries that one turn applies may have cost before it leaves the rest to the next one: about two milliseconds. A last
+/// entry may go beyond it by all that an entry may cost.
+pub const APPLIED_WORK_MAX: u64 = 2_000_000;
+
+/// What applying an entry costs beside its commands and its bytes.
+pub const ENTRY_WORK: u64 = 1000;
+
 /// Size of the entries in one append message; a message holds at least one entry.
 pub const APPEND_BYTES_MAX: u64 = 1 << 20;
 

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::conf_change::ConfChange;
 use crate::error::{ConfChangeError, PeerError, TransferError};
 use crate::grouping::{self, Grouping, Load};
+use crate::limits::{APPLIED_WORK_MAX, ENTRY_WORK};
 use crate::message::{PeerBody, PeerMessage};
 use crate::node::{FORMED_INDEX, RaftNode};
 use crate::notices::{Notices, Verdict};
@@ -42,6 +43,10 @@ pub trait Machine {
     /// When the payload is not understood; the replica must stop then.
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), Self::Fault>;
 
+    /// What all commits have cost so far, in nanoseconds by and large: counted, so that it is the same everywhere. It bounds what
+    /// one turn applies.
+    fn work(&self) -> u64;
+
     /// This node leads, and everything before its term is applied.
     fn lead(&mut self, term: Term);
 
@@ -67,8 +72,11 @@ pub struct Effects {
     pub reads: Vec<u64>,
     /// Tokens that will not be answered.
     pub reads_refused: Vec<u64>,
-    /// Another turn is wanted then, whatever else happens: writes wait for others to join them.
+    /// Another turn is wanted then, whatever else happens: writes wait for others to join them, or committed entries for the
+    /// driver to have looked after everything else (then it is the time of this turn).
     pub wake_at: Option<Micros>,
+    /// What was applied cost so much.
+    work: u64,
 }
 
 /// An append with entries that is not yet durable.
@@ -120,8 +128,10 @@ pub struct Replica<M: Machine> {
     installing: Option<Index>,
     /// The machine's state is not to be trusted: nothing is applied to it before an image has taken its place.
     distrusted: bool,
-    /// Committed behind that image.
-    behind_image: VecDeque<Entry>,
+    /// Committed and yet to be applied: behind that image, or more than one turn takes.
+    committed: VecDeque<Entry>,
+    /// Bytes of the entries that were applied.
+    applied_bytes: u64,
     waiting_reads: Vec<ReadReady>,
     relief: Relief,
 }
@@ -146,7 +156,8 @@ impl<M: Machine> Replica<M> {
             applied,
             installing: None,
             distrusted: false,
-            behind_image: VecDeque::new(),
+            committed: VecDeque::new(),
+            applied_bytes: 0,
             waiting_reads: Vec::new(),
             relief: Relief::default(),
         }
@@ -175,6 +186,11 @@ impl<M: Machine> Replica<M> {
     /// Index of the last entry applied.
     pub fn applied(&self) -> Index {
         self.applied
+    }
+
+    /// Bytes of the entries that were applied since the start.
+    pub fn applied_bytes(&self) -> u64 {
+        self.applied_bytes
     }
 
     /// Stands for election; a group of one does so at its start.
@@ -337,31 +353,39 @@ impl<M: Machine> Replica<M> {
 
     /// Does what can be done now: proposes, collects appends, applies what is committed. Adds to `effects`.
     ///
-    /// True: to be called again at once. The effects so far are better sent on before, because an append takes the log
-    /// longer than anything that is left to do.
+    /// True: to be called again at once, with the same effects. They are better sent on before, because an append takes the log
+    /// longer than anything that is left to do. False while there is more to apply, when what these effects hold has cost
+    /// [`APPLIED_WORK_MAX`]: then [`Effects::wake_at`] is `now`.
     ///
     /// # Errors
     /// The machine's, when an entry is not understood. Nothing may be done with the replica after that.
     pub fn turn(&mut self, now: Micros, effects: &mut Effects) -> Result<bool, M::Fault> {
         self.follow_if_over();
-        self.apply_behind_image()?;
         if !std::mem::replace(&mut self.unapplied, false) {
             effects.wake_at = self.propose(now);
             let mut out = std::mem::take(&mut self.out);
             self.more = self.raft.ready(&mut out);
             self.tell_others(now, &mut out, effects);
             let appended = self.hand_out(now, &mut out, effects);
+            self.committed.extend(out.committed.drain(..));
             self.out = out;
-            if appended && !self.out.committed.is_empty() {
+            if appended && self.can_apply() {
                 self.unapplied = true;
                 return Ok(true);
             }
         }
-        let mut out = std::mem::take(&mut self.out);
-        let done = self.take(&mut out, effects);
-        self.out = out;
-        done?;
+        self.apply(effects)?;
+        self.serve_reads(effects);
+        if effects.work >= APPLIED_WORK_MAX && (self.more || self.can_apply()) {
+            effects.wake_at = Some(now);
+            return Ok(false);
+        }
         Ok(self.more)
+    }
+
+    /// Whether there is something to apply, and nothing forbids it.
+    fn can_apply(&self) -> bool {
+        self.installing.is_none() && !self.distrusted && !self.committed.is_empty()
     }
 
     /// A leadership ends before anything else is done: entries of its term may still be committed, by the next leader,
@@ -433,7 +457,7 @@ impl<M: Machine> Replica<M> {
             let number = out.append.as_ref().expect("an image comes with an append").number;
             self.installing = Some(image.index);
             // What was committed before is in the image, also what waited until now for its append.
-            self.behind_image.clear();
+            self.committed.clear();
             out.committed.retain(|entry| entry.index > image.index);
             effects.installs.push(Install { number, image });
         }
@@ -452,15 +476,23 @@ impl<M: Machine> Replica<M> {
         true
     }
 
-    fn take(&mut self, out: &mut Outputs, effects: &mut Effects) -> Result<(), M::Fault> {
-        for entry in out.committed.drain(..) {
-            if self.installing.is_some() || self.distrusted {
-                self.behind_image.push_back(entry);
-            } else {
-                self.commit(&entry)?;
-            }
+    /// Applies what is committed, until the turn's work is done. An entry is applied whole.
+    fn apply(&mut self, effects: &mut Effects) -> Result<(), M::Fault> {
+        while effects.work < APPLIED_WORK_MAX
+            && self.can_apply()
+            && let Some(entry) = self.committed.pop_front()
+        {
+            let before = self.machine.work();
+            self.commit(&entry)?;
+            let bytes = entry.payload.len() as u64;
+            self.applied_bytes += bytes;
+            effects.work += self.machine.work() - before + bytes + ENTRY_WORK;
         }
-        self.waiting_reads.append(&mut out.reads);
+        Ok(())
+    }
+
+    fn serve_reads(&mut self, effects: &mut Effects) {
+        self.waiting_reads.append(&mut self.out.reads);
         let applied = self.applied;
         self.waiting_reads.retain(|read| {
             let ready = read.index <= applied;
@@ -469,18 +501,7 @@ impl<M: Machine> Replica<M> {
             }
             !ready
         });
-        effects.reads_refused.append(&mut out.reads_refused);
-        Ok(())
-    }
-
-    fn apply_behind_image(&mut self) -> Result<(), M::Fault> {
-        while self.installing.is_none()
-            && !self.distrusted
-            && let Some(entry) = self.behind_image.pop_front()
-        {
-            self.commit(&entry)?;
-        }
-        Ok(())
+        effects.reads_refused.append(&mut self.out.reads_refused);
     }
 
     fn commit(&mut self, entry: &Entry) -> Result<(), M::Fault> {

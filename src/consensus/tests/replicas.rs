@@ -7,7 +7,13 @@ mod group;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use corral_consensus::{ConfChange, LogDisk, MemberChange, Micros, NodeId, Role, Transition};
+use bytes::Bytes;
+use corral_consensus::limits::APPLIED_WORK_MAX;
+use corral_consensus::{
+    ConfChange, Config, Effects, Entry, EntryKind, HardState, Index, LogDisk, MemberChange, Micros, NodeId, RaftNode,
+    Replica, Restored, Role, Term, Transition,
+};
+use group::ledger::{COST, Ledger};
 use group::{Bug, Counts, Faults, Group, Random, STEPS_PER_TICK, id_of};
 
 const SEEDS: u64 = 150;
@@ -134,6 +140,46 @@ fn a_server_whose_disk_is_full_does_not_keep_others_from_being_elected() {
         let replica = &mut group.servers[at].as_mut().expect("running").replica;
         replica.relieve(Micros(0), Micros(u64::MAX), LogDisk::Full);
     });
+}
+
+/// A replay, or what a server that lagged is given at once.
+#[test]
+fn much_that_is_committed_at_once_is_applied_in_many_turns() {
+    const ENTRIES: u64 = 1000;
+    let entry = |index: u64| {
+        let payload = Bytes::copy_from_slice(&(index + 1).to_be_bytes());
+        Entry { term: Term(1), index: Index(index), kind: EntryKind::Normal, payload }
+    };
+    let config = Config {
+        id: NodeId(1),
+        voters: vec![NodeId(1)],
+        learners: Vec::new(),
+        election_ticks: 10,
+        heartbeat_ticks: 2,
+        max_inflight_entries: 100,
+        log_cache_bytes: 32 << 20,
+        max_entry_bytes: 1 << 20,
+        seed: 1,
+    };
+    let hard_state = HardState { term: Term(1), vote: None, commit: Index(ENTRIES) };
+    let restored = Restored { hard_state, entries: (1..=ENTRIES).map(entry).collect(), ..Restored::default() };
+    let node = RaftNode::new(config, restored).expect("valid");
+    let mut replica = Replica::new(node, Ledger::default(), Index(0));
+    replica.campaign();
+    let (mut turns, now) = (0, Micros(7));
+    while !replica.is_leading() {
+        let (mut effects, before) = (Effects::default(), replica.applied());
+        while replica.turn(now, &mut effects).expect("the ledger takes everything") {}
+        let applied = replica.applied().0 - before.0;
+        assert!(applied <= APPLIED_WORK_MAX.div_ceil(COST), "{applied} entries in one turn");
+        let rest = ENTRIES - replica.applied().0.min(ENTRIES);
+        assert!(rest == 0 || effects.wake_at == Some(now), "{rest} entries wait, and no turn is asked for");
+        effects.appends.iter().for_each(|append| replica.persisted(now, append.number));
+        turns += 1;
+    }
+    assert!(turns >= ENTRIES / 4, "{turns} turns");
+    assert_eq!(replica.machine().lines.len() as u64, ENTRIES + 1);
+    assert_eq!(replica.applied_bytes(), 8 * ENTRIES);
 }
 
 #[test]

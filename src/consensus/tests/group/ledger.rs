@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{Index, Machine, NodeId, Term};
 
 /// What an applied entry is remembered by; 0 for an entry without payload.
@@ -26,7 +27,11 @@ pub(crate) struct Ledger {
     forgotten: Vec<u64>,
     /// Of those, the ones that were committed all the same.
     pub(crate) came_back: usize,
+    work: u64,
 }
+
+/// What an entry costs: a turn applies a few.
+pub(crate) const COST: u64 = APPLIED_WORK_MAX / 3;
 
 impl Ledger {
     /// What an image holds.
@@ -72,7 +77,12 @@ impl Machine for Ledger {
             self.came_back += usize::from(self.forgotten.contains(&value));
         }
         self.lines.push((term, value));
+        self.work += COST;
         Ok(())
+    }
+
+    fn work(&self) -> u64 {
+        self.work
     }
 
     fn lead(&mut self, term: Term) {

@@ -3,18 +3,19 @@
 //! A link loses only by breaking: everything under way on it is gone, what was not sent yet goes on. Everything is drawn
 //! from one seed and time is a counter. What a server says of its disk is compared with its disk at the moment it says it.
 
-mod ledger;
+pub(crate) mod ledger;
 mod server;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{
     AppendReply, ConfChange, Effects, MemberChange, Membership, Micros, NodeId, PeerBody, PeerMessage, Role, Term,
     Transition,
 };
 pub(crate) use ledger::Line;
-use ledger::{CONTEXT, Ledger};
+use ledger::{CONTEXT, COST, Ledger};
 use server::{Disk, Image, Server};
 
 /// Steps between two ticks of a server.
@@ -432,8 +433,10 @@ impl Group {
         if !self.quiet {
             self.use_it(&mut server);
         }
-        let mut effects = Effects::default();
+        let (mut effects, before) = (Effects::default(), server.replica.applied());
         while server.replica.turn(Micros(self.now), &mut effects).expect("the ledger takes everything") {}
+        let applied = server.replica.applied().0 - before.0;
+        assert!(applied <= APPLIED_WORK_MAX.div_ceil(COST), "{applied} entries in one turn");
         let messages = std::mem::take(&mut effects.messages);
         self.look(at, &mut server, &effects);
         let due = self.now + 1 + self.random.below(self.faults.persist_delay);

@@ -72,6 +72,10 @@ impl Machine for Authority {
         Ok(())
     }
 
+    fn work(&self) -> u64 {
+        self.sequencer.machine().units_spent()
+    }
+
     fn lead(&mut self, term: Term) {
         self.member.lead(term.0);
     }
