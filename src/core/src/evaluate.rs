@@ -90,7 +90,8 @@ impl StateMachine {
     }
 
     /// `sessions` as stored in the image that `view` stands on.
-    pub fn new(view: View, sessions: SessionTable) -> Self {
+    pub fn new(mut view: View, sessions: SessionTable) -> Self {
+        view.keep_digest();
         let quotas = Quotas::of(&view);
         let mortals = view.image().mortals().collect();
         Self { view, sessions, quotas, mortals, begun: None, list_changes: 0, units_spent: 0 }
@@ -321,6 +322,7 @@ impl StateMachine {
             }
         }
         self.view.set_zxid(applied.zxid);
+        self.view.log_digest();
     }
 }
 

@@ -14,6 +14,7 @@ pub mod command;
 pub mod conn;
 pub mod cost;
 pub mod delta;
+pub mod digest;
 mod draft;
 pub mod evaluate;
 pub mod ids;

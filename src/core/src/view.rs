@@ -10,12 +10,14 @@ mod warming;
 use crate::acl::AclList;
 use crate::change::Change;
 use crate::delta::{Delta, Entry, KidNote, NodeState};
+use crate::digest::{self, TreeDigest};
 use crate::ids::Zxid;
 use crate::image::{Image, ImageNode, Names, initial_image};
 use crate::kids::{self, Kids, Mark};
 use crate::path;
 use crate::shared::{HashedPath, Text};
 use crate::znode::{Acl, AclEntry, NodeStat, Owner, Znode};
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -80,6 +82,8 @@ pub struct View {
     nodes: u64,
     data_bytes: u64,
     ephemerals: u64,
+    /// Of the state machine's view alone.
+    digest: TreeDigest,
 }
 
 impl View {
@@ -94,6 +98,7 @@ impl View {
             nodes: stats.nodes,
             data_bytes: stats.data_bytes,
             ephemerals: stats.ephemerals,
+            digest: TreeDigest::default(),
             image,
         }
     }
@@ -146,7 +151,49 @@ impl View {
 
     /// Moves the tree by one change of the transaction of this zxid. The view's own zxid is set apart, once for a whole
     /// transaction.
+    #[inline]
     pub fn apply(&mut self, zxid: Zxid, change: &Change) {
+        if self.digest.is_kept() && digest::counts(&change.at().path) {
+            self.apply_digested(zxid, change);
+        } else {
+            self.apply_plain(zxid, change);
+        }
+    }
+
+    /// As [`View::apply`], and the digest moves with it.
+    fn apply_digested(&mut self, zxid: Zxid, change: &Change) {
+        let at = change.at();
+        let mut digest = mem::take(&mut self.digest);
+        let parent = matches!(change, Change::Created { .. } | Change::Deleted { .. })
+            .then(|| self.get_hashed(at.parent(), at.parent_hash))
+            .flatten()
+            .map(|node| (digest.body(at.parent(), at.parent_hash, node.data()), node.stat()));
+        if let Some(old) = self.get_hashed(&at.path, at.hash) {
+            let body = digest.body(&at.path, at.hash, old.data());
+            digest.remove(body, &old.stat());
+            if let Change::Quiet { node, .. } = change {
+                digest.add(body, &node.stat);
+            }
+        }
+        match change {
+            Change::Created { node, .. } | Change::DataSet { node, .. } => {
+                let body = digest.new_body(&at.path, at.hash, node.data.as_deref());
+                digest.add(body, &node.stat);
+            }
+            Change::Deleted { .. } => digest.forget_body(at.hash),
+            Change::Quiet { .. } => {}
+        }
+        self.apply_plain(zxid, change);
+        if let Some((body, stat)) = parent
+            && let Some(node) = self.get_hashed(at.parent(), at.parent_hash)
+        {
+            digest.remove(body, &stat);
+            digest.add(body, &node.stat());
+        }
+        self.digest = digest;
+    }
+
+    fn apply_plain(&mut self, zxid: Zxid, change: &Change) {
         match change {
             Change::Created { at, node } => {
                 debug_assert!(self.get_hashed(&at.path, at.hash).is_none(), "{:?} exists", at.path);
@@ -237,6 +284,35 @@ impl View {
         digest.digest()
     }
 
+    /// Keeps ZooKeeper's digest of the tree from here on. Copies of this view do not.
+    pub(crate) fn keep_digest(&mut self) {
+        self.digest = TreeDigest::kept(self.image.digest());
+    }
+
+    /// ZooKeeper's digest of the tree (version 2). `None` where it is not kept, and where the image is of a version that did
+    /// not store it, until the next image.
+    pub fn tree_digest(&self) -> Option<u64> {
+        self.digest.value()
+    }
+
+    /// Stores the digest of every 128th zxid, for `hash`. To be called once for each transaction.
+    #[inline]
+    pub(crate) fn log_digest(&mut self) {
+        if self.zxid.0.is_multiple_of(digest::LOG_EVERY) {
+            self.digest.log(self.zxid);
+        }
+    }
+
+    /// The digests of the last 1,024 zxids that are multiples of 128, oldest first, as ZooKeeper keeps them.
+    pub fn digest_log(&self) -> &VecDeque<(Zxid, u64)> {
+        self.digest.logged()
+    }
+
+    /// Images whose digest differed from the one that was kept while they were written.
+    pub fn digest_mismatches(&self) -> u64 {
+        self.digest.mismatches()
+    }
+
     /// The last zxid applied.
     pub const fn zxid(&self) -> Zxid {
         self.zxid
@@ -287,6 +363,7 @@ impl View {
         assert!(self.frozen.is_none(), "one delta is frozen at a time");
         let mut delta = mem::take(&mut self.live);
         delta.seal(self.zxid);
+        self.digest.freeze();
         let frozen = Arc::new(delta);
         self.frozen = Some(Arc::clone(&frozen));
         frozen
@@ -311,6 +388,7 @@ impl View {
     /// When the image is not at the zxid of the frozen delta, or has another seed.
     pub fn swap_image(&mut self, image: Arc<Image>) -> (Arc<Image>, Option<Arc<Delta>>) {
         let frozen = self.frozen.take();
+        self.digest.anchor(image.digest());
         let expected = frozen.as_ref().map_or(self.image.zxid(), |frozen| frozen.zxid());
         assert!(image.zxid() == expected, "the new image contains the frozen delta and no more");
         assert!(image.seed() == self.hasher.seed(), "the seed stays for ever");

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::acl::{self, AclList};
 use crate::command::{ArchivedOrigin, Origin};
+use crate::digest::read_stored;
 use crate::ids::{ConnId, ShardId, Zxid};
 use crate::shared::{Data, Text};
 use crate::znode::{Acl, AclEntry, NodeStat, Znode};
@@ -222,6 +223,7 @@ pub struct CheckedMeta {
     acls: Vec<Arc<AclList>>,
     nobody: Arc<AclList>,
     length: usize,
+    digest: Option<u64>,
 }
 
 // SAFETY: `root` leads into `bytes`, which is `Send + Sync`, immutable, and kept alive by this very value.
@@ -253,7 +255,14 @@ impl CheckedMeta {
             acls.push(Arc::new(AclList::from(list)));
         }
         let nobody = Arc::new(AclList::from(vec![acl::nobody()]));
-        Ok(Self { bytes: Arc::clone(bytes), root: NonNull::from(root), acls, nobody, length: part.len() })
+        Ok(Self {
+            bytes: Arc::clone(bytes),
+            root: NonNull::from(root),
+            acls,
+            nobody,
+            length: part.len(),
+            digest: read_stored(part),
+        })
     }
 
     fn root(&self) -> &ArchivedMeta {
@@ -354,6 +363,11 @@ impl Image {
     /// Paths of all containers and TTL nodes, sorted; copied out of the image when asked for.
     pub fn mortals(&self) -> impl Iterator<Item = Text> + '_ {
         self.meta.root().mortals.iter().map(|path| Text::from(path.as_str()))
+    }
+
+    /// ZooKeeper's digest of the tree; `None` if a version without digests wrote the image.
+    pub const fn digest(&self) -> Option<u64> {
+        self.meta.digest
     }
 
     /// What the writer of the image added for its own use.

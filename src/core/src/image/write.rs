@@ -13,6 +13,7 @@ use super::{
 };
 use crate::acl::AclList;
 use crate::delta::{Delta, Entry, KidNote};
+use crate::digest;
 use crate::ids::Zxid;
 use crate::kids::{Kids, Mark};
 use crate::path;
@@ -41,6 +42,7 @@ pub struct ImageMerger<'a> {
     next: usize,
     acls: AclTable,
     stats: ImageStats,
+    digest: u64,
     mortals: Vec<Text>,
     /// The section of the image below that is being merged, compared with its checksum.
     sound: Option<(usize, CheckedSection)>,
@@ -66,6 +68,7 @@ impl<'a> ImageMerger<'a> {
             next: 0,
             acls: AclTable::default(),
             stats: ImageStats::default(),
+            digest: 0,
             mortals: Vec::new(),
             sound: None,
         }
@@ -112,7 +115,9 @@ impl<'a> ImageMerger<'a> {
         let entries = meta.acls.iter().flat_map(|list| list.iter());
         let acls: usize = entries.map(|entry| entry.scheme.len() + entry.id.len() + ACL_ENTRY_BYTES).sum();
         check_size(self.next, owned + acls + meta.sessions.len() * size_of::<ImageSession>() + meta.extra.len())?;
-        rkyv::to_bytes::<rancor::Error>(&meta).map_err(|reason| ImageFault::encode(&reason))
+        let mut bytes = AlignedVec::<SECTION_ALIGN>::new();
+        bytes.extend_from_slice(&digest::stored(self.digest));
+        rkyv::api::high::to_bytes_in::<_, rancor::Error>(&meta, bytes).map_err(|reason| ImageFault::encode(&reason))
     }
 
     /// Sums over the sections written so far.
@@ -134,6 +139,7 @@ impl<'a> ImageMerger<'a> {
             if matches!(owner, Owner::Container | Owner::Ttl(_)) {
                 self.mortals.push(Text::from(path));
             }
+            self.digest = self.digest.wrapping_add(digest::of_znode(path, data, &stat));
             self.stats.add(path.len(), data.map_or(0, <[u8]>::len), owner.is_ephemeral());
             estimate += Node::bytes_max(path.len(), data.map_or(0, <[u8]>::len), names.len());
         }
