@@ -76,6 +76,8 @@ pub(crate) struct ConsensusActor {
     drops_log: bool,
     /// Since when the state is not to be trusted.
     distrusted: Option<Millis>,
+    /// When a difference of digests that no majority decides was reported last.
+    divergence_said: Option<Millis>,
     /// An image could not be written, and waits to be tried again.
     retrying: bool,
     /// Of the list of servers that the links follow.
@@ -108,6 +110,7 @@ impl ConsensusActor {
             installed: 0,
             drops_log: false,
             distrusted: None,
+            divergence_said: None,
             retrying: false,
             servers_version: None,
             wake_at: None,
@@ -261,6 +264,7 @@ impl ConsensusActor {
         if self.links.peers.is_some() {
             reconfigure(&mut self.replica, now, self.clock.wall());
         }
+        self.compare_digests(now);
     }
 
     /// A line for each session that expired, as long as they are few; the rest are counted.

@@ -127,7 +127,6 @@ pub(crate) struct Distrust {
 pub(crate) enum Cause {
     /// Bytes of the image that is served do not match their checksum.
     Image,
-    #[allow(dead_code, reason = "sent by what compares digests")]
     /// The digest of the state differs from another server's at the same zxid.
     Digest,
 }

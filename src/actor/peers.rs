@@ -473,7 +473,7 @@ impl Peers {
                 PeerMessage::Forward(_) => Kind::Forward,
                 PeerMessage::Touch(_) | PeerMessage::Paused(_) => Kind::Touch,
                 PeerMessage::Beat(_) | PeerMessage::Pause(_) => Kind::Beat,
-                PeerMessage::Newborn(_) => Kind::Newborn,
+                PeerMessage::Newborn(_) | PeerMessage::Digest(_) => Kind::Newborn,
             };
             let mut bytes = Vec::new();
             message.encode(&mut bytes);

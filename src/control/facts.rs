@@ -84,11 +84,13 @@ impl Facts {
                 facts.configured.data_dir_bytes = bytes_below(&self.data_dir);
                 facts.configured.log_dir_bytes = bytes_below(&self.log_dir);
             }
+            FourLetter::Hash => facts.digests = self.gauges.digests(),
             FourLetter::Envi => facts.environment = environment(),
             FourLetter::Mntr => {
                 (facts.open_files, facts.open_files_max) = open_files();
                 facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
                 facts.relieved = self.gauges.relieved.load(Ordering::Relaxed);
+                facts.digest_mismatches = self.gauges.digest_mismatches.load(Ordering::Relaxed);
                 facts.scrub = self.gauges.scrub();
                 facts.reconfig = self.gauges.reconfig();
                 facts.quorum = self.gauges.quorum();

@@ -1,9 +1,11 @@
 //! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a request.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use corral_core::ids::Zxid;
 use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, ScrubFacts, Timing};
 
 /// Counters of the process.
@@ -33,6 +35,10 @@ pub(crate) struct Gauges {
     pub(crate) scrub_bytes: AtomicU64,
     /// Image files and logs that scrubs found damaged.
     pub(crate) scrub_damaged: AtomicU64,
+    /// Differences between digests of the tree, since the start.
+    pub(crate) digest_mismatches: AtomicU64,
+    /// For `hash`; written when there is a new one.
+    digests: Mutex<Vec<(Zxid, u64)>>,
     /// Where clients connect.
     pub(crate) client_port: AtomicU16,
     /// Connections closed on accept.
@@ -79,6 +85,21 @@ impl Gauges {
     pub(crate) fn set_reconfig(&self, step: ReconfigStep) {
         let place = ReconfigStep::ALL.iter().position(|one| *one == step).unwrap_or_default();
         self.reconfig.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// The digests of the tree, and how often one differed.
+    pub(crate) fn show_digests(&self, mismatches: u64, log: &VecDeque<(Zxid, u64)>) {
+        self.digest_mismatches.store(mismatches, Ordering::Relaxed);
+        let mut shown = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.last() != log.back() {
+            shown.clear();
+            shown.extend(log);
+        }
+    }
+
+    /// The last digests that were logged, oldest first.
+    pub(crate) fn digests(&self) -> Vec<(Zxid, u64)> {
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What scrubs found.

@@ -7,9 +7,15 @@
 //!
 //! [`ToConsensus::Distrust`]: crate::actor::messages::ToConsensus::Distrust
 
+use corral_core::ids::Millis;
+use corral_core::member::Divergence;
+
 use crate::actor::consensus::ConsensusActor;
 use crate::actor::messages::{Cause, Distrust, Ending, ToLog};
 use crate::exit::{ExitCode, Fault};
+
+/// A difference that no majority decides is reported this often, milliseconds.
+const REPORT_EVERY_MS: u64 = 60_000;
 
 impl ConsensusActor {
     /// Stops serving, and begins to heal. Nothing happens if that has begun already.
@@ -46,6 +52,27 @@ impl ConsensusActor {
             let sentence = "this server leads because the others lack entries of the log, and its own state cannot be trusted, so it can \
                             write no image for them: start it again, its state is then made from the image and the log on its disk";
             let _ = self.links.endings.send(Ending::Failed(Fault::new(ExitCode::DataDamaged, sentence)));
+        }
+    }
+
+    /// Compares the digests of the tree with the other servers', and shows what there is to know of them.
+    pub(super) fn compare_digests(&mut self, now: Millis) {
+        let voters = &self.replica.raft().membership().voters;
+        let voters: Vec<u8> = voters.iter().filter_map(|id| u8::try_from(id.0).ok()).collect();
+        let member = self.replica.machine_mut();
+        let found = member.divergence(&voters);
+        self.links.gauges.show_digests(member.digest_mismatches(), member.sequencer.machine().view().digest_log());
+        let Some(Divergence { index, own, others, peer, outvoted }) = found else { return };
+        let what =
+            format!("the digest of the tree behind log entry {index} is {own} here and {others} on server {peer}");
+        if outvoted {
+            self.distrust(&Distrust { cause: Cause::Digest, what: format!("{what} and on a majority") });
+        } else if self.divergence_said.is_none_or(|said| now.since(said) >= REPORT_EVERY_MS) {
+            self.divergence_said = Some(now);
+            tracing::error!(
+                "{what}, and no majority agrees on either: one of the two has a wrong state; this server goes on serving; compare \
+                 `hash` and the data of all servers, stop the wrong one, empty its data directory but for `myid`, and start it"
+            );
         }
     }
 

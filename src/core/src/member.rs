@@ -12,9 +12,11 @@
 //! and has come back. What was sent and has not come back has then no known outcome, and shards end the connections that
 //! wait for it. So of one connection's writes a prefix is ordered, and none is ordered twice.
 
+mod digests;
 mod ensemble;
 mod formation;
 
+pub use digests::{DIGEST_POINT_ENTRIES, DIGEST_REPORT_MS, Divergence};
 pub use formation::{Awaited, Founders};
 
 use crate::change::{AppliedBatch, AppliedTxn, Outcome};
@@ -230,6 +232,7 @@ impl Member {
             let mut back = Back::default();
             batch.txns.iter().filter(ours).for_each(|txn| back.note(&txn.outcome));
             ensemble.applied_term(term, back);
+            ensemble.applied_digest(index, self.sequencer.machine().view().tree_digest());
         }
         if self.shows && !batch.txns.is_empty() {
             self.applied.push(batch);
@@ -282,6 +285,18 @@ impl Member {
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.distrust();
         }
+    }
+
+    /// Whether this server's digest of the tree differs from another server's at the same log entry, as far as is known. To be
+    /// called once a tick.
+    pub fn divergence(&mut self, voters: &[u8]) -> Option<Divergence> {
+        self.ensemble.as_mut()?.divergence(voters)
+    }
+
+    /// Differences to other servers' digests, and to those of this server's own images, since the start.
+    pub fn digest_mismatches(&self) -> u64 {
+        let others = self.ensemble.as_ref().map_or(0, |ensemble| ensemble.digest_mismatches());
+        others + self.sequencer.machine().view().digest_mismatches()
     }
 
     /// The end of a turn, behind [`Member::stand`]: whether commands flow, and to whom.

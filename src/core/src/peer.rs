@@ -51,6 +51,7 @@ pub enum PeerMessage {
     Newborn(Newborn),
     Pause(Pause),
     Paused(Paused),
+    Digest(Digest),
 }
 
 /// To the leader: what a server's shards propose, one turn of one shard.
@@ -109,6 +110,14 @@ pub struct Paused {
     pub sequence: u64,
 }
 
+/// To everybody: the digest of the sender's tree behind that log entry. Of no term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest {
+    pub index: u64,
+    /// ZooKeeper's definition, see `digest`.
+    pub digest: u64,
+}
+
 /// The kinds. The first four have the numbers of their frames between servers; a pause travels as a beat, and the word
 /// that it is kept as a touch.
 const FORWARD: u8 = 2;
@@ -117,6 +126,7 @@ const BEAT: u8 = 4;
 const NEWBORN: u8 = 7;
 const PAUSE: u8 = 8;
 const PAUSED: u8 = 9;
+const DIGEST: u8 = 10;
 
 impl PeerMessage {
     /// Appends the encoding to `out`.
@@ -126,6 +136,7 @@ impl PeerMessage {
             Self::Touch(touch) => (TOUCH, touch.term),
             Self::Beat(beat) => (BEAT, beat.term),
             Self::Newborn(_) => (NEWBORN, 0),
+            Self::Digest(_) => (DIGEST, 0),
             Self::Pause(pause) => (PAUSE, pause.term),
             Self::Paused(paused) => (PAUSED, paused.term),
         };
@@ -150,6 +161,10 @@ impl PeerMessage {
                 put(out, newborn.founders);
                 put(out, newborn.heard);
                 put(out, u64::from(newborn.formed));
+            }
+            Self::Digest(report) => {
+                put(out, report.index);
+                put(out, report.digest);
             }
             Self::Pause(_) => {}
             Self::Paused(paused) => put(out, paused.sequence),
@@ -185,6 +200,8 @@ impl PeerMessage {
             BEAT => Self::Beat(Beat { term, clock: Millis(take(&mut rest)?) }),
             NEWBORN if term != 0 => return Err(PeerFault::Malformed("a newborn knows no term")),
             NEWBORN => Self::Newborn(newborn(&mut rest)?),
+            DIGEST if term != 0 => return Err(PeerFault::Malformed("a digest is of no term")),
+            DIGEST => Self::Digest(Digest { index: take(&mut rest)?, digest: take(&mut rest)? }),
             PAUSE => Self::Pause(Pause { term }),
             PAUSED => Self::Paused(Paused { term, sequence: take(&mut rest)? }),
             _ => return Err(PeerFault::Malformed("unknown kind")),
@@ -299,7 +316,7 @@ mod tests {
         bytes
     }
 
-    fn messages() -> [PeerMessage; 7] {
+    fn messages() -> [PeerMessage; 8] {
         let sessions = vec![SessionId(-1), SessionId(i64::MAX)];
         [
             PeerMessage::Forward(forward()),
@@ -307,6 +324,7 @@ mod tests {
             PeerMessage::Touch(Touch { term: 1, sequence: 0, echo: Millis(0), sessions: vec![] }),
             PeerMessage::Beat(Beat { term: u64::MAX, clock: Millis(u64::MAX) }),
             PeerMessage::Newborn(Newborn { founders: u64::MAX, heard: 7, formed: true }),
+            PeerMessage::Digest(Digest { index: u64::MAX, digest: 3 }),
             PeerMessage::Pause(Pause { term: 7 }),
             PeerMessage::Paused(Paused { term: 7, sequence: u64::MAX }),
         ]

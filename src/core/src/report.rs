@@ -199,11 +199,12 @@ pub fn render(word: FourLetter, report: Report, facts: &ServerFacts, moment: Mom
         FourLetter::Srst => String::from("Server stats reset.\n"),
         FourLetter::Conf => process::configuration(&facts.configured),
         FourLetter::Dirs => process::directories(&facts.configured),
+        FourLetter::Hash => process::digests(facts),
         FourLetter::Envi => process::environment(facts),
         // Without a newline, as ZooKeeper prints it.
         FourLetter::Gtmk | FourLetter::Stmk => alloc::format!("{}", facts.trace_mask),
         // Answered by the shard itself: nothing there is to ask for.
-        FourLetter::Ruok | FourLetter::Isro | FourLetter::Hash => String::new(),
+        FourLetter::Ruok | FourLetter::Isro => String::new(),
     };
     if cut {
         let _ = writeln!(text, "Cut: there is more than the {WORD_BYTES_MAX} bytes that an answer may have.");

@@ -498,6 +498,7 @@ fn kind(message: &PeerMessage) -> u8 {
         PeerMessage::Beat(_) => 3,
         PeerMessage::Pause(_) => 4,
         PeerMessage::Paused(_) => 5,
+        PeerMessage::Digest(_) => 6,
         PeerMessage::Newborn(_) => unreachable!("all of them remember everything"),
     }
 }

@@ -1,5 +1,6 @@
 //! The stream to the leader, the streams from followers, and who heard which session: see the module above.
 
+use super::digests::{Digests, Divergence};
 use super::formation::{Awaited, Formation, Founders};
 use super::{Back, EnsembleConfig, Note, Send, Sender, Standing};
 use crate::command::Proposals;
@@ -89,6 +90,7 @@ pub(super) struct Ensemble {
     pause: Option<(Millis, BTreeSet<u8>)>,
     /// Of that term something may come back that is not of the present stream.
     strays: Option<u64>,
+    digests: Digests,
     notes: Vec<Note>,
     sends: Vec<Send>,
 }
@@ -119,6 +121,7 @@ impl Ensemble {
             paused: None,
             pause: None,
             strays: None,
+            digests: Digests::default(),
             notes: Vec::from([Note::Hold]),
             sends: Vec::new(),
         }
@@ -162,9 +165,22 @@ impl Ensemble {
     /// What this server sent may be part of the image, and will not come back by itself.
     pub(super) fn installed(&mut self, term: u64) {
         self.distrusted = false;
+        self.digests.reset();
         self.grow_up();
         self.applied_term(term, Back::default());
         self.break_off(true);
+    }
+
+    pub(super) fn applied_digest(&mut self, index: u64, digest: Option<u64>) {
+        self.digests.applied(index, digest);
+    }
+
+    pub(super) fn divergence(&mut self, voters: &[u8]) -> Option<Divergence> {
+        if self.distrusted { None } else { self.digests.divergence(voters) }
+    }
+
+    pub(super) const fn digest_mismatches(&self) -> u64 {
+        self.digests.mismatches()
     }
 
     pub(super) fn link_up(&mut self, peer: u8, link: u64) {
@@ -399,6 +415,9 @@ impl Ensemble {
             let peers: Vec<u8> = self.links.keys().copied().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
         }
+        if !self.distrusted {
+            self.digests.tick(now, &self.links, &mut self.sends);
+        }
         self.touch();
     }
 
@@ -474,6 +493,8 @@ impl Ensemble {
                     self.beats.push_back((now, beat.clock));
                 }
             }
+            PeerMessage::Digest(_) if self.distrusted => {}
+            PeerMessage::Digest(report) => self.digests.received(peer, report, &self.links, &mut self.sends),
             PeerMessage::Newborn(newborn) => self.heard_newborn(from, newborn),
         }
         Ok(())

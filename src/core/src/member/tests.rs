@@ -103,6 +103,7 @@ fn sequences(sends: &[Send]) -> Vec<String> {
         PeerMessage::Touch(Touch { sequence, .. }) => format!("{}: touch {sequence}", send.link),
         PeerMessage::Beat(Beat { clock, .. }) => format!("{}: beat {}", send.link, clock.0),
         PeerMessage::Newborn(Newborn { heard, .. }) => format!("{}: newborn {heard}", send.link),
+        PeerMessage::Digest(report) => format!("{}: digest {}", send.link, report.index),
         PeerMessage::Pause(_) => format!("{}: pause", send.link),
         PeerMessage::Paused(Paused { sequence, .. }) => format!("{}: paused {sequence}", send.link),
     };

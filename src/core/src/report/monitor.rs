@@ -89,6 +89,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("scrub_last_complete", facts.scrub.completed_s);
     lines.put("scrub_bytes", facts.scrub.bytes);
     lines.put("scrub_damage_found", facts.scrub.damaged);
+    lines.put("digest_mismatches_count", facts.digest_mismatches);
     lines.put("state_distrusted", u8::from(facts.scrub.heals));
     if let Some(expires) = facts.certificate_expires {
         lines.put("tls_certificate_expires", expires);

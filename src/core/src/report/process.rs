@@ -28,6 +28,10 @@ pub struct ServerFacts {
     /// How often this server let another lead because its log stood still.
     pub relieved: u64,
     pub scrub: ScrubFacts,
+    /// Differences between digests of the tree, since the start.
+    pub digest_mismatches: u64,
+    /// Digests of the tree, oldest first.
+    pub digests: Vec<(crate::ids::Zxid, u64)>,
     /// How far a change of the list of servers is, as far as this server knows.
     pub reconfig: ReconfigStep,
     /// Who votes, and who keeps up with this leader; `None` of a server that is alone.
@@ -45,6 +49,15 @@ pub struct ServerFacts {
     pub configured: Configured,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
+}
+
+/// `hash`: zxid and digest, a line each.
+pub(super) fn digests(facts: &ServerFacts) -> String {
+    let mut text = String::new();
+    for (zxid, digest) in &facts.digests {
+        let _ = writeln!(text, "{:x}: {digest}", zxid.0);
+    }
+    text
 }
 
 /// What the scrubber found.

@@ -52,8 +52,6 @@ impl Shard {
         match word {
             FourLetter::Ruok => self.say(conn, b"imok".to_vec()),
             FourLetter::Isro => self.say(conn, self.isro().to_vec()),
-            // ZooKeeper lists digests of its tree here; there are none, and an empty list is what it prints then.
-            FourLetter::Hash => self.say(conn, Vec::new()),
             _ => {
                 out.words.push(Question { conn: conn.id, word, argument: argument.unwrap_or_default() });
                 return Ok(Some(bytes.len()));
