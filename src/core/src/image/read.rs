@@ -237,6 +237,9 @@ impl CheckedMeta {
     /// # Errors
     /// When the bytes are no meta section, or one of another format, seed, zxid or number of sections.
     pub fn check(bytes: &Arc<dyn ImageBytes>, layout: &ImageLayout) -> Result<Self, ImageFault> {
+        if !layout.meta.start.is_multiple_of(SECTION_ALIGN) {
+            return Err(ImageFault::Layout("the meta section does not begin where one may"));
+        }
         let part = slice((**bytes).as_ref(), &layout.meta)?;
         let root = rkyv::access::<ArchivedMeta, rancor::Error>(part).map_err(|reason| ImageFault::meta(&reason))?;
         if root.format.to_native() != FORMAT {

@@ -93,16 +93,14 @@ impl Digests {
         }
         push(self.heard.entry(peer).or_default(), REPORTS_MAX, report);
         match self.own(report.index) {
-            Some(own) if own != report.digest => {
-                if report.index > self.answered {
-                    self.answered = report.index;
-                    tell(Digest { index: report.index, digest: own }, links, sends);
-                }
-            }
-            Some(_) => {
+            Some(own) if own == report.digest => {
                 self.differing.remove(&peer);
             }
-            None => {}
+            Some(own) if report.index > self.answered => {
+                self.answered = report.index;
+                tell(Digest { index: report.index, digest: own }, links, sends);
+            }
+            _ => {}
         }
     }
 

@@ -340,7 +340,7 @@ fn the_leader_tells_its_clock_and_hears_who_was_heard() {
     leader.link_up(1, 3);
     leader.tick(Millis(5000), WallMillis(0));
     let beats = leader.take_sends();
-    assert_eq!(sequences(&beats), ["3: beat 5000"]);
+    assert_eq!(sequences(&beats), ["3: beat 5000", "3: digest 1"]);
     for beat in beats {
         assert_eq!(follower.received(Millis(40), from(2, 12, 9), beat.message), Ok(()));
     }

@@ -177,7 +177,7 @@ mod tests {
         check(&[b"ruok"], "imok", None, Some(Close::Done));
         check(&[b"r", b"u", b"o", b"k"], "imok", None, Some(Close::Done));
         check(&[b"isro\r\n"], "rw", None, Some(Close::Done));
-        check(&[b"hash"], "", None, Some(Close::Done));
+        check(&[b"hash"], "", Some((FourLetter::Hash, 0)), None);
         check(&[b"cons"], "", Some((FourLetter::Cons, 0)), None);
         check(&[b"co", b"ns\n", b"more"], "", Some((FourLetter::Cons, 0)), None);
         check(&[b"RUOK"], "", None, Some(Close::BadLength(0x5255_4f4b)));
