@@ -4,6 +4,7 @@
 use crate::command::Origin;
 use crate::ids::{SessionId, Zxid};
 use crate::servers::Servers;
+use crate::session::Ephemerals;
 use crate::shared::{Data, HashedPath, Text};
 use crate::znode::Znode;
 use alloc::boxed::Box;
@@ -95,8 +96,8 @@ pub enum Outcome {
         session: SessionId,
         timeout_ms: i32,
         password: [u8; 16],
-        /// What the session owns at this zxid, sorted.
-        ephemerals: Vec<Text>,
+        /// What the session owns at this zxid.
+        ephemerals: Ephemerals,
     },
     /// Unknown session, wrong password or table full: the client is told that its session is expired.
     SessionRefused,

@@ -234,7 +234,7 @@ impl StateMachine {
                     known.owner = origin;
                     known.timeout_ms = timeout_ms;
                     applied.session = Some(SessionChange::Attached(session));
-                    let ephemerals = known.ephemerals.iter().cloned().collect();
+                    let ephemerals = known.ephemerals.clone();
                     applied.outcome = Outcome::SessionAttached { session, timeout_ms, password, ephemerals };
                 }
             }

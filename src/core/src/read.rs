@@ -16,10 +16,9 @@ use crate::limits::{
 };
 use crate::path;
 use crate::reply;
-use crate::shared::Text;
+use crate::session::Ephemerals;
 use crate::view::{ChildrenSize, NodeRef, View};
 use crate::watch::{Kind, Mode, WatchTable};
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use corral_wire::records::ReplyHeader;
@@ -34,7 +33,7 @@ pub(crate) struct ReadContext<'s> {
     pub(crate) conn: ConnId,
     pub(crate) identities: &'s [Identity],
     /// The session's ephemerals, sorted; `None` when it has none.
-    pub(crate) ephemerals: Option<&'s BTreeSet<Text>>,
+    pub(crate) ephemerals: Option<&'s Ephemerals>,
     pub(crate) skip_acl: bool,
     /// Whether ClickHouse Keeper's operations are served.
     pub(crate) keeper: bool,

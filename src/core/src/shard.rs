@@ -25,11 +25,12 @@ use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::image::Image;
 use crate::limits::{REQUEST_COST, ShardLimits, TURN_COST_MAX};
 use crate::report::Statistics;
+use crate::session::Ephemerals;
 use crate::shared::Text;
 use crate::view::{View, WARM_MAX};
 use crate::watch::WatchTable;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use barriers::Barriers;
@@ -76,7 +77,7 @@ pub enum Garbage {
     Frozen(Arc<Delta>),
     Image(Arc<Image>),
     View(Box<View>),
-    Ephemerals(BTreeSet<Text>),
+    Ephemerals(Ephemerals),
     Watches(Box<WatchTable>),
 }
 
@@ -125,7 +126,7 @@ pub struct Shard {
     pub(crate) conns: Conns,
     sessions: HashMap<SessionId, ConnId, Xxh3DefaultBuilder>,
     /// Ephemerals of the sessions that are here, of those that have any.
-    ephemerals: HashMap<SessionId, BTreeSet<Text>, Xxh3DefaultBuilder>,
+    ephemerals: HashMap<SessionId, Ephemerals, Xxh3DefaultBuilder>,
     /// Living sessions of the whole server, here or not.
     pub(crate) sessions_alive: u64,
     /// Proposed and not taken yet: the tail of what is in flight.

@@ -108,9 +108,8 @@ impl ReadContext<'_> {
     pub(super) fn get_ephemerals(&self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
         let request = GetEphemeralsRequest::decode(reader).map_err(undecodable)?;
         let prefix = request.prefix_path.filter(|prefix| !prefix.trim().is_empty()).unwrap_or("/");
-        let from = (Bound::Included(prefix), Bound::Unbounded);
         let paths = || {
-            let all = self.ephemerals.into_iter().flat_map(|all| all.range::<str, _>(from));
+            let all = self.ephemerals.into_iter().flat_map(|all| all.from(Bound::Included(prefix)));
             all.take_while(|path| path.starts_with(prefix))
         };
         let (mut count, mut bytes) = (0, 0);

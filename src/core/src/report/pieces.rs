@@ -91,9 +91,9 @@ impl Sequencer {
                 piece.next = Some(SessionMark { id: *id, path: None });
                 break;
             }
-            let rest = (goes_on.cloned().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+            let rest = goes_on.map_or(Bound::Unbounded, |path| Bound::Excluded(&**path));
             let room = PIECE_ENTRIES - entries;
-            let ephemerals: Vec<Text> = session.ephemerals.range(rest).take(room).cloned().collect();
+            let ephemerals: Vec<Text> = session.ephemerals.from(rest).take(room).cloned().collect();
             entries += 1 + ephemerals.len();
             let cut = ephemerals.last().filter(|_| ephemerals.len() == room).cloned();
             let due = if goes_on.is_some() { None } else { self.expiry().due(*id) };

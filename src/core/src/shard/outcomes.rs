@@ -84,7 +84,7 @@ impl Shard {
                 if let Outcome::SessionAttached { ephemerals, .. } = outcome
                     && !ephemerals.is_empty()
                 {
-                    self.ephemerals.insert(*session, ephemerals.iter().cloned().collect());
+                    self.ephemerals.insert(*session, ephemerals.clone());
                 }
                 conn.phase = Phase::Live;
                 conn.session = *session;
