@@ -505,7 +505,7 @@ impl ConsensusActor {
         self.links.gauges.served_image.store(index, Ordering::Relaxed);
         self.tell_shards(|| ToShard::Swap(Arc::clone(&image)));
         let (old, frozen) = self.replica.machine_mut().sequencer.image_ready(image);
-        let _ = self.links.writer.send(ToWriter::Drop(Garbage::Image(old)));
+        let _ = self.links.writer.send(ToWriter::Replaced(old));
         if let Some(frozen) = frozen {
             let _ = self.links.writer.send(ToWriter::Drop(Garbage::Frozen(frozen)));
         }

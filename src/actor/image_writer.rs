@@ -3,13 +3,11 @@
 //!
 //! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corral_core::image::{ImageFault, ImageMerger, section_bits_for};
+use corral_core::image::{Image, ImageFault, ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
-use corral_core::shard::Garbage;
 use corral_storage::image::Pace;
 use corral_storage::{ImageFile, ImageHead, ImageWriter, MmapDisk, list_images, purge};
 
@@ -73,10 +71,8 @@ pub(crate) fn run(
                 due = due.min(given_back + GIVE_BACK_CALM);
                 continue;
             }
-            ToWriter::Drop(garbage) => {
-                look_again(&garbage, consensus);
-                drop(garbage);
-            }
+            ToWriter::Drop(garbage) => drop(garbage),
+            ToWriter::Replaced(image) => look_again(&image, consensus),
             ToWriter::Write(state) => {
                 let index = state.index;
                 let outcome = match write(disk, settings, images, *state) {
@@ -97,13 +93,11 @@ pub(crate) fn run(
     }
 }
 
-/// While an image was served, changes copied from it, such as the data of a znode whose ACL was set. The last holder compares it
-/// with its checksums once more, so that no copy of a damaged place stays unseen.
-fn look_again(garbage: &Garbage, consensus: &Post<ToConsensus>) {
-    if let Garbage::Image(image) = garbage
-        && Arc::strong_count(image) == 1
-        && let Err(fault) = image.verify()
-    {
+/// While changes were evaluated above an image, they copied from it, such as the data of a znode whose ACL was set. It is compared
+/// with its checksums once more, before any image of these changes is begun, so that no copy of a damaged place gets into one.
+/// A start then evaluates them anew.
+fn look_again(image: &Image, consensus: &Post<ToConsensus>) {
+    if let Err(fault) = image.verify() {
         let _ = consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what: fault.to_string() }));
     }
 }

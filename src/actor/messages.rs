@@ -188,6 +188,10 @@ pub(crate) enum ToLog {
 
 /// To the thread that writes another server's image.
 pub(crate) enum ToImagesIn {
+    /// The state here is not to be trusted for this reason, and no checksum says so: a later process must know it.
+    Distrusted(String),
+    /// Another server's image has taken its place.
+    Trusted,
     /// An image of so many bytes comes, which ends at this place in the log; one before it is given up.
     Begin { index: u64, zxid: u64, bytes: u64 },
     /// Its next bytes.
@@ -214,6 +218,8 @@ pub(crate) enum Incoming {
 /// To the image writer.
 pub(crate) enum ToWriter {
     Write(Box<FrozenState>),
+    /// Another image took the place of this one. Changes may have copied from it until now.
+    Replaced(Arc<Image>),
     /// To be dropped here, where it stops nobody.
     Drop(Garbage),
     /// A shard's clients have fallen silent: a good time to give memory back.

@@ -219,6 +219,7 @@ mod tests {
             match message {
                 ToImagesIn::Begin { .. } => file.clear(),
                 ToImagesIn::Piece { bytes, .. } => file.extend_from_slice(&bytes),
+                ToImagesIn::Distrusted(_) | ToImagesIn::Trusted => unreachable!("a transfer does not say so"),
             }
         }
     }

@@ -6,6 +6,7 @@ use corral_storage::{ImageReceiver, MmapDisk, remove_incoming};
 
 use crate::actor::messages::{Incoming, ToConsensus, ToImagesIn};
 use crate::node::images::load;
+use crate::node::quarantine::{clear_distrusted, mark_distrusted};
 use crate::runtime::mailbox::Post;
 
 /// The image that comes in.
@@ -22,6 +23,14 @@ pub(crate) fn run(disk: &MmapDisk, inbox: &flume::Receiver<ToImagesIn>, consensu
     let mut taking: Option<Taking> = None;
     for message in inbox {
         let (index, told) = match message {
+            ToImagesIn::Distrusted(reason) => {
+                noted(mark_distrusted(disk.path(), &reason));
+                continue;
+            }
+            ToImagesIn::Trusted => {
+                noted(clear_distrusted(disk.path()));
+                continue;
+            }
             ToImagesIn::Begin { index, zxid, bytes } => {
                 // Its file goes before another of the same name may come.
                 drop(taking.take());
@@ -46,6 +55,12 @@ pub(crate) fn run(disk: &MmapDisk, inbox: &flume::Receiver<ToImagesIn>, consensu
         if consensus.send(ToConsensus::Incoming(told)).is_err() {
             return;
         }
+    }
+}
+
+fn noted(done: std::io::Result<()>) {
+    if let Err(error) = done {
+        tracing::error!("whether the state is to be trusted cannot be noted in the data directory: {error}");
     }
 }
 

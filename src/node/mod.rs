@@ -35,7 +35,9 @@ use crate::actor::authority::Authority;
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
 use crate::actor::log_thread::{self, LogKeeper};
-use crate::actor::messages::{Ending, Moved, ToConsensus, ToImagesIn, ToLog, ToShard, ToWords, ToWriter};
+use crate::actor::messages::{
+    Cause, Distrust, Ending, Moved, ToConsensus, ToImagesIn, ToLog, ToShard, ToWords, ToWriter,
+};
 use crate::actor::peers::Peers;
 use crate::actor::reconfig::Whereabouts;
 use crate::actor::scrubber::{ScrubSettings, Scrubber};
@@ -148,6 +150,10 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
     };
     let boxes = Mailboxes::new(plan)
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
+    if let Some(what) = recovery.distrusted.clone() {
+        // Before anything else that the actor hears.
+        let _ = boxes.consensus.0.send(ToConsensus::Distrust(Distrust { cause: Cause::Digest, what }));
+    }
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
     let (consensus, endings) = (boxes.consensus.0.clone(), boxes.endings.0.clone());
     let (disk, remembered) = (recovery.disk.clone(), ensemble::remembered(&recovery));

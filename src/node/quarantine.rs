@@ -4,10 +4,14 @@
 //! Such a server has lost its promises with its data. It comes back as one whose disk was emptied: the leader takes it out of
 //! the members and lets it in again. It founds no new ensemble, whatever the other servers say: the file [`MARK`] stands until
 //! another server's image is here.
+//!
+//! A state that differs from the other servers' leaves images whose checksums are right. The file [`DISTRUSTED`] stands from then
+//! until another server's image has taken its place: a server that is started with it serves nothing before, and goes on
+//! voting with its log.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use corral_storage::{Disk as _, MmapDisk};
@@ -19,6 +23,10 @@ use crate::exit::{ExitCode, Fault};
 const ASIDE: &str = "damaged";
 /// Present while this server waits for another one's image.
 const MARK: &str = "HEALING";
+/// Present while the images here are of a state that is not to be trusted, although their checksums are right; holds why.
+const DISTRUSTED: &str = "DISTRUSTED";
+/// Of that file more is not read.
+const REASON_BYTES_MAX: u64 = 4096;
 
 /// Puts images and log aside, and marks the directory. The server holds no data then.
 ///
@@ -35,7 +43,8 @@ pub(crate) fn put_aside(config: &Config) -> Result<(), Fault> {
     if log != data {
         aside(log).map_err(|error| fault(log, &error))?;
     }
-    Ok(())
+    // The state that it speaks of is gone.
+    remove(data, DISTRUSTED).map_err(|error| fault(data, &error))
 }
 
 fn fault(path: &Path, error: &io::Error) -> Fault {
@@ -74,6 +83,62 @@ fn files(path: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// From here on, whatever becomes of this process, the state is not trusted, for this reason.
+///
+/// # Errors
+/// When that cannot be made durable.
+pub(crate) fn mark_distrusted(data: &Path, reason: &str) -> io::Result<()> {
+    let path = data.join(DISTRUSTED);
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    writeln!(file, "{reason}")?;
+    file.sync_all()?;
+    fs::File::open(data)?.sync_all()
+}
+
+/// Another server's image has taken the place of the state.
+///
+/// # Errors
+/// When the mark cannot be removed.
+pub(crate) fn clear_distrusted(data: &Path) -> io::Result<()> {
+    remove(data, DISTRUSTED)
+}
+
+/// Why the state here is not to be trusted, if that is known from an earlier process.
+///
+/// # Errors
+/// When the mark cannot be read.
+pub(crate) fn distrusted(data: &Path) -> Result<Option<String>, Fault> {
+    let file = match fs::File::open(data.join(DISTRUSTED)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fault(data, &error)),
+    };
+    let reason = io::read_to_string(io::Read::take(file, REASON_BYTES_MAX)).map_err(|error| fault(data, &error))?;
+    Ok(Some(reason.trim().to_owned()))
+}
+
+/// For a server without others.
+///
+/// # Errors
+/// When the state here is not to be trusted.
+pub(crate) fn refuse_distrusted(data: &Path) -> Result<(), Fault> {
+    let Some(reason) = distrusted(data)? else { return Ok(()) };
+    let sentence = format!(
+        "{}: the state in this data directory is not to be trusted: {reason}; start it as a server of its ensemble, which replaces \
+         it, or use the data of another server",
+        data.join(DISTRUSTED).display()
+    );
+    Err(Fault::new(ExitCode::DataDamaged, sentence))
+}
+
+fn remove(path: &Path, name: &str) -> io::Result<()> {
+    match fs::remove_file(path.join(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => fs::File::open(path)?.sync_all(),
+    }
+}
+
 /// Puts one file of the data directory aside.
 ///
 /// # Errors
@@ -98,4 +163,25 @@ pub(crate) fn waits(disk: &MmapDisk, has_data: bool) -> Result<bool, Fault> {
         disk.remove(MARK).map_err(fault)?;
     }
     Ok(!has_data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distrust_lasts_until_it_is_cleared() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let data = directory.path();
+        assert_eq!(distrusted(data), Ok(None));
+        assert_eq!(refuse_distrusted(data), Ok(()));
+        for reason in ["another digest", "one more"] {
+            mark_distrusted(data, reason).expect("it is written");
+            assert_eq!(distrusted(data), Ok(Some(reason.to_owned())));
+            assert_eq!(refuse_distrusted(data).map_err(|fault| fault.code), Err(ExitCode::DataDamaged));
+        }
+        clear_distrusted(data).expect("it is removed");
+        clear_distrusted(data).expect("it is gone already");
+        assert_eq!(distrusted(data), Ok(None));
+    }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Recovery {
     pub(crate) offered: Option<Offered>,
     /// Of which generation the data are.
     pub(crate) generation: Generation,
+    /// Why the state is not to be trusted, as an earlier process noted.
+    pub(crate) distrusted: Option<String>,
 }
 
 /// Opens the data directory, loads the newest image and reads the log. A server that is alone replays it and leads:
@@ -99,6 +101,7 @@ fn recover_whole(
     let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, purpose, owner::claim)?;
     let image = newest.as_ref().map(|loaded| &*loaded.image);
     let kept = membership::kept(config, image, &found)?;
+    let distrusted = quarantine::distrusted(disk.path())?;
     let healing = quarantine::waits(&disk, kept != Kept::Newborn)?;
     let offered = newest.as_ref().map(LoadedImage::offered);
     let (machine, index, term) = state_machine(newest)?;
@@ -127,7 +130,8 @@ fn recover_whole(
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
     let member = member(config, &raft, sequencer, shards, healing);
     let replica = Replica::new(raft, Authority(member), Index(index));
-    let mut recovery = Recovery { replica, log, disk, frozen: None, offered, generation: kept.generation() };
+    let mut recovery =
+        Recovery { replica, log, disk, frozen: None, offered, generation: kept.generation(), distrusted };
     if is_alone {
         recovery.lead(clock)?;
         let sequencer = &mut recovery.replica.machine_mut().sequencer;
@@ -181,6 +185,9 @@ pub(crate) fn open(
     }
     check(&disk, config)?;
     check(&log_disk, config)?;
+    if purpose != Purpose::Member {
+        quarantine::refuse_distrusted(disk.path())?;
+    }
     let images = images::newest(&disk, threads)?;
     let (log, found) =
         open_log(log_disk.clone(), config, purpose, images.newest.is_none() && images.damaged.is_empty())?;

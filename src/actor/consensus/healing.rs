@@ -40,7 +40,7 @@ impl ConsensusActor {
             "{}: the state cannot be trusted, this server serves no client; it takes the whole state from another server",
             distrust.what
         );
-        peers.distrusted(Some(distrust.cause));
+        peers.distrusted(Some(distrust));
         self.replica.machine_mut().distrust();
         self.distrusted = Some(self.clock.now());
         self.tell_notes();

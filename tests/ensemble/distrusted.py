@@ -1,0 +1,92 @@
+"""A server whose state differs from the others': it serves nobody until another server's image has taken its place, in a later
+process too."""
+
+import time
+
+from ensemble.cases import connect, root
+from support.client import Closed
+from support.suite import equal
+from support.wait import wait_until
+
+LIMIT_S = 60
+OPEN = [(31, "world", "anyone")]
+
+
+def images(member):
+    return sorted((member.directory / "data").glob("image-*.img"))
+
+
+def mark(member):
+    return member.directory / "data" / "DISTRUSTED"
+
+
+def change_bytes(path, old, new):
+    content = path.read_bytes()
+    at = content.index(old)
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(new)
+
+
+def data_of(top):
+    return b"the data of a znode that is changed behind the server's back: " + top.encode()
+
+
+def make_differ(ensemble, top):
+    """A follower whose image holds other data than the others', which a change then copies: its digest differs."""
+    with connect(ensemble.leader()) as client:
+        client.set(top, data_of(top))
+    victim = ensemble.followers()[0]
+    equal(victim.stop(), 0, "exit code")
+    victim.start(LIMIT_S)
+    wait_until(lambda: victim in ensemble.followers(), "it follows", LIMIT_S)
+    path = images(victim)[-1]
+    change_bytes(path, data_of(top), b"THE")
+    with connect(ensemble.leader()) as client:
+        client.set_acl(top, OPEN)
+    return victim, path
+
+
+def test_a_server_whose_digest_differs_heals(ensemble):
+    top = root(ensemble, "differs")
+    victim, _ = make_differ(ensemble, top)
+    wait_until(lambda: "is replaced by another server's image" in victim.log(), "it heals", LIMIT_S)
+    said = victim.log()
+    assert "the digest of the tree behind log entry" in said and "this server serves no client" in said, said[-2000:]
+    with connect(victim) as client:
+        client.sync()
+        equal(client.get(top)[0], data_of(top))
+    wait_until(lambda: not mark(victim).exists(), "the mark goes")
+
+
+def test_a_server_whose_digest_differs_and_that_is_killed_does_not_serve_that_state_again(ensemble):
+    """Its image is whole by its checksums: nothing but the mark tells the next process."""
+    top = root(ensemble, "killed")
+    victim, path = make_differ(ensemble, top)
+    end = time.monotonic() + LIMIT_S
+    while not mark(victim).exists():
+        assert time.monotonic() < end, victim.log_tail()
+    victim.kill()
+    assert mark(victim).exists(), "it healed before it was killed: nothing is shown"
+    if path.exists():
+        change_bytes(path, b"THE" + data_of(top)[3:], data_of(top))
+    begin = len(victim.log())
+    victim.launch()
+
+    def serves():
+        try:
+            with connect(victim) as client:
+                return client.get(top)[0] == data_of(top)
+        except (Closed, OSError):
+            return False
+
+    wait_until(serves, "it serves", LIMIT_S)
+    said = victim.log()[begin:]
+    distrusts, heals = said.find("the state cannot be trusted"), said.find("is replaced by another server's image")
+    assert 0 <= distrusts < heals, said
+    assert said.find("session") < 0 or said.find("session") > distrusts, said
+    wait_until(lambda: not mark(victim).exists(), "the mark goes")
+    begin = len(victim.log())
+    equal(victim.stop(), 0, "exit code")
+    victim.start(LIMIT_S)
+    assert "cannot be trusted" not in victim.log()[begin:], "it trusts itself again"
