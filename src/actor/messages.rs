@@ -198,6 +198,17 @@ pub(crate) enum ToImagesIn {
     Piece { index: u64, bytes: bytes::Bytes },
 }
 
+impl ToImagesIn {
+    /// What a later process must be told of this distrust, or of its end; nothing where the start finds out by checksums.
+    pub(crate) fn trust(distrust: Option<&Distrust>) -> Option<ToImagesIn> {
+        match distrust {
+            None => Some(ToImagesIn::Trusted),
+            Some(Distrust { cause: Cause::Digest, what }) => Some(ToImagesIn::Distrusted(what.clone())),
+            Some(Distrust { cause: Cause::Image, .. }) => None,
+        }
+    }
+}
+
 /// How far another server's image is.
 pub(crate) enum Incoming {
     Written {

@@ -23,7 +23,7 @@ use corral_members::{leader_out_of, membership_of};
 
 use crate::actor::authority::Authority;
 use crate::actor::census::Census;
-use crate::actor::messages::{Cause, Distrust, Incoming, ToImagesIn};
+use crate::actor::messages::{Distrust, Incoming, ToImagesIn};
 use crate::actor::reconfig::{Whereabouts, addresses};
 use crate::actor::serving::{Serving, Sight, say_what_is_awaited, say_who_is_not_known};
 use crate::actor::transfer::{Course, Offer, Offered, Transfer};
@@ -384,12 +384,7 @@ impl Peers {
     /// out by checksums.
     pub(crate) fn distrusted(&self, distrust: Option<&Distrust>) {
         self.gauges.withhold(distrust.map(|distrust| distrust.cause.obstacle()));
-        let note = match distrust {
-            None => ToImagesIn::Trusted,
-            Some(Distrust { cause: Cause::Digest, what }) => ToImagesIn::Distrusted(what.clone()),
-            Some(_) => return,
-        };
-        let _ = self.images_in.send(note);
+        let _ = ToImagesIn::trust(distrust).map(|note| self.images_in.send(note));
     }
 
     /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.
