@@ -220,7 +220,8 @@ pub(crate) struct Conn {
     pub(crate) heard_noted: bool,
     pub(crate) identities: Arc<Vec<Identity>>,
     /// The turn, and the place in its table of identities, of this connection's latest proposal.
-    pub(crate) identity_slot: (u64, u32),
+    pub(crate) identity_turn: u64,
+    pub(crate) identity_place: u32,
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
     /// How much of `output` the socket has taken.
@@ -237,6 +238,8 @@ pub(crate) struct Conn {
     /// How many of `pending` are proposed and will be answered by a committed batch.
     pub(crate) proposed: u32,
     pub(crate) parked_bytes: u32,
+    /// The number of the latest transaction of whose events it was told one, see [`Telling`](crate::notify::Telling).
+    pub(crate) told: u32,
     /// Waits for memory.
     pub(crate) wanting: bool,
     /// Its next requests wait until others have had their turns.
@@ -279,7 +282,8 @@ impl Conn {
             heard: now,
             heard_noted: false,
             identities,
-            identity_slot: (0, 0),
+            identity_turn: 0,
+            identity_place: 0,
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
@@ -290,6 +294,7 @@ impl Conn {
             pending: VecDeque::new(),
             proposed: 0,
             parked_bytes: 0,
+            told: 0,
             wanting: false,
             again: false,
             behind: false,

@@ -43,6 +43,8 @@ pub struct ShardLimits {
     pub identities_per_conn_max: usize,
     /// Living sessions of the whole server.
     pub sessions_max: u64,
+    /// Work of a turn after which the rest waits for the next one: [`TURN_COST_MAX`]; less in tests.
+    pub turn_cost_max: usize,
 }
 
 impl Default for ShardLimits {
@@ -66,6 +68,7 @@ impl Default for ShardLimits {
             watch_bytes_max: 1 << 30,
             identities_per_conn_max: 16,
             sessions_max: 1_000_000,
+            turn_cost_max: TURN_COST_MAX,
         }
     }
 }
@@ -111,8 +114,15 @@ pub const MULTI_READ_COST_MAX: usize = 20_000_000;
 pub const REQUEST_COST: usize = 500;
 /// Bytes copied that cost one unit.
 pub const BYTES_PER_COST: usize = 4;
-/// What one event costs each connection that is told.
+/// What one event costs each connection that is told, besides its bytes ...
 pub const EVENT_COST: usize = 200;
+/// ... each watch that is looked at for it, and each znode whose watches are looked for.
+pub const WATCH_LOOK_COST: usize = 20;
+pub const WATCHED_COST: usize = 100;
+/// Watchers of one event that are told before the work of the turn is looked at.
+pub const WATCHERS_PIECE: usize = 1024;
+/// What it costs to drop a watch of a connection that has ended.
+pub const DROP_COST: usize = 100;
 /// What a look-up of a znode costs.
 pub const LOOK_UP_COST: usize = 300;
 /// What a comparison of an ACL's entry with an identity costs.

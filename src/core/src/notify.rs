@@ -1,61 +1,189 @@
 //! Watch events: which of this shard's connections hear of a change, and in which order (protocol chapter 14.3).
 //!
-//! Runs just before the change reaches the view, so the event is queued before anybody can read the new state.
+//! The events of a transaction are queued before any of its changes reaches the view, so before anybody can read the new
+//! state. Where they are more than a turn's work, the turn ends between two of them, and the view stays as it was until all
+//! are told. Meanwhile a connection that was told is not served, and nobody sets a watch: it would miss the change. Plain
+//! reads of the others go on; they show the state before the transaction.
 
 use crate::acl::READ;
-use crate::change::Change;
+use crate::change::{AppliedTxn, Change};
+use crate::conn::{Conn, Long, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
+use crate::limits::{BYTES_PER_COST, EVENT_COST, WATCH_LOOK_COST, WATCHED_COST, WATCHERS_PIECE};
 use crate::reply;
 use crate::shard::{Outputs, Shard};
-use crate::shared::HashedPath;
-use crate::view::NodeRef;
-use crate::watch::Kind;
+use crate::view::{NodeRef, View};
+use crate::watch::{Kind, Watchers};
 use crate::znode::Acl;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 use corral_wire::consts::EventType;
+use corral_wire::records::{GetDataRequest, RequestHeader};
+use corral_wire::{OpCode, Reader};
+use hashbrown::HashMap;
+use xxhash_rust::xxh3::Xxh3DefaultBuilder;
+
+/// A transaction whose events are told over several turns.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    at: Point,
+    earlier: Earlier,
+    /// The state that every client may have seen already: older ones are not shown meanwhile either.
+    pub(crate) seen: Zxid,
+    /// Connections whose long setWatches goes on afterwards.
+    paused: Vec<ConnId>,
+}
+
+/// How far the events of a transaction are told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Point {
+    change: usize,
+    /// Its own watchers have been told, those of the parent come.
+    parent: bool,
+    /// Those of connections in smaller slots have been told.
+    slot: u32,
+}
+
+impl Point {
+    const fn next_change(self) -> Self {
+        Self { change: self.change + 1, parent: false, slot: 0 }
+    }
+}
+
+/// What the earlier changes of a transaction make of the ACLs: they have not reached the view.
+#[derive(Debug, Default)]
+struct Earlier {
+    upto: usize,
+    /// The latest change of a path, by the path's hash.
+    latest: HashMap<u64, usize, Xxh3DefaultBuilder>,
+}
+
+impl Earlier {
+    /// The ACL of a znode just before a change of the transaction; none when there is no such znode.
+    fn acl(&mut self, view: &View, changes: &[Change], before: usize, path: &str, hash: u64) -> Option<Acl> {
+        while self.upto < before {
+            self.latest.insert(changes[self.upto].at().hash, self.upto);
+            self.upto += 1;
+        }
+        let same = |at: &usize| &*changes[*at].at().path == path;
+        let latest = self.latest.get(&hash).copied();
+        let latest = latest.and_then(|at| if same(&at) { Some(at) } else { (0..before).rev().find(same) });
+        match latest.map(|at| &changes[at]) {
+            None => view.get_hashed(path, hash).map(|node| NodeRef::to_acl(&node)),
+            Some(Change::Deleted { .. }) => None,
+            Some(Change::Created { node, .. } | Change::DataSet { node, .. } | Change::Quiet { node, .. }) => {
+                Some(node.acl.clone())
+            }
+        }
+    }
+}
 
 impl Shard {
-    pub(crate) fn notify(&mut self, now: Millis, zxid: Zxid, change: &Change, out: &mut Outputs) {
-        if self.watches.is_empty() {
-            return;
+    /// Queues the events of a transaction that is about to reach the view, from where the last call ended. False when the
+    /// turn's work is done before all are told.
+    pub(crate) fn tell_events(&mut self, now: Millis, txn: &AppliedTxn, out: &mut Outputs) -> bool {
+        let (mut at, mut earlier) = match &mut self.telling {
+            Some(telling) => (telling.at, mem::take(&mut telling.earlier)),
+            None if self.watches.is_empty() => return true,
+            None => {
+                self.tellings = self.tellings.wrapping_add(1);
+                Default::default()
+            }
+        };
+        let max = self.config().limits.turn_cost_max;
+        while at.change < txn.changes.len() {
+            if self.spent >= max {
+                self.tell_later(txn.zxid, at, earlier);
+                return false;
+            }
+            at = self.notify(now, txn, at, &mut earlier, out);
         }
-        match change {
-            Change::Created { at, node } => {
-                let told = self.fire(Kind::Data, &at.path, at.hash, Vec::new());
-                self.tell(now, zxid, EventType::NodeCreated, &at.path, &node.acl, told, out);
-                self.children_changed(now, zxid, at, out);
-            }
-            Change::Deleted { at } => {
-                let acl = self.view.get_hashed(&at.path, at.hash).map_or(Acl::Open, |node| NodeRef::to_acl(&node));
-                let mut told = self.fire(Kind::Data, &at.path, at.hash, Vec::new());
-                let by_data = told.len();
-                told = self.fire(Kind::Child, &at.path, at.hash, told);
-                forget_twice_told(&mut told, by_data);
-                self.tell(now, zxid, EventType::NodeDeleted, &at.path, &acl, told, out);
-                self.children_changed(now, zxid, at, out);
-            }
-            Change::DataSet { at, node } => {
-                let told = self.fire(Kind::Data, &at.path, at.hash, Vec::new());
-                self.tell(now, zxid, EventType::NodeDataChanged, &at.path, &node.acl, told, out);
-            }
-            Change::Quiet { .. } => {}
+        if let Some(telling) = self.telling.take() {
+            self.walking.extend(telling.paused);
         }
+        true
     }
 
-    fn children_changed(&mut self, now: Millis, zxid: Zxid, at: &HashedPath, out: &mut Outputs) {
-        let told = self.fire(Kind::Child, at.parent(), at.parent_hash, Vec::new());
+    #[cold]
+    fn tell_later(&mut self, zxid: Zxid, at: Point, earlier: Earlier) {
+        match &mut self.telling {
+            Some(telling) => (telling.at, telling.earlier) = (at, earlier),
+            None => self.telling = Some(Box::new(Telling { at, earlier, seen: self.gate, paused: Vec::new() })),
+        }
+        self.floor = self.floor.max(zxid);
+        self.gate = self.gate.max(zxid);
+    }
+
+    /// Whether a request that comes, or waited, may be served although the events of a transaction are being told: one that
+    /// sets no watch, of a connection that was not told.
+    #[cold]
+    pub(crate) fn may_see_before(&self, conn: &Conn, frame: &[u8]) -> bool {
+        let Some(telling) = &self.telling else { return false };
+        conn.told != self.tellings && self.view.zxid() >= telling.seen && is_plain(frame)
+    }
+
+    /// Whether the connection's first request waits until the events of a transaction are told.
+    pub(crate) fn waits_for_events(&self, conn: &Conn) -> bool {
+        self.telling.is_some()
+            && !matches!(conn.pending.front(), Some(Pending::Parked { frame, .. }) if self.may_see_before(conn, frame))
+    }
+
+    /// Whether a read under way sets watches, and waits until the events of a transaction are told. It goes on then.
+    pub(crate) fn pauses(&mut self, conn: &Conn) -> bool {
+        let Some(telling) = &mut self.telling else { return false };
+        let first = conn.pending.front();
+        let begun = if let Some(Pending::Long { begun, .. }) = first { begun.as_deref() } else { None };
+        let waits = !conn.again && matches!(begun, Some(Long::Rewatch(_)));
+        if waits {
+            telling.paused.push(conn.id);
+        }
+        waits
+    }
+
+    /// Tells some of those who watch what changes; gives what comes next.
+    fn notify(
+        &mut self,
+        now: Millis,
+        txn: &AppliedTxn,
+        point: Point,
+        earlier: &mut Earlier,
+        out: &mut Outputs,
+    ) -> Point {
+        let change = &txn.changes[point.change];
+        let at = change.at();
+        let (kind, event, path, hash) = match change {
+            Change::Quiet { .. } => return point.next_change(),
+            _ if point.parent => (Kind::Child, EventType::NodeChildrenChanged, at.parent(), at.parent_hash),
+            Change::Created { .. } => (Kind::Data, EventType::NodeCreated, &*at.path, at.hash),
+            Change::Deleted { .. } => (Kind::Both, EventType::NodeDeleted, &*at.path, at.hash),
+            Change::DataSet { .. } => (Kind::Data, EventType::NodeDataChanged, &*at.path, at.hash),
+        };
+        let (mut told, hasher) = (Vec::new(), self.view.hasher());
+        let some = Watchers { from: point.slot, max: self.watchers_piece(path) };
+        let fired = self.watches.fire_some(kind, path, hash, hasher, some, &mut told);
+        self.spent += WATCHED_COST + fired.looked * WATCH_LOOK_COST;
+        if self.watches.has_recursive() {
+            self.spent += path.len();
+        }
         if !told.is_empty() {
-            let parent = self.view.get_hashed(at.parent(), at.parent_hash);
-            let acl = parent.map_or(Acl::Open, |node| NodeRef::to_acl(&node));
-            self.tell(now, zxid, EventType::NodeChildrenChanged, at.parent(), &acl, told, out);
+            let acl = match change {
+                Change::Created { node, .. } | Change::DataSet { node, .. } if !point.parent => Some(node.acl.clone()),
+                _ => earlier.acl(&self.view, &txn.changes, point.change, path, hash),
+            };
+            self.tell(now, txn.zxid, event, path, &acl.unwrap_or(Acl::Open), told, out);
+        }
+        match fired.next {
+            Some(slot) => Point { slot, ..point },
+            None if point.parent || matches!(change, Change::DataSet { .. }) => point.next_change(),
+            None => Point { parent: true, slot: 0, ..point },
         }
     }
 
-    fn fire(&mut self, kind: Kind, path: &str, hash: u64, mut into: Vec<ConnId>) -> Vec<ConnId> {
-        let hasher = self.view.hasher();
-        self.watches.fire(kind, path, hash, hasher, &mut into);
-        into
+    /// How many are told of an event of that path before the work of the turn is looked at.
+    fn watchers_piece(&self, path: &str) -> usize {
+        let each = EVENT_COST + path.len() / BYTES_PER_COST;
+        (self.config().limits.turn_cost_max / each).clamp(1, WATCHERS_PIECE)
     }
 
     #[allow(clippy::too_many_arguments, reason = "one event, spelled out")]
@@ -69,9 +197,6 @@ impl Shard {
         told: Vec<ConnId>,
         out: &mut Outputs,
     ) {
-        if told.is_empty() {
-            return;
-        }
         let mut event = mem::take(&mut self.event);
         event.clear();
         reply::event(&mut event, zxid.wire(), kind, path);
@@ -92,16 +217,16 @@ impl Shard {
     }
 }
 
-/// A connection already told through the data table is not told again through the child table.
-fn forget_twice_told(told: &mut Vec<ConnId>, by_data: usize) {
-    if by_data == 0 || told.len() == by_data {
-        return;
+/// Whether a request shows the state and sets no watch.
+fn is_plain(frame: &[u8]) -> bool {
+    let mut reader = Reader::new(frame);
+    let Ok(header) = RequestHeader::decode(&mut reader) else { return false };
+    match OpCode::from_i32(header.op) {
+        // A path and the wish for a watch are the record of each.
+        Some(OpCode::GetData | OpCode::Exists | OpCode::GetChildren | OpCode::GetChildren2) => {
+            GetDataRequest::decode(&mut reader).is_ok_and(|request| !request.watch)
+        }
+        Some(OpCode::Ping | OpCode::GetAcl | OpCode::GetEphemerals | OpCode::MultiRead | OpCode::WhoAmI) => true,
+        _ => false,
     }
-    let mut first: Vec<ConnId> = told[..by_data].to_vec();
-    first.sort_unstable();
-    let mut at = 0;
-    told.retain(|conn| {
-        at += 1;
-        at <= by_data || first.binary_search(conn).is_err()
-    });
 }

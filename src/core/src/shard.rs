@@ -23,7 +23,8 @@ use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
 use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::image::Image;
-use crate::limits::{REQUEST_COST, ShardLimits, TURN_COST_MAX};
+use crate::limits::{REQUEST_COST, ShardLimits};
+use crate::notify::Telling;
 use crate::report::Statistics;
 use crate::session::Ephemerals;
 use crate::shared::Text;
@@ -145,8 +146,12 @@ pub struct Shard {
     looked_at: Millis,
     /// The first of these has its turn.
     admitting: bool,
-    /// Work done in this turn, see [`TURN_COST_MAX`].
-    spent: usize,
+    /// Work done in this turn, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
+    pub(crate) spent: usize,
+    /// The transaction that is applied next, if telling its events takes several turns.
+    pub(crate) telling: Option<Box<Telling>>,
+    /// Counts the transactions with events; it stands on the connections that were told of the latest.
+    pub(crate) tellings: u32,
     /// Connections whose list of children is being written.
     lists: Vec<ConnId>,
     /// Ended connections with watches.
@@ -155,14 +160,14 @@ pub struct Shard {
     held_back: Vec<ConnId>,
     draining: bool,
     /// The newest state that any client of this server may have seen: no read shows an older one.
-    floor: Zxid,
+    pub(crate) floor: Zxid,
     /// A read that comes while the view is there may be served at once: the floor, or out of reach if reads wait for a barrier.
-    gate: Zxid,
+    pub(crate) gate: Zxid,
     barriers: HashMap<ConnId, Barriers, Xxh3DefaultBuilder>,
     /// Connections whose next read waits until the view has come that far.
     behind: Vec<ConnId>,
     /// Connections whose long read goes on, or whose next requests, in turn.
-    walking: VecDeque<ConnId>,
+    pub(crate) walking: VecDeque<ConnId>,
     /// Connections that wait for the end of a change of the list of servers.
     underway: Vec<ConnId>,
     heard: Vec<ConnId>,
@@ -212,6 +217,8 @@ impl Shard {
             looked_at: now,
             admitting: false,
             spent: 0,
+            telling: None,
+            tellings: 0,
             lists: Vec::new(),
             dropping: VecDeque::new(),
             held_back: Vec::new(),
@@ -257,6 +264,9 @@ impl Shard {
     pub fn observe(&mut self, zxid: Zxid) {
         self.floor = self.floor.max(zxid);
         self.gate = self.gate.max(zxid);
+        if let Some(telling) = &mut self.telling {
+            telling.seen = telling.seen.max(zxid);
+        }
     }
 
     /// Bytes came in. They are taken whole; while the connection is stalled the driver reads no more of it.
@@ -357,29 +367,35 @@ impl Shard {
         }
     }
 
-    /// Applies a batch from one of its transactions on, until the turn's work is done; gives the next transaction. Until all
-    /// are applied no other batch may come, and nothing that goes by the batch's last zxid.
+    /// Applies a batch from one of its transactions on, until the turn's work is done; gives the next transaction, which is
+    /// the same one when not all of its events are told. Until all are applied no other batch may come, and nothing that goes
+    /// by the batch's last zxid.
     pub fn apply_some(&mut self, now: Millis, batch: &AppliedBatch, from: usize, out: &mut Outputs) -> usize {
         self.spent = 0;
         let mut next = batch.txns.len();
         let mut answered = out.dirty.len();
         for (at, txn) in batch.txns.iter().enumerate().skip(from) {
-            if self.spent >= TURN_COST_MAX {
+            if self.spent >= self.config.limits.turn_cost_max {
                 next = at;
                 break;
             }
-            if (at - from).is_multiple_of(WARM_MAX) {
+            let goes_on = self.telling.is_some();
+            if (at - from).is_multiple_of(WARM_MAX) && !goes_on {
                 let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
                 self.view.warm(changes.map(|change| change.at().hash));
             }
             if self.config.linearizable
+                && !goes_on
                 && let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
             {
                 self.serve_reads_before(now, origin.conn, out);
             }
+            if !self.tell_events(now, txn, out) {
+                next = at;
+                break;
+            }
             self.spent += REQUEST_COST * (1 + txn.changes.len());
             for change in &txn.changes {
-                self.notify(now, txn.zxid, change, out);
                 self.note_ephemeral(change);
                 if !self.lists.is_empty() {
                     self.preserve(change);
@@ -410,7 +426,7 @@ impl Shard {
         next
     }
 
-    /// The work that the last call did, see [`TURN_COST_MAX`].
+    /// The work that the last call did, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
     pub const fn spent(&self) -> usize {
         self.spent
     }

@@ -4,15 +4,15 @@
 //! (getChildren). Persistent watches stand in both, recursive ones in the data table only. Both tables are kept as one list
 //! of paths, so that a watch costs about 60 bytes with a path of up to 22, and one among many of a path about 40.
 
+mod fire;
 mod paths;
 
 use crate::ids::ConnId;
 use crate::limits::ShardLimits;
-use crate::view::PathHasher;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::mem;
+pub(crate) use fire::Watchers;
 use hashbrown::HashMap;
 use paths::{PathId, Paths, Who};
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
@@ -32,6 +32,8 @@ pub enum Mode {
 pub enum Kind {
     Data,
     Child,
+    /// Both: of a connection that watches in both, one event.
+    Both,
 }
 
 /// The modes of one connection on one path: low nibble data, high nibble child. 0 is no watch.
@@ -44,6 +46,7 @@ impl Kind {
         match self {
             Self::Data => DATA_MODES,
             Self::Child => CHILD_MODES,
+            Self::Both => DATA_MODES | CHILD_MODES,
         }
     }
 
@@ -51,6 +54,7 @@ impl Kind {
         match self {
             Self::Data => mode as u8,
             Self::Child => (mode as u8) << 4,
+            Self::Both => mode as u8 | (mode as u8) << 4,
         }
     }
 }
@@ -58,9 +62,6 @@ impl Kind {
 /// Bytes that a watched path is counted with besides its text: its record, its place in the index and in the list of its
 /// connection.
 const WATCH_BYTES: usize = 64;
-/// Lengths of recursively watched paths up to which each prefix is hashed by itself.
-const LENGTHS_FEW: usize = 4;
-
 /// A connection, or all connections of the shard, hold as many watches as a limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -171,6 +172,17 @@ impl WatchTable {
         self.total == 0
     }
 
+    /// Whether any watch is recursive.
+    pub(crate) fn has_recursive(&self) -> bool {
+        !self.recursive.is_empty()
+    }
+
+    /// Paths that a connection watches.
+    pub(crate) fn watched_by(&self, conn: ConnId) -> usize {
+        let held = self.held.get(conn.slot as usize).filter(|held| held.generation == conn.generation);
+        held.map_or(0, |held| held.live as usize)
+    }
+
     /// Registers a watch; registering it again changes nothing.
     ///
     /// # Errors
@@ -236,88 +248,6 @@ impl WatchTable {
         self.remove(Kind::Child, conn, path, hash, Mode::Standard);
     }
 
-    /// Everything that fires in a table for an event on `path`: each connection once, appended to `into`. One-shot
-    /// watches are used up. Takes time in proportion to the length of the path and to the watchers, however deep the path
-    /// and however many recursive watches stand elsewhere.
-    pub fn fire(&mut self, kind: Kind, path: &str, hash: u64, hasher: PathHasher, into: &mut Vec<ConnId>) {
-        let before = into.len();
-        if let Some(id) = self.paths.find(path, hash) {
-            match self.paths.who(id) {
-                Who::Nobody => {}
-                Who::One { slot, modes } if modes & kind.modes() != 0 => {
-                    into.push(self.conn(slot));
-                    self.lower(id, hash, slot, modes, modes & !kind.bit(Mode::Standard));
-                }
-                Who::One { .. } => {}
-                Who::Crowd => self.fire_crowd(kind, id, hash, into),
-            }
-        }
-        if kind == Kind::Data && !self.recursive.is_empty() {
-            self.fire_recursive(path, hash, hasher, before, into);
-        }
-    }
-
-    /// In one pass, whatever the size of the crowd.
-    fn fire_crowd(&mut self, kind: Kind, id: PathId, hash: u64, into: &mut Vec<ConnId>) {
-        let once = kind.bit(Mode::Standard);
-        let Some(crowd) = self.crowds.get_mut(&id) else { return };
-        let concerned = crowd.conns.iter().filter(|(_, modes)| **modes & kind.modes() != 0);
-        let held = &self.held;
-        into.extend(concerned.map(|(slot, _)| conn_of(held, *slot)));
-        if crowd.conns.values().all(|modes| modes & once == 0) {
-            return;
-        }
-        let mut left = Vec::new();
-        let weight = self.paths.text(id).len() + WATCH_BYTES;
-        for (slot, before) in mem::take(&mut crowd.conns) {
-            let after = before & !once;
-            if after != 0 {
-                left.push((slot, after));
-            }
-            crowd.data -= usize::from(before & DATA_MODES != 0 && after & DATA_MODES == 0);
-            crowd.child -= usize::from(before & CHILD_MODES != 0 && after & CHILD_MODES == 0);
-            self.total -= entries(before) - entries(after);
-            if after == 0 {
-                self.bytes -= weight;
-                let_go(&mut self.held[slot as usize], weight);
-            }
-        }
-        let (data, child) = (crowd.data, crowd.child);
-        crowd.conns = left.into_iter().collect();
-        match kind {
-            Kind::Data => self.data_paths -= usize::from(data == 0),
-            Kind::Child => self.child_paths -= usize::from(child == 0),
-        }
-        self.forget_if_deserted(id, hash);
-    }
-
-    /// Adds those who watch the path or an ancestor of it recursively; afterwards each connection stands there once. Looks
-    /// at the prefixes that are as long as a recursively watched path; many of them are hashed in one pass over the path.
-    fn fire_recursive(&self, path: &str, hash: u64, hasher: PathHasher, before: usize, into: &mut Vec<ConnId>) {
-        let exact = into.len();
-        let few = self.recursive.range(..path.len()).nth(LENGTHS_FEW).is_none();
-        let mut pass = if few { None } else { Some(hasher.prefixes()) };
-        for length in self.recursive.range(1..=path.len()).map(|(length, _)| *length) {
-            let prefix = match path.get(..length) {
-                Some(prefix) if length == path.len() || prefix == crate::path::ROOT => prefix,
-                Some(prefix) if path.as_bytes()[length] == b'/' => prefix,
-                _ => continue,
-            };
-            let hash = match &mut pass {
-                _ if length == path.len() => hash,
-                Some(pass) => pass.hash(prefix),
-                None => hasher.hash(prefix),
-            };
-            if let Some(id) = self.paths.find(prefix, hash) {
-                into.extend(self.watchers(id, RECURSIVE));
-            }
-        }
-        if into.len() > exact {
-            into[before..].sort_unstable();
-            into.dedup();
-        }
-    }
-
     /// Drops watches of a connection that went away, about `count` of them. True when none is left: only then may its slot
     /// have another tenant. `hash_of` hashes a path.
     pub fn drop_some(&mut self, conn: ConnId, count: usize, hash_of: impl Fn(&str) -> u64) -> bool {
@@ -357,10 +287,17 @@ impl WatchTable {
 
     /// The connections that watch a path in any of the modes.
     fn watchers(&self, id: PathId, wanted: u8) -> impl Iterator<Item = ConnId> {
+        self.watchers_from(id, wanted, 0)
+    }
+
+    /// Those of them from a slot on.
+    fn watchers_from(&self, id: PathId, wanted: u8, from: u32) -> impl Iterator<Item = ConnId> {
         let who = self.paths.who(id);
         let one = if let Who::One { slot, modes } = who { Some((slot, modes)) } else { None };
+        let one = one.filter(|(slot, _)| *slot >= from);
         let crowd = if who == Who::Crowd { self.crowds.get(&id) } else { None };
-        let crowd = crowd.into_iter().flat_map(|crowd| crowd.conns.iter().map(|(slot, modes)| (*slot, *modes)));
+        let crowd =
+            crowd.into_iter().flat_map(move |crowd| crowd.conns.range(from..).map(|(slot, modes)| (*slot, *modes)));
         let all = one.into_iter().chain(crowd);
         all.filter(move |(_, modes)| modes & wanted != 0).map(|(slot, _)| self.conn(slot))
     }

@@ -82,6 +82,7 @@ impl Shard {
         mem::take(&mut self.dropping).into_iter().for_each(|id| self.conns.free(id));
         let watches = mem::replace(&mut self.watches, WatchTable::of(&self.config.limits));
         out.garbage.push(Garbage::Watches(Box::new(watches)));
+        self.telling = None;
         self.lists.clear();
         self.wanting.clear();
         self.proposals.retain(|_| false);

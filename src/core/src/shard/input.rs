@@ -4,7 +4,7 @@ use super::memory::Wanting;
 use super::{Outputs, Shard, Verdict};
 use crate::conn::{Close, Conn, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
-use crate::limits::{CONNECT_BYTES_MAX, TURN_COST_MAX};
+use crate::limits::CONNECT_BYTES_MAX;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -61,7 +61,7 @@ impl Shard {
                 self.request(now, conn, frame, out)?;
             }
             used += length;
-            if self.spent >= TURN_COST_MAX {
+            if self.spent >= self.config.limits.turn_cost_max {
                 self.go_on_later(conn);
                 return Ok(used);
             }

@@ -8,8 +8,8 @@ use crate::change::Change;
 use crate::conn::{Conn, Long, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
 use crate::limits::{
-    DROPPED_PIECE, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE, REPLY_FRAME_BYTES_MAX,
-    REWATCH_BYTES_AT_ONCE,
+    DROP_COST, DROPPED_PIECE, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE,
+    REPLY_FRAME_BYTES_MAX, REWATCH_BYTES_AT_ONCE,
 };
 use crate::read::{ListContext, PutOff, ReadContext, Rewatch};
 use crate::reply;
@@ -246,6 +246,9 @@ impl Shard {
         if conn.is_closing() {
             return self.conns.put_back(conn);
         }
+        if self.pauses(&conn) {
+            return self.conns.put_back(conn);
+        }
         if !mem::take(&mut conn.again) {
             match conn.pending.pop_front() {
                 Some(Pending::Long { xid, op, begun: Some(long), at, .. }) => {
@@ -270,12 +273,13 @@ impl Shard {
     /// True when none is left.
     fn drop_some(&mut self, id: ConnId) -> bool {
         let hasher = self.view.hasher();
+        self.spent += DROP_COST * self.watches.watched_by(id).min(DROPPED_PIECE);
         self.watches.drop_some(id, DROPPED_PIECE, |path| hasher.hash(path))
     }
 
     /// A connection has ended: its watches go, at once if they are few, and then its slot is free.
     pub(super) fn drop_watches_of(&mut self, id: ConnId) {
-        if self.drop_some(id) {
+        if self.spent < self.config.limits.turn_cost_max && self.drop_some(id) {
             self.conns.free(id);
         } else {
             self.dropping.push_back(id);

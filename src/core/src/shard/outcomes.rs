@@ -6,7 +6,7 @@ use crate::change::{AppliedTxn, Change, OpResult, Outcome, SessionChange};
 use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis, Zxid};
-use crate::limits::{DROPPED_PIECE, EVENT_COST, TURN_COST_MAX};
+use crate::limits::{BYTES_PER_COST, DROPPED_PIECE, EVENT_COST};
 use crate::reply;
 use crate::report::Answered;
 use crate::znode::Owner;
@@ -113,7 +113,7 @@ impl Shard {
                 if conn.wanting || conn.again {
                     return Ok(());
                 }
-                if self.spent >= TURN_COST_MAX {
+                if self.spent >= self.config.limits.turn_cost_max {
                     self.go_on_later(conn);
                     return Ok(());
                 }
@@ -121,7 +121,7 @@ impl Shard {
             if self.is_barred(conn) {
                 return Ok(());
             }
-            if floor > self.view.zxid() {
+            if floor > self.view.zxid() || self.waits_for_events(conn) {
                 if !mem::replace(&mut conn.behind, true) {
                     self.behind.push(conn.id);
                 }
@@ -236,7 +236,8 @@ impl Shard {
         if too_much || crowded {
             return self.end(&conn, Close::SlowReader, out);
         }
-        self.spent += EVENT_COST;
+        self.spent += EVENT_COST + self.event.len() / BYTES_PER_COST;
+        conn.told = self.tellings;
         if !conn.is_closing() {
             if let Some(list) = conn.list_under_way().filter(|_| !self.lists.is_empty()) {
                 list.held.extend_from_slice(&self.event);

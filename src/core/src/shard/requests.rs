@@ -69,7 +69,7 @@ impl Shard {
             _ => {}
         }
         let first = conn.pending.is_empty();
-        if first && self.view.zxid() >= self.gate {
+        if first && (self.view.zxid() >= self.gate || self.may_see_before(conn, frame)) {
             self.serve(now, conn, frame, now)?;
             return if conn.pending.is_empty() { Ok(()) } else { self.catch_up(now, conn) };
         }
@@ -103,10 +103,11 @@ impl Shard {
 
     /// `large` is what the request counts for among the large ones.
     pub(super) fn propose(&mut self, conn: &mut Conn, kind: CommandKind, large: usize) {
-        conn.identity_slot = self.proposals.place_of(&conn.identities, conn.identity_slot);
+        (conn.identity_turn, conn.identity_place) =
+            self.proposals.place_of(&conn.identities, (conn.identity_turn, conn.identity_place));
         let weight = request::weight(&kind);
         let origin = Some(self.origin(conn.id));
-        let command = Command { origin, session: conn.session, identities: conn.identity_slot.1, kind };
+        let command = Command { origin, session: conn.session, identities: conn.identity_place, kind };
         self.proposals.push(command, weight);
         conn.proposed += 1;
         self.in_flight.push_back(InFlight { weight, large, conn: conn.id });
@@ -174,7 +175,7 @@ impl Shard {
             return Err(Close::IdentityLimit);
         }
         conn.identities = Arc::new(list);
-        conn.identity_slot = (0, 0);
+        (conn.identity_turn, conn.identity_place) = (0, 0);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The watch table against a plain map, and its limits.
 
 use super::*;
+use crate::view::PathHasher;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;

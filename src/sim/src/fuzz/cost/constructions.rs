@@ -251,6 +251,13 @@ fn watched_changes(list: &mut List) {
         vec![Gene::Fleet(45, vec![Gene::Call(0, Call { number: 1, ..Call::of(OpCode::AddWatch, "/") })])],
         vec![many(vec![Call::of(OpCode::SetData, "/a")], 10_000)],
     );
+    list.add(
+        "setData",
+        "50,000 watchers of the znode, once each",
+        Small,
+        vec![Gene::Fleet(50_000, vec![Gene::Call(0, Call { flag: true, ..Call::of(OpCode::GetData, "/a") })])],
+        vec![call(OpCode::SetData, "/a")],
+    );
     list.add("deleteContainer", "refused", Small, vec![], vec![call(OpCode::DeleteContainer, "/a")]);
     list.add(
         "reconfig",

@@ -422,8 +422,11 @@ impl Lab {
             let applied = self.turn(Core::Consensus, op, |lab| {
                 lab.sequencer.commit(lab.now, lab.index, 1, &payload, false).expect("an entry of our own")
             });
-            self.turn(Core::Shard, op, |lab| lab.shard.apply(lab.now, &applied, &mut lab.out));
-            self.carry_out();
+            let mut next = 0;
+            while next < applied.txns.len() {
+                next = self.turn(Core::Shard, op, |lab| lab.shard.apply_some(lab.now, &applied, next, &mut lab.out));
+                self.carry_out();
+            }
         }
         for conn in std::mem::take(&mut self.syncs) {
             some = true;

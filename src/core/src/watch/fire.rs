@@ -1,0 +1,196 @@
+//! Which watches fire for an event: all at once, or some at a time in the order of the connections' slots, because a million
+//! connections may watch one path. Knows neither connections nor turns.
+
+use super::{
+    CHILD_MODES, DATA_MODES, Kind, Mode, RECURSIVE, WATCH_BYTES, WatchTable, Who, conn_of, entries, let_go,
+    paths::PathId,
+};
+use crate::ids::ConnId;
+use crate::view::PathHasher;
+use alloc::vec::Vec;
+use core::mem;
+
+/// Lengths of recursively watched paths up to which each prefix is hashed by itself.
+const LENGTHS_FEW: usize = 4;
+/// Watchers taken of one path at a time, at least, however many paths are looked at.
+const EACH_MIN: usize = 16;
+
+/// Which watchers of an event are told next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watchers {
+    /// Those of this slot and of greater ones.
+    pub(crate) from: u32,
+    /// Watches that are looked at, about; at least one.
+    pub(crate) max: usize,
+}
+
+impl Watchers {
+    fn has(self, slot: u32, next: Option<u32>) -> bool {
+        slot >= self.from && next.is_none_or(|next| slot < next)
+    }
+}
+
+/// What a call of [`WatchTable::fire_some`] came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fired {
+    /// Where the event goes on, if there are more watchers.
+    pub(crate) next: Option<u32>,
+    /// Watches that were looked at.
+    pub(crate) looked: usize,
+}
+
+impl WatchTable {
+    /// Everything that fires in a table for an event on `path`: each connection once, appended to `into`. One-shot
+    /// watches are used up. Takes time in proportion to the length of the path and to the watchers, however deep the path
+    /// and however many recursive watches stand elsewhere.
+    pub fn fire(&mut self, kind: Kind, path: &str, hash: u64, hasher: PathHasher, into: &mut Vec<ConnId>) {
+        let mut range = Some(Watchers { from: 0, max: usize::MAX });
+        while let Some(some) = range {
+            let next = self.fire_some(kind, path, hash, hasher, some, into).next;
+            range = next.map(|from| Watchers { from, ..some });
+        }
+    }
+
+    /// As [`WatchTable::fire`], of some of the watchers, in the order of their slots: of those from a slot on, after a look
+    /// at about as many watches as `some` says. Between two calls for one event no watch may be added.
+    pub(crate) fn fire_some(
+        &mut self,
+        kind: Kind,
+        path: &str,
+        hash: u64,
+        hasher: PathHasher,
+        some: Watchers,
+        into: &mut Vec<ConnId>,
+    ) -> Fired {
+        let before = into.len();
+        let mut next = None;
+        if kind != Kind::Child && !self.recursive.is_empty() {
+            next = self.watched_from_above(path, hash, hasher, some, into);
+        }
+        let above = into.len() - before;
+        let mut looked = above;
+        if let Some(id) = self.paths.find(path, hash) {
+            match self.paths.who(id) {
+                Who::Nobody => {}
+                Who::One { slot, modes } if modes & kind.modes() != 0 && some.has(slot, next) => {
+                    into.push(self.conn(slot));
+                    self.lower(id, hash, slot, modes, modes & !kind.bit(Mode::Standard));
+                }
+                Who::One { .. } => {}
+                Who::Crowd => looked += self.fire_crowd(kind, id, hash, some, &mut next, into),
+            }
+        }
+        if above > 0 {
+            into[before..].sort_unstable();
+            let mut last = None;
+            let mut at = 0;
+            into.retain(|conn| {
+                at += 1;
+                at <= before || (next.is_none_or(|next| conn.slot < next) && last.replace(*conn) != Some(*conn))
+            });
+        }
+        Fired { next, looked }
+    }
+
+    /// One pass over a crowd, or over so many of it; `next` is where the event goes on. Gives how many were looked at.
+    fn fire_crowd(
+        &mut self,
+        kind: Kind,
+        id: PathId,
+        hash: u64,
+        some: Watchers,
+        next: &mut Option<u32>,
+        into: &mut Vec<ConnId>,
+    ) -> usize {
+        let once = kind.bit(Mode::Standard);
+        let Some(crowd) = self.crowds.get_mut(&id) else { return 0 };
+        let (mut looked, mut used_up) = (0, false);
+        for (slot, modes) in crowd.conns.range(some.from..) {
+            if next.is_some_and(|next| *slot >= next) {
+                break;
+            }
+            if looked == some.max {
+                *next = Some(*slot);
+                break;
+            }
+            looked += 1;
+            if modes & kind.modes() != 0 {
+                into.push(conn_of(&self.held, *slot));
+            }
+            used_up |= modes & once != 0;
+        }
+        if !used_up {
+            return looked;
+        }
+        // Those of whom something is used up; of a whole crowd the rest is put together anew.
+        let whole = looked == crowd.conns.len();
+        let those: Vec<(u32, u8)> = if whole {
+            mem::take(&mut crowd.conns).into_iter().collect()
+        } else {
+            let told = crowd.conns.range(some.from..).take(looked);
+            told.map(|(slot, modes)| (*slot, *modes)).filter(|(_, modes)| modes & once != 0).collect()
+        };
+        let had = (crowd.data > 0, crowd.child > 0);
+        let mut left = Vec::new();
+        let weight = self.paths.text(id).len() + WATCH_BYTES;
+        for (slot, before) in those {
+            let after = before & !once;
+            match after {
+                0 if whole => {}
+                _ if whole => left.push((slot, after)),
+                0 => drop(crowd.conns.remove(&slot)),
+                _ => drop(crowd.conns.insert(slot, after)),
+            }
+            crowd.data -= usize::from(before & DATA_MODES != 0 && after & DATA_MODES == 0);
+            crowd.child -= usize::from(before & CHILD_MODES != 0 && after & CHILD_MODES == 0);
+            self.total -= entries(before) - entries(after);
+            if after == 0 {
+                self.bytes -= weight;
+                let_go(&mut self.held[slot as usize], weight);
+            }
+        }
+        if whole {
+            crowd.conns = left.into_iter().collect();
+        }
+        self.data_paths -= usize::from(had.0 && crowd.data == 0);
+        self.child_paths -= usize::from(had.1 && crowd.child == 0);
+        self.forget_if_deserted(id, hash);
+        looked
+    }
+
+    /// Adds those who watch the path or an ancestor of it recursively, from a slot on; who watches several of them stands
+    /// there several times. Looks at the prefixes that are as long as a recursively watched path; many of them are hashed in
+    /// one pass over the path. Gives the slot from which on some may be missing.
+    fn watched_from_above(
+        &self,
+        path: &str,
+        hash: u64,
+        hasher: PathHasher,
+        some: Watchers,
+        into: &mut Vec<ConnId>,
+    ) -> Option<u32> {
+        let each = (some.max / self.recursive.len()).max(EACH_MIN.min(some.max));
+        let few = self.recursive.range(..path.len()).nth(LENGTHS_FEW).is_none();
+        let mut pass = if few { None } else { Some(hasher.prefixes()) };
+        let mut missing: Option<u32> = None;
+        for length in self.recursive.range(1..=path.len()).map(|(length, _)| *length) {
+            let prefix = match path.get(..length) {
+                Some(prefix) if length == path.len() || prefix == crate::path::ROOT => prefix,
+                Some(prefix) if path.as_bytes()[length] == b'/' => prefix,
+                _ => continue,
+            };
+            let hash = match &mut pass {
+                _ if length == path.len() => hash,
+                Some(pass) => pass.hash(prefix),
+                None => hasher.hash(prefix),
+            };
+            if let Some(id) = self.paths.find(prefix, hash) {
+                let mut watchers = self.watchers_from(id, RECURSIVE, some.from);
+                into.extend(watchers.by_ref().take(each));
+                let next = watchers.next().map(|conn| conn.slot);
+                missing = [missing, next].into_iter().flatten().min();
+            }
+        }
+        missing
+    }
+}
