@@ -341,6 +341,7 @@ impl Sequencer {
         if batch.commands.is_empty() {
             return None;
         }
+        batch.share_identities();
         self.commands_waiting -= batch.commands.len();
         let taken = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
         self.next_zxid = Some(first_zxid + taken);

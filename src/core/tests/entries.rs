@@ -167,3 +167,28 @@ fn expensive_commands_do_not_share_an_entry_beyond_its_budget() {
     assert!(entries.iter().all(|batch| multis(batch) <= 1), "one a budget");
     assert_eq!(entries.iter().map(|batch| batch.commands.len()).sum::<usize>(), 10);
 }
+
+/// Of connections, shards and turns that share an entry: what a user's long name takes in the log does not go by how many speak with it.
+#[test]
+fn connections_with_the_same_long_identities_share_one_copy() {
+    let mut sequencer = leader(SessionTable::default());
+    let own = |slot: u32, name: &str| {
+        let identity = Identity { scheme: Text::from("digest"), id: Text::from(&*name.repeat(4000)) };
+        let identities = vec![Arc::new(vec![identity])];
+        let commands = vec![Command { identities: 0, ..write(slot, 100) }];
+        Proposals { identities, commands, bytes: 4500, ..Proposals::default() }
+    };
+    let whom = |slot: u32| if slot % 50 == 7 { "v" } else { "u" };
+    (0..100).for_each(|slot| sequencer.enqueue(Millis(0), own(slot, whom(slot))));
+    let entries = entries(&mut sequencer);
+    assert_eq!(entries.iter().map(|batch| batch.commands.len()).sum::<usize>(), 100);
+    for batch in &entries {
+        let bytes = batch.encode().len();
+        assert!(batch.identities.len() <= 2 && bytes < 2 * 4100 + 200 * batch.commands.len(), "{bytes} bytes");
+        for command in &batch.commands {
+            let slot = command.origin.expect("a connection's").conn.slot;
+            assert!(batch.identities[command.identities as usize][0].id.starts_with(whom(slot)));
+        }
+        assert_eq!(Batch::decode(&batch.encode()).as_ref(), Ok(batch));
+    }
+}

@@ -1,7 +1,7 @@
 //! Commands that wait to be taken, with the identities they speak with. They are given in pieces, so that however many wait, a
 //! piece fits a log entry and a message between servers.
 
-use super::{Command, Identity, Proposals};
+use super::{Batch, Command, Identity, Proposals};
 use crate::request;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -150,6 +150,28 @@ impl Waiting {
         self.identities.clear();
         (self.stale, self.bytes) = (false, 0);
         self.turn += 1;
+    }
+}
+
+impl Batch {
+    /// Has connections with the same long identities share one copy of them. Usual ones are not worth a look.
+    pub(crate) fn share_identities(&mut self) {
+        if self.identities.iter().filter(|list| identities_weight(list) > 0).nth(1).is_none() {
+            return;
+        }
+        let lists = mem::take(&mut self.identities);
+        let mut places: HashMap<&Arc<Vec<Identity>>, u32, Xxh3DefaultBuilder> = HashMap::default();
+        let mut place_of = |list| {
+            let next = u32::try_from(self.identities.len()).expect("no more than there were");
+            *places.entry(list).or_insert_with(|| {
+                self.identities.push(Arc::clone(list));
+                next
+            })
+        };
+        let moved: Vec<u32> = lists.iter().map(&mut place_of).collect();
+        for command in &mut self.commands {
+            command.identities = moved.get(command.identities as usize).copied().unwrap_or(command.identities);
+        }
     }
 }
 
