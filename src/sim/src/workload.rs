@@ -182,11 +182,28 @@ fn sequential_path(rng: &mut Stream) -> String {
 }
 
 fn bad_path(rng: &mut Stream) -> String {
+    if rng.per_mille(300) {
+        // A name longer than one may be. One that just fits would make replies that a small limit on them refuses.
+        let bytes = rng.pick(&[300, (16 << 10) + 1, 20_000]);
+        return format!("/n{}/{}", rng.below(5), "l".repeat(bytes));
+    }
     rng.pick(&["", "n0", "/n0/", "//", "/n0//c0", "/n0/.", "/n0/../n1", "/n0/\u{1}", "/n0/a\0b", "n0/c0"]).to_owned()
 }
 
 fn version(rng: &mut Stream) -> i32 {
     if rng.per_mille(500) { -1 } else { rng.pick(&[0, 0, 1, 1, 2, 3, 7, -2]) }
+}
+
+/// About as many entries as there may be, or as many bytes, or an address with more zeros than are taken.
+fn long_acl(rng: &mut Stream) -> Vec<AclItem> {
+    let mut list = vec![AclItem::open()];
+    if rng.per_mille(100) {
+        list.push(AclItem::new(1, "ip", &format!("10.0.0.1/{}32", "0".repeat(60))));
+    }
+    let (count, bytes) = (rng.pick(&[2, 200, 255, 256, 300]), rng.pick(&[8, 100, 121, 122]));
+    let user = |number: usize| AclItem::new(1, "digest", &format!("u{number:0>width$}:h", width = bytes - 3));
+    list.extend((1..count).map(user));
+    list
 }
 
 fn acl(rng: &mut Stream) -> Vec<AclItem> {
@@ -197,6 +214,7 @@ fn acl(rng: &mut Stream) -> Vec<AclItem> {
     match rng.below(10) {
         0 => Vec::new(),
         1 => vec![AclItem::new(31, "world", "somebody")],
+        2 if rng.per_mille(700) => long_acl(rng),
         2 => vec![AclItem::new(31, "digest", "nocolon")],
         3 | 4 => vec![AclItem::new(31, "auth", "")],
         5 => vec![AclItem::new(1, "world", "anyone"), AclItem::new(31, "auth", "")],

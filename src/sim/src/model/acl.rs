@@ -39,6 +39,10 @@ pub(crate) fn allows(acl: &[AclItem], wanted: i32, identities: &[Identity]) -> b
         })
 }
 
+/// The limits on a list, as the documentation has them.
+const ENTRIES_MAX: usize = 256;
+const BYTES_MAX: usize = 32 << 10;
+
 /// Chapter 17.3. `None` is INVALIDACL.
 pub(super) fn fixed_up(sent: &[AclItem], identities: &[Identity]) -> Option<Vec<AclItem>> {
     let mut unique: Vec<&AclItem> = Vec::new();
@@ -61,7 +65,9 @@ pub(super) fn fixed_up(sent: &[AclItem], identities: &[Identity]) -> Option<Vec<
             _ => return None,
         }
     }
-    if fixed.is_empty() { None } else { Some(fixed) }
+    let bytes: usize = fixed.iter().map(|entry| entry.scheme.len() + entry.id.len()).sum();
+    let fits = sent.len().max(fixed.len()) <= ENTRIES_MAX && bytes <= BYTES_MAX;
+    (fits && !fixed.is_empty()).then_some(fixed)
 }
 
 /// What getACL shows to somebody without the ADMIN permission (chapter 12).

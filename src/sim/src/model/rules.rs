@@ -21,6 +21,8 @@ const SESSION_EXPIRED: i32 = -112;
 const QUOTA_EXCEEDED: i32 = -125;
 const INVALID_ACL: i32 = -114;
 
+const NAME_BYTES_MAX: usize = 16 << 10;
+
 pub(super) const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
 /// Why an operation fails.
@@ -217,6 +219,10 @@ impl<'m> Draft<'m> {
         let sequential = flags == 2 || flags == 3;
         let path = if sequential { format!("{path}{:010}", parent.created) } else { path.to_owned() };
         if !is_legal(&path) {
+            return Err(BAD_ARGUMENTS);
+        }
+        // The limit on a name; simulated clients come to none of the others on paths.
+        if path.rsplit('/').next().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
             return Err(BAD_ARGUMENTS);
         }
         self.guard(&path)?;
