@@ -307,7 +307,12 @@ impl<M: Machine> Replica<M> {
     /// follower that lags ([`Effects::installs`]); that ends it. False if nothing came of it: an image takes the place of
     /// everything already, or there is no state yet. `gives_images`: its images are good for others, who check them.
     pub fn distrust(&mut self, gives_images: bool) -> bool {
-        if self.distrusted || self.installing.is_some() || self.raft.is_newborn() || self.raft.is_restoring() {
+        if self.distrusted {
+            // Found again, by whoever refused the image that was given: it is not given any more.
+            self.raft.give_no_images();
+            return false;
+        }
+        if self.installing.is_some() || self.raft.is_newborn() || self.raft.is_restoring() {
             return false;
         }
         self.distrusted = true;

@@ -28,6 +28,7 @@ enum Kind {
     Empty,
     /// The state of a server turns out to be damaged, at a merge or a scrub.
     Damage,
+    SpoilImage,
 }
 
 fn weights(options: &Options) -> Vec<(Kind, u64)> {
@@ -52,6 +53,7 @@ fn weights(options: &Options) -> Vec<(Kind, u64)> {
             (Kind::AllOut, ensemble.weight_all_out),
             (Kind::Empty, ensemble.weight_empty),
             (Kind::Damage, ensemble.weight_damage),
+            (Kind::SpoilImage, ensemble.weight_damage),
         ]);
     }
     weights
@@ -137,6 +139,7 @@ impl World {
                 }
             }
             Kind::Empty => return self.empty(),
+            Kind::SpoilImage => self.spoil_image(),
             Kind::Damage => self.inside_after(0, Inner::ToConsensus(ToConsensus::Distrust)),
             _ => self.strike_network(kind),
         }

@@ -12,6 +12,7 @@ mod lost_page;
 mod peers;
 mod recovery;
 mod shard_side;
+mod spoiled;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -73,6 +74,8 @@ pub(crate) enum Inner {
     ToWriter(Box<FrozenState>),
     WriterBegins,
     WriterEnds,
+    /// All images are read.
+    Scrub,
     /// A failed image is tried again.
     Retry(u64),
     /// The image that ends at this place in the log comes from another server.
@@ -270,6 +273,7 @@ impl World {
         let in_ensemble = self.options.ensemble.is_some();
         let at = self.at;
         self.write_file();
+        self.judge_images()?;
         let node = &mut self.nodes[at];
         node.starting = false;
         node.life += 1;
@@ -469,6 +473,10 @@ impl World {
             }
             Inner::WriterBegins => self.writer_begins(),
             Inner::WriterEnds => self.writer_ends(),
+            Inner::Scrub => {
+                self.scrub();
+                Ok(())
+            }
             Inner::Retry(index) => {
                 self.retry_image(index);
                 Ok(())

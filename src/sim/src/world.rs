@@ -93,6 +93,8 @@ pub(crate) struct Node {
     pub(crate) unsure_until: u64,
     /// The servers in its configuration.
     pub(crate) file: BTreeSet<u8>,
+    /// An image file with a byte that changed, and what it held before.
+    pub(crate) spoiled: Option<(String, Vec<u8>)>,
 }
 
 impl Node {
@@ -108,6 +110,7 @@ impl Node {
             frozen: None,
             unsure_until: 0,
             file: BTreeSet::new(),
+            spoiled: None,
         }
     }
 }
@@ -140,6 +143,10 @@ pub struct Counts {
     pub emptied: u64,
     /// .. states found damaged.
     pub distrusted: u64,
+    /// .. bytes of images changed, those found by a merge or a scrub, and those passed over at a start.
+    pub spoiled: u64,
+    pub found: u64,
+    pub passed_over: u64,
     /// .. and leaders that ended because they could neither hand over nor bring the others forward.
     pub stuck: u64,
     /// Leaders that let another lead because their disks were slow.
@@ -508,6 +515,9 @@ impl Counts {
         self.installs += other.installs;
         self.emptied += other.emptied;
         self.distrusted += other.distrusted;
+        self.spoiled += other.spoiled;
+        self.found += other.found;
+        self.passed_over += other.passed_over;
         self.stuck += other.stuck;
         self.relieved += other.relieved;
         self.members_changed += other.members_changed;

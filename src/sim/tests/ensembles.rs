@@ -42,7 +42,8 @@ const FAILED_ONCE: [(u64, &str); 23] = [
 ];
 
 /// The same of worlds in which servers find their states damaged.
-const FAILED_ONCE_DAMAGED: [(u64, &str); 4] = [
+const FAILED_ONCE_DAMAGED: [(u64, &str); 5] = [
+    (39, "all servers distrusted their states, and the leader gave its damaged image again and again"),
     (
         18,
         "a server that could not stand for election counted a silent leader as its own for ever, and refused its vote to the others",
@@ -104,6 +105,7 @@ fn servers_whose_states_are_damaged_heal() {
     }
     assert!(total.distrusted > DAMAGED_SEEDS && total.installs > total.distrusted / 2, "too little: {total:?}");
     assert!(total.emptied > 15 && total.stuck > 0, "too little: {total:?}");
+    assert!(total.found > 20 && total.passed_over > 10, "too few damaged images: {total:?}");
 }
 
 #[test]

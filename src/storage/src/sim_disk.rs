@@ -135,6 +135,13 @@ impl SimDisk {
         state.files.insert(id, SimFile { durable: content.clone(), cached: content, lying: false });
     }
 
+    /// Takes a file away, durably: for tests that damage files.
+    pub fn forget(&self, name: &str) {
+        let mut state = self.lock();
+        state.names.remove(name);
+        state.durable_names.remove(name);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -48,6 +48,11 @@ impl RaftNode {
         self.want_image();
     }
 
+    /// The images that this node has made are not to be given either.
+    pub(crate) fn give_no_images(&mut self) {
+        self.raw.mut_store().give_images(false);
+    }
+
     /// An image takes the place of the state.
     pub(super) fn trust(&mut self) {
         if self.distrusted.take().is_some() {

@@ -117,6 +117,10 @@ impl World {
             Err(reason) if self.nodes[self.at].disk_stops => return self.disk_failed(&reason),
             Err(reason) => {
                 self.note(format_args!("the image up to {index} cannot be taken: {reason}"));
+                // Its giver looks at what it gave.
+                let taker = std::mem::replace(&mut self.at, giver);
+                self.scrub();
+                self.at = taker;
                 self.refuse_image(announced.from);
                 return Ok(());
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use corral_consensus::LogDisk;
-use corral_core::image::{ImageMerger, section_bits_for};
+use corral_core::image::{ImageFault, ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
 use corral_storage::log::LogError;
 use corral_storage::{ImageFile, ImageHead, ImageWriter, SimDisk, list_images, purge};
@@ -169,7 +169,13 @@ impl World {
                 self.inside_after(wait, Inner::WriterEnds);
                 Ok(())
             }
-            Err(reason) => self.writer_says(index, Err(reason)),
+            Err(Unmerged::Damaged(what)) => {
+                self.counts.found += 1;
+                self.note(format_args!("the merge finds damage: {what}"));
+                self.mail(Lane::WriterToConsensus, Inner::ToConsensus(ToConsensus::Distrust));
+                self.writer_says(index, Err(what))
+            }
+            Err(Unmerged::Failed(reason)) => self.writer_says(index, Err(reason)),
         }
     }
 
@@ -196,16 +202,36 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, String> {
+/// Why a merge came to nothing.
+enum Unmerged {
+    /// The image below is damaged: nothing of it was copied.
+    Damaged(String),
+    Failed(String),
+}
+
+impl Unmerged {
+    fn merge(fault: ImageFault) -> Unmerged {
+        match fault {
+            ImageFault::Damaged(what) => Unmerged::Damaged(what),
+            other => Unmerged::failed(other),
+        }
+    }
+
+    fn failed(error: impl std::fmt::Display) -> Unmerged {
+        Unmerged::Failed(error.to_string())
+    }
+}
+
+fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, Unmerged> {
     let FrozenState { image: below, delta, sessions, zxid, index, term, extra, .. } = state;
     let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
-    let mut file = ImageWriter::begin(disk, head, None).map_err(text)?;
+    let mut file = ImageWriter::begin(disk, head, None).map_err(Unmerged::failed)?;
     let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
-    while let Some(section) = merger.next_section().map_err(text)? {
-        file.section(SECTION_NODES, &section).map_err(text)?;
+    while let Some(section) = merger.next_section().map_err(Unmerged::merge)? {
+        file.section(SECTION_NODES, &section).map_err(Unmerged::failed)?;
     }
-    let meta = merger.finish(zxid, sessions.to_image(), extra).map_err(text)?;
-    file.section(SECTION_META, &meta).map_err(text)?;
+    let meta = merger.finish(zxid, sessions.to_image(), extra).map_err(Unmerged::merge)?;
+    file.section(SECTION_META, &meta).map_err(Unmerged::failed)?;
     Ok(HalfWritten { file, index, term })
 }
 

@@ -22,6 +22,7 @@ use corral_storage::{Disk as _, ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
 
 use super::authority::Authority;
+use super::spoiled::OnDisk;
 use super::{RAFT_TICK, server_id};
 use crate::options::{Bug, EnsembleOptions, Options, Switches};
 use crate::reconfig::{lines, participants};
@@ -339,9 +340,10 @@ fn newest(disk: &SimDisk) -> Result<Option<(Arc<Image>, ImageHead)>, String> {
 pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<(Arc<Image>, ImageHead), String> {
     let file = ImageFile::open(disk, name).map_err(text)?;
     let layout = layout(&file)?;
+    let judge = OnDisk { disk: disk.clone(), file: name.to_owned() };
     let mut copy = AlignedVec::new();
     copy.extend_from_slice(file.bytes().as_slice());
-    let bytes: Arc<dyn ImageBytes> = Arc::new(AlignedBytes::new(copy));
+    let bytes: Arc<dyn ImageBytes> = Arc::new(AlignedBytes::judged_by(copy, Arc::new(judge)));
     for section in 0..=layout.sections.len() {
         file.verify_section(section).map_err(text)?;
     }

@@ -1,0 +1,112 @@
+//! Bytes of an image file that change under the server, or while it is down.
+//!
+//! What the server serves is a copy here: the damage reaches those who read the file. The merge compares each section with the
+//! file before it copies anything, a scrub reads the whole file some time later, another server that is given the image refuses
+//! it, and a start passes it over. Then an older image and the log stand in; where they cannot, the bytes come back, as
+//! from a backup: a server without data is a fault of its own.
+
+use corral_core::image::SectionChecksums;
+use corral_storage::log::{Log, LogConfig};
+use corral_storage::{ImageError, ImageFile, SimDisk, list_images};
+
+use super::recovery::load;
+use super::{Inner, ToConsensus};
+use crate::violation::{Checked, Violation};
+use crate::world::World;
+
+/// Longest time until a scrub finds it, in microseconds.
+const SCRUB_MAX: u64 = 4_000_000;
+
+/// Compares sections of an image with the checksums in its file, which may have changed.
+pub(super) struct OnDisk {
+    pub(super) disk: SimDisk,
+    pub(super) file: String,
+}
+
+impl SectionChecksums for OnDisk {
+    fn verify(&self, section: usize, _: &[u8]) -> Result<(), String> {
+        // A copy, on which no step counts. A file that was purged is whole in the mapping.
+        let Ok(file) = ImageFile::open(&self.disk.fork(), &self.file) else { return Ok(()) };
+        match file.verify_section(section) {
+            Err(error @ (ImageError::Damaged { .. } | ImageError::DamagedSection { .. })) => Err(error.to_string()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl World {
+    /// A byte of a section of this server's newest image changes.
+    pub(crate) fn spoil_image(&mut self) {
+        let disk = &self.nodes[self.at].disk;
+        if self.nodes[self.at].spoiled.is_some() || disk.has_stopped() {
+            return;
+        }
+        let fork = disk.fork();
+        let Some(name) = list_images(&fork).ok().and_then(|names| Some(names.first()?.file.clone())) else { return };
+        let Ok(file) = ImageFile::open(&fork, &name) else { return };
+        let section = self.pages.index(file.section_count());
+        let Some(range) = file.section_range(section).filter(|range| !range.is_empty()) else { return };
+        let Some(whole) = disk.content(&name) else { return };
+        let mut damaged = whole.clone();
+        damaged[range.start + self.pages.index(range.len())] ^= 1 << self.pages.below(8);
+        disk.place(&name, damaged);
+        self.counts.spoiled += 1;
+        self.note(format_args!("a byte of section {section} of {name} changes"));
+        self.nodes[self.at].spoiled = Some((name, whole));
+        let wait = self.pages.below(SCRUB_MAX);
+        self.inside_after(wait, Inner::Scrub);
+    }
+
+    /// Reads the images of this server.
+    pub(super) fn scrub(&mut self) {
+        let Some((name, _)) = &self.nodes[self.at].spoiled else { return };
+        let fork = self.nodes[self.at].disk.fork();
+        match list_images(&fork).unwrap_or_default().iter().position(|other| other.file == *name) {
+            Some(0) if load(&fork, name).is_err() => {
+                self.counts.found += 1;
+                self.note(format_args!("the scrub finds a damaged image"));
+                self.inside_after(0, Inner::ToConsensus(ToConsensus::Distrust));
+            }
+            Some(0) => {}
+            // It is served no more: it is put aside.
+            Some(_) => self.put_aside(),
+            None => self.nodes[self.at].spoiled = None,
+        }
+    }
+
+    fn put_aside(&mut self) {
+        let node = &mut self.nodes[self.at];
+        if let Some((name, _)) = node.spoiled.take() {
+            node.disk.forget(&name);
+        }
+    }
+
+    /// A server is about to start: a damaged image is passed over.
+    pub(super) fn judge_images(&mut self) -> Checked {
+        let Some((name, whole)) = self.nodes[self.at].spoiled.take() else { return Ok(()) };
+        let node = &self.nodes[self.at];
+        let fork = node.disk.fork();
+        fork.stop_at_step(u64::MAX);
+        let names = list_images(&fork).map_err(|error| Violation::of("recovery", error.to_string()))?;
+        if names.iter().all(|other| other.file != name) || load(&fork, &name).is_ok() {
+            return Ok(());
+        }
+        let stands_in = names.iter().filter(|other| other.file != name).find_map(|other| load(&fork, &other.file).ok());
+        let config =
+            LogConfig { segment_bytes: self.options.segment_bytes, create_if_missing: false, ..LogConfig::default() };
+        fork.fail_sync(u64::MAX);
+        let reaches = stands_in.is_some_and(|(_, head)| {
+            let log = Log::open(fork, config, &mut |_| {});
+            log.is_ok_and(|(_, found)| found.first_index <= head.index + 1 && found.last_index >= head.index)
+        });
+        if reaches {
+            self.counts.passed_over += 1;
+            self.note(format_args!("{name} is damaged and passed over"));
+            self.nodes[self.at].disk.forget(&name);
+        } else {
+            self.note(format_args!("{name} is damaged, nothing stands in: it comes from a backup"));
+            self.nodes[self.at].disk.place(&name, whole);
+        }
+        Ok(())
+    }
+}
