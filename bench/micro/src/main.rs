@@ -50,6 +50,7 @@ const CASES: &[Case] = &[
     ("shard get with watch", rig::get_with_watch),
     ("shard exists", rig::exists),
     ("shard children of 100", rig::children),
+    ("shard children of 20,000, a 64th", rig::children_in_pieces),
     ("shard set", rig::set),
     ("shard create", rig::create),
     ("shard create and delete", rig::create_and_delete),

@@ -61,6 +61,18 @@ impl Rig {
             let applied = self.sequencer.commit(NOW, self.index, 1, &payload, true).expect("a batch");
             self.shard.apply(NOW, &applied, &mut self.out);
         }
+        self.take_replies();
+    }
+
+    /// What is left over for later turns.
+    fn go_on(&mut self) {
+        while self.shard.is_walking() {
+            self.shard.walk_on(NOW, &mut self.out);
+        }
+        self.take_replies();
+    }
+
+    fn take_replies(&mut self) {
         while let Some(conn) = self.out.dirty.pop() {
             let unsent = black_box(self.shard.unsent(conn));
             self.replies += u64::from(!unsent.is_empty());
@@ -140,16 +152,26 @@ pub(crate) fn exists(times: u32) {
 }
 
 pub(crate) fn children(times: u32) {
+    children_of(100, 16, (times as usize).div_ceil(DEPTH));
+}
+
+/// A list that is written in pieces; one for each 64 times.
+pub(crate) fn children_in_pieces(times: u32) {
+    children_of(20_000, 1, times as usize / 64);
+}
+
+fn children_of(count: u32, together: u32, turns: usize) {
     let mut rig = Rig::new();
-    for number in 0..100 {
+    for number in 0..count {
         let mut bytes = Vec::new();
         create_frame(&mut bytes, number, &new_path(number));
         rig.turn(&bytes);
     }
     let mut bytes = Vec::new();
-    (0..16).for_each(|xid| get_frame(&mut bytes, xid, OpCode::GetChildren2, "/micro/n", false));
-    for _ in 0..(times as usize).div_ceil(DEPTH) {
+    (0..together).for_each(|xid| get_frame(&mut bytes, xid, OpCode::GetChildren2, "/micro/n", false));
+    for _ in 0..turns {
         rig.turn(&bytes);
+        rig.go_on();
     }
     std::mem::forget(rig);
 }

@@ -199,7 +199,7 @@ impl Level {
             }
         }
         if let Some(last) = last {
-            self.place.pass(last);
+            steps.leave(&mut self.place, last);
         }
     }
 }

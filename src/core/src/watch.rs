@@ -316,7 +316,7 @@ impl WatchTable {
 
     /// Takes modes away, with all that hangs on them.
     fn lower(&mut self, id: PathId, hash: u64, slot: u32, before: u8, after: u8) {
-        let length = self.paths.text(id).len();
+        let length = self.paths.text_len(id);
         self.count(length, before, after);
         self.set_modes(id, slot, before, after);
         if after == 0 {

@@ -183,6 +183,22 @@ impl GradualList {
         let mut before = changed.range((from, Bound::Unbounded)).peekable();
         let cost = if self.told.needs_nodes() { NAMES_PER_CHILD } else { 1 };
         let (mut left, mut last, mut done) = (LIST_PIECE, None, Ok(false));
+        if before.peek().is_none() && !self.told.needs_nodes() {
+            // Nothing has changed that is still to be told: the names as they are.
+            let writer = &mut Writer::new(&mut self.reply);
+            while left > 0 {
+                let Some((name, there)) = steps.next() else {
+                    done = Ok(true);
+                    break;
+                };
+                last = Some(name);
+                left = left.saturating_sub(1 + name.len() / 64);
+                if there {
+                    writer.str(name);
+                    self.names += 1;
+                }
+            }
+        }
         while left > 0 && done == Ok(false) {
             left = left.saturating_sub(cost);
             let next = [steps.peek(), before.peek().map(|(name, _)| &***name)].into_iter().flatten().min();
@@ -209,7 +225,7 @@ impl GradualList {
             }
         }
         if let Some(last) = last {
-            place.pass(last);
+            steps.leave(&mut place, last);
         }
         self.place = place;
         self.changed = changed;

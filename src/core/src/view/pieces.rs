@@ -9,7 +9,6 @@ use crate::ids::Zxid;
 use crate::image::Names;
 use crate::kids::{self, Mark};
 use alloc::string::String;
-use core::iter::Peekable;
 
 /// What reading a list of children costs at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,9 +31,31 @@ pub(crate) struct Place {
 
 /// The children behind a place, and the marks of those that are deleted.
 pub(crate) struct Steps<'v> {
-    names: Peekable<Names<'v>>,
-    frozen: Peekable<kids::Iter<'v>>,
-    live: Peekable<kids::Iter<'v>>,
+    /// The image's names that are not passed, and behind the first of them.
+    names: Names<'v>,
+    name: Option<&'v str>,
+    behind: Names<'v>,
+    /// Bytes of all of the image's names.
+    bytes: usize,
+    frozen: Marks<'v>,
+    live: Marks<'v>,
+}
+
+/// A layer's marks that are not passed.
+struct Marks<'v> {
+    first: Option<(&'v str, Mark)>,
+    behind: kids::Iter<'v>,
+}
+
+impl<'v> Marks<'v> {
+    fn new(mut behind: kids::Iter<'v>) -> Self {
+        Self { first: behind.next(), behind }
+    }
+
+    #[inline]
+    fn pass(&mut self) {
+        self.first = self.behind.next();
+    }
 }
 
 struct Layers<'v> {
@@ -90,10 +111,15 @@ impl View {
             }
             place.skipped = all - names.bytes();
         }
+        let mut rest = names.clone();
+        let name = rest.next();
         Steps {
-            names: names.peekable(),
-            frozen: behind(frozen, place.after.as_deref()).peekable(),
-            live: behind(live, place.after.as_deref()).peekable(),
+            names,
+            name,
+            behind: rest,
+            bytes: all,
+            frozen: Marks::new(behind(frozen, place.after.as_deref())),
+            live: Marks::new(behind(live, place.after.as_deref())),
         }
     }
 }
@@ -106,7 +132,7 @@ fn behind<'v>(kids: Option<&'v kids::Kids>, after: Option<&str>) -> kids::Iter<'
 
 impl Place {
     /// The last name looked at is this one.
-    pub(crate) fn pass(&mut self, name: &str) {
+    fn pass(&mut self, name: &str) {
         let after = self.after.get_or_insert_default();
         after.clear();
         after.push_str(name);
@@ -115,10 +141,38 @@ impl Place {
 
 impl<'v> Steps<'v> {
     /// The next name, which is not passed yet.
-    pub(crate) fn peek(&mut self) -> Option<&'v str> {
-        let heads =
-            [self.names.peek().copied(), self.frozen.peek().map(|kid| kid.0), self.live.peek().map(|kid| kid.0)];
+    pub(crate) fn peek(&self) -> Option<&'v str> {
+        let heads = [self.name, self.frozen.first.map(|kid| kid.0), self.live.first.map(|kid| kid.0)];
         heads.into_iter().flatten().min()
+    }
+
+    /// The last name looked at is this one, and no name in front of it is left.
+    pub(crate) fn leave(self, place: &mut Place, last: &str) {
+        place.pass(last);
+        place.skipped = self.bytes - self.names.bytes();
+    }
+
+    #[inline]
+    fn pass_name(&mut self) {
+        self.names = self.behind.clone();
+        self.name = self.behind.next();
+    }
+}
+
+impl<'v> Steps<'v> {
+    fn next_of_layers(&mut self) -> Option<(&'v str, bool)> {
+        let first = self.peek()?;
+        let mut there = self.name == Some(first);
+        if there {
+            self.pass_name();
+        }
+        for marks in [&mut self.frozen, &mut self.live] {
+            if let Some((_, mark)) = marks.first.filter(|kid| kid.0 == first) {
+                there = mark == Mark::Added;
+                marks.pass();
+            }
+        }
+        Some((first, there))
     }
 }
 
@@ -126,14 +180,19 @@ impl<'v> Iterator for Steps<'v> {
     /// A name, and whether there is such a child.
     type Item = (&'v str, bool);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let first = self.peek()?;
-        let mut there = self.names.next_if_eq(&first).is_some();
-        for marks in [&mut self.frozen, &mut self.live] {
-            if let Some((_, mark)) = marks.next_if(|kid| kid.0 == first) {
-                there = mark == Mark::Added;
+        // Nearly always all that is left is of one layer.
+        let one = match (self.name, &mut self.frozen, &mut self.live) {
+            (Some(name), Marks { first: None, .. }, Marks { first: None, .. }) => {
+                self.pass_name();
+                return Some((name, true));
             }
-        }
-        Some((first, there))
+            (None, one, Marks { first: None, .. }) | (None, Marks { first: None, .. }, one) => one,
+            _ => return self.next_of_layers(),
+        };
+        let (name, mark) = one.first?;
+        one.pass();
+        Some((name, mark == Mark::Added))
     }
 }

@@ -53,7 +53,32 @@ impl WatchTable {
 
     /// As [`WatchTable::fire`], of some of the watchers, in the order of their slots: of those from a slot on, after a look
     /// at about as many watches as `some` says. Between two calls for one event no watch may be added.
+    #[inline]
     pub(crate) fn fire_some(
+        &mut self,
+        kind: Kind,
+        path: &str,
+        hash: u64,
+        hasher: PathHasher,
+        some: Watchers,
+        into: &mut Vec<ConnId>,
+    ) -> Fired {
+        if kind == Kind::Child || self.recursive.is_empty() {
+            // Nearly always one connection watches, or none does.
+            let Some(id) = self.paths.find(path, hash) else { return Fired { next: None, looked: 0 } };
+            if let Who::One { slot, modes } = self.paths.who(id) {
+                if modes & kind.modes() != 0 && slot >= some.from {
+                    into.push(self.conn(slot));
+                    self.lower(id, hash, slot, modes, modes & !kind.bit(Mode::Standard));
+                }
+                return Fired { next: None, looked: 1 };
+            }
+        }
+        self.fire_many(kind, path, hash, hasher, some, into)
+    }
+
+    #[inline(never)]
+    fn fire_many(
         &mut self,
         kind: Kind,
         path: &str,
@@ -132,7 +157,7 @@ impl WatchTable {
         };
         let had = (crowd.data > 0, crowd.child > 0);
         let mut left = Vec::new();
-        let weight = self.paths.text(id).len() + WATCH_BYTES;
+        let weight = self.paths.text_len(id) + WATCH_BYTES;
         for (slot, before) in those {
             let after = before & !once;
             match after {

@@ -65,6 +65,13 @@ impl Name {
             Self::Long(text) => text,
         }
     }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Short(length, _) => usize::from(*length),
+            Self::Long(text) => text.len(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -137,6 +144,11 @@ impl Paths {
 
     pub(super) fn text(&self, id: PathId) -> &str {
         record_of(&self.chunks, id).name.text()
+    }
+
+    /// Bytes of the path; cheaper than its text.
+    pub(super) fn text_len(&self, id: PathId) -> usize {
+        record_of(&self.chunks, id).name.len()
     }
 
     /// Records, in use or not; for passes in pieces.
