@@ -76,8 +76,8 @@ pub(crate) struct ConsensusActor {
     drops_log: bool,
     /// Since when the state is not to be trusted.
     distrusted: Option<Millis>,
-    /// When a difference of digests that no majority decides was reported last.
-    divergence_said: Option<Millis>,
+    /// When a difference of digests that was found is reported, if it is still there.
+    divergence_due: Option<Millis>,
     /// An image could not be written, and waits to be tried again.
     retrying: bool,
     /// Of the list of servers that the links follow.
@@ -110,7 +110,7 @@ impl ConsensusActor {
             installed: 0,
             drops_log: false,
             distrusted: None,
-            divergence_said: None,
+            divergence_due: None,
             retrying: false,
             servers_version: None,
             wake_at: None,
@@ -199,7 +199,7 @@ impl ConsensusActor {
             ToConsensus::ImageWritten(written) => self.image_written(written),
             ToConsensus::ImageFailed(index) => self.image_failed(index),
             ToConsensus::RetryImage(index) => self.retry_image(index),
-            ToConsensus::Distrust(distrust) => self.distrust(&distrust),
+            ToConsensus::Distrust(distrust) => self.found_wrong(&distrust),
             ToConsensus::LogDamaged(what) => self.log_damaged(&what),
             ToConsensus::Snapshot => self.snapshot_if(|sequencer| sequencer.has_changes()),
             ToConsensus::Tick => self.tick(),

@@ -77,8 +77,8 @@ pub(crate) fn run(
                 let index = state.index;
                 let outcome = match write(disk, settings, images, *state) {
                     Ok(written) => ToConsensus::ImageWritten(written),
-                    Err(NotWritten::Damaged(what)) => {
-                        let _ = consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what }));
+                    Err(NotWritten::Damaged(cause, what)) => {
+                        let _ = consensus.send(ToConsensus::Distrust(Distrust { cause, what }));
                         ToConsensus::ImageFailed(index)
                     }
                     Err(NotWritten::Failed(reason)) => {
@@ -112,8 +112,9 @@ pub(crate) fn lower_priority() {
 /// Why there is no new image.
 #[derive(Debug)]
 pub(crate) enum NotWritten {
-    /// The image below does not match its checksums any more: nothing of it was copied. Where.
-    Damaged(String),
+    /// The image below does not match its checksums any more: nothing of it was copied. Or the znodes do not have the digest that
+    /// was kept with the changes. Where, or which.
+    Damaged(Cause, String),
     /// In a sentence.
     Failed(String),
 }
@@ -121,7 +122,8 @@ pub(crate) enum NotWritten {
 impl NotWritten {
     fn merge(fault: ImageFault) -> NotWritten {
         match fault {
-            ImageFault::Damaged(place) => NotWritten::Damaged(place),
+            ImageFault::Damaged(place) => NotWritten::Damaged(Cause::Image, place),
+            fault @ ImageFault::Diverged { .. } => NotWritten::Damaged(Cause::Digest, fault.to_string()),
             other => NotWritten::Failed(other.to_string()),
         }
     }
@@ -133,7 +135,7 @@ impl NotWritten {
     /// As a sentence.
     pub(crate) fn text(self) -> String {
         match self {
-            NotWritten::Damaged(text) | NotWritten::Failed(text) => text,
+            NotWritten::Damaged(_, text) | NotWritten::Failed(text) => text,
         }
     }
 }

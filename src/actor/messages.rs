@@ -127,7 +127,7 @@ pub(crate) struct Distrust {
 pub(crate) enum Cause {
     /// Bytes of the image that is served do not match their checksum.
     Image,
-    /// The digest of the state differs from another server's at the same zxid.
+    /// The digest of the state differs from another server's at the same zxid, or from the one that was kept with the changes.
     Digest,
 }
 

@@ -1,11 +1,13 @@
 //! `corral snapshot inspect`: checks image files and prints what they hold. The main thread only; reads, never writes.
 //!
-//! It knows the container (header, section table, checksums), not what the sections say. The file is read into memory.
+//! It knows the container (header, section table, checksums), and the digest of the tree that the last section begins with.
+//! The file is read into memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use corral_core::digest::{DIGEST_VERSION, read_stored};
 use corral_storage::{ImageError, ImageFile, MmapDisk, list_images};
 
 use crate::cli::Output;
@@ -105,5 +107,11 @@ fn inspect(image: &ImageFile, out: &mut Output) -> Result<Vec<ImageError>, Fault
             range.len()
         ))?;
     }
+    let (bytes, last) = (image.bytes(), image.section_count().saturating_sub(1));
+    let stored = image.section_range(last).and_then(|range| bytes.as_slice().get(range)).and_then(read_stored);
+    out.line(&match stored {
+        Some(digest) => format!("  digest of the tree {digest} (ZooKeeper's definition, version {DIGEST_VERSION})"),
+        None => "  no digest of the tree: written by an earlier version".to_owned(),
+    })?;
     Ok(damaged)
 }

@@ -87,9 +87,9 @@ impl Gauges {
         self.reconfig.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// The digests of the tree, and how often one differed.
+    /// The digests of the tree, and how often one differed since the last time.
     pub(crate) fn show_digests(&self, mismatches: u64, log: &VecDeque<(Zxid, u64)>) {
-        self.digest_mismatches.store(mismatches, Ordering::Relaxed);
+        self.digest_mismatches.fetch_add(mismatches, Ordering::Relaxed);
         let mut shown = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.last() != log.back() {
             shown.clear();

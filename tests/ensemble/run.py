@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble import beginnings, cases, certificates, config, distrusted, failover, impostor, leaderless  # noqa: E402
+from ensemble import beginnings, cases, certificates, config, digests, distrusted, failover, impostor, leaderless  # noqa: E402
 from ensemble import linearizable, members, observers, old_copies, piles, regressions, slow_disk  # noqa: E402
 from ensemble.cluster import Ensemble  # noqa: E402
 from support import suite  # noqa: E402
@@ -70,6 +70,7 @@ def main():
         run(options, tally, impostor.WithSecret(options.shards), [impostor])
         run(options, tally, Ensemble(options.server, shards=options.shards), [impostor])
         run(options, tally, Ensemble(options.server, shards=options.shards), [distrusted, old_copies])
+        run(options, tally, Ensemble(options.server, shards=options.shards), [digests])
         if shutil.which("openssl"):
             run(options, tally, certificates.Encrypted(options.shards), [certificates])
         else:

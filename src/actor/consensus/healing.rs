@@ -7,6 +7,8 @@
 //!
 //! [`ToConsensus::Distrust`]: crate::actor::messages::ToConsensus::Distrust
 
+use std::sync::atomic::Ordering;
+
 use corral_core::ids::Millis;
 use corral_core::member::Divergence;
 
@@ -16,8 +18,17 @@ use crate::exit::{ExitCode, Fault};
 
 /// A difference that no majority decides is reported this often, milliseconds.
 const REPORT_EVERY_MS: u64 = 60_000;
+/// One that lasts for so long is reported.
+const UNDECIDED_MS: u64 = 10_000;
 
 impl ConsensusActor {
+    /// The image writer or the scrubber found that the state is wrong.
+    pub(super) fn found_wrong(&mut self, distrust: &Distrust) {
+        let mismatches = u64::from(distrust.cause == Cause::Digest);
+        self.links.gauges.digest_mismatches.fetch_add(mismatches, Ordering::Relaxed);
+        self.distrust(distrust);
+    }
+
     /// Stops serving, and begins to heal. Nothing happens if that has begun already.
     pub(super) fn distrust(&mut self, distrust: &Distrust) {
         let others = self.replica.raft().membership().voters.iter().any(|id| *id != self.replica.raft().id());
@@ -60,15 +71,32 @@ impl ConsensusActor {
         let voters = &self.replica.raft().membership().voters;
         let voters: Vec<u8> = voters.iter().filter_map(|id| u8::try_from(id.0).ok()).collect();
         let member = self.replica.machine_mut();
-        let found = member.divergence(&voters);
-        self.links.gauges.show_digests(member.digest_mismatches(), member.sequencer.machine().view().digest_log());
-        let Some(Divergence { index, own, others, peer, outvoted }) = found else { return };
+        let (found, mismatches) = (member.divergence(&voters), member.take_digest_mismatches());
+        self.links.gauges.show_digests(mismatches, member.sequencer.machine().view().digest_log());
+        let Some(Divergence { index, own, others, peer, outvoted, confirmed }) = found else {
+            self.divergence_due = None;
+            return;
+        };
         let what =
             format!("the digest of the tree behind log entry {index} is {own} here and {others} on server {peer}");
         if outvoted {
             self.distrust(&Distrust { cause: Cause::Digest, what: format!("{what} and on a majority") });
-        } else if self.divergence_said.is_none_or(|said| now.since(said) >= REPORT_EVERY_MS) {
-            self.divergence_said = Some(now);
+            return;
+        }
+        let Some(due) = self.divergence_due else {
+            // The digests of all servers are on their way, or the wrong one is healing: reported if it stays like that.
+            self.divergence_due = Some(now.plus(UNDECIDED_MS));
+            return;
+        };
+        if now < due {
+            return;
+        }
+        self.divergence_due = Some(now.plus(REPORT_EVERY_MS));
+        if confirmed {
+            tracing::error!(
+                "{what}; a majority has the digest of this server, and server {peer} does not heal: look at its log"
+            );
+        } else {
             tracing::error!(
                 "{what}, and no majority agrees on either: one of the two has a wrong state; this server goes on serving; compare \
                  `hash` and the data of all servers, stop the wrong one, empty its data directory but for `myid`, and start it"

@@ -6,6 +6,7 @@
 //! The index is cut into 4,096 tables by the top bits of the path hash, so that growing never rehashes more than one
 //! table's entries at once, and so that the image writer finds the entries of one section without a full pass.
 
+use crate::digest;
 use crate::ids::Zxid;
 use crate::kids::{KID_BYTES, Kids, Mark};
 use crate::shared::{HashedPath, Text};
@@ -66,6 +67,25 @@ pub(crate) struct Entry {
     pub(crate) hash: u64,
     pub(crate) state: NodeState,
     pub(crate) kids: Option<Box<Kids>>,
+    /// The CRC-32 of the znode's digest, where the digest is kept and the znode counts.
+    pub(crate) crc: Option<u32>,
+}
+
+impl Entry {
+    /// The CRC-32, computed if it is not kept here; `None` of a deleted znode.
+    pub(crate) fn known_crc(&self) -> Option<u32> {
+        let node = self.state.node()?;
+        Some(self.crc.unwrap_or_else(|| digest::crc_of(&self.path, node.data.as_deref(), &node.stat)))
+    }
+}
+
+/// What an entry held before it was given another state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    /// Length of the data.
+    pub(crate) data: usize,
+    /// See [`Entry::crc`].
+    pub(crate) crc: Option<u32>,
 }
 
 /// What to note about a child in its parent's entry.
@@ -84,11 +104,19 @@ pub struct Delta {
     bytes: usize,
     /// The last zxid inside; set when frozen.
     zxid: Zxid,
+    /// ZooKeeper's digest of the tree with these changes, where it was kept; set when frozen.
+    digest: Option<u64>,
 }
 
 impl Default for Delta {
     fn default() -> Self {
-        Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), len: 0, bytes: 0, zxid: Zxid::default() }
+        Self {
+            tables: (0..TABLES).map(|_| HashTable::new()).collect(),
+            len: 0,
+            bytes: 0,
+            zxid: Zxid::default(),
+            digest: None,
+        }
     }
 }
 
@@ -112,8 +140,14 @@ impl Delta {
         self.zxid
     }
 
-    pub(crate) const fn seal(&mut self, zxid: Zxid) {
+    pub(crate) const fn seal(&mut self, zxid: Zxid, digest: Option<u64>) {
         self.zxid = zxid;
+        self.digest = digest;
+    }
+
+    /// The digest that the tree with these changes must have.
+    pub(crate) const fn digest(&self) -> Option<u64> {
+        self.digest
     }
 
     #[inline]
@@ -127,45 +161,58 @@ impl Delta {
         self.tables[table_of(hash)].find(spread(hash), |entry| entry.hash == hash)
     }
 
-    /// Gives a znode its new state. Answers the length of the data it had in this layer, if it was here.
-    pub(crate) fn set(&mut self, path: &Text, hash: u64, node: &Arc<Znode>) -> Option<usize> {
+    /// Gives a znode its new state, with the CRC for its digest where that is kept. Answers what it was in this layer, if it was
+    /// here.
+    pub(crate) fn set(&mut self, path: &Text, hash: u64, node: &Arc<Znode>, crc: Option<u32>) -> Option<Before> {
         let Some(entry) = self.entry_mut(path, hash) else {
-            self.insert(path.clone(), hash, Arc::clone(node));
+            self.insert(path.clone(), hash, Arc::clone(node), crc);
             return None;
         };
-        let (before, data) = (node_cost(&entry.state), entry.state.node().map(|node| node.data_len()));
+        let before = node_cost(&entry.state);
+        let crc_before = if crc.is_some() { entry.known_crc() } else { None };
+        let here = entry.state.node().map(|node| Before { data: node.data_len(), crc: crc_before });
+        entry.crc = crc;
         entry.state = match entry.state {
             NodeState::Present(_) => NodeState::Present(Arc::clone(node)),
             NodeState::Recreated(_) | NodeState::Deleted => NodeState::Recreated(Arc::clone(node)),
         };
         let after = node_cost(&entry.state);
         self.bytes = self.bytes + after - before;
-        data
+        here
     }
 
     /// Notes a created or deleted child of a znode that exists, and what that does to its Stat. `below` gives the znode as
     /// the layers below have it; it is asked if this layer does not have it yet. A state that nobody else holds, which is
-    /// the usual case, is changed where it is.
+    /// the usual case, is changed where it is. Where a digest is `kept`, answers the znode's CRC before and after.
     pub(crate) fn note_child(
         &mut self,
         path: &str,
         hash: u64,
         note: KidNote<'_>,
+        kept: bool,
         change: impl FnOnce(&mut NodeStat),
-        below: impl FnOnce() -> Option<(Text, Arc<Znode>)>,
-    ) {
+        below: impl FnOnce() -> Option<(Text, Arc<Znode>, Option<u32>)>,
+    ) -> Option<(u32, u32)> {
         if self.entry(path, hash).is_none() {
-            let Some((path, node)) = below() else { return };
-            self.insert(path, hash, node);
+            let (path, node, crc) = below()?;
+            self.insert(path, hash, node, crc);
         }
-        let Some(entry) = self.entry_mut(path, hash) else { return };
+        let entry = self.entry_mut(path, hash)?;
+        let crc = if kept { entry.known_crc() } else { None };
+        entry.crc = None;
+        let mut moved = None;
         if let Some(node) = entry.state.node_mut() {
-            change(&mut Arc::make_mut(node).stat);
+            let stat = &mut Arc::make_mut(node).stat;
+            let before = *stat;
+            change(stat);
+            moved = crc.map(|crc| (crc, digest::crc_restated(crc, &before, stat)));
+            entry.crc = moved.map(|(_, after)| after);
         }
         let before = kids_cost(entry);
         note_kid(entry, note);
         let after = kids_cost(entry);
         self.bytes = self.bytes + after - before;
+        moved
     }
 
     #[inline]
@@ -174,11 +221,11 @@ impl Delta {
     }
 
     /// Adds a path that is not here.
-    fn insert(&mut self, path: Text, hash: u64, node: Arc<Znode>) {
+    fn insert(&mut self, path: Text, hash: u64, node: Arc<Znode>, crc: Option<u32>) {
         let state = NodeState::Present(node);
         self.len += 1;
         self.bytes += ENTRY_BYTES + path.len() + node_cost(&state);
-        let entry = Entry { path, hash, state, kids: None };
+        let entry = Entry { path, hash, state, kids: None, crc };
         self.tables[table_of(hash)].insert_unique(spread(hash), entry, |entry| spread(entry.hash));
     }
 
@@ -200,10 +247,11 @@ impl Delta {
                 let before = cost(entry);
                 entry.state = NodeState::Deleted;
                 entry.kids = None;
+                entry.crc = None;
                 self.bytes = self.bytes + cost(entry) - before;
             }
             Slot::Vacant(free) if exists_below => {
-                let entry = Entry { path: path.clone(), hash, state: NodeState::Deleted, kids: None };
+                let entry = Entry { path: path.clone(), hash, state: NodeState::Deleted, kids: None, crc: None };
                 self.len += 1;
                 self.bytes += cost(&entry);
                 free.insert(entry);

@@ -72,6 +72,10 @@ pub enum ImageFault {
     ChildCount { path: String, stat: u32, names: u32 },
     /// A section of the image below does not match its checksum any more; where.
     Damaged(String),
+    /// The znodes of an image that was read have another digest than the writer stored.
+    Digest { stored: u64, found: u64 },
+    /// The znodes of an image that is written have another digest than the changes to the tree led to.
+    Diverged { kept: u64, found: u64 },
     /// The archive could not be written.
     Encode { reason: String },
 }
@@ -85,6 +89,12 @@ impl fmt::Display for ImageFault {
             Self::SectionTooLarge { index, bytes } => write!(f, "image section {index} would need {bytes} bytes"),
             Self::ChildCount { path, stat, names } => write!(f, "{path:?} counts {stat} children but names {names}"),
             Self::Damaged(place) => f.write_str(place),
+            Self::Digest { stored, found } => {
+                write!(f, "the digest of its znodes is {found}, and {stored} was stored")
+            }
+            Self::Diverged { kept, found } => {
+                write!(f, "the digest of the znodes in memory is {found}, and the changes led to {kept}")
+            }
             Self::Encode { reason } => write!(f, "image encoding: {reason}"),
         }
     }

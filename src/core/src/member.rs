@@ -136,7 +136,9 @@ impl Member {
     /// A server of an ensemble that follows nobody yet; its shards are held first.
     pub fn of_ensemble(mut sequencer: Sequencer, config: EnsembleConfig) -> Self {
         sequencer.expiry_mut().expect_servers(config.lost_after_ms);
-        Self { ensemble: Some(Box::new(Ensemble::new(config))), ..Self::alone(sequencer) }
+        let mut ensemble = Box::new(Ensemble::new(config));
+        ensemble.applied_digest(sequencer.index(), sequencer.machine().view().tree_digest());
+        Self { ensemble: Some(ensemble), ..Self::alone(sequencer) }
     }
 
     /// The time of what follows.
@@ -290,13 +292,13 @@ impl Member {
     /// Whether this server's digest of the tree differs from another server's at the same log entry, as far as is known. To be
     /// called once a tick.
     pub fn divergence(&mut self, voters: &[u8]) -> Option<Divergence> {
-        self.ensemble.as_mut()?.divergence(voters)
+        let (this, _) = self.sequencer.start();
+        self.ensemble.as_mut()?.divergence(this, voters)
     }
 
-    /// Differences to other servers' digests, and to those of this server's own images, since the start.
-    pub fn digest_mismatches(&self) -> u64 {
-        let others = self.ensemble.as_ref().map_or(0, |ensemble| ensemble.digest_mismatches());
-        others + self.sequencer.machine().view().digest_mismatches()
+    /// Differences to other servers' digests that were found since this was asked last.
+    pub fn take_digest_mismatches(&mut self) -> u64 {
+        self.ensemble.as_mut().map_or(0, |ensemble| ensemble.take_digest_mismatches())
     }
 
     /// The end of a turn, behind [`Member::stand`]: whether commands flow, and to whom.
@@ -337,6 +339,7 @@ impl Member {
         self.applied.clear();
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.installed(term);
+            ensemble.applied_digest(index, self.sequencer.machine().view().tree_digest());
         }
     }
 

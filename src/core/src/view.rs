@@ -11,7 +11,7 @@ mod warming;
 use crate::acl::AclList;
 use crate::change::Change;
 use crate::delta::{Delta, Entry, KidNote, NodeState};
-use crate::digest::{self, TreeDigest};
+use crate::digest::TreeDigest;
 use crate::ids::Zxid;
 use crate::image::{Image, ImageNode, Names, initial_image};
 use crate::kids::{self, Kids, Mark};
@@ -151,31 +151,29 @@ impl View {
 
     /// Moves the tree by one change of the transaction of this zxid. The view's own zxid is set apart, once for a whole
     /// transaction.
-    #[inline]
     pub fn apply(&mut self, zxid: Zxid, change: &Change) {
-        if self.digest.is_kept() && digest::counts(&change.at().path) {
-            self.apply_digested(zxid, change);
-        } else {
-            self.apply_plain(zxid, change);
-        }
-    }
-
-    fn apply_plain(&mut self, zxid: Zxid, change: &Change) {
         match change {
             Change::Created { at, node } => {
                 debug_assert!(self.get_hashed(&at.path, at.hash).is_none(), "{:?} exists", at.path);
                 self.nodes = self.nodes.saturating_add(1);
                 self.data_bytes = self.data_bytes.saturating_add(size(&at.path, node.data_len()));
                 self.ephemerals = self.ephemerals.saturating_add(is_ephemeral(&node.stat).into());
-                self.live.set(&at.path, at.hash, node);
+                let crc = self.crc_of(&at.path, node);
+                self.live.set(&at.path, at.hash, node, crc);
+                self.digest.moves(None, crc);
                 self.note_child(at, KidNote::Set(at, Mark::Added), |stat| stat.add_child(zxid, at.name()));
             }
             Change::Deleted { at } => self.delete(zxid, at),
             Change::DataSet { at, node } | Change::Quiet { at, node } => {
-                let here = self.live.set(&at.path, at.hash, node);
+                let crc = self.crc_of(&at.path, node);
+                let here = self.live.set(&at.path, at.hash, node, crc);
                 let data = |old: NodeRef<'_>| old.data().map_or(0, <[u8]>::len);
-                let old = here.or_else(|| self.get_below(&at.path, at.hash).map(data));
+                let old = here.map(|old| old.data).or_else(|| self.get_below(&at.path, at.hash).map(data));
                 debug_assert!(old.is_some(), "{:?} does not exist", at.path);
+                if crc.is_some() {
+                    let before = here.map_or_else(|| self.crc_below(&at.path, at.hash), |old| old.crc);
+                    self.digest.moves(before, crc);
+                }
                 let old = old.unwrap_or(0) as u64;
                 self.data_bytes = self.data_bytes.saturating_add(node.data_len() as u64).saturating_sub(old);
             }
@@ -193,6 +191,11 @@ impl View {
         self.data_bytes = self.data_bytes.saturating_sub(size(&at.path, data));
         self.ephemerals = self.ephemerals.saturating_sub(is_ephemeral(&stat).into());
         let exists_below = self.get_below(&at.path, at.hash).is_some();
+        if self.counts(&at.path) {
+            let here = self.live.entry(&at.path, at.hash).map(Entry::known_crc);
+            let before = here.unwrap_or_else(|| self.crc_below(&at.path, at.hash));
+            self.digest.moves(before, None);
+        }
         self.live.delete(&at.path, at.hash, exists_below);
         let note = if exists_below { KidNote::Set(at, Mark::Removed) } else { KidNote::Forget(at.name()) };
         self.note_child(at, note, |stat| stat.remove_child(zxid, at.name()));
@@ -202,12 +205,17 @@ impl View {
     fn note_child(&mut self, at: &HashedPath, note: KidNote<'_>, change: impl FnOnce(&mut NodeStat)) {
         let (path, hash) = (at.parent(), at.parent_hash);
         debug_assert!(self.get_hashed(path, hash).is_some(), "{path:?} does not exist");
+        let kept = self.counts(path);
         let Self { live, frozen, image, .. } = self;
+        let crc = || if kept { digested::crc_in(frozen.as_deref(), image, path, hash) } else { None };
         let below = || match frozen.as_ref().and_then(|frozen| frozen.entry(path, hash)) {
-            Some(entry) => Some((entry.path.clone(), Arc::clone(entry.state.node()?))),
-            None => Some((Text::from(path), Arc::new(image.find(path, hash)?.to_znode()))),
+            Some(entry) => Some((entry.path.clone(), Arc::clone(entry.state.node()?), crc())),
+            None => Some((Text::from(path), Arc::new(image.find(path, hash)?.to_znode()), crc())),
         };
-        live.note_child(path, hash, note, change, below);
+        let moved = live.note_child(path, hash, note, kept, change, below);
+        if let Some((before, after)) = moved {
+            self.digest.moves(Some(before), Some(after));
+        }
     }
 
     /// The names of a znode's children, sorted by their bytes; `None` if there is no such znode. Their number is the
@@ -300,8 +308,7 @@ impl View {
     pub fn freeze(&mut self) -> Arc<Delta> {
         assert!(self.frozen.is_none(), "one delta is frozen at a time");
         let mut delta = mem::take(&mut self.live);
-        delta.seal(self.zxid);
-        self.digest.freeze();
+        delta.seal(self.zxid, self.digest.value());
         let frozen = Arc::new(delta);
         self.frozen = Some(Arc::clone(&frozen));
         frozen
@@ -326,7 +333,6 @@ impl View {
     /// When the image is not at the zxid of the frozen delta, or has another seed.
     pub fn swap_image(&mut self, image: Arc<Image>) -> (Arc<Image>, Option<Arc<Delta>>) {
         let frozen = self.frozen.take();
-        self.digest.anchor(image.digest());
         let expected = frozen.as_ref().map_or(self.image.zxid(), |frozen| frozen.zxid());
         assert!(image.zxid() == expected, "the new image contains the frozen delta and no more");
         assert!(image.seed() == self.hasher.seed(), "the seed stays for ever");

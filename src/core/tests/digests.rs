@@ -103,12 +103,12 @@ fn digests_are_those_of_zookeeper_after_each_transaction() {
         }
         assert_eq!(digest, Some(walked(machine.view())), "line {}: {line}", number + 1);
         if number % 40 == 39 {
-            // An image in between: its digest, from all of its znodes, is the one that was kept.
+            // An image in between: its digest, from all of its znodes, is the one that was kept. Otherwise it is not made.
             let delta = machine.view_mut().freeze();
             let image = merge_in_memory(machine.view().image(), &delta, 1, Vec::new(), Vec::new()).expect("an image");
-            assert_eq!(image.digest(), digest);
+            assert_eq!(Some(image.digest()), digest);
             machine.view_mut().swap_image(Arc::new(image));
-            assert_eq!((machine.view().tree_digest(), machine.view().digest_mismatches()), (digest, 0));
+            assert_eq!(machine.view().tree_digest(), digest);
         }
     }
     assert!(!logged.is_empty(), "the history crosses a multiple of 128");

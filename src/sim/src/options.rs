@@ -50,6 +50,8 @@ pub enum Bug {
     AnswerAtOnce,
     /// Of ensembles with a list: to a server that starts again, those who were taken out have their vote still.
     RemovedCounts,
+    /// Of ensembles: one server applies some entries with another time than the others.
+    Diverge,
     /// Of worlds that lose pages: how far the log is durable is known from the log alone.
     NoDurableFile,
 }
@@ -73,7 +75,7 @@ impl Bug {
     ];
 
     /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 22] = [
+    pub const OF_ENSEMBLES: [Bug; 23] = [
         Bug::AckBeforeSync,
         Bug::VoteTwice,
         Bug::SkipMajority,
@@ -83,6 +85,7 @@ impl Bug {
         Bug::BeginAtOnce,
         Bug::AnswerAtOnce,
         Bug::RemovedCounts,
+        Bug::Diverge,
         Bug::ApplyTwice,
         Bug::MissBatch,
         Bug::ExpireEarly,

@@ -28,7 +28,8 @@ fn every_bug_is_caught() {
             | Bug::StaleSync
             | Bug::BeginAtOnce
             | Bug::AnswerAtOnce
-            | Bug::RemovedCounts => unreachable!("they take an ensemble"),
+            | Bug::RemovedCounts
+            | Bug::Diverge => unreachable!("they take an ensemble"),
             Bug::NoDurableFile => unreachable!("it takes a world that loses pages"),
         }
     }

@@ -20,3 +20,19 @@ fn an_empty_tree_has_the_digest_that_zookeeper_says() {
     assert_eq!(machine.view().tree_digest(), Some(1_371_985_504));
     assert_eq!(walked(machine.view()), 1_371_985_504);
 }
+
+#[test]
+fn a_stat_that_changes_moves_the_crc_as_a_whole_pass_would() {
+    let stats = [
+        NodeStat::default(),
+        NodeStat { pzxid: Zxid(7), cversion: 1, num_children: 1, ..NodeStat::default() },
+        NodeStat { czxid: Zxid(u64::MAX), mtime: -1, version: 3, owner: i64::MIN, ..NodeStat::default() },
+        NodeStat { owner: 1, ..NodeStat::default() },
+    ];
+    for (path, data) in [("/", None), ("/a", Some(&b"data"[..])), ("/long", Some(&[7; 5000]))] {
+        for (before, after) in stats.iter().flat_map(|before| stats.iter().map(move |after| (before, after))) {
+            let moved = crc_restated(crc_of(path, data, before), before, after);
+            assert_eq!(moved, crc_of(path, data, after), "{path}: {before:?} to {after:?}");
+        }
+    }
+}

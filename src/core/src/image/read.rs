@@ -12,7 +12,7 @@ use super::{
 };
 use crate::acl::{self, AclList};
 use crate::command::{ArchivedOrigin, Origin};
-use crate::digest::read_stored;
+use crate::digest;
 use crate::ids::{ConnId, ShardId, Zxid};
 use crate::shared::{Data, Text};
 use crate::znode::{Acl, AclEntry, NodeStat, Znode};
@@ -94,6 +94,8 @@ pub struct CheckedSection {
     probing: Probing,
     slots: NonNull<[u32_le]>,
     nodes: NonNull<[Record]>,
+    /// Of its znodes; 0 of a copy that is only merged.
+    digest: u64,
 }
 
 // SAFETY: the pointers lead into `bytes`, which is `Send + Sync`, immutable, and kept alive by this very value.
@@ -109,7 +111,10 @@ impl CheckedSection {
     pub fn check(bytes: &Arc<dyn ImageBytes>, layout: &ImageLayout, index: usize) -> Result<Self, ImageFault> {
         let bits = section_bits(layout)?;
         let range = layout.sections.get(index).ok_or(ImageFault::Layout("no such section"))?;
-        Self::within(bytes, range, index, bits)
+        let mut section = Self::within(bytes, range, index, bits)?;
+        let of_znode = |node: &Record| digest::of_znode(&node.path, node.data.as_deref(), &node.stat());
+        section.digest = section.nodes().iter().map(of_znode).fold(0, u64::wrapping_add);
+        Ok(section)
     }
 
     /// The section of `1 << bits` at that place in the bytes.
@@ -133,6 +138,7 @@ impl CheckedSection {
             probing,
             slots: NonNull::from(slots),
             nodes: NonNull::from(nodes),
+            digest: 0,
         })
     }
 
@@ -223,6 +229,7 @@ pub struct CheckedMeta {
     acls: Vec<Arc<AclList>>,
     nobody: Arc<AclList>,
     length: usize,
+    /// That its writer stored.
     digest: Option<u64>,
 }
 
@@ -264,7 +271,7 @@ impl CheckedMeta {
             acls,
             nobody,
             length: part.len(),
-            digest: read_stored(part),
+            digest: digest::read_stored(part),
         })
     }
 
@@ -280,6 +287,7 @@ pub struct Image {
     sections: Vec<CheckedSection>,
     bits: u32,
     meta: CheckedMeta,
+    digest: u64,
 }
 
 impl Image {
@@ -297,7 +305,8 @@ impl Image {
     /// An image of sections already checked, given in order.
     ///
     /// # Errors
-    /// When they are not all the sections, in order, of the same bytes as the meta section.
+    /// When they are not all the sections, in order, of the same bytes as the meta section, or their digest is not the one that
+    /// was stored.
     pub fn assemble(meta: CheckedMeta, sections: Vec<CheckedSection>) -> Result<Self, ImageFault> {
         let bits = meta.root().section_bits.to_native();
         if bits > SECTION_BITS_MAX || sections.len() != 1 << bits {
@@ -308,7 +317,11 @@ impl Image {
                 return Err(ImageFault::Layout("a section is out of place"));
             }
         }
-        Ok(Self { sections, bits, meta })
+        let found = sections.iter().map(|section| section.digest).fold(0, u64::wrapping_add);
+        if let Some(stored) = meta.digest.filter(|stored| *stored != found) {
+            return Err(ImageFault::Digest { stored, found });
+        }
+        Ok(Self { sections, bits, meta, digest: found })
     }
 
     /// Compares all sections with their checksums, where their bytes could have changed. Reads all of them.
@@ -368,9 +381,9 @@ impl Image {
         self.meta.root().mortals.iter().map(|path| Text::from(path.as_str()))
     }
 
-    /// ZooKeeper's digest of the tree; `None` if a version without digests wrote the image.
-    pub const fn digest(&self) -> Option<u64> {
-        self.meta.digest
+    /// ZooKeeper's digest of the tree, version 2.
+    pub const fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// What the writer of the image added for its own use.

@@ -90,12 +90,15 @@ impl<'a> ImageMerger<'a> {
     /// The bytes of the meta section.
     ///
     /// # Errors
-    /// When it grows too large.
+    /// When it grows too large, or the znodes do not have the digest that was kept with the changes.
     ///
     /// # Panics
     /// When sections are still to be written.
     pub fn finish(mut self, zxid: Zxid, sessions: Vec<ImageSession>, extra: Vec<u8>) -> Result<AlignedVec, ImageFault> {
         assert!(self.next == 1 << self.bits, "the meta section comes last");
+        if let Some(kept) = self.delta.digest().filter(|kept| *kept != self.digest) {
+            return Err(ImageFault::Diverged { kept, found: self.digest });
+        }
         self.mortals.sort_unstable();
         let meta = Meta {
             format: FORMAT,
@@ -271,10 +274,10 @@ fn initial_delta(hasher: PathHasher) -> Delta {
         let stat = NodeStat { aversion, num_children, names_bytes, ..NodeStat::default() };
         let node = Arc::new(Znode { stat, acl, data: Some(empty.clone()) });
         let hash = hasher.hash(path);
-        delta.set(&Text::from(path), hash, &node);
+        delta.set(&Text::from(path), hash, &node, None);
         for child in children {
             let child = HashedPath::new(Text::from(*child), false, |path| hasher.hash(path));
-            delta.note_child(path, hash, KidNote::Set(&child, Mark::Added), |_| (), || None);
+            delta.note_child(path, hash, KidNote::Set(&child, Mark::Added), false, |_| (), || None);
         }
     }
     delta

@@ -34,6 +34,8 @@ pub struct Divergence {
     pub peer: u8,
     /// A majority of the voters has the other digest: this server is wrong.
     pub outvoted: bool,
+    /// A majority has this server's digest: the other one is wrong, and finds that, too.
+    pub confirmed: bool,
 }
 
 /// See the module.
@@ -62,13 +64,18 @@ impl Digests {
         }
     }
 
+    /// Another server was linked: it was told nothing yet.
+    pub(super) const fn link_up(&mut self) {
+        (self.told, self.told_point, self.answered) = (0, 0, 0);
+    }
+
     /// Another state took the place of this one.
     pub(super) fn reset(&mut self) {
         *self = Self { mismatches: self.mismatches, ..Self::default() };
     }
 
-    pub(super) const fn mismatches(&self) -> u64 {
-        self.mismatches
+    pub(super) const fn take_mismatches(&mut self) -> u64 {
+        core::mem::replace(&mut self.mismatches, 0)
     }
 
     /// What is to be told now.
@@ -94,7 +101,11 @@ impl Digests {
         push(self.heard.entry(peer).or_default(), REPORTS_MAX, report);
         match self.own(report.index) {
             Some(own) if own == report.digest => {
+                // Whatever it told before was replaced since.
                 self.differing.remove(&peer);
+                if let Some(reports) = self.heard.get_mut(&peer) {
+                    reports.retain(|one| one.index >= report.index);
+                }
             }
             Some(own) if report.index > self.answered => {
                 self.answered = report.index;
@@ -105,18 +116,22 @@ impl Digests {
     }
 
     /// Compares what was heard. To be called now and then.
-    pub(super) fn divergence(&mut self, voters: &[u8]) -> Option<Divergence> {
+    pub(super) fn divergence(&mut self, this: u8, voters: &[u8]) -> Option<Divergence> {
         let mut found: Option<Divergence> = None;
         let mut differing = Vec::new();
         for (peer, reports) in &self.heard {
             for report in reports {
                 let Some(own) = self.own(report.index).filter(|own| *own != report.digest) else { continue };
                 differing.push(*peer);
-                let agree = |id: &&u8| self.heard.get(*id).is_some_and(|reports| reports.contains(report));
-                let outvoted = voters.iter().filter(agree).count() * 2 > voters.len();
+                let has = |id: u8, digest| {
+                    let told = self.heard.get(&id).is_some_and(|all| all.contains(&Digest { digest, ..*report }));
+                    told || id == this && digest == own
+                };
+                let majority = |digest| voters.iter().filter(|id| has(**id, digest)).count() * 2 > voters.len();
+                let (outvoted, confirmed) = (majority(report.digest), majority(own));
                 if found.is_none_or(|found| outvoted && !found.outvoted) {
                     let Digest { index, digest: others } = *report;
-                    found = Some(Divergence { index, own, others, peer: *peer, outvoted });
+                    found = Some(Divergence { index, own, others, peer: *peer, outvoted, confirmed });
                 }
             }
         }
@@ -170,16 +185,24 @@ mod tests {
             [&own, &own],
             "others are asked to count"
         );
-        assert!(wrong.divergence(&[1, 2, 3]).is_some_and(|found| !found.outvoted), "one against one");
+        assert!(wrong.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted), "one against one");
         wrong.received(3, report, &links, &mut sends);
-        let found = wrong.divergence(&[1, 2, 3]);
-        assert_eq!(found, Some(Divergence { index: 2000, own: 14_000, others: 10_000, peer: 2, outvoted: true }));
-        assert_eq!(wrong.mismatches(), 2);
+        let found = wrong.divergence(1, &[1, 2, 3]);
+        assert_eq!(
+            found,
+            Some(Divergence { index: 2000, own: 14_000, others: 10_000, peer: 2, outvoted: true, confirmed: false })
+        );
+        assert_eq!((wrong.take_mismatches(), wrong.take_mismatches()), (2, 0));
         right.received(3, report, &links, &mut sends);
         right.received(2, Digest { index: 2000, digest: 14_000 }, &links, &mut sends);
-        assert!(right.divergence(&[1, 2, 3]).is_some_and(|found| !found.outvoted));
+        assert!(right.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted));
+        right.received(3, Digest { index: 2000, digest: 10_000 }, &links, &mut sends);
+        assert!(right.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted && found.confirmed));
+        right.applied(2001, Some(1));
+        right.received(2, Digest { index: 2001, digest: 1 }, &links, &mut sends);
+        assert_eq!(right.divergence(1, &[1, 2, 3]), None, "it has healed");
         wrong.reset();
-        assert_eq!(wrong.divergence(&[1, 2, 3]), None);
+        assert_eq!(wrong.divergence(1, &[1, 2, 3]), None);
     }
 
     #[test]
@@ -187,10 +210,10 @@ mod tests {
         let links = LINKS.into_iter().collect();
         let mut one = server(7);
         one.received(2, Digest { index: 2000, digest: 1 }, &links, &mut Vec::new());
-        assert!(one.divergence(&[1, 2]).is_some_and(|found| !found.outvoted));
+        assert!(one.divergence(1, &[1, 2]).is_some_and(|found| !found.outvoted));
         one.received(2, Digest { index: 3000, digest: 1 }, &links, &mut Vec::new());
         one.applied(3000, Some(2));
-        assert!(one.divergence(&[1, 2]).is_some_and(|found| !found.outvoted), "also of what comes later");
+        assert!(one.divergence(1, &[1, 2]).is_some_and(|found| !found.outvoted), "also of what comes later");
     }
 
     #[test]
@@ -203,5 +226,8 @@ mod tests {
         one.tick(Millis(5000), &links, &mut sends);
         one.tick(Millis(6000), &links, &mut sends);
         assert_eq!(sends.len(), 4, "the last point and the last entry, to two servers");
+        one.link_up();
+        one.tick(Millis(7000), &links, &mut sends);
+        assert_eq!(sends.len(), 8, "once more, to a server that may have heard nothing");
     }
 }

@@ -175,16 +175,17 @@ impl Ensemble {
         self.digests.applied(index, digest);
     }
 
-    pub(super) fn divergence(&mut self, voters: &[u8]) -> Option<Divergence> {
-        if self.distrusted { None } else { self.digests.divergence(voters) }
+    pub(super) fn divergence(&mut self, this: u8, voters: &[u8]) -> Option<Divergence> {
+        if self.distrusted { None } else { self.digests.divergence(this, voters) }
     }
 
-    pub(super) const fn digest_mismatches(&self) -> u64 {
-        self.digests.mismatches()
+    pub(super) const fn take_digest_mismatches(&mut self) -> u64 {
+        self.digests.take_mismatches()
     }
 
     pub(super) fn link_up(&mut self, peer: u8, link: u64) {
         self.links.insert(peer, link);
+        self.digests.link_up();
         self.greet(peer);
     }
 

@@ -1,56 +1,49 @@
 //! ZooKeeper's digest of the tree, kept with each change of the state machine's view: see [`crate::digest`].
 //!
-//! Responsible for which znodes a change touches. On the core of the state machine.
+//! The live delta holds the CRC of each of its znodes, so that a change hashes the new state alone, and a child's creation only what
+//! differs between two Stats of its parent. On the core of the state machine.
 
 use super::View;
-use crate::change::Change;
+use crate::delta::Delta;
 use crate::digest::{self, TreeDigest};
 use crate::ids::Zxid;
+use crate::image::Image;
+use crate::znode::Znode;
 use alloc::collections::VecDeque;
-use core::mem;
 
 impl View {
-    /// As [`View::apply`], and the digest moves with it.
-    pub(super) fn apply_digested(&mut self, zxid: Zxid, change: &Change) {
-        let at = change.at();
-        let mut digest = mem::take(&mut self.digest);
-        let parent = matches!(change, Change::Created { .. } | Change::Deleted { .. })
-            .then(|| self.get_hashed(at.parent(), at.parent_hash))
-            .flatten()
-            .map(|node| (digest.body(at.parent(), at.parent_hash, node.data()), node.stat()));
-        if let Some(old) = self.get_hashed(&at.path, at.hash) {
-            let body = digest.body(&at.path, at.hash, old.data());
-            digest.remove(body, &old.stat());
-            if let Change::Quiet { node, .. } = change {
-                digest.add(body, &node.stat);
-            }
-        }
-        match change {
-            Change::Created { node, .. } | Change::DataSet { node, .. } => {
-                let body = digest.new_body(&at.path, at.hash, node.data.as_deref());
-                digest.add(body, &node.stat);
-            }
-            Change::Deleted { .. } => digest.forget_body(at.hash),
-            Change::Quiet { .. } => {}
-        }
-        self.apply_plain(zxid, change);
-        if let Some((body, stat)) = parent
-            && let Some(node) = self.get_hashed(at.parent(), at.parent_hash)
-        {
-            digest.remove(body, &stat);
-            digest.add(body, &node.stat());
-        }
-        self.digest = digest;
+    /// The CRC of a znode's new state, where the digest is kept and the znode counts.
+    #[inline]
+    pub(super) fn crc_of(&self, path: &str, node: &Znode) -> Option<u32> {
+        self.counts(path).then(|| digest::crc_of(path, node.data.as_deref(), &node.stat))
+    }
+
+    /// Whether the digest is kept and the znode counts.
+    #[inline]
+    pub(super) fn counts(&self, path: &str) -> bool {
+        self.digest.is_kept() && digest::counts(path)
+    }
+
+    /// The CRC of a znode as the layers below the live delta have it: its data are read if it comes from the image.
+    pub(super) fn crc_below(&self, path: &str, hash: u64) -> Option<u32> {
+        crc_in(self.frozen.as_deref(), &self.image, path, hash)
     }
 
     /// Keeps ZooKeeper's digest of the tree from here on. Copies of this view do not.
     pub(crate) fn keep_digest(&mut self) {
-        self.digest = TreeDigest::kept(self.image.digest());
+        let mut value = self.image.digest();
+        if self.frozen.is_some() || !self.live.is_empty() {
+            value = 0;
+            self.walk("/", |path, node| {
+                value = value.wrapping_add(digest::of_znode(path, node.data(), &node.stat()));
+                true
+            });
+        }
+        self.digest = TreeDigest::kept(value);
     }
 
-    /// ZooKeeper's digest of the tree (version 2). `None` where it is not kept, and where the image is of a version that did
-    /// not store it, until the next image.
-    pub fn tree_digest(&self) -> Option<u64> {
+    /// ZooKeeper's digest of the tree (version 2). `None` where it is not kept.
+    pub const fn tree_digest(&self) -> Option<u64> {
         self.digest.value()
     }
 
@@ -66,9 +59,13 @@ impl View {
     pub fn digest_log(&self) -> &VecDeque<(Zxid, u64)> {
         self.digest.logged()
     }
+}
 
-    /// Images whose digest differed from the one that was kept while they were written.
-    pub fn digest_mismatches(&self) -> u64 {
-        self.digest.mismatches()
+/// The CRC of a znode in a frozen delta over an image.
+pub(super) fn crc_in(frozen: Option<&Delta>, image: &Image, path: &str, hash: u64) -> Option<u32> {
+    if let Some(entry) = frozen.and_then(|frozen| frozen.entry(path, hash)) {
+        let node = entry.state.node()?;
+        return Some(entry.crc.unwrap_or_else(|| digest::crc_of(path, node.data.as_deref(), &node.stat)));
     }
+    image.find(path, hash).map(|node| digest::crc_of(path, node.data(), &node.stat()))
 }

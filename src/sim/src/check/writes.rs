@@ -22,7 +22,7 @@ use crate::violation::{Checked, Violation, require};
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// Of each entry from index 1 on.
-    digests: Vec<u64>,
+    entries: Vec<(u64, Option<u64>)>,
     /// The last sequence number below each parent, by path and czxid.
     sequences: BTreeMap<(String, u64), i32>,
 }
@@ -30,11 +30,11 @@ pub(super) struct History {
 impl History {
     /// What the founders begin behind takes the place of the first entry.
     pub(super) fn of_ensemble() -> History {
-        History { digests: vec![0], ..History::default() }
+        History { entries: vec![(0, None)], ..History::default() }
     }
 
     fn len(&self) -> u64 {
-        self.digests.len() as u64
+        self.entries.len() as u64
     }
 
     /// An image holds nothing that was not committed.
@@ -50,18 +50,22 @@ impl History {
         require(upto >= known, "writes", || format!("entries up to {upto} came back, {known} had been committed"))
     }
 
-    /// True when the entry is new; a known one must be what it was.
+    /// True when the entry is new; a known one must be what it was, and lead to the tree that it led to.
     fn is_new(&mut self, entry: &CommittedEntry) -> Result<bool, Violation> {
         let digest = xxhash_rust::xxh3::xxh3_64(&entry.payload);
         let at = usize::try_from(entry.index - 1).expect("runs are short");
-        match self.digests.get(at) {
-            Some(known) if *known == digest => Ok(false),
+        match self.entries.get(at) {
+            Some((known, tree)) if *known == digest => {
+                let same = *tree == entry.digest;
+                require(same, "digests", || format!("behind entry {} {:?}, was {tree:?}", entry.index, entry.digest))?;
+                Ok(false)
+            }
             Some(_) => Err(Violation::of("writes", format!("entry {} is not what it was", entry.index))),
-            None if at == self.digests.len() => {
-                self.digests.push(digest);
+            None if at == self.entries.len() => {
+                self.entries.push((digest, entry.digest));
                 Ok(true)
             }
-            None => Err(Violation::of("writes", format!("entry {} after {}", entry.index, self.digests.len()))),
+            None => Err(Violation::of("writes", format!("entry {} after {}", entry.index, self.entries.len()))),
         }
     }
 }

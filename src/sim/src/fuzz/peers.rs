@@ -5,7 +5,7 @@
 use corral_core::command::{Batch, CommandKind, Origin};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
-use corral_core::peer::{Beat, Forward, Newborn, Pause, Paused, PeerMessage, Touch};
+use corral_core::peer::{Beat, Digest, Forward, Newborn, Pause, Paused, PeerMessage, Touch};
 use corral_core::session::SessionTable;
 use corral_core::view::View;
 
@@ -41,7 +41,8 @@ pub(super) fn peer(input: &[u8]) -> Result<Tally, Violation> {
 
 pub(super) fn generate(stream: &mut Stream, out: &mut Vec<u8>) {
     let (term, sequence) = (stream.pick(&[1, 7, u64::MAX]), stream.below(3));
-    let message = match stream.below(9) {
+    let message = match stream.below(10) {
+        9 => PeerMessage::Digest(Digest { index: stream.word(), digest: stream.word() }),
         8 => PeerMessage::Newborn(Newborn {
             founders: stream.word(),
             heard: stream.word(),

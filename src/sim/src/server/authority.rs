@@ -5,8 +5,12 @@ use std::ops::{Deref, DerefMut};
 use bytes::Bytes;
 use corral_consensus::{Index, Machine, NodeId, Term};
 use corral_core::change::SessionChange;
+use corral_core::command::Batch;
 use corral_core::member::Member;
 use corral_core::sequencer::NotABatch;
+
+/// How many entries lie between those that [`Bug::Diverge`] changes.
+const DIVERGE_EVERY: u64 = 16;
 
 /// A committed log entry as the checkers want it.
 #[derive(Clone, Debug)]
@@ -14,6 +18,8 @@ pub(crate) struct CommittedEntry {
     pub(crate) index: u64,
     pub(crate) term: u64,
     pub(crate) payload: Vec<u8>,
+    /// ZooKeeper's digest of the tree behind it.
+    pub(crate) digest: Option<u64>,
     /// Ids of the sessions it began, in order: the server's choice, which no model can foresee.
     pub(crate) begun: Vec<i64>,
 }
@@ -21,12 +27,25 @@ pub(crate) struct CommittedEntry {
 /// See the module.
 pub(crate) struct Authority {
     member: Member,
+    /// With [`Bug::Diverge`]: some entries are applied with another time.
+    diverges: bool,
     pub(crate) committed: Vec<CommittedEntry>,
 }
 
 impl Authority {
-    pub(crate) fn new(member: Member) -> Authority {
-        Authority { member, committed: Vec::new() }
+    pub(crate) fn new(member: Member, diverges: bool) -> Authority {
+        Authority { member, diverges, committed: Vec::new() }
+    }
+
+    /// The entry as this server applies it. A leader compares its own with what it proposed, so that those stay.
+    fn applied_as(&self, index: Index, payload: &[u8], own: bool) -> Vec<u8> {
+        match Batch::decode(payload) {
+            Ok(mut batch) if self.diverges && !own && index.0.is_multiple_of(DIVERGE_EVERY) => {
+                batch.time.0 += 1;
+                batch.encode()
+            }
+            _ => payload.to_vec(),
+        }
     }
 }
 
@@ -61,14 +80,16 @@ impl Machine for Authority {
 
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
         let before = self.member.applied().len();
-        self.member.commit(index.0, term.0, payload, own)?;
+        let applied = self.applied_as(index, payload, own);
+        self.member.commit(index.0, term.0, &applied, own)?;
         let txns = self.member.applied()[before..].iter().flat_map(|batch| &batch.txns);
         let begun = txns.filter_map(|txn| match txn.session {
             Some(SessionChange::Created(id)) => Some(id.0),
             _ => None,
         });
+        let (begun, digest) = (begun.collect(), self.sequencer.machine().view().tree_digest());
         let (index, term) = (index.0, term.0);
-        self.committed.push(CommittedEntry { index, term, payload: payload.to_vec(), begun: begun.collect() });
+        self.committed.push(CommittedEntry { index, term, payload: payload.to_vec(), digest, begun });
         Ok(())
     }
 

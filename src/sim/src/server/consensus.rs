@@ -14,7 +14,7 @@ use corral_core::sequencer::{Sequencer, Ticked};
 use super::{ELECTION, Inner, Opaque, RAFT_TICK, Server, Stopping, ToConsensus, ToLog, ToShard, WrittenImage};
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
-use crate::violation::{Checked, Violation};
+use crate::violation::{Checked, Violation, require};
 use crate::world::{Lane, World};
 
 const TICK: u64 = 100_000;
@@ -169,7 +169,17 @@ impl World {
             }
         }
         self.snapshot_if(|sequencer| sequencer.wants_snapshot(now));
+        self.compare_digests()?;
         self.consensus_act()
+    }
+
+    /// Servers compare digests: in a world without bugs they never differ.
+    fn compare_digests(&mut self) -> Checked {
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
+        let voters = &server.replica.raft().membership().voters;
+        let voters: Vec<u8> = voters.iter().filter_map(|id| u8::try_from(id.0).ok()).collect();
+        let found = server.replica.machine_mut().divergence(&voters);
+        require(found.is_none(), "digests", || format!("server {} differs: {found:?}", self.at + 1))
     }
 
     /// All that the replica can do now, and who leads then.

@@ -12,7 +12,7 @@ use super::recovery::{SECTION_META, SECTION_NODES, load, write};
 use super::{Inner, Opaque, ToConsensus, ToLog, WrittenImage};
 use crate::limits::GROUP_MAX;
 use crate::options::Bug;
-use crate::violation::Checked;
+use crate::violation::{Checked, Violation};
 use crate::world::{Lane, World};
 
 const IDLE: u64 = 5_000;
@@ -191,6 +191,7 @@ impl World {
         let message = match written {
             Ok(written) => ToConsensus::ImageWritten(written),
             Err(reason) if self.nodes[self.at].disk_stops => return self.disk_failed(&reason),
+            Err(reason) if reason.contains("the digest of") => return Err(Violation::of("digests", reason)),
             Err(reason) => ToConsensus::ImageFailed { index, reason },
         };
         self.mail(Lane::WriterToConsensus, Inner::ToConsensus(message));

@@ -102,7 +102,7 @@ impl Start<'_> {
         }
         let hard_state = restored.hard_state;
         let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
-        let replica = Replica::new(raft, Authority::new(Member::alone(sequencer)), Index(index));
+        let replica = Replica::new(raft, Authority::new(Member::alone(sequencer), false), Index(index));
         let mut started = Started { replica, log, image_index: index, frozen: None, hard_state };
         self.lead(&mut started)?;
         let sequencer = &mut started.replica.machine_mut().sequencer;
@@ -162,7 +162,8 @@ impl Start<'_> {
             member.born(founders, raft.is_pristine());
         }
         member.set_time(self.now, self.wall);
-        let replica = Replica::new(raft, Authority::new(member), applied);
+        let diverges = self.server == 2 && self.options.bug == Some(Bug::Diverge);
+        let replica = Replica::new(raft, Authority::new(member, diverges), applied);
         Ok(Started { replica, log, image_index: applied.0, frozen: None, hard_state })
     }
 
