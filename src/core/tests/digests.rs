@@ -8,7 +8,7 @@ use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Origi
 use corral_core::digest::of_znode;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
-use corral_core::image::merge_in_memory;
+use corral_core::image::{ImageFault, merge_in_memory};
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
@@ -113,4 +113,41 @@ fn digests_are_those_of_zookeeper_after_each_transaction() {
     }
     assert!(!logged.is_empty(), "the history crosses a multiple of 128");
     assert_eq!(machine.view().digest_log().iter().copied().collect::<Vec<_>>(), logged);
+}
+
+/// A machine with one znode at the first zxid.
+fn with_one(content: &str) -> StateMachine {
+    let mut machine = machine();
+    apply(&mut machine, 1, create(CreateOp::Create, "/one", content, 0, -1));
+    machine
+}
+
+fn apply(machine: &mut StateMachine, first_zxid: u64, op: WriteOp) {
+    let session = machine.sessions().iter().next().map_or(SessionId(0), |(id, _)| *id);
+    let command = Command { origin: Some(ORIGIN), session, identities: 0, kind: CommandKind::Op(op) };
+    machine.apply(Batch {
+        time: WallMillis(1),
+        first_zxid,
+        features: features::EXTENDED_TYPES,
+        identities: vec![Arc::new(vec![identity("ip", "127.0.0.1")])],
+        commands: vec![command],
+    });
+}
+
+#[test]
+fn an_image_is_not_made_of_znodes_that_the_changes_did_not_lead_to() {
+    let (mut right, mut wrong) = (with_one("x01"), with_one("x02"));
+    let image = |machine: &mut StateMachine| {
+        let delta = machine.view_mut().freeze();
+        merge_in_memory(machine.view().image(), &delta, 1, Vec::new(), Vec::new()).expect("an image")
+    };
+    let (below, other) = (image(&mut right), image(&mut wrong));
+    right.view_mut().swap_image(Arc::new(below));
+    apply(&mut right, 2, create(CreateOp::Create, "/two", "x", 0, -1));
+    let delta = right.view_mut().freeze();
+    let merge = |below| merge_in_memory(below, &delta, 1, Vec::new(), Vec::new());
+    let digest = right.view().tree_digest();
+    assert_eq!(merge(right.view().image()).map(|image| image.digest()).ok(), digest);
+    let refused = merge(&other).expect_err("its digest differs");
+    assert!(matches!(refused, ImageFault::Diverged { kept, .. } if Some(kept) == digest), "{refused}");
 }
