@@ -227,7 +227,7 @@ sections! {
         watch_bytes_per_connection_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
         /// Bytes of the watches of all connections together, counted likewise, each shard with its share of them.
         watch_bytes_total_max: u64 = 2 * GIB, range(MIB, 1024 * GIB), "bytes";
-        /// Identities one connection may prove with auth packets, its address included; one more, or more than 4 KiB of them,
+        /// Identities one connection may prove with auth packets, its address included; one more, or more than 2 KiB of them,
         /// closes the connection.
         identities_per_connection_max: u32 = 16, range(2, 64), "";
         /// Sessions of the whole service; a connect beyond them is closed without an answer.

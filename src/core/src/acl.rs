@@ -34,6 +34,8 @@ pub const ALL: i32 = 31;
 pub const ENTRIES_MAX: usize = 256;
 /// Bytes of all schemes and ids of one ACL, `auth` entries replaced by the identities that they stand for.
 pub const BYTES_MAX: usize = 32 << 10;
+/// Bytes that `auth` entries may bring into one ACL: a few bytes sent must not become many that are kept.
+pub const AUTH_BYTES_MAX: usize = 4 << 10;
 /// Bytes of an id of the scheme `ip`: the longest address with its length takes 43.
 pub const IP_BYTES_MAX: usize = 64;
 
@@ -70,13 +72,18 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes, bounded
     };
     let mut fixed: Vec<AclEntry> = Vec::with_capacity(sent.len());
     let mut seen = BTreeSet::new();
+    let mut auth_bytes = 0;
     for entry in sent {
         if !seen.insert(entry) {
             continue;
         }
         match &*entry.scheme {
             "world" if &*entry.id == "anyone" => fixed.push(entry.clone()),
-            "auth" => expand_auth(entry.perms, identities, &mut fixed)?,
+            "auth" => {
+                let before = fixed.len();
+                expand_auth(entry.perms, identities, &mut fixed)?;
+                auth_bytes += text_bytes(&fixed[before..]);
+            }
             "ip" if (!bounded || entry.id.len() <= IP_BYTES_MAX) && ip_pattern(&entry.id).is_some() => {
                 fixed.push(entry.clone())
             }
@@ -89,11 +96,16 @@ pub fn fix_up(spec: &AclSpec, identities: &[Identity], schemes: Schemes, bounded
     if matches!(spec, AclSpec::BrokenOff(_)) {
         return Err(ErrorCode::MarshallingError);
     }
-    let bytes: usize = fixed.iter().map(|entry| entry.scheme.len() + entry.id.len()).sum();
-    if fixed.is_empty() || fixed.len() > ENTRIES_MAX || (bounded && bytes > BYTES_MAX) {
+    let too_long = text_bytes(&fixed) > BYTES_MAX || auth_bytes > AUTH_BYTES_MAX;
+    if fixed.is_empty() || fixed.len() > ENTRIES_MAX || (bounded && too_long) {
         return Err(ErrorCode::InvalidAcl);
     }
     Ok(Acl::List(Arc::new(AclList::from(fixed))))
+}
+
+/// Bytes of the schemes and ids of these entries.
+pub fn text_bytes(list: &[AclEntry]) -> usize {
+    list.iter().map(|entry| entry.scheme.len() + entry.id.len()).sum()
 }
 
 fn expand_auth(perms: i32, identities: &[Identity], fixed: &mut Vec<AclEntry>) -> Result<(), ErrorCode> {
@@ -236,7 +248,7 @@ mod tests {
     #[test]
     fn a_list_has_a_limit_in_bytes_before_and_after_expansion() {
         let id = |length: usize| format!("u:{}", "h".repeat(length - 2));
-        let me = [identity("digest", &id(BYTES_MAX / 4))];
+        let me = [identity("digest", &id(AUTH_BYTES_MAX / 4))];
         let one = |length: usize| vec![entry(1, "digest", &id(length))];
         let fixed = |list: Vec<AclEntry>, bounded| fix_up(&AclSpec::List(list), &me, NO_MORE, bounded).is_ok();
         let most = BYTES_MAX - "digest".len();

@@ -84,7 +84,7 @@ const _: () = assert!(corral_wire::limits::FRAME_MAX_DEFAULT < 4 << 20, "a frame
 
 /// Bytes of one connection's identities, however many they are: they travel with its commands, in each log entry that holds
 /// any, and an ACL entry for `auth` stands for them.
-pub const IDENTITIES_BYTES_MAX: usize = 4 << 10;
+pub const IDENTITIES_BYTES_MAX: usize = 2 << 10;
 /// Bytes of the path of a znode that is created. ZooKeeper's only limit is that of a request.
 ///
 /// The limits on what is created cannot be configured, because they decide how the log is replayed. Znodes of former versions that

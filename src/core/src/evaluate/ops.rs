@@ -15,7 +15,7 @@ use crate::servers::CONFIG_PATH;
 use crate::session::SessionTable;
 use crate::shared::{Data, HashedPath, Text};
 use crate::view::{NodeRef, View};
-use crate::znode::{NodeStat, Owner, Znode};
+use crate::znode::{Acl, NodeStat, Owner, Znode};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -102,6 +102,15 @@ impl Caller<'_> {
         acl::Schemes { sasl: has(features::SASL_ACLS), x509: has(features::X509_ACLS) }
     }
 
+    /// The ACL that is kept when this one was sent.
+    fn stored_acl(&self, sent: &AclSpec) -> Result<Acl, ErrorCode> {
+        let acl = acl::fix_up(sent, self.identities, self.schemes(), self.bounded())?;
+        if let Acl::List(list) = &acl {
+            self.spend(cost::bytes(acl::text_bytes(list)) + cost::NAME * list.len() as u64)?;
+        }
+        Ok(acl)
+    }
+
     /// The session lives and still belongs to the connection that sent the command.
     pub(super) fn check_session(&self) -> Result<(), ErrorCode> {
         let session = self.sessions.get(&self.session).ok_or(ErrorCode::SessionExpired)?;
@@ -143,7 +152,7 @@ impl Caller<'_> {
         owner: Owner,
     ) -> Result<OpResult, ErrorCode> {
         has_parent(&path)?;
-        let acl = acl::fix_up(acl, self.identities, self.schemes(), self.bounded())?;
+        let acl = self.stored_acl(acl)?;
         let sequential = CreateMode::from_flag(flags).is_some_and(CreateMode::is_sequential);
         let mut at = draft.hashed(path);
         let parent = draft.node(at.parent(), at.parent_hash).ok_or(ErrorCode::NoNode)?;
@@ -233,7 +242,7 @@ impl Caller<'_> {
         if !path::is_valid(&path) {
             return Err(ErrorCode::BadArguments);
         }
-        let acl = acl::fix_up(acl, self.identities, self.schemes(), self.bounded())?;
+        let acl = self.stored_acl(acl)?;
         let (at, node) = self.existing(draft, path)?;
         self.allow(&node, acl::ADMIN)?;
         expect_version(node.stat().aversion, version)?;

@@ -3,8 +3,8 @@
 
 use super::Sequencer;
 use crate::acl;
-use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, WriteOp};
-use crate::cost::{ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, OP, ZNODE};
+use crate::command::{AclSpec, Batch, Command, CommandKind, Proposals, Waiting, WriteOp};
+use crate::cost::{self, ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, NAME, OP, ZNODE};
 use crate::evaluate::{COUNT_COST, QUOTA_COST, REMOVED_MAX, counts, may_set_quota};
 use crate::ids::{SessionId, WallMillis};
 use alloc::sync::Arc;
@@ -13,6 +13,9 @@ use alloc::vec;
 /// Such a share of an entry's bytes proposals may have. A batch is less than the limit on batches, and the last proposals that
 /// went in. That both take more in the log than they count for, by half at most, is provided for.
 const SHARES: usize = 4;
+
+/// What it costs at most to store an ACL.
+const ACL_COST: u64 = cost::bytes(acl::BYTES_MAX) + acl::ENTRIES_MAX as u64 * NAME;
 
 /// A command that fits no log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +56,8 @@ impl Sequencer {
         let one = OP + CHANGE + 2 * check + quota;
         let of_op = |op: &WriteOp| match op {
             WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + CHANGE + check),
-            WriteOp::Create { path, .. } if counts(path) => one + COUNT_COST,
+            WriteOp::Create { path, .. } if counts(path) => one + COUNT_COST + ACL_COST,
+            WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } if *acl != AclSpec::Open => one + ACL_COST,
             _ => one,
         };
         match &command.kind {
