@@ -3,7 +3,7 @@
 
 mod twins;
 
-use corral_core::acl::{BYTES_MAX, ENTRIES_MAX, IP_BYTES_MAX, digest_id, identity};
+use corral_core::acl::{AUTH_BYTES_MAX, BYTES_MAX, ENTRIES_MAX, IP_BYTES_MAX, digest_id, identity};
 use corral_core::command::{AclSpec, CommandKind, Identity, WriteOp};
 use corral_core::cost::{COMMAND_MAX, ENTRY_MAX};
 use corral_core::ids::SessionId;
@@ -54,11 +54,12 @@ fn acl_list() -> impl Strategy<Value = Vec<AclEntry>> {
 /// What of a list is stored, as the documentation has it; `None` if it is refused.
 fn stored(sent: &[AclEntry], identities: &[Identity]) -> Option<Vec<AclEntry>> {
     let mut seen = BTreeSet::new();
-    let mut list = Vec::new();
+    let (mut list, mut by_auth) = (Vec::new(), 0);
     for one in sent.iter().filter(|one| seen.insert((*one).clone())) {
         if &*one.scheme == "auth" {
             let proven = identities.iter().filter(|who| &*who.scheme == "digest");
             proven.clone().next()?;
+            by_auth += proven.clone().map(|who| "digest".len() + who.id.len()).sum::<usize>();
             list.extend(proven.map(|who| entry(one.perms, "digest", &who.id)));
         } else {
             list.push(one.clone());
@@ -66,7 +67,11 @@ fn stored(sent: &[AclEntry], identities: &[Identity]) -> Option<Vec<AclEntry>> {
     }
     let long_ip = sent.iter().any(|one| &*one.scheme == "ip" && one.id.len() > IP_BYTES_MAX);
     let bytes: usize = list.iter().map(|one| one.scheme.len() + one.id.len()).sum();
-    let fits = sent.len() <= ENTRIES_MAX && (1..=ENTRIES_MAX).contains(&list.len()) && bytes <= BYTES_MAX && !long_ip;
+    let fits = sent.len() <= ENTRIES_MAX
+        && (1..=ENTRIES_MAX).contains(&list.len())
+        && bytes <= BYTES_MAX
+        && by_auth <= AUTH_BYTES_MAX
+        && !long_ip;
     fits.then_some(list)
 }
 
