@@ -5,6 +5,7 @@
 //! bytes out. Whatever the bytes hold, reading stays inside them; what makes no sense reads as absent. A reference that leads out
 //! of a section that was checked ends the process: its bytes were changed since.
 
+mod annex;
 mod format;
 mod read;
 mod write;

@@ -251,9 +251,9 @@ fn identities_may_be_so_long() {
     };
     let mut server = Server::new(ShardLimits::default());
     let a = server.client();
-    server.send(a, &auth(3000));
+    server.send(a, &auth(1500));
     assert_eq!(server.replies(a), [(-4, 0)]);
-    server.send(a, &auth(1100));
+    server.send(a, &auth(600));
     assert_eq!(server.closed(), [Close::IdentityLimit], "all together");
 }
 

@@ -50,7 +50,8 @@ fn grown_view() -> View {
             pzxid: zxid,
             version: i % 3,
             aversion: i % 7,
-            owner: i64::from(i % 11 == 0) * 5,
+            // Some ephemerals, some containers.
+            owner: if i % 13 == 1 { i64::MIN } else { i64::from(i % 11 == 0) * 5 },
             ..NodeStat::default()
         };
         let data = (i % 4 != 0).then(|| Data::from(&vec![7; usize::try_from(i).expect("positive")][..]));
@@ -74,8 +75,13 @@ fn sessions() -> Vec<ImageSession> {
 
 /// The bytes of an image and where its parts lie.
 fn encode(view: &mut View, bits: u32) -> (AlignedVec, ImageLayout) {
+    encode_in(view, bits, usize::MAX)
+}
+
+/// Likewise, with archives of the meta section that hold so many bytes of lists.
+fn encode_in(view: &mut View, bits: u32, archive_bytes: usize) -> (AlignedVec, ImageLayout) {
     let frozen = view.freeze();
-    let mut merger = ImageMerger::new(view.image(), &frozen, bits);
+    let mut merger = ImageMerger::new(view.image(), &frozen, bits).with_archive_bytes(archive_bytes);
     let (mut bytes, mut parts) = (AlignedVec::new(), Vec::new());
     let mut place = |part: &AlignedVec| {
         bytes.resize(bytes.len().next_multiple_of(SECTION_ALIGN), 0);
@@ -110,6 +116,43 @@ fn an_image_keeps_everything() {
         (opened.node_count(), opened.data_bytes(), opened.ephemerals_count()),
         (view.node_count(), view.data_bytes(), view.ephemerals_count())
     );
+}
+
+#[test]
+fn lists_too_long_for_one_archive_lie_in_annexes() {
+    let open =
+        |(bytes, layout): (AlignedVec, ImageLayout)| Arc::new(Image::open(shared(&bytes), &layout).expect("opens"));
+    let acls = |image: &Arc<Image>| {
+        let view = View::new(Arc::clone(image));
+        let path = |at: usize| if at < 60 { format!("/n{at}") } else { format!("/n{}/leaf-{at}", at - 60) };
+        let list = |at| view.get(&path(at)).expect("it is there").acl_list().map(|list| list.to_vec());
+        (0..120).map(list).collect::<Vec<_>>()
+    };
+    let plain = open(encode(&mut grown_view(), 1));
+    assert!(plain.mortals().count() > 5 && acls(&plain).iter().flatten().count() > 5, "there is something to be cut");
+    for archive_bytes in [1, 60, 200, 1000] {
+        let mut view = grown_view();
+        let cut = open(encode_in(&mut view, 1, archive_bytes));
+        assert_eq!(cut.sessions().collect::<Vec<_>>(), sessions());
+        assert!(cut.mortals().eq(plain.mortals()) && acls(&cut) == acls(&plain) && cut.extra() == b"more");
+        view.swap_image(cut);
+        let next = open(encode(&mut view, 1));
+        assert!(next.mortals().eq(plain.mortals()) && acls(&next) == acls(&plain), "the next image is made of it");
+    }
+}
+
+#[test]
+fn a_directory_of_annexes_leads_nowhere_else() {
+    let (bytes, layout) = encode_in(&mut grown_view(), 1, 60);
+    for at in layout.meta.start..layout.meta.start + 400 {
+        for byte in [0, 1, 0x7f, 0xff] {
+            let mut changed = bytes.clone();
+            changed[at] = byte;
+            if let Ok(image) = Image::open(shared(&changed), &layout) {
+                assert!(image.sessions().count() == 2 && image.mortals().count() < 120);
+            }
+        }
+    }
 }
 
 #[test]
@@ -249,12 +292,13 @@ fn every_broken_path_is_refused() {
     let mut view = grown_view();
     let (bytes, layout) = encode(&mut view, 3);
     let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"/leaf-")).collect();
-    assert_eq!(places.len(), 60);
+    // Those of five containers stand in the meta section, too.
+    assert_eq!(places.len(), 65);
     for at in places {
         let mut damaged = bytes.clone();
         damaged[at] = 0xff;
         let fault = Image::open(shared(&damaged), &layout).err();
-        assert!(matches!(fault, Some(ImageFault::Section { .. })), "{fault:?}");
+        assert!(matches!(fault, Some(ImageFault::Section { .. } | ImageFault::Meta { .. })), "{fault:?}");
     }
 }
 

@@ -20,6 +20,8 @@ use rkyv::{Archive, Deserialize, Place, Serialize};
 
 /// Version of the archives' shape; other versions are refused.
 pub(crate) const FORMAT: u32 = 3;
+/// That of a meta section with annexes.
+pub(crate) const FORMAT_WITH_ANNEXES: u32 = 4;
 
 /// The ACL index of a znode open to everybody; list `i` of the meta section has index `i + 1`.
 pub(crate) const ACL_OPEN: u32 = 0;
@@ -209,6 +211,24 @@ pub(crate) struct Meta {
     /// Paths of containers and TTL nodes, sorted.
     pub(crate) mortals: Vec<Text>,
     pub(crate) extra: Vec<u8>,
+}
+
+/// A part of the lists of a meta section that is too long for one archive.
+#[derive(Archive, Serialize, Default)]
+pub(crate) struct Annex {
+    #[rkyv(with = Map<Unshare>)]
+    pub(crate) acls: Vec<Arc<Vec<AclEntry>>>,
+    /// By session, in the order of the meta section's.
+    pub(crate) ephemerals: Vec<Ephemerals>,
+    pub(crate) mortals: Vec<Text>,
+}
+
+/// Paths of ephemerals of one session.
+#[derive(Archive, Serialize)]
+pub(crate) struct Ephemerals {
+    /// Its place among the meta section's sessions.
+    pub(crate) session: u32,
+    pub(crate) paths: Vec<Text>,
 }
 
 /// A session as an image keeps it.

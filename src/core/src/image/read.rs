@@ -4,8 +4,10 @@
 //! one module of the crate with `unsafe`: the pointers into the bytes, which the image itself keeps alive.
 #![allow(unsafe_code, reason = "an image refers to the bytes it owns; each block says why it may")]
 
+use super::annex::{self, shared_lists, texts};
 use super::format::{
-    ACL_OPEN, ArchivedMeta, ArchivedNode, FORMAT, Probing, first_slot, section_root, slot_tag, take_name,
+    ACL_OPEN, ArchivedAnnex, ArchivedMeta, ArchivedNode, FORMAT, FORMAT_WITH_ANNEXES, Probing, first_slot,
+    section_root, slot_tag, take_name,
 };
 use super::{
     ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_ALIGN, SECTION_BITS_MAX, SECTION_BYTES_MAX, section_of,
@@ -15,7 +17,7 @@ use crate::command::{ArchivedOrigin, Origin};
 use crate::digest;
 use crate::ids::{ConnId, ShardId, Zxid};
 use crate::shared::{Data, Text};
-use crate::znode::{Acl, AclEntry, NodeStat, Znode};
+use crate::znode::{Acl, NodeStat, Znode};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -226,6 +228,7 @@ impl CheckedSection {
 pub struct CheckedMeta {
     bytes: Arc<dyn ImageBytes>,
     root: NonNull<ArchivedMeta>,
+    annexes: Vec<NonNull<ArchivedAnnex>>,
     acls: Vec<Arc<AclList>>,
     nobody: Arc<AclList>,
     length: usize,
@@ -247,27 +250,28 @@ impl CheckedMeta {
         if !layout.meta.start.is_multiple_of(SECTION_ALIGN) {
             return Err(ImageFault::Layout("the meta section does not begin where one may"));
         }
-        let part = slice((**bytes).as_ref(), &layout.meta)?;
+        let outside = ImageFault::Layout("the meta section lies outside the bytes");
+        let part = (**bytes).as_ref().get(layout.meta.clone()).ok_or(outside)?;
         let root = rkyv::access::<ArchivedMeta, rancor::Error>(part).map_err(|reason| ImageFault::meta(&reason))?;
-        if root.format.to_native() != FORMAT {
-            return Err(ImageFault::Layout("unknown image format"));
-        }
+        let places = match root.format.to_native() {
+            FORMAT => Vec::new(),
+            FORMAT_WITH_ANNEXES => annex::places(part)?,
+            _ => return Err(ImageFault::Layout("unknown image format")),
+        };
         if root.seed.to_native() != layout.seed || root.zxid.to_native() != layout.zxid {
             return Err(ImageFault::Layout("seed or zxid is not that of the meta section"));
         }
         if root.section_bits.to_native() != section_bits(layout)? {
             return Err(ImageFault::Layout("number of sections is not that of the meta section"));
         }
-        let mut acls = Vec::with_capacity(root.acls.len());
-        for list in root.acls.iter() {
-            let list: Vec<AclEntry> =
-                rkyv::deserialize::<_, rancor::Error>(list).map_err(|reason| ImageFault::meta(&reason))?;
-            acls.push(Arc::new(AclList::from(list)));
-        }
+        let annexes = places.into_iter().map(|place| annex::annex_root(&part[place])).collect::<Result<Vec<_>, _>>()?;
+        let lists = root.acls.iter().chain(annexes.iter().flat_map(|annex| annex.acls.iter()));
+        let acls = shared_lists(lists);
         let nobody = Arc::new(AclList::from(vec![acl::nobody()]));
         Ok(Self {
             bytes: Arc::clone(bytes),
             root: NonNull::from(root),
+            annexes: annexes.into_iter().map(NonNull::from).collect(),
             acls,
             nobody,
             length: part.len(),
@@ -279,6 +283,19 @@ impl CheckedMeta {
         // SAFETY: taken from a checked archive inside `self.bytes`, which by the contract of `ImageBytes` neither moves
         // nor changes while this value holds it.
         unsafe { self.root.as_ref() }
+    }
+
+    fn annexes(&self) -> impl Iterator<Item = &ArchivedAnnex> {
+        // SAFETY: as in `root`.
+        self.annexes.iter().map(|annex| unsafe { annex.as_ref() })
+    }
+
+    /// Paths of the ephemerals of the session at that place of the list that are not with it.
+    fn more_ephemerals(&self, session: usize) -> impl Iterator<Item = Text> + '_ {
+        self.annexes().flat_map(move |annex| {
+            let at = annex.ephemerals.binary_search_by_key(&session, |of| of.session.to_native() as usize);
+            at.ok().into_iter().flat_map(|at| texts(&annex.ephemerals[at].paths))
+        })
     }
 }
 
@@ -367,18 +384,19 @@ impl Image {
 
     /// The sessions, each copied out of the image when asked for.
     pub fn sessions(&self) -> impl Iterator<Item = ImageSession> + '_ {
-        self.meta.root().sessions.iter().map(|session| ImageSession {
+        self.meta.root().sessions.iter().enumerate().map(|(at, session)| ImageSession {
             id: crate::ids::SessionId(session.id.0.to_native()),
             timeout_ms: session.timeout_ms.to_native(),
             password: session.password,
             owner: session.owner.as_ref().map(origin),
-            ephemerals: session.ephemerals.iter().map(|path| path.as_str().into()).collect(),
+            ephemerals: texts(&session.ephemerals).chain(self.meta.more_ephemerals(at)).collect(),
         })
     }
 
     /// Paths of all containers and TTL nodes, sorted; copied out of the image when asked for.
     pub fn mortals(&self) -> impl Iterator<Item = Text> + '_ {
-        self.meta.root().mortals.iter().map(|path| Text::from(path.as_str()))
+        let annexed = self.meta.annexes().flat_map(|annex| texts(&annex.mortals));
+        texts(&self.meta.root().mortals).chain(annexed)
     }
 
     /// ZooKeeper's digest of the tree, version 2.

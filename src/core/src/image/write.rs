@@ -3,6 +3,7 @@
 //! Runs on the image writer's thread. Paths, data and names are copied once, from where they are straight into the new
 //! section. The result depends on the tree alone, not on the order of any hash map. Knows no files.
 
+use super::annex;
 use super::format::{
     ACL_OPEN, ArchivedNode, FORMAT, Meta, Node, NodeList, Probing, Section, first_slot, push_name, slot_tag,
 };
@@ -29,9 +30,6 @@ use alloc::vec::Vec;
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 
-/// Bytes of an archived ACL entry besides its texts, at most.
-const ACL_ENTRY_BYTES: usize = 48;
-
 /// Merges a frozen delta and the image below it into the next image, part by part: call [`ImageMerger::next_section`]
 /// until it gives `None`, then [`ImageMerger::finish`].
 pub struct ImageMerger<'a> {
@@ -44,6 +42,7 @@ pub struct ImageMerger<'a> {
     stats: ImageStats,
     digest: u64,
     mortals: Vec<Text>,
+    archive_bytes: usize,
     /// The section of the image below that is being merged, compared with its checksum.
     sound: Option<(usize, CheckedSection)>,
 }
@@ -70,8 +69,15 @@ impl<'a> ImageMerger<'a> {
             stats: ImageStats::default(),
             digest: 0,
             mortals: Vec::new(),
+            archive_bytes: annex::ARCHIVE_BYTES,
             sound: None,
         }
+    }
+
+    /// Archives of the meta section hold lists of so many bytes instead of 256 MiB: for tests.
+    pub const fn with_archive_bytes(mut self, bytes: usize) -> Self {
+        self.archive_bytes = bytes;
+        self
     }
 
     /// The bytes of the next section, to be placed at a multiple of [`SECTION_ALIGN`]; `None` after the last.
@@ -113,14 +119,7 @@ impl<'a> ImageMerger<'a> {
             mortals: self.mortals,
             extra,
         };
-        let owned = meta.sessions.iter().flat_map(|session| &session.ephemerals).chain(&meta.mortals);
-        let owned: usize = owned.map(|path| path.len() + 16).sum();
-        let entries = meta.acls.iter().flat_map(|list| list.iter());
-        let acls: usize = entries.map(|entry| entry.scheme.len() + entry.id.len() + ACL_ENTRY_BYTES).sum();
-        check_size(self.next, owned + acls + meta.sessions.len() * size_of::<ImageSession>() + meta.extra.len())?;
-        let mut bytes = AlignedVec::<SECTION_ALIGN>::new();
-        bytes.extend_from_slice(&digest::stored(self.digest));
-        rkyv::api::high::to_bytes_in::<_, rancor::Error>(&meta, bytes).map_err(|reason| ImageFault::encode(&reason))
+        annex::meta_bytes(meta, self.digest, self.archive_bytes)
     }
 
     /// Sums over the sections written so far.
