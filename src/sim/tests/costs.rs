@@ -9,7 +9,7 @@ use corral_sim::fuzz::runner::is_counted;
 static ALLOCATOR: Counting = Counting;
 
 /// Inputs within which each bug must be found, from nothing.
-const INPUTS_MAX: u64 = 20_000;
+const INPUTS_MAX: u64 = 60_000;
 
 #[test]
 fn planted_cost_bugs_are_found_from_a_cold_start() {
