@@ -340,7 +340,13 @@ def are_away(members):
     for client in filter(None, map(connected, members)):
         client.socket.settimeout(HOLD_MS / 1000 + SLACK_S)
         closes(write_on, client)
-    return all(map(is_away, members))
+    return all(map(takes_nobody, members))
+
+
+def takes_nobody(member):
+    """Whether the server gives no sessions and says why: its disk is full, or nobody may lead whose disk is not."""
+    told = four_letter_word(member.address, "mntr", SLACK_S)
+    return "not currently serving requests: " in told and connected(member) is None
 
 
 def write_on(client):
