@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from blackbox import (  # noqa: E402
-    acls, beside, demanding, hostile_reads, hostile_writes, keeper, limits, mortals, multis, ordering, persistent, quotas,
+    acls, beside, demanding, digests, hostile_reads, hostile_writes, keeper, limits, mortals, multis, ordering, persistent, quotas,
     reads, requests, sessions, sizes, stats,
     switched, watches, words, writes,
 )  # fmt: skip
@@ -24,7 +24,7 @@ from support import suite  # noqa: E402
 MODULES = [sessions, requests, writes, reads, stats, acls, multis, watches, persistent, ordering, sizes, words, beside, hostile_writes]
 
 # Each on a server of its own, with its own settings.
-OTHERWISE = [limits, demanding, quotas, mortals, switched, keeper, hostile_reads]
+OTHERWISE = [digests, limits, demanding, quotas, mortals, switched, keeper, hostile_reads]
 
 
 def main():
