@@ -14,6 +14,5 @@ pub mod plant;
 pub mod search;
 pub mod table;
 mod trees;
-mod units;
 
 pub use lab::Reach;

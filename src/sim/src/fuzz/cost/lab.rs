@@ -23,7 +23,6 @@ use super::bill::{Bill, Core, Request, Turn};
 use super::clock::thread_ns;
 use super::genome::{self, Call, Gene};
 use super::plant::Plant;
-use super::units;
 use crate::fuzz::memory;
 
 const SERVER: u8 = 1;
@@ -204,7 +203,7 @@ impl Lab {
     }
 
     fn units(&self) -> u64 {
-        units::counted(self.sequencer.machine(), &self.shard)
+        self.sequencer.machine().units_spent()
     }
 
     /// Times one turn of a core.

@@ -57,7 +57,7 @@ impl Row {
 /// The heading of the table.
 pub const HEADING: &str = "\
 | operation | construction | requests | bytes sent | longest shard turn, ms | longest consensus turn, ms | shard ns/B | \
-consensus ns/B | units of one turn | logged B/B | to others B/B | held B/B | largest reply, B |
+consensus ns/B | units of one log entry | logged B/B | to others B/B | held B/B | largest reply, B |
 |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|";
 
 /// Measures the constructions of which operation or text contain `which`, and tells of each as it is done.
