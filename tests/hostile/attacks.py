@@ -1,6 +1,7 @@
 """What attackers do: each load prepares, then does its worst again and again. Ordinary sockets, no credentials."""
 
 import socket
+import threading
 import time
 
 from support import jute
@@ -199,6 +200,58 @@ class Expiry(Attack):
         return True
 
 
+class ClosedSessions(Attack):
+    """Sessions with as many ephemerals as one may have are closed at the same moment, by twelve bytes each."""
+
+    sessions, ephemerals = 8, 20_000
+
+    def prepare(self):
+        self.call(jute.CREATE, jute.create_body("/closed"))
+        self.kept = [self.connect() for _ in range(self.sessions)]
+        for at, client in enumerate(self.kept):
+            for first in range(0, self.ephemerals, 10_000):
+                paths = [f"/closed/{at}-{first + number}" for number in range(10_000)]
+                creates = [(jute.CREATE, jute.create_body(path, flags=jute.EPHEMERAL)) for path in paths]
+                self.call(jute.MULTI, jute.multi_body(creates), client)
+
+    def again(self):
+        closed, self.kept = self.kept, []
+        for client in closed:
+            client.send(jute.CLOSE)
+            self.sent += 12
+        for client in closed:
+            client.frame()
+        return False
+
+
+class PipelinedMultis(Attack):
+    """Clients that send multis of sets without waiting for answers, which they read."""
+
+    clients, operations, in_flight = 8, 7000, 8
+
+    def prepare(self):
+        self.call(jute.CREATE, jute.create_body("/piped"))
+        sets = [(jute.SET_DATA, jute.set_body("/piped", b""))] * self.operations
+        self.multi = jute.multi_body(sets)
+        self.kept = [self.connect() for _ in range(self.clients)]
+
+    def again(self):
+        threads = [threading.Thread(target=self.send, args=(client,)) for client in self.kept]
+        for thread in threads:
+            thread.start()
+        for client in self.kept:
+            for _ in range(self.in_flight):
+                client.frame()
+        for thread in threads:
+            thread.join()
+        return True
+
+    def send(self, client):
+        for _ in range(self.in_flight):
+            client.send(jute.MULTI, self.multi)
+            self.sent += len(self.multi) + 12
+
+
 class DeafWatchers(Attack):
     def prepare(self):
         for _ in range(45):
@@ -285,6 +338,8 @@ ATTACKS = {
     "listings unread": Unread,
     "a deep path": DeepPath,
     "sessions that expire together": Expiry,
+    "sessions that are closed together": ClosedSessions,
+    "pipelined multis": PipelinedMultis,
     "watchers that do not read": DeafWatchers,
     "connects": Connects,
     "wrong passwords": WrongPasswords,

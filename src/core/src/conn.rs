@@ -242,6 +242,8 @@ pub(crate) struct Conn {
     pub(crate) told: u32,
     /// Waits for memory.
     pub(crate) wanting: bool,
+    /// Its next request is a costly write that waits for others of its shard.
+    pub(crate) queued: bool,
     /// Its next requests wait until others have had their turns.
     pub(crate) again: bool,
     /// On the shard's list of those whose next read waits for the view.
@@ -296,6 +298,7 @@ impl Conn {
             parked_bytes: 0,
             told: 0,
             wanting: false,
+            queued: false,
             again: false,
             behind: false,
             barred: false,

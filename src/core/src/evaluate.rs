@@ -11,15 +11,16 @@ mod owners;
 mod proof;
 mod quota;
 mod reconfig;
+mod weight;
 
 pub use count::Counted;
-pub(crate) use keeper::REMOVED_MAX;
 pub use keeper::system_nodes;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
-pub(crate) use quota::{COUNT_COST, QUOTA_COST, counts, may_set_quota};
+pub(crate) use quota::may_set_quota;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
 pub use reconfig::{Begun, configured, servers};
+pub(crate) use weight::{Circumstances, cost_at_most};
 
 use crate::change::{AppliedBatch, AppliedTxn, Changes, OpResult, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Identity, Origin};

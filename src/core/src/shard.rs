@@ -8,6 +8,7 @@
 
 mod barriers;
 mod course;
+mod flow;
 mod greeting;
 mod input;
 mod leaderless;
@@ -39,6 +40,7 @@ use core::mem;
 use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
 use course::Course;
+use flow::{Costly, InFlight};
 use hashbrown::HashMap;
 use memory::Wanting;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
@@ -138,6 +140,7 @@ pub struct Shard {
     pub(crate) in_flight_bytes: usize,
     /// Bytes of the large requests among them.
     large_bytes: usize,
+    costly: Costly,
     /// Bytes that all connections hold.
     held_bytes: usize,
     /// Connections that wait for memory, oldest first.
@@ -182,15 +185,6 @@ pub struct Shard {
     pub(crate) statistics: Statistics,
 }
 
-/// What a proposed command counts for until it comes back, in bytes.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    weight: usize,
-    /// The size of its frame if that is a large one.
-    large: usize,
-    conn: ConnId,
-}
-
 /// The verdict on a connection after some of its input: go on, or end it.
 type Verdict = Result<(), Close>;
 
@@ -212,6 +206,7 @@ impl Shard {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             large_bytes: 0,
+            costly: Costly::default(),
             held_bytes: 0,
             wanting: VecDeque::new(),
             looked_at: now,
@@ -436,14 +431,6 @@ impl Shard {
         let Outcome::Later(outcome) = &txn.outcome else { return false };
         self.answer_later(now, conn, txn.zxid, outcome, out);
         true
-    }
-
-    fn resume_held_back(&mut self, now: Millis, out: &mut Outputs) {
-        if !self.has_enough_in_flight() {
-            for id in mem::take(&mut self.held_back) {
-                self.resume_by_id(now, id, out);
-            }
-        }
     }
 
     /// A sync asked for in [`Outputs::syncs`] has come back from the leader, behind every batch it stands for.

@@ -2,10 +2,9 @@
 //! or from a server with other limits. A command that fits no entry alone is answered with an error, in its place.
 
 use super::Sequencer;
-use crate::acl;
-use crate::command::{AclSpec, Batch, Command, CommandKind, Proposals, Waiting, WriteOp};
-use crate::cost::{self, ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, NAME, OP, ZNODE};
-use crate::evaluate::{COUNT_COST, QUOTA_COST, REMOVED_MAX, counts, may_set_quota};
+use crate::command::{Batch, Command, CommandKind, Proposals, Waiting};
+use crate::cost::ENTRY_MAX;
+use crate::evaluate::{Circumstances, cost_at_most, may_set_quota};
 use crate::ids::{SessionId, WallMillis};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -13,9 +12,6 @@ use alloc::vec;
 /// Such a share of an entry's bytes proposals may have. A batch is less than the limit on batches, and the last proposals that
 /// went in. That both take more in the log than they count for, by half at most, is provided for.
 const SHARES: usize = 4;
-
-/// What it costs at most to store an ACL.
-const ACL_COST: u64 = cost::bytes(acl::BYTES_MAX) + acl::ENTRIES_MAX as u64 * NAME;
 
 /// A command that fits no log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,26 +47,14 @@ impl Sequencer {
     /// What a command costs at most, in units of [`crate::cost`], for a connection with so many identities. As the state is now:
     /// a session that closes may have got more ephemerals by then, but not more than it may have.
     fn cost_of(&self, command: &Command, identities: usize) -> u64 {
-        let check = (identities * acl::ENTRIES_MAX) as u64 * ACL_ENTRY;
-        let quota = if self.quotas_ahead || self.machine.has_quotas() { QUOTA_COST } else { 0 };
-        let one = OP + CHANGE + 2 * check + quota;
-        let of_op = |op: &WriteOp| match op {
-            WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + CHANGE + check),
-            WriteOp::Create { path, .. } if counts(path) => one + COUNT_COST + ACL_COST,
-            WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } if *acl != AclSpec::Open => one + ACL_COST,
-            _ => one,
-        };
-        match &command.kind {
-            CommandKind::Op(op) => of_op(op).min(COMMAND_MAX),
-            CommandKind::Multi(ops) => ops.iter().map(of_op).sum::<u64>().min(COMMAND_MAX),
+        let ephemerals = match command.kind {
             CommandKind::CloseSession => {
-                let ephemerals =
-                    self.machine.sessions().get(&command.session).map_or(0, |ended| ended.ephemerals.len());
-                OP + CHANGE * ephemerals as u64
+                self.machine.sessions().get(&command.session).map_or(0, |ended| ended.ephemerals.len())
             }
-            CommandKind::SystemNodes(nodes) => one * nodes.len() as u64,
-            _ => one,
-        }
+            _ => 0,
+        };
+        let quotas = self.quotas_ahead || self.machine.has_quotas();
+        cost_at_most(&command.kind, Circumstances { identities, ephemerals, quotas })
     }
 
     fn wait_as_it_is(&mut self, proposals: Proposals) {

@@ -93,6 +93,7 @@ impl Shard {
         self.walking.clear();
         self.underway.clear();
         self.held_back.clear();
+        self.costly.clear();
         self.sessions_alive = sessions_alive;
         self.course.distrusted = false;
         out.garbage.push(Garbage::View(Box::new(mem::replace(&mut self.view, view))));
@@ -108,6 +109,7 @@ impl Shard {
         assert!(in_flight.len() == proposals.len(), "what is in flight now was not taken yet");
         self.in_flight_bytes = self.in_flight.iter().map(|command| command.weight).sum();
         self.large_bytes = self.in_flight.iter().map(|command| command.large).sum();
+        self.costly.in_flight = self.in_flight.iter().map(|command| command.cost).sum();
     }
 
     /// A command of this shard was applied. False if its connection ended because nobody knew what would become of it.
@@ -116,6 +118,7 @@ impl Shard {
             Some(first) if first.conn == conn => {
                 self.in_flight_bytes -= first.weight;
                 self.large_bytes -= first.large;
+                self.costly.in_flight -= first.cost;
                 self.in_flight.pop_front();
                 true
             }

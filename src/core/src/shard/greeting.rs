@@ -98,7 +98,7 @@ impl Shard {
         };
         conn.phase = Phase::Connecting;
         conn.pending.push_back(Pending::Connect { at: now });
-        self.propose(conn, kind, 0);
+        self.propose(conn, kind, 0, 0);
         Ok(())
     }
 

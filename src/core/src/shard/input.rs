@@ -59,6 +59,11 @@ impl Shard {
                     looked = used + self.look_ahead(rest);
                 }
                 self.request(now, conn, frame, out)?;
+                if conn.queued {
+                    return Ok(used);
+                }
+                conn.counters.received += 1;
+                self.statistics.received += 1;
             }
             used += length;
             if self.spent >= self.config.limits.turn_cost_max {
@@ -66,12 +71,6 @@ impl Shard {
                 return Ok(used);
             }
         }
-    }
-
-    /// Whether this shard proposes no more before some of what it proposed has come back.
-    pub(super) fn has_enough_in_flight(&self) -> bool {
-        let limits = &self.config.limits;
-        self.in_flight_bytes >= limits.in_flight_bytes_max || self.in_flight.len() >= limits.in_flight_max
     }
 
     /// Whether something of this connection, or of the shard, must be finished before more is read.
@@ -87,6 +86,7 @@ impl Shard {
         self.draining
             || conn.barred
             || conn.wanting
+            || conn.queued
             || conn.again
             || conn.phase == Phase::Connecting
             || conn.pending.len() >= limits.requests_per_conn_max
@@ -161,7 +161,7 @@ impl Shard {
     pub(super) fn excuse_those_who_wait(&mut self, now: Millis) {
         let draining = self.draining;
         let unread = self.config.limits.reply_bytes_soft;
-        let is_owed = |conn: &Conn| !conn.pending.is_empty() || conn.wanting;
+        let is_owed = |conn: &Conn| !conn.pending.is_empty() || conn.wanting || conn.queued;
         let waits = |conn: &&mut Conn| conn.stalled && is_owed(conn) && conn.unsent() < unread;
         for conn in self.conns.iter_mut().filter(|conn| draining || waits(conn)) {
             conn.heard = now;

@@ -1,8 +1,9 @@
 //! Requests of a session: writes become proposals, reads are served or wait for the writes before them.
 
+use super::flow::InFlight;
 use super::memory::Wanting;
 use super::outcomes::frame_weight;
-use super::{InFlight, Outputs, Shard, Verdict};
+use super::{Outputs, Shard, Verdict};
 use crate::acl;
 use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
@@ -20,11 +21,10 @@ use corral_wire::records::{AuthPacket, GetSaslRequest, ReplyHeader, RequestHeade
 use corral_wire::{ErrorCode, OpCode, Reader};
 
 impl Shard {
+    /// Takes a request, unless it is a write that must wait: then the connection is queued for it.
     pub(super) fn request(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], out: &mut Outputs) -> Verdict {
         let mut reader = Reader::new(frame);
         let header = RequestHeader::decode(&mut reader).map_err(|_| Close::Malformed)?;
-        conn.counters.received += 1;
-        self.statistics.received += 1;
         let op = OpCode::from_i32(header.op);
         match op.map(OpCode::kind) {
             Some(OpKind::Connection) if op == Some(OpCode::Auth) => {
@@ -43,10 +43,11 @@ impl Shard {
                 let op = op.expect("has a kind");
                 let large = self.large(frame)?;
                 if let Ok(kind) = request::command(op, self.config.keeper_extensions, &mut reader) {
+                    let Some(cost) = self.admit_write(conn, &kind) else { return Ok(()) };
                     conn.barred |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
                     self.spent += REQUEST_COST + frame.len();
                     conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
-                    self.propose(conn, kind, large);
+                    self.propose(conn, kind, large, cost);
                     return Ok(());
                 }
             }
@@ -101,8 +102,8 @@ impl Shard {
         if fits { Ok(frame.len()) } else { Err(Close::LargeRequests) }
     }
 
-    /// `large` is what the request counts for among the large ones.
-    pub(super) fn propose(&mut self, conn: &mut Conn, kind: CommandKind, large: usize) {
+    /// `large` is what the request counts for among the large ones, `cost` among the costly.
+    pub(super) fn propose(&mut self, conn: &mut Conn, kind: CommandKind, large: usize, cost: u64) {
         (conn.identity_turn, conn.identity_place) =
             self.proposals.place_of(&conn.identities, (conn.identity_turn, conn.identity_place));
         let weight = request::weight(&kind);
@@ -110,9 +111,10 @@ impl Shard {
         let command = Command { origin, session: conn.session, identities: conn.identity_place, kind };
         self.proposals.push(command, weight);
         conn.proposed += 1;
-        self.in_flight.push_back(InFlight { weight, large, conn: conn.id });
+        self.in_flight.push_back(InFlight { weight, large, cost, conn: conn.id });
         self.in_flight_bytes += weight;
         self.large_bytes += large;
+        self.costly.in_flight += cost;
     }
 
     pub(super) const fn origin(&self, conn: ConnId) -> Origin {

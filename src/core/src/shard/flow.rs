@@ -1,0 +1,124 @@
+//! Flow control of writes: how much a shard proposes before some of what it proposed has come back.
+//!
+//! Commands are ordered first come, first served, so a write waits for everything that was proposed before it. A connection
+//! may always have writes in flight that cost less than [`FREE_COST_MAX`] together. What goes beyond that is costly, and the
+//! costly writes of a shard share [`COSTLY_COST_MAX`]: their connections queue for it, and are read no further meanwhile. So
+//! the cheap write of another connection has at most that much before it, for each shard, however many clients send costly ones.
+
+use super::{Outputs, Shard};
+use crate::command::CommandKind;
+use crate::conn::Conn;
+use crate::cost::COMMAND_MAX;
+use crate::evaluate::{Circumstances, cost_at_most};
+use crate::ids::{ConnId, Millis};
+use alloc::collections::VecDeque;
+use core::mem;
+
+/// What the writes of one connection may cost together, in units of [`crate::cost`], before they are costly: some hundreds of
+/// single ones.
+const FREE_COST_MAX: u64 = 500_000;
+
+/// Below it are the quotas.
+const QUOTAS: &str = "/zookeeper/quota";
+
+/// What the costly writes of a shard may cost together while they are in flight, if they are more than one.
+pub(super) const COSTLY_COST_MAX: u64 = COMMAND_MAX;
+
+/// What a proposed command counts for until it comes back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlight {
+    /// Bytes.
+    pub(super) weight: usize,
+    /// The size of its frame if that is a large one.
+    pub(super) large: usize,
+    /// What it may cost if it is costly, or 0.
+    pub(super) cost: u64,
+    pub(super) conn: ConnId,
+}
+
+/// The costly writes of a shard.
+#[derive(Debug, Default)]
+pub(super) struct Costly {
+    /// What those in flight may cost together.
+    pub(super) in_flight: u64,
+    /// Connections whose next request is a costly write that does not fit, oldest first, with what it may cost. Each stands here
+    /// once; some may have ended.
+    queue: VecDeque<(ConnId, u64)>,
+}
+
+impl Costly {
+    const fn has_room_for(&self, cost: u64) -> bool {
+        self.in_flight == 0 || self.in_flight + cost <= COSTLY_COST_MAX
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Shard {
+    /// Whether this shard proposes no more before some of what it proposed has come back.
+    pub(super) fn has_enough_in_flight(&self) -> bool {
+        let limits = &self.config.limits;
+        self.in_flight_bytes >= limits.in_flight_bytes_max || self.in_flight.len() >= limits.in_flight_max
+    }
+
+    /// What the connection's next write counts for among the costly ones, 0 if it is not costly. None if it does not fit: then
+    /// the connection is queued, and is read on when it does.
+    pub(super) fn admit_write(&mut self, conn: &mut Conn, kind: &CommandKind) -> Option<u64> {
+        let cost = self.cost_of(conn, kind);
+        if cost.saturating_mul(u64::from(conn.proposed) + 1) <= FREE_COST_MAX {
+            return Some(0);
+        }
+        if self.costly.queue.is_empty() && self.costly.has_room_for(cost) {
+            return Some(cost);
+        }
+        (conn.queued, conn.stalled) = (true, true);
+        self.costly.queue.push_back((conn.id, cost));
+        None
+    }
+
+    fn cost_of(&self, conn: &Conn, kind: &CommandKind) -> u64 {
+        let mut at = Circumstances { identities: conn.identities.len(), ephemerals: 0, quotas: false };
+        match kind {
+            CommandKind::CloseSession => {
+                at.ephemerals = self.ephemerals.get(&conn.session).map_or(0, |list| list.len());
+            }
+            CommandKind::Multi(_) => {
+                at.quotas = self.view.get(QUOTAS).is_some_and(|quotas| quotas.stat().num_children > 0);
+            }
+            _ => {}
+        }
+        cost_at_most(kind, at)
+    }
+
+    /// Something has come back, or never will: connections that waited for it are read on.
+    pub(super) fn resume_held_back(&mut self, now: Millis, out: &mut Outputs) {
+        if self.has_enough_in_flight() {
+            return;
+        }
+        for id in mem::take(&mut self.held_back) {
+            self.resume_by_id(now, id, out);
+        }
+        if !self.costly.queue.is_empty() {
+            self.resume_costly(now, out);
+        }
+    }
+
+    fn resume_costly(&mut self, now: Millis, out: &mut Outputs) {
+        // Those that are queued again stand behind those that have waited longer.
+        let mut queue = mem::take(&mut self.costly.queue);
+        while let Some(&(id, cost)) = queue.front()
+            && self.costly.queue.is_empty()
+            && self.costly.has_room_for(cost)
+        {
+            queue.pop_front();
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.queued = false;
+                self.resume_by_id(now, id, out);
+            }
+        }
+        let newer = mem::replace(&mut self.costly.queue, queue);
+        self.costly.queue.extend(newer);
+    }
+}
