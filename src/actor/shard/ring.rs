@@ -230,7 +230,7 @@ impl ShardActor {
             if let Some(Socket::Ring(place)) = self.with_client(id, |client| client.socket.clone()) {
                 let all = shard.unsent(id);
                 let bytes = &all[..all.len().min(SEND_BYTES_MAX)];
-                let last = bytes.len() == all.len() && shard.is_closing(id);
+                let last = shard.is_closing(id) && bytes.len() == shard.unsent_bytes(id);
                 sends.push(Outgoing { place, bytes, last });
                 room = room.saturating_sub(bytes.len());
             }

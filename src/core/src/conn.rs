@@ -2,6 +2,8 @@
 //!
 //! Lives on one shard for its whole life. An idle connection owns no buffer.
 
+mod output;
+
 use crate::acl;
 use crate::command::Identity;
 use crate::ids::{ConnId, Millis, SessionId, Zxid};
@@ -15,10 +17,13 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::mem;
 use core::net::{IpAddr, SocketAddr};
 use corral_wire::fourletter::FourLetter;
 use corral_wire::frame::frame_bytes;
 use corral_wire::op::OpCode;
+pub(crate) use output::BufferPool;
+use output::{CHUNK_BYTES, Chunks};
 
 /// Bytes that were sent and may lie in front of those that were not.
 const SENT_KEPT_MAX: usize = 64 * 1024;
@@ -223,17 +228,17 @@ pub(crate) struct Conn {
     pub(crate) identity_turn: u64,
     pub(crate) identity_place: u32,
     pub(crate) input: Vec<u8>,
+    /// What is appended to.
     pub(crate) output: Vec<u8>,
-    /// How much of `output` the socket has taken.
+    /// Full chunks that are sent before it.
+    earlier: Option<Box<Chunks>>,
+    /// How much of the first chunk, or of `output` if there is none, the socket has taken.
     pub(crate) sent: usize,
     /// How much of what this connection holds the shard's sum holds.
     pub(crate) summed: usize,
     /// Since when it holds more than little, see [`Conn::held_ms`], and the bytes that it has taken, or sent, since.
     held_since: u32,
     pub(crate) took: u32,
-    /// How much of the unsent output is one read's reply, larger than what may otherwise wait: the tree's size is no fault
-    /// of its reader.
-    pub(crate) allowance: usize,
     pub(crate) pending: VecDeque<Pending>,
     /// How many of `pending` are proposed and will be answered by a committed batch.
     pub(crate) proposed: u32,
@@ -288,11 +293,11 @@ impl Conn {
             identity_place: 0,
             input: Vec::new(),
             output: Vec::new(),
+            earlier: None,
             sent: 0,
             summed: 0,
             held_since: 0,
             took: 0,
-            allowance: 0,
             pending: VecDeque::new(),
             proposed: 0,
             parked_bytes: 0,
@@ -355,6 +360,7 @@ impl Conn {
     /// counted: those who wait must not keep each other waiting.
     pub(crate) fn holds(&self) -> usize {
         let mut bytes = self.output.capacity() + self.parked_bytes as usize;
+        bytes += self.earlier.as_ref().map_or(0, |earlier| earlier.capacity);
         if !(self.wanting && self.missing() > 0) {
             bytes += self.input.capacity();
         }
@@ -378,16 +384,52 @@ impl Conn {
     }
 
     pub(crate) fn unsent(&self) -> usize {
-        self.output.len() - self.sent
+        self.earlier.as_ref().map_or(0, |earlier| earlier.bytes) + self.output.len() - self.sent
     }
 
-    /// Drops what was sent from the front of the output once it outweighs the rest: a client that always has more to
-    /// take must not make the server keep what it has taken.
-    pub(crate) fn forget_sent(&mut self) {
-        if self.sent >= SENT_KEPT_MAX && self.sent >= self.unsent() {
+    /// The first of the bytes that are to be sent: a chunk's, or all.
+    pub(crate) fn front(&self) -> &[u8] {
+        let first = self.earlier.as_ref().and_then(|earlier| earlier.list.front());
+        &first.unwrap_or(&self.output)[self.sent..]
+    }
+
+    /// So many bytes of the front were sent. A chunk is dropped when it was sent, and of the output what was sent once it outweighs
+    /// the rest: a client that always has more to take must not make the server keep what it has taken.
+    pub(crate) fn forget_sent(&mut self, count: usize) {
+        assert!(count <= self.front().len(), "no more was sent than there was");
+        self.sent += count;
+        if let Some(earlier) = &mut self.earlier {
+            if earlier.list.front().is_some_and(|first| first.len() == self.sent) {
+                earlier.drop_first();
+                self.sent = 0;
+            }
+            if earlier.list.is_empty() {
+                self.earlier = None;
+            }
+        } else if self.sent >= SENT_KEPT_MAX && self.sent >= self.unsent() {
             self.output.drain(..self.sent);
             self.sent = 0;
         }
+    }
+
+    /// A large output becomes a chunk: what comes behind it must not make it grow, which copies it.
+    pub(crate) fn begin_chunk(&mut self) {
+        if self.output.len() >= CHUNK_BYTES {
+            self.earlier.get_or_insert_default().push(mem::take(&mut self.output));
+        }
+    }
+
+    /// What is unsent now may wait, although it is much: it is one read's reply, and the tree's size is no fault of its reader.
+    pub(crate) fn allow_unsent(&mut self) {
+        let unsent = self.unsent();
+        let earlier = self.earlier.get_or_insert_default();
+        earlier.push(mem::take(&mut self.output));
+        earlier.allowance = unsent;
+    }
+
+    /// Bytes that may be unsent beyond what may otherwise be.
+    pub(crate) fn allowance(&self) -> usize {
+        self.earlier.as_ref().map_or(0, |earlier| earlier.allowance)
     }
 
     pub(crate) const fn is_greeting(&self) -> bool {
@@ -530,34 +572,6 @@ impl AddressIdentities {
                 *place = Some((address, Arc::clone(&identities)));
                 identities
             }
-        }
-    }
-}
-
-/// Output buffers that went empty, for the next connection that has something to say.
-#[derive(Debug, Default)]
-pub(crate) struct BufferPool {
-    free: Vec<Vec<u8>>,
-}
-
-impl BufferPool {
-    const KEPT_MAX: usize = 64;
-    const KEPT_BYTES_MAX: usize = 64 * 1024;
-
-    pub(crate) fn lend(&mut self, buffer: &mut Vec<u8>) {
-        if buffer.capacity() == 0
-            && let Some(spare) = self.free.pop()
-        {
-            *buffer = spare;
-        }
-    }
-
-    /// Takes an empty buffer away from a connection that goes idle.
-    pub(crate) fn take_back(&mut self, buffer: &mut Vec<u8>) {
-        let mut spare = core::mem::take(buffer);
-        spare.clear();
-        if self.free.len() < Self::KEPT_MAX && (1..=Self::KEPT_BYTES_MAX).contains(&spare.capacity()) {
-            self.free.push(spare);
         }
     }
 }

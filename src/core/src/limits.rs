@@ -112,6 +112,8 @@ pub const TURN_COST_MAX: usize = 1_000_000;
 pub const MULTI_READ_COST_MAX: usize = 20_000_000;
 /// What a request costs at least, and a change that is applied.
 pub const REQUEST_COST: usize = 500;
+/// One operation of a multi, decoded.
+pub const MULTI_OP_COST: usize = 200;
 /// Bytes copied that cost one unit.
 pub const BYTES_PER_COST: usize = 4;
 /// What one event costs each connection that is told, besides its bytes ...

@@ -296,9 +296,14 @@ impl Shard {
         self.conns.get(id).is_some_and(Conn::is_closing)
     }
 
-    /// The bytes that wait to be sent.
+    /// The first of the bytes that wait to be sent: all, unless they are many.
     pub fn unsent(&self, id: ConnId) -> &[u8] {
-        self.conns.get(id).map_or(&[], |conn| &conn.output[conn.sent..])
+        self.conns.get(id).map_or(&[], Conn::front)
+    }
+
+    /// How many bytes wait to be sent.
+    pub fn unsent_bytes(&self, id: ConnId) -> usize {
+        self.conns.get(id).map_or(0, Conn::unsent)
     }
 
     /// The socket took `count` bytes of [`Shard::unsent`].
@@ -306,15 +311,12 @@ impl Shard {
         let Some(mut conn) = self.conns.take(id) else { return };
         self.spent = 0;
         conn.note_moved(count);
-        conn.sent += count;
-        assert!(conn.sent <= conn.output.len(), "no more was sent than there was");
+        conn.forget_sent(count);
         self.statistics.bytes_sent += count as u64;
         if conn.unsent() == 0 {
-            (conn.sent, conn.allowance) = (0, 0);
+            conn.sent = 0;
             conn.announced = false;
             self.buffers.take_back(&mut conn.output);
-        } else {
-            conn.forget_sent();
         }
         let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
         self.settle(now, conn, verdict, out);

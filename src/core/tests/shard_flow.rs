@@ -139,9 +139,9 @@ proptest! {
         };
         read(&mut server);
         while let Some(taken) = server.take() {
-            let cost = taken.commands.iter().map(checks_of).collect::<Vec<_>>();
-            let costly: usize = cost.iter().filter(|checks| **checks >= 2000).sum();
-            prop_assert!(costly <= COSTLY + 2000, "{cost:?}");
+            let costly: Vec<usize> = taken.commands.iter().map(checks_of).filter(|checks| *checks >= 2000).collect();
+            let before_the_last: usize = costly.iter().rev().skip(1).sum();
+            prop_assert!(before_the_last < COSTLY, "{costly:?}");
             server.commit_these(taken);
             read(&mut server);
         }

@@ -308,7 +308,7 @@ fn watches_have_a_limit_in_bytes() {
 
 /// The bytes that wait to be sent to all these.
 fn unsent(server: &Server, clients: &[ConnId]) -> usize {
-    clients.iter().map(|client| server.shard.unsent(*client).len()).sum()
+    clients.iter().map(|client| server.shard.unsent_bytes(*client)).sum()
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn replies_wait_for_memory_and_who_does_not_read_is_ended() {
         server.now = Millis(server.now.0 + MEMORY_WAIT_MS);
         let _ = server.shard.tick(server.now, &mut server.out);
         walk(&mut server);
-        assert!(unsent(&server, &deaf) + server.shard.unsent(polite).len() <= MAX);
+        assert!(unsent(&server, &deaf) + server.shard.unsent_bytes(polite) <= MAX);
         answered.extend(server.replies(polite));
     }
     assert_eq!(answered, BTreeSet::from([(2, 0)]));
@@ -355,7 +355,7 @@ fn a_reply_larger_than_the_limit_comes_when_it_is_the_only_one() {
         server.send(client, &children(1, "/p", false));
     }
     walk(&mut server);
-    assert!(server.shard.unsent(a).len() > 200_000 && server.shard.unsent(b).is_empty());
+    assert!(server.shard.unsent_bytes(a) > 200_000 && server.shard.unsent(b).is_empty());
     assert_eq!(server.replies(a), [(1, 0)]);
     walk(&mut server);
     assert_eq!(server.replies(b), [(1, 0)]);
@@ -460,4 +460,34 @@ fn events_for_those_who_do_not_read_are_bounded_together() {
         assert!(held <= MAX + 45 * SMALL_BYTES, "{held} bytes are held after {xid}");
     }
     assert!(server.closed().iter().all(|why| *why == Close::SlowReader));
+}
+
+#[test]
+fn what_waits_for_long_comes_in_its_order() {
+    let mut server = Server::new(ShardLimits::default());
+    let (writer, reader, late) = (server.client(), server.client(), server.client());
+    let everything = request(1, OpCode::AddWatch, |writer| {
+        writer.str("/");
+        writer.i32(1);
+    });
+    let mut read = Vec::new();
+    for client in [reader, late] {
+        server.send(client, &everything);
+    }
+    for xid in 1..=4000 {
+        server.send(writer, &create(xid, &format!("/{xid}{}", "x".repeat(200)), b""));
+        // Replies between the events, to both alike.
+        if xid % 100 == 0 {
+            for client in [reader, late] {
+                server.send(client, &get(xid, "/"));
+            }
+        }
+        server.commit();
+        server.replies(writer);
+        read.extend(server.take_frames(reader));
+    }
+    let waiting = server.shard.unsent_bytes(late);
+    assert!(waiting > 500_000 && server.shard.unsent(late).len() < waiting / 2, "{waiting} bytes wait in chunks");
+    assert!(server.take_frames(late) == read, "the same frames in the same order");
+    assert_eq!(server.shard.unsent_bytes(late), 0);
 }

@@ -95,7 +95,7 @@ fn parked_reads_come_when_their_client_reads() {
     let burst: Vec<u8> = (2..=20).flat_map(|xid| get(xid, "/a")).collect();
     server.send(a, &burst);
     server.commit();
-    let unsent = server.shard.unsent(a).len();
+    let unsent = server.shard.unsent_bytes(a);
     assert!((9000..30_000).contains(&unsent), "{unsent} bytes wait");
     assert_eq!(server.replies(a).len(), 20, "all come when they are read");
 }
@@ -143,7 +143,7 @@ fn reads_before_a_write_are_refused_once_too_much_waits_to_be_sent() {
     burst.extend(set(21));
     server.send(a, &burst);
     server.commit();
-    assert!(server.shard.unsent(a).len() < 10_000);
+    assert!(server.shard.unsent_bytes(a) < 10_000);
     let replies = server.replies(a);
     let throttled = replies.iter().filter(|(_, err)| *err == ErrorCode::ThrottledOp.code()).count();
     assert_eq!((replies.len(), throttled), (20, 15));
@@ -211,7 +211,7 @@ fn all_connections_together_have_a_limit_on_what_waits() {
         server.commit();
         assert_eq!(server.replies(a), [(xid, 0)], "who reads is served");
     }
-    let waiting: usize = watchers.iter().map(|watcher| server.shard.unsent(*watcher).len()).sum();
+    let waiting: usize = watchers.iter().map(|watcher| server.shard.unsent_bytes(*watcher)).sum();
     assert!(waiting < 10_000 + 8 * 100, "{waiting} bytes wait");
     let closed = server.closed();
     assert!(!closed.is_empty() && closed.iter().all(|why| *why == Close::SlowReader), "{closed:?}");

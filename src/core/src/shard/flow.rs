@@ -1,18 +1,19 @@
 //! Flow control of writes: how much a shard proposes before some of what it proposed has come back.
 //!
 //! Commands are ordered first come, first served, so a write waits for everything that was proposed before it. A connection
-//! may always have writes in flight that cost less than [`FREE_COST_MAX`] together. What goes beyond that is costly, and the
-//! costly writes of a shard share [`COSTLY_COST_MAX`]: their connections queue for it, and are read no further meanwhile. So
-//! the cheap write of another connection has at most that much before it, for each shard, however many clients send costly ones.
+//! may always have writes in flight that cost less than [`FREE_COST_MAX`] together. What goes beyond that is costly: it is
+//! proposed only while the shard's costly writes in flight cost less than [`COSTLY_COST_MAX`]. Otherwise the connection queues
+//! for its turn, and is read no further meanwhile. So the cheap write of another connection has at most that and one command
+//! before it, for each shard, however many clients send costly ones.
 
 use super::{Outputs, Shard};
 use crate::command::CommandKind;
 use crate::conn::Conn;
-use crate::cost::COMMAND_MAX;
 use crate::evaluate::{Circumstances, cost_at_most};
 use crate::ids::{ConnId, Millis};
 use alloc::collections::VecDeque;
 use core::mem;
+use corral_wire::OpCode;
 
 /// What the writes of one connection may cost together, in units of [`crate::cost`], before they are costly: some hundreds of
 /// single ones.
@@ -21,8 +22,12 @@ const FREE_COST_MAX: u64 = 500_000;
 /// Below it are the quotas.
 const QUOTAS: &str = "/zookeeper/quota";
 
-/// What the costly writes of a shard may cost together while they are in flight, if they are more than one.
-pub(super) const COSTLY_COST_MAX: u64 = COMMAND_MAX;
+/// What the costly writes of a shard that are in flight cost together when no further one is proposed. Half of what one command
+/// may cost.
+const COSTLY_COST_MAX: u64 = 10_000_000;
+
+/// A multi of more bytes may be costly, and is not looked at more closely while costly writes have to queue.
+const COSTLY_BYTES: usize = 8 << 10;
 
 /// What a proposed command counts for until it comes back.
 #[derive(Clone, Copy, Debug)]
@@ -41,14 +46,14 @@ pub(super) struct InFlight {
 pub(super) struct Costly {
     /// What those in flight may cost together.
     pub(super) in_flight: u64,
-    /// Connections whose next request is a costly write that does not fit, oldest first, with what it may cost. Each stands here
-    /// once; some may have ended.
-    queue: VecDeque<(ConnId, u64)>,
+    /// Connections whose next request is a costly write that has to wait, oldest first. Each stands here once; some may have
+    /// ended.
+    queue: VecDeque<ConnId>,
 }
 
 impl Costly {
-    const fn has_room_for(&self, cost: u64) -> bool {
-        self.in_flight == 0 || self.in_flight + cost <= COSTLY_COST_MAX
+    fn has_to_queue(&self) -> bool {
+        self.in_flight >= COSTLY_COST_MAX || !self.queue.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
@@ -63,19 +68,32 @@ impl Shard {
         self.in_flight_bytes >= limits.in_flight_bytes_max || self.in_flight.len() >= limits.in_flight_max
     }
 
-    /// What the connection's next write counts for among the costly ones, 0 if it is not costly. None if it does not fit: then
-    /// the connection is queued, and is read on when it does.
+    /// Whether the connection is queued for its next write, which is not decoded yet.
+    pub(super) fn queues_unseen(&mut self, conn: &mut Conn, op: OpCode, bytes: usize) -> bool {
+        let queues = op == OpCode::Multi && bytes > COSTLY_BYTES && self.costly.has_to_queue();
+        if queues {
+            self.queue(conn);
+        }
+        queues
+    }
+
+    fn queue(&mut self, conn: &mut Conn) {
+        (conn.queued, conn.stalled) = (true, true);
+        self.costly.queue.push_back(conn.id);
+    }
+
+    /// What the connection's next write counts for among the costly ones, 0 if it is not costly. None if it has to wait: then the
+    /// connection is queued.
     pub(super) fn admit_write(&mut self, conn: &mut Conn, kind: &CommandKind) -> Option<u64> {
         let cost = self.cost_of(conn, kind);
         if cost.saturating_mul(u64::from(conn.proposed) + 1) <= FREE_COST_MAX {
             return Some(0);
         }
-        if self.costly.queue.is_empty() && self.costly.has_room_for(cost) {
-            return Some(cost);
+        if self.costly.has_to_queue() {
+            self.queue(conn);
+            return None;
         }
-        (conn.queued, conn.stalled) = (true, true);
-        self.costly.queue.push_back((conn.id, cost));
-        None
+        Some(cost)
     }
 
     fn cost_of(&self, conn: &Conn, kind: &CommandKind) -> u64 {
@@ -108,11 +126,9 @@ impl Shard {
     fn resume_costly(&mut self, now: Millis, out: &mut Outputs) {
         // Those that are queued again stand behind those that have waited longer.
         let mut queue = mem::take(&mut self.costly.queue);
-        while let Some(&(id, cost)) = queue.front()
-            && self.costly.queue.is_empty()
-            && self.costly.has_room_for(cost)
+        while !self.costly.has_to_queue()
+            && let Some(id) = queue.pop_front()
         {
-            queue.pop_front();
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.queued = false;
                 self.resume_by_id(now, id, out);

@@ -196,14 +196,17 @@ impl Shard {
                 match failed {
                     Some(_) => {}
                     None if conn.unsent() == 0 => (conn.output, conn.sent) = (reply, 0),
-                    None => conn.output.extend_from_slice(&reply),
+                    None => {
+                        conn.begin_chunk();
+                        conn.output.extend_from_slice(&reply);
+                    }
                 }
                 conn.output.extend_from_slice(&events);
             }
             _ => {}
         }
         if conn.unsent() > self.config.limits.reply_bytes_soft {
-            conn.allowance = conn.unsent();
+            conn.allow_unsent();
         }
         conn.barred = conn.pending.iter().any(Pending::bars);
         self.count_reply(conn, now, what);

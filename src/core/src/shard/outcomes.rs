@@ -231,7 +231,7 @@ impl Shard {
         let limits = &self.config.limits;
         let list = if self.lists.is_empty() { None } else { conn.list_under_way() };
         let waiting = list.as_ref().map_or(0, |list| list.held.len()) + conn.unsent();
-        let too_much = waiting > limits.reply_bytes_hard.saturating_add(conn.allowance);
+        let too_much = waiting > limits.reply_bytes_hard.saturating_add(conn.allowance());
         let crowded = self.held_bytes >= limits.unsent_bytes_max && waiting > limits.small();
         if too_much || crowded {
             return self.end(&conn, Close::SlowReader, out);

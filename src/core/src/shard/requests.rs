@@ -8,7 +8,7 @@ use crate::acl;
 use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
-use crate::limits::{AUTH_BYTE_COST, IDENTITIES_BYTES_MAX, REQUEST_COST};
+use crate::limits::{AUTH_BYTE_COST, IDENTITIES_BYTES_MAX, MULTI_OP_COST, REQUEST_COST};
 use crate::read::{PutOff, Unserved};
 use crate::reply;
 use crate::report::Answered;
@@ -41,11 +41,17 @@ impl Shard {
             }
             Some(_) if op.is_some_and(|op| self.writes(op)) && !conn.read_only => {
                 let op = op.expect("has a kind");
+                if self.queues_unseen(conn, op, frame.len()) {
+                    return Ok(());
+                }
                 let large = self.large(frame)?;
                 if let Ok(kind) = request::command(op, self.config.keeper_extensions, &mut reader) {
+                    self.spent += REQUEST_COST + frame.len();
+                    if let CommandKind::Multi(ops) = &kind {
+                        self.spent += ops.len() * MULTI_OP_COST;
+                    }
                     let Some(cost) = self.admit_write(conn, &kind) else { return Ok(()) };
                     conn.barred |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
-                    self.spent += REQUEST_COST + frame.len();
                     conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
                     self.propose(conn, kind, large, cost);
                     return Ok(());
@@ -232,7 +238,7 @@ impl Shard {
         self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false });
         let unsent = conn.unsent();
         if unsent > self.config.limits.reply_bytes_soft {
-            conn.allowance = unsent;
+            conn.allow_unsent();
         }
         served.map_err(|_| {
             let refusal = ReplyHeader::error(header.xid, ZXID_UNNUMBERED, ErrorCode::Unimplemented);

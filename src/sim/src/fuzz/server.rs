@@ -317,7 +317,7 @@ impl World {
         let unsent = side.shard.unsent(conn);
         let count = if count == 0 { unsent.len() } else { count.min(unsent.len()) };
         let bytes = unsent[..count].to_vec();
-        self.clients[client].dirty = count < unsent.len();
+        self.clients[client].dirty = count < side.shard.unsent_bytes(conn);
         side.shard.sent(self.now, conn, count, &mut side.out);
         let begun = self.clients[client].judge.receives(&bytes, &mut self.tally)?;
         self.sessions.extend(begun.filter(|begun| self.sessions.len() < 7 && !self.sessions.contains(begun)));
@@ -379,7 +379,7 @@ impl World {
         let limits = limits(self.setup);
         let most = 2 * limits.reply_bytes_hard + limits.parked_per_conn_max * READ_BYTES_MAX;
         for conn in self.clients.iter().filter_map(|client| client.conn) {
-            let unsent = side.shard.unsent(conn).len();
+            let unsent = side.shard.unsent_bytes(conn);
             require(unsent <= most, "output", || format!("{unsent} bytes wait for one client, {most} may"))?;
         }
         Ok(())
@@ -517,7 +517,7 @@ impl World {
             let Some(conn) = client.conn else { continue };
             let shard = &self.sides[self.side_of(at)].shard;
             require(client.wire.is_empty(), "progress", || format!("connection {at} is never read again"))?;
-            let unsent = shard.unsent(conn).len();
+            let unsent = shard.unsent_bytes(conn);
             require(unsent == 0, "progress", || format!("{unsent} bytes for connection {at} are never announced"))?;
         }
         Ok(())

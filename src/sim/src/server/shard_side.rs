@@ -123,7 +123,7 @@ impl World {
             return;
         }
         let bytes = unsent[..count].to_vec();
-        let rest = unsent.len() - count;
+        let rest = side.shard.unsent_bytes(id) - count;
         side.shard.sent(now, id, count, &mut side.out);
         self.links[link.0].in_flight += count;
         let delay = self.schedule.delay(self.options.network_delay);

@@ -371,7 +371,7 @@ impl Lab {
 
     /// A client reads all there is, unless it is deaf.
     fn take(&mut self, conn: ConnId) {
-        let unsent = self.shard.unsent(conn).len();
+        let unsent = self.shard.unsent_bytes(conn);
         let by = self.clients[self.by].conn == Some(conn);
         let at = if by { Some(self.by) } else { self.clients.iter().position(|client| client.conn == Some(conn)) };
         let Some(at) = at else { return };
@@ -386,7 +386,13 @@ impl Lab {
         }
         self.greet(at, conn);
         let op = self.request.op;
-        self.turn(Core::Shard, op, |lab| lab.shard.sent(lab.now, conn, unsent, &mut lab.out));
+        loop {
+            let count = self.shard.unsent(conn).len();
+            if count == 0 {
+                return;
+            }
+            self.turn(Core::Shard, op, |lab| lab.shard.sent(lab.now, conn, count, &mut lab.out));
+        }
     }
 
     fn greet(&mut self, at: usize, conn: ConnId) {
