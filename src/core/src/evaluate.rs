@@ -17,8 +17,8 @@ pub use count::Counted;
 pub use keeper::system_nodes;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
-pub(crate) use quota::may_set_quota;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
+pub(crate) use quota::{counts, may_set_quota};
 pub use reconfig::{Begun, configured, servers};
 pub(crate) use weight::{Circumstances, cost_at_most};
 

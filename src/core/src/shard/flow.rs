@@ -7,9 +7,9 @@
 //! before it, for each shard, however many clients send costly ones.
 
 use super::{Outputs, Shard};
-use crate::command::CommandKind;
+use crate::command::{CommandKind, WriteOp};
 use crate::conn::Conn;
-use crate::evaluate::{Circumstances, cost_at_most};
+use crate::evaluate::{Circumstances, cost_at_most, counts};
 use crate::ids::{ConnId, Millis};
 use alloc::collections::VecDeque;
 use core::mem;
@@ -18,6 +18,9 @@ use corral_wire::OpCode;
 /// What the writes of one connection may cost together, in units of [`crate::cost`], before they are costly: some hundreds of
 /// single ones.
 const FREE_COST_MAX: u64 = 500_000;
+
+/// So many single writes of a connection are not costly, whatever they are.
+const FREE_SINGLE_MAX: u32 = 32;
 
 /// Below it are the quotas.
 const QUOTAS: &str = "/zookeeper/quota";
@@ -61,6 +64,15 @@ impl Costly {
     }
 }
 
+/// Whether a command changes one znode and counts none.
+fn is_single(kind: &CommandKind) -> bool {
+    match kind {
+        CommandKind::Op(WriteOp::Create { path, .. }) => !counts(path),
+        CommandKind::Op(op) => !matches!(op, WriteOp::RemoveRecursive { .. }),
+        _ => false,
+    }
+}
+
 impl Shard {
     /// Whether this shard proposes no more before some of what it proposed has come back.
     pub(super) fn has_enough_in_flight(&self) -> bool {
@@ -69,6 +81,7 @@ impl Shard {
     }
 
     /// Whether the connection is queued for its next write, which is not decoded yet.
+    #[inline]
     pub(super) fn queues_unseen(&mut self, conn: &mut Conn, op: OpCode, bytes: usize) -> bool {
         let queues = op == OpCode::Multi && bytes > COSTLY_BYTES && self.costly.has_to_queue();
         if queues {
@@ -84,7 +97,12 @@ impl Shard {
 
     /// What the connection's next write counts for among the costly ones, 0 if it is not costly. None if it has to wait: then the
     /// connection is queued.
+    #[inline]
     pub(super) fn admit_write(&mut self, conn: &mut Conn, kind: &CommandKind) -> Option<u64> {
+        if conn.proposed < FREE_SINGLE_MAX && is_single(kind) { Some(0) } else { self.admit_by_cost(conn, kind) }
+    }
+
+    fn admit_by_cost(&mut self, conn: &mut Conn, kind: &CommandKind) -> Option<u64> {
         let cost = self.cost_of(conn, kind);
         if cost.saturating_mul(u64::from(conn.proposed) + 1) <= FREE_COST_MAX {
             return Some(0);
@@ -111,6 +129,7 @@ impl Shard {
     }
 
     /// Something has come back, or never will: connections that waited for it are read on.
+    #[inline]
     pub(super) fn resume_held_back(&mut self, now: Millis, out: &mut Outputs) {
         if self.has_enough_in_flight() {
             return;
