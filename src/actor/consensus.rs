@@ -20,6 +20,7 @@ use corral_core::shard::Garbage;
 use corral_link::Generation;
 use corral_members::Extra;
 use glommio::timer::Timer;
+use healing::{Differences, Distrusted};
 use stopping::Stopping;
 
 use crate::actor::authority::Authority;
@@ -74,10 +75,9 @@ pub(crate) struct ConsensusActor {
     installed: u64,
     /// The log is damaged: the next image of its own takes the place of all of it.
     drops_log: bool,
-    /// Since when the state is not to be trusted.
-    distrusted: Option<Millis>,
-    /// When a difference of digests that was found is reported, if it is still there.
-    divergence_due: Option<Millis>,
+    /// Present while the state is not to be trusted.
+    distrusted: Option<Distrusted>,
+    differences: Differences,
     /// An image could not be written, and waits to be tried again.
     retrying: bool,
     /// Of the list of servers that the links follow.
@@ -110,7 +110,7 @@ impl ConsensusActor {
             installed: 0,
             drops_log: false,
             distrusted: None,
-            divergence_due: None,
+            differences: Differences::default(),
             retrying: false,
             servers_version: None,
             wake_at: None,

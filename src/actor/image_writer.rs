@@ -3,6 +3,7 @@
 //!
 //! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
 
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -163,7 +164,7 @@ pub(crate) fn write(
     file.section(SECTION_META, &meta).map_err(NotWritten::failed)?;
     let bytes = file.bytes();
     let name = file.finish().map_err(NotWritten::failed)?;
-    let image = load(disk, &name.file, 1).map_err(NotWritten::Failed)?;
+    let image = load(disk, &name.file, 1, &AtomicU64::new(0)).map_err(NotWritten::Failed)?;
     let log_from = retire(disk, settings, index).map_err(NotWritten::failed)?;
     let took = started.elapsed();
     images.note(took);

@@ -129,6 +129,8 @@ pub(crate) enum Cause {
     Image,
     /// The digest of the state differs from another server's at the same zxid, or from the one that was kept with the changes.
     Digest,
+    /// The mark of an earlier process, which found another digest.
+    Noted,
 }
 
 impl Cause {
@@ -136,7 +138,7 @@ impl Cause {
     pub(crate) fn obstacle(self) -> Obstacle {
         match self {
             Cause::Image => Obstacle::Damaged,
-            Cause::Digest => Obstacle::Diverged,
+            Cause::Digest | Cause::Noted => Obstacle::Diverged,
         }
     }
 }
@@ -204,7 +206,7 @@ impl ToImagesIn {
         match distrust {
             None => Some(ToImagesIn::Trusted),
             Some(Distrust { cause: Cause::Digest, what }) => Some(ToImagesIn::Distrusted(what.clone())),
-            Some(Distrust { cause: Cause::Image, .. }) => None,
+            Some(Distrust { cause: Cause::Image | Cause::Noted, .. }) => None,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Images between files and the core: opening, checking on all CPUs, choosing the one to start from.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use corral_core::evaluate::StateMachine;
-use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, SectionChecksums};
+use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageFault, ImageLayout, SectionChecksums};
 use corral_link::Generation;
 use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, image_name, list_images};
 
@@ -103,15 +103,15 @@ impl Found {
 }
 
 /// The newest image that is whole. A damaged one is named and passed over: the log still holds what it held, back to the
-/// oldest image that is kept, or to the beginning.
+/// oldest image that is kept, or to the beginning. `mismatches`: see [`load`].
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub(crate) fn newest(disk: &MmapDisk, threads: usize) -> Result<Found, Fault> {
+pub(crate) fn newest(disk: &MmapDisk, threads: usize, mismatches: &AtomicU64) -> Result<Found, Fault> {
     let names = list_images(disk).map_err(|error| Fault::new(ExitCode::StorageUnavailable, error.to_string()))?;
     let mut damaged = Vec::new();
     for name in &names {
-        match load(disk, &name.file, threads) {
+        match load(disk, &name.file, threads, mismatches) {
             Ok(loaded) => return Ok(Found { newest: Some(loaded), damaged }),
             Err(reason) => {
                 tracing::error!("image passed over, trying the one before it: {reason}");
@@ -122,19 +122,35 @@ pub(crate) fn newest(disk: &MmapDisk, threads: usize) -> Result<Found, Fault> {
     Ok(Found { newest: None, damaged })
 }
 
-/// Maps an image and checks every section, on as many threads.
+/// Maps an image and checks every section, on as many threads. `mismatches` grows by one if the digest of its znodes is not the
+/// one that was stored.
 ///
 /// # Errors
 /// A sentence that names file and section.
-pub(crate) fn load(disk: &MmapDisk, name: &str, threads: usize) -> Result<LoadedImage, String> {
+pub(crate) fn load(disk: &MmapDisk, name: &str, threads: usize, mismatches: &AtomicU64) -> Result<LoadedImage, String> {
     let file = ImageFile::open(disk, name).map_err(|error| error.to_string())?;
     let layout = layout(&file)?;
     let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped { file: file.clone(), bytes: file.bytes() });
     let sections = check_sections(&file, &bytes, &layout, threads)?;
     file.verify_section(layout.sections.len()).map_err(|error| error.to_string())?;
     let meta = CheckedMeta::check(&bytes, &layout).map_err(|fault| format!("{name}: {fault}"))?;
-    let image = Image::assemble(meta, sections).map_err(|fault| format!("{name}: {fault}"))?;
+    let image = Image::assemble(meta, sections).map_err(|fault| {
+        mismatches.fetch_add(u64::from(matches!(fault, ImageFault::Digest { .. })), Ordering::Relaxed);
+        format!("{name}: {fault}")
+    })?;
     Ok(LoadedImage { image: Arc::new(image), head: file.head(), bytes: file.bytes() })
+}
+
+/// What the newest image keeps besides the tree, of those whose last section is whole, whatever else of them is damaged.
+pub(crate) fn readable_extra(disk: &MmapDisk) -> Option<Vec<u8>> {
+    let extra = |name: &str| {
+        let file = ImageFile::open(disk, name).ok()?;
+        let layout = layout(&file).ok()?;
+        let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped { file: file.clone(), bytes: file.bytes() });
+        file.verify_section(layout.sections.len()).ok()?;
+        Some(CheckedMeta::check(&bytes, &layout).ok()?.extra().to_vec())
+    };
+    list_images(disk).ok()?.iter().find_map(|name| extra(&name.file))
 }
 
 fn layout(file: &ImageFile) -> Result<ImageLayout, String> {

@@ -2,6 +2,8 @@
 //!
 //! Everything here may block. One image at a time: a new one ends the one before. It knows neither Raft nor links.
 
+use std::sync::atomic::AtomicU64;
+
 use corral_storage::{ImageReceiver, MmapDisk, remove_incoming};
 
 use crate::actor::messages::{Incoming, ToConsensus, ToImagesIn};
@@ -16,7 +18,13 @@ struct Taking {
 }
 
 /// Runs until every sender is gone. What an earlier process left unfinished goes first.
-pub(crate) fn run(disk: &MmapDisk, inbox: &flume::Receiver<ToImagesIn>, consensus: &Post<ToConsensus>) {
+/// `mismatches` counts those whose znodes do not have the digest that was stored.
+pub(crate) fn run(
+    disk: &MmapDisk,
+    inbox: &flume::Receiver<ToImagesIn>,
+    consensus: &Post<ToConsensus>,
+    mismatches: &AtomicU64,
+) {
     if let Err(error) = remove_incoming(disk) {
         tracing::warn!("what is left of an earlier transfer cannot be removed: {error}");
     }
@@ -41,7 +49,7 @@ pub(crate) fn run(disk: &MmapDisk, inbox: &flume::Receiver<ToImagesIn>, consensu
                 if taking.as_ref().is_none_or(|one| one.index != index) {
                     continue;
                 }
-                (index, piece(disk, &mut taking, &bytes).map(Some))
+                (index, piece(disk, &mut taking, &bytes, mismatches).map(Some))
             }
         };
         let told = match told {
@@ -65,7 +73,12 @@ fn noted(done: std::io::Result<()>) {
 }
 
 /// Writes a piece; after the last one the image is durable, checked and mapped.
-fn piece(disk: &MmapDisk, taking: &mut Option<Taking>, bytes: &[u8]) -> Result<Incoming, String> {
+fn piece(
+    disk: &MmapDisk,
+    taking: &mut Option<Taking>,
+    bytes: &[u8],
+    mismatches: &AtomicU64,
+) -> Result<Incoming, String> {
     let Some(mut one) = taking.take() else { return Err("no image has begun".to_owned()) };
     one.receiver.take(bytes).map_err(|error| error.to_string())?;
     let index = one.index;
@@ -75,7 +88,7 @@ fn piece(disk: &MmapDisk, taking: &mut Option<Taking>, bytes: &[u8]) -> Result<I
         return Ok(Incoming::Written { index, upto });
     }
     let name = one.receiver.finish().map_err(|error| error.to_string())?;
-    let loaded = load(disk, &name.file, 1)?;
+    let loaded = load(disk, &name.file, 1, mismatches)?;
     if loaded.head.index != index {
         return Err(format!("{}: it ends at entry {}, not at {index}", name.file, loaded.head.index));
     }

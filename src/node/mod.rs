@@ -52,7 +52,7 @@ use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
 use crate::net::peers::tls::Tls;
 use crate::net::peers::{Links, certificates};
 use crate::node::ports::{BACKLOG, Configured, Doorman, Ports, bind};
-use crate::node::recovery::Recovery;
+use crate::node::recovery::{Recovery, Start};
 use crate::node::remembered::Remembered;
 use crate::preflight;
 use crate::runtime::clock::Clock;
@@ -142,8 +142,12 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
     let incarnation = incarnation()?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let shards = plan.shards();
-    let recovering = config.clone();
-    let recovery = move || recovery::recover(&recovering, clock, incarnation, threads, shards);
+    let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
+    let (recovering, counting) = (config.clone(), Arc::clone(&gauges));
+    let recovery = move || {
+        let mismatches = &counting.digest_mismatches;
+        recovery::recover(&recovering, Start { clock, incarnation, threads, shards, mismatches })
+    };
     let Some(recovery) = recover(recovery, signals)? else {
         tracing::info!("stopped before anything was served");
         return Ok(());
@@ -152,9 +156,8 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     if let Some(what) = recovery.distrusted.clone() {
         // Before anything else that the actor hears.
-        let _ = boxes.consensus.0.send(ToConsensus::Distrust(Distrust { cause: Cause::Digest, what }));
+        let _ = boxes.consensus.0.send(ToConsensus::Distrust(Distrust { cause: Cause::Noted, what }));
     }
-    let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
     let (consensus, endings) = (boxes.consensus.0.clone(), boxes.endings.0.clone());
     let (disk, remembered) = (recovery.disk.clone(), ensemble::remembered(&recovery));
     let links =
@@ -258,7 +261,9 @@ fn start_threads(
 
     if context.links.is_some() {
         let (disk, inbox, consensus) = (disk.clone(), boxes.images_in.1.clone(), boxes.consensus.0.clone());
-        start_pinned("images in", plan.control_cpu, move || images_in::run(&disk, &inbox, &consensus))?;
+        let gauges = Arc::clone(&context.gauges);
+        let take = move || images_in::run(&disk, &inbox, &consensus, &gauges.digest_mismatches);
+        start_pinned("images in", plan.control_cpu, take)?;
     }
     let images = &context.config.snapshot;
     let settings = ImageSettings { retained: images.images_retained as usize, purge: images.purge };

@@ -2,6 +2,7 @@
 //!
 //! A thread of its own, before any actor starts. Says how far it is while that takes long.
 
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use corral_core::image::initial_image;
 use corral_core::member::Member;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::servers::Role;
 use corral_link::Generation;
 use corral_storage::log::{CutInfo, Log, LogConfig, Progress, Recovered};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
@@ -28,7 +30,7 @@ use crate::exit::{ExitCode, Fault};
 use crate::node::ensemble;
 use crate::node::images::{self, LoadedImage};
 use crate::node::membership::{self, Kept};
-use crate::node::{owner, quarantine};
+use crate::node::{owner, quarantine, remembered};
 use crate::runtime::clock::Clock;
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
@@ -52,26 +54,44 @@ pub(crate) struct Recovery {
     pub(crate) distrusted: Option<String>,
 }
 
+/// What a start is given besides the configuration.
+#[derive(Clone, Copy)]
+pub(crate) struct Start<'a> {
+    pub(crate) clock: Clock,
+    pub(crate) incarnation: u64,
+    /// That check an image.
+    pub(crate) threads: usize,
+    pub(crate) shards: usize,
+    /// Grows by one for each image whose znodes do not have the digest that was stored.
+    pub(crate) mismatches: &'a AtomicU64,
+}
+
 /// Opens the data directory, loads the newest image and reads the log. A server that is alone replays it and leads:
 /// everything that was acknowledged is applied then, and this start's own first entry is durable. One of an ensemble does not
 /// know what was acknowledged before it hears of a leader.
 ///
 /// # Errors
 /// Whatever keeps the data from being served, each with file, offset and what to do.
-pub(crate) fn recover(
-    config: &Config,
-    clock: Clock,
-    incarnation: u64,
-    threads: usize,
-    shards: usize,
-) -> Result<Recovery, Fault> {
-    let damaged = match recover_whole(config, clock, incarnation, threads, shards) {
-        Err(fault) if fault.code == ExitCode::DataDamaged && heals(config) => fault,
+pub(crate) fn recover(config: &Config, start: Start<'_>) -> Result<Recovery, Fault> {
+    let purpose = if config.own_member().is_some() { Purpose::Member } else { Purpose::Alone };
+    let damaged = match recover_whole(config, start, purpose) {
+        Err(fault) if fault.code == ExitCode::DataDamaged && has_peers(config) => fault,
         other => return other,
     };
     // Only data that are this server's, and while nobody else has them.
     let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
     owner::claim(&disk, config)?;
+    if is_only_voter(config, &disk) {
+        drop(disk);
+        // Once more, for a sentence that sends nobody to servers that have nothing to give.
+        return recover_whole(config, start, Purpose::OnlyVoter).map_err(|fault| {
+            let sentence = format!(
+                "{fault}; this server is the only one that votes, by its list of servers or its newest image, so no other server can \
+                 replace its data, and nothing was changed"
+            );
+            Fault::new(fault.code, sentence)
+        });
+    }
     tracing::error!("{damaged}");
     quarantine::put_aside(config)?;
     drop(disk);
@@ -79,26 +99,36 @@ pub(crate) fn recover(
         "the damaged data were put aside into the directory `damaged`: this server begins without data, and takes everything \
          from the other servers"
     );
-    recover_whole(config, clock, incarnation, threads, shards)
+    recover_whole(config, start, purpose)
 }
 
-/// Whether other servers may have what this one's disk has lost.
-fn heals(config: &Config) -> bool {
+/// Whether other servers that vote are configured.
+fn has_peers(config: &Config) -> bool {
     let own = u64::from(config.server.server_id);
     config.own_member().is_some() && membership::wanted(config).voters.iter().any(|id| id.0 != own)
 }
 
+/// Whether no other server votes, whatever is configured: after a reconfig, by the newest list of servers that this one has known, or
+/// after a rescue, by the newest image that tells. Where neither can be read others may have what this server's disk has lost.
+fn is_only_voter(config: &Config, disk: &MmapDisk) -> bool {
+    let own = config.server.server_id;
+    let by_list = remembered::read(disk).is_some_and(|list| {
+        let voters = list.servers.roles().filter(|(_, role)| *role == Role::Participant);
+        voters.map(|(id, _)| id).eq([own])
+    });
+    let by_image = || {
+        let ensemble = images::readable_extra(disk).and_then(|extra| membership::of_image(&extra).ok());
+        let mut members = ensemble.into_iter().map(|(ensemble, _)| ensemble.members);
+        members.any(|all| all.voters_outgoing.is_empty() && all.voters.iter().map(|id| id.0).eq([u64::from(own)]))
+    };
+    by_list || by_image()
+}
+
 /// As [`recover`]; damage is not healed.
-fn recover_whole(
-    config: &Config,
-    clock: Clock,
-    incarnation: u64,
-    threads: usize,
-    shards: usize,
-) -> Result<Recovery, Fault> {
+fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<Recovery, Fault> {
+    let Start { clock, incarnation, threads, shards, mismatches } = start;
     let started = Instant::now();
-    let purpose = if config.own_member().is_some() { Purpose::Member } else { Purpose::Alone };
-    let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, purpose, owner::claim)?;
+    let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, mismatches, purpose, owner::claim)?;
     let image = newest.as_ref().map(|loaded| &*loaded.image);
     let kept = membership::kept(config, image, &found)?;
     let distrusted = quarantine::distrusted(disk.path())?;
@@ -163,13 +193,15 @@ pub(crate) struct Opened {
     pub(crate) found: Recovered,
 }
 
-/// Opens the data directory, and finds image and log. `check` judges each directory before anything of it is read.
+/// Opens the data directory, and finds image and log. `check` judges each directory before anything of it is read; `mismatches`
+/// counts images whose znodes do not have the digest that was stored.
 ///
 /// # Errors
 /// What is damaged, or in use, or what `check` says.
 pub(crate) fn open(
     config: &Config,
     threads: usize,
+    mismatches: &AtomicU64,
     purpose: Purpose,
     check: fn(&MmapDisk, &Config) -> Result<(), Fault>,
 ) -> Result<Opened, Fault> {
@@ -185,10 +217,10 @@ pub(crate) fn open(
     }
     check(&disk, config)?;
     check(&log_disk, config)?;
-    if purpose != Purpose::Member {
+    if !matches!(purpose, Purpose::Member | Purpose::OnlyVoter) {
         quarantine::refuse_distrusted(disk.path())?;
     }
-    let images = images::newest(&disk, threads)?;
+    let images = images::newest(&disk, threads, mismatches)?;
     let (log, found) =
         open_log(log_disk.clone(), config, purpose, images.newest.is_none() && images.damaged.is_empty())?;
     if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
@@ -287,7 +319,7 @@ fn say_what_was_cut(purpose: Purpose, cut: &CutInfo) {
     let CutInfo { file, offset, bytes, never_acknowledged } = cut;
     let consequence = match (never_acknowledged, purpose) {
         (true, _) => "it lies behind the durable point that the file DURABLE states: it was never acknowledged",
-        (false, Purpose::Alone | Purpose::Rescue) => {
+        (false, Purpose::Alone | Purpose::OnlyVoter | Purpose::Rescue) => {
             "the power was lost, or the file DURABLE, so it is not known whether it was acknowledged. A write that a power cut \
              interrupted looks like this, and so does a damaged disk: if the disk is suspect, compare with a backup"
         }
@@ -329,6 +361,8 @@ pub(crate) enum Purpose {
     Alone,
     /// One of an ensemble.
     Member,
+    /// The only one of an ensemble that votes; others may be configured, or observe.
+    OnlyVoter,
     /// A survivor is to be an ensemble by itself: there are no others to learn from.
     Rescue,
 }
@@ -337,7 +371,7 @@ impl Purpose {
     /// What to do when data are missing.
     pub(crate) fn remedy(self) -> &'static str {
         match self {
-            Purpose::Alone => "restore the data directory from a backup",
+            Purpose::Alone | Purpose::OnlyVoter => "restore the data directory from a backup",
             Purpose::Member => {
                 "empty the data directory but for `myid` and start: this server learns everything from the others"
             }

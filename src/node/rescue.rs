@@ -4,6 +4,8 @@
 //! becomes one image; older images go, because they keep the former membership. What this loses and keeps it tells; whether it
 //! is to be done, the operator decides. It raises the generation, so that those left behind do not go on beside it.
 
+use std::sync::atomic::AtomicU64;
+
 use corral_consensus::{ConfChange, EntryKind, Index, Membership, NodeId};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
@@ -50,7 +52,8 @@ impl Survivor {
         if !directory.is_dir() {
             return Err(nothing());
         }
-        let mut opened = open(config, threads, Purpose::Rescue, |_, _| Ok(())).map_err(without_others)?;
+        let mut opened =
+            open(config, threads, &AtomicU64::new(0), Purpose::Rescue, |_, _| Ok(())).map_err(without_others)?;
         let newest = opened.newest.take();
         let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
         let (members, generation) = match membership::of_image(&extra) {

@@ -30,6 +30,8 @@ NO_SPACE_CODE = 7
 TURNS, TURN_WRITES, SMALL_VALUE = 4, 400, b"x" * 50_000
 # An image of so many znodes is smaller than a segment of the log there.
 SEGMENT_BYTES, IMAGE_NODES, IMAGE_DISK_BYTES = 16 * MIB, 20, 128 * MIB
+# What clients have sent before they are sent away is written as soon as there is space: on disks of this size it has space.
+WIDE_DISK_BYTES = 192 * MIB
 HOLD_MS, AWAY_LINE = 1000, "not currently serving requests: its disk is full"
 NO_SPACE_LINE = "the log has no space, handing over leadership"
 NAMESPACE = "CORRAL_TEST_OWN_MOUNTS"
@@ -323,7 +325,7 @@ def test_clients_of_a_follower_without_space_go_elsewhere(shards):
 
 def test_clients_of_a_leader_without_space_and_successor_go(shards):
     """Of three servers one is gone and the others have no space: whoever leads sends its clients away, too, until it has some."""
-    with SmallDisks(shards, settings={"ensemble.hold_ms": HOLD_MS}) as ensemble:
+    with SmallDisks(shards, WIDE_DISK_BYTES, {"ensemble.hold_ms": HOLD_MS}) as ensemble:
         leader = ensemble.leader()
         ensemble.followers()[0].kill()
         for member in ensemble.running:

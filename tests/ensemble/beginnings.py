@@ -182,6 +182,29 @@ def rescue_the_first(own):
     return top
 
 
+def test_the_only_voter_whose_images_are_damaged_refuses_to_start(ensemble):
+    """Three servers are configured, two of them were taken out by a rescue: none can replace its data, and they stay in place."""
+    with Own(ensemble) as own:
+        rescue_the_first(own)
+        survivor = own.members[0]
+        data = survivor.directory / "data"
+        equal(survivor.stop(), 0, "exit code")
+        images = sorted(data.glob("image-*.img"))
+        for image in images:
+            content = bytearray(image.read_bytes())
+            content[4096 + 100] ^= 0xFF
+            image.write_bytes(content)
+        before = log_files.contents(data)
+        for _ in range(2):
+            survivor.launch()
+            equal(survivor.process.wait(60), 6, f"exit code:\n{survivor.log_tail()}")
+            said = survivor.log_tail(8)
+            for part in (images[-1].name, "from offset", "restore the data directory from a backup", "the only one that votes"):
+                assert part in said, f"{part!r} is missing in {said}"
+            assert "were put aside" not in said and "learns everything from the others" not in said, said
+        assert log_files.contents(data) == before and not (data / "damaged").exists(), "something was changed"
+
+
 def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
     with Own(ensemble) as own:
         own.start()

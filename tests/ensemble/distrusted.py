@@ -4,11 +4,16 @@ process too."""
 import time
 
 from ensemble.cases import connect, root
-from support.client import Closed
+from ensemble.cluster import Ensemble
+from support.client import Closed, four_letter_word
 from support.suite import equal
 from support.wait import wait_until
 
 LIMIT_S = 60
+MIB = 1 << 20
+# More than a leader holds in memory for servers that lag.
+AHEAD_WRITES, AHEAD_BYTES = 12, 500_000
+CANNOT_HEAL = "no server that runs has all entries and sound data"
 OPEN = [(31, "world", "anyone")]
 
 
@@ -90,3 +95,49 @@ def test_a_server_whose_digest_differs_and_that_is_killed_does_not_serve_that_st
     equal(victim.stop(), 0, "exit code")
     victim.start(LIMIT_S)
     assert "cannot be trusted" not in victim.log()[begin:], "it trusts itself again"
+
+
+def test_the_only_server_with_the_newest_entries_is_not_restarted_for_ever(ensemble):
+    """It is distrusted since before its start, the server that runs beside it lacks entries that its memory does not hold, and it may
+    give no image. It waits, says so, and heals when the third is back."""
+    own = Ensemble("corral", shards=ensemble.members[0].shards, settings={"ensemble.log_cache_bytes": MIB})
+    try:
+        own.start()
+        top = root(own, "alone")
+        late, away = own.followers()
+        victim = own.leader()
+        late.stop()
+        with connect(victim) as client:
+            for number in range(AHEAD_WRITES):
+                client.create(f"{top}/{number}", b"x" * AHEAD_BYTES)
+        with connect(away) as client:
+            client.sync()
+        for member in (victim, away):
+            member.stop()
+        mark(victim).write_text("another digest\n")
+        begin = len(victim.log())
+        for member in (victim, late):
+            member.launch()
+        for word in ("srvr", "mntr"):
+            wait_until(lambda word=word: says(victim, word), f"{word} tells the reason", LIMIT_S)
+        wait_until(lambda: "a new start did not change that" in victim.log()[begin:], "the log tells the reason", LIMIT_S)
+        equal(victim.process.poll(), None, "exit code")
+        away.launch()
+        wait_until(lambda: "is replaced by another server's image" in victim.log()[begin:], "it heals", LIMIT_S)
+        for member in own.members:
+            wait_until(member.is_serving, "it serves", LIMIT_S)
+            with connect(member) as client:
+                client.sync()
+                equal(len(client.children(top)), AHEAD_WRITES, "acknowledged writes")
+        wait_until(lambda: not mark(victim).exists(), "the mark goes")
+    finally:
+        own.dispose()
+
+
+def says(member, word):
+    """Whether the server answers this word with the reason."""
+    assert member.process.poll() is None, member.log_tail()
+    try:
+        return CANNOT_HEAL in four_letter_word(member.address, word)
+    except OSError:
+        return False

@@ -11,15 +11,32 @@ use std::sync::atomic::Ordering;
 
 use corral_core::ids::Millis;
 use corral_core::member::Divergence;
+use corral_core::report::Obstacle;
 
 use crate::actor::consensus::ConsensusActor;
 use crate::actor::messages::{Cause, Distrust, Ending, ToLog};
 use crate::exit::{ExitCode, Fault};
 
-/// A difference that no majority decides is reported this often, milliseconds.
-const REPORT_EVERY_MS: u64 = 60_000;
-/// One that lasts for so long is reported.
+/// A difference that lasts for so long is reported, once.
 const UNDECIDED_MS: u64 = 10_000;
+
+/// While the state is not to be trusted.
+pub(super) struct Distrusted {
+    since: Millis,
+    /// The mark of an earlier process was found at the start.
+    noted: bool,
+    /// It leads and cannot heal, and says so.
+    stuck: bool,
+}
+
+/// What is reported of digests that differ.
+#[derive(Default)]
+pub(super) struct Differences {
+    /// When a difference that was found is reported, if it is still there.
+    due: Option<Millis>,
+    /// The server that was named last, and whether a majority contradicted it.
+    said: Option<(u8, bool)>,
+}
 
 impl ConsensusActor {
     /// The image writer or the scrubber found that the state is wrong.
@@ -53,13 +70,29 @@ impl ConsensusActor {
         );
         peers.distrusted(Some(distrust));
         self.replica.machine_mut().distrust();
-        self.distrusted = Some(self.clock.now());
+        let noted = distrust.cause == Cause::Noted;
+        self.distrusted = Some(Distrusted { since: self.clock.now(), noted, stuck: false });
         self.tell_notes();
     }
 
-    /// Ends the process if it leads and cannot heal. What is on its disk is checked at the start.
-    pub(super) fn end_if_stuck(&self) {
-        if self.replica.is_stuck() {
+    /// Ends the process if it leads and cannot heal: what is on its disk is checked at the start, and the log there reaches
+    /// further back than memory. One whose start found the mark of such a state stays: another start would find the same. It goes
+    /// on voting, and heals when a server with a sound state and the newest entries is back.
+    pub(super) fn end_if_stuck(&mut self) {
+        let stuck = self.replica.is_stuck();
+        if let Some(distrusted) = self.distrusted.as_mut().filter(|distrusted| distrusted.noted) {
+            if std::mem::replace(&mut distrusted.stuck, stuck) == stuck {
+                return;
+            }
+            self.links.gauges.withhold(Some(if stuck { Obstacle::CannotHeal } else { Obstacle::Diverged }));
+            if stuck {
+                tracing::error!(
+                    "this server leads because the others lack entries of the log, its own state cannot be trusted, and a new start \
+                     did not change that: it serves no client and waits; start the servers that do not run; if they are lost \
+                     use the data of another server with `corral rescue`, or restore a backup"
+                );
+            }
+        } else if stuck {
             let sentence = "this server leads because the others lack entries of the log, and its own state cannot be trusted, so it can \
                             write no image for them: start it again, its state is then made from the image and the log on its disk";
             let _ = self.links.endings.send(Ending::Failed(Fault::new(ExitCode::DataDamaged, sentence)));
@@ -73,8 +106,11 @@ impl ConsensusActor {
         let member = self.replica.machine_mut();
         let (found, mismatches) = (member.divergence(&voters), member.take_digest_mismatches());
         self.links.gauges.show_digests(mismatches, member.sequencer.machine().view().digest_log());
-        let Some(Divergence { index, own, others, peer, outvoted, confirmed }) = found else {
-            self.divergence_due = None;
+        let differs = member.differs();
+        let Some(Divergence { index, own, others, peer, outvoted, confirmed, with_own, with_other }) = found else {
+            self.differences.due = None;
+            // The other's entries may be too old or too new to compare.
+            self.differences.said = self.differences.said.filter(|_| differs);
             return;
         };
         let what =
@@ -83,23 +119,26 @@ impl ConsensusActor {
             self.distrust(&Distrust { cause: Cause::Digest, what: format!("{what} and on a majority") });
             return;
         }
-        let Some(due) = self.divergence_due else {
+        let Some(due) = self.differences.due else {
             // The digests of all servers are on their way, or the wrong one is healing: reported if it stays like that.
-            self.divergence_due = Some(now.plus(UNDECIDED_MS));
+            self.differences.due = Some(now.plus(UNDECIDED_MS));
             return;
         };
-        if now < due {
+        if now < due || self.differences.said.is_some_and(|(said, sure)| said == peer && (sure || !confirmed)) {
             return;
         }
-        self.divergence_due = Some(now.plus(REPORT_EVERY_MS));
+        self.differences.said = Some((peer, confirmed));
         if confirmed {
             tracing::error!(
                 "{what}; a majority has the digest of this server, and server {peer} does not heal: look at its log"
             );
         } else {
             tracing::error!(
-                "{what}, and no majority agrees on either: one of the two has a wrong state; this server goes on serving; compare \
-                 `hash` and the data of all servers, stop the wrong one, empty its data directory but for `myid`, and start it"
+                "{what}, and no majority agrees on either ({with_own} of {} voters reported the digest of this server, {with_other} \
+                 the other): one of the two has a wrong state; this server goes on serving; start the servers that do not run; \
+                 if it stays so compare `hash` and the data of all servers, stop the wrong one, empty its data directory but \
+                 for `myid`, and start it",
+                voters.len()
             );
         }
     }
@@ -117,7 +156,7 @@ impl ConsensusActor {
 
     /// Another server's image took the place of the state.
     pub(super) fn healed(&mut self) {
-        let Some(since) = self.distrusted.take() else { return };
+        let Some(Distrusted { since, .. }) = self.distrusted.take() else { return };
         if let Some((peers, _)) = &mut self.links.peers {
             peers.distrusted(None);
         }

@@ -296,6 +296,11 @@ impl Member {
         self.ensemble.as_mut()?.divergence(this, voters)
     }
 
+    /// Whether the digest of another server, as far as it could be compared last, differs from this one's.
+    pub fn differs(&self) -> bool {
+        self.ensemble.as_ref().is_some_and(|ensemble| ensemble.differs())
+    }
+
     /// Differences to other servers' digests that were found since this was asked last.
     pub fn take_digest_mismatches(&mut self) -> u64 {
         self.ensemble.as_mut().map_or(0, |ensemble| ensemble.take_digest_mismatches())

@@ -279,6 +279,11 @@ impl CheckedMeta {
         })
     }
 
+    /// What the writer of the image added for its own use.
+    pub fn extra(&self) -> &[u8] {
+        &self.root().extra
+    }
+
     fn root(&self) -> &ArchivedMeta {
         // SAFETY: taken from a checked archive inside `self.bytes`, which by the contract of `ImageBytes` neither moves
         // nor changes while this value holds it.
@@ -406,7 +411,7 @@ impl Image {
 
     /// What the writer of the image added for its own use.
     pub fn extra(&self) -> &[u8] {
-        &self.meta.root().extra
+        self.meta.extra()
     }
 
     #[inline]

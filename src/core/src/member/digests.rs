@@ -36,6 +36,10 @@ pub struct Divergence {
     pub outvoted: bool,
     /// A majority has this server's digest: the other one is wrong, and finds that, too.
     pub confirmed: bool,
+    /// How many voters told this server's digest of the entry, it among them.
+    pub with_own: usize,
+    /// How many voters told the other digest.
+    pub with_other: usize,
 }
 
 /// See the module.
@@ -127,11 +131,15 @@ impl Digests {
                     let told = self.heard.get(&id).is_some_and(|all| all.contains(&Digest { digest, ..*report }));
                     told || id == this && digest == own
                 };
-                let majority = |digest| voters.iter().filter(|id| has(**id, digest)).count() * 2 > voters.len();
-                let (outvoted, confirmed) = (majority(report.digest), majority(own));
-                if found.is_none_or(|found| outvoted && !found.outvoted) {
+                let count = |digest| voters.iter().filter(|id| has(**id, digest)).count();
+                let (with_own, with_other) = (count(own), count(report.digest));
+                let majority = |count: usize| count * 2 > voters.len();
+                let (outvoted, confirmed) = (majority(with_other), majority(with_own));
+                let decided = |found: Divergence| (found.outvoted, found.confirmed);
+                if found.is_none_or(|found| (outvoted, confirmed) > decided(found)) {
                     let Digest { index, digest: others } = *report;
-                    found = Some(Divergence { index, own, others, peer: *peer, outvoted, confirmed });
+                    let peer = *peer;
+                    found = Some(Divergence { index, own, others, peer, outvoted, confirmed, with_own, with_other });
                 }
             }
         }
@@ -139,6 +147,11 @@ impl Digests {
             self.mismatches += u64::from(self.differing.insert(peer));
         }
         found
+    }
+
+    /// Whether the last digest that could be compared with a server's differed from it.
+    pub(super) fn differ(&self) -> bool {
+        !self.differing.is_empty()
     }
 
     fn own(&self, index: u64) -> Option<u64> {
@@ -190,7 +203,16 @@ mod tests {
         let found = wrong.divergence(1, &[1, 2, 3]);
         assert_eq!(
             found,
-            Some(Divergence { index: 2000, own: 14_000, others: 10_000, peer: 2, outvoted: true, confirmed: false })
+            Some(Divergence {
+                index: 2000,
+                own: 14_000,
+                others: 10_000,
+                peer: 2,
+                outvoted: true,
+                confirmed: false,
+                with_own: 1,
+                with_other: 2,
+            })
         );
         assert_eq!((wrong.take_mismatches(), wrong.take_mismatches()), (2, 0));
         right.received(3, report, &links, &mut sends);
@@ -214,6 +236,24 @@ mod tests {
         one.received(2, Digest { index: 3000, digest: 1 }, &links, &mut Vec::new());
         one.applied(3000, Some(2));
         assert!(one.divergence(1, &[1, 2]).is_some_and(|found| !found.outvoted), "also of what comes later");
+    }
+
+    #[test]
+    fn a_majority_that_agrees_with_this_server_stays_while_later_digests_are_on_their_way() {
+        let links = LINKS.into_iter().collect();
+        let mut sound = server(5);
+        for (peer, digest) in [(3, 10_000), (2, 1)] {
+            sound.received(peer, Digest { index: 2000, digest }, &links, &mut Vec::new());
+        }
+        sound.applied(2001, Some(2));
+        for index in [1999, 2001] {
+            sound.received(2, Digest { index, digest: 1 }, &links, &mut Vec::new());
+            let found = sound.divergence(1, &[1, 2, 3]).expect("server 2 differs");
+            assert!(found.confirmed && (found.with_own, found.with_other) == (2, 1), "{found:?}");
+        }
+        assert!(sound.differ());
+        sound.received(2, Digest { index: 2001, digest: 2 }, &links, &mut Vec::new());
+        assert!(!sound.differ());
     }
 
     #[test]

@@ -179,6 +179,10 @@ impl Ensemble {
         if self.distrusted { None } else { self.digests.divergence(this, voters) }
     }
 
+    pub(super) fn differs(&self) -> bool {
+        !self.distrusted && self.digests.differ()
+    }
+
     pub(super) const fn take_digest_mismatches(&mut self) -> u64 {
         self.digests.take_mismatches()
     }

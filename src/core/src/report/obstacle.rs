@@ -12,31 +12,34 @@ pub enum Obstacle {
     Damaged = 2,
     /// The state differs from that of the other servers at the same zxid.
     Diverged = 3,
+    /// The same, and no other server has a sound state and the entries of its log.
+    CannotHeal = 4,
     /// Log or image have no space.
-    DiskFull = 4,
+    DiskFull = 5,
     /// The image of another server is received or installed.
-    ImageAwaited = 5,
+    ImageAwaited = 6,
     /// It holds no data, and waits for a leader or for the other founders.
-    NoData = 6,
+    NoData = 7,
     /// The leader's log lacks entries that were committed here, or the other way round.
-    LogContradicts = 7,
+    LogContradicts = 8,
     /// It is not in the list of servers.
-    NotListed = 8,
+    NotListed = 9,
     /// No server leads, as far as this one knows.
-    NoLeader = 9,
+    NoLeader = 10,
     /// A server leads, and there is no connection to it.
-    LeaderNotConnected = 10,
+    LeaderNotConnected = 11,
     /// The leader is handing over.
-    HandingOver = 11,
+    HandingOver = 12,
     /// Commands do not come back although there is a leader.
-    NoProgress = 12,
+    NoProgress = 13,
 }
 
 impl Obstacle {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Stopping,
         Self::Damaged,
         Self::Diverged,
+        Self::CannotHeal,
         Self::DiskFull,
         Self::ImageAwaited,
         Self::NoData,
@@ -54,6 +57,7 @@ impl Obstacle {
             Self::Stopping => "stopping",
             Self::Damaged => "damaged",
             Self::Diverged => "diverged",
+            Self::CannotHeal => "cannot-heal",
             Self::DiskFull => "disk-full",
             Self::ImageAwaited => "image-awaited",
             Self::NoData => "no-data",
@@ -72,6 +76,9 @@ impl Obstacle {
             Self::Stopping => "it is stopping",
             Self::Damaged => "its data are damaged and a copy from another server is awaited",
             Self::Diverged => "its data differ from those of the other servers",
+            Self::CannotHeal => {
+                "its data differ from those of the other servers, and no server that runs has all entries and sound data"
+            }
             Self::DiskFull => "its disk is full",
             Self::ImageAwaited => "it waits for an image of the data from the leader",
             Self::NoData => "it has no data and waits for a leader or for the other servers to start",
