@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ensemble.cluster import Ensemble, mode_of  # noqa: E402
 from support import suite  # noqa: E402
-from support.client import Closed, Refused  # noqa: E402
+from support.client import Closed, Refused, four_letter_word, words_table  # noqa: E402
 from support.server import Corral, binary  # noqa: E402
 from support.wait import wait_until  # noqa: E402
 
@@ -266,8 +266,20 @@ class OneOfThree:
         def serving():
             if member.process.poll() is not None:
                 raise RuntimeError(f"ended with {member.process.poll()}: {member.log_tail(8)}")
-            return mode_of(member) in ("leader", "follower")
+            return mode_of(member) in ("leader", "follower") and self.all_vote()
         wait_until(serving, "the server serves again", HEAL_LIMIT_S)
+
+    def all_vote(self):
+        """Whether the leader counts all servers as voters that are in step. One that was emptied is none until it has caught up: were
+        another emptied before, no majority would hold the data."""
+        try:
+            modes = self.ensemble.modes()
+            leader = next(member for member, mode in modes.items() if mode == "leader")
+            told = words_table(four_letter_word(leader.address, "mntr"), "\t")
+        except (OSError, StopIteration):
+            return False
+        wanted = {"zk_quorum_size": "3", "zk_synced_followers": "2", "zk_reconfig_step": "none"}
+        return all(told.get(key) == value for key, value in wanted.items())
 
     def work(self, large):
         def written():
