@@ -16,7 +16,7 @@ use corral_core::image::initial_image;
 use corral_core::member::Member;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_core::servers::Role;
+use corral_core::servers::{Role, Servers};
 use corral_link::Generation;
 use corral_storage::log::{CutInfo, Log, LogConfig, Progress, Recovered};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
@@ -112,16 +112,19 @@ fn has_peers(config: &Config) -> bool {
 /// after a rescue, by the newest image that tells. Where neither can be read others may have what this server's disk has lost.
 fn is_only_voter(config: &Config, disk: &MmapDisk) -> bool {
     let own = config.server.server_id;
-    let by_list = remembered::read(disk).is_some_and(|list| {
-        let voters = list.servers.roles().filter(|(_, role)| *role == Role::Participant);
-        voters.map(|(id, _)| id).eq([own])
-    });
+    let by_list = remembered::read(disk).is_some_and(|list| votes_alone(&list.servers, own));
     let by_image = || {
         let ensemble = images::readable_extra(disk).and_then(|extra| membership::of_image(&extra).ok());
         let mut members = ensemble.into_iter().map(|(ensemble, _)| ensemble.members);
         members.any(|all| all.voters_outgoing.is_empty() && all.voters.iter().map(|id| id.0).eq([u64::from(own)]))
     };
     by_list || by_image()
+}
+
+/// Whether this server is the only participant of the list.
+fn votes_alone(list: &Servers, own: u8) -> bool {
+    let voters = list.roles().filter(|(_, role)| *role == Role::Participant);
+    voters.map(|(id, _)| id).eq([own])
 }
 
 /// As [`recover`]; damage is not healed.
@@ -509,6 +512,17 @@ mod tests {
     fn found(last_index: u64, state: Option<(u64, u64, u64)>) -> Recovered {
         let hard_state = state.map(|(term, vote, commit)| corral_storage::log::HardState { term, vote, commit });
         Recovered { first_index: 1, last_index, last_term: None, hard_state, tail_cut: None }
+    }
+
+    #[test]
+    fn observers_do_not_vote() {
+        let votes = |text: &str| {
+            let (list, _) = Servers::parse(text).expect("the list is good");
+            [1, 2].map(|own| votes_alone(&list, own))
+        };
+        assert_eq!(votes("server.1=a:1:2\nserver.2=b:1:2:observer\nserver.3=c:1:2:observer\nversion=5"), [true, false]);
+        assert_eq!(votes("server.1=a:1:2\nserver.2=b:1:2\nversion=5"), [false, false]);
+        assert_eq!(votes("server.2=b:1:2\nversion=5"), [false, true]);
     }
 
     #[test]
