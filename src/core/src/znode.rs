@@ -70,7 +70,7 @@ pub struct NodeStat {
 }
 
 /// What a child's name counts for in [`NodeStat::names_bytes`].
-pub(crate) fn name_bytes(name: &str) -> u64 {
+pub fn name_bytes(name: &str) -> u64 {
     const BITS_A_BYTE: u32 = 7;
     let length = name.len() as u64;
     length + u64::from((u64::BITS - length.leading_zeros()).div_ceil(BITS_A_BYTE).max(1))

@@ -14,7 +14,7 @@ use crate::{commit, say};
 pub(crate) const USAGE: &str = "       corral-sim costs [--only TEXT] [--write FILE]
        corral-sim costs search [--inputs N] [--for SECONDS] [--seed S] [--from cold|known]
                         [--tree small|wide|large] [--quick yes] [--best yes]
-                        [--plant 0..3]
+                        [--plant 0..4]
        corral-sim costs replay JSON";
 
 const BEGIN: &str = "<!-- costs: begin, written by corral-sim costs --write -->\n";

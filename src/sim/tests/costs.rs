@@ -10,16 +10,29 @@ static ALLOCATOR: Counting = Counting;
 
 /// Inputs within which each bug must be found, from nothing.
 const INPUTS_MAX: u64 = 60_000;
+/// .. and that are tried against the limit on names.
+const NAMES_INPUTS: u64 = 20_000;
 
 #[test]
 fn planted_cost_bugs_are_found_from_a_cold_start() {
     assert!(is_counted());
     for plant in Plant::ALL {
         let mut search = Search::new(1, Some(plant), plant.tree(), REACH_QUICK, &[]);
-        let found = (0..INPUTS_MAX).find_map(|_| {
-            let dear = |lane| matches!(lane, Lane::Turn | Lane::Request);
-            search.step().into_iter().find(|finding| dear(finding.lane) && plant.shows_in(finding.op))
-        });
+        let found = (0..INPUTS_MAX)
+            .find_map(|_| search.step().into_iter().find(|finding| plant.shows_in(finding.lane, finding.op)));
         assert!(found.is_some(), "{plant:?} is not found in {INPUTS_MAX} inputs");
     }
+}
+
+/// Where the limit on names below one parent holds, the same search comes near it and not beyond.
+#[test]
+fn no_parent_has_more_names_than_the_limit() {
+    let mut search = Search::new(1, None, Plant::NamesUnlimited.tree(), REACH_QUICK, &[]);
+    for _ in 0..NAMES_INPUTS {
+        let beyond = search.step().into_iter().find(|finding| finding.lane == Lane::Names);
+        assert!(beyond.is_none(), "{}", beyond.expect("it is"));
+    }
+    let most =
+        search.best().filter(|(lane, ..)| *lane == Lane::Names).map(|(_, _, figure, _)| figure).fold(0.0, f64::max);
+    assert!(2.0 * most > f64::from(32 << 10), "the search came to {most} bytes of names only");
 }

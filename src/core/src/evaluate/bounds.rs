@@ -8,7 +8,7 @@ use super::ops::Caller;
 use super::quota::may_have_quota;
 use crate::cost::Exhausted;
 use crate::draft::Draft;
-use crate::limits::{EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX};
+use crate::limits::{EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX};
 use crate::shared::HashedPath;
 use crate::view::NodeRef;
 use crate::znode::{Owner, name_bytes};
@@ -51,7 +51,7 @@ impl Caller<'_> {
         {
             return Err(ErrorCode::BadArguments);
         }
-        if parent.stat().names_bytes + name_bytes(at.name()) > NAMES_BYTES_MAX {
+        if parent.stat().names_bytes + name_bytes(at.name()) > self.names_bytes_max {
             return Err(ErrorCode::QuotaExceeded);
         }
         let Owner::Session(session) = owner else { return Ok(()) };
@@ -70,6 +70,7 @@ mod tests {
     use crate::change::OpResult;
     use crate::command::{AclSpec, CommandKind, CreateOp, WriteOp};
     use crate::cost;
+    use crate::limits::NAMES_BYTES_MAX;
     use crate::shared::Text;
     use crate::znode::AclEntry;
     use alloc::format;

@@ -40,6 +40,8 @@ pub(super) struct Caller<'a> {
     pub(super) beyond_quota: Cell<Option<QuotaExceeded>>,
     /// What the command may still cost.
     pub(super) budget: Budget,
+    /// Bytes of names that one parent may have.
+    pub(super) names_bytes_max: u64,
 }
 
 impl Caller<'_> {

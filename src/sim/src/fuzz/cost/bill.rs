@@ -84,6 +84,9 @@ pub struct Bill {
     pub dearest: Request,
     pub greediest: Request,
     pub largest: Request,
+    /// Bytes of the names below the parent that got the most of them: what its listing and an image must hold. Then the limit.
+    pub names: u64,
+    pub names_max: u64,
     /// Connections that the server ended.
     pub closed: u64,
 }

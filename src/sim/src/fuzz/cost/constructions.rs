@@ -1,5 +1,7 @@
 //! The dearest constructions known, by operation: the rows of the cost table, and seeds of the search.
 
+mod crowds;
+
 use corral_wire::OpCode;
 
 use super::genome::{Acl, Call, Gene, Genome, Path, Tree, Vary};
@@ -40,6 +42,7 @@ pub fn all() -> Vec<Construction> {
     reads(&mut list);
     listings(&mut list);
     watches(&mut list);
+    crowds::add(&mut list);
     sessions(&mut list);
     keepers(&mut list);
     list.0

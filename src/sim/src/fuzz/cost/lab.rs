@@ -3,9 +3,11 @@
 //! Drives the actors as the server's executors do: a request is one turn of the shard, a log entry one turn of the consensus
 //! core and one more of the shard. Entries are decoded from their bytes, as on a follower or in a replay.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use corral_core::change::{AppliedBatch, Change};
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::image::{Image, merge_in_memory};
@@ -14,6 +16,7 @@ use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::view::View;
+use corral_core::znode::name_bytes;
 use corral_wire::consts::{XID_AUTH, XID_PING, XID_SET_WATCHES};
 use corral_wire::fourletter::FourLetter;
 use corral_wire::records::ConnectRequest;
@@ -45,6 +48,8 @@ pub struct Reach {
     pub requests_max: u64,
     /// An attack that has cost so much has been seen enough of.
     pub ns_max: u64,
+    /// The limit on the names below one parent, bytes: the server's, or less so that little input reaches it.
+    pub names_bytes_max: u64,
 }
 
 #[derive(Clone, Default)]
@@ -64,6 +69,8 @@ pub(super) struct Lab {
     out: Outputs,
     sequencer: Sequencer,
     clients: Vec<Client>,
+    /// Which client has a connection.
+    at: BTreeMap<ConnId, usize>,
     accepted: u64,
     syncs: Vec<ConnId>,
     index: u64,
@@ -71,6 +78,9 @@ pub(super) struct Lab {
     bill: Bill,
     reach: Reach,
     held_before: i64,
+    /// The tree that the run began with, and the parent that has got the most names since.
+    before: View,
+    most_named: Option<(u64, String)>,
     /// Of the request that runs, or of all that one turn brings.
     request: Request,
     together: bool,
@@ -91,7 +101,9 @@ impl Lab {
             snapshot: SnapshotPolicy::NEVER,
             reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 600, never_used_max_ms: 5000 },
         };
-        let mut sequencer = Sequencer::new(config, StateMachine::of_image(Arc::clone(image)), 0, 0);
+        let names_bytes_max = if plant == Some(Plant::NamesUnlimited) { u64::MAX } else { reach.names_bytes_max };
+        let machine = StateMachine::of_image(Arc::clone(image)).with_names_bytes_max(names_bytes_max);
+        let mut sequencer = Sequencer::new(config, machine, 0, 0);
         sequencer.lead(Millis(0), 1);
         let shard = Shard::new(shard_config(keeper), View::new(Arc::clone(image)), 0, Millis(0));
         let mut lab = Lab {
@@ -100,6 +112,7 @@ impl Lab {
             out: Outputs::default(),
             sequencer,
             clients: vec![Client::default(); 8],
+            at: BTreeMap::new(),
             accepted: 0,
             syncs: Vec::new(),
             index: 0,
@@ -107,6 +120,8 @@ impl Lab {
             bill: Bill::default(),
             reach,
             held_before: 0,
+            before: View::new(Arc::clone(image)),
+            most_named: None,
             request: Request::default(),
             together: false,
             by: 0,
@@ -126,6 +141,8 @@ impl Lab {
     /// What the attack has cost since [`Lab::begin`].
     pub(super) fn bill(&mut self) -> Bill {
         self.bill.held = u64::try_from(memory::held() - self.held_before).unwrap_or(0);
+        self.bill.names = self.most_named.as_ref().map_or(0, |(_, parent)| listed(self.shard.view(), parent));
+        self.bill.names_max = self.reach.names_bytes_max;
         std::mem::take(&mut self.bill)
     }
 
@@ -280,6 +297,7 @@ impl Lab {
         entropy[..8].copy_from_slice(&self.accepted.to_be_bytes());
         let conn = self.turn(Core::Shard, None, |lab| lab.shard.accepted(lab.now, peer, entropy));
         self.clients[client] = Client { conn: Some(conn), ..Client::default() };
+        self.at.insert(conn, client);
         let (session_id, passwd) = session.unwrap_or_default();
         let request = ConnectRequest {
             protocol_version: 0,
@@ -304,6 +322,7 @@ impl Lab {
 
     fn hang_up(&mut self, client: usize) {
         if let Some(conn) = self.clients[client].conn.take() {
+            self.at.remove(&conn);
             self.turn(Core::Shard, None, |lab| lab.shard.hung_up(conn, &mut lab.out));
             self.carry_out();
         }
@@ -359,9 +378,10 @@ impl Lab {
             }
             for (conn, _) in out.closed {
                 self.bill.closed += 1;
-                if let Some(client) = self.clients.iter_mut().find(|client| client.conn == Some(conn)) {
-                    client.conn = None;
+                if let Some(client) = self.client_of(conn) {
+                    self.clients[client].conn = None;
                 }
+                self.at.remove(&conn);
             }
             for conn in out.dirty {
                 self.take(conn);
@@ -369,11 +389,15 @@ impl Lab {
         }
     }
 
+    fn client_of(&self, conn: ConnId) -> Option<usize> {
+        self.at.get(&conn).copied().filter(|at| self.clients[*at].conn == Some(conn))
+    }
+
     /// A client reads all there is, unless it is deaf.
     fn take(&mut self, conn: ConnId) {
         let unsent = self.shard.unsent_bytes(conn);
         let by = self.clients[self.by].conn == Some(conn);
-        let at = if by { Some(self.by) } else { self.clients.iter().position(|client| client.conn == Some(conn)) };
+        let at = if by { Some(self.by) } else { self.client_of(conn) };
         let Some(at) = at else { return };
         if self.clients[at].deaf || unsent == 0 {
             return;
@@ -427,6 +451,7 @@ impl Lab {
             let applied = self.turn(Core::Consensus, op, |lab| {
                 lab.sequencer.commit(lab.now, lab.index, 1, &payload, false).expect("an entry of our own")
             });
+            self.note_names(&applied);
             let mut next = 0;
             while next < applied.txns.len() {
                 next = self.turn(Core::Shard, op, |lab| lab.shard.apply_some(lab.now, &applied, next, &mut lab.out));
@@ -439,6 +464,19 @@ impl Lab {
             self.carry_out();
         }
         some
+    }
+
+    /// Of the parents that got names, which has the most.
+    fn note_names(&mut self, applied: &AppliedBatch) {
+        for change in applied.txns.iter().flat_map(|txn| &txn.changes) {
+            let Change::Created { at, .. } = change else { continue };
+            let parent = at.parent();
+            let of = |view: &View| view.get(parent).map_or(0, |node| node.stat().names_bytes);
+            let names = of(self.sequencer.machine().view());
+            if names > of(&self.before) && self.most_named.as_ref().is_none_or(|(most, _)| names > *most) {
+                self.most_named = Some((names, parent.to_owned()));
+            }
+        }
     }
 
     /// Runs until nothing is left to do.
@@ -459,6 +497,11 @@ impl Lab {
         let image = merge_in_memory(&frozen.image, &frozen.delta, 0, Vec::new(), Vec::new());
         Arc::new(image.expect("a starting tree is small"))
     }
+}
+
+/// Bytes of the names below a parent, by its listing.
+fn listed(view: &View, parent: &str) -> u64 {
+    view.children(parent).into_iter().flatten().map(name_bytes).sum()
 }
 
 fn wall(now: Millis) -> WallMillis {

@@ -1,4 +1,5 @@
-//! Cost bugs put in on purpose: work that a server must not do, done beside each request of the lab, in its turn.
+//! Cost bugs put in on purpose: work that a server must not do, done beside each request of the lab, in its turn, and a limit that
+//! is missing.
 //!
 //! Each is of a kind that reviews and functional tests do not see. The search must find every one.
 
@@ -9,6 +10,7 @@ use corral_core::view::View;
 use corral_wire::OpCode;
 
 use super::genome::{Call, Tree};
+use super::search::Lane;
 
 /// The bug shows long before so many calls of one request.
 const CALLS_MAX: u64 = 3000;
@@ -24,23 +26,36 @@ pub enum Plant {
     AncestorsWalked,
     /// Whoever creates the znode of a quota's usage, the subtree is counted, also if the create is refused.
     QuotaCountedAgain,
+    /// Nothing limits the names below one parent: no listing could answer them, no image hold them. The lab takes the limit away.
+    NamesUnlimited,
 }
 
 impl Plant {
-    pub const ALL: [Plant; 4] =
-        [Plant::AclParsedAtEachCheck, Plant::ListingThrownAway, Plant::AncestorsWalked, Plant::QuotaCountedAgain];
+    pub const ALL: [Plant; 5] = [
+        Plant::AclParsedAtEachCheck,
+        Plant::ListingThrownAway,
+        Plant::AncestorsWalked,
+        Plant::QuotaCountedAgain,
+        Plant::NamesUnlimited,
+    ];
 
     /// The largest tree that it takes to see the bug.
     pub const fn tree(self) -> Tree {
         match self {
             Plant::ListingThrownAway | Plant::QuotaCountedAgain => Tree::Wide,
-            Plant::AclParsedAtEachCheck | Plant::AncestorsWalked => Tree::Small,
+            Plant::AclParsedAtEachCheck | Plant::AncestorsWalked | Plant::NamesUnlimited => Tree::Small,
         }
     }
 
-    /// Whether a request of this kind is one that the bug makes dear.
-    pub fn shows_in(self, op: Option<OpCode>) -> bool {
+    /// Whether the bug shows in this way of costing, for a request of this kind.
+    pub fn shows_in(self, lane: Lane, op: Option<OpCode>) -> bool {
+        let dear = matches!(lane, Lane::Turn | Lane::Request);
+        dear && self.makes_dear(op) || self == Plant::NamesUnlimited && lane == Lane::Names
+    }
+
+    fn makes_dear(self, op: Option<OpCode>) -> bool {
         match self {
+            Plant::NamesUnlimited => false,
             Plant::AclParsedAtEachCheck => true,
             Plant::ListingThrownAway => matches!(op, Some(OpCode::Exists | OpCode::GetData | OpCode::GetAcl)),
             Plant::QuotaCountedAgain => matches!(op, Some(OpCode::Create | OpCode::Multi)),
@@ -73,6 +88,7 @@ impl Plant {
                     black_box((address.parse::<IpAddr>().is_ok(), bits));
                 }
             }
+            Plant::NamesUnlimited => {}
             Plant::ListingThrownAway => {
                 if matches!(op, Some(OpCode::Exists | OpCode::GetData | OpCode::GetAcl)) {
                     let names: Vec<String> = view.children(path).into_iter().flatten().map(str::to_owned).collect();

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use corral_core::limits::NAMES_BYTES_MAX;
 use corral_wire::OpCode;
 
 use super::bill::{Bill, Core, ratio};
@@ -47,10 +48,12 @@ pub const CEILINGS: Ceilings = Ceilings {
 };
 
 /// How far one attack of the search is carried out.
-pub const REACH: Reach = Reach { bytes_max: 12 << 20, requests_max: 2000, ns_max: 60_000_000 };
+pub const REACH: Reach =
+    Reach { bytes_max: 12 << 20, requests_max: 2000, ns_max: 60_000_000, names_bytes_max: NAMES_BYTES_MAX };
 
-/// .. and of a short search: many small attacks a second.
-pub const REACH_QUICK: Reach = Reach { bytes_max: 256 << 10, requests_max: 300, ns_max: 15_000_000 };
+/// .. and of a short search: many small attacks a second, against a limit on names that they can reach.
+pub const REACH_QUICK: Reach =
+    Reach { bytes_max: 256 << 10, requests_max: 300, ns_max: 15_000_000, names_bytes_max: 32 << 10 };
 
 /// Requests below are measured badly.
 const NOISE_NS: u64 = 20_000;
@@ -71,6 +74,7 @@ pub enum Lane {
     Reply,
     Allocated,
     Units,
+    Names,
 }
 
 /// An attack beyond a ceiling.
@@ -94,6 +98,7 @@ impl std::fmt::Display for Finding {
             Lane::Turn => "ns of one turn",
             Lane::Request => "ns a byte moved",
             Lane::Reply => "bytes of one reply",
+            Lane::Names => "bytes of names below one parent",
             _ => "for each byte sent",
         };
         write!(
@@ -107,7 +112,7 @@ impl std::fmt::Display for Finding {
 /// Runs an attack. Gives what the measured part cost.
 pub fn run(genome: &Genome, plant: Option<Plant>, reach: Reach) -> Bill {
     let mut lab = Lab::new(&trees::image(genome.tree), genome.keeper, plant, reach);
-    let all = Reach { bytes_max: u64::MAX, requests_max: u64::MAX, ns_max: u64::MAX };
+    let all = Reach { bytes_max: u64::MAX, requests_max: u64::MAX, ns_max: u64::MAX, ..reach };
     lab.begin(if genome.prepare.is_empty() { reach } else { all });
     lab.play(&genome.prepare, 1, 0);
     lab.begin(reach);
@@ -116,7 +121,7 @@ pub fn run(genome: &Genome, plant: Option<Plant>, reach: Reach) -> Bill {
 }
 
 /// Each way of costing, with what it is about and its ceiling if there is one.
-fn figures(bill: &Bill) -> [(Lane, Option<OpCode>, f64, f64); 11] {
+fn figures(bill: &Bill) -> [(Lane, Option<OpCode>, f64, f64); 12] {
     let c = CEILINGS;
     let many = |amount: u64, ceiling: f64| if amount >= c.bytes_min { ceiling } else { f64::INFINITY };
     let dear = if bill.dearest.ns >= c.request_ns { c.request_ns_per_byte } else { f64::INFINITY };
@@ -135,6 +140,7 @@ fn figures(bill: &Bill) -> [(Lane, Option<OpCode>, f64, f64); 11] {
         (Lane::Reply, bill.largest.op, ratio(bill.largest.reply, 1), ratio(c.reply_bytes, 1)),
         (Lane::Allocated, bill.greediest.op, bill.greediest.allocated_per_byte(), f64::INFINITY),
         (Lane::Units, turn.op, bill.per_byte(bill.units), f64::INFINITY),
+        (Lane::Names, None, ratio(bill.names, 1), ratio(bill.names_max, 1)),
     ]
 }
 

@@ -2,13 +2,16 @@
 
 use std::fmt::Write as _;
 
+use corral_core::limits::NAMES_BYTES_MAX;
+
 use super::Reach;
 use super::bill::{Bill, ratio};
 use super::constructions::{self, Construction};
 use super::search::{CEILINGS, run};
 
 /// Everything of a construction counts; only nonsense is cut off.
-const REACH: Reach = Reach { bytes_max: 1 << 30, requests_max: 1_000_000, ns_max: 20_000_000_000 };
+const REACH: Reach =
+    Reach { bytes_max: 1 << 30, requests_max: 1_000_000, ns_max: 20_000_000_000, names_bytes_max: NAMES_BYTES_MAX };
 const RUNS: usize = 3;
 /// What took longer than that is not run again.
 const LONG_NS: u64 = 2_000_000_000;

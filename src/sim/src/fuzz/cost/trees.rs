@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use corral_core::image::{Image, initial_image};
+use corral_core::limits::NAMES_BYTES_MAX;
 use corral_wire::OpCode;
 
 use super::genome::{Call, Gene, Path, Tree};
@@ -21,7 +22,8 @@ pub(super) fn image(tree: Tree) -> Arc<Image> {
 }
 
 fn make(tree: Tree) -> Arc<Image> {
-    let reach = Reach { bytes_max: u64::MAX, requests_max: u64::MAX, ns_max: u64::MAX };
+    let reach =
+        Reach { bytes_max: u64::MAX, requests_max: u64::MAX, ns_max: u64::MAX, names_bytes_max: NAMES_BYTES_MAX };
     let mut lab = Lab::new(&Arc::new(initial_image(1)), false, None, reach);
     let create = |path: Path| Gene::Call(0, Call { path, number: 0, ..Call::of(OpCode::Create, "") });
     let mut genes = vec![create(Path::of("/a")), create(Path::of("/b"))];
