@@ -358,6 +358,7 @@ impl Conn {
 
     /// Bytes of memory that it holds. What one look into its socket brought of a request that waits for memory is not
     /// counted: those who wait must not keep each other waiting.
+    #[inline]
     pub(crate) fn holds(&self) -> usize {
         let mut bytes = self.output.capacity() + self.parked_bytes as usize;
         bytes += self.earlier.as_ref().map_or(0, |earlier| earlier.capacity);
@@ -383,6 +384,7 @@ impl Conn {
         frame_bytes(&self.input).map_or(0, |whole| whole.saturating_sub(self.input.len()))
     }
 
+    #[inline]
     pub(crate) fn unsent(&self) -> usize {
         self.earlier.as_ref().map_or(0, |earlier| earlier.bytes) + self.output.len() - self.sent
     }

@@ -63,6 +63,7 @@ impl Budget {
     ///
     /// # Errors
     /// [`Exhausted`] when that much is not left; nothing is left then.
+    #[inline]
     pub fn spend(&self, units: u64) -> Result<(), Exhausted> {
         let left = self.left.get().checked_sub(units);
         self.left.set(left.unwrap_or(0));

@@ -7,7 +7,7 @@ mod nodes;
 mod rewatch;
 mod watching;
 
-use crate::acl;
+use crate::acl::AclList;
 use crate::command::Identity;
 use crate::ids::{ConnId, Zxid};
 use crate::limits::{
@@ -113,6 +113,7 @@ impl ReadContext<'_> {
     }
 
     /// Counts work that is done.
+    #[inline]
     fn spend(&self, cost: usize) {
         self.cost.set(self.cost.get() + cost);
     }
@@ -175,17 +176,21 @@ impl ReadContext<'_> {
         (size, names.into_iter().flatten())
     }
 
+    #[inline]
     fn readable(&self, path: &str, hash: u64, wanted: i32) -> Result<NodeRef<'_>, Failed> {
         let node = self.find(path, hash).ok_or(ErrorCode::NoNode)?;
         if self.allows(&node, wanted) { Ok(node) } else { Err(ErrorCode::NoAuth) }
     }
 
+    #[inline]
     fn allows(&self, node: &NodeRef<'_>, wanted: i32) -> bool {
-        if self.skip_acl || node.is_open_acl() {
-            return true;
-        }
-        self.spend(node.acl().len() * self.identities.len() * ACL_ENTRY_COST);
-        acl::allows(node, wanted, self.identities)
+        node.acl_list().is_none_or(|list| self.skip_acl || self.is_granted(list, wanted))
+    }
+
+    #[inline(never)]
+    fn is_granted(&self, list: &AclList, wanted: i32) -> bool {
+        self.spend(list.len() * self.identities.len() * ACL_ENTRY_COST);
+        list.grants(wanted, self.identities)
     }
 
     fn watch(&mut self, kind: Kind, path: &str, hash: u64, wanted: bool) -> Result<(), Failed> {

@@ -182,6 +182,12 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&value.to_be_bytes());
     }
 
+    /// These bytes as they are.
+    #[inline]
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
     /// A buffer; `None` is written as null.
     ///
     /// # Panics
@@ -256,6 +262,34 @@ wire_primitive! {
     i64, 8, i64;
     Option<&'a str>, 4, string;
     Option<&'a [u8]>, 4, buffer;
+}
+
+/// What takes the same number of bytes whatever its value: records of such fields are appended in one go.
+pub(crate) trait Fixed {
+    /// Writes the value to the front of `room` and gives what is left of it.
+    fn put<'b>(&self, room: &'b mut [u8]) -> &'b mut [u8];
+}
+
+macro_rules! fixed_number {
+    ($($ty:ty)*) => {$(
+        impl Fixed for $ty {
+            #[inline]
+            fn put<'b>(&self, room: &'b mut [u8]) -> &'b mut [u8] {
+                let (head, rest) = room.split_first_chunk_mut().expect("the room is the record's size");
+                *head = self.to_be_bytes();
+                rest
+            }
+        }
+    )*};
+}
+
+fixed_number! { u8 i32 u32 i64 }
+
+impl Fixed for bool {
+    #[inline]
+    fn put<'b>(&self, room: &'b mut [u8]) -> &'b mut [u8] {
+        u8::from(*self).put(room)
+    }
 }
 
 #[cfg(test)]

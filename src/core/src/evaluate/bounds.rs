@@ -24,6 +24,7 @@ impl Caller<'_> {
     ///
     /// # Errors
     /// THROTTLEDOP when too little is left: the command fails, whatever the load.
+    #[inline]
     pub(super) fn spend(&self, units: u64) -> Result<(), ErrorCode> {
         self.budget.spend(units).map_err(|Exhausted| ErrorCode::ThrottledOp)
     }

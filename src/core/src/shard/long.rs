@@ -59,6 +59,7 @@ impl Shard {
     }
 
     /// What a read of this connection may look at; takes its output, to be put back.
+    #[inline(always)]
     pub(super) fn read_context<'s>(&'s mut self, conn: &'s mut Conn) -> (ReadContext<'s>, Vec<u8>) {
         let (unsent, room) = (conn.unsent(), self.room(conn));
         let output = mem::take(&mut conn.output);

@@ -16,6 +16,7 @@ use crate::request::{self, Refused};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use corral_wire::consts::{XID_PING, ZXID_UNNUMBERED};
+use corral_wire::limits::REQUEST_HEADER_BYTES;
 use corral_wire::op::Kind as OpKind;
 use corral_wire::records::{AuthPacket, GetSaslRequest, ReplyHeader, RequestHeader, SetSaslResponse, SyncRequest};
 use corral_wire::{ErrorCode, OpCode, Reader};
@@ -77,7 +78,7 @@ impl Shard {
         }
         let first = conn.pending.is_empty();
         if first && (self.view.zxid() >= self.gate || self.may_see_before(conn, frame)) {
-            self.serve(now, conn, frame, now)?;
+            self.serve_decoded(now, conn, frame, header, now)?;
             return if conn.pending.is_empty() { Ok(()) } else { self.catch_up(now, conn) };
         }
         if let Some(op) = op.filter(|op| self.will_be_long(*op, reader.rest())) {
@@ -189,8 +190,20 @@ impl Shard {
 
     /// Answers a request that need not, or cannot, be proposed. Everything before it has been answered.
     pub(super) fn serve(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Millis) -> Verdict {
-        let mut reader = Reader::new(frame);
-        let header = RequestHeader::decode(&mut reader).map_err(|_| Close::Malformed)?;
+        let header = RequestHeader::decode(&mut Reader::new(frame)).map_err(|_| Close::Malformed)?;
+        self.serve_decoded(now, conn, frame, header, at)
+    }
+
+    /// As [`Shard::serve`], with the header of the frame.
+    fn serve_decoded(
+        &mut self,
+        now: Millis,
+        conn: &mut Conn,
+        frame: &[u8],
+        header: RequestHeader,
+        at: Millis,
+    ) -> Verdict {
+        let mut reader = Reader::new(frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
         self.buffers.lend(&mut conn.output);
         let zxid = self.view.zxid();
         let op = OpCode::from_i32(header.op);

@@ -63,7 +63,17 @@ macro_rules! record {
 
             /// Appends the record.
             pub fn encode(&self, writer: &mut $crate::Writer<'_>) {
-                $($crate::Wire::encode(&self.$field, writer);)+
+                let mut bytes = [0; <$name as $crate::Wire<'static>>::SIZE_MIN];
+                $crate::jute::Fixed::put(self, &mut bytes);
+                writer.bytes(&bytes);
+            }
+        }
+
+        impl $crate::jute::Fixed for $name {
+            #[inline]
+            fn put<'b>(&self, room: &'b mut [u8]) -> &'b mut [u8] {
+                $(let room = $crate::jute::Fixed::put(&self.$field, room);)+
+                room
             }
         }
 
