@@ -3,6 +3,7 @@
 use super::*;
 use crate::evaluate::StateMachine;
 use crate::view::View;
+use alloc::vec::Vec;
 
 /// The sum over a walk, as ZooKeeper computes it when it loads a snapshot.
 fn walked(view: &View) -> u64 {
@@ -19,6 +20,21 @@ fn an_empty_tree_has_the_digest_that_zookeeper_says() {
     let machine = StateMachine::new(View::empty(7), crate::session::SessionTable::default());
     assert_eq!(machine.view().tree_digest(), Some(1_371_985_504));
     assert_eq!(walked(machine.view()), 1_371_985_504);
+}
+
+#[test]
+fn a_crc_is_that_of_path_data_and_stat_whatever_their_lengths() {
+    let bytes: Vec<u8> = (0..600).map(|at: u32| at.to_le_bytes()[0] ^ 0x5a).collect();
+    let text = "/x".repeat(150);
+    let stat =
+        NodeStat { czxid: Zxid(0x1234_5678_9abc), mtime: -5, version: 7, owner: i64::MIN, ..NodeStat::default() };
+    for path in (1..=text.len()).step_by(13).chain([1, 2, 3]).map(|length| &text[..length]) {
+        for data in (0..bytes.len()).map(|length| &bytes[..length]) {
+            let named = if path == "/" { "" } else { path };
+            let whole = [named.as_bytes(), data, &bytes_of(&stat)].concat();
+            assert_eq!(crc_of(path, Some(data), &stat), crc32fast::hash(&whole), "{path} {}", data.len());
+        }
+    }
 }
 
 #[test]
