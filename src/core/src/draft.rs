@@ -20,6 +20,11 @@ pub(crate) struct Draft<'v> {
     /// Nodes as this transaction left them, `None` where it deleted one. Absent for a single operation.
     own: Option<BTreeMap<Text, Option<Arc<Znode>>>>,
     changes: Changes,
+    removed: usize,
+}
+
+fn is_below(root: &str, path: &str) -> bool {
+    path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl<'v> Draft<'v> {
@@ -30,12 +35,12 @@ impl<'v> Draft<'v> {
 
     /// For one change, or for several none of which depends on another.
     pub(crate) fn single(view: &'v View, zxid: Zxid) -> Self {
-        Self { view, zxid, own: None, changes: Changes::new() }
+        Self { view, zxid, own: None, changes: Changes::new(), removed: 0 }
     }
 
     /// For several operations, each of which sees those before it.
     pub(crate) fn chained(view: &'v View, zxid: Zxid) -> Self {
-        Self { view, zxid, own: Some(BTreeMap::new()), changes: Changes::new() }
+        Self { view, zxid, own: Some(BTreeMap::new()), changes: Changes::new(), removed: 0 }
     }
 
     /// Changes of this transaction so far.
@@ -53,8 +58,8 @@ impl<'v> Draft<'v> {
     }
 
     /// How many deletions there are so far.
-    pub(crate) fn removed(&self) -> usize {
-        self.changes.iter().filter(|change| matches!(change, Change::Deleted { .. })).count()
+    pub(crate) const fn removed(&self) -> usize {
+        self.removed
     }
 
     /// Whether this transaction changed or deleted the node.
@@ -64,13 +69,13 @@ impl<'v> Draft<'v> {
 
     /// The node of this path and those below it that this transaction created or changed, as it left them.
     pub(crate) fn changed_below(&self, root: &str) -> impl Iterator<Item = (Text, &Arc<Znode>)> {
-        let below =
-            move |path: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let range = self.own.iter().flat_map(move |own| own.range::<str, _>((Bound::Included(root), Bound::Unbounded)));
-        range
-            .take_while(move |(path, _)| path.starts_with(root))
-            .filter(move |(path, _)| below(path))
-            .filter_map(|(path, state)| Some((path.clone(), state.as_ref()?)))
+        let first = alloc::format!("{root}/");
+        let below = self.own.iter().flat_map(move |own| {
+            let from = (Bound::Included(&*first), Bound::Unbounded);
+            let at_root = own.get_key_value(root).into_iter();
+            at_root.chain(own.range::<str, _>(from).take_while(move |(path, _)| is_below(root, path)))
+        });
+        below.filter_map(|(path, state)| Some((path.clone(), state.as_ref()?)))
     }
 
     /// The path with its hashes, reusing the tree's own allocation of it where there is one.
@@ -103,6 +108,7 @@ impl<'v> Draft<'v> {
         self.note(&at, None);
         self.note_parent(&at, NodeStat::remove_child);
         self.changes.push(Change::Deleted { at });
+        self.removed += 1;
     }
 
     pub(crate) fn set_data(&mut self, at: HashedPath, node: Arc<Znode>) {

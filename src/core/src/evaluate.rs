@@ -20,7 +20,7 @@ pub(crate) use proof::same_secret;
 pub use quota::{Measure, QuotaExceeded, QuotaReport};
 pub(crate) use quota::{counts, may_set_quota};
 pub use reconfig::{Begun, configured, servers};
-pub(crate) use weight::{Circumstances, cost_at_most};
+pub(crate) use weight::{Circumstances, cost_at_most, cost_of_data};
 
 use crate::change::{AppliedBatch, AppliedTxn, Changes, OpResult, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Identity, Origin};
@@ -263,7 +263,8 @@ impl StateMachine {
                 applied.outcome = Outcome::SessionClosed;
                 if let Some(ended) = self.sessions.remove(&session) {
                     applied.changes = close_changes(&self.view, zxid, &ended);
-                    self.note(cost::CHANGE * applied.changes.len() as u64, None);
+                    let units = cost::CHANGE * applied.changes.len() as u64 + 2 * ended.ephemerals.bytes() as u64;
+                    self.note(units, None);
                     applied.session = Some(SessionChange::Closed(session));
                 }
             }
@@ -346,7 +347,7 @@ impl StateMachine {
                 note_owner(&self.view, &mut self.sessions, &mut self.mortals, &change);
                 self.quotas.apply(&mut self.view, applied.zxid, change, &mut books);
             }
-            applied.changes = books.finish(&self.view);
+            applied.changes = books.finish(&mut self.view, applied.zxid);
         } else {
             for change in &applied.changes {
                 note_owner(&self.view, &mut self.sessions, &mut self.mortals, change);

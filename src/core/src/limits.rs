@@ -98,6 +98,8 @@ pub const NAME_BYTES_MAX: usize = 16 << 10;
 pub const NAMES_BYTES_MAX: u64 = 256 << 20;
 /// Ephemerals of one session: they are deleted in one transaction.
 pub const EPHEMERALS_PER_SESSION_MAX: usize = 20_000;
+/// Bytes of the paths of one session's ephemerals; the request that reaches it may go beyond.
+pub const EPHEMERALS_BYTES_MAX: usize = 4 << 20;
 /// Connections, watches or sessions told of in one pass of a core: well below a millisecond.
 pub const PIECE_ENTRIES: usize = 1024;
 /// Places of a hash table looked at in one pass, most of them empty after a great shrinking.

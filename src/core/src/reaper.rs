@@ -25,6 +25,8 @@ pub struct ReapPolicy {
 
 /// Znodes looked at in one tick, so that a million of them hold up nobody.
 const LOOKS_PER_TICK: usize = 4096;
+/// So many bytes of a path cost about as much as a look at one.
+const LOOK_BYTES: usize = 256;
 /// Znodes chosen and not yet deleted before the check waits.
 const CHOSEN_MAX: usize = 16_384;
 
@@ -81,7 +83,7 @@ impl Reaper {
             if left == 0 {
                 return Some(last);
             }
-            left -= 1;
+            left = left.saturating_sub(1 + path.len() / LOOK_BYTES);
             last = path.clone();
             if let Some(stat) = view.get(path).map(|node| node.stat())
                 && self.is_over(&stat, wall)

@@ -3,7 +3,8 @@
 
 use alloc::string::String;
 use alloc::sync::Arc;
-use core::ops::Deref;
+use core::fmt;
+use core::ops::{Deref, Range};
 use rkyv::rancor::{Fallible, Source};
 use rkyv::ser::{Allocator, Writer};
 use rkyv::string::{ArchivedString, StringResolver};
@@ -60,39 +61,80 @@ impl<D: Fallible + ?Sized> Deserialize<Text, D> for ArchivedString {
 }
 
 /// Shared immutable bytes: a znode's data.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Data(pub Arc<[u8]>);
+#[derive(Clone)]
+pub struct Data(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    Own(Arc<[u8]>),
+    Lent(Arc<Lent>),
+}
+
+/// A part of something larger, which stays for as long.
+struct Lent {
+    whole: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    part: Range<usize>,
+}
+
+impl Data {
+    /// A part of what is held elsewhere, without a copy.
+    ///
+    /// # Panics
+    /// When it is no part of it.
+    pub(crate) fn lent(whole: Arc<dyn AsRef<[u8]> + Send + Sync>, part: Range<usize>) -> Self {
+        assert!((*whole).as_ref().get(part.clone()).is_some(), "what is lent is there");
+        Self(Bytes::Lent(Arc::new(Lent { whole, part })))
+    }
+}
 
 impl From<&[u8]> for Data {
     fn from(bytes: &[u8]) -> Self {
-        Self(Arc::from(bytes))
+        Self(Bytes::Own(Arc::from(bytes)))
     }
 }
 
 impl Deref for Data {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Bytes::Own(bytes) => bytes,
+            Bytes::Lent(lent) => &(*lent.whole).as_ref()[lent.part.clone()],
+        }
     }
 }
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl PartialEq for Data {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Data {}
 
 impl Archive for Data {
     type Archived = ArchivedVec<u8>;
     type Resolver = VecResolver;
     fn resolve(&self, resolver: Self::Resolver, out: Place<Self::Archived>) {
-        ArchivedVec::resolve_from_len(self.0.len(), resolver, out);
+        ArchivedVec::resolve_from_len(self.len(), resolver, out);
     }
 }
 
 impl<S: Fallible + Allocator + Writer + ?Sized> Serialize<S> for Data {
     fn serialize(&self, serializer: &mut S) -> Result<Self::Resolver, S::Error> {
-        ArchivedVec::<u8>::serialize_from_slice(&self.0, serializer)
+        ArchivedVec::<u8>::serialize_from_slice(self, serializer)
     }
 }
 
 impl<D: Fallible + ?Sized> Deserialize<Data, D> for ArchivedVec<u8> {
     fn deserialize(&self, _: &mut D) -> Result<Data, D::Error> {
-        Ok(Data(Arc::from(self.as_slice())))
+        Ok(Data::from(self.as_slice()))
     }
 }
 

@@ -374,6 +374,12 @@ impl<'a> NodeRef<'a> {
         }
     }
 
+    /// Bytes of its data.
+    #[inline]
+    pub fn data_len(&self) -> usize {
+        self.data().map_or(0, <[u8]>::len)
+    }
+
     #[inline]
     pub fn acl(&self) -> AclRef<'a> {
         self.acl_list().map_or(AclRef::Open, |list| AclRef::List(list))

@@ -20,6 +20,8 @@ use corral_wire::{ErrorCode, OpCode, Reader, Writer};
 
 /// Names looked at that cost about as much as one znode visited.
 const NAMES_PER_VISIT: usize = 8;
+/// Bytes of paths or names that cost about as much as one name.
+const BYTES_PER_NAME: usize = 64;
 
 /// Who walks, and what is there.
 pub(crate) struct WalkContext<'s> {
@@ -128,7 +130,7 @@ impl Walk {
         let mut left = WALK_PIECE * NAMES_PER_VISIT;
         while left > 0 {
             let Some(path) = self.next_path(context.view, &mut left) else { return Ok(self.levels.is_empty()) };
-            left = left.saturating_sub(NAMES_PER_VISIT);
+            left = left.saturating_sub(NAMES_PER_VISIT + path.len() / BYTES_PER_NAME);
             let Some(node) = context.view.get(&path) else { continue };
             if let Wanted::List { max, paths } = &mut self.wanted {
                 if self.visited >= *max {
@@ -188,7 +190,7 @@ impl Level {
                 self.whole = true;
                 break;
             };
-            *left = left.saturating_sub(1);
+            *left = left.saturating_sub(1 + name.len() / BYTES_PER_NAME);
             last = Some(name);
             if there {
                 self.names.push_str(name);

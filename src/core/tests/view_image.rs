@@ -119,6 +119,39 @@ fn an_image_keeps_everything() {
 }
 
 #[test]
+fn large_data_of_an_image_are_lent_and_outlive_it() {
+    let mut view = grown_view();
+    let large = Data::from(&vec![9; 100_000][..]);
+    let node = |data: &Data| Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data: Some(data.clone()) });
+    for (path, data) in [("/large", &large), ("/small", &Data::from(&b"few"[..]))] {
+        view.apply(Zxid(500), &Change::Created { at: view.hashed(Text::from(path)), node: node(data) });
+    }
+    view.set_zxid(Zxid(500));
+    let image = |view: &mut View| {
+        let (bytes, layout) = encode(view, 2);
+        Arc::new(Image::open(shared(&bytes), &layout).expect("whole"))
+    };
+    let first = image(&mut view);
+    view.swap_image(Arc::clone(&first));
+    for parent in ["/large", "/small"] {
+        let at = view.hashed(Text::from(format!("{parent}/c")));
+        view.apply(Zxid(501), &Change::Created { at, node: node(&Data::from(&b""[..])) });
+    }
+    view.set_zxid(Zxid(501));
+    let place = |path: &str, view: &View| view.get(path).and_then(|node| node.data()).expect("data").as_ptr();
+    let in_image = View::new(Arc::clone(&first));
+    assert_eq!(place("/large", &view), place("/large", &in_image), "not copied with another Stat");
+    assert_ne!(place("/small", &view), place("/small", &in_image), "copied");
+    drop(in_image);
+    let before = view.digest();
+    let second = image(&mut view);
+    view.swap_image(second);
+    drop(first);
+    assert_eq!(view.digest(), before);
+    assert_eq!(view.get("/large").expect("there").data(), Some(&large[..]));
+}
+
+#[test]
 fn lists_too_long_for_one_archive_lie_in_annexes() {
     let open =
         |(bytes, layout): (AlignedVec, ImageLayout)| Arc::new(Image::open(shared(&bytes), &layout).expect("opens"));

@@ -8,7 +8,9 @@ use super::ops::Caller;
 use super::quota::may_have_quota;
 use crate::cost::Exhausted;
 use crate::draft::Draft;
-use crate::limits::{EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX};
+use crate::limits::{
+    EPHEMERALS_BYTES_MAX, EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
+};
 use crate::shared::HashedPath;
 use crate::view::NodeRef;
 use crate::znode::{Owner, name_bytes};
@@ -56,8 +58,9 @@ impl Caller<'_> {
             return Err(ErrorCode::QuotaExceeded);
         }
         let Owner::Session(session) = owner else { return Ok(()) };
-        let before = self.sessions.get(&session).map_or(0, |session| session.ephemerals.len());
-        if before + draft.change_count() >= EPHEMERALS_PER_SESSION_MAX {
+        let owned = self.sessions.get(&session).map(|session| &session.ephemerals);
+        let (before, bytes) = owned.map_or((0, 0), |owned| (owned.len(), owned.bytes()));
+        if before + draft.change_count() >= EPHEMERALS_PER_SESSION_MAX || bytes >= EPHEMERALS_BYTES_MAX {
             return Err(ErrorCode::QuotaExceeded);
         }
         Ok(())
@@ -66,7 +69,7 @@ impl Caller<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{World, create, delete, refused};
+    use super::super::tests::{World, create, delete, refused, set};
     use super::*;
     use crate::change::OpResult;
     use crate::command::{AclSpec, CommandKind, CreateOp, WriteOp};
@@ -183,5 +186,39 @@ mod tests {
         assert_eq!(ended.changes.len(), EPHEMERALS_PER_SESSION_MAX - 1);
         let most = (EPHEMERALS_PER_SESSION_MAX as u64) * cost::CHANGE;
         assert!(most <= cost::COMMAND_MAX, "a close costs no more than a command may");
+    }
+
+    #[test]
+    fn the_paths_of_a_sessions_ephemerals_have_a_limit_in_bytes() {
+        let mut world = World::new(features::BOUNDED);
+        let path = |number: usize| format!("/{number:0width$}", width = NAME_BYTES_MAX - 1);
+        let fit = EPHEMERALS_BYTES_MAX / NAME_BYTES_MAX;
+        for number in 0..fit {
+            assert_eq!(refused(&world.op(ephemeral(&path(number)))), None);
+        }
+        assert_eq!(refused(&world.op(ephemeral("/more"))), Some(ErrorCode::QuotaExceeded));
+        assert_eq!(refused(&world.op(delete(&path(7)))), None);
+        assert_eq!(refused(&world.op(ephemeral("/more"))), None);
+        let before = world.machine.units_spent();
+        assert_eq!(world.command(CommandKind::CloseSession, None).changes.len(), fit);
+        let spent = world.machine.units_spent() - before;
+        assert!(spent > EPHEMERALS_BYTES_MAX as u64 && spent < cost::COMMAND_MAX, "{spent} units");
+    }
+
+    #[test]
+    fn large_data_beside_a_change_spend_the_budget() {
+        let mut world = World::new(features::BOUNDED);
+        let large = "d".repeat(1 << 20);
+        for number in 0..200 {
+            assert_eq!(refused(&world.op(create(&format!("/{number}"), &large))), None);
+        }
+        let throttled =
+            |results: Vec<OpResult>| results.iter().any(|result| refused(result) == Some(ErrorCode::ThrottledOp));
+        let children = |of: core::ops::Range<usize>| of.map(|number| create(&format!("/{number}/c"), "")).collect();
+        assert!(throttled(world.multi(children(0..200))), "each parent is hashed");
+        assert!(!throttled(world.multi(children(0..100))));
+        let below_one = (0..1000).map(|number| create(&format!("/100/{number}"), "")).collect();
+        assert!(!throttled(world.multi(below_one)), "one parent is hashed once");
+        assert!(throttled(world.multi((100..300).map(|number| set(&format!("/{}", number % 200), "", -1)).collect())));
     }
 }

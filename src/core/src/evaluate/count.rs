@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Znodes that a new usage znode may have counted at once. A larger subtree is counted by the leader, in pieces.
+/// Znodes that a new usage znode may have counted at once, those of long paths more than once. A larger subtree is counted by the leader, in pieces.
 ///
 /// Not configurable, because it decides how the log is replayed.
 pub(crate) const COUNTED_AT_ONCE_MAX: u32 = 1000;
@@ -98,7 +98,7 @@ impl Count {
             level.at += name.len() + 1;
             let (path, name) = (path::child(&level.parent, name), String::from(name));
             level.last = Some(name);
-            left -= 1;
+            left = left.saturating_sub(visits(&path));
             self.visit(view, path);
         }
         true
@@ -141,19 +141,25 @@ impl Level {
         self.at = 0;
         let (mut looked, mut taken) = (0_u32, 0);
         for name in view.children(&self.parent).into_iter().flatten() {
-            looked = looked.saturating_add(1);
+            looked = looked.saturating_add(visits(name));
             if self.last.as_deref().is_some_and(|last| name <= last) {
                 continue;
             }
             self.names.push_str(name);
             self.names.push('\0');
-            taken += 1;
-            if taken == take {
+            taken += visits(name);
+            if taken >= take {
                 break;
             }
         }
         looked
     }
+}
+
+/// What a path or a name counts for where znodes are counted: a long one costs as much as several.
+fn visits(path: &str) -> u32 {
+    const BYTES: usize = 256;
+    u32::try_from(1 + path.len() / BYTES).unwrap_or(u32::MAX)
 }
 
 /// The path as seen from a znode above it.
@@ -222,6 +228,26 @@ mod tests {
         order(&mut large, counted);
         assert_eq!(large.text(STATS), "count=1002,bytes=1001", "counted once");
         assert_eq!(large.machine.count_on(), None);
+    }
+
+    #[test]
+    fn long_paths_and_names_count_for_more() {
+        let mut world = World::new(features::BOUNDED);
+        assert_eq!(refused(&world.op(create("/a", ""))), None);
+        for number in 0..100 {
+            assert_eq!(refused(&world.op(create(&format!("/a/{number:016000}"), "x"))), None);
+        }
+        set_quota(&mut world, "");
+        assert_eq!(world.text(STATS), "count=0,bytes=0=;counting=1", "not at once");
+        let mut pieces = 1;
+        let counted = loop {
+            match world.machine.count_on() {
+                Some(counted) => break counted,
+                None => pieces += 1,
+            }
+        };
+        assert_eq!((counted.znodes, counted.bytes), (101, 100));
+        assert!(pieces > 10, "{pieces} pieces");
     }
 
     #[test]

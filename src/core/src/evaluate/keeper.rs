@@ -151,7 +151,10 @@ impl Caller<'_> {
     fn removable(&self, draft: &Draft<'_>, root: &Text, limit: usize) -> Result<BTreeSet<Text>, ErrorCode> {
         let (mut found, mut denied, mut exhausted) = (BTreeSet::new(), false, false);
         let mut take = |path: Text, node: &NodeRef<'_>| {
-            match self.allow(node, acl::DELETE).and_then(|()| self.spend(cost::ZNODE + cost::CHANGE)) {
+            match self
+                .allow(node, acl::DELETE)
+                .and_then(|()| self.spend(cost::ZNODE + cost::CHANGE + path_cost(&path) + cost::bytes(node.data_len())))
+            {
                 Ok(()) => {}
                 Err(ErrorCode::ThrottledOp) => exhausted = true,
                 Err(_) => denied = true,
@@ -179,6 +182,11 @@ impl Caller<'_> {
             (false, false) => Ok(found),
         }
     }
+}
+
+/// The path of a znode that goes is compared, copied and hashed several times.
+fn path_cost(path: &Text) -> u64 {
+    4 * path.len() as u64
 }
 
 #[cfg(test)]

@@ -44,6 +44,9 @@ pub(super) struct Caller<'a> {
     pub(super) names_bytes_max: u64,
 }
 
+/// Data of fewer bytes count for nothing where they are hashed with another Stat.
+const SMALL_DATA_BYTES: usize = 1024;
+
 impl Caller<'_> {
     /// All or nothing, each operation against the state left by those before it (protocol chapter 13.2).
     ///
@@ -176,6 +179,7 @@ impl Caller<'_> {
         if Owner::from_bits(parent.stat().owner).is_ephemeral() {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        self.spend_on_parent(draft, at.parent(), &parent)?;
         let bytes = data.as_ref().map_or(0, |data| data.len());
         self.check_quota(draft, &at.path, 1, bytes, 0)?;
         if !self.bounded() {
@@ -210,7 +214,8 @@ impl Caller<'_> {
         if stat.num_children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
-        self.spend(cost::CHANGE)?;
+        self.spend_on_parent(draft, at.parent(), &parent)?;
+        self.spend(cost::CHANGE + cost::bytes(node.data_len()))?;
         draft.delete(at);
         Ok(OpResult::Deleted)
     }
@@ -227,7 +232,7 @@ impl Caller<'_> {
         if self.context.features & features::ENSEMBLE != 0 && &*at.path == CONFIG_PATH {
             return Err(ErrorCode::BadArguments);
         }
-        let bytes = (data.as_ref().map_or(0, |data| data.len()), node.data().map_or(0, <[u8]>::len));
+        let bytes = (data.as_ref().map_or(0, |data| data.len()), node.data_len());
         self.check_quota(draft, &at.path, 0, bytes.0, bytes.1)?;
         expect_version(node.stat().version, version)?;
         let mut next = Znode { stat: node.stat(), acl: node.to_acl(), data };
@@ -235,7 +240,7 @@ impl Caller<'_> {
         next.stat.mzxid = self.zxid;
         next.stat.mtime = self.context.time;
         let stat = next.wire_stat();
-        self.spend(cost::CHANGE)?;
+        self.spend(cost::CHANGE + cost::bytes(bytes.1))?;
         draft.set_data(at, Arc::new(next));
         Ok(OpResult::Stat(stat))
     }
@@ -248,10 +253,10 @@ impl Caller<'_> {
         let (at, node) = self.existing(draft, path)?;
         self.allow(&node, acl::ADMIN)?;
         expect_version(node.stat().aversion, version)?;
+        self.spend(cost::CHANGE + cost::bytes(node.data_len()))?;
         let mut next = Znode { acl, ..Znode::clone(&*node.to_znode()) };
         next.stat.aversion = next.stat.aversion.wrapping_add(1);
         let stat = next.wire_stat();
-        self.spend(cost::CHANGE)?;
         draft.set_acl(at, Arc::new(next));
         Ok(OpResult::Stat(stat))
     }
@@ -275,6 +280,12 @@ impl Caller<'_> {
         let at = draft.hashed_alone(path);
         let node = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?;
         Ok((at, node))
+    }
+
+    /// A child is created or deleted: the parent's data are hashed with its Stat, if they were not since the last image.
+    fn spend_on_parent(&self, draft: &Draft<'_>, path: &str, parent: &NodeRef<'_>) -> Result<(), ErrorCode> {
+        let bytes = parent.data_len();
+        if bytes < SMALL_DATA_BYTES || draft.has_changed(path) { Ok(()) } else { self.spend(cost::bytes(bytes)) }
     }
 
     /// As ZooKeeper does, quotas judge by what was used before the transaction.

@@ -148,6 +148,9 @@ impl Quotas {
 
     /// Applies one change to the tree and keeps the usage in step.
     pub(super) fn apply(&mut self, view: &mut View, zxid: Zxid, mut change: Change, books: &mut Books) {
+        if change.at().path.starts_with(ROOT) {
+            books.close_page(view, zxid);
+        }
         books.put_right(view, &mut change);
         let (znodes, bytes) = difference(view, &change);
         view.apply(zxid, &change);
@@ -184,12 +187,22 @@ impl Quotas {
     }
 
     fn account(&mut self, view: &mut View, zxid: Zxid, path: &Text, (znodes, bytes): (i64, i64), books: &mut Books) {
-        let Some(prefix) = self.prefix(path).cloned() else { return };
-        let read = |view: &View, name| Track::read(view, &prefix, name, text_bytes_max(books.bounded));
-        let Some(usage) = read(view, STATS) else { return };
-        let usage = usage.plus(znodes, bytes);
-        let exceeded = read(view, LIMITS).and_then(|limits| limits.exceeded(&prefix, &usage, znodes > 0, bytes > 0));
-        books.write(view, zxid, &Text::from(znode_of(&prefix, STATS)), &usage);
+        let Some(prefix) = self.prefix(path) else { return };
+        if books.page.as_ref().is_none_or(|page| page.prefix != *prefix) {
+            books.close_page(view, zxid);
+            let read = |name| Track::read(view, prefix, name, text_bytes_max(books.bounded));
+            let Some(usage) = read(STATS) else { return };
+            books.page = Some(Page { prefix: prefix.clone(), usage, limits: read(LIMITS) });
+        }
+        let Some(page) = &mut books.page else { return };
+        page.usage.add(znodes, bytes);
+        let Page { prefix, usage, limits } = page;
+        let exceeded = limits.as_ref().and_then(|limits| limits.exceeded(prefix, usage, znodes > 0, bytes > 0));
+        // What becomes too long to be read counts as not there for the next change.
+        let stays = usage.text_bytes_max() <= text_bytes_max(books.bounded);
+        if !stays {
+            books.close_page(view, zxid);
+        }
         if let Some(exceeded) = exceeded {
             self.note(exceeded);
         }
@@ -301,11 +314,27 @@ pub(super) struct Books {
     written: BTreeSet<Text>,
     /// Those of them whose last state is not among the changes yet: one change may sum up many.
     unsaid: BTreeSet<Text>,
+    /// The subtree that the last changes were in: neighbours are in the same one, mostly, and it is written once for all.
+    page: Option<Page>,
+}
+
+/// A subtree with a quota while changes in it are accounted.
+struct Page {
+    prefix: Text,
+    usage: Track,
+    limits: Option<Track>,
 }
 
 impl Books {
     pub(super) fn new(bounded: bool) -> Self {
         Self { bounded, ..Self::default() }
+    }
+
+    /// Writes what was accounted last.
+    fn close_page(&mut self, view: &mut View, zxid: Zxid) {
+        if let Some(Page { prefix, usage, .. }) = self.page.take() {
+            self.write(view, zxid, &Text::from(znode_of(&prefix, STATS)), &usage);
+        }
     }
 
     /// Puts the usage into its znode: a new length of the data, and nothing else of the Stat.
@@ -348,7 +377,8 @@ impl Books {
     }
 
     /// All changes, for the shards.
-    pub(super) fn finish(mut self, view: &View) -> Changes {
+    pub(super) fn finish(mut self, view: &mut View, zxid: Zxid) -> Changes {
+        self.close_page(view, zxid);
         for path in core::mem::take(&mut self.unsaid) {
             self.say(view, path);
         }
@@ -442,6 +472,13 @@ impl Track {
         usage
     }
 
+    /// The length of its text, if its numbers are as long as numbers can be.
+    fn text_bytes_max(&self) -> usize {
+        const NUMBER: usize = 20;
+        let keys: usize = self.values.keys().map(|key| key.len() + NUMBER + 2).sum();
+        keys + COUNT.len() + BYTES.len() + 2 * (NUMBER + 2)
+    }
+
     fn is_uncounted(&self) -> bool {
         self.get(COUNTING) == 1
     }
@@ -469,9 +506,17 @@ impl Track {
     }
 
     fn plus(mut self, znodes: i64, bytes: i64) -> Self {
-        self.set(COUNT, self.get(COUNT).saturating_add(znodes));
-        self.set(BYTES, self.get(BYTES).saturating_add(bytes));
+        self.add(znodes, bytes);
         self
+    }
+
+    fn add(&mut self, znodes: i64, bytes: i64) {
+        for (key, more) in [(COUNT, znodes), (BYTES, bytes)] {
+            match self.values.get_mut(key) {
+                Some(value) => *value = value.saturating_add(more),
+                None => self.set(key, more.saturating_sub(1)),
+            }
+        }
     }
 
     /// The first of these limits that the usage is beyond. A hard limit hides the soft one.

@@ -5,19 +5,47 @@ use super::quota::{COUNT_COST, QUOTA_COST, counts};
 use crate::acl;
 use crate::command::{AclSpec, CommandKind, WriteOp};
 use crate::cost::{self, ACL_ENTRY, CHANGE, COMMAND_MAX, NAME, OP, ZNODE};
+use crate::path;
+use crate::view::View;
 
 /// What it costs at most to store an ACL.
 const ACL_COST: u64 = cost::bytes(acl::BYTES_MAX) + acl::ENTRIES_MAX as u64 * NAME;
 
 /// What a command costs at most depends on this besides, as far as it is known where the cost is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
     /// Identities of the connection.
     pub(crate) identities: usize,
     /// Ephemerals of the command's session; asked for when the session is to be closed.
     pub(crate) ephemerals: usize,
+    /// Bytes of the paths of these.
+    pub(crate) ephemerals_bytes: usize,
     /// Whether any subtree has a quota.
     pub(crate) quotas: bool,
+    /// What it costs to hash the data of the znodes that it changes.
+    pub(crate) data: u64,
+}
+
+/// Below so many bytes of a tree, what its data cost to be hashed once is not worth a look.
+const DATA_WEIGHED: u64 = 32 << 20;
+
+/// What it may cost to hash the data of the znodes that a command changes, and of their parents, for the digest.
+pub(crate) fn cost_of_data(view: &View, kind: &CommandKind) -> u64 {
+    if view.data_bytes() < DATA_WEIGHED {
+        return 0;
+    }
+    let of = |path: &str| view.get(path).map_or(0, |node| cost::bytes(node.data_len()));
+    let of_op = |op: &WriteOp| match op {
+        WriteOp::Create { path, .. } => of(path::parent(path)),
+        WriteOp::Delete { path, .. } => of(path) + of(path::parent(path)),
+        WriteOp::SetData { path, .. } | WriteOp::SetAcl { path, .. } => of(path),
+        _ => 0,
+    };
+    match kind {
+        CommandKind::Op(op) => of_op(op),
+        CommandKind::Multi(ops) => ops.iter().map(of_op).sum(),
+        _ => 0,
+    }
 }
 
 /// What a command costs at most, in units of [`crate::cost`].
@@ -31,9 +59,12 @@ pub(crate) fn cost_at_most(kind: &CommandKind, at: Circumstances) -> u64 {
         _ => one,
     };
     match kind {
-        CommandKind::Op(op) => of_op(op).min(COMMAND_MAX),
-        CommandKind::Multi(ops) => ops.iter().map(of_op).sum::<u64>().min(COMMAND_MAX),
-        CommandKind::CloseSession => OP + CHANGE * at.ephemerals as u64,
+        CommandKind::Op(op) => (of_op(op) + at.data).min(COMMAND_MAX),
+        CommandKind::Multi(ops) => (ops.iter().map(of_op).sum::<u64>() + at.data).min(COMMAND_MAX),
+        CommandKind::CloseSession => {
+            let each = if at.quotas { 2 * CHANGE } else { CHANGE };
+            OP + each * at.ephemerals as u64 + 2 * at.ephemerals_bytes as u64
+        }
         CommandKind::SystemNodes(nodes) => one * nodes.len() as u64,
         _ => one,
     }

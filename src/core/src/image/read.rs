@@ -83,6 +83,10 @@ unsafe impl ImageBytes for AlignedBytes {
 
 type Record = ArchivedNode<'static>;
 
+/// Data of fewer bytes are copied when a znode of the image changes. The bytes of the image stay for as long as data of it are
+/// lent, which is until the next image but one.
+const LENT_BYTES_MIN: usize = 4096;
+
 /// Proof that a section's bytes are a valid archive, and the way into it.
 #[derive(Clone)]
 pub struct CheckedSection {
@@ -189,6 +193,13 @@ impl CheckedSection {
             astray(self.index);
         }
         value
+    }
+
+    /// A part of the section as data that outlive the image.
+    fn lend(&self, part: &[u8]) -> Data {
+        let bytes = (*self.bytes).as_ref();
+        let from = part.as_ptr().addr() - bytes.as_ptr().addr();
+        Data::lent(Arc::<dyn ImageBytes>::clone(&self.bytes), from..from + part.len())
     }
 
     /// The first record whose slot's tag fits the hash. The record itself is not looked at.
@@ -508,9 +519,11 @@ impl<'a> ImageNode<'a> {
         if self.is_open() { Acl::Open } else { Acl::List(Arc::clone(self.image.acl(index))) }
     }
 
-    /// A copy on the heap.
+    /// Its state as a value. Small data are copied to the heap; large ones stay where they are, and keep the image's bytes with
+    /// them.
     pub fn to_znode(&self) -> Znode {
-        Znode { stat: self.stat(), acl: self.to_acl(), data: self.data().map(Data::from) }
+        let data = |data: &[u8]| if data.len() < LENT_BYTES_MIN { Data::from(data) } else { self.section.lend(data) };
+        Znode { stat: self.stat(), acl: self.to_acl(), data: self.data().map(data) }
     }
 }
 

@@ -200,7 +200,7 @@ impl GradualList {
             }
         }
         while left > 0 && done == Ok(false) {
-            left = left.saturating_sub(cost);
+            left = left.saturating_sub(if self.told.needs_nodes() { cost + self.parent.len() / 64 } else { cost });
             let next = [steps.peek(), before.peek().map(|(name, _)| &***name)].into_iter().flatten().min();
             let Some(name) = next else {
                 done = Ok(true);

@@ -2,7 +2,7 @@
 
 use super::{Failed, ReadContext, undecodable};
 use crate::acl::{self, READ};
-use crate::limits::{EPHEMERALS_MAX, NAME_COST};
+use crate::limits::{BYTES_PER_COST, EPHEMERALS_MAX, NAME_COST};
 use crate::watch::Kind;
 use alloc::format;
 use alloc::vec::Vec;
@@ -119,7 +119,7 @@ impl ReadContext<'_> {
         if count > EPHEMERALS_MAX || bytes > self.reply_bytes_max {
             return Err(ErrorCode::ThrottledOp);
         }
-        self.spend(2 * count * NAME_COST);
+        self.spend(2 * count * NAME_COST + bytes / BYTES_PER_COST);
         self.fits(bytes)?;
         self.reply(out, xid, |writer| {
             let mut list = VectorEncoder::new(writer);

@@ -4,7 +4,7 @@
 use super::Sequencer;
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting};
 use crate::cost::ENTRY_MAX;
-use crate::evaluate::{Circumstances, cost_at_most, may_set_quota};
+use crate::evaluate::{Circumstances, cost_at_most, cost_of_data, may_set_quota};
 use crate::ids::{SessionId, WallMillis};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -47,14 +47,18 @@ impl Sequencer {
     /// What a command costs at most, in units of [`crate::cost`], for a connection with so many identities. As the state is now:
     /// a session that closes may have got more ephemerals by then, but not more than it may have.
     fn cost_of(&self, command: &Command, identities: usize) -> u64 {
-        let ephemerals = match command.kind {
-            CommandKind::CloseSession => {
-                self.machine.sessions().get(&command.session).map_or(0, |ended| ended.ephemerals.len())
-            }
-            _ => 0,
+        let ended = match command.kind {
+            CommandKind::CloseSession => self.machine.sessions().get(&command.session),
+            _ => None,
         };
-        let quotas = self.quotas_ahead || self.machine.has_quotas();
-        cost_at_most(&command.kind, Circumstances { identities, ephemerals, quotas })
+        let at = Circumstances {
+            identities,
+            ephemerals: ended.map_or(0, |ended| ended.ephemerals.len()),
+            ephemerals_bytes: ended.map_or(0, |ended| ended.ephemerals.bytes()),
+            quotas: self.quotas_ahead || self.machine.has_quotas(),
+            data: cost_of_data(self.machine.view(), &command.kind),
+        };
+        cost_at_most(&command.kind, at)
     }
 
     fn wait_as_it_is(&mut self, proposals: Proposals) {

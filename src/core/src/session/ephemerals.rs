@@ -22,22 +22,26 @@ struct List {
     /// None is empty.
     pieces: Vec<Arc<Vec<Text>>>,
     len: usize,
+    /// Of all paths.
+    bytes: usize,
 }
 
 impl Ephemerals {
     /// Whether the path is new.
     pub fn insert(&mut self, path: Text) -> bool {
+        let bytes = path.len();
         let list = Arc::make_mut(self.0.get_or_insert_default());
         let at = list.piece_of(&path).min(list.pieces.len().saturating_sub(1));
         let Some(piece) = list.pieces.get_mut(at) else {
             list.pieces.push(Arc::new(vec![path]));
-            list.len = 1;
+            (list.len, list.bytes) = (1, bytes);
             return true;
         };
         let Err(place) = piece.binary_search(&path) else { return false };
         let piece = Arc::make_mut(piece);
         piece.insert(place, path);
         list.len += 1;
+        list.bytes += bytes;
         if piece.len() > PIECE_MAX {
             // Growing names fill their pieces.
             let upper = piece.split_off(if place == PIECE_MAX { PIECE_MAX } else { PIECE_MAX / 2 });
@@ -58,6 +62,7 @@ impl Ephemerals {
         let piece = Arc::make_mut(&mut list.pieces[at]);
         piece.remove(place);
         list.len -= 1;
+        list.bytes -= path.len();
         if piece.is_empty() {
             list.pieces.remove(at);
         }
@@ -69,6 +74,11 @@ impl Ephemerals {
 
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |list| list.len)
+    }
+
+    /// Bytes of all paths.
+    pub fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |list| list.bytes)
     }
 
     pub const fn is_empty(&self) -> bool {
@@ -116,7 +126,8 @@ impl FromIterator<Text> for Ephemerals {
         paths.sort_unstable();
         paths.dedup();
         let pieces: Vec<_> = paths.chunks(PIECE_MAX).map(|piece| Arc::new(piece.to_vec())).collect();
-        Self((!paths.is_empty()).then(|| Arc::new(List { pieces, len: paths.len() })))
+        let bytes = paths.iter().map(|path| path.len()).sum();
+        Self((!paths.is_empty()).then(|| Arc::new(List { pieces, len: paths.len(), bytes })))
     }
 }
 
@@ -152,6 +163,7 @@ mod tests {
                     prop_assert_eq!(list.remove(&path), model.remove(&path));
                 }
                 prop_assert_eq!((list.len(), list.is_empty()), (model.len(), model.is_empty()));
+                prop_assert_eq!(list.bytes(), model.iter().map(|path| path.len()).sum::<usize>());
             }
             prop_assert!(list.iter().eq(model.iter()) && before.iter().eq(then.iter()));
             prop_assert_eq!(&list, &model.iter().cloned().collect());

@@ -115,15 +115,12 @@ impl Shard {
     }
 
     fn cost_of(&self, conn: &Conn, kind: &CommandKind) -> u64 {
-        let mut at = Circumstances { identities: conn.identities.len(), ephemerals: 0, quotas: false };
-        match kind {
-            CommandKind::CloseSession => {
-                at.ephemerals = self.ephemerals.get(&conn.session).map_or(0, |list| list.len());
-            }
-            CommandKind::Multi(_) => {
-                at.quotas = self.view.get(QUOTAS).is_some_and(|quotas| quotas.stat().num_children > 0);
-            }
-            _ => {}
+        let mut at = Circumstances { identities: conn.identities.len(), ..Circumstances::default() };
+        if matches!(kind, CommandKind::Multi(_) | CommandKind::CloseSession) {
+            at.quotas = self.view.get(QUOTAS).is_some_and(|quotas| quotas.stat().num_children > 0);
+        }
+        if let (CommandKind::CloseSession, Some(list)) = (kind, self.ephemerals.get(&conn.session)) {
+            (at.ephemerals, at.ephemerals_bytes) = (list.len(), list.bytes());
         }
         cost_at_most(kind, at)
     }
