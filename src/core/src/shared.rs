@@ -76,6 +76,14 @@ struct Lent {
     part: Range<usize>,
 }
 
+impl Lent {
+    #[cold]
+    #[inline(never)]
+    fn bytes(&self) -> &[u8] {
+        &(*self.whole).as_ref()[self.part.clone()]
+    }
+}
+
 impl Data {
     /// A part of what is held elsewhere, without a copy.
     ///
@@ -99,7 +107,7 @@ impl Deref for Data {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Bytes::Own(bytes) => bytes,
-            Bytes::Lent(lent) => &(*lent.whole).as_ref()[lent.part.clone()],
+            Bytes::Lent(lent) => lent.bytes(),
         }
     }
 }
