@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use corral_core::evaluate::StateMachine;
@@ -17,6 +18,9 @@ use crate::node::membership;
 pub(crate) const SECTION_NODES: u32 = 1;
 /// Kind of the last section: counts, ACLs, sessions.
 pub(crate) const SECTION_META: u32 = 2;
+
+/// A smaller mapping is unmapped where it is dropped.
+const UNMAPPED_AT_ONCE_BYTES: usize = 16 << 20;
 
 /// How often a long check says how far it is.
 const SAY_EVERY: Duration = Duration::from_secs(1);
@@ -48,20 +52,43 @@ impl LoadedImage {
 }
 
 /// An image file's mapping as the core wants it.
-struct Mapped {
+struct Mapped(Option<Mapping>);
+
+struct Mapping {
     file: ImageFile,
     bytes: Arc<dyn Bytes>,
 }
 
+impl Mapped {
+    fn of(file: &ImageFile) -> Self {
+        Self(Some(Mapping { file: file.clone(), bytes: file.bytes() }))
+    }
+
+    fn mapping(&self) -> &Mapping {
+        self.0.as_ref().expect("it is taken when this is dropped")
+    }
+}
+
+impl Drop for Mapped {
+    /// To unmap gigabytes takes long. The last to hold them may be a core that serves, where a znode's data were lent from here.
+    fn drop(&mut self) {
+        let mapping = self.0.take();
+        if mapping.as_ref().is_some_and(|mapping| mapping.bytes.as_slice().len() >= UNMAPPED_AT_ONCE_BYTES) {
+            // Without a thread it is done here.
+            let _ = thread::Builder::new().name("unmap".to_owned()).spawn(move || drop(mapping));
+        }
+    }
+}
+
 impl AsRef<[u8]> for Mapped {
     fn as_ref(&self) -> &[u8] {
-        self.bytes.as_slice()
+        self.mapping().bytes.as_slice()
     }
 }
 
 impl SectionChecksums for Mapped {
     fn verify(&self, section: usize, bytes: &[u8]) -> Result<(), String> {
-        self.file.verify_copy(section, bytes).map_err(|error| error.to_string())
+        self.mapping().file.verify_copy(section, bytes).map_err(|error| error.to_string())
     }
 }
 
@@ -130,7 +157,7 @@ pub(crate) fn newest(disk: &MmapDisk, threads: usize, mismatches: &AtomicU64) ->
 pub(crate) fn load(disk: &MmapDisk, name: &str, threads: usize, mismatches: &AtomicU64) -> Result<LoadedImage, String> {
     let file = ImageFile::open(disk, name).map_err(|error| error.to_string())?;
     let layout = layout(&file)?;
-    let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped { file: file.clone(), bytes: file.bytes() });
+    let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped::of(&file));
     let sections = check_sections(&file, &bytes, &layout, threads)?;
     file.verify_section(layout.sections.len()).map_err(|error| error.to_string())?;
     let meta = CheckedMeta::check(&bytes, &layout).map_err(|fault| format!("{name}: {fault}"))?;
@@ -146,7 +173,7 @@ pub(crate) fn readable_extra(disk: &MmapDisk) -> Option<Vec<u8>> {
     let extra = |name: &str| {
         let file = ImageFile::open(disk, name).ok()?;
         let layout = layout(&file).ok()?;
-        let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped { file: file.clone(), bytes: file.bytes() });
+        let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped::of(&file));
         file.verify_section(layout.sections.len()).ok()?;
         Some(CheckedMeta::check(&bytes, &layout).ok()?.extra().to_vec())
     };
@@ -195,7 +222,7 @@ fn check_sections(
             checked.push((at, section));
         }
     };
-    let mut checked = std::thread::scope(|scope| {
+    let mut checked = thread::scope(|scope| {
         let helpers: Vec<_> = (1..threads.min(count).max(1)).map(|_| scope.spawn(|| work(false))).collect();
         let mut all = work(true)?;
         for helper in helpers {

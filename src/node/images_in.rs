@@ -8,7 +8,7 @@ use corral_storage::{ImageReceiver, MmapDisk, remove_incoming};
 
 use crate::actor::messages::{Incoming, ToConsensus, ToImagesIn};
 use crate::node::images::load;
-use crate::node::quarantine::{clear_distrusted, mark_distrusted};
+use crate::node::quarantine::{clear_marks, mark_distrusted};
 use crate::runtime::mailbox::Post;
 
 /// The image that comes in.
@@ -36,7 +36,7 @@ pub(crate) fn run(
                 continue;
             }
             ToImagesIn::Trusted => {
-                noted(clear_distrusted(disk.path()));
+                noted(clear_marks(disk.path()));
                 continue;
             }
             ToImagesIn::Begin { index, zxid, bytes } => {

@@ -19,8 +19,10 @@ use corral_storage::{Disk as _, MmapDisk};
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
 
-/// Where the damaged files are put; those of an earlier time are removed.
+/// Where the damaged files are put.
 const ASIDE: &str = "damaged";
+/// Where those of the time before are; still earlier ones are removed.
+const ASIDE_BEFORE: &str = "damaged-before";
 /// Present while this server waits for another one's image.
 const MARK: &str = "HEALING";
 /// Present while the images here are of a state that is not to be trusted, although their checksums are right; holds why.
@@ -55,7 +57,11 @@ fn fault(path: &Path, error: &io::Error) -> Fault {
 fn aside(path: &Path) -> io::Result<()> {
     let to = path.join(ASIDE);
     if to.try_exists()? && holds_state(path)? {
-        fs::remove_dir_all(&to)?;
+        let before = path.join(ASIDE_BEFORE);
+        match fs::remove_dir_all(&before) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => fs::rename(&to, before)?,
+        }
     }
     // As the data directory: the files hold session passwords.
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&to)?;
@@ -95,12 +101,13 @@ pub(crate) fn mark_distrusted(data: &Path, reason: &str) -> io::Result<()> {
     fs::File::open(data)?.sync_all()
 }
 
-/// Another server's image has taken the place of the state.
+/// Another server's image has taken the place of the state: no file says any more that it is missing or not to be trusted.
 ///
 /// # Errors
-/// When the mark cannot be removed.
-pub(crate) fn clear_distrusted(data: &Path) -> io::Result<()> {
-    remove(data, DISTRUSTED)
+/// When a mark cannot be removed.
+pub(crate) fn clear_marks(data: &Path) -> io::Result<()> {
+    remove(data, DISTRUSTED)?;
+    remove(data, MARK)
 }
 
 /// Why the state here is not to be trusted, if that is known from an earlier process.
@@ -180,8 +187,24 @@ mod tests {
             assert_eq!(distrusted(data), Ok(Some(reason.to_owned())));
             assert_eq!(refuse_distrusted(data).map_err(|fault| fault.code), Err(ExitCode::DataDamaged));
         }
-        clear_distrusted(data).expect("it is removed");
-        clear_distrusted(data).expect("it is gone already");
+        fs::write(data.join(MARK), "").expect("it is written");
+        clear_marks(data).expect("they are removed");
+        clear_marks(data).expect("they are gone already");
         assert_eq!(distrusted(data), Ok(None));
+        assert!(!data.join(MARK).exists());
+    }
+
+    #[test]
+    fn what_was_put_aside_last_is_kept_beside_what_was_before() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let data = directory.path();
+        for time in ["first", "second", "third"] {
+            fs::write(data.join("image-1.img"), time).expect("it is written");
+            aside(data).expect("it is put aside");
+        }
+        let read = |folder: &str| fs::read_to_string(data.join(folder).join("image-1.img")).expect("it is there");
+        assert_eq!((read(ASIDE).as_str(), read(ASIDE_BEFORE).as_str()), ("third", "second"));
+        aside(data).expect("nothing is to be put aside");
+        assert_eq!(read(ASIDE), "third");
     }
 }

@@ -18,7 +18,7 @@ use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
 use corral_link::Generation;
-use corral_storage::log::{CutInfo, Log, LogConfig, Progress, Recovered};
+use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, Progress, Recovered};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
 
 use crate::actor::authority::Authority;
@@ -92,7 +92,7 @@ pub(crate) fn recover(config: &Config, start: Start<'_>) -> Result<Recovery, Fau
             Fault::new(fault.code, sentence)
         });
     }
-    tracing::error!("{damaged}");
+    tracing::error!("{}", as_healed(&damaged.sentence));
     quarantine::put_aside(config)?;
     drop(disk);
     tracing::warn!(
@@ -100,6 +100,12 @@ pub(crate) fn recover(config: &Config, start: Start<'_>) -> Result<Recovery, Fau
          from the other servers"
     );
     recover_whole(config, start, purpose)
+}
+
+/// What is damaged, without advice to do by hand what this server does itself.
+fn as_healed(sentence: &str) -> String {
+    let heals = "this server replaces its data by those of the other servers; look at the disk";
+    sentence.replace(ADVICE, heals).replace(Purpose::Member.remedy(), heals)
 }
 
 /// Whether other servers that vote are configured.

@@ -156,6 +156,8 @@ def test_a_damaged_last_record_is_never_cut(ensemble):
         equal(seen(victim, f"{top}/{number}"), b"x" * 100)
         told = victim.log()[said:]
         assert "damaged at offset" in told and "were put aside" in told, told
+        assert "empty this server's data directory" not in told, "it asks for what it does itself"
+        wait_until(lambda at=data: not (at / "HEALING").exists(), "it says that it heals no more", HEAL_LIMIT_S)
         aside = log_files.contents(data / "damaged")
         assert aside and all(before[name] == content for name, content in aside.items()), "what was put aside was changed"
 

@@ -156,10 +156,10 @@ impl ConsensusActor {
 
     /// Another server's image took the place of the state.
     pub(super) fn healed(&mut self) {
-        let Some(Distrusted { since, .. }) = self.distrusted.take() else { return };
         if let Some((peers, _)) = &mut self.links.peers {
             peers.distrusted(None);
         }
+        let Some(Distrusted { since, .. }) = self.distrusted.take() else { return };
         let took_ms = self.clock.now().since(since);
         tracing::info!(took_ms, "the state is replaced by another server's image: this server serves again");
     }

@@ -105,7 +105,10 @@ impl fmt::Display for Close {
         match self {
             Self::Done => f.write_str("done"),
             Self::HungUp => f.write_str("the client closed the connection"),
-            Self::BadLength(length) => write!(f, "length word {length} is no frame this server takes"),
+            Self::BadLength(length) if *length > 0 => {
+                write!(f, "a request of {length} bytes is longer than may be (limits.frame_bytes_max, jute.maxbuffer)")
+            }
+            Self::BadLength(length) => write!(f, "a request of {length} bytes cannot be"),
             Self::Http => f.write_str("HTTP spoken on the plain client port"),
             Self::Tls => f.write_str("TLS spoken on the plain client port"),
             Self::Malformed => f.write_str("bytes that are no request"),

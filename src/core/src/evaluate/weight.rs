@@ -30,10 +30,12 @@ pub(crate) struct Circumstances {
 const DATA_WEIGHED: u64 = 32 << 20;
 
 /// What it may cost to hash the data of the znodes that a command changes, and of their parents, for the digest.
+#[inline]
 pub(crate) fn cost_of_data(view: &View, kind: &CommandKind) -> u64 {
-    if view.data_bytes() < DATA_WEIGHED {
-        return 0;
-    }
+    if view.data_bytes() < DATA_WEIGHED { 0 } else { cost_of_found_data(view, kind) }
+}
+
+fn cost_of_found_data(view: &View, kind: &CommandKind) -> u64 {
     let of = |path: &str| view.get(path).map_or(0, |node| cost::bytes(node.data_len()));
     let of_op = |op: &WriteOp| match op {
         WriteOp::Create { path, .. } => of(path::parent(path)),
@@ -49,9 +51,19 @@ pub(crate) fn cost_of_data(view: &View, kind: &CommandKind) -> u64 {
 }
 
 /// What a command costs at most, in units of [`crate::cost`].
+#[inline]
 pub(crate) fn cost_at_most(kind: &CommandKind, at: Circumstances) -> u64 {
     let check = (at.identities * acl::ENTRIES_MAX) as u64 * ACL_ENTRY;
     let one = OP + CHANGE + 2 * check + if at.quotas { QUOTA_COST } else { 0 };
+    match kind {
+        CommandKind::Op(WriteOp::SetData { .. } | WriteOp::Delete { .. }) => (one + at.data).min(COMMAND_MAX),
+        kind => cost_of_others(kind, at, one, check),
+    }
+}
+
+/// `one` is what a single change costs, `check` that of one ACL.
+#[inline(never)]
+fn cost_of_others(kind: &CommandKind, at: Circumstances, one: u64, check: u64) -> u64 {
     let of_op = |op: &WriteOp| match op {
         WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + CHANGE + check),
         WriteOp::Create { path, .. } if counts(path) => one + COUNT_COST + ACL_COST,

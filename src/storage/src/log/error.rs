@@ -22,7 +22,7 @@ pub enum LogError {
     NoSpace { bytes: usize, source: io::Error },
     /// Acknowledged data cannot be read.
     #[error(
-        "{file}: damaged at offset {offset}: {what}; the log is left as it is: {advice}", advice = ADVICE
+        "{file}: damaged at offset {offset}: {what}: {advice}", advice = ADVICE
     )]
     Damaged { file: String, offset: u64, what: String },
     #[error("{file}: log segment missing though later or earlier ones need it: {advice}", advice = ADVICE)]

@@ -1,6 +1,7 @@
 //! The dearest constructions known, by operation: the rows of the cost table, and seeds of the search.
 
 mod crowds;
+mod heavy;
 
 use corral_wire::OpCode;
 
@@ -43,6 +44,7 @@ pub fn all() -> Vec<Construction> {
     listings(&mut list);
     watches(&mut list);
     crowds::add(&mut list);
+    heavy::add(&mut list);
     sessions(&mut list);
     keepers(&mut list);
     list.0

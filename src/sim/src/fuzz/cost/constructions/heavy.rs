@@ -1,0 +1,41 @@
+//! Long names, long paths and large data: few znodes, and much to copy, to compare and to hash.
+
+use corral_wire::OpCode;
+
+use super::super::genome::{Call, Gene, Path, Tree};
+use super::{List, call, create, made, many};
+
+/// Just below the limit on a name.
+const NAME: u32 = 15_900;
+const LARGE: u32 = 500_000;
+const LARGE_ZNODES: u32 = 200;
+
+pub(super) fn add(list: &mut List) {
+    let long = |name: &str| Path { pad: NAME, ..Path::numbered(name) };
+    let named = |flags| Gene::Repeat(950, vec![Gene::Call(0, Call { number: flags, ..create(long("/a/")) })]);
+    let mut small = |op, what, prepare, genes| list.add(op, what, Tree::Small, prepare, genes);
+
+    let stats = "/zookeeper/quota/a/zookeeper_stats";
+    let pairs = vec![create(Path::of(stats)), Call::of(OpCode::Delete, stats)];
+    let quota = || vec![named(0), made("/zookeeper/quota/a")];
+    small("multi", "80 pairs that count 950 names of 16 KB", quota(), vec![many(pairs, 80)]);
+    let all = || vec![call(OpCode::GetAllChildrenNumber, "/a")];
+    small("getAllChildrenNumber", "950 names of 16 KB", vec![named(0)], all());
+    let ephemerals = Gene::Repeat(260, vec![Gene::Call(0, Call { number: 1, ..create(long("/a/")) })]);
+    let close = || vec![call(OpCode::CloseSession, "")];
+    small("closeSession", "260 ephemerals with names of 16 KB", vec![ephemerals], close());
+    let mine = |parent: &str| many(vec![Call { number: 1, ..create(Path::numbered(parent)) }], 10_000);
+    let limits = || vec![made("/zookeeper/quota/a"), made("/zookeeper/quota/a/zookeeper_limits"), made(stats)];
+    let owned = [limits(), vec![mine("/a/d"), mine("/a/e")]].concat();
+    small("closeSession", "20,000 ephemerals below a quota", owned, close());
+
+    let large = Gene::Call(0, Call { data: LARGE, ..create(Path::numbered("/a/")) });
+    let stored = || vec![Gene::Repeat(LARGE_ZNODES, vec![large.clone()]), Gene::Image];
+    let children = (0..LARGE_ZNODES).map(|at| create(Path::of(&format!("/a/{at}/c")))).collect();
+    let each = |op| vec![many(vec![Call { path: Path::numbered("/a/"), ..Call::of(op, "") }], LARGE_ZNODES)];
+    let below = vec![Gene::Many { client: 0, read: false, times: 1, calls: children }];
+    small("multi", "creates below 200 znodes of 500 KB in an image", stored(), below);
+    small("multi", "setACL of 200 znodes of 500 KB in an image", stored(), each(OpCode::SetAcl));
+    small("multi", "setData of 200 znodes of 500 KB in an image", stored(), each(OpCode::SetData));
+    small("multi", "delete of 200 znodes of 500 KB in an image", stored(), each(OpCode::Delete));
+}
