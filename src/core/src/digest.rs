@@ -48,12 +48,12 @@ pub(crate) fn crc_of(path: &str, data: Option<&[u8]>, stat: &NodeStat) -> u32 {
         bytes[data_at..STAT_AT].copy_from_slice(data);
         let path_at = data_at - path.len();
         bytes[path_at..data_at].copy_from_slice(path);
-        return crc_of_ending(0, bytes, path_at);
+        return crc_of_ending(0, &mut bytes, path_at);
     }
     let mut hasher = Hasher::new();
     hasher.update(path);
     hasher.update(data);
-    crc_of_ending(hasher.finalize(), bytes, STAT_AT)
+    crc_of_ending(hasher.finalize(), &mut bytes, STAT_AT)
 }
 
 /// The CRC-32 of a znode whose Stat alone became another. A CRC is linear: what differs between two texts of one length tells what
@@ -63,7 +63,7 @@ pub(crate) fn crc_restated(crc: u32, before: &NodeStat, after: &NodeStat) -> u32
     let numbers = bytes_of(before).into_iter().zip(bytes_of(after));
     differ[STAT_AT..].iter_mut().zip(numbers).for_each(|(byte, (one, other))| *byte = one ^ other);
     // Without what CRC-32 does at both ends.
-    crc ^ !crc_of_ending(u32::MAX, differ, STAT_AT)
+    crc ^ !crc_of_ending(u32::MAX, &mut differ, STAT_AT)
 }
 
 /// The CRC-32 of a text whose beginning has the CRC `before` and whose end are these bytes from `first` on; all before `first` are 0.
@@ -71,7 +71,7 @@ pub(crate) fn crc_restated(crc: u32, before: &NodeStat, after: &NodeStat) -> u32
 /// A CRC-32 is fast in whole blocks, and slow byte by byte. With nothing before them leading zeros change nothing, and what the
 /// beginning comes to can be added to the first four bytes of the end. So the end is hashed as whole blocks.
 #[inline]
-fn crc_of_ending(before: u32, mut bytes: [u8; ENDING_BYTES], first: usize) -> u32 {
+fn crc_of_ending(before: u32, bytes: &mut [u8; ENDING_BYTES], first: usize) -> u32 {
     for (byte, register) in bytes[first..first + 4].iter_mut().zip((!before).to_le_bytes()) {
         *byte ^= register;
     }

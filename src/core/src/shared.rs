@@ -1,6 +1,7 @@
 //! Immutable text and bytes that several cores hold at once: one allocation, reference counted, archived as a plain
 //! string or byte vector. The only sharing between cores there is.
 
+use crate::path;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
@@ -161,7 +162,7 @@ pub struct HashedPath {
 impl HashedPath {
     /// The path with its hash; `hash_of` is asked for the parent's too if that is concerned.
     pub(crate) fn new(path: Text, concerns_parent: bool, hash_of: impl Fn(&str) -> u64) -> Self {
-        let name_at = path.rfind('/').map_or(0, |at| at + 1);
+        let name_at = path::last_slash(&path).map_or(0, |at| at + 1);
         let name_at = u32::try_from(name_at).expect("a path is far below 4 GiB");
         let mut hashed = Self { hash: hash_of(&path), parent_hash: 0, name_at, path };
         if concerns_parent {
@@ -174,7 +175,7 @@ impl HashedPath {
     #[inline]
     pub fn parent(&self) -> &str {
         match self.name_at {
-            0 | 1 => crate::path::ROOT,
+            0 | 1 => path::ROOT,
             at => &self.path[..at as usize - 1],
         }
     }
@@ -194,7 +195,6 @@ impl HashedPath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path;
 
     #[test]
     fn a_hashed_path_is_taken_apart_as_any_path() {

@@ -273,13 +273,14 @@ impl Caller<'_> {
         draft: &'d Draft<'_>,
         path: Text,
     ) -> Result<(HashedPath, NodeRef<'d>), ErrorCode> {
-        if !path::is_valid(&path) {
+        let at = draft.hashed_alone(path);
+        let found = draft.node(&at.path, at.hash);
+        // What was created has a valid path.
+        if found.is_none() && !path::is_valid(&at.path) {
             return Err(ErrorCode::BadArguments);
         }
-        self.guard(&path)?;
-        let at = draft.hashed_alone(path);
-        let node = draft.node(&at.path, at.hash).ok_or(ErrorCode::NoNode)?;
-        Ok((at, node))
+        self.guard(&at.path)?;
+        Ok((at, found.ok_or(ErrorCode::NoNode)?))
     }
 
     /// A child is created or deleted: the parent's data are hashed with its Stat, if they were not since the last image.
