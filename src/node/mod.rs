@@ -158,6 +158,9 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
         // Before anything else that the actor hears.
         let _ = boxes.consensus.0.send(ToConsensus::Distrust(Distrust { cause: Cause::Noted, what }));
     }
+    if let Some(what) = recovery.log_damaged.clone() {
+        let _ = boxes.consensus.0.send(ToConsensus::LogDamaged(what));
+    }
     let (consensus, endings) = (boxes.consensus.0.clone(), boxes.endings.0.clone());
     let (disk, remembered) = (recovery.disk.clone(), ensemble::remembered(&recovery));
     let links =

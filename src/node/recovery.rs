@@ -18,7 +18,7 @@ use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
 use corral_link::Generation;
-use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, Progress, Recovered};
+use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, Progress, Recovered, SteppedOver};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
 
 use crate::actor::authority::Authority;
@@ -52,6 +52,8 @@ pub(crate) struct Recovery {
     pub(crate) generation: Generation,
     /// Why the state is not to be trusted, as an earlier process noted.
     pub(crate) distrusted: Option<String>,
+    /// Which place of the log is damaged, where the newest image holds all that can have been there.
+    pub(crate) log_damaged: Option<String>,
 }
 
 /// What a start is given besides the configuration.
@@ -141,6 +143,8 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     let image = newest.as_ref().map(|loaded| &*loaded.image);
     let kept = membership::kept(config, image, &found)?;
     let distrusted = quarantine::distrusted(disk.path())?;
+    let log_damaged =
+        found.stepped_over.as_ref().map(|damage| format!("{}: damaged at offset {}", damage.file, damage.offset));
     let healing = quarantine::waits(&disk, kept != Kept::Newborn)?;
     let offered = newest.as_ref().map(LoadedImage::offered);
     let (machine, index, term) = state_machine(newest)?;
@@ -170,7 +174,7 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     let member = member(config, &raft, sequencer, shards, healing);
     let replica = Replica::new(raft, Authority(member), Index(index));
     let mut recovery =
-        Recovery { replica, log, disk, frozen: None, offered, generation: kept.generation(), distrusted };
+        Recovery { replica, log, disk, frozen: None, offered, generation: kept.generation(), distrusted, log_damaged };
     if is_alone {
         recovery.lead(clock)?;
         let sequencer = &mut recovery.replica.machine_mut().sequencer;
@@ -230,8 +234,10 @@ pub(crate) fn open(
         quarantine::refuse_distrusted(disk.path())?;
     }
     let images = images::newest(&disk, threads, mismatches)?;
+    let create_if_missing = images.newest.is_none() && images.damaged.is_empty();
+    let held = held(purpose, images.newest.as_ref());
     let (log, found) =
-        open_log(log_disk.clone(), config, purpose, images.newest.is_none() && images.damaged.is_empty())?;
+        open_log(log_disk.clone(), config, purpose, LogConfig { create_if_missing, held, ..LogConfig::default() })?;
     if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
         let mut sentence = images.damaged.join("\n");
         sentence.push_str("\nno image is whole and the log does not go back to the beginning: ");
@@ -297,16 +303,15 @@ fn open_log(
     disk: MmapDisk,
     config: &Config,
     purpose: Purpose,
-    create_if_missing: bool,
+    log_config: LogConfig,
 ) -> Result<(Log<MmapDisk>, Recovered), Fault> {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
     let log_config = LogConfig {
         segment_bytes: usize::try_from(config.log.segment_bytes).unwrap_or(usize::MAX),
         spares_max: usize::from(config.log.spare_segments_max),
-        create_if_missing,
         seed: u64::from_le_bytes(seed),
-        ..LogConfig::default()
+        ..log_config
     };
     let mut said = Instant::now();
     let mut progress = |progress: Progress| {
@@ -320,7 +325,26 @@ fn open_log(
     if let Some(cut) = &found.tail_cut {
         say_what_was_cut(purpose, cut);
     }
+    if let Some(SteppedOver { file, offset, what, places }) = &found.stepped_over {
+        tracing::warn!(
+            %file, offset, places,
+            "log damaged: {what}; the newest image holds every entry that was there, so nothing is lost and the server starts; \
+             look at the disk"
+        );
+    }
     Ok((log, found))
+}
+
+/// Up to which entry the log may be damaged. Another server may count on the vote of a member, and such damage can hide it: a
+/// member has its data replaced. Of the only voter of an ensemble the entry that the image ends with has to be there, to tell whether
+/// the log goes on from it.
+fn held(purpose: Purpose, newest: Option<&LoadedImage>) -> u64 {
+    let index = newest.map_or(0, |loaded| loaded.head.index);
+    match purpose {
+        Purpose::Alone => index,
+        Purpose::OnlyVoter => index.saturating_sub(1),
+        Purpose::Member | Purpose::Rescue => 0,
+    }
 }
 
 /// Reports the end of the log that was truncated. It reassures only where the durable point of the last process is known.
@@ -411,11 +435,14 @@ pub(crate) fn entries_after(
     image: u64,
 ) -> Result<Vec<Entry>, Fault> {
     if found.first_index > image + 1 || found.last_index < image {
+        let Recovered { first_index, last_index, .. } = *found;
+        let holds = if first_index > last_index {
+            format!("the log holds no entry, and its next one is {first_index}")
+        } else {
+            format!("the log holds entries {first_index} to {last_index}")
+        };
         let sentence = format!(
-            "the log holds entries {} to {}, but the newest whole image ends at {image}: entries between are missing; \
-             {}",
-            found.first_index,
-            found.last_index,
+            "{holds}, but the newest whole image ends at {image}: entries between are missing; {}",
             purpose.remedy()
         );
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
@@ -447,7 +474,12 @@ fn hard_state(found: &Recovered, image: Term) -> HardState {
         // After a cut tail it may lead. A membership change that it covers is in force, whoever else is heard from.
         commit: Index(state.commit.min(found.last_index)),
     });
-    if state.term < image { HardState { term: image, vote: None, ..state } } else { state }
+    // Damage that was stepped over may have hit the newest one as well.
+    let least = match (&found.stepped_over, found.last_term) {
+        (Some(_), Some(last)) => image.max(Term(last)),
+        _ => image,
+    };
+    if state.term < least { HardState { term: least, vote: None, ..state } } else { state }
 }
 
 /// Bytes of the largest entry that log and Raft take.
@@ -517,7 +549,7 @@ mod tests {
 
     fn found(last_index: u64, state: Option<(u64, u64, u64)>) -> Recovered {
         let hard_state = state.map(|(term, vote, commit)| corral_storage::log::HardState { term, vote, commit });
-        Recovered { first_index: 1, last_index, last_term: None, hard_state, tail_cut: None }
+        Recovered { first_index: 1, last_index, last_term: None, hard_state, tail_cut: None, stepped_over: None }
     }
 
     #[test]

@@ -208,6 +208,38 @@ def test_the_last_record_before_a_kill(shards):
             server.dispose()
 
 
+def test_damage_to_log_records_that_the_image_holds(shards):
+    """Nothing that is needed is lost: the server starts, names file and offset, and an image takes the place of the log. A damaged
+    record behind the image ends the start.
+    """
+    for pick in range(4):
+        server = Corral(shards=shards)
+        try:
+            session_of_work(server, "one")
+            session_of_work(server, "two")
+            data = server.directory / "data"
+            entries = [record for record in log_files.records(data)[0] if record.kind == "Entry"]
+            log_files.flip_a_bit(entries[pick % 2], pick=pick)
+            before = len(server.log())
+            server.start()
+            with server.client() as client:
+                client.create("/three", b"")
+                equal(set(client.children("/")) - {"zookeeper"}, {"one", "two", "three"}, "znodes")
+            said = server.log()[before:]
+            for part in ("WARN", "log damaged", entries[0].path.name, f"offset={entries[pick % 2].offset}"):
+                assert part in said, f"{part!r} is missing in\n{said}"
+            wait_until(lambda: look(server, "log", "dump")[0] == 0, "the damaged segment is gone", 30)
+            server.kill()
+            entries = [record for record in log_files.records(data)[0] if record.kind == "Entry"]
+            log_files.flip_a_bit(entries[-1], pick=pick)
+            before = log_files.contents(data)
+            server.launch()
+            equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
+            assert log_files.contents(data) == before, "something was changed"
+        finally:
+            server.dispose()
+
+
 def test_a_lost_last_page(shards):
     """Killed right behind an acknowledgement, the page of the last record lost: the start is refused, nothing is changed, and
     with the page back everything is there. Without the file DURABLE beside it the log would be cut there.

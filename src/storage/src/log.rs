@@ -26,7 +26,7 @@ pub(crate) use durable_file::DURABLE_NAME;
 pub use error::ADVICE;
 pub use error::LogError;
 pub use record::RecordKind;
-pub use recovery::{CutInfo, Progress, Recovered};
+pub use recovery::{CutInfo, Progress, Recovered, SteppedOver};
 pub use roll::{Spare, SpareJob};
 
 use crate::disk::{Disk, Segment};
@@ -48,6 +48,8 @@ pub struct LogConfig {
     pub create_if_missing: bool,
     /// Index of the first entry of a new log; Raft begins at 1.
     pub first_index: u64,
+    /// A checked image holds every entry up to this index: damage that can have hit no later one is stepped over. 0: none is.
+    pub held: u64,
     /// Goes into the salt of new segments. Random on a server, so that nobody can forge records; fixed in a simulation.
     pub seed: u64,
 }
@@ -59,6 +61,7 @@ impl Default for LogConfig {
             spares_max: limits::SPARES_MAX_DEFAULT,
             create_if_missing: true,
             first_index: 1,
+            held: 0,
             seed: 0,
         }
     }

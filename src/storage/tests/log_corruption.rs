@@ -408,3 +408,34 @@ fn a_log_with_one_bad_byte_in_the_tail_names_file_and_offset() {
     let text = error.to_string();
     assert!(text.contains(active) && text.contains("offset") && text.contains("backup"), "{text}");
 }
+
+#[test]
+fn damage_to_entries_that_an_image_holds_is_stepped_over() {
+    let fixture = fixture(0);
+    let (mut stepped, mut refused) = (0, 0);
+    for held in [0, 30, 90, 119, 120] {
+        for (name, content) in &fixture.files {
+            for at in interesting(content).into_iter().flatten().step_by(23) {
+                let mut content = content.clone();
+                content[at] ^= 0x10;
+                let disk = fixture.disk.fork();
+                disk.place(name, content);
+                let config = corral_storage::LogConfig { held, ..config() };
+                let Ok((log, recovered)) = corral_storage::Log::open(disk, config, &mut |_| {}) else {
+                    refused += u64::from(held == 0);
+                    continue;
+                };
+                let first = usize::try_from(recovered.first_index).expect("it is small");
+                let found = entries(&log).expect("what was opened is readable");
+                assert_eq!(found, fixture.acked[first - 1..], "{name} byte {at}, held to {held}");
+                assert!(first as u64 <= held + 1, "{name} byte {at}: an entry that no image holds is gone");
+                assert!(first == 1 || recovered.stepped_over.is_some(), "{name} byte {at}");
+                if let Some(over) = recovered.stepped_over {
+                    assert!(&over.file == name && over.offset <= at as u64 && over.places == 1, "{over:?}");
+                    stepped += 1;
+                }
+            }
+        }
+    }
+    assert!(stepped > 100 && refused > 100, "{stepped} {refused}");
+}

@@ -9,6 +9,10 @@
 //! holds for every damage that leaves a copy there or a watermark in the log. A power cut within milliseconds of an
 //! acknowledgement may leave older ones. What is cut then may have been acknowledged if the disk is damaged as well, and
 //! [`CutInfo`] says so.
+//!
+//! One exception: a checked image holds all entries up to [`LogConfig::held`], and the first whole record behind the damage
+//! shows that no later one was hit. Then the log begins with that record, and [`SteppedOver`] says so. A lost hard state is not
+//! noticed: this is for a server whose vote no other server counts.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -48,6 +52,19 @@ pub struct Recovered {
     pub last_term: Option<u64>,
     /// What was cut off the end: as a rule a torn tail that was never acknowledged.
     pub tail_cut: Option<CutInfo>,
+    /// Damage to entries that an image holds.
+    pub stepped_over: Option<SteppedOver>,
+}
+
+/// Damage that the open did not refuse, because a checked image holds every entry that it can have hit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteppedOver {
+    /// Of the first damage.
+    pub file: String,
+    pub offset: u64,
+    pub what: String,
+    /// How many places are damaged.
+    pub places: u64,
 }
 
 /// Where the end was cut.
@@ -85,7 +102,7 @@ impl<D: Disk> Log<D> {
             let after = segments.back().map(|live: &Live<D::Segment>| live.head);
             segments.push_back(open_one(&disk, generation, after)?);
         }
-        let replay = Replay::run(&segments, point, disk.boot(), progress)?;
+        let replay = Replay::run(&segments, point, disk.boot(), config.held, progress)?;
         let durable_file = DurableFile::open(&disk, has_durable_file)?;
         let ahead = segments.split_off(replay.active.saturating_add(1));
         let mut log = Log {
@@ -119,6 +136,7 @@ impl<D: Disk> Log<D> {
             last_index: log.index.last(),
             last_term: log.index.last_term(),
             tail_cut,
+            stepped_over: replay.stepped_over,
         };
         Ok((log, recovered))
     }
@@ -311,6 +329,7 @@ struct Replay {
     cut_to: usize,
     /// See [`CutInfo`].
     never_acknowledged: bool,
+    stepped_over: Option<SteppedOver>,
 }
 
 impl Replay {
@@ -318,6 +337,7 @@ impl Replay {
         segments: &VecDeque<Live<S>>,
         point: Option<DurablePoint>,
         boot: u128,
+        held: u64,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Replay, LogError> {
         let mut replay = Replay {
@@ -331,6 +351,7 @@ impl Replay {
             tail: 0,
             cut_to: 0,
             never_acknowledged: false,
+            stepped_over: None,
         };
         if let Some(point) = point
             && point.fits(segments.iter().map(|live| live.head.stamp))?
@@ -338,14 +359,20 @@ impl Replay {
             (replay.stated, replay.oldest) = (point.watermark, point.oldest);
             replay.stated_last = boot != 0 && point.boot == boot;
         }
-        let mut bytes_done = 0_u64;
-        for (nth, live) in segments.iter().enumerate() {
-            let sealed = replay.segment(nth, live)?;
-            bytes_done = bytes_done.saturating_add(live.head.bytes);
+        let (mut nth, mut from) = (0_usize, DATA_START);
+        while let Some(live) = segments.get(nth) {
+            let sealed = replay.segment(nth, live, from)?;
+            let segments_done = nth.saturating_add(1);
+            let bytes_done =
+                segments.iter().take(segments_done).fold(0_u64, |sum, live| sum.saturating_add(live.head.bytes));
             let entries = replay.index.next().saturating_sub(replay.index.first());
-            progress(Progress { segments_done: nth.saturating_add(1), segments: segments.len(), bytes_done, entries });
-            if !sealed {
-                replay.stop(segments)?;
+            progress(Progress { segments_done, segments: segments.len(), bytes_done, entries });
+            if sealed {
+                (nth, from) = (segments_done, DATA_START);
+            } else if let Err(damage) = replay.stop(segments) {
+                replay.step_over(segments, damage, held)?;
+                (nth, from) = (replay.active, replay.tail);
+            } else {
                 let front = segments.front().map_or(0, |live| live.head.stamp.generation);
                 if front > replay.oldest {
                     return Err(LogError::MissingSegment { file: segment_name(front.saturating_sub(1)) });
@@ -359,10 +386,10 @@ impl Replay {
     }
 
     /// Takes the records of one segment; `true` if it is sealed. Leaves `active` and `tail` at the stop.
-    fn segment<S: Segment>(&mut self, nth: usize, live: &Live<S>) -> Result<bool, LogError> {
+    fn segment<S: Segment>(&mut self, nth: usize, live: &Live<S>, from: usize) -> Result<bool, LogError> {
         let all = (0, narrow(live.head.bytes));
         live.file.warm(all.0, all.1).map_err(LogError::io(&live.name, "cannot read the segment"))?;
-        let sealed = self.records(nth, live)?;
+        let sealed = self.records(nth, live, from)?;
         if sealed {
             let released = live.file.release(all.0, all.1);
             released.map_err(LogError::io(&live.name, "cannot release the segment's memory"))?;
@@ -370,10 +397,10 @@ impl Replay {
         Ok(sealed)
     }
 
-    fn records<S: Segment>(&mut self, nth: usize, live: &Live<S>) -> Result<bool, LogError> {
+    fn records<S: Segment>(&mut self, nth: usize, live: &Live<S>, from: usize) -> Result<bool, LogError> {
         let bytes = live.file.bytes();
         self.active = nth;
-        self.tail = DATA_START;
+        self.tail = from;
         for slot in read_slots(bytes, live.head.stamp).into_iter().flatten() {
             self.watermark = self.watermark.max(slot.watermark);
             self.oldest = self.oldest.max(slot.oldest);
@@ -395,10 +422,6 @@ impl Replay {
             if head.kind == RecordKind::Seal {
                 return Ok(true);
             }
-        }
-        if nth == 0 && self.tail == DATA_START {
-            let what = "the oldest segment has no valid first record".to_owned();
-            return Err(LogError::Damaged { file: live.name.clone(), offset: wide(DATA_START), what });
         }
         Ok(false)
     }
@@ -429,11 +452,48 @@ impl Replay {
         Some(())
     }
 
+    /// Goes on behind damage at the first whole record that shows how many entries the log had had before it, if no entry behind
+    /// `held` is among them. Hard states on the way count. The damage is the error if there is no such record.
+    fn step_over<S: Segment>(
+        &mut self,
+        segments: &VecDeque<Live<S>>,
+        damage: LogError,
+        held: u64,
+    ) -> Result<(), LogError> {
+        let LogError::Damaged { file, offset, what } = damage else { return Err(damage) };
+        let next_max = if held == 0 { 0 } else { held.saturating_add(1) };
+        for (nth, live) in segments.iter().enumerate().skip(self.active) {
+            let (bytes, stamp) = (live.file.bytes(), live.head.stamp);
+            let mut from = if nth == self.active { self.tail.saturating_add(8) } else { DATA_START };
+            while let Some((at, trace)) = find_trace(bytes, from, stamp) {
+                from = at.saturating_add(8);
+                let Trace::Record(head) = trace else { continue };
+                let Some(payload) = head.payload(bytes, at) else { continue };
+                if head.kind == RecordKind::HardState {
+                    self.hard_state = HardState::decode(payload).or(self.hard_state);
+                    continue;
+                }
+                if head.index > next_max {
+                    return Err(LogError::Damaged { file, offset, what });
+                }
+                self.index = EntryIndex::new(head.index);
+                (self.active, self.tail) = (nth, at);
+                let first = self.stepped_over.get_or_insert(SteppedOver { file, offset, what, places: 0 });
+                first.places = first.places.saturating_add(1);
+                return Ok(());
+            }
+        }
+        Err(LogError::Damaged { file, offset, what })
+    }
+
     /// Decides what the first record that does not check is: the end, a torn tail, or damage.
     fn stop<S: Segment>(&mut self, segments: &VecDeque<Live<S>>) -> Result<(), LogError> {
         let Some(live) = segments.get(self.active) else { return Ok(()) };
         let position = live.head.position(self.tail);
         let damaged = |what: String| LogError::Damaged { file: live.name.clone(), offset: wide(self.tail), what };
+        if self.active == 0 && self.tail == DATA_START {
+            return Err(damaged("the oldest segment has no valid first record".to_owned()));
+        }
         if self.watermark > position {
             let what = format!("no valid record here, but the log was durable up to position {}", self.watermark);
             return Err(damaged(what));
