@@ -66,7 +66,12 @@ fn own_id(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>
         return is_of_myid(draft, &source, &place, read_file(&path).ok());
     }
     let remedy = format!("write the number of this server into it (echo 1 > {place}), or set server.server_id");
-    let id = read_file(&path).map_err(|reason| Rejection::new(reason, remedy.clone())).and_then(|text| {
+    let unreadable = |reason: String| {
+        // The place stands before it.
+        let reason = reason.strip_prefix(&place).map_or(reason.as_str(), str::trim_start).to_owned();
+        Rejection::new(reason, remedy.clone())
+    };
+    let id = read_file(&path).map_err(unreadable).and_then(|text| {
         let line = text.lines().next().unwrap_or_default().trim();
         id_of(line).map_err(|rejection| Rejection::new(rejection.reason, remedy.clone()))
     });
@@ -77,7 +82,7 @@ fn own_id(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>
             true
         }
         Err(rejection) => {
-            draft.problem_at(place, "myid", rejection);
+            draft.problem_at(place, "", rejection);
             false
         }
     }

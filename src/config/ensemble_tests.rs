@@ -91,11 +91,11 @@ fn who_this_server_is() {
         files.extend(myid.map(|myid| ("myid", myid)));
         bad(load_in(&files, &[]).1, &[expect]);
     };
-    check(None, "myid: myid: myid cannot be read: No such file");
-    check(Some(""), "myid: myid: \"\" is no id of a server");
-    check(Some("two"), "myid: myid: \"two\" is no id of a server");
-    check(Some("255\n"), "myid: myid: 255 is no id of a server: it becomes the highest byte");
-    check(Some("0"), "myid: myid: 0 is no id of a server");
+    check(None, "myid: cannot be read: No such file");
+    check(Some(""), "myid: \"\" is no id of a server");
+    check(Some("two"), "myid: \"two\" is no id of a server");
+    check(Some("255\n"), "myid: 255 is no id of a server: it becomes the highest byte");
+    check(Some("0"), "myid: 0 is no id of a server");
     check(Some("4"), "myid: server.server_id: there is no server 4 among 1, 2, 3");
     let text = format!("dataDir=DIR\nclientPort=1\n{THREE}");
     let flag = [Override::parse("server.server_id=3").expect("there is a =")];
@@ -262,4 +262,26 @@ fn the_same_in_toml() {
     let observers =
         "[server]\nserver_id = 1\n[ensemble]\nservers = [\"1=localhost:1:observer\", \"2=localhost:2:observer\"]\n";
     bad(load(observers), &["c.toml:4: ensemble.servers: all servers are observers"]);
+}
+
+#[test]
+fn a_misspelled_key_of_protection_ends_the_start() {
+    let ensemble = |line: &str| {
+        let text = format!("dataDir=DIR\nclientPort=1\n{line}\n{THREE}");
+        load_in(&[("zoo.cfg", &text), ("myid", "2")], &[]).1
+    };
+    for (line, meant) in [
+        ("sslQourum=true", "sslQuorum"),
+        ("zookeeper.sslQuorum=yes", "sslQuorum"),
+        ("quorum.auth.serverRequireSASl=true", "quorum.auth.serverRequireSasl"),
+        ("ssl.quorum.oscp=true", "ssl.quorum.ocsp"),
+    ] {
+        let meant = format!("the key is not known, and taken for {meant}: ");
+        let refused = ensemble(line).err().unwrap_or_else(|| panic!("{line}: protection is meant"));
+        assert!(refused.contains(&meant), "{line}: {refused}");
+    }
+    assert!(ensemble("sslQourum=false").is_ok(), "nothing is asked for");
+    // Alone, it is ignored as sslQuorum is.
+    let alone = load_in(&[("zoo.cfg", "dataDir=DIR\nclientPort=1\nsslQourum=true\n")], &[]).1.expect("it runs alone");
+    assert!(alone.warnings.iter().any(|line| line.contains("did you mean sslQuorum?")), "{:?}", alone.warnings);
 }

@@ -14,7 +14,7 @@ use crate::config::problem::{Draft, Source, nearest, shortened};
 use crate::config::properties::{self, Property};
 use crate::config::value::{Raw, Rejection, resolve};
 use crate::config::words;
-use crate::config::zoo_ensemble::{Found, is_membership};
+use crate::config::zoo_ensemble::{Found, is_membership, protection_meant};
 use crate::config::zoo_keys::{self, Rule};
 
 /// What gathers over the whole file before it can be judged.
@@ -110,6 +110,11 @@ fn read_property(
         None => return unknown(property, draft, gathered),
         Some(Rule::Demand { off, what, remedy }) => demanded(value, off, what, remedy),
         Some(Rule::Ensemble(_)) => return gathered.ensemble.key(property),
+        Some(Rule::Meaningless | Rule::NotOffered)
+            if !zoo_keys::is_listed(key) && protection_meant(key, value).is_some() =>
+        {
+            return unknown(property, draft, gathered);
+        }
         Some(Rule::Meaningless) => return gathered.meaningless.push(shortened(key)),
         Some(Rule::EnsembleOnly) => return gathered.ensemble_only.push(shortened(key)),
         Some(Rule::NotOffered) => return gathered.not_offered.push(shortened(key)),
@@ -177,10 +182,14 @@ fn unknown(property: &Property, draft: &mut Draft, gathered: &mut Gathered) {
     let (name, source) = (zoo_keys::without_prefix(key), Source::Line(*line));
     gathered.looked_up += 1;
     let near = match zoo_keys::rule(name) {
-        Some(_) => Some(name),
+        Some(_) if zoo_keys::is_listed(name) => Some(name),
+        Some(_) => protection_meant(name, value).or(Some(name)),
         None if gathered.looked_up > LOOKED_UP_MAX => None,
         None => nearest(name, zoo_keys::names()),
     };
+    if let Some(meant) = protection_meant(name, value).filter(|meant| near == Some(meant)) {
+        return gathered.ensemble.misspelled(property, meant);
+    }
     let refused = match near.and_then(zoo_keys::rule) {
         Some(Rule::Demand { off, what, remedy }) => demanded(value, off, what, remedy).err(),
         Some(Rule::Only { value: only, reason }) if !value.eq_ignore_ascii_case(only) => {

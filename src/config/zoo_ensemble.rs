@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::config::members::{Member, Members, id_of, role_of};
-use crate::config::problem::{Draft, Source, shortened};
+use crate::config::problem::{Draft, Source, nearest, shortened};
 use crate::config::properties::{self, Property};
 use crate::config::value::{Raw, Rejection};
 use crate::config::zoo::flag;
@@ -22,6 +22,23 @@ pub(crate) struct Found {
     there: Option<Vec<(Property, String)>>,
     /// Values and lines of the other keys.
     keys: BTreeMap<String, (String, u32)>,
+    /// Unknown keys, each with the key of an ensemble that it resembles and whose protection it asks for.
+    misspelled: Vec<(Property, &'static str)>,
+}
+
+/// Keys that ask for protection between servers, which a standalone server does not need.
+const PROTECTS: [&str; 6] = [
+    "sslQuorum",
+    "quorum.auth.enableSasl",
+    "quorum.auth.serverRequireSasl",
+    "quorum.auth.learnerRequireSasl",
+    "ssl.quorum.crl",
+    "ssl.quorum.ocsp",
+];
+
+/// The key whose protection is meant by this one, which is not known by its whole name, and its value.
+pub(crate) fn protection_meant(key: &str, value: &str) -> Option<&'static str> {
+    if value.is_empty() || flag(value) == Ok(false) { None } else { nearest(key, PROTECTS) }
 }
 
 /// Whether the key is one of membership, which may stand in the dynamic file.
@@ -38,6 +55,11 @@ impl Found {
     /// A key that means something in an ensemble.
     pub(crate) fn key(&mut self, property: &Property) {
         self.keys.insert(property.key.clone(), (property.value.clone(), property.line));
+    }
+
+    /// An unknown key that resembles `near`; see [`protection_meant`].
+    pub(crate) fn misspelled(&mut self, property: &Property, near: &'static str) {
+        self.misspelled.push((property.clone(), near));
     }
 
     /// Reads the file that `dynamicConfigFile` names.
@@ -100,6 +122,11 @@ impl Found {
                 let id = member.id;
                 draft.warn(format!("{place}: only one server is listed, so it runs alone and server.{id} is ignored"));
             }
+            for (Property { key, line, .. }, near) in &self.misspelled {
+                let place = draft.place(&Source::Line(*line));
+                let key = shortened(key);
+                draft.warn(format!("{place}: {key}: the key is not known and is ignored; did you mean {near}?"));
+            }
             return self.keys.into_keys().map(|key| shortened(&key)).collect();
         }
         hierarchy(&lines, draft);
@@ -107,6 +134,13 @@ impl Found {
         draft.config.ensemble.servers = members;
         draft.sources.insert("ensemble.servers", Source::Elsewhere("server.N lines".to_owned()));
         keys(&self.keys, draft);
+        for (Property { key, value, line }, near) in &self.misspelled {
+            let value = shortened(value);
+            let reason =
+                format!("the key is not known, and taken for {near}: {value:?} asks for protection between servers");
+            let rejection = Rejection::new(reason, format!("write {near}, or drop the line"));
+            draft.problem(&Source::Line(*line), &shortened(key), rejection);
+        }
         Vec::new()
     }
 }

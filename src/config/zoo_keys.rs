@@ -89,6 +89,11 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ZOO_KEYS.iter().map(|(name, _)| *name).filter(|name| !name.ends_with('*'))
 }
 
+/// Whether the key is listed here by its whole name.
+pub(crate) fn is_listed(key: &str) -> bool {
+    names().any(|name| name == key)
+}
+
 /// The rule of a key; `None` when ZooKeeper does not know the key either.
 pub(crate) fn rule(key: &str) -> Option<Rule> {
     let exact = ZOO_KEYS.iter().find(|(name, _)| *name == key);
