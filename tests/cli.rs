@@ -43,6 +43,35 @@ fn help_teaches() {
     check(dir.path(), &["--version"], 0, &["corral 0."]);
 }
 
+/// Before the data directory is opened: a start that has to be repeated changes nothing.
+#[test]
+fn files_of_an_ensemble_are_checked_first() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = dir();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "x".repeat(44)).expect("it is writable");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let servers: String = (1..4).map(|id| format!("server.{id}=127.0.0.1:{}:3888\n", 20_000 + id)).collect();
+    let text = format!("dataDir=data\nclientPort=0\nclientPortAddress=127.0.0.1\n{servers}");
+    fs::write(dir.path().join("zoo.cfg"), text).expect("it is writable");
+    let common = ["--config", "zoo.cfg", "--set", "server.server_id=1", "--set"];
+    let tls = ["ensemble.tls_cert=no.pem", "--set", "ensemble.tls_key=no.pem", "--set", "ensemble.tls_ca=no.pem"];
+    for command in ["check-config", "serve"] {
+        let secret = [&[command], &common[..], &["ensemble.secret_file=secret"]].concat();
+        check(dir.path(), &secret, 3, &["ensemble.secret_file: secret: others than its owner may use it (mode 0644)"]);
+        check(dir.path(), &[&[command], &common[..], &tls].concat(), 3, &["[ensemble] TLS: no.pem cannot be read"]);
+        assert!(!dir.path().join("data").exists(), "{command} opened the data");
+    }
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    check(
+        dir.path(),
+        &[&["check-config"], &common[..], &["ensemble.secret_file=secret"]].concat(),
+        0,
+        &["secret_file"],
+    );
+}
+
 /// It was a date written into the source.
 #[test]
 fn the_build_date_is_that_of_the_source() {

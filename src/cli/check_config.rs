@@ -1,4 +1,5 @@
-//! `corral check-config`: what `serve` would run with, without running it. The main thread only; changes nothing.
+//! `corral check-config`: what `serve` would run with, without running it. The main thread only; changes nothing. The files of
+//! the secret and of TLS are read as `serve` reads them.
 
 use std::fmt::Write as _;
 
@@ -8,6 +9,7 @@ use crate::cli::serve::ConfigArguments;
 use crate::config::cores::{CorePlan, cpu_list};
 use crate::config::{self, Config};
 use crate::exit::Fault;
+use crate::net::peers::setup;
 use crate::preflight;
 
 /// Arguments of `corral check-config`; the configuration flags are those of `serve`.
@@ -35,6 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         return super::print(&config::template());
     }
     let loaded = arguments.config.load()?;
+    setup::check_files(&loaded.config)?;
     let cpus = preflight::usable_cpus()?;
     let plan = loaded.core_plan(&cpus)?;
     let mut text = config::effective(&loaded);

@@ -11,6 +11,7 @@ use crate::cli::logging;
 use crate::config::{self, Loaded, Override};
 use crate::control::Signals;
 use crate::exit::{ExitCode, Fault};
+use crate::net::peers::setup;
 use crate::{node, preflight};
 
 /// Flags that name the configuration file and override its values.
@@ -83,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     if let Some(file) = file {
         tracing::info!(file = %file.display(), "configuration read");
     }
+    setup::check_files(&config)?;
     let host = preflight::check(&config, &plan)?;
     for warning in warnings.iter().chain(&plan.warnings).chain(&host.warnings) {
         tracing::warn!("{warning}");

@@ -31,7 +31,7 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
         Fault::new(ExitCode::Config, sentence)
     })?;
     let ensemble = &config.ensemble;
-    let tls = tls(own, &ensemble.tls_cert, &ensemble.tls_key, &ensemble.tls_ca)?;
+    let (tls, secrets) = files(config, own)?;
     let address = match ensemble.peer_addr {
         Some(address) => address,
         None => resolve(&own.host, own.port).map_err(|rejection| {
@@ -40,7 +40,6 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
             Fault::new(ExitCode::Config, sentence)
         })?,
     };
-    let secrets = secrets(&ensemble.secret_file)?;
     let plaintext = ensemble.allow_plaintext && secrets.is_some();
     if exposes(tls.as_ref(), plaintext, address.ip()) {
         // The configuration was checked, but a name stands for what the resolver says.
@@ -52,6 +51,21 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
     let (id, cluster) = (NodeId(own.id.into()), ensemble.cluster.clone());
     let settings = Settings::new(id, incarnation, cluster, listener, peers, tls);
     Ok(Settings { plaintext, secrets, ..settings })
+}
+
+/// Whether [`settings`] can use the files that the configuration names: the secret and those of TLS. For a look before anything is
+/// opened; a server that runs alone needs none of them.
+///
+/// # Errors
+/// A `Config` fault that names the first file that cannot be used, and why.
+pub(crate) fn check_files(config: &Config) -> Result<(), Fault> {
+    config.own_member().map_or(Ok(()), |own| files(config, own).map(drop))
+}
+
+fn files(config: &Config, own: &Member) -> Result<(Option<Tls>, Option<Arc<Secrets>>), Fault> {
+    let ensemble = &config.ensemble;
+    let tls = tls(own, &ensemble.tls_cert, &ensemble.tls_key, &ensemble.tls_ca)?;
+    Ok((tls, secrets(&ensemble.secret_file)?))
 }
 
 fn addresses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<PeerAddress> {
