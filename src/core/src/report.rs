@@ -183,6 +183,9 @@ pub fn render(word: FourLetter, report: Report, facts: &ServerFacts, moment: Mom
             let _ = write!(text, ": {}", obstacle.sentence());
         }
         text.push('\n');
+        if word == FourLetter::Mntr {
+            text.push_str(&monitor::not_serving(facts));
+        }
         return text;
     }
     let cut = report.is_full();

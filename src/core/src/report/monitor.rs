@@ -23,6 +23,11 @@ impl Lines {
         self.put(&format!("sum_{key}"), of.ms_sum);
     }
 
+    fn serving(&mut self, obstacle: Option<Obstacle>) {
+        self.put("serving", u8::from(obstacle.is_none()));
+        self.put("not_serving_reason", obstacle.map_or("none", Obstacle::word));
+    }
+
     /// A leader alone knows who keeps up.
     fn quorum(&mut self, quorum: &Quorum, mode: Mode) {
         self.put("quorum_size", quorum.size);
@@ -42,6 +47,15 @@ impl Lines {
         self.put(&format!("cnt_{key}"), of.count);
         self.put(&format!("sum_{key}"), of.us_sum / 1000);
     }
+}
+
+/// What a server tells that knows no leader, behind ZooKeeper's sentence; nothing if the reason is not known yet.
+pub(super) fn not_serving(facts: &ServerFacts) -> String {
+    let mut lines = Lines(String::new());
+    if facts.obstacle.is_some() {
+        lines.serving(facts.obstacle);
+    }
+    lines.0
 }
 
 pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String {
@@ -84,8 +98,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("slow_disk_handovers", facts.relieved);
     lines.put("reconfig_step", facts.reconfig.word());
     lines.put("disk_full", u8::from(facts.stalled));
-    lines.put("serving", u8::from(facts.obstacle.is_none()));
-    lines.put("not_serving_reason", facts.obstacle.map_or("none", Obstacle::word));
+    lines.serving(facts.obstacle);
     lines.put("scrub_last_complete", facts.scrub.completed_s);
     lines.put("scrub_bytes", facts.scrub.bytes);
     lines.put("scrub_damage_found", facts.scrub.damaged);
