@@ -254,8 +254,8 @@ impl ConsensusActor {
             progress.log();
         }
         if let Some(report) = self.replica.machine_mut().sequencer.quota_report(now) {
-            let QuotaExceeded { path, of, usage, limit, hard } = report.last;
-            tracing::warn!(path = &*path, ?of, usage, limit, hard, writes = report.writes, "beyond a quota");
+            let QuotaExceeded { path, of, usage, limit, hard, refused } = report.last;
+            tracing::warn!(path = &*path, ?of, usage, limit, hard, refused, writes = report.writes, "quota exceeded");
         }
         if let Some(Oversized { session, bytes, bytes_max }) = self.replica.machine_mut().sequencer.take_oversized() {
             tracing::warn!(%session, bytes, bytes_max, "a command that fits no log entry here was refused");

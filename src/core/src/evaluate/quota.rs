@@ -56,6 +56,8 @@ pub struct QuotaExceeded {
     pub limit: i64,
     /// Whether it is a hard limit, which refuses writes if quotas are enforced.
     pub hard: bool,
+    /// Whether the write was refused.
+    pub refused: bool,
 }
 
 /// What went beyond a quota since somebody last asked.
@@ -127,7 +129,7 @@ impl Quotas {
             return Ok(());
         };
         match limits.exceeded(prefix, &usage.plus(znodes, bytes), znodes != 0, bytes != 0) {
-            Some(exceeded) if exceeded.hard => Err(exceeded),
+            Some(exceeded) if exceeded.hard => Err(QuotaExceeded { refused: true, ..exceeded }),
             _ => Ok(()),
         }
     }
@@ -527,7 +529,7 @@ impl Track {
                 (_, limit) if limit > -1 => (limit, false),
                 _ => return None,
             };
-            (used > limit).then(|| QuotaExceeded { path: path.clone(), of, usage: used, limit, hard })
+            (used > limit).then(|| QuotaExceeded { path: path.clone(), of, usage: used, limit, hard, refused: false })
         };
         let of_znodes = znodes.then(|| beyond(Measure::Znodes, usage.get(COUNT), COUNT_HARD, COUNT)).flatten();
         let of_bytes = || bytes.then(|| beyond(Measure::Bytes, usage.get(BYTES), BYTES_HARD, BYTES)).flatten();

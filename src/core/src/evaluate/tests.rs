@@ -165,11 +165,13 @@ fn hard_limits_refuse_in_their_place() {
     assert_eq!(world.text(STATS), "count=3,bytes=20");
     let report = world.machine.take_quota_report().expect("writes were refused");
     assert_eq!((&*report.last.path, report.last.of, report.last.hard), ("/a", Measure::Bytes, true));
+    assert!(report.last.refused);
     assert!(world.machine.take_quota_report().is_none());
     world.features = 0;
     assert_eq!(refused(&world.create("/a/d", "1")), None, "not enforced");
     let report = world.machine.take_quota_report().expect("exceeded all the same");
     assert_eq!((report.last.of, report.last.usage, report.last.limit), (Measure::Znodes, 4, 3));
+    assert!(report.last.hard && !report.last.refused);
 }
 
 #[test]
