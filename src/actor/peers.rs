@@ -495,7 +495,7 @@ impl Peers {
         self.mode = mode;
         self.show_mode();
         if mode != Mode::Looking || self.found {
-            tracing::info!(role = mode.word(), term = change.term.0, leader, "who leads");
+            tracing::info!(role = mode.word(), term = change.term.0, leader, "leadership changed");
         }
         self.found = mode != Mode::Looking;
         match change.role {

@@ -120,7 +120,7 @@ impl Serving {
         match (self.gauges.obstacle(), self.said) {
             (None, None) => {}
             (None, Some((before, _))) => {
-                tracing::info!(reason = before.word(), "sessions and writes are taken again");
+                tracing::info!(was = before.word(), "this server serves sessions and writes again");
                 self.said = None;
             }
             (Some(obstacle), said) => {

@@ -124,9 +124,9 @@ def votes_again(ensemble, victim):
         return mode_of(victim) is not None
     number = ensemble.members.index(victim) + 1
     return mode_of(victim) in ("follower", "leader") and any(
-        f"server {number} has caught up" in member.log().rpartition(f"server {number} remembers nothing")[2]
+        f"server {number} has caught up" in member.log().rpartition(f"server {number} lost its data")[2]
         for member in ensemble.members
-        if member is not victim and f"server {number} remembers nothing" in member.log()
+        if member is not victim and f"server {number} lost its data" in member.log()
     )
 
 

@@ -25,7 +25,7 @@ LOG_BYTES_MAX = 100_000
 STRANGERS = 3000
 CROWD, CROWD_S = 64, 4
 RESTART_LIMIT_S = 20
-ENDS = ("the connection from the peer", "the connection to the peer", "who leads", "panicked")
+ENDS = ("the connection from the peer", "the connection to the peer", "leadership changed", "panicked")
 
 TABLE = []
 for number in range(256):

@@ -11,7 +11,7 @@ WORDS_LIMIT_S = 60
 
 
 def last_term(member):
-    return max(int(term) for term in re.findall(r"who leads .*term=(\d+)", member.log()))
+    return max(int(term) for term in re.findall(r"leadership changed .*term=(\d+)", member.log()))
 
 
 def test_a_server_whose_leader_lacks_its_data_says_so(ensemble):

@@ -72,7 +72,7 @@ class Writer(threading.Thread):
 
 def terms(ensemble):
     """The highest term any server has told of, and how many leaderships they have told of."""
-    led = re.compile(r'who leads role="?(\w+)"? term=(\d+)')
+    led = re.compile(r'leadership changed role="?(\w+)"? term=(\d+)')
     found = [(int(term), role) for member in ensemble.members for role, term in led.findall(member.log())]
     return max(term for term, _ in found), len({term for term, role in found if role == "leader"})
 

@@ -327,7 +327,7 @@ impl Door {
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let peer = hello.from;
         let (tls, secret) = (channel.tls().is_some(), key.is_some());
-        tracing::info!(peer, %from, stream, tls, secret, "the peer has connected");
+        tracing::debug!(peer, %from, stream, tls, secret, "the peer has connected");
         place.living.fetch_add(1, Ordering::AcqRel);
         let receiver = Receiver {
             lane: Arc::clone(&place.lane),

@@ -120,11 +120,9 @@ impl Receiver {
         self.channel.close();
         self.lane.counters.up_in.fetch_sub(1, Ordering::Relaxed);
         match reason {
-            Reason::Stopped | Reason::Replaced => {
-                tracing::debug!(peer = peer.0, stream, "the connection from the peer ends: {reason}");
-            }
-            Reason::Closed | Reason::Reset => {
-                tracing::info!(peer = peer.0, stream, "the connection from the peer is over: {reason}");
+            // The connection to the peer is the one that the log at info tells of.
+            Reason::Stopped | Reason::Replaced | Reason::Closed | Reason::Reset => {
+                tracing::debug!(peer = peer.0, stream, "the connection from the peer is closed: {reason}");
             }
             _ => tracing::warn!(peer = peer.0, stream, "the connection from the peer is lost: {reason}"),
         }

@@ -94,9 +94,9 @@ impl Sender {
         match reason {
             Reason::Stopped => tracing::debug!(peer = peer.0, stream, "the connection to the peer ends: {reason}"),
             Reason::Closed | Reason::Reset => {
-                tracing::info!(peer = peer.0, stream, "the connection to the peer is over: {reason}; dialling again");
+                tracing::info!(peer = peer.0, stream, "the connection to the peer is closed: {reason}; reconnecting");
             }
-            _ => tracing::warn!(peer = peer.0, stream, "the connection to the peer is lost: {reason}; dialling again"),
+            _ => tracing::warn!(peer = peer.0, stream, "the connection to the peer is lost: {reason}; reconnecting"),
         }
         (self.events)(PeerEvent::Down { peer, direction, stream, reason });
     }
@@ -225,7 +225,7 @@ impl Complaints {
         let at = format!("{}:{}", peer.host, peer.port);
         if failure.is_ordinary && now.duration_since(self.since) < ORDINARY {
             if !std::mem::replace(&mut self.excused, true) {
-                tracing::info!(peer = peer.id.0, %at, "the peer is not reached yet, dialling on: {reason}");
+                tracing::info!(peer = peer.id.0, %at, "the peer is not reached yet, retrying: {reason}");
             }
             return;
         }
@@ -233,7 +233,7 @@ impl Complaints {
             (self.reason, self.complaint) = (reason.clone(), Complaint::default());
         }
         if let Some(times) = self.complaint.again(now) {
-            tracing::warn!(peer = peer.id.0, %at, times, "the peer is not reached, dialling on: {reason}");
+            tracing::warn!(peer = peer.id.0, %at, times, "the peer is not reached, retrying: {reason}");
         }
     }
 }

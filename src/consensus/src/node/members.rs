@@ -125,10 +125,12 @@ impl RaftNode {
         let proposed = ConfChange { changes: vec![change], ..ConfChange::default() };
         match (self.propose_conf_change(proposed), change) {
             (Ok(()), MemberChange::Remove(id)) => {
-                tracing::warn!("server {id} remembers nothing: it leaves, to come back and learn everything again");
+                tracing::warn!("server {id} lost its data: removed, and added again as a learner");
             }
-            (Ok(()), MemberChange::AddLearner(id)) => tracing::info!("server {id} comes in to learn everything"),
-            (Ok(()), MemberChange::AddVoter(id)) => tracing::info!("server {id} has caught up and is given its vote"),
+            (Ok(()), MemberChange::AddLearner(id)) => {
+                tracing::info!("server {id} is added as a learner and receives all data")
+            }
+            (Ok(()), MemberChange::AddVoter(id)) => tracing::info!("server {id} has caught up and becomes a voter"),
             // An earlier change is under way, or there is no room: the next look tries again.
             (Err(error), _) => tracing::debug!("a membership change has to wait: {error}"),
         }

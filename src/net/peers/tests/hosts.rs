@@ -49,7 +49,7 @@ fn inside() {
     }
     assert!(begin.elapsed() < most, "{:?}", begin.elapsed());
     logged(&["its host does not answer; look at the host and the network"]);
-    logged(&["is not reached, dialling on", "the network"]);
+    logged(&["is not reached, retrying", "the network"]);
     // It comes back, and so do the links.
     assert!(run("ip link set lo up"));
     let begin = Instant::now();
