@@ -325,11 +325,12 @@ fn open_log(
     if let Some(cut) = &found.tail_cut {
         say_what_was_cut(purpose, cut);
     }
-    if let Some(SteppedOver { file, offset, what, places }) = &found.stepped_over {
+    if let Some(SteppedOver { file, offset, places }) = &found.stepped_over {
         tracing::warn!(
-            %file, offset, places,
-            "log damaged: {what}; the newest image holds every entry that was there, so nothing is lost and the server starts; \
-             look at the disk"
+            %file,
+            offset,
+            places,
+            "log damaged: the newest image holds every entry that was there, so nothing is lost and the server starts; look at the disk"
         );
     }
     Ok((log, found))

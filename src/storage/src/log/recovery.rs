@@ -62,7 +62,6 @@ pub struct SteppedOver {
     /// Of the first damage.
     pub file: String,
     pub offset: u64,
-    pub what: String,
     /// How many places are damaged.
     pub places: u64,
 }
@@ -478,7 +477,7 @@ impl Replay {
                 }
                 self.index = EntryIndex::new(head.index);
                 (self.active, self.tail) = (nth, at);
-                let first = self.stepped_over.get_or_insert(SteppedOver { file, offset, what, places: 0 });
+                let first = self.stepped_over.get_or_insert(SteppedOver { file, offset, places: 0 });
                 first.places = first.places.saturating_add(1);
                 return Ok(());
             }
