@@ -152,7 +152,7 @@ fn remove(path: &Path, name: &str) -> io::Result<()> {
 /// When that cannot be done.
 pub(crate) fn put_file_aside(disk: &MmapDisk, name: &str) -> io::Result<()> {
     let to = disk.path().join(ASIDE);
-    fs::create_dir_all(&to)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&to)?;
     fs::rename(disk.path().join(name), to.join(name))?;
     disk.sync_dir()
 }

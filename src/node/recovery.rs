@@ -321,7 +321,13 @@ fn open_log(
             tracing::info!(segments_done, segments, bytes_done, entries, "reading the log");
         }
     };
-    let (log, found) = Log::open(disk, log_config, &mut progress)?;
+    let (log, found) = Log::open(disk.clone(), log_config, &mut progress)?;
+    for name in &found.put_aside {
+        quarantine::put_file_aside(&disk, name).map_err(|error| {
+            let sentence = format!("{name}: the damaged segment cannot be put aside: {error}");
+            Fault::new(ExitCode::StorageUnavailable, sentence)
+        })?;
+    }
     if let Some(cut) = &found.tail_cut {
         say_what_was_cut(purpose, cut);
     }
@@ -330,6 +336,7 @@ fn open_log(
             %file,
             offset,
             places,
+            segments_put_aside = found.put_aside.len(),
             "log damaged: the newest image holds every entry that was there, so nothing is lost and the server starts; look at the disk"
         );
     }
@@ -550,7 +557,15 @@ mod tests {
 
     fn found(last_index: u64, state: Option<(u64, u64, u64)>) -> Recovered {
         let hard_state = state.map(|(term, vote, commit)| corral_storage::log::HardState { term, vote, commit });
-        Recovered { first_index: 1, last_index, last_term: None, hard_state, tail_cut: None, stepped_over: None }
+        Recovered {
+            first_index: 1,
+            last_index,
+            last_term: None,
+            hard_state,
+            tail_cut: None,
+            stepped_over: None,
+            put_aside: Vec::new(),
+        }
     }
 
     #[test]

@@ -240,6 +240,43 @@ def test_damage_to_log_records_that_the_image_holds(shards):
             server.dispose()
 
 
+def test_a_lost_header_of_a_segment_that_the_image_holds(shards):
+    """The file is put aside, and those before it. One whose entries the image lacks ends the start."""
+    settings = {"log.segment_bytes": 4 * MIB, "limits.frame_bytes_max": 1_000_000, "snapshot.floor_bytes": 1 << 30}
+    server = Corral(shards=shards, settings=settings)
+    data = server.directory / "data"
+
+    def write(name):
+        server.start()
+        with server.client() as client:
+            for number in range(250):
+                client.create(f"/{name}{number}", b"x" * 50_000)
+
+    try:
+        write("a")
+        equal(server.stop(), 0, "exit code")
+        second = sorted(data.glob("log-*"))[1]
+        log_files.lose_page(second, 0, pick=0)
+        begin = len(server.log())
+        server.start()
+        with server.client() as client:
+            equal(len(client.children("/")), 251, "znodes")
+        said = server.log()[begin:]
+        assert "log damaged" in said and second.name in said and "segments_put_aside=2" in said, said
+        equal((data / "damaged" / second.name).exists(), True, "put aside")
+        wait_until(lambda: look(server, "log", "dump")[0] == 0, "the log is whole", 30)
+        equal(server.stop(), 0, "exit code")
+        write("b")
+        server.kill()
+        log_files.lose_page(sorted(data.glob("log-*"))[0], 0, pick=0)
+        before = log_files.contents(data)
+        server.launch()
+        equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
+        assert log_files.contents(data) == before, "something was changed"
+    finally:
+        server.dispose()
+
+
 def test_a_lost_last_page(shards):
     """Killed right behind an acknowledgement, the page of the last record lost: the start is refused, nothing is changed, and
     with the page back everything is there. Without the file DURABLE beside it the log would be cut there.

@@ -54,6 +54,8 @@ pub struct Recovered {
     pub tail_cut: Option<CutInfo>,
     /// Damage to entries that an image holds.
     pub stepped_over: Option<SteppedOver>,
+    /// Segments that are no part of the log any more, oldest first: of a damaged file, and those before it. To be put aside.
+    pub put_aside: Vec<String>,
 }
 
 /// Damage that the open did not refuse, because a checked image holds every entry that it can have hit.
@@ -89,7 +91,8 @@ impl<D: Disk> Log<D> {
         check_config(&config)?;
         let Found { generations, mut spares, mut spare_number_next, has_durable_file } = survey(&disk)?;
         let point = DurableFile::read(&disk, has_durable_file)?;
-        let mut segments = VecDeque::new();
+        let (mut segments, mut unusable) = (VecDeque::new(), Unusable::default());
+        let newest = generations.last().copied();
         if generations.is_empty() {
             if !config.create_if_missing {
                 return Err(LogError::NoLog);
@@ -99,9 +102,20 @@ impl<D: Disk> Log<D> {
         }
         for generation in generations {
             let after = segments.back().map(|live: &Live<D::Segment>| live.head);
-            segments.push_back(open_one(&disk, generation, after)?);
+            match open_one(&disk, generation, after) {
+                Ok(live) => segments.push_back(live),
+                Err(error) if config.held > 0 && newest > Some(generation) => {
+                    unusable.add(error, generation, &mut segments)?;
+                    if after.is_some_and(|before| before.stamp.generation.saturating_add(1) != generation) {
+                        // What is missing lies before this one.
+                        segments.push_back(open_one(&disk, generation, None)?);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let replay = Replay::run(&segments, point, disk.boot(), config.held, progress)?;
+        let replay = Replay::run(&segments, point, disk.boot(), config.held, progress);
+        let (replay, put_aside) = unusable.judge(replay)?;
         let durable_file = DurableFile::open(&disk, has_durable_file)?;
         let ahead = segments.split_off(replay.active.saturating_add(1));
         let mut log = Log {
@@ -136,6 +150,7 @@ impl<D: Disk> Log<D> {
             last_term: log.index.last_term(),
             tail_cut,
             stepped_over: replay.stepped_over,
+            put_aside,
         };
         Ok((log, recovered))
     }
@@ -261,6 +276,49 @@ fn survey<D: Disk>(disk: &D) -> Result<Found<D>, LogError> {
     Ok(found)
 }
 
+/// Files that cannot be read as segments, or are missing, and with them all that lie before.
+#[derive(Default)]
+struct Unusable {
+    first: Option<LogError>,
+    names: Vec<String>,
+}
+
+impl Unusable {
+    fn add<S>(&mut self, error: LogError, generation: u64, before: &mut VecDeque<Live<S>>) -> Result<(), LogError> {
+        let is_missing = match &error {
+            LogError::MissingSegment { .. } => true,
+            LogError::Damaged { .. } | LogError::NotASegment { .. } => false,
+            _ => return Err(error),
+        };
+        self.names.extend(before.drain(..).map(|live| live.name));
+        if !is_missing {
+            self.names.push(segment_name(generation));
+        }
+        self.first.get_or_insert(error);
+        Ok(())
+    }
+
+    /// The outcome of reading what is left. What is wrong with the first of these files is why that fails.
+    fn judge(self, replay: Result<Replay, LogError>) -> Result<(Replay, Vec<String>), LogError> {
+        let Some(error) = self.first else {
+            let mut replay = replay?;
+            if let Some(over) = &mut replay.stepped_over {
+                over.places = over.places.max(1);
+            }
+            return Ok((replay, Vec::new()));
+        };
+        let Ok(mut replay) = replay else { return Err(error) };
+        let (LogError::Damaged { file, .. } | LogError::NotASegment { file, .. } | LogError::MissingSegment { file }) =
+            error
+        else {
+            return Err(error);
+        };
+        let places = replay.stepped_over.map_or(0, |later| later.places).saturating_add(1);
+        replay.stepped_over = Some(SteppedOver { file, offset: 0, places });
+        Ok((replay, self.names))
+    }
+}
+
 fn begin<D: Disk>(
     disk: &D,
     config: &LogConfig,
@@ -373,8 +431,14 @@ impl Replay {
                 (nth, from) = (replay.active, replay.tail);
             } else {
                 let front = segments.front().map_or(0, |live| live.head.stamp.generation);
-                if front > replay.oldest {
+                let next_max = if held == 0 { 0 } else { held.saturating_add(1) };
+                if front > replay.oldest && replay.index.first() > next_max {
                     return Err(LogError::MissingSegment { file: segment_name(front.saturating_sub(1)) });
+                }
+                if front > replay.oldest && replay.stepped_over.is_none() {
+                    let file = segment_name(front.saturating_sub(1));
+                    // Counted where it is known what the files before are.
+                    replay.stepped_over = Some(SteppedOver { file, offset: 0, places: 0 });
                 }
                 return Ok(replay);
             }
