@@ -14,6 +14,8 @@
 //! shows that no later one was hit. Then the log begins with that record, and [`SteppedOver`] says so. A lost hard state is not
 //! noticed: this is for a server whose vote no other server counts.
 
+mod step_over;
+
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::iter;
@@ -31,6 +33,10 @@ use super::{HardState, Live, Log, LogConfig, LogError, write_start};
 use crate::disk::{Disk, Segment, TEMPORARY_SUFFIX};
 use crate::field::{is_zero, narrow, wide};
 use crate::limits::{PAGE_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MAX, WARM_BYTES};
+
+use step_over::Unusable;
+
+pub use step_over::SteppedOver;
 
 /// Told after each segment, for the start-up log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,16 +62,6 @@ pub struct Recovered {
     pub stepped_over: Option<SteppedOver>,
     /// Segments that are no part of the log any more, oldest first: of a damaged file, and those before it. To be put aside.
     pub put_aside: Vec<String>,
-}
-
-/// Damage that the open did not refuse, because a checked image holds every entry that it can have hit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SteppedOver {
-    /// Of the first damage.
-    pub file: String,
-    pub offset: u64,
-    /// How many places are damaged.
-    pub places: u64,
 }
 
 /// Where the end was cut.
@@ -276,49 +272,6 @@ fn survey<D: Disk>(disk: &D) -> Result<Found<D>, LogError> {
     Ok(found)
 }
 
-/// Files that cannot be read as segments, or are missing, and with them all that lie before.
-#[derive(Default)]
-struct Unusable {
-    first: Option<LogError>,
-    names: Vec<String>,
-}
-
-impl Unusable {
-    fn add<S>(&mut self, error: LogError, generation: u64, before: &mut VecDeque<Live<S>>) -> Result<(), LogError> {
-        let is_missing = match &error {
-            LogError::MissingSegment { .. } => true,
-            LogError::Damaged { .. } | LogError::NotASegment { .. } => false,
-            _ => return Err(error),
-        };
-        self.names.extend(before.drain(..).map(|live| live.name));
-        if !is_missing {
-            self.names.push(segment_name(generation));
-        }
-        self.first.get_or_insert(error);
-        Ok(())
-    }
-
-    /// The outcome of reading what is left. What is wrong with the first of these files is why that fails.
-    fn judge(self, replay: Result<Replay, LogError>) -> Result<(Replay, Vec<String>), LogError> {
-        let Some(error) = self.first else {
-            let mut replay = replay?;
-            if let Some(over) = &mut replay.stepped_over {
-                over.places = over.places.max(1);
-            }
-            return Ok((replay, Vec::new()));
-        };
-        let Ok(mut replay) = replay else { return Err(error) };
-        let (LogError::Damaged { file, .. } | LogError::NotASegment { file, .. } | LogError::MissingSegment { file }) =
-            error
-        else {
-            return Err(error);
-        };
-        let places = replay.stepped_over.map_or(0, |later| later.places).saturating_add(1);
-        replay.stepped_over = Some(SteppedOver { file, offset: 0, places });
-        Ok((replay, self.names))
-    }
-}
-
 fn begin<D: Disk>(
     disk: &D,
     config: &LogConfig,
@@ -513,40 +466,6 @@ impl Replay {
             RecordKind::Seal => {}
         }
         Some(())
-    }
-
-    /// Goes on behind damage at the first whole record that shows how many entries the log had had before it, if no entry behind
-    /// `held` is among them. Hard states on the way count. The damage is the error if there is no such record.
-    fn step_over<S: Segment>(
-        &mut self,
-        segments: &VecDeque<Live<S>>,
-        damage: LogError,
-        held: u64,
-    ) -> Result<(), LogError> {
-        let LogError::Damaged { file, offset, what } = damage else { return Err(damage) };
-        let next_max = if held == 0 { 0 } else { held.saturating_add(1) };
-        for (nth, live) in segments.iter().enumerate().skip(self.active) {
-            let (bytes, stamp) = (live.file.bytes(), live.head.stamp);
-            let mut from = if nth == self.active { self.tail.saturating_add(8) } else { DATA_START };
-            while let Some((at, trace)) = find_trace(bytes, from, stamp) {
-                from = at.saturating_add(8);
-                let Trace::Record(head) = trace else { continue };
-                let Some(payload) = head.payload(bytes, at) else { continue };
-                if head.kind == RecordKind::HardState {
-                    self.hard_state = HardState::decode(payload).or(self.hard_state);
-                    continue;
-                }
-                if head.index > next_max {
-                    return Err(LogError::Damaged { file, offset, what });
-                }
-                self.index = EntryIndex::new(head.index);
-                (self.active, self.tail) = (nth, at);
-                let first = self.stepped_over.get_or_insert(SteppedOver { file, offset, places: 0 });
-                first.places = first.places.saturating_add(1);
-                return Ok(());
-            }
-        }
-        Err(LogError::Damaged { file, offset, what })
     }
 
     /// Decides what the first record that does not check is: the end, a torn tail, or damage.
