@@ -3,6 +3,7 @@
 //! On its own executor or on a shard's. One turn: take what waits in the mailbox, let the replica do all it can, send
 //! the results on: appends to the log thread, each committed batch to every shard, then the syncs that waited for it.
 
+pub(crate) mod audience;
 mod healing;
 mod stopping;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use audience::{Audience, Taken};
 use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Term};
 use corral_core::evaluate::QuotaExceeded;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
@@ -47,6 +49,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// Where the actor's messages go.
 pub(crate) struct ConsensusLinks {
     pub(crate) shards: Vec<Post<ToShard>>,
+    /// What each of them has applied.
+    pub(crate) taken: Vec<Taken>,
     pub(crate) log: flume::Sender<ToLog>,
     pub(crate) writer: flume::Sender<ToWriter>,
     pub(crate) words: flume::Sender<ToWords>,
@@ -86,6 +90,7 @@ pub(crate) struct ConsensusActor {
     wake_at: Option<Micros>,
     catch_up: CatchUp,
     expiries: Allowance,
+    audience: Audience,
     /// The time for which a timer is set, where a task of its own drives the actor.
     alarm: Option<Micros>,
 }
@@ -97,7 +102,9 @@ impl ConsensusActor {
         clock: Clock,
         turn: Rc<Turn>,
     ) -> ConsensusActor {
+        let audience = Audience::new(links.taken.clone(), replica.applied_bytes());
         ConsensusActor {
+            audience,
             replica,
             links,
             clock,
@@ -288,6 +295,7 @@ impl ConsensusActor {
         if self.links.peers.is_some() && self.replica.machine().sequencer.is_reconfiguring() {
             reconfigure(&mut self.replica, now, wall);
         }
+        self.wait_for_shards();
         let mut effects = Effects::default();
         if !self.turn_replica(&mut effects) {
             return false;
@@ -303,10 +311,7 @@ impl ConsensusActor {
             self.stand(&mut effects);
         }
         self.wake_at = effects.wake_at;
-        for batch in self.replica.machine_mut().take_applied() {
-            let batch = Arc::new(batch);
-            self.tell_shards(|| ToShard::Batch(Arc::clone(&batch)));
-        }
+        self.tell_applied();
         self.tell_notes();
         for token in effects.reads {
             self.answer_syncs(token, ToShard::Synced);
@@ -446,12 +451,6 @@ impl ConsensusActor {
                 peers.noted(note);
             }
             self.tell_shards(|| ToShard::Note(note));
-        }
-    }
-
-    fn tell_shards(&self, message: impl Fn() -> ToShard) {
-        for shard in &self.links.shards {
-            let _ = shard.send(message());
         }
     }
 

@@ -164,7 +164,8 @@ pub(crate) fn write(
     file.section(SECTION_META, &meta).map_err(NotWritten::failed)?;
     let bytes = file.bytes();
     let name = file.finish().map_err(NotWritten::failed)?;
-    let image = load(disk, &name.file, 1, &AtomicU64::new(0)).map_err(NotWritten::Failed)?;
+    let image =
+        load(disk, &name.file, 1, &AtomicU64::new(0)).map_err(|unusable| NotWritten::Failed(unusable.to_string()))?;
     let log_from = retire(disk, settings, index).map_err(NotWritten::failed)?;
     let took = started.elapsed();
     images.note(took);

@@ -1,7 +1,7 @@
 //! Every message between threads: closed enums, one mailbox an actor, a batch a message.
 //!
 //! Channels are unbounded on purpose: what travels in them is bounded at its source (bytes in flight per shard, appends
-//! under way, one image at a time).
+//! under way, batches that the slowest shard has not applied, one image at a time).
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -26,6 +26,7 @@ use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
+use crate::actor::consensus::audience::Taken;
 use crate::actor::messages::{Accepted, Asker, ToConsensus, ToShard, ToWords, ToWriter};
 use crate::actor::shard::unsent::Unsent;
 use crate::net::Transport;
@@ -60,6 +61,8 @@ pub(crate) struct ShardLinks {
     pub(crate) ended: flume::Sender<Ended>,
     /// The newest zxid that the view of any shard is at.
     pub(crate) applied: Arc<AtomicU64>,
+    /// What this shard has applied.
+    pub(crate) taken: Taken,
 }
 
 impl ShardLinks {
@@ -192,7 +195,7 @@ impl ShardActor {
             self.receive_some(first.into_iter().chain(mailbox.try_iter().take(MAILBOX_BATCH)));
             self.turn.end(&piece);
             if self.is_drained() {
-                let _ = self.links.consensus.send(ToConsensus::Drained);
+                self.tell_drained();
                 return;
             }
             self.turn.yield_if_over().await;
@@ -257,6 +260,8 @@ impl ShardActor {
             self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
             if next < batch.txns.len() {
                 *self.unfinished.borrow_mut() = Some((batch, next));
+            } else {
+                self.links.taken.another();
             }
         });
     }

@@ -1,5 +1,7 @@
 //! Images between files and the core: opening, checking on all CPUs, choosing the one to start from.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -8,7 +10,8 @@ use std::time::{Duration, Instant};
 use corral_core::evaluate::StateMachine;
 use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageFault, ImageLayout, SectionChecksums};
 use corral_link::Generation;
-use corral_storage::{Bytes, ImageFile, ImageHead, MmapDisk, image_name, list_images};
+use corral_storage::{Bytes, ImageError, ImageFile, ImageHead, MmapDisk, image_name, list_images};
+use nix::errno::Errno;
 
 use crate::actor::transfer::Offered;
 use crate::exit::{ExitCode, Fault};
@@ -101,6 +104,46 @@ unsafe impl ImageBytes for Mapped {
     }
 }
 
+/// Why an image is not loaded.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    /// It is damaged, as this sentence says with file and section.
+    Damaged(String),
+    /// It may be whole, and is not to be read here and now: no permission, no memory, of another version. Nothing may take its
+    /// place because of that.
+    Unread(Fault),
+}
+
+impl From<String> for Unusable {
+    fn from(damage: String) -> Self {
+        Self::Damaged(damage)
+    }
+}
+
+impl From<ImageError> for Unusable {
+    fn from(error: ImageError) -> Self {
+        let is_of_disk = |source: &io::Error| source.raw_os_error() == Some(Errno::EIO as i32);
+        match &error {
+            ImageError::Io { source, .. } if !is_of_disk(source) => {
+                let Fault { code, sentence } = Fault::from(error);
+                let advice = "nothing says that the image is damaged, and nothing was changed: let this server read it, and start again";
+                Self::Unread(Fault::new(code, format!("{sentence}; {advice}")))
+            }
+            ImageError::NoSpace { .. } | ImageError::WrongVersion { .. } => Self::Unread(error.into()),
+            _ => Self::Damaged(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(sentence) => f.write_str(sentence),
+            Self::Unread(fault) => fault.fmt(f),
+        }
+    }
+}
+
 /// What the data directory has to start from.
 pub(crate) struct Found {
     /// The newest image that is whole.
@@ -133,14 +176,15 @@ impl Found {
 /// oldest image that is kept, or to the beginning. `mismatches`: see [`load`].
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// When the directory cannot be read, or an image that is newer than the newest whole one, and not known to be damaged.
 pub(crate) fn newest(disk: &MmapDisk, threads: usize, mismatches: &AtomicU64) -> Result<Found, Fault> {
     let names = list_images(disk).map_err(|error| Fault::new(ExitCode::StorageUnavailable, error.to_string()))?;
     let mut damaged = Vec::new();
     for name in &names {
         match load(disk, &name.file, threads, mismatches) {
             Ok(loaded) => return Ok(Found { newest: Some(loaded), damaged }),
-            Err(reason) => {
+            Err(Unusable::Unread(fault)) => return Err(fault),
+            Err(Unusable::Damaged(reason)) => {
                 tracing::error!("image passed over, trying the one before it: {reason}");
                 damaged.push(reason);
             }
@@ -153,9 +197,14 @@ pub(crate) fn newest(disk: &MmapDisk, threads: usize, mismatches: &AtomicU64) ->
 /// one that was stored.
 ///
 /// # Errors
-/// A sentence that names file and section.
-pub(crate) fn load(disk: &MmapDisk, name: &str, threads: usize, mismatches: &AtomicU64) -> Result<LoadedImage, String> {
-    let file = ImageFile::open(disk, name).map_err(|error| error.to_string())?;
+/// A sentence that names file and section, or what keeps the file from being read.
+pub(crate) fn load(
+    disk: &MmapDisk,
+    name: &str,
+    threads: usize,
+    mismatches: &AtomicU64,
+) -> Result<LoadedImage, Unusable> {
+    let file = ImageFile::open(disk, name)?;
     let layout = layout(&file)?;
     let bytes: Arc<dyn ImageBytes> = Arc::new(Mapped::of(&file));
     let sections = check_sections(&file, &bytes, &layout, threads)?;

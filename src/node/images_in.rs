@@ -88,7 +88,7 @@ fn piece(
         return Ok(Incoming::Written { index, upto });
     }
     let name = one.receiver.finish().map_err(|error| error.to_string())?;
-    let loaded = load(disk, &name.file, 1, mismatches)?;
+    let loaded = load(disk, &name.file, 1, mismatches).map_err(|unusable| unusable.to_string())?;
     if loaded.head.index != index {
         return Err(format!("{}: it ends at entry {}, not at {index}", name.file, loaded.head.index));
     }

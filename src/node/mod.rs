@@ -32,6 +32,7 @@ use corral_storage::MmapDisk;
 use corral_wire::fourletter::FourLetter;
 
 use crate::actor::authority::Authority;
+use crate::actor::consensus::audience::Taken;
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
 use crate::actor::log_thread::{self, LogKeeper};
@@ -129,6 +130,8 @@ struct Context {
     remembered: Option<Remembered>,
     /// The newest zxid that the view of any shard is at.
     applied: Arc<AtomicU64>,
+    /// What each shard has applied.
+    taken: Vec<Taken>,
 }
 
 /// Runs the server until it is told to stop.
@@ -169,7 +172,9 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
     if let Some(tls) = links.as_ref().and_then(|links| links.tls()) {
         start_certificates(tls.clone(), config.ensemble.tls_watch, plan, signals)?;
     }
-    let context = Arc::new(Context { config, clock, incarnation, boxes, gauges, links, disk, remembered, applied });
+    let taken = (0..shards).map(|_| Taken::default()).collect();
+    let context =
+        Arc::new(Context { config, clock, incarnation, boxes, gauges, links, disk, remembered, applied, taken });
     let log_thread = start_threads(&context, plan, recovery, signals)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
@@ -375,6 +380,7 @@ fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLink
     let boxes = &context.boxes;
     ConsensusLinks {
         shards: boxes.to_shards(),
+        taken: context.taken.clone(),
         log: boxes.log.0.clone(),
         writer: boxes.writer.0.clone(),
         words: boxes.words.0.clone(),
@@ -410,6 +416,7 @@ fn shard_links(context: &Context, shard: ShardId) -> ShardLinks {
         words: boxes.words.0.clone(),
         ended: boxes.ended.0.clone(),
         applied: Arc::clone(&context.applied),
+        taken: context.taken[usize::from(shard.0)].clone(),
     }
 }
 

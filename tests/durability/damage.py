@@ -100,6 +100,28 @@ def test_the_log_alone_stands_in(shards):
         server.dispose()
 
 
+def test_an_image_that_cannot_be_read_is_not_passed_over(shards):
+    """An older one and the log could stand in, but nothing says that this one is damaged."""
+    server = Corral(shards=shards)
+    try:
+        session_of_work(server, "one")
+        session_of_work(server, "two")
+        image = images(server)[-1]
+        whole = image.rename(server.directory / image.name)
+        image.symlink_to(image.name)
+        server.launch()
+        equal(server.process.wait(60), 7, f"exit code:\n{server.log_tail()}")
+        assert "nothing says that the image is damaged" in server.log_tail(3), server.log_tail()
+        image.unlink()
+        whole.rename(image)
+        server.start()
+        with server.client() as client:
+            equal(set(client.children("/")) - {"zookeeper"}, {"one", "two"}, "znodes")
+        equal(server.stop(), 0, "exit code")
+    finally:
+        server.dispose()
+
+
 def test_damage_to_an_image_that_is_served_is_not_copied(shards):
     """Bytes written into the image under a running server do not get into the next image."""
     server = Corral(shards=shards)

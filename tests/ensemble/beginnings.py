@@ -207,6 +207,32 @@ def test_the_only_voter_whose_images_are_damaged_refuses_to_start(ensemble):
         assert log_files.contents(data) == before and not (data / "damaged").exists(), "something was changed"
 
 
+def test_images_that_cannot_be_read_are_not_put_aside(ensemble):
+    """Unreadable is not damaged: each server refuses to start, changes nothing, and serves when its image can be read again."""
+    with Own(ensemble) as own:
+        own.start()
+        top = root(own, "unread")
+        for member in own.members:
+            equal(member.stop(), 0, "exit code")
+        moved = []
+        for member in own.members:
+            image = sorted((member.directory / "data").glob("image-*.img"))[-1]
+            moved.append((image, image.rename(member.directory / image.name)))
+            # Opening it fails whoever asks.
+            image.symlink_to(image.name)
+        for member in own.members:
+            member.launch()
+            equal(member.process.wait(60), 7, f"exit code:\n{member.log_tail()}")
+            assert "nothing says that the image is damaged" in member.log_tail(3), member.log_tail()
+            data = member.directory / "data"
+            assert not (data / "damaged").exists() and not (data / "HEALING").exists(), "its data were put aside"
+        for image, whole in moved:
+            image.unlink()
+            whole.rename(image)
+        own.start()
+        equal(seen(own.leader(), top), b"")
+
+
 def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
     with Own(ensemble) as own:
         own.start()

@@ -62,7 +62,7 @@ impl ShardActor {
                 resident.turn();
             }
             if self.is_drained() && !mem::replace(&mut drained, true) {
-                let _ = self.links.consensus.send(ToConsensus::Drained);
+                self.tell_drained();
             }
             if drained && resident.borrow().as_ref().is_none_or(Resident::is_over) {
                 return;
@@ -75,6 +75,12 @@ impl ShardActor {
             self.serving.set(false);
             self.sleep(ring, &mut pace, busy, is_quiet, rest()).await;
         }
+    }
+
+    /// The last connection is closed: nothing is applied for this shard's sake from here on.
+    pub(super) fn tell_drained(&self) {
+        self.links.taken.everything();
+        let _ = self.links.consensus.send(ToConsensus::Drained);
     }
 
     /// Until there is something to do, or the resident has had its rest; not at all when there is, but for the runtime's

@@ -68,12 +68,15 @@ impl RaftNode {
     }
 
     /// Each answer to a heartbeat brings another append, however many were never answered: a log that stands still would fill the
-    /// memory. The library panics if an entry conflicts with a committed one. It looks only at messages that begin at or
+    /// memory, and so would a log of which nothing is applied. The library panics if an entry conflicts with a committed one. It looks only at messages that begin at or
     /// after the commit index, so what is left to check is that those that begin before agree with it.
     fn check_append(&self, message: &PeerMessage, prev_index: Index, entries: &[Entry]) -> Result<(), PeerError> {
         let raft = self.raft();
-        if !entries.is_empty() && self.is_storing() && raft.store().unapplied_bytes() > limits::UNSTORED_BYTES_MAX {
-            return Err(PeerError::Busy("the log does not keep up"));
+        if !entries.is_empty()
+            && (self.is_storing() || self.stalled)
+            && raft.store().unapplied_bytes() > limits::UNSTORED_BYTES_MAX
+        {
+            return Err(PeerError::Busy("what is not applied fills the limit"));
         }
         if message.term.0 < raft.term || prev_index.0 >= raft.raft_log.committed {
             return Ok(());

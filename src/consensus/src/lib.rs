@@ -9,6 +9,7 @@
 //! panic is refused before it gets there. It knows nothing of znodes, sessions, log segments or links.
 
 mod awaited;
+mod backlog;
 mod check;
 mod conf_change;
 mod convert;
@@ -28,6 +29,7 @@ mod replica;
 mod rng;
 mod types;
 
+pub use backlog::Backlog;
 pub use conf_change::{ConfChange, MemberChange, Transition};
 pub use error::{ConfChangeError, ConsensusError, PeerError, ProposeError, TransferError};
 pub use grouping::APPENDS_MAX;

@@ -2,6 +2,8 @@
 //!
 //! A value beyond a bound is refused with a typed error; nothing grows past it and nothing is cut silently.
 
+use crate::types::Micros;
+
 /// Largest number of members (voters, learners, outgoing voters) of one configuration.
 pub const MEMBERS_MAX: usize = 64;
 
@@ -38,7 +40,8 @@ pub const INFLIGHT_ENTRIES_MAX: u32 = 1 << 20;
 /// Payload bytes proposed but not applied yet; more is refused as full. At least one entry always fits.
 pub const UNAPPLIED_BYTES_MAX: u64 = 128 << 20;
 
-/// Payload bytes that a follower whose log stands still takes from its leader; what comes then is dropped, and sent again later.
+/// Payload bytes that a follower whose log stands still, or that applies nothing, takes from its leader; what comes then is dropped,
+/// and sent again later.
 /// A leader's own and as much for what it has that is not committed here.
 pub const UNSTORED_BYTES_MAX: u64 = 2 * UNAPPLIED_BYTES_MAX;
 
@@ -51,6 +54,15 @@ pub const COMMITTED_PAGE_BYTES: u64 = 1 << 20;
 /// What the entries that one turn applies may have cost before it leaves the rest to the next one: about two milliseconds. A last
 /// entry may go beyond it by all that an entry may cost.
 pub const APPLIED_WORK_MAX: u64 = 2_000_000;
+
+/// Bytes of what was applied and is on its way to the slowest reader when no more is applied.
+pub const BACKLOG_BYTES_MAX: u64 = 32 << 20;
+
+/// When it has been on its way for so long no more is applied, however small it is: it comes back late to those who wait for it.
+pub const BACKLOG_AGE_MAX: Micros = Micros(50_000);
+
+/// While nothing is applied because of that, it is looked at again after so long.
+pub const HELD_PAUSE: Micros = Micros(1_000);
 
 /// What applying an entry costs beside its commands and its bytes.
 pub const ENTRY_WORK: u64 = 1000;

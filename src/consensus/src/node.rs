@@ -68,6 +68,8 @@ pub struct RaftNode {
     /// Bytes proposed since the last `ready`.
     unready_bytes: u64,
     reads: Reads,
+    /// Nothing is applied for now.
+    pub(crate) stalled: bool,
     /// The log has no space: it could not make durable what an election needs, nor lead.
     log_full: bool,
     /// The state that the log led to is not to be trusted: see `distrust`.
@@ -159,6 +161,7 @@ impl RaftNode {
             conf_history: VecDeque::from([(applied, membership.clone())]),
             unready_bytes: 0,
             reads: Reads::new(config.id, nonce, config.election_ticks),
+            stalled: false,
             log_full: false,
             distrusted: None,
             hurry: None,
@@ -197,6 +200,11 @@ impl RaftNode {
     /// Whether the log has no space: a node stands for no election meanwhile. It goes on voting; votes wait for space.
     pub fn set_log_full(&mut self, full: bool) {
         self.log_full = full;
+    }
+
+    /// Whether nothing is applied for now: then no more is taken from a leader than [`limits::UNSTORED_BYTES_MAX`].
+    pub(crate) fn set_stalled(&mut self, stalled: bool) {
+        self.stalled = stalled;
     }
 
     /// One tick of time passed: heartbeats, elections, checks that a quorum is still there.

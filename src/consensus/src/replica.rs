@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::conf_change::ConfChange;
 use crate::error::{ConfChangeError, PeerError, TransferError};
 use crate::grouping::{self, Grouping, Load};
-use crate::limits::{APPLIED_WORK_MAX, ENTRY_WORK};
+use crate::limits::{APPLIED_WORK_MAX, ENTRY_WORK, HELD_PAUSE};
 use crate::message::{PeerBody, PeerMessage};
 use crate::node::{FORMED_INDEX, RaftNode};
 use crate::notices::{Notices, Verdict};
@@ -128,6 +128,8 @@ pub struct Replica<M: Machine> {
     installing: Option<Index>,
     /// The machine's state is not to be trusted: nothing is applied to it before an image has taken its place.
     distrusted: bool,
+    /// Those who are told what is applied are far behind: nothing more is applied.
+    held: bool,
     /// Committed and yet to be applied: behind that image, or more than one turn takes.
     committed: VecDeque<Entry>,
     /// Bytes of the entries that were applied.
@@ -156,6 +158,7 @@ impl<M: Machine> Replica<M> {
             applied,
             installing: None,
             distrusted: false,
+            held: false,
             committed: VecDeque::new(),
             applied_bytes: 0,
             waiting_reads: Vec::new(),
@@ -331,6 +334,12 @@ impl<M: Machine> Replica<M> {
         self.distrusted && self.raft.is_stuck()
     }
 
+    /// Whether those who are told what is applied are so far behind that nothing more is to be applied; to be said anew before each
+    /// turn ([`crate::Backlog`] knows). A leader proposes, and a follower takes, only so much until it goes on.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
     /// Asks for an index that makes a read linearizable; answered in [`Effects::reads`].
     pub fn read_index(&mut self, token: u64) {
         self.raft.read_index(token);
@@ -366,6 +375,7 @@ impl<M: Machine> Replica<M> {
     /// The machine's, when an entry is not understood. Nothing may be done with the replica after that.
     pub fn turn(&mut self, now: Micros, effects: &mut Effects) -> Result<bool, M::Fault> {
         self.follow_if_over();
+        self.raft.set_stalled(self.held || self.distrusted || self.installing.is_some());
         if !std::mem::replace(&mut self.unapplied, false) {
             effects.wake_at = self.propose(now);
             let mut out = std::mem::take(&mut self.out);
@@ -385,12 +395,16 @@ impl<M: Machine> Replica<M> {
             effects.wake_at = Some(now);
             return Ok(false);
         }
+        if self.held && !self.committed.is_empty() {
+            let again = now.plus(HELD_PAUSE);
+            effects.wake_at = Some(effects.wake_at.map_or(again, |wake_at| wake_at.min(again)));
+        }
         Ok(self.more)
     }
 
     /// Whether there is something to apply, and nothing forbids it.
     fn can_apply(&self) -> bool {
-        self.installing.is_none() && !self.distrusted && !self.committed.is_empty()
+        !self.held && self.installing.is_none() && !self.distrusted && !self.committed.is_empty()
     }
 
     /// A leadership ends before anything else is done: entries of its term may still be committed, by the next leader,
