@@ -348,6 +348,8 @@ impl ConsensusActor {
                 peers.send_raft(std::mem::take(&mut effects.messages), &mut self.replica);
             }
             for Install { number, image } in effects.installs.drain(..) {
+                let here = self.links.peers.as_ref().is_some_and(|(peers, _)| peers.has_arrived(image.index));
+                assert!(here, "an image is announced to Raft when it is here, and nothing is dropped before");
                 let _ = self.links.log.send(ToLog::Reset(image.index.0 + 1));
                 self.installing = Some((number, image.index));
             }

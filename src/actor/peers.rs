@@ -26,12 +26,11 @@ use crate::actor::census::Census;
 use crate::actor::messages::{Distrust, Incoming, ToImagesIn};
 use crate::actor::reconfig::{Whereabouts, addresses};
 use crate::actor::serving::{Serving, Sight, say_what_is_awaited, say_who_is_not_known};
-use crate::actor::transfer::{Course, Offer, Offered, Transfer};
+use crate::actor::transfer::{Course, Offer, Offered, Transfer, holds_membership};
 use crate::control::Gauges;
 use crate::net::peers::event::{Direction, Reason};
 use crate::net::peers::{Links, PeerEvent};
 use crate::node::images::LoadedImage;
-use crate::node::membership;
 
 /// What a server of an ensemble is told of itself.
 #[derive(Clone, Copy, Debug)]
@@ -257,7 +256,7 @@ impl Peers {
                 self.refuse(from, index.0);
                 return Ok(());
             }
-            if self.arrived.iter().any(|image| image.head.index == index.0) {
+            if self.has_arrived(index) {
                 // It came in an earlier term.
                 let _ = replica.step(message);
                 return Ok(());
@@ -286,6 +285,11 @@ impl Peers {
     }
 
     // ----- the image that comes in -----
+
+    /// Whether the image that ends there is here, whole.
+    pub(crate) fn has_arrived(&self, index: Index) -> bool {
+        self.arrived.iter().any(|image| image.head.index == index.0)
+    }
 
     /// The thread that writes it tells how far it is. `installing` is the image that takes the place of everything just now.
     pub(crate) fn incoming(
@@ -575,15 +579,6 @@ impl Peers {
         if let Some(lost) = lost {
             replica.leader_lost(lost, stagger(replica, lost));
         }
-    }
-}
-
-/// Whether an image keeps the membership that Raft was told of: it counts after a restart.
-fn holds_membership(image: &LoadedImage, announced: &RaftMessage) -> Result<(), &'static str> {
-    let (kept, _) = membership::of_image(image.image.extra())?;
-    match &announced.body {
-        PeerBody::Snapshot { membership, .. } if *membership == kept.members => Ok(()),
-        _ => Err("it was announced with another membership than it holds"),
     }
 }
 

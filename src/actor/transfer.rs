@@ -8,12 +8,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use corral_consensus::{NodeId, PeerMessage as RaftMessage};
+use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage};
 use corral_core::ids::Millis;
 use corral_link::image::{Ask, PIECE_BYTES_MAX, Part};
 use corral_storage::Bytes as FileBytes;
 
 use crate::actor::messages::{Incoming, ToImagesIn};
+use crate::node::images::LoadedImage;
+use crate::node::membership;
 
 /// Pieces asked for and not written.
 const PIECES_MAX: u64 = 4;
@@ -183,6 +185,15 @@ impl Transfer {
             Incoming::Failed { index, .. } if *index == transfer.index => (None, Course::Failed),
             _ => (Some(transfer), Course::GoesOn),
         }
+    }
+}
+
+/// Whether an image keeps the membership that Raft was told of: it counts after a restart.
+pub(crate) fn holds_membership(image: &LoadedImage, announced: &RaftMessage) -> Result<(), &'static str> {
+    let (kept, _) = membership::of_image(image.image.extra())?;
+    match &announced.body {
+        PeerBody::Snapshot { membership, .. } if *membership == kept.members => Ok(()),
+        _ => Err("it was announced with another membership than it holds"),
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod ports;
 pub(crate) mod quarantine;
 pub(crate) mod recovery;
 pub(crate) mod remembered;
+mod replay;
 pub(crate) mod rescue;
 
 use std::io;

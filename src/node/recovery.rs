@@ -5,19 +5,16 @@
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use corral_consensus::limits::ENTRY_BYTES_MAX;
-use corral_consensus::{
-    Config as RaftConfig, Effects, Entry, EntryKind, HardState, Index, Membership, NodeId, RaftNode, Replica, Restored,
-    Term,
-};
+use corral_consensus::{Config as RaftConfig, Effects, HardState, Index, Membership, NodeId, Replica, Restored, Term};
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::image::initial_image;
-use corral_core::member::Member;
+use corral_core::member::{Founders, Member};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
 use corral_link::Generation;
+use corral_members::Extra;
 use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, Progress, Recovered, SteppedOver};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
 
@@ -30,13 +27,12 @@ use crate::exit::{ExitCode, Fault};
 use crate::node::ensemble;
 use crate::node::images::{self, LoadedImage};
 use crate::node::membership::{self, Kept};
+use crate::node::replay::{entries_after, reaches, replay};
 use crate::node::{owner, quarantine, remembered};
 use crate::runtime::clock::Clock;
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Log entries read in one go.
-const READ_BYTES: usize = 8 << 20;
 
 /// What the start brought back.
 pub(crate) struct Recovery {
@@ -50,6 +46,8 @@ pub(crate) struct Recovery {
     pub(crate) offered: Option<Offered>,
     /// Of which generation the data are.
     pub(crate) generation: Generation,
+    /// It is no server of an ensemble.
+    is_alone: bool,
     /// Why the state is not to be trusted, as an earlier process noted.
     pub(crate) distrusted: Option<String>,
     /// Which place of the log is damaged, where the newest image holds all that can have been there.
@@ -153,35 +151,50 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
         log.go_on_behind(&mut found, (index, term))?;
     }
     let nodes = machine.view().node_count();
-    let cut = if is_alone { (index, term) } else { log.reach_back((index, term), config.ensemble.log_cache_bytes) };
-    let entries = entries_after(purpose, &log, &found, cut.0)?;
-    log.release_read()?;
+    reaches(purpose, &found, index)?;
     let replayed = found.last_index - index;
     let mut sequencer =
         Sequencer::new(sequencer_config(config, incarnation, entry_bytes_max(&log)), machine, index, term);
     if !is_alone {
         sequencer.configure(ensemble::servers(config));
     }
+    let hard_state = hard_state(&found, Term(term));
+    // Who is alone has committed all that is durable.
+    let committed = if is_alone { found.last_index } else { hard_state.commit.0 };
+    let mut authority = Authority(member(config, sequencer, shards));
+    let applied = replay(&mut authority, &log, (index, term), committed, clock)?;
+    let cut = if is_alone { applied } else { log.reach_back(applied, config.ensemble.log_cache_bytes) };
+    let entries = entries_after(&log, &found, cut.0)?;
+    log.release_read()?;
     let restored = Restored {
-        hard_state: hard_state(&found, Term(term)),
+        hard_state,
         cut_index: Index(cut.0),
         cut_term: Term(cut.1),
         entries,
-        applied: Index(index),
+        image: Index(index),
+        applied: Index(applied.0),
     };
     let raft = membership::raft_node(&kept, raft_config(config, incarnation, entry_bytes_max(&log)), restored)
         .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
-    let member = member(config, &raft, sequencer, shards, healing);
-    let replica = Replica::new(raft, Authority(member), Index(index));
-    let mut recovery =
-        Recovery { replica, log, disk, frozen: None, offered, generation: kept.generation(), distrusted, log_damaged };
+    if raft.is_newborn() || raft.is_pristine() {
+        authority.born(founders(config, healing), raft.is_pristine());
+    }
+    let replica = Replica::new(raft, authority, Index(applied.0));
+    let mut recovery = Recovery {
+        replica,
+        log,
+        disk,
+        frozen: None,
+        offered,
+        generation: kept.generation(),
+        is_alone,
+        distrusted,
+        log_damaged,
+    };
     if is_alone {
         recovery.lead(clock)?;
-        let sequencer = &mut recovery.replica.machine_mut().sequencer;
-        if sequencer.wants_snapshot_of_replay() {
-            recovery.frozen = Some(sequencer.freeze(clock.now(), Vec::new()));
-        }
     }
+    recovery.freeze_replayed(clock);
     let view = recovery.replica.machine().sequencer.machine().view();
     tracing::info!(
         zxid = %view.zxid(),
@@ -250,24 +263,38 @@ pub(crate) fn open(
     Ok(Opened { disk, log_disk, newest: images.newest, log, found })
 }
 
-fn member(config: &Config, raft: &RaftNode, sequencer: Sequencer, shards: usize, healing: bool) -> Member {
+fn member(config: &Config, sequencer: Sequencer, shards: usize) -> Member {
     if config.own_member().is_none() {
         return Member::alone(sequencer);
     }
     let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
-    let mut member = Member::of_ensemble(sequencer, ensemble::member_config(config, shards));
-    if raft.is_newborn() || raft.is_pristine() {
-        // One that lost its data to damage founds nothing: nobody agrees with it on the founders.
-        let mut founders = membership::founders(config);
-        if healing {
-            founders.voters.clear();
-        }
-        member.born(founders, raft.is_pristine());
+    Member::of_ensemble(sequencer, ensemble::member_config(config, shards))
+}
+
+/// One that lost its data to damage founds nothing: nobody agrees with it on the founders.
+fn founders(config: &Config, healing: bool) -> Founders {
+    let mut founders = membership::founders(config);
+    if healing {
+        founders.voters.clear();
     }
-    member
+    founders
 }
 
 impl Recovery {
+    /// What was replayed is frozen if it is worth an image: every view then begins above it.
+    fn freeze_replayed(&mut self, clock: Clock) {
+        let raft = self.replica.raft();
+        if self.distrusted.is_some() || raft.is_newborn() || raft.is_restoring() {
+            return;
+        }
+        let members =
+            if self.is_alone { Vec::new() } else { membership::to_image(&Extra::of(&self.replica), self.generation) };
+        let sequencer = &mut self.replica.machine_mut().sequencer;
+        if sequencer.wants_snapshot_of_replay() {
+            self.frozen = Some(sequencer.freeze(clock.now(), members));
+        }
+    }
+
     /// A group of one elects itself; its log is written right here until the actors take over.
     fn lead(&mut self, clock: Clock) -> Result<(), Fault> {
         self.replica.machine_mut().shows = false;
@@ -433,45 +460,6 @@ pub(crate) fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine
         return Ok((StateMachine::of_image(std::sync::Arc::new(image)), 0, 0));
     };
     Ok((loaded.state(), loaded.head.index, loaded.head.term))
-}
-
-/// Every log entry behind the image; there must be no gap.
-pub(crate) fn entries_after(
-    purpose: Purpose,
-    log: &Log<MmapDisk>,
-    found: &Recovered,
-    image: u64,
-) -> Result<Vec<Entry>, Fault> {
-    if found.first_index > image + 1 || found.last_index < image {
-        let Recovered { first_index, last_index, .. } = *found;
-        let holds = if first_index > last_index {
-            format!("the log holds no entry, and its next one is {first_index}")
-        } else {
-            format!("the log holds entries {first_index} to {last_index}")
-        };
-        let sentence = format!(
-            "{holds}, but the newest whole image ends at {image}: entries between are missing; {}",
-            purpose.remedy()
-        );
-        return Err(Fault::new(ExitCode::DataDamaged, sentence));
-    }
-    let mut entries = Vec::new();
-    let mut next = image + 1;
-    while next <= found.last_index {
-        let mut keep = |entry: corral_storage::log::Entry<'_>| {
-            entries.push(Entry {
-                term: Term(entry.term),
-                index: Index(entry.index),
-                kind: match entry.kind {
-                    corral_storage::EntryKind::Normal => EntryKind::Normal,
-                    corral_storage::EntryKind::Membership => EntryKind::ConfChange,
-                },
-                payload: Bytes::copy_from_slice(entry.payload),
-            });
-        };
-        next = log.read(next, READ_BYTES, &mut keep)?;
-    }
-    Ok(entries)
 }
 
 /// A server that took over another's image may not have written down that image's term yet.

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use corral_consensus::{ConfChange, EntryKind, Index, Membership, NodeId};
+use corral_consensus::{Membership, NodeId};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
 use corral_link::Generation;
@@ -20,10 +20,9 @@ use crate::control::Stopwatch;
 use crate::exit::{ExitCode, Fault};
 use crate::node::membership;
 use crate::node::owner;
-use crate::node::recovery::{
-    Opened, Purpose, entries_after, entry_bytes_max, not_a_batch, open, sequencer_config, state_machine,
-};
+use crate::node::recovery::{Opened, Purpose, entry_bytes_max, open, sequencer_config, state_machine};
 use crate::node::remembered;
+use crate::node::replay::{Go, apply_alone, each_entry, reaches};
 use crate::runtime::clock::Clock;
 
 /// What a data directory holds, and who belonged to its ensemble.
@@ -66,23 +65,14 @@ impl Survivor {
         if members.is_some() {
             opened.log.go_on_behind(&mut opened.found, (index, term))?;
         }
-        let entries = entries_after(Purpose::Rescue, &opened.log, &opened.found, index)?;
+        reaches(Purpose::Rescue, &opened.found, index)?;
         let mut sequencer =
             Sequencer::new(sequencer_config(config, 0, entry_bytes_max(&opened.log)), machine, index, term);
         let mut last = (index, term);
-        for entry in entries {
-            let (at, term) = (entry.index, entry.term);
-            let payload = match entry.kind {
-                EntryKind::Normal => entry.payload,
-                EntryKind::ConfChange => match ConfChange::decode(&entry.payload) {
-                    Ok(change) => change.context,
-                    Err(_) => return Err(not_a_batch(Index(at.0 - 1))),
-                },
-            };
-            let applied = sequencer.commit(Millis(0), at.0, term.0, &payload, false);
-            applied.map_err(|_| not_a_batch(Index(at.0 - 1)))?;
-            last = (at.0, term.0);
-        }
+        each_entry(&opened.log, (index + 1, opened.found.last_index), |entry| {
+            last = (entry.index, entry.term);
+            apply_alone(&mut sequencer, &entry).map(|()| Go::On)
+        })?;
         let (index, term) = last;
         if index == 0 { Err(nothing()) } else { Ok(Survivor { opened, sequencer, members, generation, index, term }) }
     }

@@ -36,6 +36,8 @@ KILLS = 8
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 # Servers that are killed with a page lost while they are down.
 LOST_PAGES = 10
+# What lies in the log behind the image.
+TAIL_MIB = 400
 
 
 def images(server):
@@ -365,6 +367,32 @@ def test_any_lost_page(shards):
                     other.write_bytes(content)
         assert refused >= 6 and opened >= 3, (refused, opened)
         return f"{refused} refused, {opened} opened"
+    finally:
+        server.dispose()
+
+
+def test_a_long_log_is_applied_from_its_file(shards):
+    """Killed with much in the log behind its only image: the next start takes hardly more memory than the state needs."""
+    server = Corral(shards=shards, settings={"snapshot.interval_min_ms": 3_600_000})
+    try:
+        server.start()
+        with server.client(timeout_ms=40_000) as client:
+            client.create("/one")
+            for number in range(TAIL_MIB):
+                client.set("/one", bytes([number % 256]) * (MIB - 1000))
+            server.kill()
+        equal(len(images(server)), 0, "images")
+        server.launch()
+        samples = [0]
+
+        def serves():
+            samples.append(server.memory().own_kib >> 10)
+            return server.is_serving()
+
+        wait_until(serves, "it serves again")
+        assert max(samples) < TAIL_MIB // 4, f"it took {max(samples)} MiB to apply {TAIL_MIB} MiB of the log"
+        with server.client() as client:
+            equal(client.get("/one")[0][:1], bytes([(TAIL_MIB - 1) % 256]), "the last write")
     finally:
         server.dispose()
 

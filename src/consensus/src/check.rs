@@ -29,9 +29,9 @@ impl RaftNode {
                 self.check_leader(message)?;
                 self.check_heartbeat(message, *commit)
             }
-            PeerBody::Snapshot { membership, .. } => {
+            PeerBody::Snapshot { index, term, membership } => {
                 self.check_leader(message)?;
-                self.check_snapshot(membership)
+                self.check_snapshot(*index, *term, membership)
             }
             PeerBody::AppendReply(reply) => {
                 self.check_member(message.from)?;
@@ -68,14 +68,11 @@ impl RaftNode {
     }
 
     /// Each answer to a heartbeat brings another append, however many were never answered: a log that stands still would fill the
-    /// memory, and so would a log of which nothing is applied. The library panics if an entry conflicts with a committed one. It looks only at messages that begin at or
-    /// after the commit index, so what is left to check is that those that begin before agree with it.
+    /// memory, and so would one that is applied slowly. The library panics if an entry conflicts with a committed one. It looks only
+    /// at messages that begin at or after the commit index, so what is left to check is that those that begin before agree with it.
     fn check_append(&self, message: &PeerMessage, prev_index: Index, entries: &[Entry]) -> Result<(), PeerError> {
         let raft = self.raft();
-        if !entries.is_empty()
-            && (self.is_storing() || self.stalled)
-            && raft.store().unapplied_bytes() > limits::UNSTORED_BYTES_MAX
-        {
+        if !entries.is_empty() && raft.store().unapplied_bytes() > limits::UNSTORED_BYTES_MAX {
             return Err(PeerError::Busy("what is not applied fills the limit"));
         }
         if message.term.0 < raft.term || prev_index.0 >= raft.raft_log.committed {
@@ -115,12 +112,15 @@ impl RaftNode {
         Ok(())
     }
 
-    fn check_snapshot(&self, membership: &Membership) -> Result<(), PeerError> {
-        // The library assumes itself in the membership after a restore.
+    /// The library assumes itself in the membership after a restore, and would restore an image of what is committed here as
+    /// something else.
+    fn check_snapshot(&self, index: Index, term: Term, membership: &Membership) -> Result<(), PeerError> {
         if !membership.contains(self.id()) {
             return Err(PeerError::Membership("the receiver is no member"));
         }
-        Ok(())
+        let log = &self.raft().raft_log;
+        let differs = index.0 <= log.committed && log.term(index.0).is_ok_and(|known| known != 0 && known != term.0);
+        if differs { Err(PeerError::Conflict(index)) } else { Ok(()) }
     }
 
     fn check_append_reply(&self, message: &PeerMessage, reply: &AppendReply) -> Result<(), PeerError> {

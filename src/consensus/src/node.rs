@@ -68,8 +68,6 @@ pub struct RaftNode {
     /// Bytes proposed since the last `ready`.
     unready_bytes: u64,
     reads: Reads,
-    /// Nothing is applied for now.
-    pub(crate) stalled: bool,
     /// The log has no space: it could not make durable what an election needs, nor lead.
     log_full: bool,
     /// The state that the log led to is not to be trusted: see `distrust`.
@@ -134,7 +132,7 @@ impl RaftNode {
             convert::entry_in(entry).map_err(|reason| ConsensusError::ConfChange { index: entry.index, reason })
         };
         let entries = restored.entries.iter().map(entry_in).collect::<Result<Vec<_>, _>>()?;
-        let (hard, applied) = (restored.hard_state, restored.applied.0);
+        let (hard, image, applied) = (restored.hard_state, restored.image.0, restored.applied.0);
         let cut = (restored.cut_index, restored.cut_term);
         let mut store = MemLog::new(convert::hard_state_in(&hard), convert::membership_in(&membership), cut);
         store.append(entries);
@@ -161,7 +159,6 @@ impl RaftNode {
             conf_history: VecDeque::from([(applied, membership.clone())]),
             unready_bytes: 0,
             reads: Reads::new(config.id, nonce, config.election_ticks),
-            stalled: false,
             log_full: false,
             distrusted: None,
             hurry: None,
@@ -177,8 +174,8 @@ impl RaftNode {
             raw,
         };
         node.told.role = node.role();
-        if let (1.., Some(term)) = (applied, node.raw.store().term_at(applied)) {
-            node.raw.mut_store().set_image(Index(applied), Term(term), membership);
+        if let (1.., Some(term)) = (image, node.raw.store().term_at(image)) {
+            node.raw.mut_store().set_image(Index(image), Term(term), membership);
         }
         node.fit_log();
         node.raw.mut_store().set_applied(applied);
@@ -200,11 +197,6 @@ impl RaftNode {
     /// Whether the log has no space: a node stands for no election meanwhile. It goes on voting; votes wait for space.
     pub fn set_log_full(&mut self, full: bool) {
         self.log_full = full;
-    }
-
-    /// Whether nothing is applied for now: then no more is taken from a leader than [`limits::UNSTORED_BYTES_MAX`].
-    pub(crate) fn set_stalled(&mut self, stalled: bool) {
-        self.stalled = stalled;
     }
 
     /// One tick of time passed: heartbeats, elections, checks that a quorum is still there.
@@ -341,11 +333,6 @@ impl RaftNode {
         }
         self.raw.on_persist_ready(self.durable_number());
         self.settle();
-    }
-
-    /// Whether appends were handed out that are not durable yet.
-    pub(crate) fn is_storing(&self) -> bool {
-        !self.awaiting.is_empty()
     }
 
     /// Everything up to `index` is applied to the state machine.

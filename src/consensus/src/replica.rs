@@ -375,7 +375,6 @@ impl<M: Machine> Replica<M> {
     /// The machine's, when an entry is not understood. Nothing may be done with the replica after that.
     pub fn turn(&mut self, now: Micros, effects: &mut Effects) -> Result<bool, M::Fault> {
         self.follow_if_over();
-        self.raft.set_stalled(self.held || self.distrusted || self.installing.is_some());
         if !std::mem::replace(&mut self.unapplied, false) {
             effects.wake_at = self.propose(now);
             let mut out = std::mem::take(&mut self.out);

@@ -139,7 +139,10 @@ pub struct Restored {
     pub cut_term: Term,
     /// All durable entries after `cut_index`, without a gap. Those that the image holds too are for followers that lag.
     pub entries: Vec<Entry>,
-    /// Index of the image the server starts from, 0 without one. Entries up to it are not delivered again.
+    /// Index of the image the server starts from, 0 without one. It is what followers that lag are given.
+    pub image: Index,
+    /// Index up to which everything is applied: that of the image, or a later one up to which entries are known to be committed,
+    /// none of which changes the membership. Entries up to it are not delivered again.
     pub applied: Index,
 }
 
@@ -284,7 +287,7 @@ impl Restored {
         if self.hard_state.commit > last {
             return Err(ConsensusError::CommitBeyondLog { commit: self.hard_state.commit, last });
         }
-        if self.applied < self.cut_index {
+        if self.applied < self.cut_index || self.applied < self.image {
             let (low, high) = (self.cut_index, self.hard_state.commit);
             return Err(ConsensusError::Applied { applied: self.applied, low, high });
         }

@@ -47,7 +47,16 @@ fn who_acknowledges_a_second_change_of_the_members_remembers_that_the_first_is_i
 }
 
 #[test]
-fn a_follower_whose_log_stands_still_takes_no_more_than_it_may() {
+fn a_follower_takes_no_more_than_it_may_while_its_log_stands_still() {
+    fill_a_follower(false);
+}
+
+#[test]
+fn a_follower_takes_no_more_than_it_may_while_nothing_is_applied() {
+    fill_a_follower(true);
+}
+
+fn fill_a_follower(stores: bool) {
     const BYTES: usize = 1 << 20;
     let disk = Disk::new(Membership::simple(&[1, 2, 3].map(NodeId), &[]));
     let mut server = Server::start(1, &disk, 1);
@@ -64,10 +73,18 @@ fn a_follower_whose_log_stands_still_takes_no_more_than_it_may() {
         while server.node.ready(&mut server.out) {
             last = server.out.append.take().map_or(last, |append| append.number);
         }
+        if stores {
+            server.node.persisted(last);
+        }
     };
     assert!(matches!(refusal, PeerError::Busy(_)) && taken > most * 9 / 10, "{refusal} after {taken}");
-    // Its leader is heard as before, and when the log goes on so does this.
+    // Its leader is heard as before, and when it goes on so does this.
     server.node.step(append(taken, taken, vec![])).expect("it brings nothing to store");
     server.node.persisted(last);
-    server.node.step(append(taken, taken, vec![entry(taken + 1)])).expect("everything is stored");
+    while server.node.ready(&mut server.out) {
+        if let Some(entry) = server.out.committed.last() {
+            server.node.applied(entry.index);
+        }
+    }
+    server.node.step(append(taken, taken, vec![entry(taken + 1)])).expect("everything is stored and applied");
 }

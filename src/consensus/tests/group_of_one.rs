@@ -128,8 +128,9 @@ fn restarts_in_pages_of_bounded_size() {
     let entries: Vec<Entry> = (1..=100).map(|index| entry(10 + index, 3, big.clone())).collect();
     // The commit index was never synced.
     let hard_state = HardState { term: Term(3), vote: Some(NodeId(1)), commit: Index(0) };
+    let (at, entries_here) = (Index(10), entries.clone());
     let restored =
-        Restored { hard_state, cut_index: Index(10), cut_term: Term(2), entries: entries.clone(), applied: Index(10) };
+        Restored { hard_state, cut_index: at, cut_term: Term(2), entries: entries_here, image: at, applied: at };
     let mut node = RaftNode::new(config(), restored).expect("valid");
     node.campaign();
     assert_eq!((node.role(), node.term()), (Role::Leader, Term(4)));
@@ -295,6 +296,7 @@ fn refuses_a_log_that_does_not_hold_together() {
         cut_index: Index(10),
         cut_term: Term(2),
         entries: vec![entry(11, 2, x.clone()), entry(12, 4, x.clone()), entry(13, 5, x.clone())],
+        image: Index(10),
         applied: Index(11),
     };
     RaftNode::new(config(), good.clone()).expect("valid");
@@ -314,6 +316,7 @@ fn refuses_a_log_that_does_not_hold_together() {
     check(&|r| r.hard_state.commit = Index(14), "acknowledged entries are missing");
     check(&|r| r.applied = Index(14), "acknowledged entries are missing");
     check(&|r| r.applied = Index(9), "applied");
+    check(&|r| r.image = Index(12), "applied");
     check(&|r| r.hard_state.term = Term(u64::MAX), "hard state");
     check(&|r| r.hard_state.vote = Some(NodeId(0)), "node 0");
     check(&|r| r.entries[1].kind = EntryKind::ConfChange, "membership change at index 12");

@@ -376,6 +376,9 @@ fn names_what_is_wrong() {
     check(4, 2, snapshot, PeerError::Membership("the receiver is no member"));
     let snapshot = PeerBody::Snapshot { index: Index(9), term: Term(2), membership: Membership::default() };
     check(4, 2, snapshot, PeerError::Membership("no voter"));
+    let all = Membership::simple(&[1, 2, 3].map(NodeId), &[]);
+    let snapshot = PeerBody::Snapshot { index: Index(1), term: Term(2), membership: all };
+    assert_eq!(after_committed(snapshot), Err(PeerError::Conflict(Index(1))));
     check(4, 1, PeerBody::TimeoutNow, PeerError::Stale("leadership handed over by another leader"));
 }
 

@@ -311,6 +311,9 @@ impl World {
         self.note(format_args!("life {life} begins: image at {}, log to {upto}", started.image_index));
         if in_ensemble {
             self.check.rejoined(at, started.image_index, &started.hard_state)?;
+            for entry in entries {
+                self.check.committed(entry, self.time())?;
+            }
         } else {
             self.check.restarted(started.image_index, upto, entries, self.time())?;
         }

@@ -60,6 +60,7 @@ impl RaftNode {
             cut_index: FORMED_INDEX,
             cut_term: FORMED_TERM,
             entries: Vec::new(),
+            image: FORMED_INDEX,
             applied: FORMED_INDEX,
         };
         *self = RaftNode::build(config, founders, restored).expect("it was checked when it was born");

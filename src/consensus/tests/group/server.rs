@@ -92,6 +92,7 @@ impl Server {
             cut_index: disk.image.index,
             cut_term: disk.image.term,
             entries: disk.entries.clone(),
+            image: disk.image.index,
             applied: disk.image.index,
         };
         let membership = disk.image.membership.clone();

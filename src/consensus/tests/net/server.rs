@@ -75,6 +75,7 @@ impl Server {
             cut_index: disk.image.0,
             cut_term: disk.image.1,
             entries: disk.entries.clone(),
+            image: disk.image.0,
             applied: disk.image.0,
         };
         let node = RaftNode::with_membership(config, disk.membership.clone(), restored).expect("a disk is consistent");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use corral_consensus::{
-    Append, Config as RaftConfig, Effects, Entry, EntryKind, FORMED_INDEX, FORMED_TERM, HardState, Index, Membership,
-    Micros, NodeId, RaftNode, Replica, Restored, Stored, Term,
+    Append, Config as RaftConfig, Effects, Entry, EntryKind, FORMED_INDEX, FORMED_TERM, HardState, Index, Machine,
+    Membership, Micros, NodeId, RaftNode, Replica, Restored, Stored, Term,
 };
 use corral_core::command::Batch;
 use corral_core::evaluate::{StateMachine, features};
@@ -83,26 +83,30 @@ impl Start<'_> {
         if kept != Kept::Alone {
             log.go_on_behind(&mut found, (index, term)).map_err(text)?;
         }
-        let cut =
-            if kept == Kept::Alone { (index, term) } else { log.reach_back((index, term), self.log_cache_bytes()) };
-        let entries = entries_after(&log, &found, cut.0)?;
+        reaches(&found, index)?;
         let mut sequencer = Sequencer::new(self.sequencer_config(log.payload_bytes_max()), machine, index, term);
         if let Some(ensemble) = self.options.ensemble.filter(|ensemble| ensemble.list.is_some()) {
             sequencer.configure(lines(&participants((0..ensemble.servers).map(server_id))).into());
         }
+        let hard_state = hard_state(&found, Term(term));
+        let mut authority = self.authority(sequencer);
+        let is_alone = kept == Kept::Alone;
+        let committed = if is_alone { found.last_index } else { hard_state.commit.0 };
+        let applied = replay(&mut authority, &log, (index, term), committed)?;
+        let cut = if is_alone { applied } else { log.reach_back(applied, self.log_cache_bytes()) };
         let restored = Restored {
-            hard_state: hard_state(&found, Term(term)),
+            hard_state,
             cut_index: Index(cut.0),
             cut_term: Term(cut.1),
-            entries,
-            applied: Index(index),
+            entries: entries_after(&log, &found, cut.0)?,
+            image: Index(index),
+            applied: Index(applied.0),
         };
-        if let Some(ensemble) = &self.options.ensemble {
-            return self.join(ensemble, kept, sequencer, restored, log);
+        if self.options.ensemble.is_some() {
+            return self.join(kept, authority, restored, log);
         }
-        let hard_state = restored.hard_state;
         let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
-        let replica = Replica::new(raft, Authority::new(Member::alone(sequencer), false), Index(index));
+        let replica = Replica::new(raft, authority, Index(applied.0));
         let mut started = Started { replica, log, image_index: index, frozen: None, hard_state };
         self.lead(&mut started)?;
         let sequencer = &mut started.replica.machine_mut().sequencer;
@@ -128,13 +132,12 @@ impl Start<'_> {
 
     fn join(
         &self,
-        ensemble: &EnsembleOptions,
         kept: Kept,
-        sequencer: Sequencer,
+        mut authority: Authority,
         mut restored: Restored,
         log: Log<SimDisk>,
     ) -> Result<Started, String> {
-        let applied = restored.applied;
+        let (image, applied) = (restored.image, restored.applied);
         if self.options.bug == Some(Bug::VoteTwice) {
             restored.hard_state.vote = None;
         }
@@ -145,12 +148,6 @@ impl Start<'_> {
             voters: self.file.iter().map(|id| NodeId(u64::from(*id))).collect(),
             ..self.raft_config(log.payload_bytes_max())
         };
-        let config_of_member = EnsembleConfig {
-            shards: self.options.shards,
-            hold_ms: ensemble.hold_ms,
-            lost_after_ms: u64::from(ELECTION_TICKS) * RAFT_TICK / 1000,
-        };
-        let mut member = Member::of_ensemble(sequencer, config_of_member);
         let raft = match kept {
             Kept::Member(membership) => RaftNode::with_membership(config, membership, restored),
             _ => RaftNode::newborn(config),
@@ -159,12 +156,27 @@ impl Start<'_> {
         if raft.is_newborn() || raft.is_pristine() {
             let voters = self.file.iter().copied().collect();
             let founders = Founders { own: self.server, voters, learners: Vec::new() };
-            member.born(founders, raft.is_pristine());
+            authority.born(founders, raft.is_pristine());
         }
+        let replica = Replica::new(raft, authority, applied);
+        Ok(Started { replica, log, image_index: image.0, frozen: None, hard_state })
+    }
+
+    /// What Raft replicates, at the place of the image.
+    fn authority(&self, sequencer: Sequencer) -> Authority {
+        let mut member = match &self.options.ensemble {
+            None => Member::alone(sequencer),
+            Some(ensemble) => {
+                let config = EnsembleConfig {
+                    shards: self.options.shards,
+                    hold_ms: ensemble.hold_ms,
+                    lost_after_ms: u64::from(ELECTION_TICKS) * RAFT_TICK / 1000,
+                };
+                Member::of_ensemble(sequencer, config)
+            }
+        };
         member.set_time(self.now, self.wall);
-        let diverges = self.server == 2 && self.options.bug == Some(Bug::Diverge);
-        let replica = Replica::new(raft, Authority::new(member, diverges), applied);
-        Ok(Started { replica, log, image_index: applied.0, frozen: None, hard_state })
+        Authority::new(member, self.server == 2 && self.options.bug == Some(Bug::Diverge))
     }
 
     fn lead(&self, started: &mut Started) -> Result<(), String> {
@@ -363,13 +375,45 @@ fn layout(file: &ImageFile) -> Result<ImageLayout, String> {
     Ok(ImageLayout { seed: head.seed, zxid: head.zxid, sections, meta })
 }
 
-fn entries_after(log: &Log<SimDisk>, found: &Recovered, image: u64) -> Result<Vec<Entry>, String> {
-    if found.first_index > image + 1 || found.last_index < image {
-        let (first, last) = (found.first_index, found.last_index);
-        return Err(format!("the log holds {first}..={last}, the newest image ends at {image}"));
+/// As the server's `node/replay.rs`: the log goes on where the image ends.
+fn reaches(found: &Recovered, image: u64) -> Result<(), String> {
+    if found.first_index <= image + 1 && found.last_index >= image {
+        return Ok(());
     }
+    let (first, last) = (found.first_index, found.last_index);
+    Err(format!("the log holds {first}..={last}, the newest image ends at {image}"))
+}
+
+/// As the server's: what is known to be committed is applied at once, up to a change of the membership.
+fn replay(
+    machine: &mut Authority,
+    log: &Log<SimDisk>,
+    image: (u64, u64),
+    committed: u64,
+) -> Result<(u64, u64), String> {
+    let (mut place, mut next, mut going) = (image, image.0 + 1, true);
+    while going && next <= committed {
+        let mut failed = false;
+        next = log
+            .read(next, READ_BYTES, &mut |entry| {
+                going &= entry.index <= committed && entry.kind == corral_storage::EntryKind::Normal;
+                if going {
+                    failed |= machine.commit(Index(entry.index), Term(entry.term), entry.payload, false).is_err();
+                    place = (entry.index, entry.term);
+                }
+            })
+            .map_err(text)?;
+        if failed {
+            return Err("a log entry is no batch".to_owned());
+        }
+    }
+    drop(machine.take_applied());
+    Ok(place)
+}
+
+fn entries_after(log: &Log<SimDisk>, found: &Recovered, index: u64) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
-    let mut next = image + 1;
+    let mut next = index + 1;
     while next <= found.last_index {
         let mut keep = |entry: corral_storage::log::Entry<'_>| {
             entries.push(Entry {
