@@ -156,16 +156,16 @@ impl Totals {
     }
 }
 
-/// Whether a word's answer grows with the number of connections, watches or sessions.
+/// Whether a word's answer, or the work for it, grows with the number of connections, watches or sessions.
 pub const fn is_long(word: FourLetter) -> bool {
-    use FourLetter::{Cons, Dump, Stat, Wchc, Wchp};
-    matches!(word, Stat | Cons | Dump | Wchc | Wchp)
+    use FourLetter::{Cons, Dump, Stat, Wchc, Wchp, Wchs};
+    matches!(word, Stat | Cons | Dump | Wchc | Wchp | Wchs)
 }
 
 /// Whether the shards have something to say to it, or to do.
 pub const fn asks_shards(word: FourLetter) -> bool {
-    use FourLetter::{Crst, Mntr, Srst, Srvr, Wchs};
-    is_long(word) || matches!(word, Srvr | Mntr | Crst | Srst | Wchs)
+    use FourLetter::{Crst, Mntr, Srst, Srvr};
+    is_long(word) || matches!(word, Srvr | Mntr | Crst | Srst)
 }
 
 /// The moment an answer is given.

@@ -1,10 +1,10 @@
 //! Passes over what an actor owns, each short: at most [`PIECE_ENTRIES`] connections, watched paths, sessions or
-//! ephemerals, then the asker asks for more. What changes between two passes may be told twice or not at all.
+//! ephemerals, and [`PIECE_PATH_BYTES`] of watched paths, then the asker asks for more. What changes between two passes may be told twice or not at all.
 //!
 //! On the shards' cores, and on the consensus actor's.
 
 use super::{ConnCounters, ConnLine, Piece, SessionLine, SessionMark, SessionPiece, Statistics, Totals, Watched};
-use crate::limits::{PIECE_ENTRIES, PIECE_PLACES};
+use crate::limits::{PIECE_ENTRIES, PIECE_PATH_BYTES, PIECE_PLACES};
 use crate::sequencer::Sequencer;
 use crate::shard::Shard;
 use crate::shared::Text;
@@ -24,7 +24,9 @@ impl Shard {
                 self.list_conns(from, &mut piece);
             }
             FourLetter::Cons | FourLetter::Dump => self.list_conns(from, &mut piece),
-            FourLetter::Wchs | FourLetter::Wchc | FourLetter::Wchp => self.list_watches(from, &mut piece),
+            FourLetter::Wchs | FourLetter::Wchc | FourLetter::Wchp => {
+                self.list_watches(from, word != FourLetter::Wchs, &mut piece)
+            }
             FourLetter::Crst => {
                 for conn in self.conns.range_mut(from, PIECE_ENTRIES) {
                     conn.counters = ConnCounters::reset();
@@ -63,14 +65,17 @@ impl Shard {
         piece.next = self.conns.after(from, PIECE_ENTRIES);
     }
 
-    fn list_watches(&self, from: usize, piece: &mut Piece) {
+    fn list_watches(&self, from: usize, with_paths: bool, piece: &mut Piece) {
         let places = self.watches.data_places();
-        let mut entries = 0;
+        let (mut entries, mut bytes) = (0, 0);
         let mut at = from;
-        while at < places && entries < PIECE_ENTRIES && at - from < PIECE_PLACES {
+        while at < places && entries < PIECE_ENTRIES && bytes < PIECE_PATH_BYTES && at - from < PIECE_PLACES {
             if let Some((path, conns)) = self.watches.data_at(at) {
                 let watchers = conns.filter_map(|conn| Some(self.conns.get(conn)?.session)).collect();
-                let watched = Watched { hash: self.view.hasher().hash(path), path: Text::from(path), watchers };
+                let hash = self.view.hasher().hash(path);
+                bytes += path.len();
+                let path = Text::from(if with_paths { path } else { "" });
+                let watched = Watched { hash, path, watchers };
                 entries += 1 + watched.watchers.len();
                 piece.watched.push(watched);
             }
@@ -179,6 +184,22 @@ mod tests {
         assert_eq!((lines.len(), text.lines().count()), (count, 4 * count + 1));
         let (text, _) = told(&mut shard, FourLetter::Wchc);
         assert_eq!((text.lines().count(), text.contains("/kids")), (3 * (1 + count) + 1, false));
+    }
+
+    #[test]
+    fn long_paths_are_told_of_in_many_pieces() {
+        let mut shard = shard();
+        let conn = accept(&mut shard, 1)[0];
+        shard.conns.get_mut(conn).expect("it is there").session = SessionId(1);
+        for at in 0..20 {
+            let path = format!("/{at}{}", "n".repeat(PIECE_PATH_BYTES));
+            let hash = shard.view.hasher().hash(&path);
+            assert!(shard.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
+        }
+        for (word, begins) in [(FourLetter::Wchs, "1 connections watching 20 paths\n"), (FourLetter::Wchp, "/")] {
+            let (text, pieces) = told(&mut shard, word);
+            assert!(text.starts_with(begins) && pieces >= 20, "{pieces} pieces");
+        }
     }
 
     #[test]
