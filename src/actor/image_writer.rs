@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use corral_core::image::{Image, ImageFault, ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
 use corral_storage::image::Pace;
-use corral_storage::{ImageFile, ImageHead, ImageWriter, MmapDisk, list_images, purge};
+use corral_storage::{ImageHead, ImageWriter, MmapDisk, image_index, list_images, purge};
 
 use crate::actor::messages::{Cause, Distrust, ToConsensus, ToWriter, WrittenImage};
 use crate::control::Stopwatch;
@@ -199,8 +199,8 @@ fn retire(disk: &MmapDisk, settings: &ImageSettings, newest: u64) -> std::io::Re
     }
     let mut oldest = newest;
     for name in names {
-        match ImageFile::open(disk, &name.file) {
-            Ok(file) => oldest = oldest.min(file.head().index),
+        match image_index(disk, &name) {
+            Ok(index) => oldest = oldest.min(index),
             Err(error) => tracing::warn!("an older image cannot be read and does not count: {error}"),
         }
     }

@@ -3,15 +3,18 @@
 //!
 //! What it reads of the newest image is what the server serves: a mapping and its file share their pages. It decides nothing;
 //! it tells the consensus actor. A damaged image that is not the one that is served is put aside. A segment that
-//! is being written is read again before damage is reported.
+//! is being written is read again before damage is reported. Files are read in pieces of 1 MiB, with a rest before each, and not mapped.
+//! A file that cannot be read for another reason than the disk (no memory, no descriptor, no permission) is not damaged: it is
+//! read again by the next scrub.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use corral_storage::{Dump, DumpItem, ImageFile, MmapDisk, confirm, list_images};
+use corral_storage::{Dump, ImageError, MmapDisk, confirm, list_images, scrub_image};
 
 use crate::actor::image_writer::lower_priority;
 use crate::actor::messages::{Cause, Distrust, ToConsensus};
@@ -35,10 +38,12 @@ pub(crate) struct ScrubSettings {
 
 /// What the scrubber works with.
 pub(crate) struct Scrubber {
-    pub(crate) disk: MmapDisk,
-    pub(crate) settings: ScrubSettings,
-    pub(crate) gauges: Arc<Gauges>,
-    pub(crate) consensus: Post<ToConsensus>,
+    disk: MmapDisk,
+    settings: ScrubSettings,
+    gauges: Arc<Gauges>,
+    consensus: Post<ToConsensus>,
+    /// Damaged images that could not be put aside.
+    stays: BTreeSet<String>,
 }
 
 /// How far a scrub is.
@@ -47,9 +52,16 @@ struct Pass {
     damaged: u64,
     bytes_per_s: u64,
     said: Instant,
+    /// Files that could not be read, and the reason of the first. Nothing says that they are damaged.
+    unread: u64,
+    reason: Option<String>,
 }
 
 impl Pass {
+    fn begin(bytes_per_s: u64) -> Pass {
+        Pass { bytes: 0, damaged: 0, bytes_per_s, said: Instant::now(), unread: 0, reason: None }
+    }
+
     fn rest(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         thread::sleep(Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / self.bytes_per_s.max(1)));
@@ -58,11 +70,25 @@ impl Pass {
             tracing::info!(bytes = self.bytes, damaged = self.damaged, "scrubbing");
         }
     }
+
+    fn passed_over(&mut self, reason: String) {
+        self.unread += 1;
+        self.reason.get_or_insert(reason);
+    }
 }
 
 impl Scrubber {
+    pub(crate) fn new(
+        disk: MmapDisk,
+        settings: ScrubSettings,
+        gauges: Arc<Gauges>,
+        consensus: Post<ToConsensus>,
+    ) -> Scrubber {
+        Scrubber { disk, settings, gauges, consensus, stays: BTreeSet::new() }
+    }
+
     /// Runs until nobody can ask any more.
-    pub(crate) fn run(self, asked: &flume::Receiver<()>) {
+    pub(crate) fn run(mut self, asked: &flume::Receiver<()>) {
         lower_priority();
         loop {
             let ended = match self.settings.interval {
@@ -78,15 +104,26 @@ impl Scrubber {
         }
     }
 
-    fn scrub(&self) {
-        let (started, bytes_per_s) = (Instant::now(), self.settings.bytes_per_s);
-        let mut pass = Pass { bytes: 0, damaged: 0, bytes_per_s, said: started };
-        if let Err(error) = self.images(&mut pass).and_then(|()| self.log(&mut pass)) {
-            tracing::warn!("scrub interrupted, the next one begins anew: {error}");
+    fn scrub(&mut self) {
+        let started = Instant::now();
+        let mut pass = Pass::begin(self.settings.bytes_per_s);
+        if let Err(error) = self.images(&mut pass) {
+            pass.passed_over(format!("{}: {error}", self.disk.path().display()));
+        }
+        if let Err(error) = self.log(&mut pass) {
+            pass.passed_over(format!("{}: {error}", self.settings.log_dir.display()));
+        }
+        let Pass { bytes, damaged, unread, reason, .. } = pass;
+        self.gauges.scrub_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(reason) = reason {
+            tracing::warn!(
+                unread,
+                damaged,
+                "scrub incomplete: a file could not be read, nothing says that it is damaged, the next scrub reads it again: {reason}"
+            );
             return;
         }
-        let (Pass { bytes, damaged, .. }, took_ms) = (pass, started.elapsed().as_millis());
-        self.gauges.scrub_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let took_ms = started.elapsed().as_millis();
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         self.gauges.scrubbed_at_s.store(now_s, Ordering::Relaxed);
         tracing::info!(bytes, damaged, took_ms, "scrub complete");
@@ -97,42 +134,59 @@ impl Scrubber {
         self.gauges.scrub_damaged.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn images(&self, pass: &mut Pass) -> std::io::Result<()> {
+    fn images(&mut self, pass: &mut Pass) -> std::io::Result<()> {
         for image in list_images(&self.disk)? {
-            let Err(what) = self.image(&image.file, pass) else { continue };
+            if self.image(&image.file, pass).is_ok() {
+                continue;
+            }
             // Purged, or replaced by another of its name, meanwhile?
             let names = list_images(&self.disk)?;
-            if names.iter().all(|name| name.file != image.file) || self.image(&image.file, pass).is_ok() {
+            if names.iter().all(|name| name.file != image.file) {
+                continue;
+            }
+            let Err(error) = self.image(&image.file, pass) else { continue };
+            let what = error.to_string();
+            if !error.is_damage() {
+                pass.passed_over(what);
                 continue;
             }
             self.found(pass);
             if image.index > 0 && image.index == self.gauges.served_image.load(Ordering::Relaxed) {
                 let _ = self.consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what }));
             } else {
-                tracing::error!(
-                    "{what}; it is not the one that is served and is put into the directory `damaged`; look at the disk"
-                );
-                put_file_aside(&self.disk, &image.file)?;
+                self.put_aside(&image.file, &what);
             }
         }
         Ok(())
     }
 
-    fn image(&self, name: &str, pass: &mut Pass) -> Result<(), String> {
-        let file = ImageFile::open(&self.disk, name).map_err(|error| error.to_string())?;
-        (0..file.section_count()).try_for_each(|section| {
-            file.verify_paced(section, &mut |bytes| pass.rest(bytes)).map_err(|error| error.to_string())
-        })
+    /// Puts a damaged image aside that is not served. Where that fails it stays, and is reported once.
+    fn put_aside(&mut self, file: &str, what: &str) {
+        match put_file_aside(&self.disk, file) {
+            Ok(()) => tracing::error!(
+                "{what}; it is not the one that is served and is put into the directory `damaged`; look at the disk"
+            ),
+            Err(error) if self.stays.insert(file.to_owned()) => tracing::error!(
+                "{what}; it is not the one that is served and cannot be put into the directory `damaged`: {error}; look at the disk, \
+                 and move the file away"
+            ),
+            Err(_) => {}
+        }
+    }
+
+    fn image(&self, name: &str, pass: &mut Pass) -> Result<(), ImageError> {
+        scrub_image(&self.disk, name, &mut |bytes| pass.rest(bytes)).map(drop)
     }
 
     fn log(&self, pass: &mut Pass) -> std::io::Result<()> {
-        let mut what = None;
+        let (mut what, mut unread) = (None, None);
         for _ in 0..LOG_READS {
-            what = self.segments(pass)?;
+            (what, unread) = self.segments(pass)?;
             if what.is_none() {
-                return Ok(());
+                break;
             }
         }
+        unread.into_iter().for_each(|reason| pass.passed_over(reason));
         if let Some(what) = what {
             self.found(pass);
             let _ = self.consensus.send(ToConsensus::LogDamaged(what));
@@ -140,16 +194,13 @@ impl Scrubber {
         Ok(())
     }
 
-    /// Damage to what was known to be durable.
-    fn segments(&self, pass: &mut Pass) -> std::io::Result<Option<String>> {
+    /// Damage to what was known to be durable, and why a segment was not read, if one was not.
+    fn segments(&self, pass: &mut Pass) -> std::io::Result<(Option<String>, Option<String>)> {
         let disk = MmapDisk::open_read_only(&self.settings.log_dir).map_err(std::io::Error::other)?;
         let mut damage = Damage::default();
-        for item in Dump::new(disk.clone())? {
-            if let DumpItem::Segment { bytes, .. } = &item {
-                pass.rest(usize::try_from(*bytes).unwrap_or(0));
-            }
-            damage.add(&item);
-        }
-        damage.sentence(|file, offset, durable| confirm(&disk, file, offset, durable))
+        Dump::paced(disk.clone(), |bytes| pass.rest(bytes))?.for_each(|item| damage.add(&item));
+        let mut rest = |bytes| pass.rest(bytes);
+        let found = damage.sentence(|file, offset, durable| confirm(&disk, file, offset, durable, &mut rest))?;
+        Ok((found, damage.unread().map(str::to_owned)))
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         let sentence = format!("{} segments cannot be read; see their lines", totals.unreadable);
         return Err(Fault::new(ExitCode::StorageUnavailable, sentence));
     }
-    let confirm = |file: &str, offset, durable| confirm(&disk, file, offset, durable);
+    let confirm = |file: &str, offset, durable| confirm(&disk, file, offset, durable, &mut |_| {});
     let sentence = damage.sentence(confirm).map_err(unreadable)?;
     sentence.map_or(Ok(()), |sentence| Err(Fault::new(ExitCode::DataDamaged, sentence)))
 }
@@ -104,7 +104,7 @@ fn line(item: &DumpItem) -> String {
                  damage (the end of this list says which)"
             )
         }
-        DumpItem::Unreadable { file, error } => format!("{file} CANNOT BE READ: {error}"),
+        DumpItem::Unreadable { file, error, .. } => format!("{file} CANNOT BE READ: {error}"),
         _ => "an item that this program does not know".to_owned(),
     }
 }
@@ -120,6 +120,10 @@ pub(crate) struct Damage {
     suspects: Vec<Place>,
     /// What the file `DURABLE` states of a segment that is missing with all behind it.
     missing: Option<String>,
+    /// The first segment that the disk cannot give back.
+    lost: Option<String>,
+    /// The first one that could not be read for another reason: nothing is known of it.
+    unread: Option<String>,
 }
 
 /// A place without a valid record.
@@ -163,6 +167,13 @@ impl Damage {
                 self.suspect(file, *offset);
             }
             DumpItem::Gap { file, offset, .. } => self.suspect(file, *offset),
+            DumpItem::Unreadable { file, error, is_lost } => {
+                let (of, sentence) = match is_lost {
+                    true => (&mut self.lost, format!("the log is damaged: the disk cannot read {file}: {error}")),
+                    false => (&mut self.unread, format!("{file}: {error}")),
+                };
+                of.get_or_insert(sentence);
+            }
             _ => {}
         }
     }
@@ -195,7 +206,12 @@ impl Damage {
                 self.durable
             )));
         }
-        Ok(self.missing.clone())
+        Ok(self.lost.as_ref().or(self.missing.as_ref()).cloned())
+    }
+
+    /// The first segment of which nothing is known, and why.
+    pub(crate) fn unread(&self) -> Option<&str> {
+        self.unread.as_deref()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Images between files and the core: opening, checking on all CPUs, choosing the one to start from.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -11,7 +10,6 @@ use corral_core::evaluate::StateMachine;
 use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageFault, ImageLayout, SectionChecksums};
 use corral_link::Generation;
 use corral_storage::{Bytes, ImageError, ImageFile, ImageHead, MmapDisk, image_name, list_images};
-use nix::errno::Errno;
 
 use crate::actor::transfer::Offered;
 use crate::exit::{ExitCode, Fault};
@@ -122,16 +120,16 @@ impl From<String> for Unusable {
 
 impl From<ImageError> for Unusable {
     fn from(error: ImageError) -> Self {
-        let is_of_disk = |source: &io::Error| source.raw_os_error() == Some(Errno::EIO as i32);
-        match &error {
-            ImageError::Io { source, .. } if !is_of_disk(source) => {
-                let Fault { code, sentence } = Fault::from(error);
-                let advice = "nothing says that the image is damaged, and nothing was changed: let this server read it, and start again";
-                Self::Unread(Fault::new(code, format!("{sentence}; {advice}")))
-            }
-            ImageError::NoSpace { .. } | ImageError::WrongVersion { .. } => Self::Unread(error.into()),
-            _ => Self::Damaged(error.to_string()),
+        if error.is_damage() {
+            return Self::Damaged(error.to_string());
         }
+        let is_io = matches!(error, ImageError::Io { .. });
+        let Fault { code, sentence } = Fault::from(error);
+        if !is_io {
+            return Self::Unread(Fault { code, sentence });
+        }
+        let advice = "nothing says that the image is damaged, and nothing was changed: let this server read it, and start again";
+        Self::Unread(Fault::new(code, format!("{sentence}; {advice}")))
     }
 }
 

@@ -284,12 +284,8 @@ fn start_threads(
         bytes_per_s: scrub.bytes_per_s_max,
         log_dir: context.config.server.log_dir.clone(),
     };
-    let scrubber = Scrubber {
-        disk: disk.clone(),
-        settings: settings_of_scrub,
-        gauges: Arc::clone(&context.gauges),
-        consensus: boxes.consensus.0.clone(),
-    };
+    let scrubber =
+        Scrubber::new(disk.clone(), settings_of_scrub, Arc::clone(&context.gauges), boxes.consensus.0.clone());
     let asked = boxes.scrub.1.clone();
     start_pinned("scrubber", plan.control_cpu, move || scrubber.run(&asked))?;
     let write = move || image_writer::run(&disk, &settings, &gauges.images, &inbox, &consensus);

@@ -33,6 +33,8 @@ BUSY = {
 }
 LOOKS, WRITES_MAX = 40, 20_000
 KILLS = 8
+# A scrub a second, as fast as it can.
+SCRUBS = {"scrub.interval_s": 1, "scrub.bytes_per_s_max": 1 << 40}
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 # Servers that are killed with a page lost while they are down.
 LOST_PAGES = 10
@@ -393,6 +395,86 @@ def test_a_long_log_is_applied_from_its_file(shards):
         assert max(samples) < TAIL_MIB // 4, f"it took {max(samples)} MiB to apply {TAIL_MIB} MiB of the log"
         with server.client() as client:
             equal(client.get("/one")[0][:1], bytes([(TAIL_MIB - 1) % 256]), "the last write")
+    finally:
+        server.dispose()
+
+
+def scrubbed(server, words):
+    before = server.log().count(words)
+    wait_until(lambda: server.log().count(words) > before, words, 30)
+
+
+def test_what_a_scrub_cannot_read_is_not_damaged(shards):
+    """An image that is served, an older one or a log segment that cannot be opened for a time: a server that runs alone goes on, and no
+    file is put aside."""
+    server = Corral(shards=shards, settings=SCRUBS)
+    try:
+        session_of_work(server, "one")
+        session_of_work(server, "two")
+        server.start()
+        data = server.directory / "data"
+        with server.client() as client:
+            older, served = images(server)
+            for path in (served, older, sorted(data.glob("log-*"))[0]):
+                scrubbed(server, "scrub complete")
+                kept = path.rename(data / "kept")
+                # As for want of a descriptor or of memory: opening it fails.
+                path.symlink_to(path.name)
+                scrubbed(server, "scrub incomplete")
+                said = server.log_tail(3)
+                assert path.name in said and "Too many levels" in said, said
+                equal(client.exists("/two") is not None, True)
+                path.unlink()
+                kept.rename(path)
+            scrubbed(server, "scrub complete")
+        assert "damaged" not in [path.name for path in data.iterdir()], "a file was put aside"
+        equal(server.stop(), 0, "exit code")
+    finally:
+        server.dispose()
+
+
+def test_a_damaged_image_that_cannot_be_put_aside_does_not_end_a_scrub(shards):
+    """It is reported once, and damage to the log is found all the same."""
+    server = Corral(shards=shards, settings={**SCRUBS, "log.segment_bytes": 4 * MIB})
+    try:
+        session_of_work(server, "one")
+        session_of_work(server, "two")
+        server.start()
+        data = server.directory / "data"
+        with server.client() as client:
+            for number in range(10):
+                client.create(f"/n{number}", b"x" * 900_000)
+            (data / "damaged").write_bytes(b"a file where the directory is to be")
+            damage(images(server)[0])
+            wait_until(lambda: "cannot be put into the directory" in server.log(), "it is found", 30)
+            with open(sorted(data.glob("log-*"))[-3], "r+b") as file:
+                file.seek(2 * MIB)
+                file.write(b"XXXX")
+            wait_until(lambda: "takes the place of the log" in server.log(), "the log is looked at", 30)
+            scrubbed(server, "scrub complete")
+        equal(server.log().count("cannot be put into the directory"), 1, "lines")
+        equal(server.stop(), 0, "exit code")
+    finally:
+        server.dispose()
+
+
+def test_a_scrub_needs_little_memory(shards):
+    server = Corral(shards=shards, settings=SCRUBS)
+    try:
+        server.start()
+        with server.client() as client:
+            client.create("/n", b"")
+            for _ in range(56):
+                client.set("/n", os.urandom(1000) * 1000)
+            scrubbed(server, "scrub complete")
+            status = Path(f"/proc/{server.process.pid}/status")
+            anonymous = lambda: int(status.read_text().split("RssAnon:")[1].split()[0]) << 10  # noqa: E731
+            least = most = anonymous()
+            before = server.log().count("scrub complete")
+            while server.log().count("scrub complete") < before + 3:
+                least, most = min(least, anonymous()), max(most, anonymous())
+        assert most - least < 16 * MIB, f"{least} bytes became {most}"
+        return f"{(most - least) / MIB:.1f} MiB"
     finally:
         server.dispose()
 

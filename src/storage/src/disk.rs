@@ -14,6 +14,16 @@ pub trait Bytes: Send + Sync {
     fn as_slice(&self) -> &[u8];
 }
 
+/// A file that is read piece by piece instead of being mapped: it needs no memory, and a place that the disk cannot read is an
+/// error and no signal.
+pub trait Pieces: Send {
+    /// Bytes of the file when it was opened.
+    fn length(&self) -> u64;
+
+    /// Fills `into` from `offset` on. Answers how many bytes that were: fewer than asked for at the end of the file alone.
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+}
+
 /// A copy of a file in memory, aligned as a section of an image must be.
 #[derive(Debug)]
 pub struct AlignedBytes {
@@ -100,6 +110,9 @@ pub trait Disk: Clone + Send {
     /// Maps an existing file for reading, exactly its length, brought into memory before this returns so that later
     /// reads take no disk fault and a read error is an error here.
     fn map(&self, name: &str) -> io::Result<Arc<dyn Bytes>>;
+
+    /// Opens an existing file for reading in pieces. Nothing of it is read yet.
+    fn open_pieces(&self, name: &str) -> io::Result<Box<dyn Pieces>>;
 
     /// Atomic; replaces `to`. Durable after [`Disk::sync_dir`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;

@@ -9,12 +9,16 @@
 
 mod reader;
 mod receiver;
+mod scrub;
 mod writer;
 
 use std::io;
 
+use nix::libc;
+
 pub use reader::ImageFile;
 pub use receiver::{ImageReceiver, remove_incoming};
+pub use scrub::{image_index, scrub_image};
 pub use writer::{ImageWriter, Pace};
 
 use crate::disk::{Disk, TEMPORARY_SUFFIX};
@@ -47,6 +51,29 @@ pub enum ImageError {
     ChangedSection { file: String, section: usize, offset: u64, bytes: u64 },
     #[error("{file}: {found} sections, at most {max} are supported")]
     TooManySections { file: String, found: usize, max: usize },
+}
+
+impl ImageError {
+    /// Whether the file is known to be damaged. If not, it may be whole and only could not be read here and now: for want of memory or of
+    /// permission, or because another version wrote it.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            ImageError::Io { source, .. } => is_lost(source),
+            ImageError::NoSpace { .. } | ImageError::WrongVersion { .. } => false,
+            ImageError::NotAnImage { .. }
+            | ImageError::Damaged { .. }
+            | ImageError::DamagedSection { .. }
+            | ImageError::ChangedSection { .. }
+            | ImageError::TooManySections { .. } => true,
+        }
+    }
+}
+
+/// Whether this error of a file says that the disk cannot give back what it held. A mapping says `EFAULT` for that when its pages are
+/// brought into memory.
+pub(crate) fn is_lost(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EFAULT | libc::EHWPOISON | libc::EUCLEAN))
 }
 
 /// What an image stands for. Numbers to this crate.

@@ -18,10 +18,10 @@ mod mapping;
 mod mmap_disk;
 pub mod sim_disk;
 
-pub use disk::{Bytes, Disk, NewFile, Segment};
+pub use disk::{Bytes, Disk, NewFile, Pieces, Segment};
 pub use image::{
-    ImageError, ImageFile, ImageHead, ImageName, ImageReceiver, ImageWriter, image_name, list_images, purge,
-    remove_incoming,
+    ImageError, ImageFile, ImageHead, ImageName, ImageReceiver, ImageWriter, image_index, image_name, list_images,
+    purge, remove_incoming, scrub_image,
 };
 pub use log::dump::{Dump, DumpItem, DumpRecord, confirm};
 pub use log::{

@@ -34,6 +34,8 @@ pub const IMAGE_SECTIONS_MAX: usize = 4096;
 /// of ARM with small pages: mapped in one piece, look-ups at random took a quarter to a third less time than with small
 /// pages, and populating the mapping a tenth.
 pub const IMAGE_BLOCK_BYTES: usize = 2 << 20;
+/// A file that is read in pieces is read in pieces of this size.
+pub const PIECE_BYTES: usize = 1 << 20;
 /// Largest image file that is opened.
 pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
 

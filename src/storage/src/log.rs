@@ -18,6 +18,7 @@ pub(crate) mod record;
 mod recovery;
 mod roll;
 pub(crate) mod segment;
+mod window;
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use memmap2::{Mmap, MmapMut};
 use nix::libc;
 
-use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Segment, TEMPORARY_SUFFIX};
+use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Pieces, Segment, TEMPORARY_SUFFIX};
 use crate::field::wide;
 use crate::limits::{FILL_SYNC_BYTES, PAGE_BYTES};
 use crate::log::DURABLE_NAME;
@@ -220,6 +220,12 @@ impl Disk for MmapDisk {
         Ok(Arc::new(ReadMapping(mapping::map_for_reading(&file, bytes)?)))
     }
 
+    fn open_pieces(&self, name: &str) -> io::Result<Box<dyn Pieces>> {
+        let file = File::open(self.full(name))?;
+        let length = file.metadata()?.len();
+        Ok(Box::new(FilePieces { file, length }))
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_writable()?;
         fs::rename(self.full(from), self.full(to))
@@ -277,6 +283,32 @@ struct ReadMapping(Mmap);
 impl Bytes for ReadMapping {
     fn as_slice(&self) -> &[u8] {
         &self.0
+    }
+}
+
+struct FilePieces {
+    file: File,
+    length: u64,
+}
+
+impl Pieces for FilePieces {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read(&self, mut offset: u64, mut into: &mut [u8]) -> io::Result<usize> {
+        let mut done: usize = 0;
+        while !into.is_empty() {
+            let count = match self.file.read_at(into, offset) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            (done, offset) = (done.saturating_add(count), offset.saturating_add(wide(count)));
+            into = into.get_mut(count..).unwrap_or_default();
+        }
+        Ok(done)
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Segment, TEMPORARY_SUFFIX};
+use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Pieces, Segment, TEMPORARY_SUFFIX};
 use crate::field::{narrow, wide};
 use crate::limits::{PAGE_BYTES, SECTOR_BYTES};
 
@@ -335,6 +335,13 @@ impl Disk for SimDisk {
         Ok(Arc::new(AlignedBytes::copy_of(&state.file(id)?.cached)))
     }
 
+    fn open_pieces(&self, name: &str) -> io::Result<Box<dyn Pieces>> {
+        let mut state = self.lock();
+        state.step()?;
+        let id = state.find(name)?;
+        Ok(Box::new(SimPieces(state.file(id)?.cached.clone())))
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.lock();
         state.step()?;
@@ -367,6 +374,23 @@ pub struct SimSegment {
     id: u64,
     life: u64,
     bytes: Vec<u8>,
+}
+
+/// What a file held when it was opened.
+struct SimPieces(Vec<u8>);
+
+impl Pieces for SimPieces {
+    fn length(&self) -> u64 {
+        wide(self.0.len())
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let rest = self.0.get(narrow(offset)..).unwrap_or_default();
+        let count = rest.len().min(into.len());
+        let (from, to) = (rest.get(..count).unwrap_or_default(), into.get_mut(..count).unwrap_or_default());
+        to.copy_from_slice(from);
+        Ok(count)
+    }
 }
 
 impl Segment for SimSegment {

@@ -4,7 +4,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use corral_storage::{Disk, ImageError, ImageFile, ImageHead, ImageWriter, SimDisk, image_name, list_images, purge};
+use corral_storage::{
+    Disk, ImageError, ImageFile, ImageHead, ImageName, ImageWriter, SimDisk, image_index, image_name, list_images,
+    purge, scrub_image,
+};
 
 const HEAD: ImageHead = ImageHead { zxid: 0x2_0000_0007, term: 2, index: 40, seed: 0xFEED };
 
@@ -55,7 +58,11 @@ fn every_damage_is_refused_or_meaningless() {
     let mut check = |content: Vec<u8>, what: &str| {
         cases += 1;
         disk.place(&name, content);
-        match read_all(&disk, &name) {
+        let scrubbed = scrub_image(&disk, &name, &mut |_| {});
+        let read = read_all(&disk, &name);
+        let texts = (scrubbed.err().map(|error| error.to_string()), read.as_ref().err().map(ToString::to_string));
+        assert_eq!(texts.0, texts.1, "{what}: a scrub finds the same");
+        match read {
             Ok(found) => assert_eq!(found, sections(), "{what}: WRONG READ"),
             Err(error) => {
                 refused += 1;
@@ -88,6 +95,45 @@ fn every_damage_is_refused_or_meaningless() {
     check([whole.clone(), vec![0]].concat(), "one byte more");
     println!("image: {cases} damages, {refused} refused, 0 wrong reads, 0 panics");
     assert!(refused > cases / 2);
+}
+
+#[test]
+fn a_scrub_reads_in_pieces_and_the_index_is_in_the_name() {
+    const PIECE: usize = 1 << 20;
+    let disk = SimDisk::new();
+    let mut writer = ImageWriter::begin(&disk, HEAD, None).expect("begins");
+    writer.section(1, &vec![7; 3 * PIECE + 5]).expect("writes");
+    let name = writer.finish().expect("finishes");
+    let (mut pieces, mut bytes) = (0, 0);
+    let head = scrub_image(&disk, &name.file, &mut |piece| {
+        assert!(piece <= PIECE, "{piece}");
+        (pieces, bytes) = (pieces + 1, bytes + piece);
+    });
+    assert_eq!((head.expect("it is whole"), pieces), (HEAD, 6), "header, table and four pieces of the section");
+    assert!((3 * PIECE..=3 * PIECE + 8192).contains(&bytes), "{bytes}");
+    // Of an earlier version's name, of which the header is read; the other one is not even opened.
+    let old = ImageName { file: "image-0000000200000007.img".to_owned(), zxid: HEAD.zxid, index: 0 };
+    disk.place(&old.file, disk.content(&name.file).expect("written"));
+    assert_eq!(image_index(&disk, &old).expect("reads"), HEAD.index);
+    disk.forget(&name.file);
+    assert_eq!(image_index(&disk, &name).expect("the name tells"), HEAD.index);
+    assert!(!scrub_image(&disk, &name.file, &mut |_| {}).expect_err("it is gone").is_damage());
+}
+
+#[test]
+fn only_what_the_disk_lost_or_changed_is_damage() {
+    let io = |code| ImageError::Io {
+        file: "x".to_owned(),
+        what: "cannot read",
+        source: std::io::Error::from_raw_os_error(code),
+    };
+    // EIO, and EFAULT and EHWPOISON of mappings.
+    assert!([5, 14, 133].into_iter().all(|code| io(code).is_damage()));
+    // ENOENT, ENOMEM, EACCES, ENFILE, EMFILE, ELOOP, ESTALE.
+    assert!([2, 12, 13, 23, 24, 40, 116].into_iter().all(|code| !io(code).is_damage()));
+    let file = "x".to_owned();
+    assert!(!ImageError::WrongVersion { file: file.clone(), found: 2, expected: 1 }.is_damage());
+    assert!(ImageError::NotAnImage { file }.is_damage());
 }
 
 #[test]

@@ -241,7 +241,7 @@ fn a_log_that_is_being_written_is_never_damaged() {
             places += suspects.len();
             for (file, (offset, position)) in suspects.into_iter().filter(|(_, (_, position))| *position < durable) {
                 evidence += 1;
-                let confirmed = confirm(&look, &file, Some(offset), durable).expect("reads");
+                let confirmed = confirm(&look, &file, Some(offset), durable, &mut |_| {}).expect("reads");
                 assert_eq!(confirmed, None, "{file} at {offset}, position {position}, durable {durable}");
             }
         }

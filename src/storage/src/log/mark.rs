@@ -42,9 +42,9 @@ pub(crate) fn write_mark(segment: &mut [u8], offset: usize, stamp: Stamp, waterm
     put.u32(crc);
 }
 
-/// The watermark of the mark at `offset`, if one checks there.
-pub(crate) fn read_mark(segment: &[u8], offset: usize, stamp: Stamp) -> Option<u64> {
-    let mut take = Take(segment.get(offset.checked_add(CONTENT_AT)?..)?);
+/// The watermark of the mark that `rest` begins with, which lies at `offset` of its segment, if one checks there.
+pub(crate) fn read_mark(rest: &[u8], offset: usize, stamp: Stamp) -> Option<u64> {
+    let mut take = Take(rest.get(CONTENT_AT..)?);
     let checked = take.bytes(CHECKED_BYTES)?;
     let crc = take.u32()?;
     let mut fields = Take(checked);
@@ -54,16 +54,25 @@ pub(crate) fn read_mark(segment: &[u8], offset: usize, stamp: Stamp) -> Option<u
 
 /// The first place at or after `from` (a multiple of 8) where the header of a record or a mark of this stamp checks.
 pub(crate) fn find_trace(segment: &[u8], from: usize, stamp: Stamp) -> Option<(usize, Trace)> {
+    find_trace_in(segment.get(from..)?, from, stamp)
+}
+
+/// The same in a part of a segment that begins at its offset `from`, and of traces that lie in it whole.
+pub(crate) fn find_trace_in(part: &[u8], from: usize, stamp: Stamp) -> Option<(usize, Trace)> {
     let wanted = stamp.generation.to_le_bytes();
-    let mut at = from;
-    for word in segment.get(from.checked_add(GENERATION_AT)?..)?.chunks_exact(RECORD_ALIGN_BYTES) {
+    let mut at: usize = 0;
+    for word in part.get(GENERATION_AT..)?.chunks_exact(RECORD_ALIGN_BYTES) {
         if word == wanted {
-            if let Some(head) = RecordHead::decode(segment, at, stamp) {
-                return Some((at, Trace::Record(head)));
+            let offset = from.checked_add(at)?;
+            if let Some(head) = part.get(at..).and_then(|rest| RecordHead::decode_front(rest, offset, stamp)) {
+                return Some((offset, Trace::Record(head)));
             }
             // The generation stands later in a mark than in a header.
-            let mark_at = at.checked_sub(CONTENT_AT.saturating_sub(GENERATION_AT)).filter(|place| *place >= from);
-            let mark = mark_at.and_then(|place| Some((place, Trace::Mark(read_mark(segment, place, stamp)?))));
+            let before = CONTENT_AT.saturating_sub(GENERATION_AT);
+            let mark = at.checked_sub(before).and_then(|at| {
+                let offset = from.checked_add(at)?;
+                Some((offset, Trace::Mark(read_mark(part.get(at..)?, offset, stamp)?)))
+            });
             if mark.is_some() {
                 return mark;
             }
@@ -87,18 +96,19 @@ mod tests {
     fn a_mark_checks_only_where_and_when_it_was_written() {
         let mut bytes = vec![0; 512];
         write_mark(&mut bytes, 64, STAMP, 1064);
-        assert_eq!(read_mark(&bytes, 64, STAMP), Some(1064));
-        assert_eq!(read_mark(&bytes, 64, Stamp { generation: 8, ..STAMP }), None);
-        assert_eq!(read_mark(&bytes, 64, Stamp { salt: 1, ..STAMP }), None);
-        assert_eq!(read_mark(&bytes[8..], 56, STAMP), None, "moved by 8 bytes");
-        assert_eq!(read_mark(&bytes, 500, STAMP), None, "past the end");
+        let read = |offset: usize| read_mark(&bytes[offset..], offset, STAMP);
+        assert_eq!(read(64), Some(1064));
+        assert_eq!(read_mark(&bytes[64..], 64, Stamp { generation: 8, ..STAMP }), None);
+        assert_eq!(read_mark(&bytes[64..], 64, Stamp { salt: 1, ..STAMP }), None);
+        assert_eq!(read_mark(&bytes[64..], 56, STAMP), None, "moved by 8 bytes");
+        assert_eq!(read(500), None, "past the end");
         for from in [0, 8, 64] {
             assert_eq!(find_trace(&bytes, from, STAMP), Some((64, Trace::Mark(1064))), "from {from}");
         }
         assert_eq!(find_trace(&bytes, 72, STAMP), None);
         for bit in (64 + CONTENT_AT) * 8..(64 + MARK_BYTES) * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read_mark(&bytes, 64, STAMP), None, "bit {bit}");
+            assert_eq!(read_mark(&bytes[64..], 64, STAMP), None, "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }

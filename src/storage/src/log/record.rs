@@ -93,7 +93,12 @@ impl RecordHead {
 
     /// The header at `offset` of a segment, if it checks there. Says nothing about the payload.
     pub(crate) fn decode(segment: &[u8], offset: usize, stamp: Stamp) -> Option<RecordHead> {
-        let bytes: &[u8; HEADER_BYTES] = segment.get(offset..)?.first_chunk()?;
+        RecordHead::decode_front(segment.get(offset..)?, offset, stamp)
+    }
+
+    /// The header that `rest` begins with, which lies at `offset` of its segment.
+    pub(crate) fn decode_front(rest: &[u8], offset: usize, stamp: Stamp) -> Option<RecordHead> {
+        let bytes: &[u8; HEADER_BYTES] = rest.first_chunk()?;
         let mut take = Take(bytes);
         let payload_bytes = take.u32()?;
         let payload_crc = take.u32()?;

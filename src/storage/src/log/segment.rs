@@ -74,17 +74,22 @@ impl SegmentHead {
     }
 
     pub(crate) fn read(segment: &[u8]) -> Result<SegmentHead, HeadFault> {
-        if segment.len() < DATA_START {
+        SegmentHead::read_front(segment, segment.len())
+    }
+
+    /// From the first pages of a segment of that many bytes.
+    pub(crate) fn read_front(front: &[u8], bytes: usize) -> Result<SegmentHead, HeadFault> {
+        if front.len() < DATA_START {
             return Err(HeadFault::TooShort);
         }
         let fields = || {
-            let mut take = Take(segment);
+            let mut take = Take(front);
             let magic = take.bytes(MAGIC.len())?;
             let version = take.u32()?;
             let salt = take.u32()?;
             let stamp = Stamp { salt, generation: take.u64()? };
             let head = SegmentHead { stamp, base: take.u64()?, bytes: take.u64()? };
-            let crc_matches = take.u32()? == crc32c::crc32c(segment.get(..HEAD_CHECKED_BYTES)?);
+            let crc_matches = take.u32()? == crc32c::crc32c(front.get(..HEAD_CHECKED_BYTES)?);
             Some((magic, version, head, crc_matches))
         };
         let (magic, version, head, crc_matches) = fields().ok_or(HeadFault::TooShort)?;
@@ -93,7 +98,7 @@ impl SegmentHead {
             (false, ..) => Err(HeadFault::WrongMagic),
             (_, false, _) => Err(HeadFault::WrongChecksum),
             (.., false) => Err(HeadFault::WrongVersion(version)),
-            _ if head.bytes != wide(segment.len()) || segment.len() > SEGMENT_BYTES_MAX => Err(HeadFault::WrongLength),
+            _ if head.bytes != wide(bytes) || bytes > SEGMENT_BYTES_MAX => Err(HeadFault::WrongLength),
             _ => Ok(head),
         }
     }
