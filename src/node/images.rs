@@ -128,7 +128,8 @@ impl From<ImageError> for Unusable {
         if !is_io {
             return Self::Unread(Fault { code, sentence });
         }
-        let advice = "nothing says that the image is damaged, and nothing was changed: let this server read it, and start again";
+        let advice =
+            "nothing says that the image is damaged, and nothing was changed: let this server read it, and start again";
         Self::Unread(Fault::new(code, format!("{sentence}; {advice}")))
     }
 }
