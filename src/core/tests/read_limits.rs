@@ -18,7 +18,7 @@ const REPLY_BYTES_HARD: usize = 1 << 20;
 const FREE_BYTES: usize = 16 << 10;
 const TURN_COST_MAX: usize = 50_000;
 /// A piece of a list, or one look at a znode, goes beyond a turn's work by no more.
-const PIECE_COST_MAX: usize = 100_000;
+const PIECE_COST_MAX: usize = 200_000;
 const CHILDREN: usize = 300;
 /// Turns in which all must be answered.
 const ROUNDS_MAX: usize = 10_000;
