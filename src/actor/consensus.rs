@@ -5,6 +5,7 @@
 
 pub(crate) mod audience;
 mod healing;
+mod images;
 mod stopping;
 
 use std::collections::HashMap;
@@ -18,21 +19,17 @@ use corral_consensus::{Effects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDi
 use corral_core::evaluate::QuotaExceeded;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
 use corral_core::sequencer::{Oversized, Ticked};
-use corral_core::shard::Garbage;
 use corral_link::Generation;
-use corral_members::Extra;
 use glommio::timer::Timer;
 use healing::{Differences, Distrusted};
 use stopping::Stopping;
 
 use crate::actor::authority::Authority;
-use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter, WrittenImage};
+use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWriter};
 use crate::actor::peers::Peers;
 use crate::actor::progress::{CatchUp, place_of};
 use crate::actor::reconfig::reconfigure;
-use crate::actor::transfer::Offered;
 use crate::control::Gauges;
-use crate::node::membership;
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
 use crate::runtime::complaint::Allowance;
@@ -77,13 +74,15 @@ pub(crate) struct ConsensusActor {
     installing: Option<(u64, Index)>,
     /// Place in the log of the last such image.
     installed: u64,
-    /// The log is damaged: the next image of its own takes the place of all of it.
-    drops_log: bool,
+    /// The log is damaged somewhere up to this entry: an image that holds it takes the place of all of the log before.
+    damaged_to: Option<Index>,
     /// Present while the state is not to be trusted.
     distrusted: Option<Distrusted>,
     differences: Differences,
     /// An image could not be written, and waits to be tried again.
     retrying: bool,
+    /// How often one could not be written since the last that was.
+    failures: u32,
     /// Of the list of servers that the links follow.
     servers_version: Option<u64>,
     /// The replica wants a turn then.
@@ -115,10 +114,11 @@ impl ConsensusActor {
             stopping: Stopping::No,
             installing: None,
             installed: 0,
-            drops_log: false,
+            damaged_to: None,
             distrusted: None,
             differences: Differences::default(),
             retrying: false,
+            failures: 0,
             servers_version: None,
             wake_at: None,
             catch_up: CatchUp::default(),
@@ -204,7 +204,7 @@ impl ConsensusActor {
             ToConsensus::NoSpace(full) => self.log_disk = if full { LogDisk::Full } else { LogDisk::Writes },
             ToConsensus::Alarm => self.alarm = None,
             ToConsensus::ImageWritten(written) => self.image_written(written),
-            ToConsensus::ImageFailed(index) => self.image_failed(index),
+            ToConsensus::ImageFailed { index, was_tried } => self.image_failed(index, was_tried),
             ToConsensus::RetryImage(index) => self.retry_image(index),
             ToConsensus::Distrust(distrust) => self.found_wrong(&distrust),
             ToConsensus::LogDamaged(what) => self.log_damaged(&what),
@@ -272,6 +272,7 @@ impl ConsensusActor {
             reconfigure(&mut self.replica, now, self.clock.wall());
         }
         self.compare_digests(now);
+        self.replace_damaged_log();
     }
 
     /// A line for each session that expired, as long as they are few; the rest are counted.
@@ -351,6 +352,7 @@ impl ConsensusActor {
                 let here = self.links.peers.as_ref().is_some_and(|(peers, _)| peers.has_arrived(image.index));
                 assert!(here, "an image is announced to Raft when it is here, and nothing is dropped before");
                 let _ = self.links.log.send(ToLog::Reset(image.index.0 + 1));
+                self.damaged_to = None;
                 self.installing = Some((number, image.index));
             }
             for append in effects.appends.drain(..) {
@@ -459,82 +461,6 @@ impl ConsensusActor {
     fn answer_syncs(&mut self, token: u64, message: impl Fn(Vec<ConnId>) -> ToShard) {
         if let Some((shard, list)) = self.syncs.remove(&token) {
             let _ = self.links.shards[usize::from(shard.0)].send(message(list));
-        }
-    }
-
-    // ----- images -----
-
-    /// Freezes the state and hands it to the writer. Every batch so far has been sent to the shards, because this runs
-    /// between turns.
-    fn snapshot_if(&mut self, wanted: impl FnOnce(&corral_core::sequencer::Sequencer) -> bool) {
-        let now = self.clock.now();
-        let Some(members) = self.members_to_keep() else { return };
-        let sequencer = &mut self.replica.machine_mut().sequencer;
-        if sequencer.snapshot_running() || !wanted(sequencer) {
-            return;
-        }
-        let frozen = sequencer.freeze(now, members);
-        tracing::debug!(zxid = %frozen.zxid, nodes = frozen.nodes, "writing an image");
-        self.tell_shards(|| ToShard::Adopt(Arc::clone(&frozen.delta)));
-        let _ = self.links.writer.send(ToWriter::Write(Box::new(frozen)));
-    }
-
-    /// What an image keeps of the ensemble. `None` where there is nothing to be kept: while another server's image takes the
-    /// place of everything, and as long as there is no state at all.
-    fn members_to_keep(&self) -> Option<Vec<u8>> {
-        let Some((peers, _)) = &self.links.peers else { return Some(Vec::new()) };
-        let restores = self.installing.is_some() || self.replica.is_distrusted() || self.replica.raft().is_restoring();
-        let none = restores || self.replica.machine().sequencer.index() == 0;
-        (!none).then(|| membership::to_image(&Extra::of(&self.replica), peers.generation()))
-    }
-
-    fn image_written(&mut self, written: WrittenImage) {
-        let WrittenImage { image, bytes, index, term, log_from } = written;
-        if self.replica.is_distrusted()
-            || index < self.installed
-            || self.installing.is_some_and(|(_, installs)| index < installs.0)
-        {
-            // Of the state before another server's image took its place.
-            return;
-        }
-        if self.replica.raft().is_newborn() {
-            self.formed();
-        }
-        if let Some((peers, _)) = &mut self.links.peers {
-            peers.offer.add(Offered { index, zxid: image.zxid().0, bytes });
-        }
-        self.links.gauges.served_image.store(index, Ordering::Relaxed);
-        self.tell_shards(|| ToShard::Swap(Arc::clone(&image)));
-        let (old, frozen) = self.replica.machine_mut().sequencer.image_ready(image);
-        let _ = self.links.writer.send(ToWriter::Replaced(old));
-        if let Some(frozen) = frozen {
-            let _ = self.links.writer.send(ToWriter::Drop(Garbage::Frozen(frozen)));
-        }
-        self.replica.compact(Index(index), Term(term));
-        let log_from = if std::mem::take(&mut self.drops_log) { index + 1 } else { log_from };
-        let _ = self.links.log.send(ToLog::Trim(log_from));
-    }
-
-    /// The log still holds everything. The frozen delta stays where it is, and the same state is tried again.
-    fn image_failed(&mut self, index: u64) {
-        if self.stopping != Stopping::No {
-            self.stopping = Stopping::Done;
-            return;
-        }
-        self.retrying = true;
-        let own = self.links.own.clone();
-        glommio::spawn_local(async move {
-            const RETRY_AFTER: Duration = Duration::from_secs(10);
-            Timer::new(RETRY_AFTER).await;
-            let _ = own.send(ToConsensus::RetryImage(index));
-        })
-        .detach();
-    }
-
-    fn retry_image(&mut self, index: u64) {
-        self.retrying = false;
-        if let Some(again) = self.replica.machine().sequencer.frozen_again(index) {
-            let _ = self.links.writer.send(ToWriter::Write(Box::new(again)));
         }
     }
 }

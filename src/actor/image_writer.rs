@@ -4,17 +4,19 @@
 //! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
 
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use corral_core::image::{Image, ImageFault, ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
 use corral_storage::image::Pace;
-use corral_storage::{ImageHead, ImageWriter, MmapDisk, image_index, list_images, purge};
+use corral_storage::{ImageError, ImageHead, ImageWriter, MmapDisk, image_index, list_images, purge};
 
 use crate::actor::messages::{Cause, Distrust, ToConsensus, ToWriter, WrittenImage};
 use crate::control::Stopwatch;
 use crate::node::images::{SECTION_META, SECTION_NODES, load};
+use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::Post;
 use crate::runtime::memory;
 
@@ -46,6 +48,9 @@ pub(crate) fn run(
     consensus: &Post<ToConsensus>,
 ) {
     lower_priority();
+    // The image whose changes are not to be trusted, and why. Nothing is written of a state above it.
+    let mut spoilt: Option<(Weak<Image>, Distrust)> = None;
+    let mut shortage = Shortage::default();
     let mut asked = false;
     let (mut given_back, mut due) = (Instant::now(), Instant::now() + GIVE_BACK_EVERY);
     loop {
@@ -73,18 +78,38 @@ pub(crate) fn run(
                 continue;
             }
             ToWriter::Drop(garbage) => drop(garbage),
-            ToWriter::Replaced(image) => look_again(&image, consensus),
+            ToWriter::Replaced { image, by } => {
+                if let Err(distrust) = look_again(&image) {
+                    spoilt = Some((by, distrust.clone()));
+                    let _ = consensus.send(ToConsensus::Distrust(distrust));
+                }
+            }
             ToWriter::Write(state) => {
-                let index = state.index;
-                let outcome = match write(disk, settings, images, *state) {
+                let (index, below) = (state.index, Arc::downgrade(&state.image));
+                let known = spoilt.as_ref().filter(|(image, _)| image.ptr_eq(&below));
+                let written = match known {
+                    Some((_, distrust)) => Err(NotWritten::Damaged(distrust.clone())),
+                    None => shortage.check(disk, index).and_then(|()| write(disk, settings, images, *state)),
+                };
+                let was_tried = !matches!(written, Err(NotWritten::Waits(_)));
+                let outcome = match written {
                     Ok(written) => ToConsensus::ImageWritten(written),
-                    Err(NotWritten::Damaged(cause, what)) => {
-                        let _ = consensus.send(ToConsensus::Distrust(Distrust { cause, what }));
-                        ToConsensus::ImageFailed(index)
-                    }
-                    Err(NotWritten::Failed(reason)) => {
-                        tracing::error!("the image was not written, the log keeps everything: {reason}");
-                        ToConsensus::ImageFailed(index)
+                    Err(failure) => {
+                        match failure {
+                            NotWritten::Damaged(distrust) => {
+                                spoilt = Some((below, distrust.clone()));
+                                let _ = consensus.send(ToConsensus::Distrust(distrust));
+                            }
+                            NotWritten::NoSpace(bytes, reason) => {
+                                shortage = Shortage { index, bytes, told: Complaint::default() };
+                                not_written(&reason);
+                            }
+                            NotWritten::Waits(reason) => {
+                                shortage.told.again(Instant::now()).into_iter().for_each(|_| not_written(&reason));
+                            }
+                            NotWritten::Failed(reason) => not_written(&reason),
+                        }
+                        ToConsensus::ImageFailed { index, was_tried }
                     }
                 };
                 let _ = consensus.send(outcome);
@@ -94,13 +119,38 @@ pub(crate) fn run(
     }
 }
 
+fn not_written(reason: &str) {
+    tracing::error!("the image was not written, the log keeps everything: {reason}");
+}
+
+/// An image found no space. It is not begun again before there is more than it had taken then: each attempt would leave the log, too,
+/// without space.
+#[derive(Default)]
+struct Shortage {
+    index: u64,
+    /// The image is larger than that.
+    bytes: u64,
+    told: Complaint,
+}
+
+impl Shortage {
+    fn check(&self, disk: &MmapDisk, index: u64) -> Result<(), NotWritten> {
+        let free = disk.free_bytes().unwrap_or(u64::MAX);
+        if index != self.index || free > self.bytes {
+            return Ok(());
+        }
+        let (path, bytes) = (disk.path().display(), self.bytes);
+        let reason =
+            format!("no space for the image: {path} has {free} bytes left, and {bytes} did not suffice; free space");
+        Err(NotWritten::Waits(reason))
+    }
+}
+
 /// While changes were evaluated above an image, they copied from it, such as the data of a znode whose ACL was set. It is compared
 /// with its checksums once more, before any image of these changes is begun, so that no copy of a damaged place gets into one.
 /// A start then evaluates them anew.
-fn look_again(image: &Image, consensus: &Post<ToConsensus>) {
-    if let Err(fault) = image.verify() {
-        let _ = consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what: fault.to_string() }));
-    }
+fn look_again(image: &Image) -> Result<(), Distrust> {
+    image.verify().map_err(|fault| Distrust { cause: Cause::Image, what: fault.to_string() })
 }
 
 pub(crate) fn lower_priority() {
@@ -115,7 +165,11 @@ pub(crate) fn lower_priority() {
 pub(crate) enum NotWritten {
     /// The image below does not match its checksums any more: nothing of it was copied. Or the znodes do not have the digest that
     /// was kept with the changes. Where, or which.
-    Damaged(Cause, String),
+    Damaged(Distrust),
+    /// So many bytes found no space. In a sentence.
+    NoSpace(u64, String),
+    /// It was not begun, because there is too little space still. In a sentence.
+    Waits(String),
     /// In a sentence.
     Failed(String),
 }
@@ -123,8 +177,10 @@ pub(crate) enum NotWritten {
 impl NotWritten {
     fn merge(fault: ImageFault) -> NotWritten {
         match fault {
-            ImageFault::Damaged(place) => NotWritten::Damaged(Cause::Image, place),
-            fault @ ImageFault::Diverged { .. } => NotWritten::Damaged(Cause::Digest, fault.to_string()),
+            ImageFault::Damaged(what) => NotWritten::Damaged(Distrust { cause: Cause::Image, what }),
+            fault @ ImageFault::Diverged { .. } => {
+                NotWritten::Damaged(Distrust { cause: Cause::Digest, what: fault.to_string() })
+            }
             other => NotWritten::Failed(other.to_string()),
         }
     }
@@ -133,10 +189,21 @@ impl NotWritten {
         NotWritten::Failed(error.to_string())
     }
 
+    /// When the file had so many bytes.
+    fn at(bytes: u64, error: &ImageError) -> NotWritten {
+        match error {
+            ImageError::NoSpace { .. } => NotWritten::NoSpace(bytes, error.to_string()),
+            _ => NotWritten::failed(error),
+        }
+    }
+
     /// As a sentence.
     pub(crate) fn text(self) -> String {
         match self {
-            NotWritten::Damaged(_, text) | NotWritten::Failed(text) => text,
+            NotWritten::Damaged(Distrust { what: text, .. })
+            | NotWritten::NoSpace(_, text)
+            | NotWritten::Waits(text)
+            | NotWritten::Failed(text) => text,
         }
     }
 }
@@ -157,13 +224,14 @@ pub(crate) fn write(
     let mut file = ImageWriter::begin(disk, head, Some(pace())).map_err(NotWritten::failed)?;
     let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
     while let Some(section) = merger.next_section().map_err(NotWritten::merge)? {
-        file.section(SECTION_NODES, &section).map_err(NotWritten::failed)?;
+        let written = file.section(SECTION_NODES, &section);
+        written.map_err(|error| NotWritten::at(file.bytes(), &error))?;
     }
     let stats = merger.stats();
     let meta = merger.finish(zxid, sessions.to_image(), extra).map_err(NotWritten::merge)?;
-    file.section(SECTION_META, &meta).map_err(NotWritten::failed)?;
+    let written = file.section(SECTION_META, &meta);
     let bytes = file.bytes();
-    let name = file.finish().map_err(NotWritten::failed)?;
+    let name = written.and_then(|()| file.finish()).map_err(|error| NotWritten::at(bytes, &error))?;
     let image =
         load(disk, &name.file, 1, &AtomicU64::new(0)).map_err(|unusable| NotWritten::Failed(unusable.to_string()))?;
     let log_from = retire(disk, settings, index).map_err(NotWritten::failed)?;
@@ -205,4 +273,82 @@ fn retire(disk: &MmapDisk, settings: &ImageSettings, newest: u64) -> std::io::Re
         }
     }
     Ok(oldest + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+
+    use corral_core::session::SessionTable;
+    use corral_core::view::View;
+    use corral_storage::SyncRecipe;
+
+    use super::*;
+    use crate::runtime::mailbox::{Bell, mailbox};
+
+    const SETTINGS: ImageSettings = ImageSettings { retained: 10, purge: true };
+
+    /// A state whose tree is this image.
+    fn above(image: Arc<Image>, index: u64) -> FrozenState {
+        let mut view = View::new(image);
+        let (delta, sessions) = (view.freeze(), SessionTable::default());
+        let (image, zxid, nodes) = (Arc::clone(view.image()), view.zxid(), view.node_count());
+        FrozenState { image, delta, sessions, zxid, index, term: 1, nodes, extra: Vec::new() }
+    }
+
+    fn first() -> Arc<Image> {
+        Arc::clone(View::empty(7).image())
+    }
+
+    /// What the consensus actor is told when the writer was told this.
+    fn run_with(disk: &MmapDisk, messages: impl IntoIterator<Item = ToWriter>) -> Vec<ToConsensus> {
+        let (to_writer, inbox) = flume::unbounded();
+        let (consensus, told) = mailbox(&Bell::new().expect("a bell"));
+        messages.into_iter().for_each(|message| to_writer.send(message).expect("it is taken"));
+        drop(to_writer);
+        run(disk, &SETTINGS, &Stopwatch::default(), &inbox, &consensus);
+        told.try_iter().collect()
+    }
+
+    #[test]
+    fn nothing_is_written_above_changes_that_may_have_copied_damage() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = MmapDisk::open(directory.path(), SyncRecipe::default()).expect("it opens");
+        let write =
+            |image, index| write(&disk, &SETTINGS, &Stopwatch::default(), above(image, index)).expect("written");
+        let before = write(first(), 1).image;
+        let after = write(Arc::clone(&before), 2).image;
+        let oldest = &list_images(&disk).expect("a list")[1].file;
+        let file = File::options().write(true).open(directory.path().join(oldest)).expect("it opens");
+        file.write_all_at(b"DAMAGE", 4096 + 20).expect("it is written");
+        let write = |image, index| ToWriter::Write(Box::new(above(image, index)));
+        let by = Arc::downgrade(&after);
+        let installed = first();
+        let messages = [
+            ToWriter::Replaced { image: before, by },
+            write(Arc::clone(&after), 3),
+            write(after, 3),
+            // Another server's image took the place of everything.
+            write(installed, 4),
+        ];
+        let told = run_with(&disk, messages);
+        let distrusts =
+            told.iter().filter(|told| matches!(told, ToConsensus::Distrust(Distrust { cause: Cause::Image, .. })));
+        assert_eq!(distrusts.count(), 3);
+        let failed = told.iter().filter(|told| matches!(told, ToConsensus::ImageFailed { index: 3, .. })).count();
+        let written = told.iter().filter(|told| matches!(told, ToConsensus::ImageWritten(it) if it.index == 4)).count();
+        assert_eq!((failed, written, told.len()), (2, 1, 6));
+        assert!(list_images(&disk).expect("a list").iter().all(|image| image.index != 3));
+    }
+
+    #[test]
+    fn an_image_that_found_no_space_is_begun_again_when_there_is_more() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = MmapDisk::open(directory.path(), SyncRecipe::default()).expect("it opens");
+        let short = |index, bytes| Shortage { index, bytes, told: Complaint::default() }.check(&disk, 5);
+        assert!(matches!(short(5, u64::MAX), Err(NotWritten::Waits(_))));
+        assert!(short(4, u64::MAX).is_ok(), "of another state");
+        assert!(short(5, 0).is_ok() && Shortage::default().check(&disk, 5).is_ok());
+    }
 }

@@ -4,7 +4,7 @@
 //! under way, batches that the slowest shard has not applied, one image at a time).
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use corral_consensus::Append;
 use corral_core::change::AppliedBatch;
@@ -88,8 +88,8 @@ pub(crate) enum ToConsensus {
     NoSpace(bool),
     /// The image writer is done.
     ImageWritten(WrittenImage),
-    /// The image of the state at this index could not be written; the writer has said why.
-    ImageFailed(u64),
+    /// The image of the state at this index was not written; the writer has said why. `was_tried`: it was begun.
+    ImageFailed { index: u64, was_tried: bool },
     /// It may be tried again.
     RetryImage(u64),
     /// Of an ensemble: how far the image is that comes in.
@@ -231,8 +231,11 @@ pub(crate) enum Incoming {
 /// To the image writer.
 pub(crate) enum ToWriter {
     Write(Box<FrozenState>),
-    /// Another image took the place of this one. Changes may have copied from it until now.
-    Replaced(Arc<Image>),
+    /// Another image, `by`, took the place of this one. Changes may have copied from it until now.
+    Replaced {
+        image: Arc<Image>,
+        by: Weak<Image>,
+    },
     /// To be dropped here, where it stops nobody.
     Drop(Garbage),
     /// A shard's clients have fallen silent: a good time to give memory back.

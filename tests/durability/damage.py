@@ -6,6 +6,7 @@ Also that the commands which look into a data directory may do so while a server
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -453,6 +454,43 @@ def test_a_damaged_image_that_cannot_be_put_aside_does_not_end_a_scrub(shards):
             wait_until(lambda: "takes the place of the log" in server.log(), "the log is looked at", 30)
             scrubbed(server, "scrub complete")
         equal(server.log().count("cannot be put into the directory"), 1, "lines")
+        equal(server.stop(), 0, "exit code")
+    finally:
+        server.dispose()
+
+
+def test_log_damage_that_is_found_while_an_image_is_written(shards):
+    """That image holds nothing of the damaged segment: another one takes the place of the log. A kill then loses nothing."""
+    # One scrub while the image waits, and none before both images are written.
+    server = Corral(shards=shards, settings={**SCRUBS, "scrub.interval_s": 8, "log.segment_bytes": 4 * MIB})
+    data = server.directory / "data"
+    try:
+        server.start()
+        with server.client() as client:
+            client.create("/n", b"first")
+            # Where the image is to be, nothing can be written: it is tried again in 10 s.
+            zxid = client.exists("/n").mzxid
+            blocks = [data / f"image-{zxid:016x}-{index:016x}.img.tmp" for index in range(20)]
+            for block in blocks:
+                block.mkdir()
+            server.process.send_signal(signal.SIGUSR1)
+            wait_until(lambda: "the image was not written" in server.log(), "it is tried in vain")
+            for number in range(12):
+                client.set("/n", bytes([number]) * 900_000)
+            segment = sorted(data.glob("log-*"))[1]
+            with open(segment, "r+b") as file:
+                file.seek(2 * MIB)
+                file.write(b"XXXX")
+            wait_until(lambda: "takes the place of the log" in server.log(), "a scrub finds it", 30)
+            for block in blocks:
+                block.rmdir()
+            wait_until(lambda: server.log().count("image written") >= 2, "another image is written", 30)
+            wait_until(lambda: not segment.exists(), "the segment is let go of")
+            equal(server.log().count("takes the place of the log"), 1, "scrubs that found it")
+            server.kill()
+        server.start()
+        with server.client() as client:
+            equal(client.get("/n")[0], bytes([11]) * 900_000)
         equal(server.stop(), 0, "exit code")
     finally:
         server.dispose()

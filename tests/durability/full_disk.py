@@ -175,6 +175,43 @@ def test_the_log_makes_room_for_itself(shards):
         disk.all_is_there()
 
 
+def test_an_image_without_space_does_not_fill_the_disk_again(shards):
+    """It is begun once, and again when there is space for it."""
+    server = Corral(shards=shards, settings={**SETTINGS, "server.log_dir": "elsewhere"})
+    data = server.directory / "data"
+    data.mkdir()
+    mount(data)
+    refused = "the image was not written"
+    try:
+        server.start()
+        filler = data / "filler.tmp"
+        filler.write_bytes(bytes(FILLER_BYTES))
+        with server.client(timeout_ms=60_000) as client:
+            for number in range(30):
+                client.create(f"/n{number}", bytes([number]) * 900_000)
+        server.process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: refused in server.log(), "it finds no space", SLACK_S)
+        least = min(free_until(data, lambda: server.log().count(refused) > 1))
+        assert least > MIB, f"{least} bytes were left while it was tried again"
+        filler.unlink()
+        wait_until(lambda: "image written" in server.log(), "it is written", 2 * SLACK_S)
+        equal(server.stop(), 0, "exit code")
+    finally:
+        server.dispose(keep=True)
+        subprocess.run(["umount", data], check=True)
+        server.dispose()
+
+
+def free_until(place, over):
+    """How much space is left there, again and again."""
+    limit = time.monotonic() + 2 * SLACK_S
+    while not over():
+        assert time.monotonic() < limit, "it is not tried again"
+        stat = os.statvfs(place)
+        yield stat.f_bavail * stat.f_frsize
+        time.sleep(0.01)
+
+
 class SmallDisks(Ensemble):
     """Three servers, each on a small disk with a file that can be removed."""
 

@@ -143,15 +143,26 @@ impl ConsensusActor {
         }
     }
 
-    /// What the log holds is in the state: with an image of it the log before is not needed. Followers are given entries from
-    /// memory, or the image.
+    /// What the log holds is in the state, or will be: with an image of it the log before is not needed. Followers are given entries
+    /// from memory, or the image.
     pub(super) fn log_damaged(&mut self, what: &str) {
         tracing::error!(
             "{what}; the state in memory is whole: an image of it takes the place of the log; look at the disk"
         );
         let _ = self.links.log.send(ToLog::Seal);
-        self.drops_log = true;
-        self.snapshot_if(|_| true);
+        self.damaged_to = Some(self.replica.raft().last_index());
+        self.replace_damaged_log();
+    }
+
+    /// Begins an image that holds all of the damaged log, as soon as that is possible: after the one that is being written, which was
+    /// begun before the damage was found, and not before the end of the log is applied.
+    pub(super) fn replace_damaged_log(&mut self) {
+        let last = self.replica.raft().last_index();
+        let Some(upto) = &mut self.damaged_to else { return };
+        // What was truncated since is in no image.
+        *upto = last.min(*upto);
+        let upto = upto.0;
+        self.snapshot_if(|sequencer| sequencer.index() >= upto);
     }
 
     /// Another server's image took the place of the state.

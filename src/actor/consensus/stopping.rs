@@ -44,7 +44,8 @@ impl ConsensusActor {
         if let Stopping::LastImage { begun } = self.stopping {
             let running = |actor: &ConsensusActor| actor.replica.machine().sequencer.snapshot_running();
             if !begun && !running(self) {
-                self.snapshot_if(|sequencer| sequencer.has_changes());
+                let log_is_damaged = self.damaged_to.is_some();
+                self.snapshot_if(|sequencer| sequencer.has_changes() || log_is_damaged);
                 self.stopping = Stopping::LastImage { begun: true };
             }
             let is_over = matches!(self.stopping, Stopping::LastImage { begun: true }) && !running(self);

@@ -146,6 +146,17 @@ impl MmapDisk {
         &self.directory.access
     }
 
+    /// Bytes that this process may still write to the file system of the directory.
+    ///
+    /// # Errors
+    /// When the file system does not tell.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let stat = nix::sys::statvfs::fstatvfs(&self.directory.handle)?;
+        let is_root = nix::unistd::geteuid().is_root();
+        let blocks = if is_root { stat.blocks_free() } else { stat.blocks_available() };
+        Ok(blocks.saturating_mul(stat.fragment_size()))
+    }
+
     fn full(&self, name: &str) -> PathBuf {
         self.directory.path.join(name)
     }
