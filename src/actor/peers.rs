@@ -26,7 +26,7 @@ use crate::actor::census::Census;
 use crate::actor::messages::{Distrust, Incoming, ToImagesIn};
 use crate::actor::reconfig::{Whereabouts, addresses};
 use crate::actor::serving::{Serving, Sight, say_what_is_awaited, say_who_is_not_known};
-use crate::actor::transfer::{Course, Offer, Offered, Transfer, holds_membership};
+use crate::actor::transfer::{Course, IMAGE_AGAIN_AFTER_MS, Missed, Offer, Offered, Transfer, holds_membership};
 use crate::control::Gauges;
 use crate::net::peers::event::{Direction, Reason};
 use crate::net::peers::{Links, PeerEvent};
@@ -80,15 +80,6 @@ pub(crate) struct Peers {
     serving: Serving,
 }
 
-/// An image that could not be taken over: another one is asked for at that time, if that is still to be done.
-struct Missed {
-    index: u64,
-    from: NodeId,
-    again: Option<Millis>,
-}
-
-/// Time until another image is asked for in the place of one that could not be written, as a rule for want of space.
-const IMAGE_AGAIN_AFTER_MS: u64 = 5000;
 /// Images that wait to be installed.
 const ARRIVED_MAX: usize = 2;
 /// How often a newborn says what it waits for.
@@ -306,8 +297,13 @@ impl Peers {
         match (course, incoming) {
             (Course::Over(announced), Incoming::Whole { index, loaded }) => {
                 if let Err(reason) = holds_membership(&loaded, &announced) {
-                    tracing::error!(index, "an image of another server cannot be taken over: {reason}");
-                    return self.refuse(from, index);
+                    tracing::error!(
+                        index,
+                        "an image of another server cannot be taken over, asking for another in {} s: {reason}",
+                        IMAGE_AGAIN_AFTER_MS / 1000
+                    );
+                    self.missed = Some(Missed::at(now, index, from, false));
+                    return;
                 }
                 tracing::info!(
                     index,
@@ -334,7 +330,7 @@ impl Peers {
                     "an image of another server cannot be taken over, asking for another in {} s: {reason}",
                     IMAGE_AGAIN_AFTER_MS / 1000
                 );
-                self.missed = Some(Missed { index, from, again: Some(Millis(now.0 + IMAGE_AGAIN_AFTER_MS)) });
+                self.missed = Some(Missed::at(now, index, from, true));
             }
             _ => self.ask(),
         }
@@ -394,7 +390,7 @@ impl Peers {
     /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.
     pub(crate) fn is_stalled(&mut self, disk: LogDisk, applied: Index) -> bool {
         self.missed.take_if(|missed| applied.0 >= missed.index);
-        let stalled = disk == LogDisk::Full || self.missed.is_some();
+        let stalled = disk == LogDisk::Full || self.missed.as_ref().is_some_and(|missed| missed.stalls);
         self.gauges.stalled.store(stalled, Ordering::Relaxed);
         stalled
     }

@@ -23,6 +23,8 @@ const PIECES_MAX: u64 = 4;
 const OFFERED_MAX: usize = 2;
 /// Without any piece for this long it is asked for again.
 const AGAIN_AFTER_MS: u64 = 2000;
+/// Time until another image is asked for in the place of one that could not be taken over.
+pub(crate) const IMAGE_AGAIN_AFTER_MS: u64 = 5000;
 
 /// A durable image that other servers may have.
 #[derive(Clone)]
@@ -156,8 +158,8 @@ impl Transfer {
         let Part::Piece { index, zxid, total, offset, bytes } = part else {
             return Course::Failed;
         };
-        if index != self.index || offset != self.come {
-            // Asked for before a link broke.
+        if index != self.index || offset != self.come || offset >= self.asked {
+            // Asked for before a link broke, or never: what is asked for bounds what waits for the thread.
             return Course::GoesOn;
         }
         if self.total.is_some_and(|known| known != total) {
@@ -185,6 +187,21 @@ impl Transfer {
             Incoming::Failed { index, .. } if *index == transfer.index => (None, Course::Failed),
             _ => (Some(transfer), Course::GoesOn),
         }
+    }
+}
+
+/// An image that could not be taken over: another one is asked for at that time, if that is still to be done.
+pub(crate) struct Missed {
+    pub(crate) index: u64,
+    pub(crate) from: NodeId,
+    pub(crate) again: Option<Millis>,
+    /// It could not be written, as a rule for want of space: no client is served meanwhile.
+    pub(crate) stalls: bool,
+}
+
+impl Missed {
+    pub(crate) fn at(now: Millis, index: u64, from: NodeId, stalls: bool) -> Missed {
+        Missed { index, from, again: Some(now.plus(IMAGE_AGAIN_AFTER_MS)), stalls }
     }
 }
 
@@ -286,7 +303,9 @@ mod tests {
         let (thread, inbox) = flume::unbounded();
         let all = offer(50, &vec![1; PIECE * 2]);
         let mut transfer = Transfer::begin(Millis(0), announced(50), 50, thread);
+        assert!(!transfer.asks().is_empty());
         assert!(matches!(transfer.piece(Millis(1), all.part(50, 0)), Course::GoesOn));
+        assert!(!transfer.asks().is_empty());
         let is_of =
             |transfer: &Transfer| [(1, 50), (2, 50), (1, 51)].map(|(from, at)| transfer.is_of(NodeId(from), at));
         assert_eq!(is_of(&transfer), [true, false, false]);
@@ -296,6 +315,28 @@ mod tests {
         assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64)), Course::GoesOn));
         assert_eq!(is_of(&transfer), [true, true, false], "nothing more has to come");
         assert_eq!(inbox.len(), 3);
+    }
+
+    #[test]
+    fn pieces_that_were_not_asked_for_are_dropped() {
+        let content = vec![1; PIECE * 40];
+        let offer = offer(50, &content);
+        let (thread, inbox) = flume::unbounded();
+        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, thread);
+        let all = |transfer: &mut Transfer| {
+            for number in 0..40 {
+                let part = offer.part(50, number * PIECE as u64);
+                assert!(matches!(transfer.piece(Millis(1), part), Course::GoesOn));
+            }
+        };
+        all(&mut transfer);
+        assert_eq!(inbox.len(), 0, "nothing was asked for");
+        transfer.asks();
+        all(&mut transfer);
+        assert_eq!(inbox.len(), 2, "the beginning, and the first piece");
+        transfer.asks();
+        all(&mut transfer);
+        assert_eq!(inbox.len() as u64, 1 + PIECES_MAX, "none of them is written");
     }
 
     #[test]
