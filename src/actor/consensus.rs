@@ -173,6 +173,9 @@ impl ConsensusActor {
     fn take(&mut self, first: ToConsensus, mailbox: &flume::Receiver<ToConsensus>) -> bool {
         for message in std::iter::once(first).chain(mailbox.try_iter().take(MAILBOX_BATCH)) {
             self.receive(message);
+            if self.replica.has_much_prepared() {
+                break;
+            }
         }
         self.act()
     }

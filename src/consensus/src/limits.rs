@@ -64,6 +64,9 @@ pub const BACKLOG_AGE_MAX: Micros = Micros(50_000);
 /// While nothing is applied because of that, it is looked at again after so long.
 pub const HELD_PAUSE: Micros = Micros(1_000);
 
+/// Payload bytes of others' entries that are looked at before a turn, about; what comes then comes after it.
+pub const PREPARED_BYTES_MAX: u64 = 1 << 20;
+
 /// What applying an entry costs beside its commands and its bytes.
 pub const ENTRY_WORK: u64 = 1000;
 

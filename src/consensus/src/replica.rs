@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::conf_change::ConfChange;
 use crate::error::{ConfChangeError, PeerError, TransferError};
 use crate::grouping::{self, Grouping, Load};
-use crate::limits::{APPLIED_WORK_MAX, ENTRY_WORK, HELD_PAUSE};
+use crate::limits::{APPLIED_WORK_MAX, ENTRY_WORK, HELD_PAUSE, PREPARED_BYTES_MAX};
 use crate::message::{PeerBody, PeerMessage};
 use crate::node::{FORMED_INDEX, RaftNode};
 use crate::notices::{Notices, Verdict};
@@ -34,6 +34,12 @@ pub trait Machine {
     /// Other members whose clients wait for what [`Machine::propose`] gave last: they are told at once when that is committed,
     /// the rest a little later at most.
     fn waiting_elsewhere(&self) -> Vec<NodeId>;
+
+    /// Looks at an entry of another leader, which may take the place of those from its index on, before it gets into the log.
+    ///
+    /// # Errors
+    /// When [`Machine::commit`] could not apply it: then it is refused, because every member would stop at it.
+    fn prepare(&mut self, index: Index, term: Term, payload: &[u8]) -> Result<(), Self::Fault>;
 
     /// Applies a committed entry; an empty payload changes nothing but the index. `own`: this very machine made the
     /// payload, by the oldest [`Machine::propose`] not yet given back. A membership change brings its context, never as
@@ -134,6 +140,8 @@ pub struct Replica<M: Machine> {
     committed: VecDeque<Entry>,
     /// Bytes of the entries that were applied.
     applied_bytes: u64,
+    /// Bytes of others' entries that were looked at since the last turn.
+    prepared_bytes: u64,
     waiting_reads: Vec<ReadReady>,
     relief: Relief,
 }
@@ -161,6 +169,7 @@ impl<M: Machine> Replica<M> {
             held: false,
             committed: VecDeque::new(),
             applied_bytes: 0,
+            prepared_bytes: 0,
             waiting_reads: Vec::new(),
             relief: Relief::default(),
         }
@@ -216,7 +225,27 @@ impl<M: Machine> Replica<M> {
     /// # Errors
     /// Nothing happened; see [`PeerError`].
     pub fn step(&mut self, message: PeerMessage) -> Result<(), PeerError> {
+        if let PeerBody::Append { entries, .. } = &message.body {
+            entries.iter().try_for_each(|entry| self.prepare(entry))?;
+        }
         self.raft.step(message)
+    }
+
+    fn prepare(&mut self, entry: &Entry) -> Result<(), PeerError> {
+        self.prepared_bytes += entry.payload.len() as u64;
+        let prepared = match entry.kind {
+            EntryKind::Normal => self.machine.prepare(entry.index, entry.term, &entry.payload),
+            EntryKind::ConfChange => {
+                let change = ConfChange::decode(&entry.payload).map_err(PeerError::Entries)?;
+                self.machine.prepare(entry.index, entry.term, &change.context)
+            }
+        };
+        prepared.map_err(|_| PeerError::Entries("of a format that is not known here"))
+    }
+
+    /// Whether the next messages of others are to wait until a turn was done.
+    pub fn has_much_prepared(&self) -> bool {
+        self.prepared_bytes >= PREPARED_BYTES_MAX
     }
 
     /// See [`RaftNode::leader_lost`].
@@ -375,6 +404,7 @@ impl<M: Machine> Replica<M> {
     /// The machine's, when an entry is not understood. Nothing may be done with the replica after that.
     pub fn turn(&mut self, now: Micros, effects: &mut Effects) -> Result<bool, M::Fault> {
         self.follow_if_over();
+        self.prepared_bytes = 0;
         if !std::mem::replace(&mut self.unapplied, false) {
             effects.wake_at = self.propose(now);
             let mut out = std::mem::take(&mut self.out);

@@ -4,6 +4,7 @@
 //! log: the driver hands it committed payloads in log order and takes batches to propose from it.
 
 mod images;
+mod prepared;
 mod reconfig;
 mod room;
 
@@ -26,6 +27,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use images::{SinceImage, Sizes};
+use prepared::Prepared;
 use reconfig::Asked;
 
 /// What the sequencer is told at its start.
@@ -91,6 +93,8 @@ pub struct Sequencer {
     quotas_ahead: bool,
     /// Batches proposed by this server and not yet committed, in log order.
     proposed: VecDeque<Batch>,
+    /// Of another leader's, which are not committed here yet.
+    prepared: Prepared,
     index: u64,
     term: u64,
     /// What is being written, to be tried again should that fail.
@@ -120,6 +124,7 @@ impl Sequencer {
             commands_waiting: 0,
             quotas_ahead: false,
             proposed: VecDeque::new(),
+            prepared: Prepared::default(),
             index,
             term,
             frozen: None,
@@ -396,6 +401,8 @@ impl Sequencer {
             let batch = self.proposed.pop_front().expect("an entry of our own was proposed");
             debug_assert!(Batch::decode(payload).ok().as_ref() == Some(&batch), "the log gives back what it was given");
             batch
+        } else if let Some(batch) = self.prepared.take(index, term, payload) {
+            batch
         } else {
             Batch::decode(payload).map_err(|_| NotABatch)?
         };
@@ -406,6 +413,14 @@ impl Sequencer {
             self.track(now, &applied);
         }
         Ok(applied)
+    }
+
+    /// Looks at an entry of another leader before it gets into the log: it can be applied when it is committed.
+    ///
+    /// # Errors
+    /// [`NotABatch`] when the payload cannot be read.
+    pub fn prepare(&mut self, index: u64, term: u64, payload: &[u8]) -> Result<(), NotABatch> {
+        self.prepared.prepare(index, term, payload)
     }
 
     /// Keeps the deadlines in step with the session table.

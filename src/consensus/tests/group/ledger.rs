@@ -63,6 +63,10 @@ impl Machine for Ledger {
         self.proposed.back().filter(|number| *number % 3 == 0).map(|_| NodeId(2)).into_iter().collect()
     }
 
+    fn prepare(&mut self, _index: Index, _term: Term, _payload: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), String> {
         assert_eq!(index.0, self.lines.len() as u64 + 1, "applied one after the other");
         let value = number(payload);

@@ -78,6 +78,10 @@ impl Machine for Authority {
         self.elsewhere().iter().map(|server| NodeId(u64::from(*server))).collect()
     }
 
+    fn prepare(&mut self, index: Index, term: Term, payload: &[u8]) -> Result<(), NotABatch> {
+        self.sequencer.prepare(index.0, term.0, payload)
+    }
+
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
         let before = self.member.applied().len();
         let applied = self.applied_as(index, payload, own);
