@@ -5,13 +5,16 @@ otherwise no connection between servers may end, nobody else may lead, and every
 """
 
 import os
+import re
 import socket
 import struct
+import subprocess
 import threading
 import time
 
 from ensemble.cases import connect, root
 from ensemble.cluster import Ensemble, share_secret
+from support.server import binary
 from support.suite import Skip, equal
 from support.wait import wait_until
 
@@ -287,6 +290,71 @@ def test_a_forged_term_leaves_the_ensemble_with_a_leader(ensemble):
     ensemble.start()
     with connect(ensemble.leader()) as client:
         client.set("/", b"")
+
+
+def append(sender, to, term, behind, payload):
+    """One entry behind this one, a term and an index, committed."""
+    entry = struct.pack("<IQQBI", 1, term, behind[1] + 1, 0, len(payload)) + payload
+    return struct.pack("<BBQQQQQQ", 1, 1, sender, to, term, behind[1], behind[0], behind[1] + 1) + entry
+
+
+def image(sender, to, term, index):
+    """An image that ends there, of an ensemble of three."""
+    members = struct.pack("<H3QHHHB", 3, 1, 2, 3, 0, 0, 0, 0)
+    return struct.pack("<BBQQQQQ", 1, 10, sender, to, term, index, term) + members
+
+
+def last_entry(member):
+    """Its term and index, as the log has it."""
+    shown = subprocess.run([binary(), "log", "dump", member.directory / "data"], capture_output=True, text=True, check=True)
+    return [(int(term), int(index)) for term, index in re.findall(r"(?:Entry|Membership): term (\d+), index (\d+)", shown.stdout)][-1]
+
+
+def test_forged_entries_and_images_stop_nobody(ensemble):
+    """An entry that nobody can read would stop each server at each start, and an image of what is committed empties a log."""
+    if has_secret(ensemble):
+        raise Skip("nobody is taken for a server without the secret")
+    top = root(ensemble, "forged")
+    away = ensemble.followers()[0]
+    others = [member for member in ensemble.members if member is not away]
+    for member in others:
+        with connect(member) as client:
+            client.create(f"{top}/{ensemble.number(member)}", b"kept")
+    number = ensemble.number(away)
+    away.kill()
+    for round_number, forged in enumerate(("entry", "image")):
+        for member in others:
+            to, port, behind = ensemble.number(member), port_of(ensemble, member), last_entry(member)
+            term = behind[0] + 1000 * (round_number + 1)
+            if forged == "entry":
+                said = [append(number, to, term, behind, b"garbage!")]
+            else:
+                said = [image(number, to, term, index) for index in range(max(1, behind[1] - 30), behind[1] + 1)]
+
+            def spoken(to=to, port=port, said=said):
+                link, told = knock(port, hello(version_of(port), number, to))
+                try:
+                    if is_welcome(told):
+                        for sequence, one in enumerate(said):
+                            link.sendall(frame(sequence, one))
+                        link.settimeout(1)
+                        link.recv(1 << 16)
+                    return is_welcome(told)
+                except OSError:
+                    return True
+                finally:
+                    link.close()
+
+            wait_until(spoken, "the attacker is heard")
+        equal([member.process.poll() for member in others], [None, None], f"servers after a forged {forged}")
+    ensemble.start()
+    for member in ensemble.members:
+        member.kill()
+    ensemble.start()
+    for member in ensemble.members:
+        with connect(member) as client:
+            client.sync()
+            equal(len(client.children(top)), 2, "what was acknowledged")
 
 
 def test_a_server_without_the_secret_is_refused(ensemble):
