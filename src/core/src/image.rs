@@ -7,11 +7,13 @@
 
 mod annex;
 mod format;
+mod node;
 mod read;
 mod write;
 
 pub use format::ImageSession;
-pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageNode, Names, SectionChecksums};
+pub use node::{ImageNode, Names};
+pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, SectionChecksums};
 pub use write::{ImageMerger, initial_image, merge_in_memory, section_bits_for};
 
 use alloc::string::{String, ToString};

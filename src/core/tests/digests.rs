@@ -151,3 +151,31 @@ fn an_image_is_not_made_of_znodes_that_the_changes_did_not_lead_to() {
     let refused = merge(&other).expect_err("its digest differs");
     assert!(matches!(refused, ImageFault::Diverged { kept, .. } if Some(kept) == digest), "{refused}");
 }
+
+#[test]
+fn large_data_of_an_image_count_by_the_crc_that_was_taken_when_it_was_opened() {
+    let mut machine = machine();
+    let large = format!("x{}", "5a".repeat(5000));
+    let mut zxid = 0;
+    let mut next = |machine: &mut StateMachine, op| {
+        zxid += 1;
+        apply(machine, zxid, op);
+        assert_eq!(machine.view().tree_digest(), Some(walked(machine.view())), "zxid {zxid}");
+    };
+    let paths: Vec<String> = (0..12).map(|at| format!("/n{at}")).chain([String::from("/zookeeper/large")]).collect();
+    for (at, path) in paths.iter().enumerate() {
+        let content = if at % 3 == 1 { "x01" } else { large.as_str() };
+        next(&mut machine, create(CreateOp::Create, path, content, 0, -1));
+    }
+    let delta = machine.view_mut().freeze();
+    let image = merge_in_memory(machine.view().image(), &delta, 2, Vec::new(), Vec::new()).expect("an image");
+    machine.view_mut().swap_image(Arc::new(image));
+    for (at, path) in paths.iter().enumerate() {
+        match at % 4 {
+            0 => next(&mut machine, WriteOp::Delete { path: Text::from(path.as_str()), version: -1 }),
+            1 => next(&mut machine, WriteOp::SetData { path: Text::from(path.as_str()), data: None, version: -1 }),
+            2 => next(&mut machine, create(CreateOp::Create, &format!("{path}/c"), "x", 0, -1)),
+            _ => {}
+        }
+    }
+}

@@ -6,9 +6,9 @@
 
 use super::annex::{self, shared_lists, texts};
 use super::format::{
-    ACL_OPEN, ArchivedAnnex, ArchivedMeta, ArchivedNode, FORMAT, FORMAT_WITH_ANNEXES, Probing, first_slot,
-    section_root, slot_tag, take_name,
+    ArchivedAnnex, ArchivedMeta, ArchivedNode, FORMAT, FORMAT_WITH_ANNEXES, Probing, first_slot, section_root, slot_tag,
 };
+use super::node::{ImageNode, LENT_BYTES_MIN};
 use super::{
     ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_ALIGN, SECTION_BITS_MAX, SECTION_BYTES_MAX, section_of,
 };
@@ -17,14 +17,12 @@ use crate::command::{ArchivedOrigin, Origin};
 use crate::digest;
 use crate::ids::{ConnId, ShardId, Zxid};
 use crate::shared::{Data, Text};
-use crate::znode::{Acl, NodeStat, Znode};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::ptr::NonNull;
-use corral_wire::records::Stat;
 use rkyv::rancor;
 use rkyv::rend::u32_le;
 use rkyv::util::AlignedVec;
@@ -81,11 +79,7 @@ unsafe impl ImageBytes for AlignedBytes {
     }
 }
 
-type Record = ArchivedNode<'static>;
-
-/// Data of fewer bytes are copied when a znode of the image changes. The bytes of the image stay for as long as data of it are
-/// lent, which is until the next image but one.
-const LENT_BYTES_MIN: usize = 4096;
+pub(super) type Record = ArchivedNode<'static>;
 
 /// Proof that a section's bytes are a valid archive, and the way into it.
 #[derive(Clone)]
@@ -102,6 +96,9 @@ pub struct CheckedSection {
     nodes: NonNull<[Record]>,
     /// Of its znodes; 0 of a copy that is only merged.
     digest: u64,
+    /// What the digest has for znodes with [`LENT_BYTES_MIN`] of data and more: their places in `nodes`, in order, and their CRCs.
+    /// Without it, a session's end would read all data of its ephemerals. None in a copy that is only merged.
+    large: Arc<[(u32, u32)]>,
 }
 
 // SAFETY: the pointers lead into `bytes`, which is `Send + Sync`, immutable, and kept alive by this very value.
@@ -118,8 +115,16 @@ impl CheckedSection {
         let bits = section_bits(layout)?;
         let range = layout.sections.get(index).ok_or(ImageFault::Layout("no such section"))?;
         let mut section = Self::within(bytes, range, index, bits)?;
-        let of_znode = |node: &Record| digest::of_znode(&node.path, node.data.as_deref(), &node.stat());
-        section.digest = section.nodes().iter().map(of_znode).fold(0, u64::wrapping_add);
+        let (mut sum, mut large) = (0_u64, Vec::new());
+        for (at, node) in (0..).zip(section.nodes()).filter(|(_, node)| digest::counts(&node.path)) {
+            let crc = digest::crc_of(&node.path, node.data.as_deref(), &node.stat());
+            sum = sum.wrapping_add(crc.into());
+            if node.data.as_ref().is_some_and(|data| data.len() >= LENT_BYTES_MIN) {
+                large.push((at, crc));
+            }
+        }
+        section.digest = sum;
+        section.large = large.into();
         Ok(section)
     }
 
@@ -145,7 +150,15 @@ impl CheckedSection {
             slots: NonNull::from(slots),
             nodes: NonNull::from(nodes),
             digest: 0,
+            large: Arc::default(),
         })
+    }
+
+    /// The CRC that the digest has for a record of large data.
+    pub(super) fn crc_of_large(&self, record: &Record) -> Option<u32> {
+        let at = (core::ptr::from_ref(record).addr() - self.nodes().as_ptr().addr()) / size_of::<Record>();
+        let place = self.large.binary_search_by_key(&at, |(at, _)| *at as usize).ok()?;
+        Some(self.large[place].1)
     }
 
     /// This section for a copy into the next image. Where its bytes may have changed since it was checked, they are copied to
@@ -186,7 +199,7 @@ impl CheckedSection {
     /// # Panics
     /// When it does. The process ends then, and the next start checks everything.
     #[inline]
-    fn inside<'v, T: ?Sized>(&self, value: &'v T) -> &'v T {
+    pub(super) fn inside<'v, T: ?Sized>(&self, value: &'v T) -> &'v T {
         let from = core::ptr::from_ref(value).cast::<u8>().addr();
         let (start, end) = (self.address, self.address + self.length);
         if from < start || from > end || size_of_val(value) > end - from {
@@ -196,7 +209,7 @@ impl CheckedSection {
     }
 
     /// A part of the section as data that outlive the image.
-    fn lend(&self, part: &[u8]) -> Data {
+    pub(super) fn lend(&self, part: &[u8]) -> Data {
         let bytes = (*self.bytes).as_ref();
         let from = part.as_ptr().addr() - bytes.as_ptr().addr();
         Data::lent(Arc::<dyn ImageBytes>::clone(&self.bytes), from..from + part.len())
@@ -452,113 +465,6 @@ impl Image {
 impl core::fmt::Debug for Image {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Image").field("zxid", &self.zxid()).field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
-
-/// A znode in an image.
-#[derive(Clone, Copy)]
-pub struct ImageNode<'a> {
-    record: &'a Record,
-    section: &'a CheckedSection,
-    image: &'a Image,
-}
-
-impl<'a> ImageNode<'a> {
-    #[inline]
-    pub fn path(&self) -> &'a str {
-        self.section.inside(&*self.record.path)
-    }
-
-    #[inline]
-    pub fn stat(&self) -> NodeStat {
-        if let Some(written) = self.record.written.as_deref() {
-            self.section.inside(written);
-        }
-        if let Some(family) = self.record.family.as_deref() {
-            self.section.inside(family);
-        }
-        if let Some(rare) = self.record.rare.as_deref() {
-            self.section.inside(rare);
-        }
-        self.record.stat()
-    }
-
-    /// The Stat a client sees.
-    #[inline]
-    pub fn wire_stat(&self) -> Stat {
-        self.stat().wire(self.data().map_or(0, <[u8]>::len))
-    }
-
-    #[inline]
-    pub fn data(&self) -> Option<&'a [u8]> {
-        self.record.data.as_deref().map(|data| self.section.inside(data))
-    }
-
-    /// Whether the ACL is `world:anyone` with all permissions.
-    #[inline]
-    pub fn is_open(&self) -> bool {
-        self.record.acl.to_native() == ACL_OPEN
-    }
-
-    /// The ACL; `None` is open to everybody. An index the image does not know gives a list that lets nobody in.
-    #[inline]
-    pub fn acl_list(&self) -> Option<&'a AclList> {
-        if self.is_open() { None } else { Some(self.image.acl(self.record.acl.to_native())) }
-    }
-
-    /// The children's names, sorted.
-    #[inline]
-    pub fn names(&self) -> Names<'a> {
-        let names = self.record.family.as_deref().map(|family| &*self.section.inside(family).names);
-        Names { rest: names.map_or(&[], |names| self.section.inside(names)) }
-    }
-
-    /// The ACL as a value.
-    pub fn to_acl(&self) -> Acl {
-        let index = self.record.acl.to_native();
-        if self.is_open() { Acl::Open } else { Acl::List(Arc::clone(self.image.acl(index))) }
-    }
-
-    /// Its state as a value. Small data are copied to the heap; large ones stay where they are, and keep the image's bytes with
-    /// them.
-    pub fn to_znode(&self) -> Znode {
-        let data = |data: &[u8]| if data.len() < LENT_BYTES_MIN { Data::from(data) } else { self.section.lend(data) };
-        Znode { stat: self.stat(), acl: self.to_acl(), data: self.data().map(data) }
-    }
-}
-
-/// Children's names in an image, sorted.
-#[derive(Clone, Debug, Default)]
-pub struct Names<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Names<'a> {
-    pub(crate) const fn of(blob: &'a [u8]) -> Self {
-        Self { rest: blob }
-    }
-
-    /// Bytes of the names that are left, each with its length.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.rest.len()
-    }
-
-    /// Leaves out so many bytes, which must be those of whole names.
-    pub(crate) fn skip_bytes(&mut self, count: usize) {
-        self.rest = self.rest.get(count..).unwrap_or_default();
-    }
-}
-
-impl<'a> Iterator for Names<'a> {
-    type Item = &'a str;
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a str> {
-        let name = take_name(&mut self.rest);
-        if name.is_none() {
-            self.rest = &[];
-        }
-        name
     }
 }
 

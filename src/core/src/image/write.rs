@@ -7,7 +7,8 @@ use super::annex;
 use super::format::{
     ACL_OPEN, ArchivedNode, FORMAT, Meta, Node, NodeList, Probing, Section, first_slot, push_name, slot_tag,
 };
-use super::read::{AlignedBytes, CheckedSection, Image, ImageBytes, Names};
+use super::node::Names;
+use super::read::{AlignedBytes, CheckedSection, Image, ImageBytes};
 use super::{
     ImageFault, ImageLayout, ImageSession, ImageStats, SECTION_ALIGN, SECTION_BITS_MAX, SECTION_BYTES_MAX,
     SECTION_BYTES_TARGET, section_of,

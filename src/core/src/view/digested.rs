@@ -24,7 +24,7 @@ impl View {
         self.digest.is_kept() && digest::counts(path)
     }
 
-    /// The CRC of a znode as the layers below the live delta have it: its data are read if it comes from the image.
+    /// The CRC of a znode as the layers below the live delta have it.
     pub(super) fn crc_below(&self, path: &str, hash: u64) -> Option<u32> {
         crc_in(self.frozen.as_deref(), &self.image, path, hash)
     }
@@ -67,5 +67,5 @@ pub(super) fn crc_in(frozen: Option<&Delta>, image: &Image, path: &str, hash: u6
         let node = entry.state.node()?;
         return Some(entry.crc.unwrap_or_else(|| digest::crc_of(path, node.data.as_deref(), &node.stat)));
     }
-    image.find(path, hash).map(|node| digest::crc_of(path, node.data(), &node.stat()))
+    image.find(path, hash).map(|node| node.crc())
 }

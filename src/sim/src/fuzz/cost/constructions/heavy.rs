@@ -38,4 +38,7 @@ pub(super) fn add(list: &mut List) {
     small("multi", "setACL of 200 znodes of 500 KB in an image", stored(), each(OpCode::SetAcl));
     small("multi", "setData of 200 znodes of 500 KB in an image", stored(), each(OpCode::SetData));
     small("multi", "delete of 200 znodes of 500 KB in an image", stored(), each(OpCode::Delete));
+    let mine = Gene::Call(0, Call { number: 1, data: LARGE, ..create(Path::numbered("/a/")) });
+    let owned = vec![Gene::Repeat(2 * LARGE_ZNODES, vec![mine]), Gene::Image];
+    small("closeSession", "400 ephemerals of 500 KB in an image", owned, close());
 }
