@@ -55,8 +55,8 @@ const FAILED_ONCE_DAMAGED: [(u64, &str); 5] = [
 
 /// Worlds with damaged states run by default; more with `CORRAL_SIM_SEEDS`.
 const DAMAGED_SEEDS: u64 = 120;
-/// In one of these a server leads and gets nowhere.
-const STUCK_SEEDS: std::ops::Range<u64> = 180..200;
+/// In these a server leads and gets nowhere, which one world of fifty shows.
+const STUCK_SEEDS: [u64; 4] = [239, 312, 414, 425];
 
 fn passes(seed: u64) -> Outcome {
     let outcome = run_ensemble_seed(seed, None, Tracing::Hash);
