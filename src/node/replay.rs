@@ -138,3 +138,28 @@ pub(crate) fn apply_alone(sequencer: &mut Sequencer, entry: &Record<'_>) -> Resu
     let payload = change.as_ref().map_or(entry.payload, |change| &change.context);
     sequencer.commit(Millis(0), entry.index, entry.term, payload, false).map(drop).map_err(|_| fault())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log that holds these entries, both included.
+    fn holding(first_index: u64, last_index: u64) -> Recovered {
+        let (hard_state, last_term, tail_cut, stepped_over) = (None, None, None, None);
+        Recovered { hard_state, first_index, last_index, last_term, tail_cut, stepped_over, put_aside: Vec::new() }
+    }
+
+    #[test]
+    fn a_log_that_does_not_reach_the_image_is_described() {
+        for (first, last) in [(1, 10), (11, 12), (5, 20), (11, 10)] {
+            assert!(reaches(Purpose::Alone, &holding(first, last), 10).is_ok(), "{first} to {last}");
+        }
+        for (first, last, holds) in
+            [(12, 20, "entries 12 to 20"), (1, 9, "entries 1 to 9"), (12, 11, "no entry, and its next one is 12")]
+        {
+            let fault = reaches(Purpose::Alone, &holding(first, last), 10).expect_err("entries are missing");
+            assert_eq!(fault.code, ExitCode::DataDamaged);
+            assert!(fault.sentence.contains(holds) && fault.sentence.contains("ends at 10"), "{}", fault.sentence);
+        }
+    }
+}
