@@ -29,6 +29,7 @@ use crate::actor::messages::{Ending, ToConsensus, ToLog, ToShard, ToWords, ToWri
 use crate::actor::peers::Peers;
 use crate::actor::progress::{CatchUp, place_of};
 use crate::actor::reconfig::reconfigure;
+use crate::actor::serving::{Serving, Sight};
 use crate::control::Gauges;
 use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
@@ -85,6 +86,8 @@ pub(crate) struct ConsensusActor {
     failures: u32,
     /// Of the list of servers that the links follow.
     servers_version: Option<u64>,
+    /// What a server that is alone shows; of one of an ensemble, [`Peers`] does.
+    alone: Serving,
     /// The replica wants a turn then.
     wake_at: Option<Micros>,
     catch_up: CatchUp,
@@ -102,7 +105,9 @@ impl ConsensusActor {
         turn: Rc<Turn>,
     ) -> ConsensusActor {
         let audience = Audience::new(links.taken.clone(), replica.applied_bytes());
+        let alone = Serving::new(Arc::clone(&links.gauges));
         ConsensusActor {
+            alone,
             audience,
             replica,
             links,
@@ -252,9 +257,8 @@ impl ConsensusActor {
             self.replica.reconcile(&peers.wanted);
             peers.relieve(self.clock.now_us(), self.log_disk, &mut self.replica);
             peers.show_quorum(self.clock.now_us(), &self.replica);
-            let stopping = self.stopping != Stopping::No;
-            peers.show_serving(now, &self.replica, stopping, self.installing.is_some());
         }
+        self.show_serving(now);
         let Ticked { expired, reaped } = self.replica.machine_mut().tick(now, self.clock.wall());
         self.tell_expired(now, &expired);
         for chosen in reaped {
@@ -276,6 +280,17 @@ impl ConsensusActor {
         }
         self.compare_digests(now);
         self.replace_damaged_log();
+    }
+
+    /// Why this server takes no sessions and writes, if it does not.
+    fn show_serving(&mut self, now: Millis) {
+        let stopping = self.stopping != Stopping::No;
+        if let Some((peers, _)) = &mut self.links.peers {
+            return peers.show_serving(now, &self.replica, stopping, self.installing.is_some());
+        }
+        let stalled = self.log_disk == LogDisk::Full;
+        self.links.gauges.stalled.store(stalled, Ordering::Relaxed);
+        self.alone.look(now, &self.replica, &Sight::alone(stopping, stalled));
     }
 
     /// A line for each session that expired, as long as they are few; the rest are counted.

@@ -542,6 +542,7 @@ impl Peers {
             takes_an_image: installing || self.takes_an_image(),
             is_blank: self.is_blank,
             listed: self.listed,
+            is_alone: false,
         };
         self.serving.look(now, replica, &sight);
     }

@@ -34,6 +34,15 @@ pub(crate) struct Sight {
     pub(crate) is_blank: bool,
     /// Whether it is in the list of servers, where that is known.
     pub(crate) listed: Option<bool>,
+    /// It is no server of an ensemble: nobody holds its clients back, and nothing comes back to them.
+    pub(crate) is_alone: bool,
+}
+
+impl Sight {
+    /// Of a server that is alone.
+    pub(crate) const fn alone(stopping: bool, stalled: bool) -> Sight {
+        Sight { stopping, stalled, takes_an_image: false, is_blank: false, listed: None, is_alone: true }
+    }
 }
 
 /// See the module.
@@ -74,8 +83,10 @@ impl Serving {
             self.told.insert(peer, now);
             tracing::error!(
                 peer = peer.0,
-                "the log of server {peer} and this server's contradict each other: {error}; one was started with an old copy of \
-                 its data: stop that one, empty its data directory but for `myid`, and start it again"
+                "the log of server {peer} and this server's contradict each other: {error}; one of the two was started with an \
+                 old copy of its data. If most servers were not, stop that one, empty its data directory but for `myid`, and start \
+                 it again. If most were, stop all and run `corral rescue` where the zxid is highest (docs/operations.md, \
+                 log-contradicts)"
             );
         }
     }
@@ -103,7 +114,7 @@ impl Serving {
         let contradicts = !leads && (raft.leader_lacks_committed() || self.contradiction.is_some());
         let reasons = [
             (sight.stopping, Obstacle::Stopping),
-            (sight.stalled && !flows, Obstacle::DiskFull),
+            (sight.stalled && (!flows || sight.is_alone), Obstacle::DiskFull),
             (sight.takes_an_image, Obstacle::ImageAwaited),
             (sight.is_blank && !flows, Obstacle::NoData),
             (contradicts, Obstacle::LogContradicts),
@@ -156,8 +167,8 @@ pub(crate) fn say_what_is_awaited(awaited: &[Awaited]) {
         tracing::info!("this server has no data: it waits for a leader to give it everything");
     } else {
         tracing::info!(
-            "this server has no data: it waits for server {silent} to be started without data too, for a new ensemble to \
-             begin, or for the leader of one that has begun, to give it everything"
+            "this server has no data: it waits until a leader gives it everything, or until server {silent}, without data too, \
+             is reached and a new ensemble begins; do not empty a server that has data"
         );
     }
 }

@@ -354,8 +354,9 @@ sections! {
         /// Entries of each executor's io_uring; below 1024 the runtime can stall. A shard's own ring gives the kernel a
         /// quarter as many requests in one call.
         ring_depth: u32 = 1024, range(1024, 32_768), "entries";
-        /// Bytes of registered I/O memory per executor; counts against RLIMIT_MEMLOCK.
-        io_memory_bytes: u32 = 1_048_576, range(64 * KIB, GIB), "bytes";
+        /// Bytes of registered I/O memory per executor; counts against RLIMIT_MEMLOCK. Only `transport = "stream"` uses it, and does
+        /// without where it is used up.
+        io_memory_bytes: u32 = 65_536, range(64 * KIB, GIB), "bytes";
         /// How long one turn may work before it must look at the sockets again.
         turn_budget_us: u32 = 250, range(10, 100_000), "us";
         /// How long a shard that has had traffic goes on looking for more before it sleeps: lower latency for a CPU that is

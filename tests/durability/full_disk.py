@@ -46,6 +46,9 @@ SETTINGS = {
 }
 
 
+FULL = {"zk_disk_full": "1", "zk_serving": "0", "zk_not_serving_reason": "disk-full"}
+
+
 def mount(place, size=DISK_BYTES):
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "corral-test", place], check=True)
 
@@ -112,12 +115,19 @@ class FullDisk:
             client.create("/after")
 
 
+def told_why(server):
+    told = words_table(four_letter_word(server.address, "mntr"), "\t")
+    return {key: told[key] for key in FULL}
+
+
 def test_sigterm_waits_a_little_and_ends(shards):
     with FullDisk(shards) as disk:
         # A new session is a write.
         reader = disk.server.client(timeout_ms=60_000)
         waiting = disk.fill()
         equal(reader.get(disk.path(0))[0], VALUE, "a read while writes wait")
+        wait_until(lambda: told_why(disk.server) == FULL, "mntr tells why", SLACK_S)
+        assert four_letter_word(disk.server.address, "srvr").endswith("Serving: no, its disk is full\n")
         disk.server.terminate()
         took = disk.ends(NO_SPACE_CODE, PATIENCE_S + SLACK_S, "of a stop without space")
         assert took > PATIENCE_S - 1, f"it waited for {took:.1f} s only"
@@ -326,7 +336,7 @@ def test_leaders_without_space_in_turn(shards):
 def is_away(member):
     """Whether the server gives no sessions and says why."""
     told = four_letter_word(member.address, "mntr", SLACK_S)
-    return AWAY_LINE in told and connected(member) is None
+    return AWAY_LINE in told and "zk_disk_full\t1\n" in told and connected(member) is None
 
 
 def test_clients_of_a_follower_without_space_go_elsewhere(shards):

@@ -23,9 +23,18 @@ impl Lines {
         self.put(&format!("sum_{key}"), of.ms_sum);
     }
 
-    fn serving(&mut self, obstacle: Option<Obstacle>) {
-        self.put("serving", u8::from(obstacle.is_none()));
-        self.put("not_serving_reason", obstacle.map_or("none", Obstacle::word));
+    /// The state of disk and data, which ZooKeeper does not tell.
+    fn own(&mut self, facts: &ServerFacts) {
+        self.put("disk_full", u8::from(facts.stalled));
+        let serves = facts.obstacle.is_none() && facts.mode != Mode::Looking;
+        self.put("serving", u8::from(serves));
+        // A server that has just lost its leader looks for the reason at its next tick.
+        self.put("not_serving_reason", facts.obstacle.map_or(if serves { "none" } else { "unknown" }, Obstacle::word));
+        self.put("scrub_last_complete", facts.scrub.completed_s);
+        self.put("scrub_bytes", facts.scrub.bytes);
+        self.put("scrub_damage_found", facts.scrub.damaged);
+        self.put("digest_mismatches_count", facts.digest_mismatches);
+        self.put("state_distrusted", u8::from(facts.scrub.heals));
     }
 
     /// A leader alone knows who keeps up.
@@ -49,12 +58,10 @@ impl Lines {
     }
 }
 
-/// What a server tells that knows no leader, behind ZooKeeper's sentence; nothing if the reason is not known yet.
+/// What a server tells that does not serve, behind ZooKeeper's sentence.
 pub(super) fn not_serving(facts: &ServerFacts) -> String {
     let mut lines = Lines(String::new());
-    if facts.obstacle.is_some() {
-        lines.serving(facts.obstacle);
-    }
+    lines.own(facts);
     lines.0
 }
 
@@ -97,13 +104,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("watchdog_freezes", facts.freezes);
     lines.put("slow_disk_handovers", facts.relieved);
     lines.put("reconfig_step", facts.reconfig.word());
-    lines.put("disk_full", u8::from(facts.stalled));
-    lines.serving(facts.obstacle);
-    lines.put("scrub_last_complete", facts.scrub.completed_s);
-    lines.put("scrub_bytes", facts.scrub.bytes);
-    lines.put("scrub_damage_found", facts.scrub.damaged);
-    lines.put("digest_mismatches_count", facts.digest_mismatches);
-    lines.put("state_distrusted", u8::from(facts.scrub.heals));
+    lines.own(facts);
     if let Some(expires) = facts.certificate_expires {
         lines.put("tls_certificate_expires", expires);
     }
