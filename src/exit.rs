@@ -4,7 +4,9 @@
 //! not how a fault is shown: `main` prints the sentence once and leaves with the code. A panic is no fault of this
 //! list: the process aborts and the supervisor sees SIGABRT.
 
+use std::error::Error;
 use std::fmt::Write as _;
+use std::io;
 
 use corral_storage::{DiskError, ImageError, LogError};
 
@@ -103,7 +105,7 @@ impl From<DiskError> for Fault {
             DiskError::Foreign { .. } | DiskError::WrongFormat { .. } => ExitCode::DataDirForeign,
             _ => ExitCode::StorageUnavailable,
         };
-        Fault::new(code, error.to_string())
+        Fault::new(code, with_advice(&error))
     }
 }
 
@@ -123,7 +125,7 @@ impl From<LogError> for Fault {
             LogError::Config { .. } => ExitCode::Config,
             _ => ExitCode::Internal,
         };
-        Fault::new(code, error.to_string())
+        Fault::new(code, with_advice(&error))
     }
 }
 
@@ -140,6 +142,18 @@ impl From<ImageError> for Fault {
             _ => ExitCode::Internal,
         };
         Fault::new(code, error.to_string())
+    }
+}
+
+/// The error in words, and what to do if permission is missing.
+fn with_advice(error: &dyn Error) -> String {
+    let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    match cause.map(io::Error::kind) {
+        Some(io::ErrorKind::PermissionDenied) => {
+            format!("{error}; let this server's user read and write the data directory and its files, and start again")
+        }
+        Some(io::ErrorKind::ReadOnlyFilesystem) => format!("{error}; mount the file system writable, and start again"),
+        _ => error.to_string(),
     }
 }
 

@@ -51,6 +51,9 @@ pub(crate) fn check(config: &Config, plan: &CorePlan) -> Result<Host, Fault> {
     let executors = plan.executors.len() as u64;
     let mut warnings = Vec::new();
     data_dir(&config.server.data_dir)?;
+    for directory in [&config.server.data_dir, &config.server.log_dir] {
+        writable(directory)?;
+    }
     let needs = LockedMemory {
         executors,
         entries: plan.executors.iter().map(|executor| u64::from(executor.ring_depth)).sum(),
@@ -243,6 +246,19 @@ fn data_dir(path: &Path) -> Result<(), Fault> {
         theirs.display()
     );
     Err(Fault::new(ExitCode::DataDirForeign, sentence))
+}
+
+/// Files are made there while the server runs, and not only at the start.
+fn writable(path: &Path) -> Result<(), Fault> {
+    use rustix::fs::{Access, access};
+    match access(path, Access::WRITE_OK | Access::EXEC_OK) {
+        Err(error) if matches!(error, rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS) => {
+            let sentence = format!("{}: {error}; this server's user must be able to make files there", path.display());
+            Err(Fault::new(ExitCode::StorageUnavailable, sentence))
+        }
+        // It is made, or its fault told, where it is opened.
+        _ => Ok(()),
+    }
 }
 
 /// The fault of a client address that cannot be listened on.

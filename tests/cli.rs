@@ -108,7 +108,7 @@ fn check_config_prints_values_sources_and_plan() {
     fs::write(dir.path().join("zoo.cfg"), "tickTime=2000\ndataDir=/z\nclientPort=2199\ninitLimit=5\n")
         .expect("writable");
     let parts =
-        ["client_addr = \"0.0.0.0:2199\"", "# zoo.cfg:3", "# warning: zoo.cfg keys without a meaning", "initLimit"];
+        ["client_addr = \"0.0.0.0:2199\"", "# zoo.cfg:3", "# note: zoo.cfg keys without a meaning", "initLimit"];
     check(dir.path(), &["check-config", "--config", "zoo.cfg"], 0, &parts);
     let shown =
         check(dir.path(), &["check-config", "--shards", "4", "--set", "server.tick_time_ms=100"], 0, &["# --shards"]);
@@ -226,7 +226,7 @@ fn a_server_that_is_stopped_while_it_starts_ends_in_good_order() {
         assert_eq!(code, Some(0), "start {start}: {log}");
         assert!(log.contains("stopped"), "start {start}: {log}");
     }
-    check(dir.path(), &["log", "dump", "data"], 0, &[" 0 payloads that do not check"]);
+    check(dir.path(), &["log", "dump", "data"], 0, &["payloads that do not check: 0"]);
 }
 
 /// Runs the binary below a shell that first lowers a limit.
@@ -273,7 +273,7 @@ mod storage {
         let path = dir.path().join("data");
         write_log(&path);
         let parts =
-            ["segment 1048576 bytes", "Start: ", "Entry: term 3, index 1, zxid 0x500000001", "1 segments, 2 records"];
+            ["segment 1048576 bytes", "Start: ", "Entry: term 3, index 1, zxid 0x500000001", "segments: 1, records: 2"];
         check(dir.path(), &["log", "dump", "data"], 0, &parts);
     }
 

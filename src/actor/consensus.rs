@@ -264,7 +264,10 @@ impl ConsensusActor {
         for chosen in reaped {
             tracing::debug!(path = &*chosen.path, "container or TTL node outlived");
         }
-        if let Some(progress) = self.catch_up.look(Duration::from_millis(now.0), place_of(&self.replica)) {
+        let applies = self.log_disk == LogDisk::Writes && !self.replica.is_distrusted();
+        if let Some(progress) = self.catch_up.look(Duration::from_millis(now.0), place_of(&self.replica))
+            && applies
+        {
             progress.log();
         }
         if let Some(report) = self.replica.machine_mut().sequencer.quota_report(now) {

@@ -141,7 +141,7 @@ impl Shortage {
         }
         let (path, bytes) = (disk.path().display(), self.bytes);
         let reason =
-            format!("no space for the image: {path} has {free} bytes left, and {bytes} did not suffice; free space");
+            format!("no space for the image: {path} has {free} bytes left, and {bytes} were not enough; free space");
         Err(NotWritten::Waits(reason))
     }
 }

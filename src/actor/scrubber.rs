@@ -150,10 +150,12 @@ impl Scrubber {
                 pass.passed_over(what);
                 continue;
             }
-            self.found(pass);
             if image.index > 0 && image.index == self.gauges.served_image.load(Ordering::Relaxed) {
+                // Counted where it is taken.
+                pass.damaged += 1;
                 let _ = self.consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what }));
             } else {
+                self.found(pass);
                 self.put_aside(&image.file, &what);
             }
         }

@@ -42,6 +42,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let plan = loaded.core_plan(&cpus)?;
     let mut text = config::effective(&loaded);
     describe_plan(&mut text, &loaded.config, &plan, &cpus);
+    for note in &loaded.notes {
+        writeln!(text, "# note: {note}").expect("a String takes every write");
+    }
     for warning in loaded.warnings.iter().chain(&plan.warnings) {
         writeln!(text, "# warning: {warning}").expect("a String takes every write");
     }

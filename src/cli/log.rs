@@ -101,7 +101,7 @@ fn line(item: &DumpItem) -> String {
         DumpItem::Gap { file, offset, bytes, zero: false } => {
             format!(
                 "{file} {offset:>10} no record, {bytes} bytes: an earlier use of the file, an unfinished record, or \
-                 damage (the end of this list says which)"
+                 damage (if it is damage, the last line says so)"
             )
         }
         DumpItem::Unreadable { file, error, .. } => format!("{file} CANNOT BE READ: {error}"),
@@ -236,7 +236,7 @@ impl Totals {
             None => String::new(),
         };
         format!(
-            "{} segments, {} records, {} bytes of payload, {} payloads that do not check{end}",
+            "segments: {}, records: {}, bytes of payload: {}, payloads that do not check: {}{end}",
             self.segments, self.records, self.payload_bytes, self.bad_payloads
         )
     }

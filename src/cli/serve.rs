@@ -79,13 +79,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         .map_err(|error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}")))?;
     let loaded = arguments.config.load()?;
     let plan = loaded.core_plan(&preflight::usable_cpus()?)?;
-    let Loaded { mut config, warnings, file, .. } = loaded;
+    let Loaded { mut config, warnings, notes, file, .. } = loaded;
     let _logging = logging::start(config.server.log_level);
     if let Some(file) = file {
         tracing::info!(file = %file.display(), "configuration read");
     }
     setup::check_files(&config)?;
     let host = preflight::check(&config, &plan)?;
+    for note in &notes {
+        tracing::info!("{note}");
+    }
     for warning in warnings.iter().chain(&plan.warnings).chain(&host.warnings) {
         tracing::warn!("{warning}");
     }

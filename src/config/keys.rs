@@ -267,9 +267,8 @@ sections! {
         share_of_image_percent: u32 = 50, range(1, 1000), "percent";
         /// An image is written after this many transactions. 0 = not because of their number.
         txns_max: u64 = 0, range(0, 1 << 48), "transactions";
-        /// An image is written when the log since the last one reaches this size and the share of the image's, which
-        /// bounds the replay at a restart.
-        /// 0 = never because of the log.
+        /// An image is written when the log since the last one reaches this size and the share of the image's, or took two
+        /// seconds of CPU time to apply: a restart applies it again. 0 = never because of the log.
         log_bytes_max: u64 = 128 * MIB, range(0, 1024 * GIB), "bytes";
         /// Two images are never begun closer together than this, except on request, at shutdown, when writing has become
         /// calm (`calm_ms`), and after a quarter of it when the changes have outgrown the share eight times.
@@ -285,10 +284,11 @@ sections! {
         purge: bool = true, NONE, "";
     }
     /// The scrubber reads every image file and every sealed log segment in the background and compares them with their checksums.
-    /// A server of an ensemble whose image is damaged stops serving and takes the state from another server. One that runs alone
-    /// ends with exit code 6.
+    /// A server of an ensemble whose served image is damaged stops serving and takes the state from another server. One that runs
+    /// alone ends with exit code 6. A damaged image that is not served is moved into the directory `damaged`.
     scrub: Scrub {
-        /// Time from the end of one scrub to the beginning of the next. 0 = never.
+        /// Time from the start of the server, or the end of a scrub, to the beginning of the next one. 0 = never. A start checks
+        /// the image that it serves, but not older ones and not the whole log.
         interval_s: u32 = 86_400, range(0, 31_536_000), "s";
         /// How fast it reads at most.
         bytes_per_s_max: u64 = 64 * MIB, range(MIB, 1024 * GIB), "bytes/s";

@@ -82,6 +82,8 @@ pub(crate) struct Loaded {
     pub(crate) file: Option<PathBuf>,
     /// What an operator should know; the server runs nevertheless.
     pub(crate) warnings: Vec<String>,
+    /// What is usual, and worth a line all the same.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Loaded {
@@ -264,8 +266,8 @@ fn contradiction(draft: &mut Draft, path: &'static str, reason: String, remedy: 
 fn finish(mut draft: Draft) -> Result<Loaded, Fault> {
     const SHOWN_MAX: usize = 50;
     if draft.problems.is_empty() {
-        let Draft { config, sources, warnings, file, .. } = draft;
-        return Ok(Loaded { config, sources, file, warnings });
+        let Draft { config, sources, warnings, notes, file, .. } = draft;
+        return Ok(Loaded { config, sources, file, warnings, notes });
     }
     draft.problems.sort_by_key(|problem| line_of(&problem.place));
     let mut lines: Vec<String> = draft.problems.iter().take(SHOWN_MAX).map(ToString::to_string).collect();

@@ -61,6 +61,8 @@ pub(crate) struct Draft {
     pub(crate) problems: Vec<Problem>,
     /// At most `WARNINGS_MAX`.
     pub(crate) warnings: Vec<String>,
+    /// What is usual, and worth a line all the same.
+    pub(crate) notes: Vec<String>,
     pub(crate) file: Option<PathBuf>,
     /// What a zoo.cfg says of this server's place in an ensemble, beside the list of servers.
     pub(crate) quorum: Quorum,
@@ -85,6 +87,7 @@ impl Draft {
             sources: BTreeMap::new(),
             problems: Vec::new(),
             warnings: Vec::new(),
+            notes: Vec::new(),
             file: file.map(Path::to_owned),
             quorum: Quorum::default(),
         }

@@ -143,10 +143,11 @@ fn zoo_section(page: &mut String) {
     )
     .expect(TOOK);
     let ensemble_only = listed(Rule::EnsembleOnly);
-    write!(page, "\nIgnored with one warning, as every standalone server ignores them: {ensemble_only}.\n")
+    write!(page, "\nIgnored with one warning: local sessions are not offered, and every standalone server ignores these keys: {ensemble_only}.\n")
         .expect(TOOK);
     let meaningless = listed(Rule::Meaningless);
-    write!(page, "\nIgnored with one warning, because they mean nothing here: {meaningless}.\n").expect(TOOK);
+    write!(page, "\nIgnored, and named in one line of the log, because they mean nothing here: {meaningless}.\n")
+        .expect(TOOK);
 }
 
 /// What ends the start, because going on without it would be worse.

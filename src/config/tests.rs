@@ -273,7 +273,8 @@ fn zoo_cfg_of_the_distribution() {
     assert_eq!(shown(&loaded, "server.client_addr"), ("\"0.0.0.0:2181\"".to_owned(), Source::Line(7)));
     assert_eq!(shown(&loaded, "server.data_dir"), ("\"/tmp/zookeeper\"".to_owned(), Source::Line(6)));
     assert_eq!(shown(&loaded, "features.extended_types"), ("false".to_owned(), Source::ZooKeeperDefault));
-    assert_eq!(loaded.warnings, ["zoo.cfg keys without a meaning in this server are ignored: initLimit, syncLimit"]);
+    assert_eq!(loaded.notes, ["zoo.cfg keys without a meaning in this server are ignored: initLimit, syncLimit"]);
+    assert!(loaded.warnings.is_empty());
 }
 
 #[test]
@@ -376,7 +377,6 @@ fn zoo_warnings_name_the_keys_once() {
     check_zoo_warning(
         "initLimit=5\nfoo=1\nsuperUser=x\nsyncLimit=x\nadmin.enableServer=false\nfoo.bar=2\ngroup.1=1",
         &[
-            "zoo.cfg keys without a meaning in this server are ignored: initLimit, syncLimit",
             "features that this version does not offer are ignored: superUser, admin.enableServer",
             "neither ZooKeeper 3.9 nor this server knows are ignored: foo, foo.bar",
         ],
@@ -392,6 +392,14 @@ fn zoo_warnings_name_the_keys_once() {
     );
     check_zoo_warning("autopurge.snapRetainCount=0", &["snapshot.images_retained = 0 is out of range; 1 is used"]);
     check_zoo_warning(&"k\u{1b}[31m=1".replace('1', "2"), &["knows are ignored: k\\u{1b}[32m"]);
+}
+
+/// `ensemble.secret_file` in a zoo.cfg was named unknown, and the server ran without a secret.
+#[test]
+fn keys_of_corral_in_a_zoo_cfg_end_the_start() {
+    for line in ["ensemble.secret_file=secret", "limits.frame_bytes_max=5000000"] {
+        check_zoo_bad(line, &["a key of corral's own"]);
+    }
 }
 
 /// They were ignored with a warning, and the server went on without the protection.

@@ -1,9 +1,9 @@
 //! Reads an unchanged ZooKeeper `zoo.cfg` into a draft configuration.
 //!
 //! Start-up only, on the main thread. It knows the format's entries and the rule of each key, not the TOML format. What
-//! has a meaning here is mapped. Wrong values are problems with their line, and so are keys that demand protection which
-//! this server does not give. Everything else is named in one warning each: keys without meaning, keys of features not
-//! offered, unknown keys. An unknown key that resembles a known one has a warning of its own.
+//! has a meaning here is mapped. Wrong values are problems with their line, and so are keys of corral's own, and those that
+//! demand protection which this server does not give. Everything else is named once: keys without meaning in a note, keys
+//! of features not offered and unknown keys in a warning each. An unknown key that resembles a known one has a warning of its own.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -55,9 +55,15 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: &dyn Fn(&Path) -> R
     if draft.source("server.data_dir") == Source::Default {
         draft.sources.insert("server.data_dir", Source::ZooKeeperDefault);
     }
-    gathered.ensemble_only.extend(std::mem::take(&mut gathered.ensemble).judge(draft));
+    let standalone = std::mem::take(&mut gathered.ensemble).judge(draft);
+    if draft.config.ensemble.servers.is_ensemble() {
+        gathered.not_offered.append(&mut gathered.ensemble_only);
+    }
+    gathered.ensemble_only.extend(standalone);
     warn(draft, "zoo.cfg keys that a standalone server ignores, as ZooKeeper's does", &gathered.ensemble_only);
-    warn(draft, "zoo.cfg keys without a meaning in this server are ignored", &gathered.meaningless);
+    if let Some(note) = listed("zoo.cfg keys without a meaning in this server are ignored", &gathered.meaningless) {
+        draft.notes.push(note);
+    }
     warn(draft, "zoo.cfg keys of features that this version does not offer are ignored", &gathered.not_offered);
     warn(draft, "zoo.cfg keys that neither ZooKeeper 3.9 nor this server knows are ignored", &gathered.unknown);
 }
@@ -180,6 +186,11 @@ fn unknown(property: &Property, draft: &mut Draft, gathered: &mut Gathered) {
     const LOOKED_UP_MAX: usize = 1000;
     let Property { key, value, line } = property;
     let (name, source) = (zoo_keys::without_prefix(key), Source::Line(*line));
+    if keys::key(key).is_some() {
+        let remedy = format!("give it to the command as --set {key}=VALUE, and drop the line");
+        let rejection = Rejection::new("a key of corral's own, where ZooKeeper's keys are read", remedy);
+        return draft.problem(&source, key, rejection);
+    }
     gathered.looked_up += 1;
     let near = match zoo_keys::rule(name) {
         Some(_) if zoo_keys::is_listed(name) => Some(name),
@@ -308,11 +319,15 @@ fn client_addr(draft: &mut Draft, gathered: &Gathered) {
 
 /// One warning that names all keys of a kind, the first hundred if there are more.
 fn warn(draft: &mut Draft, what: &str, keys: &[String]) {
-    const NAMED_MAX: usize = 100;
-    if keys.is_empty() {
-        return;
+    if let Some(warning) = listed(what, keys) {
+        draft.warn(warning);
     }
+}
+
+/// `what` with the keys behind it, if there are any.
+fn listed(what: &str, keys: &[String]) -> Option<String> {
+    const NAMED_MAX: usize = 100;
     let named = keys.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if keys.len() > NAMED_MAX { format!(", and {} more", keys.len() - NAMED_MAX) } else { String::new() };
-    draft.warn(format!("{what}: {named}{more}"));
+    (!keys.is_empty()).then(|| format!("{what}: {named}{more}"))
 }

@@ -33,7 +33,7 @@ pub(crate) struct Gauges {
     pub(crate) scrubbed_at_s: AtomicU64,
     /// Read by scrubs.
     pub(crate) scrub_bytes: AtomicU64,
-    /// Image files and logs that scrubs found damaged.
+    /// Image files and logs that were found damaged.
     pub(crate) scrub_damaged: AtomicU64,
     /// Differences between digests of the tree, since the start.
     pub(crate) digest_mismatches: AtomicU64,

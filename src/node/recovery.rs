@@ -11,7 +11,7 @@ use corral_core::evaluate::{StateMachine, features};
 use corral_core::image::initial_image;
 use corral_core::member::{Founders, Member};
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{FrozenState, REPLAY_UNITS_MAX, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
 use corral_link::Generation;
 use corral_members::Extra;
@@ -252,8 +252,8 @@ pub(crate) fn open(
     let (log, found) =
         open_log(log_disk.clone(), config, purpose, LogConfig { create_if_missing, held, ..LogConfig::default() })?;
     if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
-        let mut sentence = images.damaged.join("\n");
-        sentence.push_str("\nno image is whole and the log does not go back to the beginning: ");
+        let mut sentence = images.damaged.join("; ");
+        sentence.push_str("; no image is whole and the log does not go back to the beginning: ");
         sentence.push_str(purpose.remedy());
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
@@ -355,6 +355,12 @@ fn open_log(
             Fault::new(ExitCode::StorageUnavailable, sentence)
         })?;
     }
+    if found.durable_point_lost {
+        tracing::warn!(
+            "the file DURABLE is missing or damaged, and is made anew: how far the log was durable at the end of the last process is \
+             known from the log alone"
+        );
+    }
     if let Some(cut) = &found.tail_cut {
         say_what_was_cut(purpose, cut);
     }
@@ -406,8 +412,8 @@ fn say_who_could_read(disk: &MmapDisk) {
     let path = disk.path().display();
     if let Some(mode) = directory_mode {
         tracing::warn!(
-            "the data directory {path} has mode {mode:o}: other users can list or change it; run `chmod 700 {path}` if that is \
-             not wanted"
+            "the data directory {path} has mode {mode:o}: other users can enter it; run `chmod 700 {path}` if that is not \
+             wanted"
         );
     }
     if *files_restricted > 0 {
@@ -528,6 +534,7 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_ma
             share_percent: config.snapshot.share_of_image_percent as usize,
             txns_max,
             log_bytes_max: if config.snapshot.log_bytes_max == 0 { u64::MAX } else { config.snapshot.log_bytes_max },
+            units_max: if config.snapshot.log_bytes_max == 0 { u64::MAX } else { REPLAY_UNITS_MAX },
             interval_min_ms: config.snapshot.interval_min_ms,
             interval_max_ms: if config.snapshot.interval_max_ms == 0 {
                 u64::MAX
@@ -552,6 +559,7 @@ mod tests {
             hard_state,
             tail_cut: None,
             stepped_over: None,
+            durable_point_lost: false,
             put_aside: Vec::new(),
         }
     }

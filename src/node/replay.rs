@@ -145,8 +145,16 @@ mod tests {
 
     /// A log that holds these entries, both included.
     fn holding(first_index: u64, last_index: u64) -> Recovered {
-        let (hard_state, last_term, tail_cut, stepped_over) = (None, None, None, None);
-        Recovered { hard_state, first_index, last_index, last_term, tail_cut, stepped_over, put_aside: Vec::new() }
+        Recovered {
+            first_index,
+            last_index,
+            hard_state: None,
+            last_term: None,
+            tail_cut: None,
+            stepped_over: None,
+            durable_point_lost: false,
+            put_aside: Vec::new(),
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn fault(plan: &ExecutorPlan, error: &GlommioError<()>) -> Fault {
     if no_memory {
         let sentence = format!(
             "executor {name} cannot start: the kernel has no locked memory left for an io_uring of {} entries; raise \
-            RLIMIT_MEMLOCK (`ulimit -l`, LimitMEMLOCK=), or lower runtime.ring_depth or runtime.shards",
+            RLIMIT_MEMLOCK (`ulimit -l`, LimitMEMLOCK=), which all processes of a user share, or set runtime.shards = 1",
             plan.ring_depth
         );
         return Fault::new(ExitCode::MemlockTooLow, sentence);

@@ -43,6 +43,8 @@ impl ConsensusActor {
     pub(super) fn found_wrong(&mut self, distrust: &Distrust) {
         let mismatches = u64::from(distrust.cause == Cause::Digest);
         self.links.gauges.digest_mismatches.fetch_add(mismatches, Ordering::Relaxed);
+        let damaged = u64::from(distrust.cause == Cause::Image);
+        self.links.gauges.scrub_damaged.fetch_add(damaged, Ordering::Relaxed);
         self.distrust(distrust);
     }
 

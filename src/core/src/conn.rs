@@ -116,7 +116,7 @@ impl fmt::Display for Close {
             Self::AuthFailed => f.write_str("authentication refused"),
             Self::Unauthenticated => f.write_str("a request before authentication (security.enforce_digest)"),
             Self::IdentityLimit => f.write_str(
-                "more auth packets, or longer ones, than a connection may send (limits.identities_per_connection_max)",
+                "more auth packets than a connection may send (limits.identities_per_connection_max), or identities of more than 2 KiB",
             ),
             Self::SessionExpired => f.write_str("its session ended"),
             Self::SessionRefused => f.write_str("session unknown or password wrong"),

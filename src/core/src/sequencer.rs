@@ -8,7 +8,7 @@ mod prepared;
 mod reconfig;
 mod room;
 
-pub use images::SnapshotPolicy;
+pub use images::{REPLAY_UNITS_MAX, SnapshotPolicy};
 pub use reconfig::{MembersSeen, Proposal, Seat};
 pub use room::Oversized;
 
@@ -408,7 +408,9 @@ impl Sequencer {
         };
         let (txns, bytes) = (batch.commands.len() as u64, payload.len() as u64);
         self.since_image.note(&self.config.snapshot, now, txns, bytes);
+        let before = self.machine.units_spent();
         let applied = self.machine.apply(batch);
+        self.since_image.spent(self.machine.units_spent().wrapping_sub(before));
         if self.is_leading() {
             self.track(now, &applied);
         }

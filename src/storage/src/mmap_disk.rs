@@ -48,7 +48,7 @@ pub enum DiskError {
     Io { path: PathBuf, what: &'static str, source: io::Error },
     #[error("{}: in use by another server (process {holder}); stop it or configure another data directory", path.display())]
     InUse { path: PathBuf, holder: String },
-    #[error("{}: not a corral data directory: holds {found:?} but no FORMAT file; configure an empty directory", path.display())]
+    #[error("{}: not a corral data directory: holds {found:?} but no FORMAT file; configure an empty directory, or, if these are corral's files and FORMAT alone was lost, copy it from another server's data directory", path.display())]
     Foreign { path: PathBuf, found: String },
     #[error("{}: FORMAT says {found:?}, this program reads {expected:?}; use the version that wrote it, or, if that file alone is damaged, write the line anew", path.display())]
     WrongFormat { path: PathBuf, found: String, expected: &'static str },

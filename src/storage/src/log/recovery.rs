@@ -60,6 +60,8 @@ pub struct Recovered {
     pub tail_cut: Option<CutInfo>,
     /// Damage to entries that an image holds.
     pub stepped_over: Option<SteppedOver>,
+    /// There is a log, and nothing that an earlier process stored of how far it was durable.
+    pub durable_point_lost: bool,
     /// Segments that are no part of the log any more, oldest first: of a damaged file, and those before it. To be put aside.
     pub put_aside: Vec<String>,
 }
@@ -87,6 +89,7 @@ impl<D: Disk> Log<D> {
         check_config(&config)?;
         let Found { generations, mut spares, mut spare_number_next, has_durable_file } = survey(&disk)?;
         let point = DurableFile::read(&disk, has_durable_file)?;
+        let durable_point_lost = point.is_none() && !generations.is_empty();
         let (mut segments, mut unusable) = (VecDeque::new(), Unusable::default());
         let newest = generations.last().copied();
         if generations.is_empty() {
@@ -146,6 +149,7 @@ impl<D: Disk> Log<D> {
             last_term: log.index.last_term(),
             tail_cut,
             stepped_over: replay.stepped_over,
+            durable_point_lost,
             put_aside,
         };
         Ok((log, recovered))
@@ -482,8 +486,9 @@ impl Replay {
         }
         if self.stated > position {
             let what = format!(
-                "no valid record here, but the file {DURABLE_NAME} states that the log was durable up to position {}; if an \
-                 older copy of the log was put here on purpose, on a server that runs alone, remove that file",
+                "no valid record here, but the file {DURABLE_NAME} states that the log was durable up to position {}; if the \
+                 files were copied while a server wrote them, or are an older copy on purpose, and this server runs alone, \
+                 remove that file; otherwise records are lost",
                 self.stated
             );
             return Err(damaged(what));
