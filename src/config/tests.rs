@@ -397,8 +397,11 @@ fn zoo_warnings_name_the_keys_once() {
 /// `ensemble.secret_file` in a zoo.cfg was named unknown, and the server ran without a secret.
 #[test]
 fn keys_of_corral_in_a_zoo_cfg_end_the_start() {
-    for line in ["ensemble.secret_file=secret", "limits.frame_bytes_max=5000000"] {
-        check_zoo_bad(line, &["a key of corral's own"]);
+    for (line, key) in [
+        ("ensemble.secret_file=secret", "ensemble.secret_file"),
+        ("limits.frame_bytes_max=5000000", "limits.frame_bytes_max"),
+    ] {
+        check_zoo_bad(line, &[&format!("zoo.cfg:3: {key}: a key of corral's own")]);
     }
 }
 
