@@ -267,8 +267,9 @@ sections! {
         share_of_image_percent: u32 = 50, range(1, 1000), "percent";
         /// An image is written after this many transactions. 0 = not because of their number.
         txns_max: u64 = 0, range(0, 1 << 48), "transactions";
-        /// An image is written when the log since the last one reaches this size and the share of the image's, or took two
-        /// seconds of CPU time to apply: a restart applies it again. 0 = never because of the log.
+        /// An image is written when the log since the last one reaches this size and the share of the image's, which
+        /// bounds the replay at a restart. Writes that take long to apply count for as many bytes as ordinary ones of that time.
+        /// 0 = never because of the log.
         log_bytes_max: u64 = 128 * MIB, range(0, 1024 * GIB), "bytes";
         /// Two images are never begun closer together than this, except on request, at shutdown, when writing has become
         /// calm (`calm_ms`), and after a quarter of it when the changes have outgrown the share eight times.

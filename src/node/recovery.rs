@@ -11,7 +11,7 @@ use corral_core::evaluate::{StateMachine, features};
 use corral_core::image::initial_image;
 use corral_core::member::{Founders, Member};
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{FrozenState, REPLAY_UNITS_MAX, Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
 use corral_link::Generation;
 use corral_members::Extra;
@@ -534,7 +534,6 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_ma
             share_percent: config.snapshot.share_of_image_percent as usize,
             txns_max,
             log_bytes_max: if config.snapshot.log_bytes_max == 0 { u64::MAX } else { config.snapshot.log_bytes_max },
-            units_max: if config.snapshot.log_bytes_max == 0 { u64::MAX } else { REPLAY_UNITS_MAX },
             interval_min_ms: config.snapshot.interval_min_ms,
             interval_max_ms: if config.snapshot.interval_max_ms == 0 {
                 u64::MAX

@@ -8,7 +8,7 @@ mod prepared;
 mod reconfig;
 mod room;
 
-pub use images::{REPLAY_UNITS_MAX, SnapshotPolicy};
+pub use images::SnapshotPolicy;
 pub use reconfig::{MembersSeen, Proposal, Seat};
 pub use room::Oversized;
 

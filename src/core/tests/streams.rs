@@ -117,7 +117,6 @@ fn server(at: usize) -> Server {
         share_percent: 50,
         txns_max: u64::MAX,
         log_bytes_max: u64::MAX,
-        units_max: u64::MAX,
         interval_min_ms: 0,
         interval_max_ms: u64::MAX,
         calm_ms: 0,

@@ -24,7 +24,6 @@ fn sequencer(server: u8) -> Sequencer {
         share_percent: 50,
         txns_max: u64::MAX,
         log_bytes_max: u64::MAX,
-        units_max: u64::MAX,
         interval_min_ms: 0,
         interval_max_ms: u64::MAX,
         calm_ms: 0,

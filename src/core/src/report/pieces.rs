@@ -239,7 +239,6 @@ mod tests {
             share_percent: 0,
             txns_max: 0,
             log_bytes_max: 0,
-            units_max: 0,
             interval_min_ms: 0,
             interval_max_ms: 0,
             calm_ms: 0,

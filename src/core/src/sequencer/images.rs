@@ -20,9 +20,9 @@ const GROWN_FACTOR: usize = 8;
 /// So much shorter is the interval then.
 const GROWN_DIVISOR: u64 = 4;
 
-/// What a restart should spend at most on the entries behind the image: about two seconds of a core. While an image is due and
-/// waits for its interval, or is being written, more can come.
-pub const REPLAY_UNITS_MAX: u64 = 2_000_000_000;
+/// Units of [`crate::cost`] that a byte of the log takes to evaluate where ordinary small writes are logged. Entries that took more
+/// count for as many bytes: a restart spends the same on them again.
+const UNITS_PER_BYTE: u64 = 16;
 
 /// When the next image is written: once the changes since the last one outweigh a share of it, or are many.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +35,6 @@ pub struct SnapshotPolicy {
     pub txns_max: u64,
     /// Bytes of log entries since the last image, if they are also more than the share: they are what a restart replays.
     pub log_bytes_max: u64,
-    /// Units of [`crate::cost`] that the entries since the last image took to evaluate: a restart spends them again. Small entries can
-    /// be dear. [`REPLAY_UNITS_MAX`], or `u64::MAX` where the log is no reason for an image.
-    pub units_max: u64,
     /// No two images within this time, whatever the size of the changes, unless writing has become calm.
     pub interval_min_ms: u64,
     /// Changes older than this are worth an image, however few.
@@ -53,7 +50,6 @@ impl SnapshotPolicy {
         share_percent: 100,
         txns_max: u64::MAX,
         log_bytes_max: u64::MAX,
-        units_max: u64::MAX,
         interval_min_ms: 0,
         interval_max_ms: u64::MAX,
         calm_ms: 0,
@@ -112,7 +108,7 @@ impl SinceImage {
         let due = self.is_due(policy, sizes, if quiet { worth / QUIET_DIVISOR } else { worth });
         let interval = if due && self.pace.is_calm(policy, now) {
             0
-        } else if sizes.delta / GROWN_FACTOR > worth || self.is_dear(policy) {
+        } else if sizes.delta / GROWN_FACTOR > worth || self.is_dear(policy, sizes) {
             policy.interval_min_ms / GROWN_DIVISOR
         } else {
             policy.interval_min_ms
@@ -125,21 +121,25 @@ impl SinceImage {
         self.is_due(policy, sizes, worth(policy, sizes.image) / QUIET_DIVISOR)
     }
 
-    /// Two and a half times what makes an image due: it does not wait for the whole of the interval. The fastest ordinary writing gets
-    /// there just before that is over.
-    const fn is_dear(&self, policy: &SnapshotPolicy) -> bool {
-        self.units / 5 > policy.units_max / 2
+    /// Two and a half times the work that makes an image due: it does not wait for the whole of the interval. The fastest ordinary
+    /// writing gets there just before that is over.
+    fn is_dear(&self, policy: &SnapshotPolicy, sizes: Sizes) -> bool {
+        self.units / UNITS_PER_BYTE / 5 > log_max(policy, sizes.image) / 2
     }
 
     fn is_due(&self, policy: &SnapshotPolicy, sizes: Sizes, worth: usize) -> bool {
-        let share = share(policy, sizes.image) as u64;
-        let is_long = self.log_bytes >= policy.log_bytes_max.max(share) || self.units >= policy.units_max;
-        sizes.delta > worth || self.txns >= policy.txns_max || is_long
+        let log = self.log_bytes.max(self.units / UNITS_PER_BYTE);
+        sizes.delta > worth || self.txns >= policy.txns_max || log >= log_max(policy, sizes.image)
     }
 }
 
 const fn share(policy: &SnapshotPolicy, image: usize) -> usize {
     image / 100 * policy.share_percent
+}
+
+/// Bytes of log, or work for as many, that are worth an image.
+fn log_max(policy: &SnapshotPolicy, image: usize) -> u64 {
+    policy.log_bytes_max.max(share(policy, image) as u64)
 }
 
 fn worth(policy: &SnapshotPolicy, image: usize) -> usize {
@@ -194,7 +194,6 @@ mod tests {
             share_percent: 50,
             txns_max: u64::MAX,
             log_bytes_max: 128 << 20,
-            units_max: REPLAY_UNITS_MAX,
             interval_min_ms: 10_000,
             interval_max_ms: 3_600_000,
             calm_ms: 1000,
@@ -255,7 +254,7 @@ mod tests {
     #[test]
     fn small_entries_that_are_dear_to_apply_have_an_image_early() {
         let begun = |units_each_second: u64| {
-            let (mut since, sizes) = (SinceImage::default(), Sizes { delta: 0, image: 1600 * MIB });
+            let (mut since, sizes) = (SinceImage::default(), Sizes { delta: 0, image: 16 * MIB });
             let wanted = |second: &u64| {
                 since.note(&policy(), Millis(second * 1000), 1, 1000);
                 since.spent(units_each_second);
@@ -265,7 +264,7 @@ mod tests {
         };
         assert_eq!(begun(1_000_000_000), Some(6), "a core that does nothing else");
         assert_eq!(begun(500_000_000), Some(10), "the fastest ordinary writing: the interval");
-        assert_eq!(begun(40_000_000), Some(50));
+        assert_eq!(begun(40_000_000), Some(54));
         assert_eq!(begun(1_000_000), None);
     }
 

@@ -256,7 +256,6 @@ impl Start<'_> {
                 share_percent: 30,
                 txns_max: self.options.snapshot_txns,
                 log_bytes_max: 64 << 10,
-                units_max: u64::MAX,
                 interval_min_ms: self.options.snapshot_interval_min_ms,
                 interval_max_ms: 20_000,
                 calm_ms: self.options.snapshot_calm_ms,
