@@ -43,10 +43,10 @@ def test_servers_that_start_one_after_the_other_begin_with_the_last(ensemble):
     with Own(ensemble) as own:
         first, second, third = own.members
         first.launch()
-        says(first, "waits for server 2, 3 to be started")
+        says(first, "until server 2, 3, without data too, is reached")
         second.launch()
-        says(first, "waits for server 3 to be started")
-        says(second, "waits for server 3 to be started")
+        says(first, "until server 3, without data too, is reached")
+        says(second, "until server 3, without data too, is reached")
         assert mode_of(first) is None and mode_of(second) is None, "a part of them begins without the rest"
         third.launch()
         own.leader()

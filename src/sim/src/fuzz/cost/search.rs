@@ -188,6 +188,8 @@ pub struct Search {
     /// The largest tree that attacks meet.
     tree_max: Tree,
     reach: Reach,
+    /// The only way of costing that counts, if there is one.
+    lane: Option<Lane>,
     /// The dearest attack of each way of costing and operation.
     pool: BTreeMap<Key, Kept>,
     found: BTreeMap<(Lane, i32), Finding>,
@@ -200,11 +202,23 @@ impl Search {
     pub fn new(seed: u64, plant: Option<Plant>, tree_max: Tree, reach: Reach, seeds: &[Genome]) -> Search {
         let stream = Stream::new(seed, "cost");
         let (pool, found) = (BTreeMap::new(), BTreeMap::new());
-        let mut search = Search { stream, plant, tree_max, reach, pool, found, inputs: 0, bytes: 0 };
+        let mut search = Search { stream, plant, tree_max, reach, lane: None, pool, found, inputs: 0, bytes: 0 };
         for genome in seeds {
             search.attempt(genome.clone());
         }
         search
+    }
+
+    /// Looks for nothing else. Where that is counted and not timed, equal seeds tell the same story on every machine.
+    pub fn only(mut self, lane: Lane) -> Search {
+        self.lane = Some(lane);
+        self
+    }
+
+    /// The figures that count.
+    fn figures(&self, bill: &Bill) -> impl Iterator<Item = (Lane, Option<OpCode>, f64, f64)> + use<> {
+        let only = self.lane;
+        figures(bill).into_iter().filter(move |(lane, ..)| only.is_none_or(|only| only == *lane))
     }
 
     /// Tries one more attack. Gives what it found that was not found before.
@@ -250,7 +264,7 @@ impl Search {
         // Whatever disturbed one run disturbs another one elsewhere.
         bill.least(&run(&genome, self.plant, self.reach));
         let mut new = Vec::new();
-        for (lane, op, figure, ceiling) in figures(&bill) {
+        for (lane, op, figure, ceiling) in self.figures(&bill) {
             let op_number = op.map_or(0, OpCode::number);
             if figure > ceiling && !self.found.contains_key(&(lane, op_number)) {
                 new.extend(self.confirmed(&genome, lane, op, &bill));
@@ -274,7 +288,7 @@ impl Search {
         let better = |lane, op, figure, ceiling| {
             self.pool.get(&key(lane, op, bill)).is_none_or(|place| is_better(bounded(figure, ceiling), bill, place))
         };
-        figures(bill).into_iter().any(|(lane, op, figure, ceiling)| better(lane, op, figure, ceiling))
+        self.figures(bill).any(|(lane, op, figure, ceiling)| better(lane, op, figure, ceiling))
     }
 
     /// The same again: the least of the three counts.
