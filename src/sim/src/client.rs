@@ -7,7 +7,7 @@ use corral_wire::Reader;
 use corral_wire::frame::{begin_frame, end_frame, next_frame};
 use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, WatcherEvent};
 
-use crate::limits::REPLY_BYTES_MAX;
+use crate::limits::{COUNTED_MAX, REPLY_BYTES_MAX};
 use crate::link::{Link, Sent};
 use crate::model::{LinkId, SUPER};
 use crate::options::Bug;
@@ -229,6 +229,12 @@ impl World {
             let request = match wish {
                 Some(change) => Request::Reconfig(change),
                 None => self.clients[client].workload.request(&mut self.workload, read_share),
+            };
+            // The model counts at once, whatever there is.
+            let request = if request.makes_usage() && self.check.model().nodes().nth(COUNTED_MAX).is_some() {
+                Request::Ping
+            } else {
+                request
             };
             self.ask(link, request);
         }

@@ -16,3 +16,5 @@ pub(crate) const MAILBOX_BATCH: usize = 256;
 pub(crate) const GROUP_MAX: usize = 64;
 /// Lines of a trace shown for a failure.
 pub const TRACE_LINES: usize = 80;
+/// Znodes beyond which no quota begins: a server counts more than a thousand in pieces, the model all at once.
+pub(crate) const COUNTED_MAX: usize = 800;

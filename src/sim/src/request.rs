@@ -193,7 +193,28 @@ pub(crate) enum Item {
     Error(i32),
 }
 
+impl Write {
+    /// Whether it makes a znode that counts what is below a quota.
+    fn makes_usage(&self) -> bool {
+        match self {
+            Write::Create { path, .. } | Write::CreateMortal { path, .. } | Write::Ensure { path, .. } => {
+                path.ends_with("/zookeeper_stats")
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Request {
+    /// Whether it makes a znode that counts what is below a quota.
+    pub(crate) fn makes_usage(&self) -> bool {
+        match self {
+            Request::Write(write) => write.makes_usage(),
+            Request::Multi(writes) => writes.iter().any(Write::makes_usage),
+            _ => false,
+        }
+    }
+
     pub(crate) fn is_write(&self) -> bool {
         match self {
             // A multi that makes no sense takes a zxid.
