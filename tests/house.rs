@@ -77,13 +77,14 @@ fn crates_depend_as_drawn() {
         "corral-consensus",
         "corral-members",
         "corral-link",
+        "corral-engine",
         "corral-storage",
         "corral-bench",
         "corral-sim",
     ];
-    let all_six =
-        vec!["corral-wire", "corral-core", "corral-consensus", "corral-members", "corral-link", "corral-storage"];
-    let mut server = all_six.clone();
+    let decides = vec!["corral-core", "corral-consensus", "corral-members", "corral-link"];
+    let all_seven = [&decides[..], &["corral-wire", "corral-engine", "corral-storage"]].concat();
+    let mut server = all_seven.clone();
     server.push("corral-bench");
     let allowed = BTreeMap::from([
         ("src/wire/Cargo.toml", vec![]),
@@ -92,7 +93,8 @@ fn crates_depend_as_drawn() {
         ("src/members/Cargo.toml", vec!["corral-core", "corral-consensus"]),
         ("src/storage/Cargo.toml", vec![]),
         ("src/link/Cargo.toml", vec![]),
-        ("src/sim/Cargo.toml", all_six),
+        ("src/engine/Cargo.toml", decides),
+        ("src/sim/Cargo.toml", all_seven),
         ("bench/Cargo.toml", vec!["corral-wire"]),
         ("bench/micro/Cargo.toml", vec!["corral-wire", "corral-core", "corral-storage"]),
         ("Cargo.toml", server),
@@ -130,7 +132,8 @@ fn pure_crates_cannot_name_a_clock_a_file_or_a_socket() {
         assert!(direct <= PURE_DEPENDENCIES_MAX, "{manifest} has {direct} direct dependencies");
     }
     let mut broken = Vec::new();
-    for path in rust_files().iter().filter(|path| path.starts_with("src/consensus/src")) {
+    let pure = ["src/consensus/src", "src/members/src", "src/engine/src"];
+    for path in rust_files().iter().filter(|path| pure.iter().any(|folder| path.starts_with(folder))) {
         let text = read(&root().join(path));
         for word in ["std::time::Instant", "SystemTime", "std::fs", "std::net", "std::thread", "HashMap", "HashSet"] {
             if text.contains(word) {
@@ -138,7 +141,43 @@ fn pure_crates_cannot_name_a_clock_a_file_or_a_socket() {
             }
         }
     }
-    none(&broken, "the consensus crate has no IO, no clock and no random order");
+    none(&broken, "what decides has no IO, no clock and no random order");
+}
+
+/// The server and the simulator drive the same engine: neither decides anything about elections, terms, images or the membership.
+#[test]
+fn drivers_decide_nothing() {
+    const DRIVERS: [&str; 7] = [
+        "src/actor/consensus.rs",
+        "src/actor/log_thread.rs",
+        "src/node/images_in.rs",
+        "src/sim/src/server/consensus.rs",
+        "src/sim/src/server/disk_threads.rs",
+        "src/sim/src/server/peers.rs",
+        "src/sim/src/server/shard_side.rs",
+    ];
+    const DECIDED: [&str; 14] = [
+        "Role",
+        "Term",
+        "Install {",
+        "InstallSnapshot",
+        "Membership::",
+        "PeerBody",
+        "RoleChange",
+        "Standing",
+        "FORMED_TERM",
+        "is_newborn",
+        "is_leading",
+        "is_distrusted",
+        "transfer_leader",
+        "may_begin",
+    ];
+    let mut broken = Vec::new();
+    for path in DRIVERS {
+        let text = read(&root().join(path));
+        broken.extend(DECIDED.iter().filter(|name| text.contains(**name)).map(|name| format!("{path}: {name}")));
+    }
+    none(&broken, "a driver that decides");
 }
 
 #[test]

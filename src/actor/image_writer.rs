@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use corral_core::image::{Image, ImageFault, ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
+use corral_engine::{Cause, Distrust, Event, WrittenImage};
 use corral_storage::image::Pace;
 use corral_storage::{ImageError, ImageHead, ImageWriter, MmapDisk, image_index, list_images, purge};
 
-use crate::actor::messages::{Cause, Distrust, ToConsensus, ToWriter, WrittenImage};
+use crate::actor::messages::{ToConsensus, ToWriter};
 use crate::control::Stopwatch;
 use crate::node::images::{SECTION_META, SECTION_NODES, load};
 use crate::runtime::complaint::Complaint;
@@ -81,7 +82,7 @@ pub(crate) fn run(
             ToWriter::Replaced { image, by } => {
                 if let Err(distrust) = look_again(&image) {
                     spoilt = Some((by, distrust.clone()));
-                    let _ = consensus.send(ToConsensus::Distrust(distrust));
+                    let _ = consensus.send(Event::Distrust(distrust).into());
                 }
             }
             ToWriter::Write(state) => {
@@ -93,12 +94,12 @@ pub(crate) fn run(
                 };
                 let was_tried = !matches!(written, Err(NotWritten::Waits(_)));
                 let outcome = match written {
-                    Ok(written) => ToConsensus::ImageWritten(written),
+                    Ok(written) => Event::ImageWritten(written),
                     Err(failure) => {
                         match failure {
                             NotWritten::Damaged(distrust) => {
                                 spoilt = Some((below, distrust.clone()));
-                                let _ = consensus.send(ToConsensus::Distrust(distrust));
+                                let _ = consensus.send(Event::Distrust(distrust).into());
                             }
                             NotWritten::NoSpace(bytes, reason) => {
                                 shortage = Shortage { index, bytes, told: Complaint::default() };
@@ -109,10 +110,10 @@ pub(crate) fn run(
                             }
                             NotWritten::Failed(reason) => not_written(&reason),
                         }
-                        ToConsensus::ImageFailed { index, was_tried }
+                        Event::ImageFailed { index, was_tried }
                     }
                 };
-                let _ = consensus.send(outcome);
+                let _ = consensus.send(outcome.into());
             }
         }
         (asked, due) = (false, Instant::now() + GIVE_BACK_AFTER);
@@ -302,13 +303,14 @@ mod tests {
     }
 
     /// What the consensus actor is told when the writer was told this.
-    fn run_with(disk: &MmapDisk, messages: impl IntoIterator<Item = ToWriter>) -> Vec<ToConsensus> {
+    fn run_with(disk: &MmapDisk, messages: impl IntoIterator<Item = ToWriter>) -> Vec<Event> {
         let (to_writer, inbox) = flume::unbounded();
         let (consensus, told) = mailbox(&Bell::new().expect("a bell"));
         messages.into_iter().for_each(|message| to_writer.send(message).expect("it is taken"));
         drop(to_writer);
         run(disk, &SETTINGS, &Stopwatch::default(), &inbox, &consensus);
-        told.try_iter().collect()
+        let event = |told| if let ToConsensus::Event(event) = told { Some(event) } else { None };
+        told.try_iter().filter_map(event).collect()
     }
 
     #[test]
@@ -334,10 +336,10 @@ mod tests {
         ];
         let told = run_with(&disk, messages);
         let distrusts =
-            told.iter().filter(|told| matches!(told, ToConsensus::Distrust(Distrust { cause: Cause::Image, .. })));
+            told.iter().filter(|told| matches!(told, Event::Distrust(Distrust { cause: Cause::Image, .. })));
         assert_eq!(distrusts.count(), 3);
-        let failed = told.iter().filter(|told| matches!(told, ToConsensus::ImageFailed { index: 3, .. })).count();
-        let written = told.iter().filter(|told| matches!(told, ToConsensus::ImageWritten(it) if it.index == 4)).count();
+        let failed = told.iter().filter(|told| matches!(told, Event::ImageFailed { index: 3, .. })).count();
+        let written = told.iter().filter(|told| matches!(told, Event::ImageWritten(it) if it.index == 4)).count();
         assert_eq!((failed, written, told.len()), (2, 1, 6));
         assert!(list_images(&disk).expect("a list").iter().all(|image| image.index != 3));
     }

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use corral_consensus::{Append, Stored};
 use corral_core::command::Batch;
+use corral_engine::{Event, ToLog};
 use corral_storage::log::{Entry, EntryKind, HardState, Log, LogError, Record};
 use corral_storage::{MmapDisk, Spare, SpareJob};
 
-use crate::actor::messages::{Ending, ToConsensus, ToLog};
+use crate::actor::messages::{Ending, ToConsensus};
 use crate::control::{Signals, Stopwatch};
 use crate::exit::{ExitCode, Fault};
 use crate::runtime::mailbox::Post;
@@ -207,7 +208,7 @@ impl LogKeeper<'_> {
         if took > self.slow_sync {
             tracing::warn!(took_ms = took.as_millis(), "a sync of the log took long; look at the disk");
         }
-        let _ = self.consensus.send(ToConsensus::Durable(number));
+        let _ = self.consensus.send(Event::Durable(number).into());
         Ok(())
     }
 
@@ -229,13 +230,13 @@ impl LogKeeper<'_> {
                 Err(error @ LogError::NoSpace { .. }) => error,
                 other => {
                     if said.is_some() {
-                        let _ = self.consensus.send(ToConsensus::NoSpace(false));
+                        let _ = self.consensus.send(Event::LogFull(false).into());
                     }
                     return other.map_err(Fault::from);
                 }
             };
             if said.is_none() {
-                let _ = self.consensus.send(ToConsensus::NoSpace(true));
+                let _ = self.consensus.send(Event::LogFull(true).into());
             }
             self.make_durable(log, written.take())?;
             if self.signals.is_out_of_patience(SPACE_WAIT_AT_STOP) {

@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use corral_engine::{Cause, Distrust, Event};
 use corral_storage::{Dump, ImageError, MmapDisk, confirm, list_images, scrub_image};
 
 use crate::actor::image_writer::lower_priority;
-use crate::actor::messages::{Cause, Distrust, ToConsensus};
+use crate::actor::messages::ToConsensus;
 use crate::cli::log::Damage;
 use crate::control::Gauges;
 use crate::node::quarantine::put_file_aside;
@@ -153,7 +154,7 @@ impl Scrubber {
             if image.index > 0 && image.index == self.gauges.served_image.load(Ordering::Relaxed) {
                 // Counted where it is taken.
                 pass.damaged += 1;
-                let _ = self.consensus.send(ToConsensus::Distrust(Distrust { cause: Cause::Image, what }));
+                let _ = self.consensus.send(Event::Distrust(Distrust { cause: Cause::Image, what }).into());
             } else {
                 self.found(pass);
                 self.put_aside(&image.file, &what);
@@ -191,7 +192,7 @@ impl Scrubber {
         unread.into_iter().for_each(|reason| pass.passed_over(reason));
         if let Some(what) = what {
             self.found(pass);
-            let _ = self.consensus.send(ToConsensus::LogDamaged(what));
+            let _ = self.consensus.send(Event::LogDamaged(what).into());
         }
         Ok(())
     }

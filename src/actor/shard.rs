@@ -26,9 +26,9 @@ use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
-use crate::actor::consensus::audience::Taken;
-use crate::actor::messages::{Accepted, Asker, ToConsensus, ToShard, ToWords, ToWriter};
+use crate::actor::messages::{Accepted, Asker, Event, ToConsensus, ToShard, ToWords, ToWriter};
 use crate::actor::shard::unsent::Unsent;
+use crate::actor::taken::Taken;
 use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, Ended};
 use crate::net::ring::Place;
@@ -553,7 +553,7 @@ impl ShardActor {
             let last = shard.proposal_bytes() == 0;
             // A sync goes behind the writes before it.
             let syncs = if last { mem::take(&mut *self.syncs.borrow_mut()) } else { Vec::new() };
-            let _ = self.links.consensus.send(ToConsensus::Proposed { shard: self.id, proposals, syncs });
+            let _ = self.links.consensus.send(Event::Proposed { shard: self.id, proposals, syncs }.into());
             if last {
                 return;
             }
@@ -572,7 +572,7 @@ impl ShardActor {
             if mem::replace(&mut spoken, !sessions.is_empty()) && sessions.is_empty() {
                 let _ = self.links.writer.send(ToWriter::Calm);
             }
-            let _ = self.links.consensus.send(ToConsensus::Heard { shard: self.id, upto, sessions });
+            let _ = self.links.consensus.send(Event::SessionActivity { shard: self.id, upto, sessions }.into());
             if let Some(ring) = self.transport.ring() {
                 ring.look_after();
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use corral_core::ids::Zxid;
 use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, ScrubFacts, Timing};
+use corral_engine::Status;
 
 /// Counters of the process.
 #[derive(Debug, Default)]
@@ -56,7 +57,22 @@ impl Gauges {
         Mode::ALL.get(place).copied().unwrap_or_default()
     }
 
-    pub(crate) fn set_mode(&self, mode: Mode) {
+    /// What the engine tells of this server.
+    pub(crate) fn show(&self, status: &Status) {
+        self.set_mode(status.mode);
+        self.set_reconfig(status.reconfig);
+        self.stalled.store(status.stalled, Ordering::Relaxed);
+        self.relieved.store(status.relieved, Ordering::Relaxed);
+        self.served_image.store(status.served_image, Ordering::Relaxed);
+        let number = |obstacle: Option<Obstacle>| obstacle.map_or(0, |one| one as u8);
+        self.obstacle.store(number(status.found), Ordering::Relaxed);
+        self.withheld.store(number(status.withheld), Ordering::Relaxed);
+        if let Some(quorum) = status.quorum {
+            *self.quorum.lock().unwrap_or_else(PoisonError::into_inner) = Some(quorum);
+        }
+    }
+
+    fn set_mode(&self, mode: Mode) {
         let place = Mode::ALL.iter().position(|one| *one == mode).unwrap_or_default();
         self.mode.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
     }
@@ -67,22 +83,13 @@ impl Gauges {
         [of(&self.withheld), of(&self.obstacle)].into_iter().flatten().min()
     }
 
-    pub(crate) fn set_obstacle(&self, obstacle: Option<Obstacle>) {
-        self.obstacle.store(obstacle.map_or(0, |one| one as u8), Ordering::Relaxed);
-    }
-
-    /// The data here are not served until this is called with `None`: [`Obstacle::Damaged`] or [`Obstacle::Diverged`].
-    pub(crate) fn withhold(&self, obstacle: Option<Obstacle>) {
-        self.withheld.store(obstacle.map_or(0, |one| one as u8), Ordering::Relaxed);
-    }
-
     /// How far a change of the list of servers is.
     pub(crate) fn reconfig(&self) -> ReconfigStep {
         let place = usize::from(self.reconfig.load(Ordering::Relaxed));
         ReconfigStep::ALL.get(place).copied().unwrap_or_default()
     }
 
-    pub(crate) fn set_reconfig(&self, step: ReconfigStep) {
+    fn set_reconfig(&self, step: ReconfigStep) {
         let place = ReconfigStep::ALL.iter().position(|one| *one == step).unwrap_or_default();
         self.reconfig.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
     }
@@ -115,10 +122,6 @@ impl Gauges {
     /// Who votes, and who keeps up; `None` of a server that is alone.
     pub(crate) fn quorum(&self) -> Option<Quorum> {
         *self.quorum.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn set_quorum(&self, quorum: Quorum) {
-        *self.quorum.lock().unwrap_or_else(PoisonError::into_inner) = Some(quorum);
     }
 
     /// `srst`: all but the freezes and the hand-overs, which nobody should lose sight of.

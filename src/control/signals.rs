@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use corral_engine::Event;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals as Handlers;
 
@@ -53,7 +54,7 @@ impl Signals {
                         // There is one already if this is not the first.
                         let _ = wish.try_send(());
                     }
-                    _ => heard.pass_on(ToConsensus::Snapshot),
+                    _ => heard.pass_on(Event::ImageAsked),
                 }
             }
         };
@@ -65,7 +66,7 @@ impl Signals {
     pub(crate) fn pass_on_to(&self, actor: Post<ToConsensus>) {
         assert!(self.heard.actor.set(actor).is_ok(), "there is one consensus actor");
         if self.is_to_stop() {
-            self.heard.pass_on(ToConsensus::Stop);
+            self.heard.pass_on(Event::Stop);
         }
     }
 
@@ -95,7 +96,7 @@ impl Heard {
     fn stop(&self) {
         self.first_stop.get_or_init(Instant::now);
         self.stops.fetch_add(1, Ordering::SeqCst);
-        self.pass_on(ToConsensus::Stop);
+        self.pass_on(Event::Stop);
     }
 
     fn reload(&self) {
@@ -106,9 +107,9 @@ impl Heard {
         }
     }
 
-    fn pass_on(&self, message: ToConsensus) {
+    fn pass_on(&self, event: Event) {
         // Whoever is gone needs no telling.
-        self.actor.get().map(|actor| actor.send(message).ok());
+        self.actor.get().map(|actor| actor.send(event.into()).ok());
     }
 }
 
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn a_stop_is_passed_on_whenever_it_comes() {
         let stops = |inbox: &flume::Receiver<ToConsensus>| {
-            inbox.try_iter().filter(|message| matches!(message, ToConsensus::Stop)).count()
+            inbox.try_iter().filter(|message| matches!(message, ToConsensus::Event(Event::Stop))).count()
         };
         let bell = Bell::new().expect("files can be opened");
         let (early, (post, inbox)) = (unheard(), mailbox(&bell));

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use corral_consensus::{Index, Micros, NodeId};
 use corral_core::member::EnsembleConfig;
+use corral_engine::{EnsembleSettings, Remembered, Settings, addresses};
 use corral_link::Generation;
+use corral_link::image::PIECE_BYTES_MAX;
 
 use crate::actor::messages::{Ending, ToConsensus};
-use crate::actor::peers::Habits;
-use crate::actor::reconfig::addresses;
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::{Lineage, Links, setup};
 use crate::node::recovery::Recovery;
-use crate::node::remembered::{self, Remembered};
+use crate::node::{membership, remembered};
 use crate::runtime::mailbox::Post;
 
 /// So many times the election timeout may pass without a leader before clients are sent away, unless it is configured.
@@ -24,8 +24,14 @@ const HOLD_ELECTIONS: u64 = 20;
 /// So many times the election timeout may pass without a word of a server before it is taken for lost.
 const LOST_ELECTIONS: u64 = 8;
 
+/// Raft's unit of time, and how often sessions are looked at, of a server that is alone.
+const TICK_ALONE: Duration = Duration::from_millis(100);
+
 /// Raft's unit of time: how often a leader says that it is there.
 pub(crate) fn tick(config: &Config) -> Duration {
+    if config.own_member().is_none() {
+        return TICK_ALONE;
+    }
     Duration::from_millis(u64::from(config.ensemble.heartbeat_ms))
 }
 
@@ -58,10 +64,25 @@ pub(crate) fn servers(config: &Config) -> corral_core::shared::Text {
     corral_core::shared::Text::from(&*list.0.lines())
 }
 
-/// What the consensus actor is told of it.
-pub(crate) fn habits(config: &Config) -> Habits {
-    let patience = Micros(u64::from(config.ensemble.election_ms) * 1000);
-    Habits { read_only: config.ensemble.read_only, patience }
+/// What the engine is told of this server.
+pub(crate) fn settings(
+    config: &Config,
+    shards: usize,
+    recovery: &Recovery,
+    remembered: Option<Remembered>,
+) -> Settings {
+    let ensemble = config.own_member().map(|_| EnsembleSettings {
+        own: config.server.server_id,
+        configured: setup::addresses(config.ensemble.servers.0.iter()),
+        client_addr: config.server.client_addr,
+        wanted: membership::wanted(config),
+        remembered,
+        read_only: config.ensemble.read_only,
+        election: Micros(u64::from(config.ensemble.election_ms) * 1000),
+        generation: recovery.generation,
+        piece_bytes: PIECE_BYTES_MAX,
+    });
+    Settings { shards, newest: recovery.offered.clone(), ensemble }
 }
 
 /// The list of servers that this one knew last; whoever holds no data has no part in what was.

@@ -6,14 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corral_core::evaluate::StateMachine;
 use corral_core::image::{CheckedMeta, CheckedSection, Image, ImageBytes, ImageFault, ImageLayout, SectionChecksums};
-use corral_link::Generation;
+use corral_engine::{LoadedImage, SnapshotBytes};
 use corral_storage::{Bytes, ImageError, ImageFile, ImageHead, MmapDisk, image_name, list_images};
 
-use crate::actor::transfer::Offered;
 use crate::exit::{ExitCode, Fault};
-use crate::node::membership;
 
 /// Kind of a section that holds znodes.
 pub(crate) const SECTION_NODES: u32 = 1;
@@ -26,29 +23,17 @@ const UNMAPPED_AT_ONCE_BYTES: usize = 16 << 20;
 /// How often a long check says how far it is.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
-/// A verified image with its place in the log.
-pub(crate) struct LoadedImage {
-    pub(crate) image: Arc<Image>,
-    pub(crate) head: ImageHead,
-    /// The whole file, for other servers.
-    pub(crate) bytes: Arc<dyn Bytes>,
-}
+/// A mapped image file as other servers are given it.
+struct Given(Arc<dyn Bytes>);
 
-impl LoadedImage {
-    /// Of which generation its data are; of the first where it is none of an ensemble's.
-    pub(crate) fn generation(&self) -> Generation {
-        membership::of_image(self.image.extra()).map_or(Generation::FIRST, |(_, generation)| generation)
+impl SnapshotBytes for Given {
+    fn size(&self) -> u64 {
+        self.0.as_slice().len() as u64
     }
 
-    /// Its state, in the middle of the change of the list of servers that it was taken in, if any.
-    pub(crate) fn state(&self) -> StateMachine {
-        let begun = membership::of_image(self.image.extra()).ok().and_then(|(ensemble, _)| ensemble.begun);
-        StateMachine::of_image(Arc::clone(&self.image)).in_the_middle_of(begun)
-    }
-
-    /// As other servers may have it.
-    pub(crate) fn offered(&self) -> Offered {
-        Offered { index: self.head.index, zxid: self.head.zxid, bytes: Arc::clone(&self.bytes) }
+    fn copy(&self, offset: u64, bytes: usize) -> bytes::Bytes {
+        let offset = usize::try_from(offset).expect("a file that is mapped has such offsets");
+        bytes::Bytes::copy_from_slice(&self.0.as_slice()[offset..][..bytes])
     }
 }
 
@@ -161,8 +146,8 @@ impl Found {
         };
         let (index, from) = match &self.newest {
             Some(older) => {
-                let file = image_name(older.head.zxid, older.head.index);
-                (older.head.index, format!("{file}, which is whole, and the log behind it"))
+                let file = image_name(older.zxid, older.index);
+                (older.index, format!("{file}, which is whole, and the log behind it"))
             }
             None => (0, "the log, which goes back to the beginning".to_owned()),
         };
@@ -213,7 +198,8 @@ pub(crate) fn load(
         mismatches.fetch_add(u64::from(matches!(fault, ImageFault::Digest { .. })), Ordering::Relaxed);
         format!("{name}: {fault}")
     })?;
-    Ok(LoadedImage { image: Arc::new(image), head: file.head(), bytes: file.bytes() })
+    let ImageHead { index, term, zxid, .. } = file.head();
+    Ok(LoadedImage { image: Arc::new(image), index, term, zxid, bytes: Arc::new(Given(file.bytes())) })
 }
 
 /// What the newest image keeps besides the tree, of those whose last section is whole, whatever else of them is damaged.

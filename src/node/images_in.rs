@@ -4,9 +4,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use corral_storage::{ImageReceiver, MmapDisk, remove_incoming};
+use corral_engine::{Event, Incoming, Receive};
+use corral_storage::{Disk as _, ImageReceiver, MmapDisk, remove_incoming};
 
-use crate::actor::messages::{Incoming, ToConsensus, ToImagesIn};
+use crate::actor::messages::{ToConsensus, ToImagesIn};
 use crate::node::images::load;
 use crate::node::quarantine::{clear_marks, mark_distrusted};
 use crate::runtime::mailbox::Post;
@@ -31,21 +32,21 @@ pub(crate) fn run(
     let mut taking: Option<Taking> = None;
     for message in inbox {
         let (index, told) = match message {
-            ToImagesIn::Distrusted(reason) => {
+            ToImagesIn::Note(Some(reason)) => {
                 noted(mark_distrusted(disk.path(), &reason));
                 continue;
             }
-            ToImagesIn::Trusted => {
+            ToImagesIn::Note(None) => {
                 noted(clear_marks(disk.path()));
                 continue;
             }
-            ToImagesIn::Begin { index, zxid, bytes } => {
+            ToImagesIn::Receive(Receive::Begin { index, zxid, bytes }) => {
                 // Its file goes before another of the same name may come.
                 drop(taking.take());
                 let begun = ImageReceiver::begin(disk, zxid, bytes).map_err(|error| error.to_string());
                 (index, begun.map(|receiver| taking = Some(Taking { index, receiver })).map(|()| None))
             }
-            ToImagesIn::Piece { index, bytes } => {
+            ToImagesIn::Receive(Receive::Piece { index, bytes }) => {
                 if taking.as_ref().is_none_or(|one| one.index != index) {
                     continue;
                 }
@@ -60,7 +61,7 @@ pub(crate) fn run(
                 Incoming::Failed { index, reason }
             }
         };
-        if consensus.send(ToConsensus::Incoming(told)).is_err() {
+        if consensus.send(Event::Incoming(told).into()).is_err() {
             return;
         }
     }
@@ -88,9 +89,77 @@ fn piece(
         return Ok(Incoming::Written { index, upto });
     }
     let name = one.receiver.finish().map_err(|error| error.to_string())?;
-    let loaded = load(disk, &name.file, 1, mismatches).map_err(|unusable| unusable.to_string())?;
-    if loaded.head.index != index {
-        return Err(format!("{}: it ends at entry {}, not at {index}", name.file, loaded.head.index));
+    let loaded = load(disk, &name.file, 1, mismatches).map_err(|unusable| unusable.to_string()).and_then(|loaded| {
+        let ends_there = loaded.index == index;
+        let wrong = || format!("{}: it ends at entry {}, not at {index}", name.file, loaded.index);
+        if ends_there { Ok(loaded) } else { Err(wrong()) }
+    });
+    // As long as it were there it would count as one of those that are kept.
+    loaded.inspect_err(|_| forget(disk, &name.file)).map(|loaded| Incoming::Whole { index, loaded: Box::new(loaded) })
+}
+
+fn forget(disk: &MmapDisk, file: &str) {
+    if let Err(error) = disk.remove(file).and_then(|()| disk.sync_dir()) {
+        tracing::warn!(file, "an image that cannot be used is not removed: {error}; remove it");
     }
-    Ok(Incoming::Whole { index, loaded: Box::new(loaded) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use corral_core::sequencer::FrozenState;
+    use corral_core::session::SessionTable;
+    use corral_core::view::View;
+    use corral_storage::{SyncRecipe, list_images};
+    use std::sync::Arc;
+
+    use crate::actor::image_writer::{ImageSettings, write};
+    use crate::control::Stopwatch;
+    use crate::runtime::mailbox::{Bell, mailbox};
+
+    fn disk(directory: &tempfile::TempDir) -> MmapDisk {
+        MmapDisk::open(directory.path(), SyncRecipe::default()).expect("it opens")
+    }
+
+    /// The bytes of an image that ends at entry 5.
+    fn image() -> Vec<u8> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut view = View::empty(7);
+        let (delta, sessions) = (view.freeze(), SessionTable::default());
+        let (image, zxid, nodes) = (Arc::clone(view.image()), view.zxid(), view.node_count());
+        let state = FrozenState { image, delta, sessions, zxid, index: 5, term: 1, nodes, extra: Vec::new() };
+        let settings = ImageSettings { retained: 2, purge: true };
+        write(&disk(&directory), &settings, &Stopwatch::default(), state).expect("it is written");
+        let name = &list_images(&disk(&directory)).expect("a list")[0].file;
+        std::fs::read(directory.path().join(name)).expect("it is read")
+    }
+
+    /// What comes of these bytes, and the images on the disk then.
+    fn receive(bytes: Vec<u8>) -> (Vec<Event>, usize) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (sender, inbox) = flume::unbounded();
+        let (consensus, told) = mailbox(&Bell::new().expect("a bell"));
+        let begin = Receive::Begin { index: 5, zxid: 0, bytes: bytes.len() as u64 };
+        for receive in [begin, Receive::Piece { index: 5, bytes: Bytes::from(bytes) }] {
+            sender.send(ToImagesIn::Receive(receive)).expect("it is taken");
+        }
+        drop(sender);
+        run(&disk(&directory), &inbox, &consensus, &AtomicU64::new(0));
+        let event = |told| if let ToConsensus::Event(event) = told { Some(event) } else { None };
+        let left = list_images(&disk(&directory)).expect("a list").len();
+        (told.try_iter().filter_map(event).collect(), left)
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_used_is_not_kept() {
+        let whole = image();
+        let (told, left) = receive(whole.clone());
+        assert!(matches!(&told[..], [Event::Incoming(Incoming::Whole { index: 5, .. })]) && left == 1);
+        let mut damaged = whole;
+        damaged[4096 + 20] ^= 1;
+        let (told, left) = receive(damaged);
+        assert!(matches!(&told[..], [Event::Incoming(Incoming::Failed { index: 5, .. })]));
+        assert_eq!(left, 0, "it would count as one of the images that are kept");
+    }
 }

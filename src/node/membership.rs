@@ -6,8 +6,8 @@
 use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId, RaftNode, Restored};
 use corral_core::image::Image;
 use corral_core::member::Founders;
+use corral_engine::extra;
 use corral_link::Generation;
-use corral_members::Extra;
 use corral_storage::log::Recovered;
 
 use crate::config::Config;
@@ -33,9 +33,6 @@ impl Kept {
         }
     }
 }
-
-/// Before a generation; what begins otherwise is a membership of the first one.
-const TAG_GENERATION: u8 = b'G';
 
 /// Judges the newest image and what the log holds.
 ///
@@ -65,42 +62,13 @@ pub(crate) fn kept(config: &Config, image: Option<&Image>, log: &Recovered) -> R
                             without the other servers, or make it the first server of the ensemble with `corral rescue`";
             Err(Fault::new(ExitCode::DataDirForeign, sentence.to_owned()))
         }
-        (true, _, false) => {
-            of_image(extra).map(|(ensemble, generation)| Kept::Member(ensemble.members, generation)).map_err(|what| {
+        (true, _, false) => extra::decode(extra)
+            .map(|(ensemble, generation)| Kept::Member(ensemble.members, generation))
+            .map_err(|what| {
                 let sentence = format!("the newest image says nonsense of who belongs to the ensemble: {what}");
                 Fault::new(ExitCode::DataDamaged, sentence)
-            })
-        }
+            }),
     }
-}
-
-/// What an image keeps besides the tree.
-pub(crate) fn to_image(ensemble: &Extra, generation: Generation) -> Vec<u8> {
-    let mut extra = Vec::new();
-    if generation != Generation::FIRST {
-        extra.push(TAG_GENERATION);
-        extra.extend_from_slice(&generation.0.to_le_bytes());
-    }
-    extra.append(&mut ensemble.encode());
-    extra
-}
-
-/// Reads what an image keeps besides the tree.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn of_image(extra: &[u8]) -> Result<(Extra, Generation), &'static str> {
-    let (generation, ensemble) = match extra {
-        [TAG_GENERATION, rest @ ..] => {
-            let (generation, ensemble) = rest.split_first_chunk().ok_or("its generation is cut off")?;
-            (Generation(u64::from_le_bytes(*generation)), ensemble)
-        }
-        _ => (Generation::FIRST, extra),
-    };
-    if generation == Generation::NONE {
-        return Err("it is of no generation");
-    }
-    Ok((Extra::decode(ensemble)?, generation))
 }
 
 /// The node to begin with.
@@ -135,25 +103,5 @@ pub(crate) fn founders(config: &Config) -> Founders {
         own: config.server.server_id,
         voters: ids(config, Role::Participant).collect(),
         learners: ids(config, Role::Observer).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_an_image_keeps_comes_back() {
-        let members = Membership::simple(&[NodeId(1), NodeId(3)], &[NodeId(7)]);
-        let ensemble = Extra::from(members.clone());
-        for generation in [Generation::FIRST, Generation(1), Generation(u64::MAX - 1)] {
-            let kept = to_image(&ensemble, generation);
-            assert_eq!(of_image(&kept), Ok((ensemble.clone(), generation)));
-            for end in 0..kept.len() {
-                assert!(of_image(&kept[..end]).is_err(), "cut at {end}");
-            }
-        }
-        assert_eq!(to_image(&ensemble, Generation::FIRST), members.encode());
-        assert!(of_image(&to_image(&ensemble, Generation::NONE)).is_err());
     }
 }

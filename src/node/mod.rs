@@ -23,28 +23,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use corral_consensus::Replica;
 use corral_core::ids::ShardId;
 use corral_core::limits::ShardLimits;
 use corral_core::shard::{Shard, ShardConfig};
 use corral_core::shared::Text;
 use corral_core::view::View;
+use corral_engine::{Cause, Distrust, Engine, Event, Moved, Remembered, ToLog};
 use corral_storage::MmapDisk;
 use corral_wire::fourletter::FourLetter;
 
-use crate::actor::authority::Authority;
-use crate::actor::consensus::audience::Taken;
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
 use crate::actor::log_thread::{self, LogKeeper};
-use crate::actor::messages::{
-    Cause, Distrust, Ending, Moved, ToConsensus, ToImagesIn, ToLog, ToShard, ToWords, ToWriter,
-};
-use crate::actor::peers::Peers;
-use crate::actor::reconfig::Whereabouts;
+use crate::actor::messages::{Ending, ToConsensus, ToImagesIn, ToShard, ToWords, ToWriter};
 use crate::actor::scrubber::{ScrubSettings, Scrubber};
 use crate::actor::shard::{ShardActor, ShardLinks};
-use crate::actor::transfer::Offered;
+use crate::actor::taken::Taken;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::control::{Facts, Gauges, Signals, Words};
@@ -55,7 +49,6 @@ use crate::net::peers::tls::Tls;
 use crate::net::peers::{Links, certificates};
 use crate::node::ports::{BACKLOG, Configured, Doorman, Ports, bind};
 use crate::node::recovery::{Recovery, Start};
-use crate::node::remembered::Remembered;
 use crate::preflight;
 use crate::runtime::clock::Clock;
 use crate::runtime::executor::{self, ExecutorSettings};
@@ -160,10 +153,10 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     if let Some(what) = recovery.distrusted.clone() {
         // Before anything else that the actor hears.
-        let _ = boxes.consensus.0.send(ToConsensus::Distrust(Distrust { cause: Cause::Noted, what }));
+        let _ = boxes.consensus.0.send(Event::Distrust(Distrust { cause: Cause::Noted, what }).into());
     }
     if let Some(what) = recovery.log_damaged.clone() {
-        let _ = boxes.consensus.0.send(ToConsensus::LogDamaged(what));
+        let _ = boxes.consensus.0.send(Event::LogDamaged(what).into());
     }
     let (consensus, endings) = (boxes.consensus.0.clone(), boxes.endings.0.clone());
     let (disk, remembered) = (recovery.disk.clone(), ensemble::remembered(&recovery));
@@ -257,8 +250,8 @@ fn start_threads(
     recovery: Recovery,
     signals: &Signals,
 ) -> Result<thread::JoinHandle<()>, Fault> {
-    let Recovery { replica, log, disk, frozen, offered, .. } = recovery;
-    context.gauges.served_image.store(offered.as_ref().map_or(0, |image| image.index), Ordering::Relaxed);
+    let settings_of_engine = ensemble::settings(&context.config, plan.shards(), &recovery, context.remembered.clone());
+    let Recovery { replica, log, disk, frozen, .. } = recovery;
     let boxes = &context.boxes;
     let patience = Patience {
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
@@ -306,12 +299,12 @@ fn start_threads(
     }
     let sequencer = &replica.machine().sequencer;
     let (view, sessions) = (sequencer.machine().view().clone(), sequencer.sessions_alive());
-    let mut replica = Some((replica, offered));
+    let mut engine = Some(Box::new(Engine::new(replica, settings_of_engine)));
     for executor in &plan.executors {
         let (context, executor) = (Arc::clone(context), executor.clone());
         let state = executor.shard.map(|_| view.clone());
-        let replica = if executor.consensus { replica.take() } else { None };
-        start(&executor.name(), move || run_executor(&context, &executor, state, sessions, replica))?;
+        let engine = if executor.consensus { engine.take() } else { None };
+        start(&executor.name(), move || run_executor(&context, &executor, state, sessions, engine))?;
     }
     Ok(log_thread)
 }
@@ -338,7 +331,7 @@ fn run_executor(
     plan: &ExecutorPlan,
     view: Option<View>,
     sessions: u64,
-    replica: Option<(Replica<Authority>, Option<Offered>)>,
+    engine: Option<Box<Engine>>,
 ) {
     let pulse = Pulse::of_this_thread(plan.name());
     let _ = context.boxes.pulses.0.send(Arc::clone(&pulse));
@@ -346,9 +339,8 @@ fn run_executor(
     let (inner, shard, ring_depth) = (Arc::clone(context), plan.shard.map(ShardId), plan.ring_depth);
     let failed = context.boxes.endings.0.clone();
     let ended = executor::run(&settings, Arc::clone(&pulse), move |turn| async move {
-        let consensus = replica.map(|(replica, offered)| {
-            let links = consensus_links(&inner, offered);
-            let actor = ConsensusActor::new(replica, links, inner.clock, Rc::clone(&turn));
+        let consensus = engine.map(|engine| {
+            let actor = ConsensusActor::new(engine, consensus_links(&inner), inner.clock, Rc::clone(&turn));
             Resident::new(actor, inner.boxes.consensus.1.clone())
         });
         if let (Some(id), Some(view)) = (shard, view) {
@@ -373,34 +365,22 @@ fn run_executor(
     }
 }
 
-fn consensus_links(context: &Context, offered: Option<Offered>) -> ConsensusLinks {
+fn consensus_links(context: &Context) -> ConsensusLinks {
     let boxes = &context.boxes;
     ConsensusLinks {
         shards: boxes.to_shards(),
         taken: context.taken.clone(),
         log: boxes.log.0.clone(),
         writer: boxes.writer.0.clone(),
+        images_in: boxes.images_in.0.clone(),
+        scrub: boxes.scrub.0.clone(),
+        ports: boxes.ports.0.clone(),
         words: boxes.words.0.clone(),
         endings: boxes.endings.0.clone(),
         gauges: Arc::clone(&context.gauges),
         own: boxes.consensus.0.clone(),
-        peers: context.links.as_ref().map(|links| {
-            let (links, gauges) = (Arc::clone(links), Arc::clone(&context.gauges));
-            let (wanted, habits) = (membership::wanted(&context.config), ensemble::habits(&context.config));
-            let (server, remembered) = (&context.config.server, context.remembered.clone());
-            let whereabouts = Whereabouts::new(server.server_id, server.client_addr, remembered, boxes.ports.0.clone());
-            let peers = Peers::new(
-                links,
-                gauges,
-                offered,
-                boxes.images_in.0.clone(),
-                boxes.scrub.0.clone(),
-                wanted,
-                habits,
-                whereabouts,
-            );
-            (peers, ensemble::tick(&context.config))
-        }),
+        peers: context.links.clone(),
+        tick: ensemble::tick(&context.config),
     }
 }
 

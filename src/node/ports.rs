@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use corral_engine::Moved;
 use corral_storage::MmapDisk;
 use flume::RecvTimeoutError;
 
-use crate::actor::messages::{Moved, ToShard};
+use crate::actor::messages::ToShard;
 use crate::config::value::resolve;
 use crate::control::Gauges;
 use crate::net::peers::Links;
@@ -274,8 +275,8 @@ mod tests {
     use crate::config::Config;
     use crate::net::acceptor::{Acceptor, ConnectionLimits};
     use crate::net::peers::{PeerAddress, Settings};
-    use crate::node::remembered::Remembered;
     use crate::runtime::mailbox::{Bell, mailbox};
+    use corral_engine::Remembered;
 
     #[test]
     fn what_is_accepted_sends_without_delay() {

@@ -13,19 +13,17 @@ use corral_core::member::{Founders, Member};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
+use corral_engine::{CatchUp, LoadedImage, Offered, ReplicatedMember, extra, place_of};
 use corral_link::Generation;
 use corral_members::Extra;
 use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, Progress, Recovered, SteppedOver};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
 
-use crate::actor::authority::Authority;
 use crate::actor::log_thread;
-use crate::actor::progress::{CatchUp, place_of};
-use crate::actor::transfer::Offered;
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
 use crate::node::ensemble;
-use crate::node::images::{self, LoadedImage};
+use crate::node::images;
 use crate::node::membership::{self, Kept};
 use crate::node::replay::{entries_after, reaches, replay};
 use crate::node::{owner, quarantine, remembered};
@@ -36,7 +34,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// What the start brought back.
 pub(crate) struct Recovery {
-    pub(crate) replica: Replica<Authority>,
+    pub(crate) replica: Replica<ReplicatedMember>,
     pub(crate) log: Log<MmapDisk>,
     /// Holds the images.
     pub(crate) disk: MmapDisk,
@@ -120,7 +118,7 @@ fn is_only_voter(config: &Config, disk: &MmapDisk) -> bool {
     let own = config.server.server_id;
     let by_list = remembered::read(disk).is_some_and(|list| votes_alone(&list.servers, own));
     let by_image = || {
-        let ensemble = images::readable_extra(disk).and_then(|extra| membership::of_image(&extra).ok());
+        let ensemble = images::readable_extra(disk).and_then(|extra| extra::decode(&extra).ok());
         let mut members = ensemble.into_iter().map(|(ensemble, _)| ensemble.members);
         members.any(|all| all.voters_outgoing.is_empty() && all.voters.iter().map(|id| id.0).eq([u64::from(own)]))
     };
@@ -161,7 +159,7 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     let hard_state = hard_state(&found, Term(term));
     // Who is alone has committed all that is durable.
     let committed = if is_alone { found.last_index } else { hard_state.commit.0 };
-    let mut authority = Authority(member(config, sequencer, shards));
+    let mut authority = ReplicatedMember(member(config, sequencer, shards));
     let applied = replay(&mut authority, &log, (index, term), committed, clock)?;
     let cut = if is_alone { applied } else { log.reach_back(applied, config.ensemble.log_cache_bytes) };
     let entries = entries_after(&log, &found, cut.0)?;
@@ -288,7 +286,7 @@ impl Recovery {
             return;
         }
         let members =
-            if self.is_alone { Vec::new() } else { membership::to_image(&Extra::of(&self.replica), self.generation) };
+            if self.is_alone { Vec::new() } else { extra::encode(&Extra::of(&self.replica), self.generation) };
         let sequencer = &mut self.replica.machine_mut().sequencer;
         if sequencer.wants_snapshot_of_replay() {
             self.frozen = Some(sequencer.freeze(clock.now(), members));
@@ -306,7 +304,11 @@ impl Recovery {
             }
             self.replica.machine_mut().set_time(clock.now(), clock.wall());
             let mut effects = Effects::default();
-            while self.replica.turn(clock.now_us(), &mut effects).map_err(|_| not_a_batch(self.replica.applied()))? {}
+            while self
+                .replica
+                .turn(clock.now_us(), &mut effects)
+                .map_err(|_| not_a_batch(self.replica.applied().0 + 1))?
+            {}
             for append in effects.appends {
                 log_thread::write(&mut self.log, &append)?;
                 self.log.sync()?;
@@ -319,8 +321,7 @@ impl Recovery {
 }
 
 /// What to say of an entry that is whole and not understood.
-pub(crate) fn not_a_batch(applied: Index) -> Fault {
-    let entry = applied.0 + 1;
+pub(crate) fn not_a_batch(entry: u64) -> Fault {
     let sentence =
         format!("log entry {entry} is not of the format that this version reads; start the version that wrote it");
     Fault::new(ExitCode::DataDirForeign, sentence)
@@ -380,7 +381,7 @@ fn open_log(
 /// member has its data replaced. Of the only voter of an ensemble the entry that the image ends with has to be there, to tell whether
 /// the log goes on from it.
 fn held(purpose: Purpose, newest: Option<&LoadedImage>) -> u64 {
-    let index = newest.map_or(0, |loaded| loaded.head.index);
+    let index = newest.map_or(0, |loaded| loaded.index);
     match purpose {
         Purpose::Alone => index,
         Purpose::OnlyVoter => index.saturating_sub(1),
@@ -465,7 +466,7 @@ pub(crate) fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine
         let image = initial_image(u64::from_le_bytes(seed));
         return Ok((StateMachine::of_image(std::sync::Arc::new(image)), 0, 0));
     };
-    Ok((loaded.state(), loaded.head.index, loaded.head.term))
+    Ok((loaded.state(), loaded.index, loaded.term))
 }
 
 /// A server that took over another's image may not have written down that image's term yet.

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 
 use corral_core::servers::Servers;
+use corral_engine::Remembered;
 use corral_storage::{Disk as _, MmapDisk};
 
 /// The file's name.
@@ -17,13 +18,6 @@ const NAME: &str = "SERVERS";
 const BYTES_MAX: usize = 80 << 10;
 /// In front of the checksum of all lines before.
 const CHECKSUM: &str = "\ncrc32c=";
-
-/// A list and its version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Remembered {
-    pub(crate) servers: Servers,
-    pub(crate) version: u64,
-}
 
 /// The list that the directory holds, if one can be read.
 pub(crate) fn read(disk: &MmapDisk) -> Option<Remembered> {

@@ -9,11 +9,10 @@ use bytes::Bytes;
 use corral_consensus::{ConfChange, Entry, EntryKind, Index, Machine, Term};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
+use corral_engine::{CatchUp, Place, ReplicatedMember};
 use corral_storage::log::{Entry as Record, Log, Recovered};
 use corral_storage::{EntryKind as RecordKind, MmapDisk};
 
-use crate::actor::authority::Authority;
-use crate::actor::progress::{CatchUp, Place};
 use crate::exit::{ExitCode, Fault};
 use crate::node::recovery::{Purpose, not_a_batch};
 use crate::runtime::clock::Clock;
@@ -78,7 +77,7 @@ pub(crate) fn reaches(purpose: Purpose, found: &Recovered, image: u64) -> Result
 /// # Errors
 /// The log's, or an entry is not understood.
 pub(crate) fn replay(
-    machine: &mut Authority,
+    machine: &mut ReplicatedMember,
     log: &Log<MmapDisk>,
     image: (u64, u64),
     committed: u64,
@@ -96,7 +95,7 @@ pub(crate) fn replay(
             progress.log();
         }
         let commit = machine.commit(Index(entry.index), Term(entry.term), entry.payload, false);
-        commit.map_err(|_| not_a_batch(Index(place.0)))?;
+        commit.map_err(|_| not_a_batch(place.0 + 1))?;
         place = (entry.index, entry.term);
         bytes += entry.payload.len() as u64;
         Ok(Go::On)
@@ -128,7 +127,7 @@ pub(crate) fn entries_after(log: &Log<MmapDisk>, found: &Recovered, index: u64) 
 /// # Errors
 /// When it is not understood.
 pub(crate) fn apply_alone(sequencer: &mut Sequencer, entry: &Record<'_>) -> Result<(), Fault> {
-    let fault = || not_a_batch(Index(entry.index - 1));
+    let fault = || not_a_batch(entry.index);
     let change = match entry.kind {
         RecordKind::Normal => None,
         RecordKind::Membership => {

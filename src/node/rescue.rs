@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use corral_consensus::{Membership, NodeId};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
+use corral_engine::extra;
 use corral_link::Generation;
 use corral_storage::log::ADVICE;
 use corral_storage::purge;
@@ -18,7 +19,6 @@ use crate::config::Config;
 use crate::config::value::Role;
 use crate::control::Stopwatch;
 use crate::exit::{ExitCode, Fault};
-use crate::node::membership;
 use crate::node::owner;
 use crate::node::recovery::{Opened, Purpose, entry_bytes_max, open, sequencer_config, state_machine};
 use crate::node::remembered;
@@ -55,7 +55,7 @@ impl Survivor {
             open(config, threads, &AtomicU64::new(0), Purpose::Rescue, |_, _| Ok(())).map_err(without_others)?;
         let newest = opened.newest.take();
         let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
-        let (members, generation) = match membership::of_image(&extra) {
+        let (members, generation) = match extra::decode(&extra) {
             _ if extra.is_empty() => (None, Generation::FIRST),
             Ok((ensemble, generation)) => (Some(ensemble.members), generation),
             // Who belonged to it does not matter to who goes on alone.
@@ -96,7 +96,7 @@ impl Survivor {
             }
             Some(own) => {
                 let generation = self.generation.next(Clock::start().wall().0.cast_unsigned());
-                membership::to_image(&Membership::simple(&[NodeId(u64::from(own.id))], &[]).into(), generation)
+                extra::encode(&Membership::simple(&[NodeId(u64::from(own.id))], &[]).into(), generation)
             }
         };
         let frozen = self.sequencer.freeze(Millis(0), members);

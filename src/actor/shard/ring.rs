@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use corral_core::ids::{ConnId, Millis, Zxid};
 
 use crate::actor::consensus::Resident;
-use crate::actor::messages::{ToConsensus, ToShard};
+use crate::actor::messages::{Event as EngineEvent, ToShard};
 use crate::actor::shard::unsent::PORTION;
 use crate::actor::shard::{MAILBOX_BATCH, ShardActor, Socket};
 use crate::net::ring::{Event, Outgoing, Ring};
@@ -80,7 +80,7 @@ impl ShardActor {
     /// The last connection is closed: nothing is applied for this shard's sake from here on.
     pub(super) fn tell_drained(&self) {
         self.links.taken.everything();
-        let _ = self.links.consensus.send(ToConsensus::Drained);
+        let _ = self.links.consensus.send(EngineEvent::Drained.into());
     }
 
     /// Until there is something to do, or the resident has had its rest; not at all when there is, but for the runtime's

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use corral_consensus::NodeId;
+use corral_engine::PeerAddress;
 use corral_link::hello::ANSWER_BYTES;
 use corral_link::secret::{NONCE_BYTES, SEAL_BYTES, token};
 use corral_link::stranger::Stranger;
@@ -19,15 +20,6 @@ use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, FORMER_MAX, HELLO_MAX};
 use crate::net::peers::lineage::Lineage;
 use crate::net::peers::tls::{self, Tls};
-
-/// Where a peer listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PeerAddress {
-    pub(crate) id: NodeId,
-    /// Name or IP address, without brackets.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
 
 /// Turns a host and port into addresses; may block.
 pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;

@@ -19,9 +19,10 @@ use corral_link::{Answer, ClusterName, FrameKey, Generation, Hello, Secrets, Ver
 use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
+use crate::net::peers::PeerAddress;
 use crate::net::peers::budget::Budget;
 use crate::net::peers::channel::{self, Channel, tune};
-use crate::net::peers::dial::{PeerAddress, wire_id};
+use crate::net::peers::dial::wire_id;
 use crate::net::peers::guest::{Guest, Progress, Proven};
 use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{ACCEPTED_MAX, ENDING_MAX, HELLO_MAX, SHUT_FOR, STRANGERS_MAX};

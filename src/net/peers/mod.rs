@@ -37,7 +37,8 @@ use corral_consensus::NodeId;
 use corral_link::secret::SEAL_BYTES;
 use corral_link::{ClusterName, Generation, Kind, Secrets};
 
-pub(crate) use dial::{PeerAddress, Resolve, system_resolver};
+pub(crate) use corral_engine::PeerAddress;
+pub(crate) use dial::{Resolve, system_resolver};
 pub(crate) use event::PeerEvent;
 pub(crate) use lane::{NotSent, PeerStats, QueueLimits};
 pub(crate) use lineage::Lineage;
@@ -277,6 +278,7 @@ impl Links {
     }
 
     /// Of this server's data.
+    #[cfg(test)]
     pub(crate) fn generation(&self) -> Generation {
         self.common.lineage.own()
     }
@@ -298,11 +300,6 @@ impl Links {
         let peers = self.known().peers.values().map(|peer| peer.address.clone()).collect();
         self.configure(Vec::new())?;
         self.configure(peers)
-    }
-
-    /// The servers that the links were started with.
-    pub(crate) fn configured(&self) -> &[PeerAddress] {
-        &self.configured
     }
 
     /// Why there may be no links by way of this address, if so.

@@ -68,7 +68,7 @@ fn files(config: &Config, own: &Member) -> Result<(Option<Tls>, Option<Arc<Secre
     Ok((tls, secrets(&ensemble.secret_file)?))
 }
 
-fn addresses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<PeerAddress> {
+pub(crate) fn addresses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<PeerAddress> {
     members.map(address).collect()
 }
 

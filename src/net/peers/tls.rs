@@ -24,7 +24,7 @@ use rustls::{
     RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
 };
 
-use crate::net::peers::dial::PeerAddress;
+use crate::net::peers::PeerAddress;
 use crate::net::peers::validity::not_after;
 
 /// Largest PEM file that is read, bytes.

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::{Bug, Outcome, Tracing};
 
 /// Seeds tried for one bug.
-pub const TRIES: u64 = 60;
+pub const TRIES: u64 = 120;
 
 /// Runs a seed, of a server alone or of an ensemble.
 pub type Seed = fn(u64, Option<Bug>, Tracing) -> Outcome;

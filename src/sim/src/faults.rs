@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use corral_engine::{self as engine, Cause, Distrust};
+
 use crate::options::Options;
-use crate::server::{Inner, ToConsensus};
+use crate::server::{Inner, Opaque};
 use crate::violation::Checked;
 use crate::world::{Event, Stage, World};
 
@@ -131,7 +133,7 @@ impl World {
                 let ms = i64::try_from(self.faults.below(1_200_000)).expect("a small number");
                 self.wall_offset_ms += ms - 600_000;
             }
-            Kind::Stop => self.inside_after(0, Inner::ToConsensus(ToConsensus::Stop)),
+            Kind::Stop => self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::Stop))),
             Kind::AllOut => {
                 for node in 0..self.nodes.len() {
                     self.at = node;
@@ -140,7 +142,10 @@ impl World {
             }
             Kind::Empty => return self.empty(),
             Kind::SpoilImage => self.spoil_image(),
-            Kind::Damage => self.inside_after(0, Inner::ToConsensus(ToConsensus::Distrust)),
+            Kind::Damage => {
+                let distrust = Distrust { cause: Cause::Image, what: "a fault".to_owned() };
+                self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::Distrust(distrust))));
+            }
             _ => self.strike_network(kind),
         }
         Ok(())

@@ -1,15 +1,16 @@
-//! The server as the simulator drives it: the real actors, their mailboxes made of events.
+//! The server as the simulator drives it: the real shards and the real engine, their mailboxes made of events.
 //!
-//! Mirrors the server's own drivers: a shard passes its proposals on after a turn, the consensus actor takes what waits
-//! and acts, the log thread copies, waits and syncs, the image writer takes its time.
+//! A shard passes its proposals on after a turn, the engine takes what waits and has its turn, the log thread copies, waits and syncs,
+//! the image writer takes its time.
 
 mod authority;
-mod beginnings;
 mod consensus;
 mod disk_threads;
+mod judges;
 mod list;
 mod lost_page;
 mod peers;
+mod receiving;
 mod recovery;
 mod shard_side;
 mod spoiled;
@@ -18,17 +19,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corral_consensus::{Append, LogDisk, Membership, Replica};
+use corral_consensus::{Membership, Micros, NodeId, Replica};
 use corral_core::change::AppliedBatch;
-use corral_core::command::Proposals;
 use corral_core::delta::Delta;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
+use corral_core::ids::{ConnId, ShardId};
 use corral_core::image::Image;
 use corral_core::limits::ShardLimits;
-use corral_core::member::{Note, Sender};
+use corral_core::member::Note;
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::view::View;
+use corral_engine::{Answer, Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog};
+use corral_link::Generation;
 use corral_storage::SimDisk;
 use corral_storage::log::Log;
 use corral_wire::fourletter::FourLetter;
@@ -42,12 +44,12 @@ use crate::limits::PROPOSALS_TAKEN_BYTES_MAX;
 use crate::model::{LinkId, SUPER_ID};
 use crate::options::Options;
 use crate::violation::{Checked, Violation};
-use crate::world::{Event, Lane, Stage, World};
+use crate::world::{self, Lane, Stage, World};
 
-/// Raft's unit of time in an ensemble, in microseconds.
-pub(crate) const RAFT_TICK: u64 = 20_000;
 /// The shortest time without a leader until an election, in microseconds.
-const ELECTION: u64 = recovery::ELECTION_TICKS as u64 * RAFT_TICK;
+const ELECTION: u64 = recovery::ELECTION_TICKS as u64 * consensus::TICK;
+/// Of a piece of an image that is given to another server: images take several.
+const PIECE_BYTES: usize = 4 << 10;
 
 /// What can happen inside of the server.
 #[derive(Debug)]
@@ -60,12 +62,12 @@ pub(crate) enum Inner {
     Resume(usize),
     /// A shard looks at a socket again.
     Readable(LinkId),
-    ToConsensus(ToConsensus),
-    /// The consensus actor takes its turn.
+    ToConsensus(Opaque<Event>),
+    /// The engine has its turn.
     Turn,
+    /// It wanted one then.
+    Wake(Micros),
     Tick,
-    /// Raft's own unit of time in an ensemble.
-    RaftTick,
     ToLog(ToLog),
     LogTurn,
     LogSync(u64),
@@ -76,10 +78,8 @@ pub(crate) enum Inner {
     WriterEnds,
     /// All images are read.
     Scrub,
-    /// A failed image is tried again.
-    Retry(u64),
-    /// The image that ends at this place in the log comes from another server.
-    ImageComes(u64),
+    /// To the thread that writes another server's image.
+    ToReceiver(Receive),
     /// The process ends because of a fault.
     Die,
 }
@@ -88,74 +88,12 @@ pub(crate) enum Inner {
 #[derive(Clone, Debug)]
 pub(crate) enum ToShard {
     Batch(Rc<AppliedBatch>),
-    Synced(Vec<ConnId>),
-    SyncRefused(Vec<ConnId>),
-    Refused(Vec<ConnId>),
+    Answered(Answer, Vec<ConnId>),
     Adopt(Arc<Delta>),
     Swap(Opaque<Arc<Image>>),
     Drain,
     Note(Note),
-    Install(Opaque<Box<View>>, u64),
-}
-
-/// To the consensus actor.
-#[derive(Debug)]
-pub(crate) enum ToConsensus {
-    Proposed {
-        shard: usize,
-        proposals: Proposals,
-        syncs: Vec<ConnId>,
-    },
-    Heard {
-        shard: usize,
-        upto: Millis,
-        sessions: Vec<(SessionId, Millis)>,
-    },
-    Durable(u64),
-    ImageWritten(WrittenImage),
-    ImageFailed {
-        index: u64,
-        reason: String,
-    },
-    /// The state here is found damaged.
-    Distrust,
-    Stop,
-    Drained,
-    /// The link to another server is up, or broke.
-    LinkUp {
-        peer: u8,
-        link: u64,
-    },
-    LinkDown {
-        peer: u8,
-        link: u64,
-    },
-    /// The process at the other end of a link from another server is gone.
-    Reset {
-        peer: u8,
-    },
-    /// A frame of another server.
-    Frame {
-        from: Sender,
-        bytes: Vec<u8>,
-    },
-}
-
-/// A durable image.
-#[derive(Debug)]
-pub(crate) struct WrittenImage {
-    pub(crate) image: Opaque<Arc<Image>>,
-    pub(crate) index: u64,
-    pub(crate) term: u64,
-    pub(crate) log_from: u64,
-}
-
-/// To the log thread.
-#[derive(Debug)]
-pub(crate) enum ToLog {
-    Append(Append),
-    Trim(u64),
-    Reset(u64),
+    Install(Opaque<Arc<View>>, u64),
 }
 
 /// Something without a `Debug` of its own.
@@ -176,20 +114,10 @@ pub(crate) struct ShardSide {
     syncs: Vec<ConnId>,
     pump_planned: bool,
     draining: bool,
+    /// Batches that it has taken.
+    taken: u64,
     /// What came while the shard was paused; `None` while it runs.
-    deferred: Option<VecDeque<Event>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stopping {
-    No,
-    Draining(usize),
-    /// Another is to lead, by that time.
-    HandingOver(u64),
-    LastImage {
-        begun: bool,
-    },
-    Done,
+    deferred: Option<VecDeque<world::Event>>,
 }
 
 /// The log thread.
@@ -200,7 +128,7 @@ struct LogSide {
     busy: bool,
     appends: u64,
     /// Whether it waits for space.
-    disk: LogDisk,
+    is_full: bool,
     failed: bool,
 }
 
@@ -214,50 +142,47 @@ struct WriterSide {
 /// See the module.
 pub(crate) struct Server {
     pub(crate) shards: Vec<ShardSide>,
-    pub(crate) replica: Replica<Authority>,
-    inbox: VecDeque<ToConsensus>,
+    pub(crate) engine: Engine<Authority>,
+    inbox: VecDeque<Event>,
     turn_planned: bool,
-    syncs: BTreeMap<u64, (usize, Vec<ConnId>)>,
-    next_token: u64,
-    stopping: Stopping,
+    wake_at: Option<Micros>,
     log: LogSide,
     writer: WriterSide,
+    receiving: Option<receiving::Receiving>,
     /// Names this start.
     pub(crate) incarnation: u64,
     /// It led when that was last looked at.
     led: bool,
     /// What its clients send goes to the leader, and so do its reports of them.
     flows: bool,
-    /// Another server's image.
-    taking: beginnings::Taking,
-    /// The servers that the list names, or will, and of which version that is.
+    /// The servers that it dials and lets in.
     known: BTreeSet<u8>,
-    list_version: Option<u64>,
-    /// Who ought to be a member, by the list, if it says that, of this version.
-    wanted: Option<(u64, Option<Membership>)>,
+    /// As last noted.
+    members: Membership,
+    /// It did not trust its state when that was last looked at.
+    distrusts: bool,
+    /// Leaderships given up because of a slow disk.
+    relieved: u64,
 }
 
 impl Server {
-    /// `begins`: what names this start, and where the image ends that it starts from.
-    fn new(shards: Vec<ShardSide>, replica: Replica<Authority>, begins: (u64, u64), log: Log<SimDisk>) -> Server {
-        let (incarnation, image_index) = begins;
+    fn new(shards: Vec<ShardSide>, engine: Engine<Authority>, incarnation: u64, log: Log<SimDisk>) -> Server {
         Server {
             shards,
-            replica,
+            engine,
             inbox: VecDeque::new(),
             turn_planned: false,
-            syncs: BTreeMap::new(),
-            next_token: 1,
-            stopping: Stopping::No,
-            log: LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, disk: LogDisk::Writes, failed: false },
+            wake_at: None,
+            log: LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, is_full: false, failed: false },
             writer: WriterSide::default(),
+            receiving: None,
             incarnation,
             led: false,
             flows: false,
-            taking: beginnings::Taking::from(image_index),
             known: BTreeSet::new(),
-            list_version: None,
-            wanted: None,
+            members: Membership::default(),
+            distrusts: false,
+            relieved: 0,
         }
     }
 }
@@ -318,25 +243,39 @@ impl World {
             self.check.restarted(started.image_index, upto, entries, self.time())?;
         }
         let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
-        let server = Server::new(shards, replica, (incarnation, started.image_index), started.log);
-        self.nodes[self.at].server = Some(Box::new(server));
-        if in_ensemble {
-            self.follow_list();
-            self.dial_everybody();
-            self.inside_after(RAFT_TICK, Inner::RaftTick);
-            self.pass_notes();
-        } else {
+        let engine = Engine::new(replica, self.settings(started.newest));
+        self.nodes[self.at].server = Some(Box::new(Server::new(shards, engine, incarnation, started.log)));
+        self.begin()?;
+        if !in_ensemble {
             self.compare_everywhere()?;
         }
         if let Some(frozen) = started.frozen {
             self.note(format_args!("image of {} begins, of what was replayed", frozen.zxid));
             self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(frozen)));
         }
-        self.inside_after(100_000, Inner::Tick);
+        self.inside_after(consensus::TICK, Inner::Tick);
         for shard in 0..usize::from(self.options.shards) {
             self.inside_after(200_000, Inner::ShardTick(shard));
         }
         Ok(())
+    }
+
+    /// What the engine of a server that starts is told.
+    fn settings(&self, newest: Option<Offered>) -> Settings {
+        let node = &self.nodes[self.at];
+        let ids: Vec<NodeId> = node.file.iter().map(|id| NodeId(u64::from(*id))).collect();
+        let ensemble = self.options.ensemble.map(|_| EnsembleSettings {
+            own: server_id(self.at),
+            configured: self.configured(),
+            client_addr: std::net::SocketAddr::from(([127, 0, 0, 1], 3)),
+            wanted: Membership::simple(&ids, &[]),
+            remembered: node.remembered.clone(),
+            read_only: false,
+            election: Micros(ELECTION),
+            generation: if newest.is_some() { Generation::FIRST } else { Generation::NONE },
+            piece_bytes: PIECE_BYTES,
+        });
+        Settings { shards: usize::from(self.options.shards), newest, ensemble }
     }
 
     fn new_shard(&self, id: u16, incarnation: u64, replica: &Replica<Authority>) -> ShardSide {
@@ -366,6 +305,7 @@ impl World {
             syncs: Vec::new(),
             pump_planned: false,
             draining: false,
+            taken: 0,
             deferred: None,
         }
     }
@@ -403,7 +343,7 @@ impl World {
         if !self.nodes[at].starting {
             self.nodes[at].starting = true;
             let wait = 1_000 + self.schedule.delay(100_000);
-            self.after(wait, Event::Start(at));
+            self.after(wait, world::Event::Start(at));
         }
     }
 
@@ -428,11 +368,12 @@ impl World {
         for at in 0..self.nodes.len() {
             let state = match self.nodes[at].server.as_deref() {
                 None => "is down".to_owned(),
-                Some(Server { replica, taking, stopping, .. }) => {
+                Some(Server { engine, .. }) => {
+                    let (replica, status) = (engine.replica(), engine.status());
                     let raft = replica.raft();
                     format!(
-                        "{:?} of term {} under {:?}, log to {}, committed {}, applied {}, newborn {}, distrusted {}, {taking}, \
-                         {stopping:?}, members {:?}",
+                        "{:?} of term {} under {:?}, log to {}, committed {}, applied {}, newborn {}, distrusted {}, \
+                         {status:?}, members {:?}",
                         raft.role(),
                         raft.term(),
                         raft.leader(),
@@ -456,13 +397,13 @@ impl World {
             Inner::ShardTick(shard) => self.shard_tick(shard),
             Inner::Resume(shard) => self.resume_shard(shard),
             Inner::Readable(link) => self.at_server(link, Vec::new()),
-            Inner::ToConsensus(message) => {
-                self.consensus_message(message);
+            Inner::ToConsensus(event) => {
+                self.consensus_message(event.0);
                 Ok(())
             }
             Inner::Turn => self.consensus_turn(),
+            Inner::Wake(at) => self.wake(at),
             Inner::Tick => self.consensus_tick(),
-            Inner::RaftTick => self.raft_tick(),
             Inner::ToLog(message) => {
                 self.log_message(message);
                 Ok(())
@@ -480,11 +421,7 @@ impl World {
                 self.scrub();
                 Ok(())
             }
-            Inner::Retry(index) => {
-                self.retry_image(index);
-                Ok(())
-            }
-            Inner::ImageComes(index) => self.image_comes(index),
+            Inner::ToReceiver(receive) => self.receive_image(receive),
             Inner::Die => {
                 let power = self.faults.per_mille(500);
                 self.crash(power)
@@ -496,7 +433,7 @@ impl World {
     pub(crate) fn compare_everywhere(&self) -> Checked {
         let listed = (0..self.nodes.len()).filter(|at| self.is_listed(*at));
         for server in listed.filter_map(|at| self.nodes[at].server.as_ref()) {
-            let machine = server.replica.machine().sequencer.machine();
+            let machine = server.engine.replica().machine().sequencer.machine();
             self.check.same_tree("state machine", machine.view())?;
             self.check.same_sessions(machine.sessions())?;
             for side in &server.shards {

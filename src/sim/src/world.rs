@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use corral_consensus::Micros;
 use corral_core::ids::{Millis, WallMillis};
+use corral_engine::Remembered;
 use corral_storage::SimDisk;
 
 use crate::check::Checkers;
@@ -71,6 +73,8 @@ pub(crate) enum Lane {
     LogToConsensus,
     ConsensusToWriter,
     WriterToConsensus,
+    ConsensusToReceiver,
+    ReceiverToConsensus,
     /// From one server to another.
     Wire(usize, usize),
     /// What the threads of a link tell the consensus actor, by the other server.
@@ -93,6 +97,10 @@ pub(crate) struct Node {
     pub(crate) unsure_until: u64,
     /// The servers in its configuration.
     pub(crate) file: BTreeSet<u8>,
+    /// The newest list of servers that it has known.
+    pub(crate) remembered: Option<Remembered>,
+    /// It noted that its state is not to be trusted.
+    pub(crate) distrusted: Option<String>,
     /// An image file with a byte that changed, and what it held before.
     pub(crate) spoiled: Option<(String, Vec<u8>)>,
 }
@@ -110,6 +118,8 @@ impl Node {
             frozen: None,
             unsure_until: 0,
             file: BTreeSet::new(),
+            remembered: None,
+            distrusted: None,
             spoiled: None,
         }
     }
@@ -188,6 +198,8 @@ pub struct World {
     pub(crate) nodes: Vec<Node>,
     /// The server whose event is being handled.
     pub(crate) at: usize,
+    /// Connections that ever stood between servers.
+    pub(crate) connections: u64,
     pub(crate) wires: BTreeMap<(usize, usize), Wire>,
     pub(crate) clients: Vec<Client>,
     pub(crate) links: Vec<Link>,
@@ -220,6 +232,7 @@ impl World {
             pages: Stream::new(seed, "pages"),
             nodes: (0..options.servers()).map(|_| Node::new()).collect(),
             at: 0,
+            connections: 0,
             wires: BTreeMap::new(),
             clients: Vec::new(),
             links: Vec::new(),
@@ -269,7 +282,7 @@ impl World {
     fn is_whole(&self) -> bool {
         let newest = self.check.model().zxid();
         let shows_all = |server: &Server| {
-            let machine = server.replica.machine().sequencer.machine().view().zxid().0;
+            let machine = server.engine.replica().machine().sequencer.machine().view().zxid().0;
             machine == newest && server.shards.iter().all(|side| side.shard.view().zxid().0 == newest)
         };
         let alone = self.nodes.len() == 1;
@@ -467,6 +480,11 @@ impl World {
     /// What the clock of the present server shows.
     pub(crate) fn clock(&self) -> Millis {
         self.time().plus(self.nodes[self.at].clock_ahead_ms)
+    }
+
+    /// The same clock, in microseconds.
+    pub(crate) fn clock_us(&self) -> Micros {
+        Micros(self.now + self.nodes[self.at].clock_ahead_ms * 1000)
     }
 
     /// For those who look on from outside.

@@ -1,13 +1,17 @@
-//! The member as the machine that Raft replicates, as in the server, with each committed entry kept for the checkers.
+//! The machine that Raft replicates, with what the checkers want to see of it kept, and with the bugs that are planted in it.
 
 use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use corral_consensus::{Index, Machine, NodeId, Term};
 use corral_core::change::SessionChange;
-use corral_core::command::Batch;
+use corral_core::command::{Batch, Command, CommandKind};
+use corral_core::ids::SessionId;
 use corral_core::member::Member;
-use corral_core::sequencer::NotABatch;
+use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Ticked};
+use corral_engine::Replicated;
+
+use crate::options::Bug;
 
 /// How many entries lie between those that [`Bug::Diverge`] changes.
 const DIVERGE_EVERY: u64 = 16;
@@ -27,14 +31,61 @@ pub(crate) struct CommittedEntry {
 /// See the module.
 pub(crate) struct Authority {
     member: Member,
+    bug: Option<Bug>,
     /// With [`Bug::Diverge`]: some entries are applied with another time.
     diverges: bool,
     pub(crate) committed: Vec<CommittedEntry>,
+    /// Since this was looked at last.
+    pub(crate) ticked: Seen,
+}
+
+/// What the engine made of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) expired: Vec<SessionId>,
+    /// Path, and the zxid of its last change.
+    pub(crate) reaped: Vec<(String, u64)>,
+    /// Steps of membership changes that it proposed.
+    pub(crate) steps: Vec<String>,
+}
+
+impl Replicated for Authority {
+    fn ticked(&mut self, ticked: &Ticked) {
+        self.ticked.expired.extend(&ticked.expired);
+        self.ticked.reaped.extend(ticked.reaped.iter().map(|chosen| (chosen.path.to_string(), chosen.mzxid.0)));
+    }
+
+    /// With [`Bug::BeginAtOnce`] everybody is there.
+    fn sees(&self, seen: MembersSeen) -> MembersSeen {
+        if self.bug != Some(Bug::BeginAtOnce) {
+            return seen;
+        }
+        let known = self.sequencer.known_servers();
+        let all: std::collections::BTreeSet<u8> =
+            known.map(|list| list.0.keys().copied().collect()).unwrap_or_default();
+        MembersSeen { reached: all.clone(), in_step: all, ..seen }
+    }
+
+    /// With [`Bug::AnswerAtOnce`] it ends with its beginning.
+    fn proposes(&mut self, mut step: Proposal) -> Proposal {
+        self.ticked.steps.push(format!("{:?}", step.changes));
+        if self.bug == Some(Bug::AnswerAtOnce)
+            && !step.changes.is_empty()
+            && let Ok(mut batch) = Batch::decode(&step.context)
+            && matches!(batch.commands.last(), Some(Command { kind: CommandKind::ReconfigBegins(_), .. }))
+        {
+            let (session, kind) = (SessionId(0), CommandKind::ReconfigEnds);
+            batch.commands.push(Command { origin: None, session, identities: 0, kind });
+            step.context = batch.encode();
+        }
+        step
+    }
 }
 
 impl Authority {
-    pub(crate) fn new(member: Member, diverges: bool) -> Authority {
-        Authority { member, diverges, committed: Vec::new() }
+    pub(crate) fn new(member: Member, bug: Option<Bug>, server: u8) -> Authority {
+        let diverges = server == 2 && bug == Some(Bug::Diverge);
+        Authority { member, bug, diverges, committed: Vec::new(), ticked: Seen::default() }
     }
 
     /// The entry as this server applies it. A leader compares its own with what it proposed, so that those stay.

@@ -1,35 +1,50 @@
-//! Drives the consensus actor: what waits in its mailbox, then a turn of the replica and everything it leads to.
+//! Drives the engine: what waits in its mailbox, then a turn, and what it asks for. Decides nothing.
 
 use std::rc::Rc;
 
-use corral_consensus::{
-    AppendReply, Effects, Index, Install, LogDisk, Micros, NodeId, PeerBody, PeerMessage, Role, Term,
-};
-use corral_core::change::Outcome;
-use corral_core::command::Proposals;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
-use corral_core::member::{Send, Standing};
-use corral_core::sequencer::{Sequencer, Ticked};
+use corral_consensus::{FORMED_INDEX, Micros};
+use corral_core::ids::{SessionId, WallMillis};
+use corral_core::member::Note;
+use corral_core::peer::PeerMessage;
+use corral_engine::{Answer, Cause, Distrust, Effect, Ended, Event, Now, ToLog, ToShards, Turned};
+use corral_link::Kind;
 
-use super::{ELECTION, Inner, Opaque, RAFT_TICK, Server, Stopping, ToConsensus, ToLog, ToShard, WrittenImage};
+use super::{Inner, Opaque, Server, ToShard};
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
-use crate::violation::{Checked, Violation, require};
+use crate::violation::{Checked, Violation};
 use crate::world::{Lane, World};
 
-const TICK: u64 = 100_000;
-const RETRY: u64 = 1_000_000;
-/// How long a leader that stops waits until another leads.
-const HAND_OVER_MAX: u64 = 1_000_000;
+/// The engine's unit of time, in microseconds: of a server that is alone, and of one of an ensemble.
+const TICK_ALONE: u64 = 100_000;
+pub(crate) const TICK: u64 = 20_000;
 
 impl World {
-    pub(super) fn consensus_message(&mut self, message: ToConsensus) {
+    pub(super) fn engine_time(&self) -> Now {
+        Now { micros: self.clock_us(), wall: self.wall() }
+    }
+
+    /// A process begins, with what an earlier one noted.
+    pub(super) fn begin(&mut self) -> Checked {
+        let (at, now) = (self.at, self.engine_time());
+        let known = self.configured();
+        if let Some(server) = &mut self.nodes[at].server {
+            server.engine.begin(now);
+        }
+        self.know(known.iter().map(|server| server.id));
+        if let Some(what) = self.nodes[at].distrusted.clone() {
+            self.tell_engine(Event::Distrust(Distrust { cause: Cause::Noted, what }))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn consensus_message(&mut self, event: Event) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
-        server.inbox.push_back(message);
+        server.inbox.push_back(event);
         self.plan_turn();
     }
 
-    pub(super) fn plan_turn(&mut self) {
+    fn plan_turn(&mut self) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         if !std::mem::replace(&mut server.turn_planned, true) {
             let wait = self.schedule.delay(self.options.mailbox_delay);
@@ -40,436 +55,239 @@ impl World {
     pub(super) fn consensus_turn(&mut self) -> Checked {
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         server.turn_planned = false;
-        let taken = server.inbox.len().min(MAILBOX_BATCH);
-        for message in server.inbox.drain(..taken).collect::<Vec<_>>() {
-            self.consensus_receive(message)?;
+        let life = self.nodes[self.at].life;
+        for _ in 0..MAILBOX_BATCH {
+            let Some(server) = self.running(life) else { return Ok(()) };
+            let Some(event) = server.inbox.pop_front() else { break };
+            self.receive(event)?;
+            if self.running(life).is_some_and(|server| server.engine.needs_turn()) {
+                break;
+            }
         }
-        self.consensus_act()?;
-        if self.nodes[self.at].server.as_ref().is_some_and(|server| !server.inbox.is_empty()) {
+        self.turn_engine()?;
+        if self.running(life).is_some_and(|server| !server.inbox.is_empty()) {
             self.plan_turn();
         }
         Ok(())
     }
 
-    fn consensus_receive(&mut self, message: ToConsensus) -> Checked {
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-        match message {
-            ToConsensus::Proposed { shard, proposals, syncs } => {
-                self.take_proposals(shard, proposals)?;
-                let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-                if !syncs.is_empty() && self.options.bug == Some(Bug::StaleSync) {
-                    self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Synced(syncs)));
-                } else if !syncs.is_empty() {
-                    let token = server.next_token;
-                    server.next_token += 1;
-                    server.syncs.insert(token, (shard, syncs));
-                    server.replica.read_index(token);
-                }
-            }
-            ToConsensus::Heard { shard, upto, sessions } => {
-                let shard = ShardId(u16::try_from(shard).expect("few shards"));
-                server.replica.machine_mut().heard(shard, upto, &sessions);
-            }
-            ToConsensus::Durable(number) => {
-                server.replica.persisted(Micros(self.now), number);
-                self.install_if_durable(number);
-            }
-            ToConsensus::ImageWritten(written) => self.image_written(written),
-            ToConsensus::ImageFailed { index, reason } => self.image_failed(index, &reason),
-            ToConsensus::Distrust => self.distrust(),
-            ToConsensus::Stop => {
-                if server.stopping == Stopping::No {
-                    server.stopping = Stopping::Draining(server.shards.len());
-                    self.tell_shards(&ToShard::Drain);
-                }
-            }
-            ToConsensus::LinkUp { peer, link } => {
-                server.replica.machine_mut().link_up(peer, link);
-                if !server.taking.is_told() {
-                    self.refuse_image(NodeId(u64::from(peer)));
-                }
-            }
-            ToConsensus::LinkDown { peer, link } => {
-                server.replica.machine_mut().link_down(peer, link);
-                server.replica.unreachable(NodeId(u64::from(peer)));
-                server.replica.image_sent(NodeId(u64::from(peer)), false);
-            }
-            ToConsensus::Reset { peer } => {
-                let stagger = u32::try_from(self.at % 3).expect("below 3");
-                server.replica.leader_lost(NodeId(u64::from(peer)), stagger);
-            }
-            ToConsensus::Frame { from, bytes } => self.take_frame(from, bytes)?,
-            ToConsensus::Drained => {
-                if let Stopping::Draining(left) = server.stopping {
-                    server.stopping = Stopping::Draining(left - 1);
-                }
-            }
-        }
-        Ok(())
+    /// The engine wanted a turn at this time.
+    pub(super) fn wake(&mut self, at: Micros) -> Checked {
+        let life = self.nodes[self.at].life;
+        let due = self.running(life).is_some_and(|server| server.wake_at.take_if(|planned| *planned == at).is_some());
+        if due { self.turn_engine() } else { Ok(()) }
     }
 
-    fn take_proposals(&mut self, shard: usize, proposals: Proposals) -> Checked {
-        let now = self.clock();
-        let Some(server) = self.nodes[self.at].server.as_mut().filter(|_| !proposals.commands.is_empty()) else {
-            return Ok(());
-        };
-        let unproven = self.check.unproven(&proposals);
-        let before = dues(server, &unproven);
-        let member = server.replica.machine_mut();
-        if self.options.bug == Some(Bug::HearAnybody) {
-            let heard: Vec<_> = unproven.iter().map(|session| (*session, now)).collect();
-            member.heard(ShardId(0), Millis(0), &heard);
-        }
-        let refused = member.proposed(now, proposals);
-        let after = dues(server, &unproven);
-        if !refused.is_empty() {
-            self.counts.refused += refused.len() as u64;
-            self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Refused(refused)));
-        }
-        self.check.heard_nobody(&unproven, &before, &after)
+    /// The server, if this process of its still runs.
+    fn running(&mut self, life: u32) -> Option<&mut Server> {
+        let node = &mut self.nodes[self.at];
+        node.server.as_deref_mut().filter(|_| node.life == life)
     }
 
-    /// As the server's own: see `healing` there. Any number of servers may distrust their states at a time: logs and images on
-    /// their disks are whole, so that a new start brings the state back where no other server has it.
-    fn distrust(&mut self) {
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        if server.replica.distrust(true) {
-            server.replica.machine_mut().distrust();
-            self.counts.distrusted += 1;
-            self.note(format_args!("server {} does not trust its state", self.at + 1));
-            self.pass_notes();
+    /// What is in the mailbox, as it was sent or as a bug makes it.
+    fn receive(&mut self, event: Event) -> Checked {
+        match event {
+            Event::Proposed { shard, proposals, mut syncs } => {
+                if self.options.bug == Some(Bug::StaleSync) && !syncs.is_empty() {
+                    let lane = Lane::ConsensusToShard(usize::from(shard.0));
+                    let stale = ToShard::Answered(Answer::Synced, std::mem::take(&mut syncs));
+                    self.mail(lane, Inner::ToShard(usize::from(shard.0), stale));
+                }
+                let unproven = self.check.unproven(&proposals);
+                let before = self.dues(&unproven);
+                if self.options.bug == Some(Bug::HearAnybody) {
+                    let (now, upto) = (self.clock(), Default::default());
+                    let sessions = unproven.iter().map(|session| (*session, now)).collect();
+                    self.tell_engine(Event::SessionActivity { shard, upto, sessions })?;
+                }
+                self.tell_engine(Event::Proposed { shard, proposals, syncs })?;
+                let after = self.dues(&unproven);
+                self.check.heard_nobody(&unproven, &before, &after)
+            }
+            Event::Frame { peer, stream, frame } => {
+                let unproven = match PeerMessage::decode(&frame.payload).ok().filter(|_| frame.kind == Kind::Forward) {
+                    // The first message of a stream may move every deadline.
+                    Some(PeerMessage::Forward(forward)) if forward.sequence > 0 => {
+                        self.check.unproven(&forward.proposals)
+                    }
+                    _ => Vec::new(),
+                };
+                let before = self.dues(&unproven);
+                self.tell_engine(Event::Frame { peer, stream, frame })?;
+                let after = self.dues(&unproven);
+                self.check.heard_nobody(&unproven, &before, &after)
+            }
+            event => self.tell_engine(event),
         }
+    }
+
+    /// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
+    fn dues(&self, sessions: &[SessionId]) -> Vec<Option<corral_core::ids::Millis>> {
+        let Some(server) = &self.nodes[self.at].server else { return Vec::new() };
+        let sequencer = &server.engine.replica().machine().sequencer;
+        sessions.iter().map(|session| sequencer.session_due(*session)).collect()
+    }
+
+    pub(super) fn tell_engine(&mut self, event: Event) -> Checked {
+        self.tell_engine_at(self.engine_time(), event)
+    }
+
+    fn tell_engine_at(&mut self, now: Now, event: Event) -> Checked {
+        if let Some(server) = &mut self.nodes[self.at].server {
+            server.engine.handle(now, event);
+        }
+        self.carry_out_effects()
     }
 
     pub(super) fn consensus_tick(&mut self) -> Checked {
-        let wait = TICK + self.schedule.delay(1_000);
+        let every = if self.options.ensemble.is_some() { TICK } else { TICK_ALONE };
+        let wait = every + self.schedule.delay(every / 50);
         self.inside_after(wait, Inner::Tick);
-        let (now, wall) = (self.clock(), self.wall());
-        self.wall_latest = self.wall_latest.max(wall);
-        let early = self.options.bug == Some(Bug::ExpireEarly);
-        let in_ensemble = self.options.ensemble.is_some();
-        let newest_leader = self.is_newest_leader();
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-        if !in_ensemble {
-            server.replica.tick();
+        let mut now = self.engine_time();
+        self.wall_latest = self.wall_latest.max(now.wall);
+        match self.options.bug {
+            Some(Bug::ExpireEarly) => now.micros = now.micros.plus(Micros(2_000_000)),
+            Some(Bug::ReapEarly) => now.wall = WallMillis(now.wall.0 + 3_600_000),
+            _ => {}
         }
-        let then = if early { now.plus(2_000) } else { now };
-        let hour_ms = if self.options.bug == Some(Bug::ReapEarly) { 3_600_000 } else { 0 };
-        let Ticked { expired, reaped } = server.replica.machine_mut().tick(then, WallMillis(wall.0 + hour_ms));
-        for chosen in reaped {
-            self.counts.reaped += 1;
-            self.note(format_args!("{} is outlived", &*chosen.path));
-            self.check.reaped(&chosen.path, chosen.mzxid.0, self.wall_latest)?;
-        }
-        for session in expired {
-            self.counts.expiries += 1;
-            self.note(format_args!("session {session} expires"));
-            if newest_leader {
-                self.check.expired(session.0, self.time())?;
-            }
-        }
-        self.snapshot_if(|sequencer| sequencer.wants_snapshot(now));
-        self.compare_digests()?;
-        self.consensus_act()
+        self.tell_engine_at(now, Event::Tick)?;
+        self.judge_tick()?;
+        self.turn_engine()
     }
 
-    /// Servers compare digests: in a world without bugs they never differ.
-    fn compare_digests(&mut self) -> Checked {
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-        let voters = &server.replica.raft().membership().voters;
-        let voters: Vec<u8> = voters.iter().filter_map(|id| u8::try_from(id.0).ok()).collect();
-        let found = server.replica.machine_mut().divergence(&voters);
-        require(found.is_none(), "digests", || format!("server {} differs: {found:?}", self.at + 1))
-    }
-
-    /// All that the replica can do now, and who leads then.
-    fn turn_replica(&mut self) -> Result<Effects, Violation> {
-        let mut effects = Effects::default();
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(effects) };
-        if server.replica.machine().sequencer.is_reconfiguring() {
-            self.reconfigure();
-        }
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(effects) };
-        let raft = server.replica.raft();
-        // Before anything is applied that changes it.
-        let has_won = raft.role() == Role::Leader && self.check.is_without_leader(raft.term().0);
-        let electors = has_won.then(|| raft.membership());
-        if let Some(known) = electors.as_ref().filter(|_| self.options.ensemble.is_some()) {
-            self.check.counted(self.at, known)?;
-        }
-        // Nothing here is late by itself: what the log is given first makes no difference.
-        while server
-            .replica
-            .turn(Micros(self.now), &mut effects)
-            .map_err(|_| Violation::of("recovery", "a committed entry is no batch"))?
-        {}
-        if let Some(change) = effects.role {
-            let leader = change.leader.map(|id| u8::try_from(id.0).expect("few servers"));
-            let leads = change.role == Role::Leader;
-            let standing = if leads { Standing::Leader } else { Standing::Follower { leader } };
-            server.replica.machine_mut().stand(standing, change.term.0);
-            if leads && self.options.ensemble.is_some() {
-                let electors = electors.unwrap_or_else(|| server.replica.raft().membership());
-                self.check.elected(change.term.0, self.at, &electors)?;
-            }
-        }
-        for append in &effects.appends {
-            self.check.appended(&append.entries)?;
-        }
-        Ok(effects)
-    }
-
-    fn consensus_act(&mut self) -> Checked {
-        let (now, wall) = (self.clock(), self.wall());
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-        server.replica.machine_mut().set_time(now, wall);
-        for newborn in server.replica.machine_mut().take_newborns() {
-            server.replica.heard_newborn(NodeId(u64::from(newborn)));
-        }
-        let effects = self.turn_replica()?;
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-        let raft = server.replica.raft();
-        let grown_up = !raft.is_newborn() && !raft.is_pristine();
-        let stalled = server.log.disk == LogDisk::Full;
-        let authority = server.replica.machine_mut();
-        if grown_up {
-            authority.grow_up();
-        }
-        authority.stall(stalled);
-        authority.settle();
-        let committed = std::mem::take(&mut authority.committed);
-        let applied = authority.take_applied();
-        let sends = authority.take_sends();
-        let leads = authority.sequencer.is_leading();
-        let begins = leads && !std::mem::replace(&mut server.led, leads);
-        server.led = leads;
-        let term = server.replica.raft().term().0;
-        for entry in committed {
-            self.check.committed(entry, self.time())?;
-        }
-        if begins && self.options.ensemble.is_some() {
-            self.counts.leaders += 1;
-            self.note(format_args!("server {} leads", self.at + 1));
-            self.check.leads(term, self.time());
-        }
-        self.send_to_peers(effects.messages, sends)?;
-        self.follow_list();
-        if let Some(at) = effects.wake_at {
-            self.inside_after(at.since(Micros(self.now)).0, Inner::Turn);
-        }
-        for Install { number, image } in effects.installs {
-            self.installs(number, image.index.0);
-        }
-        for append in effects.appends {
-            self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Append(append)));
-        }
-        for batch in applied {
-            self.trace_batch(&batch);
-            self.tell_shards(&ToShard::Batch(Rc::new(batch)));
-        }
-        self.pass_notes();
-        for token in effects.reads {
-            self.answer_syncs(token, ToShard::Synced);
-        }
-        for token in effects.reads_refused {
-            self.answer_syncs(token, ToShard::SyncRefused);
-        }
-        self.begin_or_offer(effects.image_wanted);
-        self.go_on_stopping();
-        Ok(())
-    }
-
-    fn send_to_peers(&mut self, messages: Vec<PeerMessage>, sends: Vec<Send>) -> Checked {
-        for message in messages {
-            let place = |id: NodeId| usize::try_from(id.0 - 1).expect("few servers");
-            match message.body {
-                PeerBody::Vote { pre: false, .. } => self.check.voted(message.term.0, self.at, self.at)?,
-                PeerBody::VoteReply { pre: false, granted: true, .. } => {
-                    self.check.voted(message.term.0, self.at, place(message.to))?;
+    fn turn_engine(&mut self) -> Checked {
+        let life = self.nodes[self.at].life;
+        loop {
+            let now = self.engine_time();
+            let electors = self.electors()?;
+            let Some(server) = self.running(life) else { return Ok(()) };
+            let applied = server.shards.iter().map(|side| side.taken).min().unwrap_or(u64::MAX);
+            let turned = server.engine.turn(now, applied);
+            self.judge_turn(electors)?;
+            self.carry_out_effects()?;
+            if let Turned::Done(wake_at) = turned {
+                if let Some(at) = wake_at
+                    && let Some(server) = self.running(life)
+                    && server.wake_at.is_none_or(|planned| at < planned)
+                {
+                    server.wake_at = Some(at);
+                    self.inside_after(at.since(now.micros).0, Inner::Wake(at));
                 }
-                PeerBody::AppendReply(AppendReply::Accepted { index, .. }) => {
-                    self.check.holds_upto(message.term.0, self.at, index.0);
+                return self.judge_end_of_turn();
+            }
+        }
+    }
+
+    fn carry_out_effects(&mut self) -> Checked {
+        let life = self.nodes[self.at].life;
+        let mut effects = Vec::new();
+        loop {
+            let Some(server) = self.running(life) else { return Ok(()) };
+            server.engine.take_effects(&mut effects);
+            if effects.is_empty() {
+                return Ok(());
+            }
+            for effect in effects.drain(..) {
+                if self.running(life).is_none() {
+                    return Ok(());
                 }
-                _ => {}
+                self.do_one(effect)?;
             }
-            if self.skips_majority(&message) || self.send_raft(&message) {
-                continue;
+        }
+    }
+
+    fn do_one(&mut self, effect: Effect) -> Checked {
+        match effect {
+            Effect::Shards(message) => self.tell_shards(&message),
+            Effect::Shard { shard, answer, conns } => {
+                if answer == Answer::Refused {
+                    self.counts.refused += conns.len() as u64;
+                }
+                let shard = usize::from(shard.0);
+                self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Answered(answer, conns)));
             }
-            if let Some(server) = &mut self.nodes[self.at].server {
-                server.replica.unreachable(message.to);
-                if matches!(message.body, PeerBody::Snapshot { .. }) {
-                    server.replica.image_sent(message.to, false);
+            Effect::Log(message) => {
+                if let ToLog::Append(append) = &message {
+                    self.check.appended(&append.entries)?;
+                }
+                if matches!(message, ToLog::Reset(next) if next == FORMED_INDEX.0 + 1) {
+                    self.counts.founders += 1;
+                    self.note(format_args!("server {} is a founder", self.at + 1));
+                }
+                self.mail(Lane::ConsensusToLog, Inner::ToLog(message));
+            }
+            Effect::WriteImage(frozen) => {
+                self.note(format_args!("image of {} begins", frozen.zxid));
+                self.mail(Lane::ConsensusToWriter, Inner::ToWriter(frozen));
+            }
+            Effect::Replaced { .. } | Effect::Drop(_) | Effect::Flush => {}
+            Effect::Receive(receive) => self.mail(Lane::ConsensusToReceiver, Inner::ToReceiver(receive)),
+            Effect::NoteDistrust(reason) => {
+                if reason.is_some() {
+                    self.note(format_args!("server {} notes that its state is wrong", self.at + 1));
+                }
+                self.nodes[self.at].distrusted = reason;
+            }
+            Effect::Scrub => self.inside_after(0, Inner::Scrub),
+            Effect::Send { peer, stream, kind, payload, announces_image } => {
+                return self.send_to_peer((peer, stream), (kind, payload), announces_image);
+            }
+            Effect::Close { peer, .. } => {
+                let what = format!("server {} does not understand server {peer}", self.at + 1);
+                return Err(Violation::of("peers", what));
+            }
+            Effect::Connect(servers) => self.know(servers.iter().map(|server| server.id)),
+            // All data here are of the first generation.
+            Effect::Adopt(_) => {}
+            Effect::Moved(moved) => {
+                if moved.list.is_some() {
+                    self.nodes[self.at].remembered = moved.list;
                 }
             }
-        }
-        for send in sends {
-            self.send_of_member(send);
-        }
-        Ok(())
-    }
-
-    /// With [`Bug::SkipMajority`] some entries are not sent, and taken for written by their receiver.
-    fn skips_majority(&mut self, message: &PeerMessage) -> bool {
-        let PeerBody::Append { commit, entries, .. } = &message.body else { return false };
-        let Some(last) = entries.last() else { return false };
-        if self.options.bug != Some(Bug::SkipMajority) || !self.faults.per_mille(300) {
-            return false;
-        }
-        let reply = AppendReply::Accepted { index: last.index, commit: *commit };
-        let body = PeerBody::AppendReply(reply);
-        let forged = PeerMessage { from: message.to, to: message.from, term: message.term, body };
-        let Some(server) = &mut self.nodes[self.at].server else { return false };
-        // Refused when leadership is over: then nothing is skipped.
-        server.replica.step(forged).is_ok()
-    }
-
-    /// Whether this server leads, and nobody leads a later term.
-    pub(super) fn is_newest_leader(&self) -> bool {
-        let term = |server: &Server| server.replica.raft().term();
-        let terms = self.nodes.iter().filter_map(|node| node.server.as_deref());
-        let newest = terms.filter(|server| server.replica.raft().role() == Role::Leader).map(term).max();
-        self.nodes[self.at].server.as_deref().map(term) == newest
-    }
-
-    /// Time passes for Raft in an ensemble.
-    pub(super) fn raft_tick(&mut self) -> Checked {
-        let wait = RAFT_TICK + self.schedule.delay(500);
-        self.inside_after(wait, Inner::RaftTick);
-        if let Some(server) = &mut self.nodes[self.at].server {
-            server.replica.tick();
-            if server.replica.is_stuck() {
-                self.note(format_args!("server {} leads, and gets nowhere", self.at + 1));
+            Effect::End(Ended::Stopped) => self.stopped(),
+            Effect::End(Ended::Damaged(reason)) => {
+                self.note(format_args!("server {} ends: {reason}", self.at + 1));
                 self.counts.stuck += 1;
                 return self.crash(false);
             }
-            if let Some(to) = server.replica.relieve(Micros(self.now), Micros(ELECTION), server.log.disk) {
-                self.counts.relieved += 1;
-                self.note(format_args!("the disk is slow, server {to} is to lead"));
+            Effect::End(Ended::NotABatch { index }) => {
+                return Err(Violation::of("recovery", format!("committed entry {index} is no batch")));
             }
         }
-        self.reconcile();
-        self.reconfigure();
-        self.consensus_act()
+        Ok(())
     }
 
-    fn trace_batch(&mut self, batch: &corral_core::change::AppliedBatch) {
-        for txn in &batch.txns {
-            self.counts.lists += u64::from(is_new_list(&txn.outcome));
-            self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
-        }
-    }
-
-    pub(super) fn tell_shards(&mut self, message: &ToShard) {
+    fn tell_shards(&mut self, message: &ToShards) {
+        let message = match message {
+            ToShards::Batch(batch) => {
+                self.trace_batch(batch);
+                ToShard::Batch(Rc::new(corral_core::change::AppliedBatch::clone(batch)))
+            }
+            ToShards::Adopt(delta) => ToShard::Adopt(delta.clone()),
+            ToShards::Swap(image) => ToShard::Swap(Opaque(image.clone())),
+            ToShards::Note(note) => {
+                self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
+                if let (Some(server), Note::Hold | Note::Release) = (&mut self.nodes[self.at].server, note) {
+                    server.flows = matches!(note, Note::Release);
+                }
+                ToShard::Note(*note)
+            }
+            ToShards::Install(view, alive) => {
+                self.counts.installs += 1;
+                self.note(format_args!("the image of {} is installed", view.zxid()));
+                ToShard::Install(Opaque(view.clone()), *alive)
+            }
+            ToShards::Drain => ToShard::Drain,
+        };
         for shard in 0..usize::from(self.options.shards) {
             self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, message.clone()));
         }
     }
 
-    fn answer_syncs(&mut self, token: u64, message: impl Fn(Vec<ConnId>) -> ToShard) {
-        let waiting = self.nodes[self.at].server.as_mut().and_then(|server| server.syncs.remove(&token));
-        if let Some((shard, list)) = waiting {
-            self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, message(list)));
+    fn trace_batch(&mut self, batch: &corral_core::change::AppliedBatch) {
+        for txn in &batch.txns {
+            self.counts.lists += u64::from(super::list::is_new_list(&txn.outcome));
+            self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
         }
     }
-
-    pub(super) fn snapshot_if(&mut self, wanted: impl FnOnce(&Sequencer) -> bool) {
-        let now = self.clock();
-        let Some(members) = self.members_to_keep() else { return };
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        let sequencer = &mut server.replica.machine_mut().sequencer;
-        if sequencer.snapshot_running() || !wanted(sequencer) {
-            return;
-        }
-        let frozen = sequencer.freeze(now, members);
-        self.note(format_args!("image of {} begins", frozen.zxid));
-        self.tell_shards(&ToShard::Adopt(frozen.delta.clone()));
-        self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(frozen)));
-    }
-
-    fn image_written(&mut self, written: WrittenImage) {
-        let WrittenImage { image, index, term, log_from } = written;
-        if !self.counts_here(index) {
-            return;
-        }
-        self.counts.images += 1;
-        self.note(format_args!("image up to entry {index} written"));
-        self.tell_shards(&ToShard::Swap(Opaque(image.0.clone())));
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        server.replica.machine_mut().sequencer.image_ready(image.0);
-        server.replica.compact(Index(index), Term(term));
-        self.mail(Lane::ConsensusToLog, Inner::ToLog(ToLog::Trim(log_from)));
-    }
-
-    fn image_failed(&mut self, index: u64, reason: &str) {
-        self.note(format_args!("image failed: {reason}"));
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        if server.stopping != Stopping::No {
-            server.stopping = Stopping::Done;
-            return;
-        }
-        self.inside_after(RETRY, Inner::Retry(index));
-    }
-
-    pub(super) fn retry_image(&mut self, index: u64) {
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        let Some(again) = server.replica.machine().sequencer.frozen_again(index) else { return };
-        self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(again)));
-    }
-
-    fn go_on_stopping(&mut self) {
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        if server.stopping == Stopping::Draining(0) {
-            server.stopping = Stopping::HandingOver(self.now + HAND_OVER_MAX);
-        }
-        if let Stopping::HandingOver(until) = server.stopping {
-            let mut said = false;
-            if self.now >= until || has_handed_over(server, &mut said) {
-                server.stopping = Stopping::LastImage { begun: false };
-            } else if said {
-                // It leaves with the next turn.
-                self.plan_turn();
-            }
-        }
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        if matches!(server.stopping, Stopping::LastImage { .. }) && server.replica.is_distrusted() {
-            server.stopping = Stopping::Done;
-        }
-        let running = |server: &Server| server.replica.machine().sequencer.snapshot_running();
-        if server.stopping == (Stopping::LastImage { begun: false }) && !running(server) {
-            server.stopping = Stopping::LastImage { begun: true };
-            self.snapshot_if(Sequencer::has_changes);
-        }
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        if server.stopping == (Stopping::LastImage { begun: true }) && !running(server) {
-            server.stopping = Stopping::Done;
-        }
-        if self.nodes[self.at].server.as_ref().is_some_and(|server| server.stopping == Stopping::Done) {
-            self.stopped();
-        }
-    }
-}
-
-/// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
-pub(super) fn dues(server: &Server, sessions: &[SessionId]) -> Vec<Option<Millis>> {
-    let sequencer = &server.replica.machine().sequencer;
-    sessions.iter().map(|session| sequencer.session_due(*session)).collect()
-}
-
-/// A client's change of the list of servers has come about.
-fn is_new_list(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)))
-}
-
-/// As the server's own: see `has_handed_over` there.
-fn has_handed_over(server: &mut Server, said: &mut bool) -> bool {
-    if server.replica.raft().role() != Role::Leader {
-        return true;
-    }
-    let Some(to) = server.replica.raft().successor() else { return true };
-    *said = server.replica.machine_mut().pause();
-    if !server.replica.machine().is_paused() || server.replica.raft().is_transferring() {
-        return false;
-    }
-    *said = true;
-    server.replica.transfer(to).is_err()
 }

@@ -1,15 +1,13 @@
 //! Drives the log thread and the image writer: both take their time, and a crash may fall between any two of their steps.
 
-use std::sync::Arc;
-
-use corral_consensus::LogDisk;
 use corral_core::image::{ImageFault, ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
+use corral_engine::{Cause, Distrust, Event, ToLog, WrittenImage};
 use corral_storage::log::LogError;
 use corral_storage::{ImageFile, ImageHead, ImageWriter, SimDisk, list_images, purge};
 
 use super::recovery::{SECTION_META, SECTION_NODES, load, write};
-use super::{Inner, Opaque, ToConsensus, ToLog, WrittenImage};
+use super::{Inner, Opaque};
 use crate::limits::GROUP_MAX;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
@@ -50,6 +48,9 @@ impl World {
                 ToLog::Append(append) => write(&mut side.log, append).map(|()| durable = Some(append.number)),
                 ToLog::Trim(index) => side.log.trim_before(*index).map(drop),
                 ToLog::Reset(next_index) => side.log.reset_to(*next_index),
+                ToLog::Seal => side.log.seal(),
+                // The process ends with it.
+                ToLog::Close => Ok(()),
             };
             match done {
                 Ok(()) => {}
@@ -64,16 +65,19 @@ impl World {
                 }
             }
         }
-        side.disk = if full { LogDisk::Full } else { LogDisk::Writes };
+        let changed = std::mem::replace(&mut side.is_full, full) != full;
         side.appends += u64::from(durable.is_some());
         let appends = side.appends;
         if let Some(reason) = fault {
             return self.disk_failed(&reason);
         }
+        if changed {
+            self.mail(Lane::LogToConsensus, Inner::ToConsensus(Opaque(Event::LogFull(full))));
+        }
         match durable {
             Some(number) => {
                 if self.options.bug == Some(Bug::AckBeforeSync) {
-                    self.mail(Lane::LogToConsensus, Inner::ToConsensus(ToConsensus::Durable(number)));
+                    self.mail(Lane::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
                 }
                 let slow = if self.nodes[self.at].disk_slow { 100_000 } else { 0 };
                 let wait = self.schedule.delay(self.options.sync_delay + slow);
@@ -101,7 +105,7 @@ impl World {
             Ok(_) => {}
         }
         if self.options.bug != Some(Bug::AckBeforeSync) {
-            self.mail(Lane::LogToConsensus, Inner::ToConsensus(ToConsensus::Durable(number)));
+            self.mail(Lane::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
         }
         self.log_rests(appends);
         Ok(())
@@ -172,7 +176,8 @@ impl World {
             Err(Unmerged::Damaged(what)) => {
                 self.counts.found += 1;
                 self.note(format_args!("the merge finds damage: {what}"));
-                self.mail(Lane::WriterToConsensus, Inner::ToConsensus(ToConsensus::Distrust));
+                let distrust = Distrust { cause: Cause::Image, what: what.clone() };
+                self.mail(Lane::WriterToConsensus, Inner::ToConsensus(Opaque(Event::Distrust(distrust))));
                 self.writer_says(index, Err(what))
             }
             Err(Unmerged::Failed(reason)) => self.writer_says(index, Err(reason)),
@@ -189,12 +194,19 @@ impl World {
 
     fn writer_says(&mut self, index: u64, written: Result<WrittenImage, String>) -> Checked {
         let message = match written {
-            Ok(written) => ToConsensus::ImageWritten(written),
+            Ok(written) => {
+                self.counts.images += 1;
+                self.note(format_args!("image up to entry {index} written"));
+                Event::ImageWritten(written)
+            }
             Err(reason) if self.nodes[self.at].disk_stops => return self.disk_failed(&reason),
             Err(reason) if reason.contains("the digest of") => return Err(Violation::of("digests", reason)),
-            Err(reason) => ToConsensus::ImageFailed { index, reason },
+            Err(reason) => {
+                self.note(format_args!("image failed: {reason}"));
+                Event::ImageFailed { index, was_tried: true }
+            }
         };
-        self.mail(Lane::WriterToConsensus, Inner::ToConsensus(message));
+        self.mail(Lane::WriterToConsensus, Inner::ToConsensus(Opaque(message)));
         Ok(())
     }
 }
@@ -239,11 +251,11 @@ fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, Unmerged> {
 fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenImage, String> {
     let HalfWritten { file, index, term } = half;
     let name = file.finish().map_err(text)?;
-    let (image, _) = load(disk, &name.file)?;
+    let loaded = load(disk, &name.file)?;
     purge(disk, retained).map_err(text)?;
     let mut oldest = index;
     for name in list_images(disk).map_err(text)?.into_iter().take(retained) {
         oldest = oldest.min(ImageFile::open(disk, &name.file).map_err(text)?.head().index);
     }
-    Ok(WrittenImage { image: Opaque(Arc::clone(&image)), index, term, log_from: oldest + 1 })
+    Ok(WrittenImage { image: loaded.image, bytes: loaded.bytes, index, term, log_from: oldest + 1 })
 }

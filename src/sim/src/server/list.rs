@@ -1,20 +1,15 @@
-//! The list of servers as the processes follow it: whom each of them knows, and what the leader makes of clients' changes.
-//!
-//! Mirrors `actor/reconfig.rs`, `Peers::follow` and the door: a server dials whom it knows, and lets in nobody else. What
-//! its file says of the others is what an operator wrote there when it was started last.
+//! The list of servers as the network and the operators follow it: a server dials the servers that it knows, and lets in no other.
+//! What its file says of the others is what an operator wrote there when it was started last.
 
 use std::collections::BTreeSet;
 
 use corral_consensus::{Membership, NodeId};
-use corral_core::command::{Batch, Command, CommandKind};
-use corral_core::ids::SessionId;
-use corral_core::sequencer::{MembersSeen, Proposal};
-use corral_members::{carry_out, leader_out_of, membership_of, next_step, seen};
+use corral_core::change::Outcome;
+use corral_engine::PeerAddress;
 
 use super::server_id;
-use crate::options::Bug;
 use crate::reconfig::Change;
-use crate::world::{Node, Stage, World};
+use crate::world::{Stage, World};
 
 /// So long a server of the list is not let in by another before an operator puts the list into that one's file.
 const MENDED_AFTER: u64 = 3_000_000;
@@ -46,31 +41,27 @@ impl World {
         self.nodes[self.at].file = ids;
     }
 
+    /// The servers in the file of one that starts, as its configuration has them.
+    pub(super) fn configured(&self) -> Vec<PeerAddress> {
+        let address = |id: &u8| PeerAddress { id: NodeId(u64::from(*id)), host: format!("h{id}"), port: 1 };
+        self.nodes[self.at].file.iter().map(address).collect()
+    }
+
     /// Whether that server would dial the other, and let it in.
     pub(super) fn knows(&self, at: usize, other: usize) -> bool {
         let id = server_id(other);
-        let node = &self.nodes[at];
-        !self.has_list()
-            || node.file.contains(&id)
-            || node.server.as_ref().is_some_and(|server| server.known.contains(&id))
+        self.nodes[at].server.as_ref().is_some_and(|server| server.known.contains(&id))
     }
 
-    /// The links follow the list.
-    pub(super) fn follow_list(&mut self) {
+    /// From now on this server knows these.
+    pub(super) fn know(&mut self, servers: impl Iterator<Item = NodeId>) {
         let at = self.at;
-        if !self.has_list() {
-            return;
-        }
         let Some(server) = &mut self.nodes[at].server else { return };
-        let sequencer = &server.replica.machine().sequencer;
-        let version = Some(sequencer.servers_version());
-        if server.list_version == version {
+        let known: BTreeSet<u8> = servers.map(|id| u8::try_from(id.0).expect("few servers")).collect();
+        if server.known == known {
             return;
         }
-        server.list_version = version;
-        let known = sequencer.known_servers();
-        let lost = leader_out_of(&server.replica, known.as_ref());
-        server.known = known.map(|list| list.0.keys().copied().collect()).unwrap_or_default();
+        server.known = known;
         let names: Vec<u8> = server.known.iter().copied().collect();
         self.note(format_args!("server {} knows {names:?}", at + 1));
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
@@ -81,45 +72,6 @@ impl World {
                 self.break_wire(other, at, false);
             }
         }
-        if let (Some(lost), Some(server)) = (lost, &mut self.nodes[at].server) {
-            let stagger = u32::try_from(at % 3).expect("below 3");
-            server.replica.leader_lost(lost, stagger);
-        }
-    }
-
-    /// The next step of a change of the list, if one can be done now.
-    pub(super) fn reconfigure(&mut self) {
-        let times = (self.clock(), self.wall());
-        let bug = self.options.bug;
-        let Some(server) = self.nodes[self.at].server.as_mut().filter(|_| self.options.ensemble.is_some()) else {
-            return;
-        };
-        let look = |replica: &_| match bug {
-            Some(Bug::BeginAtOnce) => everybody_is_there(seen(replica), server_ids(replica)),
-            _ => seen(replica),
-        };
-        let Some(mut proposal) = next_step(&mut server.replica, times, look) else { return };
-        if bug == Some(Bug::AnswerAtOnce) && !proposal.changes.is_empty() {
-            end_with_the_beginning(&mut proposal);
-        }
-        let what = format!("{:?}", proposal.changes);
-        carry_out(&mut server.replica, proposal);
-        self.counts.members_changed += 1;
-        self.note(format_args!("server {} changes the membership: {what}", self.at + 1));
-    }
-
-    /// Who ought to be a member, as that server has it.
-    pub(super) fn wanted(&mut self) -> Option<Membership> {
-        let Node { server, file, .. } = &mut self.nodes[self.at];
-        let server = server.as_mut()?;
-        let sequencer = &server.replica.machine().sequencer;
-        let version = sequencer.servers_version();
-        if server.wanted.as_ref().is_none_or(|(of, _)| *of != version) {
-            server.wanted = Some((version, sequencer.wanted().map(|wanted| membership_of(&wanted))));
-        }
-        let configured = || Membership::simple(&file.iter().map(|id| NodeId(u64::from(*id))).collect::<Vec<_>>(), &[]);
-        let (_, wanted) = server.wanted.as_ref()?;
-        Some(wanted.clone().unwrap_or_else(configured))
     }
 
     /// Who ought to belong to the ensemble, as everybody's list has it that is not left behind.
@@ -157,7 +109,7 @@ impl World {
             return true;
         }
         let Some(server) = self.nodes[at].server.as_ref().filter(|server| server.flows) else { return false };
-        let raft = server.replica.raft();
+        let raft = server.engine.replica().raft();
         let leader = raft.leader().map(|leader| usize::try_from(leader.0 - 1).expect("few servers"));
         leader.is_some_and(|leader| leader == at || self.is_listed(at) && self.is_linked_with(leader))
     }
@@ -178,28 +130,7 @@ pub(crate) fn is_member(members: Option<&Membership>, at: usize) -> bool {
     members.is_none_or(|members| members.contains(NodeId(at as u64 + 1)))
 }
 
-fn server_ids<M: corral_consensus::Machine + std::ops::DerefMut<Target = corral_core::member::Member>>(
-    replica: &corral_consensus::Replica<M>,
-) -> BTreeSet<u8> {
-    let known = replica.machine().sequencer.known_servers();
-    known.map(|list| list.0.keys().copied().collect()).unwrap_or_default()
-}
-
-/// [`Bug::BeginAtOnce`].
-fn everybody_is_there(seen: MembersSeen, all: BTreeSet<u8>) -> MembersSeen {
-    MembersSeen { reached: all.clone(), in_step: all, ..seen }
-}
-
-/// [`Bug::AnswerAtOnce`].
-fn end_with_the_beginning(proposal: &mut Proposal) {
-    let Ok(mut batch) = Batch::decode(&proposal.context) else { return };
-    if matches!(batch.commands.last(), Some(Command { kind: CommandKind::ReconfigBegins(_), .. })) {
-        batch.commands.push(Command {
-            origin: None,
-            session: SessionId(0),
-            identities: 0,
-            kind: CommandKind::ReconfigEnds,
-        });
-        proposal.context = batch.encode();
-    }
+/// A client's change of the list of servers has come about.
+pub(super) fn is_new_list(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)))
 }

@@ -4,16 +4,16 @@
 //! is cut delivers nothing for a while; if that takes long the connection is given up. Whoever's links were disturbed is
 //! noted: signs of life that reach such a server may not reach the leader.
 
-use bytes::{Bytes, BytesMut};
-use corral_consensus::{NodeId, PeerBody, PeerError, PeerMessage as RaftMessage};
-use corral_core::member::{Note, Send, Sender};
+use bytes::Bytes;
+use corral_consensus::NodeId;
 use corral_core::peer::PeerMessage;
+use corral_engine::Event;
+use corral_link::{Frame, Kind};
 
-use super::consensus::dues;
-use super::{Inner, ToConsensus, ToShard, server_id};
+use super::{Inner, Opaque};
 use crate::options::Bug;
 use crate::violation::Checked;
-use crate::world::{Event, Lane, World};
+use crate::world::{self, Lane, World};
 
 /// A cut that takes longer ends the connection.
 const GIVEN_UP: u64 = 1_500_000;
@@ -22,18 +22,14 @@ const SURE_AFTER: u64 = 2_000_000;
 /// Between two attempts to dial.
 const REDIAL: u64 = 40_000;
 
-/// First byte of a frame: whose message it is.
-const RAFT: u8 = 0;
-const MEMBER: u8 = 1;
-/// The image that was announced is not taken.
-const REFUSED: u8 = 2;
-
 /// One direction between two servers.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
-    /// Counts the connections.
+    /// Names the connection among all of this world.
     number: u64,
     up: bool,
+    /// The connection that the receiver takes for standing.
+    accepted: Option<u64>,
     /// The sender's start.
     incarnation: u64,
     /// Nothing gets through for the time being.
@@ -43,11 +39,11 @@ pub(crate) struct Wire {
     /// Since when the other does not let it in.
     refused: Option<u64>,
     /// What was sent since.
-    waiting: Vec<Vec<u8>>,
+    waiting: Vec<Frame>,
     /// The last forward, for [`Bug::ForwardTwice`].
-    forward: Option<PeerMessage>,
+    forward: Option<Bytes>,
     /// .. of a connection that broke.
-    lost_forward: Option<PeerMessage>,
+    lost_forward: Option<Bytes>,
 }
 
 /// What happens to links.
@@ -56,7 +52,7 @@ pub(crate) enum WireEvent {
     /// The sender, in this life of its, dials.
     Dial { from: usize, to: usize, life: u32 },
     /// A frame of this connection arrives.
-    Frame { from: usize, to: usize, number: u64, bytes: Vec<u8> },
+    Frame { from: usize, to: usize, number: u64, frame: Frame },
     /// A cut since then ends.
     Heal { from: usize, to: usize, since: u64 },
 }
@@ -65,13 +61,13 @@ impl World {
     pub(crate) fn wire_event(&mut self, event: WireEvent) -> Checked {
         match event {
             WireEvent::Dial { from, to, life } => self.dial(from, to, life)?,
-            WireEvent::Frame { from, to, number, bytes } => {
+            WireEvent::Frame { from, to, number, frame } => {
                 let wire = self.wire(from, to);
                 if wire.up && wire.number == number {
                     if wire.cut {
-                        wire.waiting.push(bytes);
+                        wire.waiting.push(frame);
                     } else {
-                        self.frame_arrives(from, to, bytes);
+                        self.frame_arrives(from, to, frame);
                     }
                 }
             }
@@ -93,14 +89,6 @@ impl World {
 
     // ----- connections -----
 
-    /// A server starts: it dials all others.
-    pub(super) fn dial_everybody(&mut self) {
-        let from = self.at;
-        for to in self.others(from) {
-            self.dial_soon(from, to);
-        }
-    }
-
     /// It dials that server, if it knows it.
     pub(super) fn dial_soon(&mut self, from: usize, to: usize) {
         let life = self.nodes[from].life;
@@ -114,7 +102,7 @@ impl World {
         let life = self.nodes[from].life;
         self.wire(from, to).dials = Some(life);
         let wait = REDIAL / 2 + self.schedule.delay(REDIAL);
-        self.after(wait, Event::Wire(WireEvent::Dial { from, to, life }));
+        self.after(wait, world::Event::Wire(WireEvent::Dial { from, to, life }));
     }
 
     fn dial(&mut self, from: usize, to: usize, life: u32) -> Checked {
@@ -135,14 +123,22 @@ impl World {
             return if answers && !is_known { self.not_let_in(from, to) } else { Ok(()) };
         }
         wire.refused = None;
-        wire.number += 1;
         if wire.incarnation != incarnation {
             wire.lost_forward = None;
         }
         (wire.up, wire.incarnation) = (true, incarnation);
-        let link = wire.number;
-        self.note(format_args!("server {} is linked to {} by {link}", from + 1, to + 1));
-        self.tell(from, to, ToConsensus::LinkUp { peer: server_id(to), link });
+        self.connections += 1;
+        let stream = self.connections;
+        let wire = self.wire(from, to);
+        wire.number = stream;
+        let before = wire.accepted.replace(stream);
+        self.note(format_args!("server {} is linked to {} by {stream}", from + 1, to + 1));
+        self.tell(from, to, Event::ConnectedTo { peer: node_id(to), stream });
+        let peer = node_id(from);
+        if let Some(stream) = before {
+            self.tell(to, from, Event::Lost { peer, stream, gone: false });
+        }
+        self.tell(to, from, Event::Accepted { peer, stream, incarnation });
         Ok(())
     }
 
@@ -160,9 +156,9 @@ impl World {
     }
 
     /// A link's thread tells the consensus actor of `at` something of `about`.
-    fn tell(&mut self, at: usize, about: usize, message: ToConsensus) {
+    fn tell(&mut self, at: usize, about: usize, event: Event) {
         let before = std::mem::replace(&mut self.at, at);
-        self.mail(Lane::LinksToConsensus(about), Inner::ToConsensus(message));
+        self.mail(Lane::LinksToConsensus(about), Inner::ToConsensus(Opaque(event)));
         self.at = before;
     }
 
@@ -174,12 +170,15 @@ impl World {
             return;
         }
         wire.lost_forward = wire.forward.take();
-        let link = wire.number;
-        self.counts.broken_wires += 1;
-        self.note(format_args!("link {link} from server {} to {} breaks", from + 1, to + 1));
-        self.tell(from, to, ToConsensus::LinkDown { peer: server_id(to), link });
+        let stream = wire.number;
         if told {
-            self.tell(to, from, ToConsensus::Reset { peer: server_id(from) });
+            wire.accepted = None;
+        }
+        self.counts.broken_wires += 1;
+        self.note(format_args!("link {stream} from server {} to {} breaks", from + 1, to + 1));
+        self.tell(from, to, Event::DisconnectedFrom { peer: node_id(to), stream, gone: false });
+        if told {
+            self.tell(to, from, Event::Lost { peer: node_id(from), stream, gone: true });
         }
         self.plan_dial(from, to);
         self.disturb(from, to);
@@ -199,7 +198,7 @@ impl World {
         self.wire(from, to).cut = true;
         self.note(format_args!("nothing gets from server {} to {}", from + 1, to + 1));
         self.disturb(from, to);
-        self.after(time, Event::Wire(WireEvent::Heal { from, to, since }));
+        self.after(time, world::Event::Wire(WireEvent::Heal { from, to, since }));
     }
 
     fn heal_wire(&mut self, from: usize, to: usize, given_up: bool) {
@@ -212,8 +211,8 @@ impl World {
             self.break_wire(from, to, true);
         } else {
             // Before anything that was sent later.
-            for bytes in waiting {
-                self.frame_arrives(from, to, bytes);
+            for frame in waiting {
+                self.frame_arrives(from, to, frame);
             }
         }
         self.disturb(from, to);
@@ -228,7 +227,7 @@ impl World {
         }
         for node in 0..self.nodes.len() {
             if self.nodes[node].frozen.is_some() {
-                self.after(0, Event::Thaw(node));
+                self.after(0, world::Event::Thaw(node));
             }
         }
     }
@@ -261,52 +260,44 @@ impl World {
 
     // ----- frames -----
 
-    /// Sends on the link that is up, or on none: then the receiver is out of reach.
-    pub(super) fn send_raft(&mut self, message: &RaftMessage) -> bool {
-        let to = usize::try_from(message.to.0 - 1).expect("few servers");
-        let mut bytes = BytesMut::from(&[RAFT][..]);
-        message.encode(&mut bytes);
-        let from = self.at;
-        let wire = self.wire(from, to);
-        let (up, number) = (wire.up, wire.number);
-        if up {
-            self.carry(from, to, number, bytes.to_vec());
+    /// Sends on this connection, or on the one that stands; where there is none, the engine hears of that unless it will anyway.
+    pub(super) fn send_to_peer(
+        &mut self,
+        (peer, stream): (NodeId, Option<u64>),
+        (kind, mut payload): (Kind, Bytes),
+        announced_image: bool,
+    ) -> Checked {
+        self.judge_message(kind, &payload)?;
+        if self.skips_majority(kind, &payload) {
+            return Ok(());
         }
-        up
-    }
-
-    /// Sends what belongs to this very link. If that broke, it is lost, and the sender hears of that.
-    pub(super) fn send_of_member(&mut self, send: Send) {
-        let (from, to) = (self.at, usize::from(send.peer) - 1);
+        let (from, to) = (self.at, usize::try_from(peer.0 - 1).expect("few servers"));
         let resends = self.options.bug == Some(Bug::ForwardTwice);
         let wire = self.wire(from, to);
-        if !wire.up || wire.number != send.link {
-            return;
+        if !wire.up || stream.is_some_and(|stream| stream != wire.number) {
+            return match stream {
+                Some(_) => Ok(()),
+                None => self.tell_engine(Event::Undelivered { peer, announced_image }),
+            };
         }
-        let mut message = send.message;
-        if let PeerMessage::Forward(forward) = &mut message {
-            wire.forward = Some(PeerMessage::Forward(forward.clone()));
-            if let Some(PeerMessage::Forward(lost)) = wire.lost_forward.take().filter(|_| resends) {
-                let offset = u32::try_from(forward.proposals.identities.len()).expect("few");
-                forward.proposals.identities.extend(lost.proposals.identities);
-                forward.proposals.commands.extend(lost.proposals.commands.into_iter().map(|mut command| {
-                    command.identities += offset;
-                    command
-                }));
+        let number = wire.number;
+        if kind == Kind::Forward {
+            wire.forward = Some(payload.clone());
+            if let Some(lost) = wire.lost_forward.take().filter(|_| resends) {
+                payload = both(&lost, &payload);
             }
         }
-        let mut bytes = vec![MEMBER];
-        message.encode(&mut bytes);
-        self.carry(from, to, send.link, bytes);
+        let usual = self.options.ensemble.map_or(0, |ensemble| ensemble.wire_delay);
+        let delay = self.schedule.delay(usual);
+        let event = WireEvent::Frame { from, to, number, frame: Frame { kind, payload } };
+        self.send(Lane::Wire(from, to), delay, world::Event::Wire(event));
+        Ok(())
     }
 
-    /// The image that this server announced is not taken, or not to be had any more.
-    pub(super) fn refuse_image(&mut self, announced_by: NodeId) {
-        let (from, to) = (self.at, usize::try_from(announced_by.0 - 1).expect("few servers"));
-        let (up, number) = (self.wire(from, to).up, self.wire(from, to).number);
-        if up {
-            self.carry(from, to, number, vec![REFUSED]);
-        }
+    /// The connection that this server takes for standing, of those that the other dialled.
+    pub(super) fn accepted_stream(&mut self, from: usize) -> Option<u64> {
+        let at = self.at;
+        self.wire(from, at).accepted
     }
 
     /// Whether something gets through both ways.
@@ -318,64 +309,31 @@ impl World {
         })
     }
 
-    fn carry(&mut self, from: usize, to: usize, number: u64, bytes: Vec<u8>) {
-        let usual = self.options.ensemble.map_or(0, |ensemble| ensemble.wire_delay);
-        let delay = self.schedule.delay(usual);
-        self.send(Lane::Wire(from, to), delay, Event::Wire(WireEvent::Frame { from, to, number, bytes }));
-    }
-
-    fn frame_arrives(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
-        let wire = self.wire(from, to);
-        let from_there = Sender { peer: server_id(from), incarnation: wire.incarnation, link: wire.number };
+    fn frame_arrives(&mut self, from: usize, to: usize, frame: Frame) {
+        let stream = self.wire(from, to).number;
         if self.nodes[to].server.is_some() {
-            self.tell(to, from, ToConsensus::Frame { from: from_there, bytes });
+            self.tell(to, from, Event::Frame { peer: node_id(from), stream, frame });
         }
     }
+}
 
-    /// The consensus actor takes a frame. A healthy peer over such links sends nothing that is refused.
-    pub(super) fn take_frame(&mut self, from: Sender, bytes: Vec<u8>) -> Checked {
-        let now = self.clock();
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-        let mut bytes = Bytes::from(bytes);
-        let kind = bytes.split_to(1);
-        if kind[0] == RAFT {
-            let message = RaftMessage::decode(&bytes).expect("as it was encoded");
-            if matches!(message.body, PeerBody::Snapshot { .. }) {
-                self.image_announced(message);
-                return Ok(());
-            }
-            if let Err(error) = server.replica.step(message) {
-                // Servers leave and come back.
-                let harmless = error.is_harmless() || matches!(error, PeerError::Sender(_));
-                assert!(harmless, "server {} said: {error}", from.peer);
-            }
-        } else if kind[0] == REFUSED {
-            server.replica.image_sent(NodeId(u64::from(from.peer)), false);
-        } else {
-            let message = PeerMessage::decode(&bytes).expect("as it was encoded");
-            let unproven = match &message {
-                // The first message of a stream may move every deadline.
-                PeerMessage::Forward(forward) if forward.sequence > 0 => self.check.unproven(&forward.proposals),
-                _ => Vec::new(),
-            };
-            let before = dues(server, &unproven);
-            let taken = server.replica.machine_mut().received(now, from, message);
-            assert_eq!(taken, Ok(()), "server {} said that", from.peer);
-            let after = dues(server, &unproven);
-            self.check.heard_nobody(&unproven, &before, &after)?;
-        }
-        Ok(())
-    }
+fn node_id(at: usize) -> NodeId {
+    NodeId(at as u64 + 1)
+}
 
-    /// What the member wants told to the shards, behind the batches of this turn.
-    pub(super) fn pass_notes(&mut self) {
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        for note in server.replica.machine_mut().take_notes() {
-            self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
-            if let (Some(server), Note::Hold | Note::Release) = (&mut self.nodes[self.at].server, &note) {
-                server.flows = matches!(note, Note::Release);
-            }
-            self.tell_shards(&ToShard::Note(note));
-        }
-    }
+/// [`Bug::ForwardTwice`]: what was lost, behind what is sent.
+fn both(lost: &Bytes, sent: &Bytes) -> Bytes {
+    let decode = |payload: &Bytes| PeerMessage::decode(payload).expect("as it was encoded");
+    let (PeerMessage::Forward(lost), PeerMessage::Forward(mut forward)) = (decode(lost), decode(sent)) else {
+        unreachable!("both are forwards")
+    };
+    let offset = u32::try_from(forward.proposals.identities.len()).expect("few");
+    forward.proposals.identities.extend(lost.proposals.identities);
+    forward.proposals.commands.extend(lost.proposals.commands.into_iter().map(|mut command| {
+        command.identities += offset;
+        command
+    }));
+    let mut bytes = Vec::new();
+    PeerMessage::Forward(forward).encode(&mut bytes);
+    Bytes::from(bytes)
 }

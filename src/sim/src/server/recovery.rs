@@ -16,14 +16,16 @@ use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, Image
 use corral_core::member::{EnsembleConfig, Founders, Member};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_members::Extra;
+use corral_engine::{LoadedImage, Offered, extra};
 use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
 use corral_storage::{Disk as _, ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
 
 use super::authority::Authority;
+use super::consensus::TICK;
+use super::receiving::Given;
+use super::server_id;
 use super::spoiled::OnDisk;
-use super::{RAFT_TICK, server_id};
 use crate::options::{Bug, EnsembleOptions, Options, Switches};
 use crate::reconfig::{lines, participants};
 
@@ -56,6 +58,8 @@ pub(crate) struct Started {
     pub(crate) log: Log<SimDisk>,
     /// The log begins to be applied behind this index.
     pub(crate) image_index: u64,
+    /// The image it starts from, for other servers.
+    pub(crate) newest: Option<Offered>,
     /// What was replayed, if it is worth an image.
     pub(crate) frozen: Option<FrozenState>,
     /// What it remembers of elections.
@@ -79,6 +83,7 @@ impl Start<'_> {
         };
         let (mut log, mut found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
         let kept = self.kept(loaded.as_ref(), &found)?;
+        let newest = loaded.as_ref().map(LoadedImage::offered);
         let (machine, index, term) = self.state_machine(loaded, &kept);
         if kept != Kept::Alone {
             log.go_on_behind(&mut found, (index, term)).map_err(text)?;
@@ -103,11 +108,12 @@ impl Start<'_> {
             applied: Index(applied.0),
         };
         if self.options.ensemble.is_some() {
-            return self.join(kept, authority, restored, log);
+            let started = self.join(kept, authority, restored, log)?;
+            return Ok(Started { newest, ..started });
         }
         let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
         let replica = Replica::new(raft, authority, Index(applied.0));
-        let mut started = Started { replica, log, image_index: index, frozen: None, hard_state };
+        let mut started = Started { replica, log, image_index: index, newest, frozen: None, hard_state };
         self.lead(&mut started)?;
         let sequencer = &mut started.replica.machine_mut().sequencer;
         if sequencer.wants_snapshot_of_replay() {
@@ -117,13 +123,13 @@ impl Start<'_> {
     }
 
     /// As the server's `node/membership.rs`.
-    fn kept(&self, loaded: Option<&(Arc<Image>, ImageHead)>, found: &Recovered) -> Result<Kept, String> {
+    fn kept(&self, loaded: Option<&LoadedImage>, found: &Recovered) -> Result<Kept, String> {
         let Some(ensemble) = &self.options.ensemble else { return Ok(Kept::Alone) };
         match loaded {
-            Some((image, _)) if self.options.bug == Some(Bug::RemovedCounts) => {
-                Ok(Kept::Member(with_removed(members_of(image)?, ensemble)))
+            Some(loaded) if self.options.bug == Some(Bug::RemovedCounts) => {
+                Ok(Kept::Member(with_removed(members_of(&loaded.image)?, ensemble)))
             }
-            Some((image, _)) => Ok(Kept::Member(members_of(image)?)),
+            Some(loaded) => Ok(Kept::Member(members_of(&loaded.image)?)),
             None if self.options.bug == Some(Bug::NewbornVotes) => Ok(Kept::Member(founders(ensemble))),
             None if found.last_index == 0 => Ok(Kept::Newborn),
             None => Err("a log without an image in an ensemble".to_owned()),
@@ -159,7 +165,7 @@ impl Start<'_> {
             authority.born(founders, raft.is_pristine());
         }
         let replica = Replica::new(raft, authority, applied);
-        Ok(Started { replica, log, image_index: image.0, frozen: None, hard_state })
+        Ok(Started { replica, log, image_index: image.0, newest: None, frozen: None, hard_state })
     }
 
     /// What Raft replicates, at the place of the image.
@@ -170,13 +176,13 @@ impl Start<'_> {
                 let config = EnsembleConfig {
                     shards: self.options.shards,
                     hold_ms: ensemble.hold_ms,
-                    lost_after_ms: u64::from(ELECTION_TICKS) * RAFT_TICK / 1000,
+                    lost_after_ms: u64::from(ELECTION_TICKS) * TICK / 1000,
                 };
                 Member::of_ensemble(sequencer, config)
             }
         };
         member.set_time(self.now, self.wall);
-        Authority::new(member, self.server == 2 && self.options.bug == Some(Bug::Diverge))
+        Authority::new(member, self.options.bug, self.server)
     }
 
     fn lead(&self, started: &mut Started) -> Result<(), String> {
@@ -196,13 +202,13 @@ impl Start<'_> {
         Ok(())
     }
 
-    fn state_machine(&self, loaded: Option<(Arc<Image>, ImageHead)>, kept: &Kept) -> (StateMachine, u64, u64) {
-        let Some((image, head)) = loaded else {
+    fn state_machine(&self, loaded: Option<LoadedImage>, kept: &Kept) -> (StateMachine, u64, u64) {
+        let Some(loaded) = loaded else {
             let begun = matches!(kept, Kept::Member(_));
             let (index, term) = if begun { (FORMED_INDEX.0, FORMED_TERM.0) } else { (0, 0) };
             return (StateMachine::of_image(Arc::new(initial_image(self.path_seed))), index, term);
         };
-        (state_of(image), head.index, head.term)
+        (loaded.state(), loaded.index, loaded.term)
     }
 
     fn log_cache_bytes(&self) -> u64 {
@@ -292,13 +298,7 @@ fn with_removed(mut members: Membership, ensemble: &EnsembleOptions) -> Membersh
 /// # Errors
 /// When it says nonsense of that.
 pub(crate) fn members_of(image: &Image) -> Result<Membership, String> {
-    Extra::decode(image.extra()).map(|extra| extra.members).map_err(str::to_owned)
-}
-
-/// What an image holds, in the middle of the change of the list that it was taken in.
-pub(super) fn state_of(image: Arc<Image>) -> StateMachine {
-    let begun = Extra::decode(image.extra()).ok().and_then(|extra| extra.begun);
-    StateMachine::of_image(image).in_the_middle_of(begun)
+    extra::decode(image.extra()).map(|(extra, _)| extra.members).map_err(str::to_owned)
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -343,14 +343,22 @@ fn zxid(entry: &Entry) -> u64 {
     }
 }
 
-/// The newest image that is whole; all must be, for nothing damages files here but a cut of un-synced bytes.
-fn newest(disk: &SimDisk) -> Result<Option<(Arc<Image>, ImageHead)>, String> {
+/// The newest image that is whole. One that is damaged is passed over, if the log reaches far enough back for that.
+fn newest(disk: &SimDisk) -> Result<Option<LoadedImage>, String> {
     let names = list_images(disk).map_err(text)?;
-    names.first().map(|name| load(disk, &name.file)).transpose()
+    let mut passed_over = None;
+    for name in &names {
+        match load(disk, &name.file) {
+            Ok(loaded) => return Ok(Some(loaded)),
+            Err(error) if error.contains("damaged") => passed_over = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    passed_over.map_or(Ok(None), Err)
 }
 
 /// Reads an image and checks every section.
-pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<(Arc<Image>, ImageHead), String> {
+pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<LoadedImage, String> {
     let file = ImageFile::open(disk, name).map_err(text)?;
     let layout = layout(&file)?;
     let judge = OnDisk { disk: disk.clone(), file: name.to_owned() };
@@ -364,7 +372,10 @@ pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<(Arc<Image>, ImageHead)
     let sections = sections.collect::<Result<Vec<_>, _>>().map_err(text)?;
     let meta = CheckedMeta::check(&bytes, &layout).map_err(text)?;
     let image = Image::assemble(meta, sections).map_err(text)?;
-    Ok((Arc::new(image), file.head()))
+    let ImageHead { index, term, zxid, .. } = file.head();
+    let whole = file.bytes().as_slice().to_vec();
+    let given = Given { disk: disk.clone(), name: name.to_owned(), whole };
+    Ok(LoadedImage { image: Arc::new(image), index, term, zxid, bytes: Arc::new(given) })
 }
 
 fn layout(file: &ImageFile) -> Result<ImageLayout, String> {

@@ -5,16 +5,18 @@ use std::rc::Rc;
 
 use corral_core::change::{AppliedBatch, Change, SessionChange};
 use corral_core::conn::Close;
-use corral_core::ids::ConnId;
+use corral_core::ids::{ConnId, ShardId};
 use corral_core::member::Note;
 use corral_core::shard::{Outputs, Shard};
+use corral_core::view::View;
+use corral_engine::{Answer, Event};
 
-use super::{Inner, ShardSide, ToConsensus, ToShard};
+use super::{Inner, Opaque, ShardSide, ToShard};
 use crate::limits::PROPOSAL_BYTES_MAX;
 use crate::model::LinkId;
 use crate::options::Bug;
 use crate::violation::Checked;
-use crate::world::{Event, Lane, World};
+use crate::world::{self, Lane, World};
 
 impl World {
     pub(crate) fn side(&mut self, shard: usize) -> Option<&mut ShardSide> {
@@ -22,7 +24,7 @@ impl World {
     }
 
     /// Puts an event off if the shard is paused. True when it did.
-    fn defer(&mut self, shard: usize, event: impl FnOnce() -> Event) -> bool {
+    fn defer(&mut self, shard: usize, event: impl FnOnce() -> world::Event) -> bool {
         match self.side(shard).and_then(|side| side.deferred.as_mut()) {
             Some(deferred) => {
                 deferred.push_back(event());
@@ -50,11 +52,11 @@ impl World {
                 break;
             }
             match event {
-                Event::Inside(_, _, inner) => self.inside(inner)?,
-                Event::ToServer(link, bytes) => self.at_server(link, bytes)?,
-                Event::EndToServer(link) => self.end_at_server(link)?,
-                Event::Arrive(link) => self.arrive(link),
-                Event::Writable(link) => self.writable(link)?,
+                world::Event::Inside(_, _, inner) => self.inside(inner)?,
+                world::Event::ToServer(link, bytes) => self.at_server(link, bytes)?,
+                world::Event::EndToServer(link) => self.end_at_server(link)?,
+                world::Event::Arrive(link) => self.arrive(link),
+                world::Event::Writable(link) => self.writable(link)?,
                 other => unreachable!("{other:?} is not a shard's"),
             }
         }
@@ -127,11 +129,11 @@ impl World {
         side.shard.sent(now, id, count, &mut side.out);
         self.links[link.0].in_flight += count;
         let delay = self.schedule.delay(self.options.network_delay);
-        self.send(Lane::ToClient(link), delay, Event::ToClient(link, bytes));
+        self.send(Lane::ToClient(link), delay, world::Event::ToClient(link, bytes));
         self.links[link.0].writing = rest > 0;
         if rest > 0 && room > count {
             let wait = self.schedule.delay(200);
-            self.after(wait, Event::Writable(link));
+            self.after(wait, world::Event::Writable(link));
         }
     }
 
@@ -140,7 +142,7 @@ impl World {
         if !self.links[link.0].writing || self.links[link.0].conn.is_none() {
             return Ok(());
         }
-        if self.defer(shard, || Event::Writable(link)) {
+        if self.defer(shard, || world::Event::Writable(link)) {
             return Ok(());
         }
         self.flush(link, shard);
@@ -154,7 +156,7 @@ impl World {
             self.close_at_server(link);
             return;
         }
-        if self.defer(shard, || Event::Arrive(link)) {
+        if self.defer(shard, || world::Event::Arrive(link)) {
             return;
         }
         let (now, peer) = (self.clock(), self.links[link.0].peer);
@@ -184,7 +186,7 @@ impl World {
             self.sign_of_life(link);
         }
         let mut bytes = Some(bytes);
-        if self.defer(shard, || Event::ToServer(link, bytes.take().unwrap_or_default())) {
+        if self.defer(shard, || world::Event::ToServer(link, bytes.take().unwrap_or_default())) {
             return Ok(());
         }
         self.links[link.0].unread.extend(bytes.unwrap_or_default());
@@ -214,7 +216,7 @@ impl World {
     }
 
     pub(crate) fn end_at_server(&mut self, link: LinkId) -> Checked {
-        if self.defer(self.links[link.0].shard, || Event::EndToServer(link)) {
+        if self.defer(self.links[link.0].shard, || world::Event::EndToServer(link)) {
             return Ok(());
         }
         self.links[link.0].ended_by_client = true;
@@ -225,23 +227,30 @@ impl World {
         let (at, life) = (self.at, self.nodes[self.at].life);
         let mut message = Some(message);
         let taken = |message: &mut Option<ToShard>| message.take().expect("taken once");
-        if self.defer(shard, || Event::Inside(at, life, Inner::ToShard(shard, taken(&mut message)))) {
+        if self.defer(shard, || world::Event::Inside(at, life, Inner::ToShard(shard, taken(&mut message)))) {
             return Ok(());
         }
         let now = self.clock();
         match taken(&mut message) {
-            ToShard::Batch(batch) => self.shard_batch(shard, batch)?,
-            ToShard::Synced(list) => {
+            ToShard::Batch(batch) => {
+                if let Some(side) = self.side(shard) {
+                    side.taken += 1;
+                }
+                self.shard_batch(shard, batch)?;
+            }
+            ToShard::Answered(Answer::Synced, list) => {
                 self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.synced(now, *id, out)))?;
             }
-            ToShard::SyncRefused(list) => {
+            ToShard::Answered(Answer::SyncRefused, list) => {
                 self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.hung_up(*id, out)))?;
             }
-            ToShard::Refused(list) => self.with_shard(shard, |shard, out| shard.refuse(now, list, out))?,
+            ToShard::Answered(Answer::Refused, list) => {
+                self.with_shard(shard, |shard, out| shard.refuse(now, list, out))?;
+            }
             ToShard::Adopt(delta) => self.with_shard(shard, |shard, out| shard.adopt_frozen(delta, out))?,
             ToShard::Note(note) => self.course(shard, note)?,
             ToShard::Install(view, alive) => {
-                self.with_shard(shard, |shard, out| shard.install(*view.0, alive, out))?;
+                self.with_shard(shard, |shard, out| shard.install(View::clone(&view.0), alive, out))?;
             }
             ToShard::Swap(image) => self.with_shard(shard, |shard, out| shard.swap_image(image.0, out))?,
             ToShard::Drain => {
@@ -278,7 +287,7 @@ impl World {
         if side.draining && side.shard.connections() == 0 {
             // Told once: a shard that drains takes no connection any more.
             side.draining = false;
-            self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(ToConsensus::Drained));
+            self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(Opaque(Event::Drained)));
         }
     }
 
@@ -318,15 +327,15 @@ impl World {
 
     pub(super) fn shard_tick(&mut self, shard: usize) -> Checked {
         let (at, life) = (self.at, self.nodes[self.at].life);
-        if self.defer(shard, || Event::Inside(at, life, Inner::ShardTick(shard))) {
+        if self.defer(shard, || world::Event::Inside(at, life, Inner::ShardTick(shard))) {
             return Ok(());
         }
         let now = self.clock();
         let mut heard = None;
         self.with_shard(shard, |shard, out| heard = Some(shard.tick(now, out)))?;
         if let Some((upto, sessions)) = heard {
-            let message = ToConsensus::Heard { shard, upto, sessions };
-            self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(message));
+            let message = Event::SessionActivity { shard: shard_id(shard), upto, sessions };
+            self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(Opaque(message)));
         }
         self.say_drained(shard);
         let wait = 200_000 + self.schedule.delay(1_000);
@@ -348,7 +357,7 @@ impl World {
 
     pub(super) fn pump(&mut self, shard: usize) -> Checked {
         let (at, life) = (self.at, self.nodes[self.at].life);
-        if self.defer(shard, || Event::Inside(at, life, Inner::Pump(shard))) {
+        if self.defer(shard, || world::Event::Inside(at, life, Inner::Pump(shard))) {
             return Ok(());
         }
         if let Some(side) = self.side(shard) {
@@ -367,10 +376,14 @@ impl World {
         if proposals.commands.is_empty() && syncs.is_empty() {
             return;
         }
-        let message = ToConsensus::Proposed { shard, proposals, syncs };
-        self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(message));
+        let message = Event::Proposed { shard: shard_id(shard), proposals, syncs };
+        self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(Opaque(message)));
         if more {
             self.send_proposals(shard);
         }
     }
+}
+
+fn shard_id(shard: usize) -> ShardId {
+    ShardId(u16::try_from(shard).expect("few shards"))
 }

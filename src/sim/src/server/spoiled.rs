@@ -6,11 +6,12 @@
 //! from a backup: a server without data is a fault of its own.
 
 use corral_core::image::SectionChecksums;
+use corral_engine::{Cause, Distrust, Event};
 use corral_storage::log::{Log, LogConfig};
 use corral_storage::{ImageError, ImageFile, SimDisk, list_images};
 
 use super::recovery::load;
-use super::{Inner, ToConsensus};
+use super::{Inner, Opaque};
 use crate::violation::{Checked, Violation};
 use crate::world::World;
 
@@ -65,7 +66,8 @@ impl World {
             Some(0) if load(&fork, name).is_err() => {
                 self.counts.found += 1;
                 self.note(format_args!("the scrub finds a damaged image"));
-                self.inside_after(0, Inner::ToConsensus(ToConsensus::Distrust));
+                let distrust = Distrust { cause: Cause::Image, what: "the scrub finds it".to_owned() };
+                self.inside_after(0, Inner::ToConsensus(Opaque(Event::Distrust(distrust))));
             }
             Some(0) => {}
             // It is served no more: it is put aside.
@@ -95,9 +97,9 @@ impl World {
         let config =
             LogConfig { segment_bytes: self.options.segment_bytes, create_if_missing: false, ..LogConfig::default() };
         fork.fail_sync(u64::MAX);
-        let reaches = stands_in.is_some_and(|(_, head)| {
+        let reaches = stands_in.is_some_and(|older| {
             let log = Log::open(fork, config, &mut |_| {});
-            log.is_ok_and(|(_, found)| found.first_index <= head.index + 1 && found.last_index >= head.index)
+            log.is_ok_and(|(_, found)| found.first_index <= older.index + 1 && found.last_index >= older.index)
         });
         if reaches {
             self.counts.passed_over += 1;

@@ -1,55 +1,58 @@
-//! The images that the consensus actor has written of its own state.
+//! The images of this server's own state.
 //!
-//! Part of the actor, on its core. It freezes the state and hands it to the image writer; of the log, what the kept images hold is let go
-//! of. One image at a time.
+//! The state is frozen and handed to the driver to be written; of the log, what the kept images hold is let go of. One image at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use corral_consensus::{Index, Term};
+use corral_consensus::{Index, Micros, Term};
 use corral_core::sequencer::Sequencer;
 use corral_core::shard::Garbage;
 use corral_members::Extra;
-use glommio::timer::Timer;
 
-use crate::actor::consensus::ConsensusActor;
-use crate::actor::consensus::stopping::Stopping;
-use crate::actor::messages::{ToConsensus, ToLog, ToShard, ToWriter, WrittenImage};
-use crate::actor::transfer::Offered;
-use crate::node::membership;
+use super::Engine;
+use super::stopping::Stopping;
+use crate::effect::{Effect, ToLog, ToShards};
+use crate::event::{Now, WrittenImage};
+use crate::extra;
+use crate::machine::Replicated;
+use crate::transfer::Offered;
 
 /// An image that could not be written is tried again after this time, and after twice the time whenever that fails as well.
-const RETRY_AFTER: Duration = Duration::from_secs(10);
+const RETRY_AFTER: Micros = Micros(10_000_000);
 /// Twice the time so often at most.
 const RETRY_DOUBLINGS_MAX: u32 = 3;
 
-impl ConsensusActor {
-    /// Freezes the state and hands it to the writer. Every batch so far has been sent to the shards, because this runs
-    /// between turns.
-    pub(super) fn snapshot_if(&mut self, wanted: impl FnOnce(&Sequencer) -> bool) {
-        let now = self.clock.now();
+/// An image that is to be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Retry {
+    pub(super) index: u64,
+    pub(super) at: Micros,
+}
+
+impl<M: Replicated> Engine<M> {
+    /// Freezes the state and has it written. Every batch so far has been given to the shards, because this runs between turns.
+    pub(super) fn write_image_if(&mut self, now: Now, wanted: impl FnOnce(&Sequencer) -> bool) {
         let Some(members) = self.members_to_keep() else { return };
         let sequencer = &mut self.replica.machine_mut().sequencer;
         if sequencer.snapshot_running() || !wanted(sequencer) {
             return;
         }
-        let frozen = sequencer.freeze(now, members);
+        let frozen = sequencer.freeze(now.millis(), members);
         tracing::debug!(zxid = %frozen.zxid, nodes = frozen.nodes, "writing an image");
-        self.tell_shards(|| ToShard::Adopt(Arc::clone(&frozen.delta)));
-        let _ = self.links.writer.send(ToWriter::Write(Box::new(frozen)));
+        self.out.shards(ToShards::Adopt(Arc::clone(&frozen.delta)));
+        self.out.push(Effect::WriteImage(Box::new(frozen)));
     }
 
     /// What an image keeps of the ensemble. `None` where there is nothing to be kept: while another server's image takes the
     /// place of everything, and as long as there is no state at all.
     fn members_to_keep(&self) -> Option<Vec<u8>> {
-        let Some((peers, _)) = &self.links.peers else { return Some(Vec::new()) };
+        let Some(peers) = &self.peers else { return Some(Vec::new()) };
         let restores = self.installing.is_some() || self.replica.is_distrusted() || self.replica.raft().is_restoring();
         let none = restores || self.replica.machine().sequencer.index() == 0;
-        (!none).then(|| membership::to_image(&Extra::of(&self.replica), peers.generation()))
+        (!none).then(|| extra::encode(&Extra::of(&self.replica), peers.generation()))
     }
 
-    pub(super) fn image_written(&mut self, written: WrittenImage) {
+    pub(super) fn image_written(&mut self, now: Now, written: WrittenImage) {
         let WrittenImage { image, bytes, index, term, log_from } = written;
         if self.replica.is_distrusted()
             || index < self.installed
@@ -61,53 +64,45 @@ impl ConsensusActor {
         if self.replica.raft().is_newborn() {
             self.formed();
         }
-        if let Some((peers, _)) = &mut self.links.peers {
+        if let Some(peers) = &mut self.peers {
             peers.offer.add(Offered { index, zxid: image.zxid().0, bytes });
         }
-        self.links.gauges.served_image.store(index, Ordering::Relaxed);
-        self.tell_shards(|| ToShard::Swap(Arc::clone(&image)));
+        self.out.status.served_image = index;
+        self.out.shards(ToShards::Swap(Arc::clone(&image)));
         let by = Arc::downgrade(&image);
         let (image, frozen) = self.replica.machine_mut().sequencer.image_ready(image);
-        let _ = self.links.writer.send(ToWriter::Replaced { image, by });
-        if let Some(frozen) = frozen {
-            let _ = self.links.writer.send(ToWriter::Drop(Garbage::Frozen(frozen)));
-        }
+        self.out.push(Effect::Replaced { image, by });
+        self.out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(frozen))));
         self.replica.compact(Index(index), Term(term));
         self.failures = 0;
         let drops_log = self.damaged_to.take_if(|upto| Index(index) >= *upto).is_some();
-        let _ = self.links.log.send(ToLog::Trim(if drops_log { index + 1 } else { log_from }));
-        self.replace_damaged_log();
+        self.out.log(ToLog::Trim(if drops_log { index + 1 } else { log_from }));
+        self.replace_damaged_log(now);
     }
 
     /// The log still holds everything. The frozen delta stays where it is, and the same state is tried again.
-    pub(super) fn image_failed(&mut self, index: u64, was_tried: bool) {
+    pub(super) fn image_failed(&mut self, now: Now, index: u64, was_tried: bool) {
         if self.stopping != Stopping::No {
             self.stopping = Stopping::Done;
             return;
         }
-        self.retrying = true;
         // Whether there is space is looked up again soon: that costs nothing.
         let pause = if was_tried { retry_pause(self.failures) } else { RETRY_AFTER };
         self.failures = self.failures.saturating_add(u32::from(was_tried));
-        let own = self.links.own.clone();
-        glommio::spawn_local(async move {
-            Timer::new(pause).await;
-            let _ = own.send(ToConsensus::RetryImage(index));
-        })
-        .detach();
+        self.retry = Some(Retry { index, at: now.micros.plus(pause) });
     }
 
-    pub(super) fn retry_image(&mut self, index: u64) {
-        self.retrying = false;
+    pub(super) fn retry_image(&mut self, now: Now) {
+        let Some(Retry { index, .. }) = self.retry.take_if(|retry| now.micros >= retry.at) else { return };
         if let Some(again) = self.replica.machine().sequencer.frozen_again(index) {
-            let _ = self.links.writer.send(ToWriter::Write(Box::new(again)));
+            self.out.push(Effect::WriteImage(Box::new(again)));
         }
     }
 }
 
 /// Time until an image is tried again that could not be written so often before this time.
-fn retry_pause(failures: u32) -> Duration {
-    RETRY_AFTER * (1 << failures.min(RETRY_DOUBLINGS_MAX))
+fn retry_pause(failures: u32) -> Micros {
+    Micros(RETRY_AFTER.0 << failures.min(RETRY_DOUBLINGS_MAX))
 }
 
 #[cfg(test)]
@@ -116,6 +111,9 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_stay_short_enough_for_space_that_comes() {
-        assert_eq!([0, 1, 2, 3, 4, u32::MAX].map(|failures| retry_pause(failures).as_secs()), [10, 20, 40, 80, 80, 80]);
+        assert_eq!(
+            [0, 1, 2, 3, 4, u32::MAX].map(|failures| retry_pause(failures).0 / 1_000_000),
+            [10, 20, 40, 80, 80, 80]
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Whom a leader hears of and who keeps up, counted for whoever asks: `mntr` of an ensemble.
 //!
-//! On the consensus actor's core, once a tick. Raft notes who was heard from since its last look, and looks anew each election
+//! Once a tick. Raft notes who was heard from since its last look, and looks anew each election
 //! timeout: a member counts until that time has passed without it. It decides nothing.
 
 use std::collections::BTreeMap;

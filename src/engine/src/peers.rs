@@ -1,12 +1,9 @@
-//! What the consensus actor says to the other servers of an ensemble, and what these say to it: messages to frames and back.
+//! What this server says to the others of an ensemble, and what these say to it: messages to frames and back.
 //!
-//! On the consensus actor's core. The links' own threads carry the bytes and tell what happens; who leads, and what becomes
-//! of commands, the replica and its machine decide. A message that cannot be read is said in the log, and nothing more is
-//! taken from the connection it came on.
+//! The driver carries the bytes and reports what happens to connections; who leads, and what becomes of commands, the replica and its
+//! machine decide. A message that cannot be read is said in the log, and nothing more is taken from the connection it came on.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{
@@ -16,36 +13,23 @@ use corral_consensus::{
 use corral_core::ids::Millis;
 use corral_core::member::{Note, Send, Sender, Standing};
 use corral_core::peer::PeerMessage;
-use corral_core::report::{Mode, ReconfigStep};
+use corral_core::report::Mode;
 use corral_link::image::{Ask, Part};
 use corral_link::{Frame, Generation, Kind};
 use corral_members::{leader_out_of, membership_of};
 
-use crate::actor::authority::Authority;
-use crate::actor::census::Census;
-use crate::actor::messages::{Distrust, Incoming, ToImagesIn};
-use crate::actor::reconfig::{Whereabouts, addresses};
-use crate::actor::serving::{Serving, Sight, say_what_is_awaited, say_who_is_not_known};
-use crate::actor::transfer::{Course, IMAGE_AGAIN_AFTER_MS, Missed, Offer, Offered, Transfer, holds_membership};
-use crate::control::Gauges;
-use crate::net::peers::event::{Direction, Reason};
-use crate::net::peers::{Links, PeerEvent};
-use crate::node::images::LoadedImage;
-
-/// What a server of an ensemble is told of itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Habits {
-    /// Without a leader it serves those who only read.
-    pub(crate) read_only: bool,
-    /// A leader whose log stands still for so long lets another lead.
-    pub(crate) patience: Micros,
-}
+use crate::addresses::{PeerAddress, Whereabouts, addresses};
+use crate::census::Census;
+use crate::effect::{Effect, Outbox};
+use crate::event::{Cause, Distrust, Incoming};
+use crate::machine::Replicated;
+use crate::serving::{Serving, Sight, say_what_is_awaited, say_who_is_not_known};
+use crate::settings::EnsembleSettings;
+use crate::transfer::{Course, IMAGE_AGAIN_AFTER_MS, LoadedImage, Missed, Offer, Offered, Transfer, holds_membership};
 
 /// See the module.
 pub(crate) struct Peers {
-    links: Arc<Links>,
-    gauges: Arc<Gauges>,
-    /// Connections that others send on, by number.
+    /// Connections that other servers dialled, by stream.
     from: BTreeMap<u64, Sender>,
     /// Whether a leader was known when that was said last.
     found: bool,
@@ -55,22 +39,28 @@ pub(crate) struct Peers {
     away: Option<Mode>,
     /// What it is without a leader.
     leaderless: Mode,
-    habits: Habits,
+    /// A leader whose log stands still for so long lets another lead; a member that was not heard from for so long does not count.
+    election: Micros,
+    /// Of this server's data.
+    generation: Generation,
+    /// The servers as this one is configured with them.
+    configured: Vec<PeerAddress>,
+    /// Bytes of a piece of an image.
+    piece_bytes: usize,
     /// Images for other servers.
     pub(crate) offer: Offer,
     /// The image that comes in.
     transfer: Option<Box<Transfer>>,
     /// Images that have come, and are to be installed when Raft says so; the newest last.
     arrived: VecDeque<Box<LoadedImage>>,
-    images_in: flume::Sender<ToImagesIn>,
-    /// Asks the scrubber to read everything now.
-    scrub: flume::Sender<()>,
     /// An image that could not be taken over.
     missed: Option<Missed>,
     /// Who ought to belong to the ensemble.
     pub(crate) wanted: Membership,
     /// When it was last said what this server, as a newborn, waits for.
     said: Millis,
+    /// A server that this one does not know, and that holds data of this cluster.
+    pub(crate) stranger: Option<NodeId>,
     /// Whether this server is in the list of servers; `None` where the configuration counts.
     listed: Option<bool>,
     whereabouts: Whereabouts,
@@ -86,100 +76,102 @@ const ARRIVED_MAX: usize = 2;
 const SAY_EVERY_MS: u64 = 3000;
 
 impl Peers {
-    /// `newest` is the image this server started from, `wanted` who ought to belong to the ensemble.
-    #[expect(clippy::too_many_arguments, reason = "what it is made of, once, by name")]
-    pub(crate) fn new(
-        links: Arc<Links>,
-        gauges: Arc<Gauges>,
-        newest: Option<Offered>,
-        images_in: flume::Sender<ToImagesIn>,
-        scrub: flume::Sender<()>,
-        wanted: Membership,
-        habits: Habits,
-        whereabouts: Whereabouts,
-    ) -> Peers {
-        gauges.set_mode(Mode::Looking);
-        let serving = Serving::new(Arc::clone(&gauges));
-        let leaderless = if habits.read_only { Mode::ReadOnly } else { Mode::Looking };
-        let mut offer = Offer::default();
-        newest.into_iter().for_each(|image| offer.add(image));
+    pub(crate) fn new(settings: EnsembleSettings, newest: Option<Offered>) -> Peers {
+        let EnsembleSettings { own, configured, client_addr, wanted, remembered, .. } = settings;
+        let EnsembleSettings { read_only, election, generation, piece_bytes, .. } = settings;
         Peers {
-            links,
-            gauges,
             from: BTreeMap::new(),
             found: true,
             mode: Mode::Looking,
             away: None,
-            leaderless,
-            habits,
-            offer,
+            leaderless: if read_only { Mode::ReadOnly } else { Mode::Looking },
+            election,
+            generation,
+            configured,
+            piece_bytes,
+            offer: Offer::new(newest, piece_bytes),
             transfer: None,
             arrived: VecDeque::new(),
-            images_in,
-            scrub,
             missed: None,
             wanted,
             said: Millis(0),
+            stranger: None,
             listed: None,
-            whereabouts,
+            whereabouts: Whereabouts::new(own, client_addr, remembered),
             is_blank: true,
             census: Census::default(),
-            serving,
+            serving: Serving::default(),
         }
     }
 
-    /// Something happened on a link.
-    pub(crate) fn take(&mut self, now: Millis, event: PeerEvent, replica: &mut Replica<Authority>) {
-        match event {
-            PeerEvent::Up { peer, direction: Direction::Out, stream, .. } => {
-                replica.machine_mut().link_up(server(peer), stream);
-                if self.transfer.is_none() {
-                    // What was said of an image may have been lost with the link before: it may announce it once more.
-                    self.refuse(peer, 0);
-                }
-                self.ask_again(now);
-            }
-            PeerEvent::Up { peer, direction: Direction::In, stream, incarnation } => {
-                self.from.insert(stream, Sender { peer: server(peer), incarnation, link: stream });
-            }
-            PeerEvent::Down { peer, direction, stream, reason } => {
-                match direction {
-                    Direction::Out => {
-                        replica.machine_mut().link_down(server(peer), stream);
-                        replica.unreachable(peer);
-                        // An image that was announced to it may not have been heard of: it is announced again.
-                        replica.image_sent(peer, false);
-                    }
-                    Direction::In => drop(self.from.remove(&stream)),
-                }
-                if matches!(reason, Reason::Closed | Reason::Reset) && replica.raft().leader() == Some(peer) {
-                    replica.leader_lost(peer, stagger(replica, peer));
-                }
-            }
-            PeerEvent::Frames { peer, stream, frames, hold } => {
-                for frame in frames {
-                    let Some(sender) = self.from.get(&stream).copied() else { break };
-                    if let Err(reason) = self.read(now, sender, &frame, replica) {
-                        tracing::error!(
-                            peer = peer.0,
-                            "what the server says is not understood, its connection is closed: {reason}"
-                        );
-                        self.from.remove(&stream);
-                        self.links.shut(peer, stream);
-                    }
-                }
-                drop(hold);
-            }
+    // ----- connections -----
+
+    /// Messages for that server go there from now on.
+    pub(crate) fn connected_to<M: Replicated>(
+        &mut self,
+        now: Millis,
+        peer: NodeId,
+        stream: u64,
+        replica: &mut Replica<M>,
+        out: &mut Outbox,
+    ) {
+        replica.machine_mut().link_up(server(peer), stream);
+        if self.transfer.is_none() {
+            // What was said of an image may have been lost with the connection before: it may announce it once more.
+            refuse(peer, 0, out);
+        }
+        self.ask_again(now, out);
+    }
+
+    pub(crate) fn disconnected_from<M: Replicated>(&mut self, peer: NodeId, stream: u64, replica: &mut Replica<M>) {
+        replica.machine_mut().link_down(server(peer), stream);
+        // An image that was announced to it may not have been heard of: it is announced again.
+        undelivered(peer, true, replica);
+    }
+
+    pub(crate) fn accepted(&mut self, peer: NodeId, stream: u64, incarnation: u64) {
+        self.from.insert(stream, Sender { peer: server(peer), incarnation, link: stream });
+    }
+
+    pub(crate) fn lost(&mut self, stream: u64) {
+        self.from.remove(&stream);
+    }
+
+    /// The process of that server has ended.
+    pub(crate) fn gone<M: Replicated>(peer: NodeId, replica: &mut Replica<M>) {
+        if replica.raft().leader() == Some(peer) {
+            replica.leader_lost(peer, stagger(replica, peer));
+        }
+    }
+
+    /// A frame came on a connection; on one that said what is not understood, none is taken any more.
+    pub(crate) fn frame<M: Replicated>(
+        &mut self,
+        now: Millis,
+        (peer, stream): (NodeId, u64),
+        frame: &Frame,
+        replica: &mut Replica<M>,
+        out: &mut Outbox,
+    ) {
+        let Some(sender) = self.from.get(&stream).copied() else { return };
+        if let Err(reason) = self.read(now, sender, frame, replica, out) {
+            tracing::error!(
+                peer = peer.0,
+                "what the server says is not understood, its connection is closed: {reason}"
+            );
+            self.from.remove(&stream);
+            out.push(Effect::Close { peer, stream });
         }
     }
 
     /// Reads one frame and gives it to whom it is for.
-    fn read(
+    fn read<M: Replicated>(
         &mut self,
         now: Millis,
         sender: Sender,
         frame: &Frame,
-        replica: &mut Replica<Authority>,
+        replica: &mut Replica<M>,
+        out: &mut Outbox,
     ) -> Result<(), String> {
         let peer = NodeId(u64::from(sender.peer));
         match frame.kind {
@@ -188,7 +180,7 @@ impl Peers {
                 if message.from != peer {
                     return Err(format!("server {peer} speaks for server {}", message.from));
                 }
-                self.step(now, message, replica)?;
+                self.step(now, message, replica, out)?;
             }
             Kind::Forward | Kind::Touch | Kind::Beat | Kind::Newborn => {
                 let message = PeerMessage::decode(&frame.payload).map_err(|fault| fault.to_string())?;
@@ -200,26 +192,26 @@ impl Peers {
                 if matches!(part, Part::Gone { .. }) {
                     replica.image_sent(peer, false);
                 }
-                if ask.offset.is_none() && ask.index > 0 && ask.index == self.offer.newest() && self.scrub.is_empty() {
+                if ask.offset.is_none() && ask.index > 0 && ask.index == self.offer.newest() {
                     // It may be damaged: the other server checked it.
-                    let _ = self.scrub.send(());
+                    out.push(Effect::Scrub);
                 }
                 if ask.offset.is_some() {
-                    let _ = self.links.send(peer, Kind::ImagePart, part.encode());
+                    out.send(peer, Kind::ImagePart, part.encode());
                 }
             }
             Kind::ImagePart => {
                 let part = Part::decode(&frame.payload).map_err(|error| error.to_string())?;
                 let is_gone = matches!(part, Part::Gone { .. });
                 if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.from() == peer)
-                    && let Course::Failed = transfer.piece(now, part)
+                    && let Course::Failed = transfer.piece(now, part, &mut out.effects)
                 {
                     tracing::info!("the image is gone at its server, a newer one is awaited");
                     let index = transfer.index();
                     self.transfer = None;
                     if !is_gone {
                         // It does not know that yet.
-                        self.refuse(peer, index);
+                        refuse(peer, index, out);
                     }
                 }
             }
@@ -231,7 +223,13 @@ impl Peers {
     ///
     /// # Errors
     /// What no server sends.
-    fn step(&mut self, now: Millis, message: RaftMessage, replica: &mut Replica<Authority>) -> Result<(), String> {
+    fn step<M: Replicated>(
+        &mut self,
+        now: Millis,
+        message: RaftMessage,
+        replica: &mut Replica<M>,
+        out: &mut Outbox,
+    ) -> Result<(), String> {
         let from = message.from;
         let most = replica.raft().plausible_term();
         if message.term > most && !replica.raft().is_newborn() {
@@ -244,7 +242,7 @@ impl Peers {
             // Also while a new ensemble is being formed here.
             let forms = replica.raft().is_newborn() && replica.machine().sequencer.index() > 0;
             if forms || replica.raft().check_newborn(&message).is_err() {
-                self.refuse(from, index.0);
+                refuse(from, index.0, out);
                 return Ok(());
             }
             if self.has_arrived(index) {
@@ -255,11 +253,11 @@ impl Peers {
             match &mut self.transfer {
                 Some(transfer) if transfer.is_of(message.from, index.0) => transfer.announce(message),
                 _ => {
-                    let transfer = Transfer::begin(now, message, index.0, self.images_in.clone());
+                    let transfer = Transfer::begin(now, message, index.0, self.piece_bytes);
                     self.transfer = Some(Box::new(transfer));
                 }
             }
-            self.ask();
+            self.ask(out);
             return Ok(());
         }
         match replica.step(message) {
@@ -279,16 +277,17 @@ impl Peers {
 
     /// Whether the image that ends there is here, whole.
     pub(crate) fn has_arrived(&self, index: Index) -> bool {
-        self.arrived.iter().any(|image| image.head.index == index.0)
+        self.arrived.iter().any(|image| image.index == index.0)
     }
 
-    /// The thread that writes it tells how far it is. `installing` is the image that takes the place of everything just now.
-    pub(crate) fn incoming(
+    /// It is written so far. `installing` is the image that takes the place of everything just now.
+    pub(crate) fn incoming<M: Replicated>(
         &mut self,
         now: Millis,
         incoming: Incoming,
         installing: Option<Index>,
-        replica: &mut Replica<Authority>,
+        replica: &mut Replica<M>,
+        out: &mut Outbox,
     ) {
         let Some(transfer) = self.transfer.take() else { return };
         let from = transfer.from();
@@ -305,21 +304,13 @@ impl Peers {
                     self.missed = Some(Missed::at(now, index, from, false));
                     return;
                 }
-                tracing::info!(
-                    index,
-                    zxid = loaded.head.zxid,
-                    bytes = loaded.bytes.as_slice().len(),
-                    "the image is here"
-                );
+                tracing::info!(index, zxid = loaded.zxid, bytes = loaded.bytes.size(), "the image is here");
                 self.missed = None;
                 // Before the one that is being installed has come to an end, another may have come.
                 self.arrived.push_back(loaded);
                 if self.arrived.len() > ARRIVED_MAX {
                     let spare = |index| installing.is_none_or(|installing| installing != Index(index));
-                    self.arrived
-                        .iter()
-                        .position(|image| spare(image.head.index))
-                        .and_then(|at| self.arrived.remove(at));
+                    self.arrived.iter().position(|image| spare(image.index)).and_then(|at| self.arrived.remove(at));
                 }
                 if let Err(error) = replica.step(announced) {
                     tracing::debug!("the image is not needed any more: {error}");
@@ -332,18 +323,13 @@ impl Peers {
                 );
                 self.missed = Some(Missed::at(now, index, from, true));
             }
-            _ => self.ask(),
+            _ => self.ask(out),
         }
-    }
-
-    /// Another image is wanted than that one, or none is on its way.
-    fn refuse(&self, from: NodeId, index: u64) {
-        let _ = self.links.send(from, Kind::ImageAsk, Ask { index, offset: None }.encode());
     }
 
     /// Whether a new ensemble may begin: nobody has data for it.
     pub(crate) fn may_begin(&self) -> bool {
-        !self.takes_an_image() && self.links.stranger().is_none()
+        !self.takes_an_image() && self.stranger.is_none()
     }
 
     /// Whether an image comes in, or has come.
@@ -353,138 +339,106 @@ impl Peers {
 
     /// The image that Raft wants installed, if it is the one that came.
     pub(crate) fn arrived(&mut self, index: Index) -> Option<Box<LoadedImage>> {
-        let at = self.arrived.iter().position(|image| image.head.index == index.0)?;
+        let at = self.arrived.iter().position(|image| image.index == index.0)?;
         self.arrived.drain(..=at).next_back()
     }
 
     /// Time passes: what was lost is asked for again, and a newborn says what it waits for.
-    pub(crate) fn tick(&mut self, now: Millis, replica: &Replica<Authority>) {
+    pub(crate) fn tick<M: Replicated>(&mut self, now: Millis, replica: &Replica<M>, out: &mut Outbox) {
         if replica.raft().is_newborn() && self.transfer.is_none() && now.since(self.said) >= SAY_EVERY_MS {
             self.said = now;
-            match self.links.stranger() {
+            match self.stranger {
                 Some(stranger) => say_who_is_not_known(stranger),
                 None => say_what_is_awaited(&replica.machine().awaited()),
             }
         }
-        for difference in self.whereabouts.compare(now, self.links.configured()) {
+        for difference in self.whereabouts.compare(now, &self.configured) {
             tracing::warn!("{difference}");
         }
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
-            self.ask_again(now);
+            self.ask_again(now, out);
         }
         if let Some(missed) = &mut self.missed
             && missed.again.take_if(|at| now >= *at).is_some()
         {
             let (from, index) = (missed.from, missed.index);
-            self.refuse(from, index);
+            refuse(from, index, out);
         }
     }
 
     /// The state here is not to be trusted, or is again: for whoever asks, and for a later process where the start would not find
     /// out by checksums.
-    pub(crate) fn distrusted(&self, distrust: Option<&Distrust>) {
-        self.gauges.withhold(distrust.map(|distrust| distrust.cause.obstacle()));
-        let _ = ToImagesIn::trust(distrust).map(|note| self.images_in.send(note));
+    pub(crate) fn distrusted(distrust: Option<&Distrust>, out: &mut Outbox) {
+        out.status.withheld = distrust.map(|distrust| distrust.cause.obstacle());
+        match distrust {
+            None => out.push(Effect::NoteDistrust(None)),
+            Some(Distrust { cause: Cause::Digest, what }) => out.push(Effect::NoteDistrust(Some(what.clone()))),
+            Some(Distrust { cause: Cause::Image | Cause::Noted, .. }) => {}
+        }
     }
 
     /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.
     pub(crate) fn is_stalled(&mut self, disk: LogDisk, applied: Index) -> bool {
         self.missed.take_if(|missed| applied.0 >= missed.index);
-        let stalled = disk == LogDisk::Full || self.missed.as_ref().is_some_and(|missed| missed.stalls);
-        self.gauges.stalled.store(stalled, Ordering::Relaxed);
-        stalled
+        disk == LogDisk::Full || self.missed.as_ref().is_some_and(|missed| missed.stalls)
     }
 
     /// A leader whose disk stands still, or is full, hands over.
-    pub(crate) fn relieve(&self, now: Micros, disk: LogDisk, replica: &mut Replica<Authority>) {
-        let Some(successor) = replica.relieve(now, self.habits.patience, disk) else { return };
-        self.gauges.relieved.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn relieve<M: Replicated>(
+        &self,
+        now: Micros,
+        disk: LogDisk,
+        replica: &mut Replica<M>,
+        out: &mut Outbox,
+    ) {
+        let Some(successor) = replica.relieve(now, self.election, disk) else { return };
+        out.status.relieved += 1;
         match disk {
             LogDisk::Full => {
                 tracing::warn!(to = successor.0, "the log has no space, handing over leadership; free space");
             }
             LogDisk::Writes => tracing::warn!(
                 to = successor.0,
-                patience_ms = self.habits.patience.0 / 1000,
+                patience_ms = self.election.0 / 1000,
                 "the log is not synced in time, handing over leadership; look at the disk"
             ),
         }
     }
 
-    fn ask_again(&mut self, now: Millis) {
+    fn ask_again(&mut self, now: Millis, out: &mut Outbox) {
         if let Some(transfer) = &mut self.transfer {
             transfer.ask_again();
             transfer.note(now);
         }
-        self.ask();
+        self.ask(out);
     }
 
-    fn ask(&mut self) {
+    fn ask(&mut self, out: &mut Outbox) {
         if let Some(transfer) = &mut self.transfer {
             for ask in transfer.asks() {
-                let _ = self.links.send(transfer.from(), Kind::ImageAsk, ask.encode());
+                out.send(transfer.from(), Kind::ImageAsk, ask.encode());
             }
         }
     }
 
     // ----- what is said -----
 
-    /// Raft's messages. One that a link does not take is lost, as on any network.
-    pub(crate) fn send_raft(&self, messages: Vec<RaftMessage>, replica: &mut Replica<Authority>) {
-        let mut lost = BTreeSet::new();
-        for message in messages {
-            let mut bytes = BytesMut::new();
-            message.encode(&mut bytes);
-            if self.links.send(message.to, Kind::Raft, bytes.freeze()).is_err() {
-                lost.insert((message.to, matches!(message.body, PeerBody::Snapshot { .. })));
-            }
-        }
-        for (peer, image) in lost {
-            replica.unreachable(peer);
-            if image {
-                // Nobody heard of it, so nobody will say what became of it.
-                replica.image_sent(peer, false);
-            }
-        }
-    }
-
     /// Of this server's data; those that are being formed are of the first.
     pub(crate) fn generation(&self) -> Generation {
-        match self.links.generation() {
+        match self.generation {
             Generation::NONE => Generation::FIRST,
             own => own,
         }
     }
 
     /// This server's data are of that generation from now on.
-    pub(crate) fn adopt(&self, generation: Generation) {
-        if let Err(error) = self.links.adopt(generation) {
-            tracing::error!("the links do not begin anew: {error}");
-        }
-    }
-
-    /// What was said leaves.
-    pub(crate) fn flush(&self) {
-        self.links.flush();
-    }
-
-    /// The machine's messages. A link that does not take one has broken, and tells so by itself.
-    pub(crate) fn send(&self, sends: Vec<Send>) {
-        for Send { peer, link, message } in sends {
-            let kind = match message {
-                PeerMessage::Forward(_) => Kind::Forward,
-                PeerMessage::Touch(_) | PeerMessage::Paused(_) => Kind::Touch,
-                PeerMessage::Beat(_) | PeerMessage::Pause(_) => Kind::Beat,
-                PeerMessage::Newborn(_) | PeerMessage::Digest(_) => Kind::Newborn,
-            };
-            let mut bytes = Vec::new();
-            message.encode(&mut bytes);
-            let _ = self.links.send_on(NodeId(u64::from(peer)), link, kind, Bytes::from(bytes));
-        }
+    pub(crate) fn adopt(&mut self, generation: Generation, out: &mut Outbox) {
+        self.generation = generation;
+        out.push(Effect::Adopt(generation));
     }
 
     /// Who leads is another: for the log and for whoever asks.
-    pub(crate) fn tell(&mut self, change: RoleChange) -> Standing {
+    pub(crate) fn tell(&mut self, change: RoleChange, out: &mut Outbox) -> Standing {
         let leader = change.leader.map(|leader| leader.0);
         let mode = match (change.role, change.leader) {
             (Role::Leader, _) => Mode::Leader,
@@ -493,7 +447,7 @@ impl Peers {
             _ => Mode::Follower,
         };
         self.mode = mode;
-        self.show_mode();
+        self.show_mode(out);
         if mode != Mode::Looking || self.found {
             tracing::info!(role = mode.word(), term = change.term.0, leader, "leadership changed");
         }
@@ -505,11 +459,11 @@ impl Peers {
     }
 
     /// What the shards are told: for the log and for whoever asks.
-    pub(crate) fn noted(&mut self, note: Note) {
+    pub(crate) fn noted(&mut self, note: Note, out: &mut Outbox) {
         match note {
             Note::Away => {
                 let mode = self.leaderless.word();
-                if self.gauges.stalled.load(Ordering::Relaxed) {
+                if out.status.stalled {
                     tracing::warn!(mode, "the disk is full: clients are sent away; free space");
                 } else if self.is_blank {
                     tracing::info!(mode, "this server has no data yet: clients are sent away until it has a leader");
@@ -525,39 +479,35 @@ impl Peers {
             Note::Release => self.away = None,
             Note::Hold | Note::Uncertain { .. } => return,
         }
-        self.show_mode();
+        self.show_mode(out);
     }
 
-    /// Who keeps up: for whoever asks, once a tick.
-    pub(crate) fn show_quorum(&mut self, now: Micros, replica: &Replica<Authority>) {
-        let quorum = self.census.count(now, self.habits.patience, replica.raft(), &self.wanted);
-        self.gauges.set_quorum(quorum);
-    }
-
-    /// Whether this server takes sessions and writes: for the log and for whoever asks, once a tick.
-    pub(crate) fn show_serving(&mut self, now: Millis, replica: &Replica<Authority>, stopping: bool, installing: bool) {
+    /// Who keeps up, and whether this server takes sessions and writes: for the log and for whoever asks, once a tick.
+    pub(crate) fn show<M: Replicated>(
+        &mut self,
+        now: Micros,
+        replica: &Replica<M>,
+        (stopping, installing): (bool, bool),
+        out: &mut Outbox,
+    ) {
+        out.status.quorum = Some(self.census.count(now, self.election, replica.raft(), &self.wanted));
         let sight = Sight {
             stopping,
-            stalled: self.gauges.stalled.load(Ordering::Relaxed),
+            stalled: out.status.stalled,
             takes_an_image: installing || self.takes_an_image(),
             is_blank: self.is_blank,
             listed: self.listed,
             is_alone: false,
         };
-        self.serving.look(now, replica, &sight);
+        self.serving.look(Millis(now.0 / 1000), replica, &sight, &mut out.status);
     }
 
-    /// How far a change of the list of servers is: for whoever asks.
-    pub(crate) fn show_reconfig(&self, step: ReconfigStep) {
-        self.gauges.set_reconfig(step);
+    fn show_mode(&self, out: &mut Outbox) {
+        out.status.mode = self.away.unwrap_or(self.mode);
     }
 
-    fn show_mode(&self) {
-        self.gauges.set_mode(self.away.unwrap_or(self.mode));
-    }
-
-    /// The list of servers is another: the links follow. A leader that is in it no more is not waited for.
-    pub(crate) fn follow(&mut self, replica: &mut Replica<Authority>) {
+    /// The list of servers is another: the connections follow. A leader that is in it no more is not waited for.
+    pub(crate) fn follow<M: Replicated>(&mut self, replica: &mut Replica<M>, out: &mut Outbox) {
         if let Some(wanted) = replica.machine().sequencer.wanted() {
             self.wanted = membership_of(&wanted);
         }
@@ -569,18 +519,57 @@ impl Peers {
         let known = replica.machine().sequencer.known_servers();
         let lost = leader_out_of(replica, known.as_ref());
         let list = replica.machine().sequencer.listed_servers();
-        let counting = self.whereabouts.follow(list, known, self.links.configured());
-        if let Err(error) = self.links.configure(addresses(counting, self.links.configured())) {
-            tracing::error!("the links do not follow the list of servers: {error}");
-        }
+        let (counting, moved) = self.whereabouts.follow(list, known, &self.configured);
+        out.effects.extend(moved.map(Effect::Moved));
+        out.push(Effect::Connect(addresses(counting, &self.configured)));
         if let Some(lost) = lost {
             replica.leader_lost(lost, stagger(replica, lost));
         }
     }
 }
 
+/// Raft's messages.
+pub(crate) fn send_raft(messages: &mut Vec<RaftMessage>, out: &mut Outbox) {
+    for message in messages.drain(..) {
+        let mut bytes = BytesMut::new();
+        message.encode(&mut bytes);
+        let announces_image = matches!(message.body, PeerBody::Snapshot { .. });
+        let (peer, payload) = (message.to, bytes.freeze());
+        out.push(Effect::Send { peer, stream: None, kind: Kind::Raft, payload, announces_image });
+    }
+}
+
+/// The machine's messages. A connection that does not take one has ended, and that is reported.
+pub(crate) fn send_of_member(sends: Vec<Send>, out: &mut Outbox) {
+    for Send { peer, link, message } in sends {
+        let kind = match message {
+            PeerMessage::Forward(_) => Kind::Forward,
+            PeerMessage::Touch(_) | PeerMessage::Paused(_) => Kind::Touch,
+            PeerMessage::Beat(_) | PeerMessage::Pause(_) => Kind::Beat,
+            PeerMessage::Newborn(_) | PeerMessage::Digest(_) => Kind::Newborn,
+        };
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let (peer, stream, payload) = (NodeId(u64::from(peer)), Some(link), Bytes::from(bytes));
+        out.push(Effect::Send { peer, stream, kind, payload, announces_image: false });
+    }
+}
+
+/// A message for that server is lost. If it announced an image nobody heard of that, so nobody will say what became of it.
+pub(crate) fn undelivered<M: Replicated>(peer: NodeId, announced_image: bool, replica: &mut Replica<M>) {
+    replica.unreachable(peer);
+    if announced_image {
+        replica.image_sent(peer, false);
+    }
+}
+
+/// Another image is wanted than that one, or none is on its way.
+fn refuse(from: NodeId, index: u64, out: &mut Outbox) {
+    out.send(from, Kind::ImageAsk, Ask { index, offset: None }.encode());
+}
+
 /// Ticks that this server lets those before it have to be elected first, so that two do not stand in each other's way.
-fn stagger(replica: &Replica<Authority>, lost: NodeId) -> u32 {
+fn stagger<M: Replicated>(replica: &Replica<M>, lost: NodeId) -> u32 {
     let raft = replica.raft();
     let before = raft.membership().voters.iter().filter(|voter| **voter != lost && **voter < raft.id()).count();
     u32::try_from(before).unwrap_or(0)
@@ -588,5 +577,5 @@ fn stagger(replica: &Replica<Authority>, lost: NodeId) -> u32 {
 
 /// A server's number as the core has it.
 fn server(node: NodeId) -> u8 {
-    u8::try_from(node.0).expect("only configured servers are linked, and their numbers are at most 255")
+    u8::try_from(node.0).expect("only configured servers are connected, and their numbers are at most 255")
 }

@@ -1,12 +1,14 @@
-//! How the consensus actor stops: connections drain, another leads, one last image is written.
+//! How a server stops: connections drain, another leads, one last image is written.
 //!
-//! Part of the actor, on its core. What is under way is answered first; the log closes last, so that everything that was
+//! What is under way is answered first; the log closes last, so that everything that was
 //! acknowledged is in it whatever becomes of the image.
 
 use corral_consensus::{Micros, Role};
 
-use super::ConsensusActor;
-use crate::actor::messages::{Ending, ToConsensus, ToLog};
+use super::Engine;
+use crate::effect::{Effect, Ended, ToLog};
+use crate::event::Now;
+use crate::machine::Replicated;
 
 /// How long a leader that stops waits until another leads.
 const HAND_OVER_MAX: Micros = Micros(1_000_000);
@@ -26,14 +28,15 @@ pub(super) enum Stopping {
     Done,
 }
 
-impl ConsensusActor {
-    /// False when nothing is left to do.
-    pub(super) fn go_on_stopping(&mut self) -> bool {
+impl<M: Replicated> Engine<M> {
+    /// Whether another turn is wanted at once.
+    pub(super) fn go_on_stopping(&mut self, now: Now) -> bool {
         if self.stopping == Stopping::Draining(0) {
-            self.stopping = Stopping::HandingOver(self.clock.now_us().plus(HAND_OVER_MAX));
+            self.stopping = Stopping::HandingOver(now.micros.plus(HAND_OVER_MAX));
         }
+        let mut said = false;
         if let Stopping::HandingOver(until) = self.stopping
-            && self.has_handed_over(until)
+            && self.has_handed_over(now, until, &mut said)
         {
             self.stopping = Stopping::LastImage { begun: false };
         }
@@ -42,44 +45,39 @@ impl ConsensusActor {
             self.stopping = Stopping::Done;
         }
         if let Stopping::LastImage { begun } = self.stopping {
-            let running = |actor: &ConsensusActor| actor.replica.machine().sequencer.snapshot_running();
+            let running = |engine: &Self| engine.replica.machine().sequencer.snapshot_running();
             if !begun && !running(self) {
                 let log_is_damaged = self.damaged_to.is_some();
-                self.snapshot_if(|sequencer| sequencer.has_changes() || log_is_damaged);
+                self.write_image_if(now, |sequencer| sequencer.has_changes() || log_is_damaged);
                 self.stopping = Stopping::LastImage { begun: true };
             }
             let is_over = matches!(self.stopping, Stopping::LastImage { begun: true }) && !running(self);
-            if is_over || self.retrying {
+            if is_over || self.retry.is_some() {
                 self.stopping = Stopping::Done;
             }
         }
-        if self.stopping != Stopping::Done {
-            return true;
+        if self.stopping == Stopping::Done {
+            self.out.log(ToLog::Close);
+            self.out.push(Effect::End(Ended::Stopped));
         }
-        let _ = self.links.log.send(ToLog::Close);
-        let _ = self.links.endings.send(Ending::Stopped);
-        false
+        said
     }
 
     /// A leader that stops lets another lead first: when its own clients have their answers, the others send nothing more, and
-    /// what they sent is in the log. True when it leads no more, or there is no use in waiting.
-    fn has_handed_over(&mut self, until: Micros) -> bool {
-        let leads = self.links.peers.is_some() && self.replica.raft().role() == Role::Leader;
-        if !leads || self.clock.now_us() >= until {
+    /// what they sent is in the log. True when it leads no more, or there is no use in waiting. `said`: something is to be sent.
+    fn has_handed_over(&mut self, now: Now, until: Micros, said: &mut bool) -> bool {
+        let leads = self.peers.is_some() && self.replica.raft().role() == Role::Leader;
+        if !leads || now.micros >= until {
             return true;
         }
         let Some(successor) = self.replica.raft().successor() else { return true };
-        let mut said = self.replica.machine_mut().pause();
+        *said = self.replica.machine_mut().pause();
         if self.replica.machine().is_paused() && !self.replica.raft().is_transferring() {
             tracing::info!(to = successor.0, "handing over leadership");
             if self.replica.transfer(successor).is_err() {
                 return true;
             }
-            said = true;
-        }
-        if said {
-            // It leaves with the next turn.
-            let _ = self.links.own.send(ToConsensus::Alarm);
+            *said = true;
         }
         false
     }

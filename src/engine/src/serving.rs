@@ -1,18 +1,17 @@
 //! Why this server opens no sessions or takes no writes: found once a tick, told by `srvr` and `mntr`, and logged.
 //!
-//! On the consensus actor's core. An election, or a start, is no event: the log is told when a reason has lasted, when it changes,
+//! An election, or a start, is no event: the log is told when a reason has lasted, when it changes,
 //! once a minute, and when it is over. It decides nothing: who holds clients back is the member.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use corral_consensus::{Index, NodeId, PeerError, Replica};
 use corral_core::ids::Millis;
 use corral_core::member::Awaited;
 use corral_core::report::Obstacle;
 
-use crate::actor::authority::Authority;
-use crate::control::Gauges;
+use crate::effect::Status;
+use crate::machine::Replicated;
 
 /// A reason that is over sooner is not logged.
 const LASTS_MS: u64 = 3000;
@@ -23,7 +22,7 @@ const PROGRESS_MS: u64 = 3000;
 /// What a message said of a log counts for so long.
 const CONTRADICTION_MS: u64 = 10_000;
 
-/// What the actor knows beside its replica.
+/// What the engine knows beside its replica.
 pub(crate) struct Sight {
     pub(crate) stopping: bool,
     /// What the leader gives has no space.
@@ -46,8 +45,8 @@ impl Sight {
 }
 
 /// See the module.
+#[derive(Default)]
 pub(crate) struct Serving {
-    gauges: Arc<Gauges>,
     present: Option<Obstacle>,
     since: Millis,
     /// The reason that was logged last and is not over, and when.
@@ -61,18 +60,6 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    pub(crate) fn new(gauges: Arc<Gauges>) -> Serving {
-        Serving {
-            gauges,
-            present: None,
-            since: Millis(0),
-            said: None,
-            applied: (Index(0), Millis(0)),
-            contradiction: None,
-            told: BTreeMap::new(),
-        }
-    }
-
     /// A message of Raft was refused that only servers with an old copy of their data cause.
     pub(crate) fn contradicted(&mut self, now: Millis, peer: NodeId, leader: Option<NodeId>, error: &PeerError) {
         if leader.is_none_or(|leader| leader == peer) {
@@ -92,7 +79,13 @@ impl Serving {
     }
 
     /// Time has passed.
-    pub(crate) fn look(&mut self, now: Millis, replica: &Replica<Authority>, sight: &Sight) {
+    pub(crate) fn look<M: Replicated>(
+        &mut self,
+        now: Millis,
+        replica: &Replica<M>,
+        sight: &Sight,
+        status: &mut Status,
+    ) {
         let applied = replica.applied();
         if applied != self.applied.0 || !replica.machine().is_waiting() {
             self.applied = (applied, now);
@@ -101,12 +94,12 @@ impl Serving {
         let found = self.found(now, replica, sight);
         if found != self.present {
             (self.present, self.since) = (found, now);
-            self.gauges.set_obstacle(found);
+            status.found = found;
         }
-        self.say(now);
+        self.say(now, status.obstacle());
     }
 
-    fn found(&self, now: Millis, replica: &Replica<Authority>, sight: &Sight) -> Option<Obstacle> {
+    fn found<M: Replicated>(&self, now: Millis, replica: &Replica<M>, sight: &Sight) -> Option<Obstacle> {
         let (raft, member) = (replica.raft(), replica.machine());
         let leads = raft.leader() == Some(raft.id());
         let flows = member.is_flowing();
@@ -127,8 +120,8 @@ impl Serving {
         reasons.into_iter().find_map(|(holds, obstacle)| holds.then_some(obstacle))
     }
 
-    fn say(&mut self, now: Millis) {
-        match (self.gauges.obstacle(), self.said) {
+    fn say(&mut self, now: Millis, obstacle: Option<Obstacle>) {
+        match (obstacle, self.said) {
             (None, None) => {}
             (None, Some((before, _))) => {
                 tracing::info!(was = before.word(), "this server serves sessions and writes again");

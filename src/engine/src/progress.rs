@@ -1,35 +1,35 @@
 //! Reports a replay, or the entries that a server which lagged is given at once: how far it is, and what remains.
 //!
-//! Pure: the driver brings the time. One for the replay at a start, one for the consensus actor's ticks.
+//! One for the replay at a start, one for the engine's ticks.
 
 use std::time::Duration;
 
 use corral_consensus::Replica;
 
-use crate::actor::authority::Authority;
+use crate::machine::Replicated;
 
 /// So often at most, and not before it has gone on for so long.
 const EVERY: Duration = Duration::from_secs(3);
 
 /// How far the committed log is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// Of the last entry applied.
-    pub(crate) applied: u64,
+    pub applied: u64,
     /// Of the last one committed.
-    pub(crate) committed: u64,
+    pub committed: u64,
     /// Of all entries that were applied.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// How far this server is.
-pub(crate) fn place_of(replica: &Replica<Authority>) -> Place {
+pub fn place_of<M: Replicated>(replica: &Replica<M>) -> Place {
     Place { applied: replica.applied().0, committed: replica.raft().commit().0, bytes: replica.applied_bytes() }
 }
 
 /// A line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub enum Progress {
     /// So many entries of so many are applied, and so many MiB; at this pace it takes so many seconds more.
     GoesOn { done: u64, of: u64, mib: u64, left_s: u64 },
     /// All are; it took so long.
@@ -38,7 +38,7 @@ pub(crate) enum Progress {
 
 impl Progress {
     /// Writes it into the server's log.
-    pub(crate) fn log(self) {
+    pub fn log(self) {
         match self {
             Progress::GoesOn { done, of, mib, left_s } => {
                 tracing::info!(
@@ -65,13 +65,13 @@ struct Lag {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct CatchUp {
+pub struct CatchUp {
     lag: Option<Lag>,
 }
 
 impl CatchUp {
     /// To be called again and again: what to log, if anything.
-    pub(crate) fn look(&mut self, now: Duration, place: Place) -> Option<Progress> {
+    pub fn look(&mut self, now: Duration, place: Place) -> Option<Progress> {
         const MIB: u64 = 1 << 20;
         let Some(lag) = &mut self.lag else {
             if place.committed > place.applied {

@@ -1,30 +1,41 @@
-//! Changes of the list of servers: the driver's part of `corral-members`, and where the links find the others.
-//!
-//! On the consensus actor's core, in an ensemble alone. Translates and decides nothing.
+//! Where servers are found: as the newest list of servers says, and as configured.
 
-use std::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 
-use corral_consensus::{NodeId, Replica};
-use corral_core::ids::{Millis, WallMillis};
+use corral_consensus::NodeId;
+use corral_core::ids::Millis;
 use corral_core::servers::{Server, Servers};
-use corral_members::{carry_out, next_step, seen};
 
-use crate::actor::authority::Authority;
-use crate::actor::messages::Moved;
-use crate::net::peers::PeerAddress;
-use crate::node::remembered::Remembered;
+/// Where one server of the ensemble is reached by the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    pub id: NodeId,
+    /// Name or IP address, without brackets.
+    pub host: String,
+    pub port: u16,
+}
 
-/// The next step of a change of the list of servers, if one can be done now.
-pub(crate) fn reconfigure(replica: &mut Replica<Authority>, now: Millis, wall: WallMillis) {
-    if let Some(proposal) = next_step(replica, (now, wall), seen) {
-        carry_out(replica, proposal);
-    }
+/// A list of servers that was known, and its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    pub servers: Servers,
+    pub version: u64,
+}
+
+/// Where the list of servers says now that this server is found, of what has changed there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// By the other servers: host and port.
+    pub peers: Option<(String, u16)>,
+    pub clients: Option<(String, u16)>,
+    /// The list itself, to be remembered.
+    pub list: Option<Remembered>,
 }
 
 /// Where this server finds the others: as the list says, and as it is configured for those who are not in it: what this
 /// server has of the list may be old, and a leader of today not in there. A server that is listed with any address of its
 /// host is found at the host that it is configured with.
-pub(crate) fn addresses(known: Option<Servers>, configured: &[PeerAddress]) -> Vec<PeerAddress> {
+pub fn addresses(known: Option<Servers>, configured: &[PeerAddress]) -> Vec<PeerAddress> {
     let known = known.unwrap_or_default();
     let mut all: Vec<PeerAddress> = known.0.iter().map(|(id, server)| place_of(*id, server, configured)).collect();
     let more = configured.iter().filter(|peer| !known.0.keys().any(|id| u64::from(*id) == peer.id.0));
@@ -58,17 +69,11 @@ pub(crate) struct Whereabouts {
     since: Option<Millis>,
     /// The configuration was compared with the list.
     compared: bool,
-    ports: flume::Sender<Moved>,
 }
 
 impl Whereabouts {
-    /// Where the list changes, `ports` is told. `remembered` is a list of before this start, and `client_addr` as configured.
-    pub(crate) fn new(
-        own: u8,
-        client_addr: SocketAddr,
-        remembered: Option<Remembered>,
-        ports: flume::Sender<Moved>,
-    ) -> Whereabouts {
+    /// `remembered` is a list of before this start, and `client_addr` as configured.
+    pub(crate) fn new(own: u8, client_addr: SocketAddr, remembered: Option<Remembered>) -> Whereabouts {
         let mut whereabouts = Whereabouts {
             own,
             client_addr,
@@ -77,14 +82,14 @@ impl Whereabouts {
             moved: (false, false),
             since: None,
             compared: false,
-            ports,
         };
         whereabouts.listed = whereabouts.own_line().cloned();
         whereabouts
     }
 
-    /// The list in the tree is this one now, and with those who join these servers are `known`. Gives the servers that count:
-    /// a list that is older than one that was known before is not followed, but whom it names is found.
+    /// The list in the tree is this one now, and with those who join these servers are `known`. Gives the servers that count, and
+    /// what changes for this server: a list that is older than one that was known before is not followed, but the servers that
+    /// it names are found.
     ///
     /// At its start a server listens where its configuration says, for it may be that all servers were started at other
     /// places: where the newest list says otherwise, [`Whereabouts::compare`] tells. From then on a newer list counts.
@@ -93,7 +98,7 @@ impl Whereabouts {
         list: Option<(Servers, u64)>,
         known: Option<Servers>,
         configured: &[PeerAddress],
-    ) -> Option<Servers> {
+    ) -> (Option<Servers>, Option<Moved>) {
         let newest = self.newest.as_ref().map(|newest| newest.version);
         let version = list.as_ref().map(|(_, version)| *version);
         let mut moved = Moved::default();
@@ -113,11 +118,8 @@ impl Whereabouts {
             self.moved = (self.moved.0 || moved.peers.is_some(), self.moved.1 || moved.clients.is_some());
             self.listed = Some(now);
         }
-        if moved != Moved::default() {
-            // Fails only where nobody listens yet, because this server is told to stop.
-            let _ = self.ports.send(moved);
-        }
-        if version >= newest { known } else { self.with_newest(known) }
+        let counting = if version >= newest { known } else { self.with_newest(known) };
+        (counting, Some(moved).filter(|moved| *moved != Moved::default()))
     }
 
     /// This server's line of the newest list.
@@ -179,17 +181,16 @@ mod tests {
         PeerAddress { id: NodeId(id), host: host.to_owned(), port }
     }
 
-    /// Server 2 with its configuration and a list of before, and what its ports are told.
-    fn whereabouts(remembered: Option<&str>) -> (Whereabouts, flume::Receiver<Moved>) {
-        let (ports, told) = flume::unbounded();
+    /// Server 2 with its configuration and a list of before.
+    fn whereabouts(remembered: Option<&str>) -> Whereabouts {
         let remembered = remembered.map(list).map(|(servers, version)| Remembered { servers, version });
         let client_addr = SocketAddr::from(([127, 0, 0, 1], 9));
-        (Whereabouts::new(2, client_addr, remembered, ports), told)
+        Whereabouts::new(2, client_addr, remembered)
     }
 
     /// Where the others and clients find it from then on, and the version of the list to be remembered; `-` = nothing new.
-    fn told(told: &flume::Receiver<Moved>) -> String {
-        let Some(Moved { peers, clients, list }) = told.try_iter().next() else { return "-".to_owned() };
+    fn told(moved: Option<Moved>) -> String {
+        let Some(Moved { peers, clients, list }) = moved else { return "-".to_owned() };
         let text = |at: Option<(String, u16)>| at.map_or("-".to_owned(), |(host, port)| format!("{host}:{port}"));
         let version = list.map_or("-".to_owned(), |list| list.version.to_string());
         format!("{} {} {version}", text(peers), text(clients))
@@ -198,11 +199,12 @@ mod tests {
     #[test]
     fn where_this_server_is_follows_the_list_but_not_at_first() {
         let configured = [peer(2, "a", 1)];
-        let (mut whereabouts, ports) = whereabouts(None);
+        let mut whereabouts = whereabouts(None);
         let mut check = |text: &str, expect: &str| {
             let (servers, version) = list(text);
-            let counts = whereabouts.follow(Some((servers.clone(), version)), Some(servers.clone()), &configured);
-            assert_eq!((told(&ports).as_str(), counts), (expect, Some(servers)), "{text}");
+            let (counts, moved) =
+                whereabouts.follow(Some((servers.clone(), version)), Some(servers.clone()), &configured);
+            assert_eq!((told(moved).as_str(), counts), (expect, Some(servers)), "{text}");
         };
         check("server.1=c:1:2\nversion=1", "- - 1");
         check("server.2=b:1:2;9\nversion=2", "- - 2");
@@ -218,23 +220,22 @@ mod tests {
         check("server.2=0.0.0.0:3:7;b:10\nversion=a", "- - 10");
         check("server.2=0.0.0.0:4:7;b:10\nversion=b", "a:4 - 11");
         check("server.2=[::]:4:7;b:10\nversion=c", "- - 12");
-        assert_eq!(
-            whereabouts.follow(None, None, &configured).map(|all| all.lines()),
-            Some("server.2=[0:0:0:0:0:0:0:0]:4:7:participant;b:10\n".to_owned())
-        );
-        assert_eq!(told(&ports), "-");
+        let (counts, moved) = whereabouts.follow(None, None, &configured);
+        assert_eq!(counts.map(|all| all.lines()), Some("server.2=[0:0:0:0:0:0:0:0]:4:7:participant;b:10\n".to_owned()));
+        assert_eq!(told(moved), "-");
     }
 
     #[test]
     fn a_list_that_is_older_than_what_was_known_moves_nobody() {
         let configured = [peer(1, "a", 1), peer(2, "a", 2), peer(3, "a", 3)];
-        let (mut whereabouts, ports) = whereabouts(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"));
+        let mut whereabouts = whereabouts(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"));
         let mut check = |text: Option<&str>, told_now: &str, lines: &[&str]| {
             let tree = text.map(list);
             let known = tree.clone().map(|(servers, _)| servers);
-            let counts = whereabouts.follow(tree, known, &configured).expect("a list is known").lines();
+            let (counts, moved) = whereabouts.follow(tree, known, &configured);
+            let counts = counts.expect("a list is known").lines();
             let expect: String = lines.iter().map(|line| format!("server.{line}:participant\n")).collect();
-            assert_eq!((told(&ports).as_str(), counts.replace(";0.0.0.0:9", "")), (told_now, expect), "{text:?}");
+            assert_eq!((told(moved).as_str(), counts.replace(";0.0.0.0:9", "")), (told_now, expect), "{text:?}");
         };
         let remembered = ["1=b:1:7", "2=b:2:7", "4=b:4:7"];
         check(None, "-", &remembered);
@@ -248,17 +249,17 @@ mod tests {
 
     #[test]
     fn a_list_that_is_newer_than_what_was_known_moves_at_once() {
-        let (mut whereabouts, ports) = whereabouts(Some("server.2=a:2:7;9\nversion=5"));
+        let mut whereabouts = whereabouts(Some("server.2=a:2:7;9\nversion=5"));
         let (servers, version) = list("server.2=a:3:7;10\nversion=6");
-        whereabouts.follow(Some((servers.clone(), version)), Some(servers), &[peer(2, "a", 2)]);
-        assert_eq!(told(&ports), "a:3 0.0.0.0:10 6");
+        let (_, moved) = whereabouts.follow(Some((servers.clone(), version)), Some(servers), &[peer(2, "a", 2)]);
+        assert_eq!(told(moved), "a:3 0.0.0.0:10 6");
     }
 
     #[test]
     fn where_the_list_differs_from_the_configuration_is_told_once_and_not_at_once() {
         let check = |text: &str, newer: Option<&str>, expect: &[&str]| {
             let configured = [peer(1, "a", 1), peer(2, "a", 2)];
-            let (mut whereabouts, _ports) = whereabouts(Some(text));
+            let mut whereabouts = whereabouts(Some(text));
             assert_eq!(whereabouts.compare(Millis(100), &configured), [""; 0]);
             if let Some((servers, version)) = newer.map(list) {
                 whereabouts.follow(Some((servers.clone(), version)), Some(servers), &configured);

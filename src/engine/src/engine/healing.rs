@@ -1,21 +1,21 @@
 //! A server whose state is not to be trusted: it stops serving at once and takes the whole state from another server.
 //!
-//! What found the fault (the image writer, the scrubber, a digest that differs) sends [`ToConsensus::Distrust`]. The log is not
+//! What found the fault (the image writer, the scrubber, a digest that differs) reports [`Event::Distrust`]. The log is not
 //! affected: the server goes on voting and acknowledging. A leader hands over first. The leader is asked for an image that
 //! holds all of this log; it is installed like that for a follower that lags behind, and the server serves again. A server
 //! that is alone has nobody to ask: it ends.
 //!
-//! [`ToConsensus::Distrust`]: crate::actor::messages::ToConsensus::Distrust
-
-use std::sync::atomic::Ordering;
+//! [`Event::Distrust`]: crate::Event::Distrust
 
 use corral_core::ids::Millis;
 use corral_core::member::Divergence;
 use corral_core::report::Obstacle;
 
-use crate::actor::consensus::ConsensusActor;
-use crate::actor::messages::{Cause, Distrust, Ending, ToLog};
-use crate::exit::{ExitCode, Fault};
+use super::Engine;
+use crate::effect::{Effect, Ended, ToLog};
+use crate::event::{Cause, Distrust, Now};
+use crate::machine::Replicated;
+use crate::peers::Peers;
 
 /// A difference that lasts for so long is reported, once.
 const UNDECIDED_MS: u64 = 10_000;
@@ -38,28 +38,19 @@ pub(super) struct Differences {
     said: Option<(u8, bool)>,
 }
 
-impl ConsensusActor {
-    /// The image writer or the scrubber found that the state is wrong.
-    pub(super) fn found_wrong(&mut self, distrust: &Distrust) {
-        let mismatches = u64::from(distrust.cause == Cause::Digest);
-        self.links.gauges.digest_mismatches.fetch_add(mismatches, Ordering::Relaxed);
-        let damaged = u64::from(distrust.cause == Cause::Image);
-        self.links.gauges.scrub_damaged.fetch_add(damaged, Ordering::Relaxed);
-        self.distrust(distrust);
-    }
-
+impl<M: Replicated> Engine<M> {
     /// Stops serving, and begins to heal. Nothing happens if that has begun already.
-    pub(super) fn distrust(&mut self, distrust: &Distrust) {
+    pub(super) fn distrust(&mut self, now: Now, distrust: &Distrust) {
         let others = self.replica.raft().membership().voters.iter().any(|id| *id != self.replica.raft().id());
-        let Some((peers, _)) = self.links.peers.as_mut().filter(|_| others) else {
+        if self.peers.is_none() || !others {
             let sentence = format!(
                 "{}: the state cannot be trusted, and there is no other server to take it from; start the server again: it uses \
                  an older image and the log if they are whole, and refuses otherwise; then restore a backup",
                 distrust.what
             );
-            let _ = self.links.endings.send(Ending::Failed(Fault::new(ExitCode::DataDamaged, sentence)));
+            self.out.push(Effect::End(Ended::Damaged(sentence)));
             return;
-        };
+        }
         // A damaged image is recognised by its receiver; one of a state that went another way is not.
         if !self.replica.distrust(distrust.cause == Cause::Image) {
             tracing::warn!("{}; the state is being replaced already", distrust.what);
@@ -70,10 +61,10 @@ impl ConsensusActor {
             "{}: the state cannot be trusted, this server serves no client; it takes the whole state from another server",
             distrust.what
         );
-        peers.distrusted(Some(distrust));
+        Peers::distrusted(Some(distrust), &mut self.out);
         self.replica.machine_mut().distrust();
         let noted = distrust.cause == Cause::Noted;
-        self.distrusted = Some(Distrusted { since: self.clock.now(), noted, stuck: false });
+        self.distrusted = Some(Distrusted { since: now.millis(), noted, stuck: false });
         self.tell_notes();
     }
 
@@ -86,7 +77,7 @@ impl ConsensusActor {
             if std::mem::replace(&mut distrusted.stuck, stuck) == stuck {
                 return;
             }
-            self.links.gauges.withhold(Some(if stuck { Obstacle::CannotHeal } else { Obstacle::Diverged }));
+            self.out.status.withheld = Some(if stuck { Obstacle::CannotHeal } else { Obstacle::Diverged });
             if stuck {
                 tracing::error!(
                     "this server leads because the others lack entries of the log, its own state cannot be trusted, and a new start \
@@ -97,17 +88,16 @@ impl ConsensusActor {
         } else if stuck {
             let sentence = "this server leads because the others lack entries of the log, and its own state cannot be trusted, so it can \
                             write no image for them: start it again, its state is then made from the image and the log on its disk";
-            let _ = self.links.endings.send(Ending::Failed(Fault::new(ExitCode::DataDamaged, sentence)));
+            self.out.push(Effect::End(Ended::Damaged(sentence.to_owned())));
         }
     }
 
     /// Compares the digests of the tree with the other servers', and shows what there is to know of them.
-    pub(super) fn compare_digests(&mut self, now: Millis) {
+    pub(super) fn compare_digests(&mut self, now: Now) {
         let voters = &self.replica.raft().membership().voters;
         let voters: Vec<u8> = voters.iter().filter_map(|id| u8::try_from(id.0).ok()).collect();
         let member = self.replica.machine_mut();
-        let (found, mismatches) = (member.divergence(&voters), member.take_digest_mismatches());
-        self.links.gauges.show_digests(mismatches, member.sequencer.machine().view().digest_log());
+        let found = member.divergence(&voters);
         let differs = member.differs();
         let Some(Divergence { index, own, others, peer, outvoted, confirmed, with_own, with_other }) = found else {
             self.differences.due = None;
@@ -118,15 +108,16 @@ impl ConsensusActor {
         let what =
             format!("the digest of the tree behind log entry {index} is {own} here and {others} on server {peer}");
         if outvoted {
-            self.distrust(&Distrust { cause: Cause::Digest, what: format!("{what} and on a majority") });
+            self.distrust(now, &Distrust { cause: Cause::Digest, what: format!("{what} and on a majority") });
             return;
         }
         let Some(due) = self.differences.due else {
             // The digests of all servers are on their way, or the wrong one is healing: reported if it stays like that.
-            self.differences.due = Some(now.plus(UNDECIDED_MS));
+            self.differences.due = Some(now.millis().plus(UNDECIDED_MS));
             return;
         };
-        if now < due || self.differences.said.is_some_and(|(said, sure)| said == peer && (sure || !confirmed)) {
+        if now.millis() < due || self.differences.said.is_some_and(|(said, sure)| said == peer && (sure || !confirmed))
+        {
             return;
         }
         self.differences.said = Some((peer, confirmed));
@@ -147,33 +138,33 @@ impl ConsensusActor {
 
     /// What the log holds is in the state, or will be: with an image of it the log before is not needed. Followers are given entries
     /// from memory, or the image.
-    pub(super) fn log_damaged(&mut self, what: &str) {
+    pub(super) fn log_damaged(&mut self, now: Now, what: &str) {
         tracing::error!(
             "{what}; the state in memory is whole: an image of it takes the place of the log; look at the disk"
         );
-        let _ = self.links.log.send(ToLog::Seal);
+        self.out.log(ToLog::Seal);
         self.damaged_to = Some(self.replica.raft().last_index());
-        self.replace_damaged_log();
+        self.replace_damaged_log(now);
     }
 
     /// Begins an image that holds all of the damaged log, as soon as that is possible: after the one that is being written, which was
     /// begun before the damage was found, and not before the end of the log is applied.
-    pub(super) fn replace_damaged_log(&mut self) {
+    pub(super) fn replace_damaged_log(&mut self, now: Now) {
         let last = self.replica.raft().last_index();
         let Some(upto) = &mut self.damaged_to else { return };
         // What was truncated since is in no image.
         *upto = last.min(*upto);
         let upto = upto.0;
-        self.snapshot_if(|sequencer| sequencer.index() >= upto);
+        self.write_image_if(now, |sequencer| sequencer.index() >= upto);
     }
 
     /// Another server's image took the place of the state.
-    pub(super) fn healed(&mut self) {
-        if let Some((peers, _)) = &mut self.links.peers {
-            peers.distrusted(None);
+    pub(super) fn healed(&mut self, now: Now) {
+        if self.peers.is_some() {
+            Peers::distrusted(None, &mut self.out);
         }
         let Some(Distrusted { since, .. }) = self.distrusted.take() else { return };
-        let took_ms = self.clock.now().since(since);
+        let took_ms = now.millis().since(since);
         tracing::info!(took_ms, "the state is replaced by another server's image: this server serves again");
     }
 }

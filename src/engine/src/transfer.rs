@@ -1,21 +1,22 @@
 //! An image that another server gives this one, and those that this server has to give.
 //!
-//! On the consensus actor's core; files are written by a thread of their own, [`crate::node::images_in`]. The server that
-//! takes an image asks for each piece and so sets the pace: few pieces are on their way at once. It goes on asking until it
-//! has all, is told that the image is gone, or hears of a newer one.
+//! The server that takes an image asks for each piece and so sets the pace: few pieces are on their way at once. It goes on asking
+//! until it has all, is told that the image is gone, or hears of a newer one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage};
+use corral_core::evaluate::StateMachine;
 use corral_core::ids::Millis;
+use corral_core::image::Image;
+use corral_link::Generation;
 use corral_link::image::{Ask, PIECE_BYTES_MAX, Part};
-use corral_storage::Bytes as FileBytes;
 
-use crate::actor::messages::{Incoming, ToImagesIn};
-use crate::node::images::LoadedImage;
-use crate::node::membership;
+use crate::effect::Effect;
+use crate::event::{Incoming, Receive};
+use crate::extra;
 
 /// Pieces asked for and not written.
 const PIECES_MAX: u64 = 4;
@@ -26,38 +27,81 @@ const AGAIN_AFTER_MS: u64 = 2000;
 /// Time until another image is asked for in the place of one that could not be taken over.
 pub(crate) const IMAGE_AGAIN_AFTER_MS: u64 = 5000;
 
+/// The whole file of an image, for other servers.
+pub trait SnapshotBytes: Send + Sync {
+    /// Bytes of the file.
+    fn size(&self) -> u64;
+
+    /// A copy of so many bytes from this offset on, both within the file.
+    fn copy(&self, offset: u64, bytes: usize) -> Bytes;
+}
+
+/// A verified image with its place in the log.
+pub struct LoadedImage {
+    pub image: Arc<Image>,
+    /// Of the last entry it contains.
+    pub index: u64,
+    pub term: u64,
+    pub zxid: u64,
+    pub bytes: Arc<dyn SnapshotBytes>,
+}
+
+impl LoadedImage {
+    /// Of which generation its data are; of the first where it is none of an ensemble's.
+    pub fn generation(&self) -> Generation {
+        extra::decode(self.image.extra()).map_or(Generation::FIRST, |(_, generation)| generation)
+    }
+
+    /// Its state, in the middle of the membership change that it was taken in, if any.
+    pub fn state(&self) -> StateMachine {
+        let begun = extra::decode(self.image.extra()).ok().and_then(|(ensemble, _)| ensemble.begun);
+        StateMachine::of_image(Arc::clone(&self.image)).in_the_middle_of(begun)
+    }
+
+    /// As other servers may have it.
+    pub fn offered(&self) -> Offered {
+        Offered { index: self.index, zxid: self.zxid, bytes: Arc::clone(&self.bytes) }
+    }
+}
+
 /// A durable image that other servers may have.
 #[derive(Clone)]
-pub(crate) struct Offered {
+pub struct Offered {
     /// Place in the log of the last entry it contains.
-    pub(crate) index: u64,
-    pub(crate) zxid: u64,
-    pub(crate) bytes: Arc<dyn FileBytes>,
+    pub index: u64,
+    pub zxid: u64,
+    pub bytes: Arc<dyn SnapshotBytes>,
 }
 
 /// The images this server has to give.
-#[derive(Default)]
-pub(crate) struct Offer(VecDeque<Offered>);
+pub(crate) struct Offer {
+    images: VecDeque<Offered>,
+    piece_bytes: usize,
+}
 
 impl Offer {
+    /// `piece_bytes`: of a piece at most, and at most [`PIECE_BYTES_MAX`].
+    pub(crate) fn new(newest: Option<Offered>, piece_bytes: usize) -> Offer {
+        Offer { images: newest.into_iter().collect(), piece_bytes: piece_bytes.min(PIECE_BYTES_MAX) }
+    }
+
     pub(crate) fn add(&mut self, image: Offered) {
-        self.0.push_front(image);
-        self.0.truncate(OFFERED_MAX);
+        self.images.push_front(image);
+        self.images.truncate(OFFERED_MAX);
     }
 
     /// Place in the log of the newest one, 0 if there is none.
     pub(crate) fn newest(&self) -> u64 {
-        self.0.front().map_or(0, |image| image.index)
+        self.images.front().map_or(0, |image| image.index)
     }
 
     /// The piece that is asked for.
     pub(crate) fn part(&self, index: u64, offset: u64) -> Part {
-        let found = self.0.iter().find(|image| image.index == index).and_then(|image| {
-            let all = image.bytes.as_slice();
-            let rest = all.get(usize::try_from(offset).ok()?..).filter(|rest| !rest.is_empty())?;
-            let piece = &rest[..rest.len().min(PIECE_BYTES_MAX)];
-            let (zxid, total) = (image.zxid, all.len() as u64);
-            Some(Part::Piece { index, zxid, total, offset, bytes: Bytes::copy_from_slice(piece) })
+        let found = self.images.iter().find(|image| image.index == index).and_then(|image| {
+            let (zxid, total) = (image.zxid, image.bytes.size());
+            let rest = total.checked_sub(offset).filter(|rest| *rest > 0)?;
+            let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(self.piece_bytes);
+            Some(Part::Piece { index, zxid, total, offset, bytes: image.bytes.copy(offset, bytes) })
         });
         found.unwrap_or(Part::Gone { index })
     }
@@ -76,7 +120,8 @@ pub(crate) struct Transfer {
     written: u64,
     asked: u64,
     heard: Millis,
-    thread: flume::Sender<ToImagesIn>,
+    /// Bytes of a piece.
+    piece_bytes: u64,
 }
 
 /// What became of a transfer.
@@ -89,15 +134,10 @@ pub(crate) enum Course {
 
 impl Transfer {
     /// Begins with what announces the image.
-    pub(crate) fn begin(
-        now: Millis,
-        announced: RaftMessage,
-        index: u64,
-        thread: flume::Sender<ToImagesIn>,
-    ) -> Transfer {
-        let from = announced.from;
+    pub(crate) fn begin(now: Millis, announced: RaftMessage, index: u64, piece_bytes: usize) -> Transfer {
+        let (from, piece_bytes) = (announced.from, piece_bytes as u64);
         tracing::info!(from = from.0, index, "this server lags too far behind: taking over an image");
-        Transfer { announced, from, index, total: None, come: 0, written: 0, asked: 0, heard: now, thread }
+        Transfer { announced, from, index, total: None, come: 0, written: 0, asked: 0, heard: now, piece_bytes }
     }
 
     pub(crate) fn from(&self) -> NodeId {
@@ -123,7 +163,7 @@ impl Transfer {
 
     /// The next asks that may go.
     pub(crate) fn asks(&mut self) -> Vec<Ask> {
-        let piece = PIECE_BYTES_MAX as u64;
+        let piece = self.piece_bytes;
         let end = match self.total {
             // The first piece tells how much there is.
             None => 1,
@@ -154,12 +194,12 @@ impl Transfer {
     }
 
     /// A piece came.
-    pub(crate) fn piece(&mut self, now: Millis, part: Part) -> Course {
+    pub(crate) fn piece(&mut self, now: Millis, part: Part, out: &mut Vec<Effect>) -> Course {
         let Part::Piece { index, zxid, total, offset, bytes } = part else {
             return Course::Failed;
         };
         if index != self.index || offset != self.come || offset >= self.asked {
-            // Asked for before a link broke, or never: what is asked for bounds what waits for the thread.
+            // Asked for before a connection broke, or never: what is asked for bounds what waits to be written.
             return Course::GoesOn;
         }
         if self.total.is_some_and(|known| known != total) {
@@ -168,14 +208,14 @@ impl Transfer {
         self.heard = now;
         if self.total.is_none() {
             self.total = Some(total);
-            let _ = self.thread.send(ToImagesIn::Begin { index, zxid, bytes: total });
+            out.push(Effect::Receive(Receive::Begin { index, zxid, bytes: total }));
         }
         self.come += bytes.len() as u64;
-        let _ = self.thread.send(ToImagesIn::Piece { index, bytes });
+        out.push(Effect::Receive(Receive::Piece { index, bytes }));
         Course::GoesOn
     }
 
-    /// The thread tells how far it is.
+    /// The driver reports how far it is.
     pub(crate) fn taken(self: Box<Self>, incoming: &Incoming) -> (Option<Box<Transfer>>, Course) {
         let mut transfer = self;
         match incoming {
@@ -207,7 +247,7 @@ impl Missed {
 
 /// Whether an image keeps the membership that Raft was told of: it counts after a restart.
 pub(crate) fn holds_membership(image: &LoadedImage, announced: &RaftMessage) -> Result<(), &'static str> {
-    let (kept, _) = membership::of_image(image.image.extra())?;
+    let (kept, _) = extra::decode(image.image.extra())?;
     match &announced.body {
         PeerBody::Snapshot { membership, .. } if *membership == kept.members => Ok(()),
         _ => Err("it was announced with another membership than it holds"),
@@ -223,9 +263,14 @@ mod tests {
 
     struct Content(Vec<u8>);
 
-    impl FileBytes for Content {
-        fn as_slice(&self) -> &[u8] {
-            &self.0
+    impl SnapshotBytes for Content {
+        fn size(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn copy(&self, offset: u64, bytes: usize) -> Bytes {
+            let offset = usize::try_from(offset).expect("within the file");
+            Bytes::copy_from_slice(&self.0[offset..][..bytes])
         }
     }
 
@@ -236,18 +281,16 @@ mod tests {
     }
 
     fn offer(index: u64, content: &[u8]) -> Offer {
-        let mut offer = Offer::default();
-        offer.add(Offered { index, zxid: 9, bytes: Arc::new(Content(content.to_vec())) });
-        offer
+        Offer::new(Some(Offered { index, zxid: 9, bytes: Arc::new(Content(content.to_vec())) }), PIECE)
     }
 
-    /// Takes what the thread was told and answers for it; gives the bytes it has.
-    fn write(inbox: &flume::Receiver<ToImagesIn>, file: &mut Vec<u8>) {
-        for message in inbox.try_iter() {
-            match message {
-                ToImagesIn::Begin { .. } => file.clear(),
-                ToImagesIn::Piece { bytes, .. } => file.extend_from_slice(&bytes),
-                ToImagesIn::Distrusted(_) | ToImagesIn::Trusted => unreachable!("a transfer does not say so"),
+    /// Does what the transfer asks for.
+    fn write(out: &mut Vec<Effect>, file: &mut Vec<u8>) {
+        for effect in out.drain(..) {
+            match effect {
+                Effect::Receive(Receive::Begin { .. }) => file.clear(),
+                Effect::Receive(Receive::Piece { bytes, .. }) => file.extend_from_slice(&bytes),
+                _ => unreachable!("a transfer asks for nothing else"),
             }
         }
     }
@@ -256,8 +299,8 @@ mod tests {
     fn an_image_comes_whole_although_pieces_are_lost() {
         let content: Vec<u8> = (0..PIECE * 9 + 77).map(|at| (at / 1000).to_le_bytes()[0]).collect();
         let offer = offer(50, &content);
-        let (thread, inbox) = flume::unbounded();
-        let mut transfer = Box::new(Transfer::begin(Millis(0), announced(50), 50, thread));
+        let mut out = Vec::new();
+        let mut transfer = Box::new(Transfer::begin(Millis(0), announced(50), 50, PIECE));
         let (mut file, mut lost, mut turns) = (Vec::new(), 0, 0);
         while file.len() < content.len() {
             turns += 1;
@@ -270,9 +313,9 @@ mod tests {
                     continue;
                 }
                 let part = offer.part(ask.index, ask.offset.expect("a piece is asked for"));
-                assert!(matches!(transfer.piece(Millis(turns), part), Course::GoesOn));
+                assert!(matches!(transfer.piece(Millis(turns), part, &mut out), Course::GoesOn));
             }
-            write(&inbox, &mut file);
+            write(&mut out, &mut file);
             let told = Incoming::Written { index: 50, upto: file.len() as u64 };
             let (goes_on, course) = transfer.taken(&told);
             assert!(matches!(course, Course::GoesOn));
@@ -289,54 +332,54 @@ mod tests {
     #[test]
     fn an_image_that_is_gone_ends_the_transfer() {
         let offer = offer(60, &[1; 5000]);
-        let (thread, _inbox) = flume::unbounded();
-        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, thread);
+        let mut out = Vec::new();
+        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
         let ask = transfer.asks()[0];
         let part = offer.part(ask.index, 0);
         assert_eq!(part, Part::Gone { index: 50 });
-        assert!(matches!(transfer.piece(Millis(1), part), Course::Failed));
+        assert!(matches!(transfer.piece(Millis(1), part, &mut out), Course::Failed));
         assert_eq!(offer.part(60, 5000), Part::Gone { index: 60 }, "nothing is behind the end");
     }
 
     #[test]
     fn another_server_gives_its_own_bytes_of_the_same_place() {
-        let (thread, inbox) = flume::unbounded();
+        let mut out = Vec::new();
         let all = offer(50, &vec![1; PIECE * 2]);
-        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, thread);
+        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
         assert!(!transfer.asks().is_empty());
-        assert!(matches!(transfer.piece(Millis(1), all.part(50, 0)), Course::GoesOn));
+        assert!(matches!(transfer.piece(Millis(1), all.part(50, 0), &mut out), Course::GoesOn));
         assert!(!transfer.asks().is_empty());
         let is_of =
             |transfer: &Transfer| [(1, 50), (2, 50), (1, 51)].map(|(from, at)| transfer.is_of(NodeId(from), at));
         assert_eq!(is_of(&transfer), [true, false, false]);
         // Were it taken on all the same, no piece would ever fit.
         let other = offer(50, &vec![2; PIECE * 2 + 8]);
-        assert!(matches!(transfer.piece(Millis(2), other.part(50, PIECE as u64)), Course::Failed));
-        assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64)), Course::GoesOn));
+        assert!(matches!(transfer.piece(Millis(2), other.part(50, PIECE as u64), &mut out), Course::Failed));
+        assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64), &mut out), Course::GoesOn));
         assert_eq!(is_of(&transfer), [true, true, false], "nothing more has to come");
-        assert_eq!(inbox.len(), 3);
+        assert_eq!(out.len(), 3);
     }
 
     #[test]
     fn pieces_that_were_not_asked_for_are_dropped() {
         let content = vec![1; PIECE * 40];
         let offer = offer(50, &content);
-        let (thread, inbox) = flume::unbounded();
-        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, thread);
-        let all = |transfer: &mut Transfer| {
+        let mut out = Vec::new();
+        let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
+        let all = |transfer: &mut Transfer, out: &mut Vec<Effect>| {
             for number in 0..40 {
                 let part = offer.part(50, number * PIECE as u64);
-                assert!(matches!(transfer.piece(Millis(1), part), Course::GoesOn));
+                assert!(matches!(transfer.piece(Millis(1), part, out), Course::GoesOn));
             }
         };
-        all(&mut transfer);
-        assert_eq!(inbox.len(), 0, "nothing was asked for");
+        all(&mut transfer, &mut out);
+        assert_eq!(out.len(), 0, "nothing was asked for");
         transfer.asks();
-        all(&mut transfer);
-        assert_eq!(inbox.len(), 2, "the beginning, and the first piece");
+        all(&mut transfer, &mut out);
+        assert_eq!(out.len(), 2, "the beginning, and the first piece");
         transfer.asks();
-        all(&mut transfer);
-        assert_eq!(inbox.len() as u64, 1 + PIECES_MAX, "none of them is written");
+        all(&mut transfer, &mut out);
+        assert_eq!(out.len() as u64, 1 + PIECES_MAX, "none of them is written");
     }
 
     #[test]

@@ -1,0 +1,149 @@
+//! What the checkers are shown of a server: its elections, its entries, its expiries, before and behind what the engine does.
+//!
+//! Looks at the engine from outside, and changes nothing in it.
+
+use corral_consensus::{AppendReply, Membership, NodeId, PeerBody, PeerMessage, Role};
+use corral_core::report::Obstacle;
+use corral_engine::Event;
+use corral_link::{Frame, Kind};
+
+use super::Server;
+use crate::options::Bug;
+use crate::violation::{Checked, require};
+use crate::world::World;
+
+impl World {
+    /// Who elected this server, if it leads and nobody knows that yet; before anything is applied that changes it.
+    pub(super) fn electors(&mut self) -> Result<Option<Membership>, crate::violation::Violation> {
+        let (at, Some(server)) = (self.at, &self.nodes[self.at].server) else { return Ok(None) };
+        let raft = server.engine.replica().raft();
+        let has_won = raft.role() == Role::Leader && self.check.is_without_leader(raft.term().0);
+        let electors = has_won.then(|| raft.membership());
+        if let Some(known) = electors.as_ref().filter(|_| self.options.ensemble.is_some()) {
+            self.check.counted(at, known)?;
+        }
+        Ok(electors)
+    }
+
+    /// A step of a turn is done, and nothing of it is carried out.
+    pub(super) fn judge_turn(&mut self, electors: Option<Membership>) -> Checked {
+        let (at, time) = (self.at, self.time());
+        let Some(server) = &mut self.nodes[at].server else { return Ok(()) };
+        let raft = server.engine.replica().raft();
+        let (term, leads) = (raft.term().0, raft.role() == Role::Leader);
+        if leads && self.options.ensemble.is_some() && self.check.is_without_leader(term) {
+            let electors = electors.unwrap_or_else(|| raft.membership());
+            self.check.elected(term, at, &electors)?;
+        }
+        for entry in std::mem::take(&mut server.engine.machine_mut().committed) {
+            self.check.committed(entry, time)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn judge_end_of_turn(&mut self) -> Checked {
+        let in_ensemble = self.options.ensemble.is_some();
+        let (at, time) = (self.at, self.time());
+        let Some(server) = &mut self.nodes[at].server else { return Ok(()) };
+        let replica = server.engine.replica();
+        let leads = replica.machine().sequencer.is_leading();
+        let begins = leads && !std::mem::replace(&mut server.led, leads);
+        server.led = leads;
+        let distrusts = replica.is_distrusted();
+        if distrusts && !std::mem::replace(&mut server.distrusts, distrusts) {
+            self.counts.distrusted += 1;
+            self.trace.note(self.now, format_args!("server {} does not trust its state", at + 1));
+        }
+        server.distrusts = distrusts;
+        let term = replica.raft().term().0;
+        if begins && in_ensemble {
+            self.counts.leaders += 1;
+            self.note(format_args!("server {} leads", at + 1));
+            self.check.leads(term, time);
+        }
+        Ok(())
+    }
+
+    /// Time has passed, and nothing of what that led to is applied.
+    pub(super) fn judge_tick(&mut self) -> Checked {
+        let (newest_leader, time) = (self.is_newest_leader(), self.time());
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
+        let (mismatches, status) = (server.engine.take_digest_mismatches(), *server.engine.status());
+        let relieved = status.relieved - std::mem::replace(&mut server.relieved, status.relieved);
+        let ticked = std::mem::take(&mut server.engine.machine_mut().ticked);
+        let at = self.at;
+        require(mismatches == 0, "digests", || format!("the digest of server {} differs from another's", at + 1))?;
+        let contradicts = status.found == Some(Obstacle::LogContradicts);
+        require(!contradicts, "logs", || format!("the log of server {} contradicts another's", at + 1))?;
+        if relieved > 0 {
+            self.counts.relieved += relieved;
+            self.note(format_args!("the disk of server {} is slow, another is to lead", at + 1));
+        }
+        for (path, mzxid) in ticked.reaped {
+            self.counts.reaped += 1;
+            self.note(format_args!("{path} is outlived"));
+            self.check.reaped(&path, mzxid, self.wall_latest)?;
+        }
+        for step in ticked.steps {
+            self.counts.members_changed += 1;
+            self.note(format_args!("server {} changes the membership: {step}", at + 1));
+        }
+        for session in ticked.expired {
+            self.counts.expiries += 1;
+            self.note(format_args!("session {session} expires"));
+            if newest_leader {
+                self.check.expired(session.0, time)?;
+            }
+        }
+        self.judge_members();
+        Ok(())
+    }
+
+    /// Whether this server leads, and nobody leads a later term.
+    pub(super) fn is_newest_leader(&self) -> bool {
+        let raft = |server: &Server| (server.engine.replica().raft().term(), server.engine.replica().raft().role());
+        let all = self.nodes.iter().filter_map(|node| node.server.as_deref()).map(raft);
+        let newest = all.filter(|(_, role)| *role == Role::Leader).map(|(term, _)| term).max();
+        self.nodes[self.at].server.as_deref().map(|server| raft(server).0) == newest
+    }
+
+    /// A message for another server is about to leave.
+    pub(super) fn judge_message(&mut self, kind: Kind, payload: &bytes::Bytes) -> Checked {
+        if kind != Kind::Raft {
+            return Ok(());
+        }
+        let message = PeerMessage::decode(payload).expect("as it was encoded");
+        let place = |id: NodeId| usize::try_from(id.0 - 1).expect("few servers");
+        match message.body {
+            PeerBody::Vote { pre: false, .. } => self.check.voted(message.term.0, self.at, self.at)?,
+            PeerBody::VoteReply { pre: false, granted: true, .. } => {
+                self.check.voted(message.term.0, self.at, place(message.to))?;
+            }
+            PeerBody::AppendReply(AppendReply::Accepted { index, .. }) => {
+                self.check.holds_upto(message.term.0, self.at, index.0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// With [`Bug::SkipMajority`] some entries are not sent, and taken for written by their receiver.
+    pub(super) fn skips_majority(&mut self, kind: Kind, payload: &bytes::Bytes) -> bool {
+        if self.options.bug != Some(Bug::SkipMajority) || kind != Kind::Raft {
+            return false;
+        }
+        let message = PeerMessage::decode(payload).expect("as it was encoded");
+        let PeerBody::Append { commit, entries, .. } = &message.body else { return false };
+        let Some(last) = entries.last().filter(|_| self.faults.per_mille(300)) else { return false };
+        let reply = AppendReply::Accepted { index: last.index, commit: *commit };
+        let body = PeerBody::AppendReply(reply);
+        let forged = PeerMessage { from: message.to, to: message.from, term: message.term, body };
+        let from = usize::try_from(message.to.0 - 1).expect("few servers");
+        let Some(stream) = self.accepted_stream(from) else { return false };
+        let mut bytes = bytes::BytesMut::new();
+        forged.encode(&mut bytes);
+        let frame = Frame { kind: Kind::Raft, payload: bytes.freeze() };
+        self.consensus_message(Event::Frame { peer: message.to, stream, frame });
+        true
+    }
+}

@@ -1,0 +1,154 @@
+//! The thread that writes another server's image, piece by piece, and how a server's disk is emptied.
+
+use bytes::Bytes;
+use corral_consensus::NodeId;
+use corral_engine::{Event, Incoming, LoadedImage, Receive, SnapshotBytes};
+use corral_storage::{Disk as _, ImageReceiver, SimDisk};
+
+use super::recovery::load;
+use super::{Inner, Opaque, Server, is_member};
+use crate::violation::Checked;
+use crate::world::{Lane, World};
+
+/// An image file as other servers are given it: as its bytes on the disk are now, or were before it was purged.
+pub(super) struct Given {
+    pub(super) disk: SimDisk,
+    pub(super) name: String,
+    pub(super) whole: Vec<u8>,
+}
+
+impl SnapshotBytes for Given {
+    fn size(&self) -> u64 {
+        self.whole.len() as u64
+    }
+
+    fn copy(&self, offset: u64, bytes: usize) -> Bytes {
+        let offset = usize::try_from(offset).expect("files are small here");
+        let now = self.disk.fork().content(&self.name).filter(|now| now.len() == self.whole.len());
+        Bytes::copy_from_slice(&now.as_ref().unwrap_or(&self.whole)[offset..][..bytes])
+    }
+}
+
+/// The image that comes in.
+pub(super) struct Receiving {
+    index: u64,
+    receiver: ImageReceiver<SimDisk>,
+}
+
+impl World {
+    pub(super) fn receive_image(&mut self, receive: Receive) -> Checked {
+        let node = &mut self.nodes[self.at];
+        let Some(server) = &mut node.server else { return Ok(()) };
+        let (index, told) = match receive {
+            Receive::Begin { index, zxid, bytes } => {
+                drop(server.receiving.take());
+                let begun = ImageReceiver::begin(&node.disk, zxid, bytes).map_err(|error| error.to_string());
+                (index, begun.map(|receiver| server.receiving = Some(Receiving { index, receiver })).map(|()| None))
+            }
+            Receive::Piece { index, bytes } => {
+                let Some(one) = server.receiving.take().filter(|one| one.index == index) else { return Ok(()) };
+                let written = take(&node.disk, one, &bytes);
+                (
+                    index,
+                    written.map(|(goes_on, told)| {
+                        server.receiving = goes_on;
+                        Some(told)
+                    }),
+                )
+            }
+        };
+        let told = match told {
+            Ok(None) => return Ok(()),
+            Ok(Some(told)) => told,
+            Err(reason) if self.nodes[self.at].disk_stops => return self.disk_failed(&reason),
+            Err(reason) => {
+                self.note(format_args!("the image up to {index} cannot be taken: {reason}"));
+                Incoming::Failed { index, reason }
+            }
+        };
+        self.mail(Lane::ReceiverToConsensus, Inner::ToConsensus(Opaque(Event::Incoming(told))));
+        Ok(())
+    }
+
+    // ----- who belongs to the ensemble -----
+
+    /// Looks whether the server whose disk was emptied votes again.
+    pub(super) fn judge_members(&mut self) {
+        let (Some(wanted), newest) = (self.listed(), self.is_newest_leader()) else { return };
+        let Some(server) = &mut self.nodes[self.at].server else { return };
+        let (members, leads) = (server.engine.replica().raft().membership(), server.engine.replica().is_leading());
+        if server.members != members {
+            server.members = members.clone();
+            self.note(format_args!("server {}: members are {members:?}", self.at + 1));
+        }
+        let Some(emptied) = self.emptied.filter(|_| newest && leads) else { return };
+        let own = NodeId(emptied as u64 + 1);
+        let observes = wanted.learners.contains(&own) && members.learners.contains(&own);
+        let belongs = members.voters.contains(&own) || observes;
+        let remembers =
+            self.nodes[emptied].server.as_ref().is_some_and(|server| !server.engine.replica().raft().is_newborn());
+        let is_out = self.list_rests() && !self.is_listed(emptied);
+        if belongs && remembers || is_out {
+            self.note(format_args!("server {} is healed", emptied + 1));
+            self.check.healed(emptied);
+            self.emptied = None;
+        }
+    }
+
+    /// Whether every server of the list runs and knows that all of them belong to the ensemble, and nobody else.
+    pub(crate) fn all_vote(&self) -> bool {
+        let Some(all) = self.listed() else { return true };
+        let knows = |server: &Server| server.engine.replica().raft().membership() == all;
+        let mut listed = (0..self.nodes.len()).filter(|at| is_member(Some(&all), *at));
+        listed.all(|at| self.nodes[at].server.as_deref().is_some_and(knows))
+    }
+
+    /// Whether some server's log holds a change of the members that is not in force: another may be about to leave.
+    fn somebody_may_leave(&self) -> bool {
+        let mut servers = self.nodes.iter().filter_map(|node| node.server.as_ref());
+        servers.any(|server| server.engine.replica().raft().holds_membership_change())
+    }
+
+    /// Whether this server can do without its disk. One at a time, and only of those that belong to the ensemble: more than
+    /// that no ensemble of three survives.
+    pub(crate) fn may_empty(&self) -> bool {
+        let rests = self.all_vote() && !self.somebody_may_leave() && self.list_rests();
+        let few = self.listed().is_some_and(|listed| listed.voters.len() < 3);
+        self.emptied.is_none() && rests && !(few && self.is_listed(self.at))
+    }
+
+    /// The disk of one server is empty after a crash.
+    pub(crate) fn empty(&mut self) -> Checked {
+        if !self.may_empty() {
+            return Ok(());
+        }
+        self.crash(true)?;
+        self.set_empty();
+        Ok(())
+    }
+
+    /// A server that does not run begins with an empty disk.
+    pub(super) fn set_empty(&mut self) {
+        let at = self.at;
+        self.nodes[at].disk = SimDisk::new();
+        (self.nodes[at].remembered, self.nodes[at].distrusted) = (None, None);
+        self.emptied = self.is_listed(at).then_some(at);
+        self.counts.emptied += 1;
+        self.check.emptied(at);
+        self.note(format_args!("the disk of server {} is empty", at + 1));
+    }
+}
+
+/// Writes a piece; after the last one the image is durable and checked.
+fn take(disk: &SimDisk, mut one: Receiving, bytes: &[u8]) -> Result<(Option<Receiving>, Incoming), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let index = one.index;
+    one.receiver.take(bytes).map_err(|error| text(&error))?;
+    if !one.receiver.is_whole() {
+        let upto = one.receiver.received();
+        return Ok((Some(one), Incoming::Written { index, upto }));
+    }
+    let name = one.receiver.finish().map_err(|error| text(&error))?;
+    let loaded: LoadedImage = load(disk, &name.file).inspect_err(|_| drop(disk.remove(&name.file)))?;
+    Ok((None, Incoming::Whole { index, loaded: Box::new(loaded) }))
+}
