@@ -78,13 +78,14 @@ fn crates_depend_as_drawn() {
         "corral-members",
         "corral-link",
         "corral-engine",
+        "corral-journal",
         "corral-storage",
         "corral-bench",
         "corral-sim",
     ];
     let decides = vec!["corral-core", "corral-consensus", "corral-members", "corral-link"];
-    let all_seven = [&decides[..], &["corral-wire", "corral-engine", "corral-storage"]].concat();
-    let mut server = all_seven.clone();
+    let all = [&decides[..], &["corral-wire", "corral-engine", "corral-journal", "corral-storage"]].concat();
+    let mut server = all.clone();
     server.push("corral-bench");
     let allowed = BTreeMap::from([
         ("src/wire/Cargo.toml", vec![]),
@@ -94,7 +95,8 @@ fn crates_depend_as_drawn() {
         ("src/storage/Cargo.toml", vec![]),
         ("src/link/Cargo.toml", vec![]),
         ("src/engine/Cargo.toml", decides),
-        ("src/sim/Cargo.toml", all_seven),
+        ("src/journal/Cargo.toml", vec!["corral-consensus", "corral-core", "corral-engine", "corral-storage"]),
+        ("src/sim/Cargo.toml", all),
         ("bench/Cargo.toml", vec!["corral-wire"]),
         ("bench/micro/Cargo.toml", vec!["corral-wire", "corral-core", "corral-storage"]),
         ("Cargo.toml", server),

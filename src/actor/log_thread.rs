@@ -7,10 +7,9 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corral_consensus::{Append, Stored};
-use corral_core::command::Batch;
+use corral_consensus::Append;
 use corral_engine::{Event, ToLog};
-use corral_storage::log::{Entry, EntryKind, HardState, Log, LogError, Record};
+use corral_storage::log::{Log, LogError};
 use corral_storage::{MmapDisk, Spare, SpareJob};
 
 use crate::actor::messages::{Ending, ToConsensus};
@@ -172,7 +171,7 @@ impl LogKeeper<'_> {
             while let Some(message) = next {
                 match message {
                     ToLog::Append(append) => {
-                        let write = |log: &mut Log<MmapDisk>| write(log, &append);
+                        let write = |log: &mut Log<MmapDisk>| corral_journal::write(log, &append);
                         self.when_possible(log, write, Some(&append), &mut durable, &mut inbox)?;
                         durable = Some(append.number);
                     }
@@ -248,43 +247,5 @@ impl LogKeeper<'_> {
             }
             inbox.wait_for_space(log)?;
         }
-    }
-}
-
-/// Copies an append into the log's mapping. Not durable yet.
-pub(crate) fn write(log: &mut Log<MmapDisk>, append: &Append) -> Result<(), LogError> {
-    let stored = append.stored();
-    let records: Vec<Record<'_>> = stored.iter().map(record).collect();
-    log.append(&records)
-}
-
-fn record<'a>(stored: &Stored<'a>) -> Record<'a> {
-    match stored {
-        Stored::HardState(state) => {
-            let vote = state.vote.map_or(0, |node| node.0);
-            Record::HardState(HardState { term: state.term.0, vote, commit: state.commit.0 })
-        }
-        Stored::Entry(entry) => Record::Entry(Entry {
-            term: entry.term.0,
-            index: entry.index.0,
-            kind: kind(entry.kind),
-            first_zxid: zxid(entry),
-            payload: &entry.payload,
-        }),
-    }
-}
-
-fn kind(kind: corral_consensus::EntryKind) -> EntryKind {
-    match kind {
-        corral_consensus::EntryKind::Normal => EntryKind::Normal,
-        corral_consensus::EntryKind::ConfChange => EntryKind::Membership,
-    }
-}
-
-/// The first zxid of an entry's batch; 0 for one that holds none.
-fn zxid(entry: &corral_consensus::Entry) -> u64 {
-    match entry.kind {
-        corral_consensus::EntryKind::Normal => Batch::zxid_of(&entry.payload),
-        corral_consensus::EntryKind::ConfChange => 0,
     }
 }

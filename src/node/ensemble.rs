@@ -41,7 +41,8 @@ pub(crate) fn election_ticks(config: &Config) -> u32 {
 }
 
 /// What the machine is told of the ensemble.
-pub(crate) fn member_config(config: &Config, shards: u16) -> EnsembleConfig {
+pub(crate) fn member_config(config: &Config, shards: usize) -> EnsembleConfig {
+    let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
     let election_ms = u64::from(config.ensemble.election_ms);
     let hold_ms = match config.ensemble.hold_ms {
         0 => election_ms * HOLD_ELECTIONS,

@@ -6,27 +6,22 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use corral_consensus::limits::ENTRY_BYTES_MAX;
-use corral_consensus::{Config as RaftConfig, Effects, HardState, Index, Membership, NodeId, Replica, Restored, Term};
+use corral_consensus::{Config as RaftConfig, Membership, NodeId, Replica};
 use corral_core::evaluate::{StateMachine, features};
-use corral_core::image::initial_image;
-use corral_core::member::{Founders, Member};
+use corral_core::member::Founders;
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
-use corral_engine::{CatchUp, LoadedImage, Offered, ReplicatedMember, extra, place_of};
+use corral_engine::recovery::{self, Kept, Plan, Recovered, RecoveryFault};
+use corral_engine::{LoadedImage, Now, Offered, ReplicatedMember, extra};
 use corral_link::Generation;
-use corral_members::Extra;
-use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, Progress, Recovered, SteppedOver};
+use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, LogError, Progress, Recovered as Found, SteppedOver};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
 
-use crate::actor::log_thread;
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
-use crate::node::ensemble;
-use crate::node::images;
-use crate::node::membership::{self, Kept};
-use crate::node::replay::{entries_after, reaches, replay};
-use crate::node::{owner, quarantine, remembered};
+use crate::node::replay::gap;
+use crate::node::{ensemble, images, membership, owner, quarantine, remembered};
 use crate::runtime::clock::Clock;
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
@@ -44,8 +39,6 @@ pub(crate) struct Recovery {
     pub(crate) offered: Option<Offered>,
     /// Of which generation the data are.
     pub(crate) generation: Generation,
-    /// It is no server of an ensemble.
-    is_alone: bool,
     /// Why the state is not to be trusted, as an earlier process noted.
     pub(crate) distrusted: Option<String>,
     /// Which place of the log is damaged, where the newest image holds all that can have been there.
@@ -136,73 +129,52 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     let Start { clock, incarnation, threads, shards, mismatches } = start;
     let started = Instant::now();
     let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, mismatches, purpose, owner::claim)?;
-    let image = newest.as_ref().map(|loaded| &*loaded.image);
-    let kept = membership::kept(config, image, &found)?;
+    let kept = membership::kept(config, newest.as_ref().map(|loaded| &*loaded.image), &found)?;
     let distrusted = quarantine::distrusted(disk.path())?;
     let log_damaged =
         found.stepped_over.as_ref().map(|damage| format!("{}: damaged at offset {}", damage.file, damage.offset));
     let healing = quarantine::waits(&disk, kept != Kept::Newborn)?;
     let offered = newest.as_ref().map(LoadedImage::offered);
-    let (machine, index, term) = state_machine(newest)?;
-    let is_alone = kept == Kept::Alone;
-    if !is_alone {
-        log.go_on_behind(&mut found, (index, term))?;
-    }
-    let nodes = machine.view().node_count();
-    reaches(purpose, &found, index)?;
-    let replayed = found.last_index - index;
-    let mut sequencer =
-        Sequencer::new(sequencer_config(config, incarnation, entry_bytes_max(&log)), machine, index, term);
-    if !is_alone {
-        sequencer.configure(ensemble::servers(config));
-    }
-    let hard_state = hard_state(&found, Term(term));
-    // Who is alone has committed all that is durable.
-    let committed = if is_alone { found.last_index } else { hard_state.commit.0 };
-    let mut authority = ReplicatedMember(member(config, sequencer, shards));
-    let applied = replay(&mut authority, &log, (index, term), committed, clock)?;
-    let cut = if is_alone { applied } else { log.reach_back(applied, config.ensemble.log_cache_bytes) };
-    let entries = entries_after(&log, &found, cut.0)?;
+    let state = state_machine(newest.as_ref())?;
+    let (nodes, index) = (state.0.view().node_count(), state.1);
+    let (generation, bytes_max) = (kept.generation(), entry_bytes_max(&log));
+    let plan = Plan {
+        state,
+        sequencer: sequencer_config(config, incarnation, bytes_max),
+        servers: config.own_member().map(|_| ensemble::servers(config)),
+        ensemble: config.own_member().map(|_| ensemble::member_config(config, shards)),
+        founders: founders(config, healing),
+        raft: raft_config(config, incarnation, bytes_max),
+        is_distrusted: distrusted.is_some(),
+        kept,
+    };
+    let now = || Now { micros: clock.now_us(), wall: clock.wall() };
+    let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
+    let recovered = recovery::recover(plan, &mut opened, ReplicatedMember, &now);
+    let Recovered { replica, frozen, .. } = recovered.map_err(|fault| as_fault(purpose, fault))?;
     log.release_read()?;
-    let restored = Restored {
-        hard_state,
-        cut_index: Index(cut.0),
-        cut_term: Term(cut.1),
-        entries,
-        image: Index(index),
-        applied: Index(applied.0),
-    };
-    let raft = membership::raft_node(&kept, raft_config(config, incarnation, entry_bytes_max(&log)), restored)
-        .map_err(|error| Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}")))?;
-    if raft.is_newborn() || raft.is_pristine() {
-        authority.born(founders(config, healing), raft.is_pristine());
-    }
-    let replica = Replica::new(raft, authority, Index(applied.0));
-    let mut recovery = Recovery {
-        replica,
-        log,
-        disk,
-        frozen: None,
-        offered,
-        generation: kept.generation(),
-        is_alone,
-        distrusted,
-        log_damaged,
-    };
-    if is_alone {
-        recovery.lead(clock)?;
-    }
-    recovery.freeze_replayed(clock);
-    let view = recovery.replica.machine().sequencer.machine().view();
+    let view = replica.machine().sequencer.machine().view();
     tracing::info!(
         zxid = %view.zxid(),
         nodes = view.node_count(),
         nodes_in_image = nodes,
-        entries_replayed = replayed,
+        entries_replayed = found.last_index - index,
         took_ms = started.elapsed().as_millis(),
         "state recovered"
     );
-    Ok(recovery)
+    Ok(Recovery { replica, log, disk, frozen, offered, generation, distrusted, log_damaged })
+}
+
+/// What keeps the data from being served, with what to do.
+fn as_fault(purpose: Purpose, fault: RecoveryFault<LogError>) -> Fault {
+    match fault {
+        RecoveryFault::Log(error) => error.into(),
+        RecoveryFault::Gap { first, last, image } => gap(purpose, (first, last), image),
+        RecoveryFault::NotABatch { index } => not_a_batch(index),
+        RecoveryFault::Unfit(error) => {
+            Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}"))
+        }
+    }
 }
 
 /// What the data directory holds, nothing replayed.
@@ -214,7 +186,7 @@ pub(crate) struct Opened {
     /// The newest image that is whole.
     pub(crate) newest: Option<LoadedImage>,
     pub(crate) log: Log<MmapDisk>,
-    pub(crate) found: Recovered,
+    pub(crate) found: Found,
 }
 
 /// Opens the data directory, and finds image and log. `check` judges each directory before anything of it is read; `mismatches`
@@ -261,14 +233,6 @@ pub(crate) fn open(
     Ok(Opened { disk, log_disk, newest: images.newest, log, found })
 }
 
-fn member(config: &Config, sequencer: Sequencer, shards: usize) -> Member {
-    if config.own_member().is_none() {
-        return Member::alone(sequencer);
-    }
-    let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
-    Member::of_ensemble(sequencer, ensemble::member_config(config, shards))
-}
-
 /// One that lost its data to damage founds nothing: nobody agrees with it on the founders.
 fn founders(config: &Config, healing: bool) -> Founders {
     let mut founders = membership::founders(config);
@@ -276,48 +240,6 @@ fn founders(config: &Config, healing: bool) -> Founders {
         founders.voters.clear();
     }
     founders
-}
-
-impl Recovery {
-    /// What was replayed is frozen if it is worth an image: every view then begins above it.
-    fn freeze_replayed(&mut self, clock: Clock) {
-        let raft = self.replica.raft();
-        if self.distrusted.is_some() || raft.is_newborn() || raft.is_restoring() {
-            return;
-        }
-        let members =
-            if self.is_alone { Vec::new() } else { extra::encode(&Extra::of(&self.replica), self.generation) };
-        let sequencer = &mut self.replica.machine_mut().sequencer;
-        if sequencer.wants_snapshot_of_replay() {
-            self.frozen = Some(sequencer.freeze(clock.now(), members));
-        }
-    }
-
-    /// A group of one elects itself; its log is written right here until the actors take over.
-    fn lead(&mut self, clock: Clock) -> Result<(), Fault> {
-        self.replica.machine_mut().shows = false;
-        self.replica.campaign();
-        let mut catch_up = CatchUp::default();
-        while !self.replica.is_leading() {
-            if let Some(progress) = catch_up.look(Duration::from_millis(clock.now().0), place_of(&self.replica)) {
-                progress.log();
-            }
-            self.replica.machine_mut().set_time(clock.now(), clock.wall());
-            let mut effects = Effects::default();
-            while self
-                .replica
-                .turn(clock.now_us(), &mut effects)
-                .map_err(|_| not_a_batch(self.replica.applied().0 + 1))?
-            {}
-            for append in effects.appends {
-                log_thread::write(&mut self.log, &append)?;
-                self.log.sync()?;
-                self.replica.persisted(clock.now_us(), append.number);
-            }
-        }
-        self.replica.machine_mut().shows = true;
-        Ok(())
-    }
 }
 
 /// What to say of an entry that is whole and not understood.
@@ -332,7 +254,7 @@ fn open_log(
     config: &Config,
     purpose: Purpose,
     log_config: LogConfig,
-) -> Result<(Log<MmapDisk>, Recovered), Fault> {
+) -> Result<(Log<MmapDisk>, Found), Fault> {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
     let log_config = LogConfig {
@@ -457,32 +379,11 @@ impl Purpose {
     }
 }
 
-/// The state of the image, or of an empty server.
-pub(crate) fn state_machine(loaded: Option<LoadedImage>) -> Result<(StateMachine, u64, u64), Fault> {
-    let Some(loaded) = loaded else {
-        let mut seed = [0; 8];
-        getrandom::fill(&mut seed)
-            .map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
-        let image = initial_image(u64::from_le_bytes(seed));
-        return Ok((StateMachine::of_image(std::sync::Arc::new(image)), 0, 0));
-    };
-    Ok((loaded.state(), loaded.index, loaded.term))
-}
-
-/// A server that took over another's image may not have written down that image's term yet.
-fn hard_state(found: &Recovered, image: Term) -> HardState {
-    let state = found.hard_state.map_or_else(HardState::default, |state| HardState {
-        term: Term(state.term),
-        vote: (state.vote != 0).then_some(NodeId(state.vote)),
-        // After a cut tail it may lead. A membership change that it covers is in force, whoever else is heard from.
-        commit: Index(state.commit.min(found.last_index)),
-    });
-    // Damage that was stepped over may have hit the newest one as well.
-    let least = match (&found.stepped_over, found.last_term) {
-        (Some(_), Some(last)) => image.max(Term(last)),
-        _ => image,
-    };
-    if state.term < least { HardState { term: least, vote: None, ..state } } else { state }
+/// The state of the image and its place in the log, or that of an empty server.
+pub(crate) fn state_machine(loaded: Option<&LoadedImage>) -> Result<(StateMachine, u64, u64), Fault> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
+    Ok(recovery::state_of(loaded, u64::from_le_bytes(seed)))
 }
 
 /// Bytes of the largest entry that log and Raft take.
@@ -550,20 +451,6 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_ma
 mod tests {
     use super::*;
 
-    fn found(last_index: u64, state: Option<(u64, u64, u64)>) -> Recovered {
-        let hard_state = state.map(|(term, vote, commit)| corral_storage::log::HardState { term, vote, commit });
-        Recovered {
-            first_index: 1,
-            last_index,
-            last_term: None,
-            hard_state,
-            tail_cut: None,
-            stepped_over: None,
-            durable_point_lost: false,
-            put_aside: Vec::new(),
-        }
-    }
-
     #[test]
     fn observers_do_not_vote() {
         let votes = |text: &str| {
@@ -573,19 +460,5 @@ mod tests {
         assert_eq!(votes("server.1=a:1:2\nserver.2=b:1:2:observer\nserver.3=c:1:2:observer\nversion=5"), [true, false]);
         assert_eq!(votes("server.1=a:1:2\nserver.2=b:1:2\nversion=5"), [false, false]);
         assert_eq!(votes("server.2=b:1:2\nversion=5"), [false, true]);
-    }
-
-    #[test]
-    fn what_is_known_committed_stays_so_as_far_as_the_log_goes() {
-        let check = |last, state, image, expect: (u64, Option<u64>, u64)| {
-            let state = hard_state(&found(last, state), Term(image));
-            assert_eq!((state.term.0, state.vote.map(|vote| vote.0), state.commit.0), expect);
-        };
-        check(9, Some((3, 2, 7)), 0, (3, Some(2), 7));
-        // The tail behind it was torn.
-        check(5, Some((3, 0, 7)), 0, (3, None, 5));
-        // An image of a later term was taken over, and that term not yet written down.
-        check(9, Some((3, 2, 7)), 4, (4, None, 7));
-        check(0, None, 0, (0, None, 0));
     }
 }

@@ -10,6 +10,8 @@ use corral_consensus::{Membership, NodeId};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
 use corral_engine::extra;
+use corral_engine::recovery::Go;
+use corral_journal::each_entry;
 use corral_link::Generation;
 use corral_storage::log::ADVICE;
 use corral_storage::purge;
@@ -22,7 +24,7 @@ use crate::exit::{ExitCode, Fault};
 use crate::node::owner;
 use crate::node::recovery::{Opened, Purpose, entry_bytes_max, open, sequencer_config, state_machine};
 use crate::node::remembered;
-use crate::node::replay::{Go, apply_alone, each_entry, reaches};
+use crate::node::replay::{apply_alone, check_reach};
 use crate::runtime::clock::Clock;
 
 /// What a data directory holds, and who belonged to its ensemble.
@@ -61,15 +63,16 @@ impl Survivor {
             // Who belonged to it does not matter to who goes on alone.
             Err(_) => (Some(Membership::default()), Generation::FIRST),
         };
-        let (machine, index, term) = state_machine(newest)?;
+        let (machine, index, term) = state_machine(newest.as_ref())?;
         if members.is_some() {
             opened.log.go_on_behind(&mut opened.found, (index, term))?;
         }
-        reaches(Purpose::Rescue, &opened.found, index)?;
+        let held = (opened.found.first_index, opened.found.last_index);
+        check_reach(Purpose::Rescue, held, index)?;
         let mut sequencer =
             Sequencer::new(sequencer_config(config, 0, entry_bytes_max(&opened.log)), machine, index, term);
         let mut last = (index, term);
-        each_entry(&opened.log, (index + 1, opened.found.last_index), |entry| {
+        each_entry(&opened.log, (index + 1, held.1), |entry| {
             last = (entry.index, entry.term);
             apply_alone(&mut sequencer, &entry).map(|()| Go::On)
         })?;

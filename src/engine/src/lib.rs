@@ -6,7 +6,7 @@
 //!
 //! # Who calls what
 //!
-//! 1. Recovery makes the replica; [`Engine::new`] takes it, and [`Engine::begin`] is called once.
+//! 1. [`recovery::recover`] makes the replica of what the disk holds; [`Engine::new`] takes it, and [`Engine::begin`] is called once.
 //! 2. The driver calls [`Engine::handle`] for what has happened: for one event or for many at once, but for no more as soon as
 //!    [`Engine::needs_turn`].
 //! 3. Then it calls [`Engine::turn`] until that answers [`Turned::Done`], and again at the time named there if nothing happens before.
@@ -35,6 +35,7 @@ pub mod extra;
 mod machine;
 mod peers;
 mod progress;
+pub mod recovery;
 mod serving;
 mod settings;
 mod transfer;

@@ -218,8 +218,7 @@ impl World {
             incarnation: (at as u64) << 56 | u64::from(self.nodes[at].life) << 32 | self.schedule.below(1 << 32),
             path_seed: self.schedule.word(),
             log_seed: self.disk_rng.word(),
-            now: self.clock(),
-            wall: self.wall(),
+            now: self.engine_time(),
         };
         let incarnation = start.incarnation;
         let started = match start.recover(&self.nodes[at].disk) {

@@ -97,6 +97,8 @@ pub(crate) struct Node {
     pub(crate) unsure_until: u64,
     /// The servers in its configuration.
     pub(crate) file: BTreeSet<u8>,
+    /// .. and an operator has left one out.
+    pub(crate) has_odd_file: bool,
     /// The newest list of servers that it has known.
     pub(crate) remembered: Option<Remembered>,
     /// It noted that its state is not to be trusted.
@@ -118,6 +120,7 @@ impl Node {
             frozen: None,
             unsure_until: 0,
             file: BTreeSet::new(),
+            has_odd_file: false,
             remembered: None,
             distrusted: None,
             spoiled: None,
@@ -333,6 +336,7 @@ impl World {
             node.disk_slow = false;
         }
         self.mend_wires();
+        self.mend_files()?;
         let goal: Vec<u64> = self.clients.iter().map(|client| client.healthy_replies + 5).collect();
         let served =
             |world: &World| world.clients.iter().zip(&goal).all(|(client, goal)| client.healthy_replies >= *goal);

@@ -6,7 +6,7 @@ use corral_engine::{Cause, Distrust, Event, ToLog, WrittenImage};
 use corral_storage::log::LogError;
 use corral_storage::{ImageFile, ImageHead, ImageWriter, SimDisk, list_images, purge};
 
-use super::recovery::{SECTION_META, SECTION_NODES, load, write};
+use super::recovery::{SECTION_META, SECTION_NODES, load};
 use super::{Inner, Opaque};
 use crate::limits::GROUP_MAX;
 use crate::options::Bug;
@@ -45,7 +45,7 @@ impl World {
         for _ in 0..GROUP_MAX {
             let Some(message) = side.inbox.pop_front() else { break };
             let done = match &message {
-                ToLog::Append(append) => write(&mut side.log, append).map(|()| durable = Some(append.number)),
+                ToLog::Append(append) => corral_journal::write(&mut side.log, append).map(|()| durable = Some(append.number)),
                 ToLog::Trim(index) => side.log.trim_before(*index).map(drop),
                 ToLog::Reset(next_index) => side.log.reset_to(*next_index),
                 ToLog::Seal => side.log.seal(),

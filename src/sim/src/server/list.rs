@@ -9,10 +9,13 @@ use corral_engine::PeerAddress;
 
 use super::server_id;
 use crate::reconfig::Change;
+use crate::violation::Checked;
 use crate::world::{Stage, World};
 
 /// So long a server of the list is not let in by another before an operator puts the list into that one's file.
 const MENDED_AFTER: u64 = 3_000_000;
+/// Files that lack a server when it is started for the first time, in a thousand.
+const ODD_FILES: u64 = 50;
 /// Of an operator's requests, in a thousand.
 const WISHES: u64 = 40;
 /// So long after it was asked for a change of the list may be on its way, although its connection is gone.
@@ -38,7 +41,26 @@ impl World {
                 ids = today;
             }
         }
+        // Now and then an operator's first try lacks a server: then the founders' files differ, and nobody may begin without it.
+        let odd = self.has_list() && self.nodes[self.at].life == 0 && self.schedule.per_mille(ODD_FILES);
+        if let Some(lacking) = (1..=server_id(ensemble.servers - 1)).rev().find(|id| odd && *id != own) {
+            ids.remove(&lacking);
+            self.note(format_args!("the file of server {own} lacks server {lacking}"));
+        }
+        self.nodes[self.at].has_odd_file = odd;
         self.nodes[self.at].file = ids;
+    }
+
+    /// An operator sees to it that every file is right.
+    pub(crate) fn mend_files(&mut self) -> Checked {
+        for node in 0..self.nodes.len() {
+            if std::mem::take(&mut self.nodes[node].has_odd_file) && self.nodes[node].server.is_some() {
+                self.note(format_args!("the file of server {} is mended", node + 1));
+                self.at = node;
+                self.crash(false)?;
+            }
+        }
+        Ok(())
     }
 
     /// The servers in the file of one that starts, as its configuration has them.

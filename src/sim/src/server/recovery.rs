@@ -1,23 +1,18 @@
-//! From the simulated disk to a server that leads, or in an ensemble follows: the newest whole image, then the log behind
-//! it, as the real server's start does it.
+//! What a start finds on the simulated disk, and the engine's recovery from that; with the bugs that are planted in it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use corral_consensus::{
-    Append, Config as RaftConfig, Effects, Entry, EntryKind, FORMED_INDEX, FORMED_TERM, HardState, Index, Machine,
-    Membership, Micros, NodeId, RaftNode, Replica, Restored, Stored, Term,
-};
-use corral_core::command::Batch;
-use corral_core::evaluate::{StateMachine, features};
-use corral_core::ids::{Millis, WallMillis};
-use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout, initial_image};
-use corral_core::member::{EnsembleConfig, Founders, Member};
+use corral_consensus::{Config as RaftConfig, FORMED_INDEX, FORMED_TERM, HardState, Membership, NodeId, Replica};
+use corral_core::evaluate::features;
+use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
+use corral_core::member::{EnsembleConfig, Founders};
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_engine::{LoadedImage, Offered, extra};
-use corral_storage::log::{Log, LogConfig, LogError, Record, Recovered};
+use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
+use corral_engine::recovery::{self, Kept, Plan, Recovered, RecoveryFault};
+use corral_engine::{LoadedImage, Now, Offered, extra};
+use corral_link::Generation;
+use corral_storage::log::{Log, LogConfig, Recovered as Found};
 use corral_storage::{Disk as _, ImageFile, ImageHead, SimDisk, list_images};
 use rkyv::util::AlignedVec;
 
@@ -31,7 +26,6 @@ use crate::reconfig::{lines, participants};
 
 pub(crate) const SECTION_NODES: u32 = 1;
 pub(crate) const SECTION_META: u32 = 2;
-const READ_BYTES: usize = 64 << 10;
 /// How often containers and TTL nodes are looked at.
 const REAP_INTERVAL_MS: u64 = 1_000;
 /// Of an ensemble.
@@ -48,8 +42,7 @@ pub(crate) struct Start<'a> {
     pub(crate) incarnation: u64,
     pub(crate) path_seed: u64,
     pub(crate) log_seed: u64,
-    pub(crate) now: Millis,
-    pub(crate) wall: WallMillis,
+    pub(crate) now: Now,
 }
 
 /// What a start brings back.
@@ -67,7 +60,7 @@ pub(crate) struct Started {
 }
 
 impl Start<'_> {
-    /// Opens the disk's content and leads.
+    /// Opens the disk's content, and leads if it is alone.
     ///
     /// # Errors
     /// A sentence; without a disk that was told to fail there must be none.
@@ -83,132 +76,57 @@ impl Start<'_> {
         };
         let (mut log, mut found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
         let kept = self.kept(loaded.as_ref(), &found)?;
+        let mut state = recovery::state_of(loaded.as_ref(), self.path_seed);
+        if loaded.is_none() && matches!(kept, Kept::Member(..)) {
+            // [`Bug::NewbornVotes`].
+            (state.1, state.2) = (FORMED_INDEX.0, FORMED_TERM.0);
+        }
+        if let Some(hard_state) = found.hard_state.as_mut().filter(|_| self.options.bug == Some(Bug::VoteTwice)) {
+            hard_state.vote = 0;
+        }
+        let (image_index, payload_bytes_max) = (state.1, log.payload_bytes_max());
+        let list = self.options.ensemble.filter(|ensemble| ensemble.list.is_some());
+        let plan = Plan {
+            kept,
+            state,
+            sequencer: self.sequencer_config(payload_bytes_max),
+            servers: list.map(|ensemble| lines(&participants((0..ensemble.servers).map(server_id))).into()),
+            ensemble: self.options.ensemble.map(|ensemble| EnsembleConfig {
+                shards: self.options.shards,
+                hold_ms: ensemble.hold_ms,
+                lost_after_ms: u64::from(ELECTION_TICKS) * TICK / 1000,
+            }),
+            founders: Founders {
+                own: self.server,
+                voters: self.file.iter().copied().collect(),
+                learners: Vec::new(),
+            },
+            raft: self.raft_config(payload_bytes_max),
+            is_distrusted: false,
+        };
+        let machine = |member| Authority::new(member, self.options.bug, self.server);
+        let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
+        let recovered = recovery::recover(plan, &mut opened, machine, &|| self.now);
+        let Recovered { replica, frozen, hard_state } = recovered.map_err(|fault| match fault {
+            RecoveryFault::Log(error) => error.to_string(),
+            other => format!("{other:?}"),
+        })?;
         let newest = loaded.as_ref().map(LoadedImage::offered);
-        let (machine, index, term) = self.state_machine(loaded, &kept);
-        if kept != Kept::Alone {
-            log.go_on_behind(&mut found, (index, term)).map_err(text)?;
-        }
-        reaches(&found, index)?;
-        let mut sequencer = Sequencer::new(self.sequencer_config(log.payload_bytes_max()), machine, index, term);
-        if let Some(ensemble) = self.options.ensemble.filter(|ensemble| ensemble.list.is_some()) {
-            sequencer.configure(lines(&participants((0..ensemble.servers).map(server_id))).into());
-        }
-        let hard_state = hard_state(&found, Term(term));
-        let mut authority = self.authority(sequencer);
-        let is_alone = kept == Kept::Alone;
-        let committed = if is_alone { found.last_index } else { hard_state.commit.0 };
-        let applied = replay(&mut authority, &log, (index, term), committed)?;
-        let cut = if is_alone { applied } else { log.reach_back(applied, self.log_cache_bytes()) };
-        let restored = Restored {
-            hard_state,
-            cut_index: Index(cut.0),
-            cut_term: Term(cut.1),
-            entries: entries_after(&log, &found, cut.0)?,
-            image: Index(index),
-            applied: Index(applied.0),
-        };
-        if self.options.ensemble.is_some() {
-            let started = self.join(kept, authority, restored, log)?;
-            return Ok(Started { newest, ..started });
-        }
-        let raft = RaftNode::new(self.raft_config(log.payload_bytes_max()), restored).map_err(text)?;
-        let replica = Replica::new(raft, authority, Index(applied.0));
-        let mut started = Started { replica, log, image_index: index, newest, frozen: None, hard_state };
-        self.lead(&mut started)?;
-        let sequencer = &mut started.replica.machine_mut().sequencer;
-        if sequencer.wants_snapshot_of_replay() {
-            started.frozen = Some(sequencer.freeze(self.now, Vec::new()));
-        }
-        Ok(started)
+        Ok(Started { replica, log, image_index, newest, frozen, hard_state })
     }
 
-    /// As the server's `node/membership.rs`.
-    fn kept(&self, loaded: Option<&LoadedImage>, found: &Recovered) -> Result<Kept, String> {
+    /// What this server is by its disk, or by a bug.
+    fn kept(&self, loaded: Option<&LoadedImage>, found: &Found) -> Result<Kept, String> {
+        let held = (found.first_index, found.last_index);
         let Some(ensemble) = &self.options.ensemble else { return Ok(Kept::Alone) };
-        match loaded {
-            Some(loaded) if self.options.bug == Some(Bug::RemovedCounts) => {
-                Ok(Kept::Member(with_removed(members_of(&loaded.image)?, ensemble)))
+        let kept = Kept::judge(true, loaded.map(|loaded| &*loaded.image), held).map_err(|unkept| format!("{unkept:?}"));
+        match (kept?, self.options.bug) {
+            (Kept::Member(members, generation), Some(Bug::RemovedCounts)) => {
+                Ok(Kept::Member(with_removed(members, ensemble), generation))
             }
-            Some(loaded) => Ok(Kept::Member(members_of(&loaded.image)?)),
-            None if self.options.bug == Some(Bug::NewbornVotes) => Ok(Kept::Member(founders(ensemble))),
-            None if found.last_index == 0 => Ok(Kept::Newborn),
-            None => Err("a log without an image in an ensemble".to_owned()),
+            (Kept::Newborn, Some(Bug::NewbornVotes)) => Ok(Kept::Member(founders(ensemble), Generation::FIRST)),
+            (kept, _) => Ok(kept),
         }
-    }
-
-    fn join(
-        &self,
-        kept: Kept,
-        mut authority: Authority,
-        mut restored: Restored,
-        log: Log<SimDisk>,
-    ) -> Result<Started, String> {
-        let (image, applied) = (restored.image, restored.applied);
-        if self.options.bug == Some(Bug::VoteTwice) {
-            restored.hard_state.vote = None;
-        }
-        let hard_state = restored.hard_state;
-        let config = RaftConfig {
-            election_ticks: ELECTION_TICKS,
-            heartbeat_ticks: HEARTBEAT_TICKS,
-            voters: self.file.iter().map(|id| NodeId(u64::from(*id))).collect(),
-            ..self.raft_config(log.payload_bytes_max())
-        };
-        let raft = match kept {
-            Kept::Member(membership) => RaftNode::with_membership(config, membership, restored),
-            _ => RaftNode::newborn(config),
-        };
-        let raft = raft.map_err(text)?;
-        if raft.is_newborn() || raft.is_pristine() {
-            let voters = self.file.iter().copied().collect();
-            let founders = Founders { own: self.server, voters, learners: Vec::new() };
-            authority.born(founders, raft.is_pristine());
-        }
-        let replica = Replica::new(raft, authority, applied);
-        Ok(Started { replica, log, image_index: image.0, newest: None, frozen: None, hard_state })
-    }
-
-    /// What Raft replicates, at the place of the image.
-    fn authority(&self, sequencer: Sequencer) -> Authority {
-        let mut member = match &self.options.ensemble {
-            None => Member::alone(sequencer),
-            Some(ensemble) => {
-                let config = EnsembleConfig {
-                    shards: self.options.shards,
-                    hold_ms: ensemble.hold_ms,
-                    lost_after_ms: u64::from(ELECTION_TICKS) * TICK / 1000,
-                };
-                Member::of_ensemble(sequencer, config)
-            }
-        };
-        member.set_time(self.now, self.wall);
-        Authority::new(member, self.options.bug, self.server)
-    }
-
-    fn lead(&self, started: &mut Started) -> Result<(), String> {
-        let Started { replica, log, .. } = started;
-        replica.campaign();
-        while !replica.is_leading() {
-            replica.machine_mut().set_time(self.now, self.wall);
-            let mut effects = Effects::default();
-            while replica.turn(Micros(0), &mut effects).map_err(|_| "a log entry is no batch".to_owned())? {}
-            for append in effects.appends {
-                write(log, &append).map_err(text)?;
-                log.sync().map_err(text)?;
-                replica.persisted(Micros(0), append.number);
-            }
-        }
-        drop(replica.machine_mut().take_applied());
-        Ok(())
-    }
-
-    fn state_machine(&self, loaded: Option<LoadedImage>, kept: &Kept) -> (StateMachine, u64, u64) {
-        let Some(loaded) = loaded else {
-            let begun = matches!(kept, Kept::Member(_));
-            let (index, term) = if begun { (FORMED_INDEX.0, FORMED_TERM.0) } else { (0, 0) };
-            return (StateMachine::of_image(Arc::new(initial_image(self.path_seed))), index, term);
-        };
-        (loaded.state(), loaded.index, loaded.term)
     }
 
     fn log_cache_bytes(&self) -> u64 {
@@ -217,12 +135,13 @@ impl Start<'_> {
 
     fn raft_config(&self, payload_bytes_max: usize) -> RaftConfig {
         let id = NodeId(u64::from(self.server));
+        let in_ensemble = self.options.ensemble.is_some();
         RaftConfig {
             id,
-            voters: vec![id],
+            voters: if in_ensemble { self.file.iter().map(|id| NodeId(u64::from(*id))).collect() } else { vec![id] },
             learners: Vec::new(),
-            election_ticks: 10,
-            heartbeat_ticks: 1,
+            election_ticks: ELECTION_TICKS,
+            heartbeat_ticks: if in_ensemble { HEARTBEAT_TICKS } else { 1 },
             max_inflight_entries: 4096,
             log_cache_bytes: self.log_cache_bytes(),
             max_entry_bytes: u32::try_from(payload_bytes_max).expect("segments are small here"),
@@ -270,14 +189,6 @@ impl Start<'_> {
     }
 }
 
-/// What a server is by its disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kept {
-    Alone,
-    Newborn,
-    Member(Membership),
-}
-
 /// Who forms the ensemble.
 fn founders(ensemble: &EnsembleOptions) -> Membership {
     let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
@@ -293,54 +204,8 @@ fn with_removed(mut members: Membership, ensemble: &EnsembleOptions) -> Membersh
     members
 }
 
-/// Whom an image keeps as members.
-///
-/// # Errors
-/// When it says nonsense of that.
-pub(crate) fn members_of(image: &Image) -> Result<Membership, String> {
-    extra::decode(image.extra()).map(|(extra, _)| extra.members).map_err(str::to_owned)
-}
-
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
-}
-
-/// Copies an append into the log. Not durable yet.
-pub(crate) fn write(log: &mut Log<SimDisk>, append: &Append) -> Result<(), LogError> {
-    let stored = append.stored();
-    let records: Vec<Record<'_>> = stored.iter().map(record).collect();
-    log.append(&records)
-}
-
-fn record<'a>(stored: &Stored<'a>) -> Record<'a> {
-    match stored {
-        Stored::HardState(state) => {
-            let vote = state.vote.map_or(0, |node| node.0);
-            Record::HardState(corral_storage::log::HardState { term: state.term.0, vote, commit: state.commit.0 })
-        }
-        Stored::Entry(entry) => Record::Entry(corral_storage::log::Entry {
-            term: entry.term.0,
-            index: entry.index.0,
-            kind: kind(entry.kind),
-            first_zxid: zxid(entry),
-            payload: &entry.payload,
-        }),
-    }
-}
-
-fn kind(kind: EntryKind) -> corral_storage::EntryKind {
-    match kind {
-        EntryKind::Normal => corral_storage::EntryKind::Normal,
-        EntryKind::ConfChange => corral_storage::EntryKind::Membership,
-    }
-}
-
-/// The first zxid of an entry's batch; 0 for one that holds none.
-fn zxid(entry: &Entry) -> u64 {
-    match entry.kind {
-        EntryKind::Normal => Batch::zxid_of(&entry.payload),
-        EntryKind::ConfChange => 0,
-    }
 }
 
 /// The newest image that is whole. One that is damaged is passed over, if the log reaches far enough back for that.
@@ -386,75 +251,12 @@ fn layout(file: &ImageFile) -> Result<ImageLayout, String> {
     Ok(ImageLayout { seed: head.seed, zxid: head.zxid, sections, meta })
 }
 
-/// As the server's `node/replay.rs`: the log goes on where the image ends.
-fn reaches(found: &Recovered, image: u64) -> Result<(), String> {
-    if found.first_index <= image + 1 && found.last_index >= image {
-        return Ok(());
-    }
-    let (first, last) = (found.first_index, found.last_index);
-    Err(format!("the log holds {first}..={last}, the newest image ends at {image}"))
-}
-
-/// As the server's: what is known to be committed is applied at once, up to a change of the membership.
-fn replay(
-    machine: &mut Authority,
-    log: &Log<SimDisk>,
-    image: (u64, u64),
-    committed: u64,
-) -> Result<(u64, u64), String> {
-    let (mut place, mut next, mut going) = (image, image.0 + 1, true);
-    while going && next <= committed {
-        let mut failed = false;
-        next = log
-            .read(next, READ_BYTES, &mut |entry| {
-                going &= entry.index <= committed && entry.kind == corral_storage::EntryKind::Normal;
-                if going {
-                    failed |= machine.commit(Index(entry.index), Term(entry.term), entry.payload, false).is_err();
-                    place = (entry.index, entry.term);
-                }
-            })
-            .map_err(text)?;
-        if failed {
-            return Err("a log entry is no batch".to_owned());
-        }
-    }
-    drop(machine.take_applied());
-    Ok(place)
-}
-
-fn entries_after(log: &Log<SimDisk>, found: &Recovered, index: u64) -> Result<Vec<Entry>, String> {
-    let mut entries = Vec::new();
-    let mut next = index + 1;
-    while next <= found.last_index {
-        let mut keep = |entry: corral_storage::log::Entry<'_>| {
-            entries.push(Entry {
-                term: Term(entry.term),
-                index: Index(entry.index),
-                kind: match entry.kind {
-                    corral_storage::EntryKind::Normal => EntryKind::Normal,
-                    corral_storage::EntryKind::Membership => EntryKind::ConfChange,
-                },
-                payload: Bytes::copy_from_slice(entry.payload),
-            });
-        };
-        next = log.read(next, READ_BYTES, &mut keep).map_err(text)?;
-    }
-    Ok(entries)
-}
-
-/// As the server's recovery has it.
-fn hard_state(found: &Recovered, image: Term) -> HardState {
-    let state = found.hard_state.map_or_else(HardState::default, |state| HardState {
-        term: Term(state.term),
-        vote: (state.vote != 0).then_some(NodeId(state.vote)),
-        commit: Index(state.commit.min(found.last_index)),
-    });
-    if state.term < image { HardState { term: image, vote: None, ..state } } else { state }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use corral_consensus::{Append, Entry, EntryKind, Index, Term};
+    use corral_journal::write;
 
     /// Power goes behind an append that replaces entries and says that they are committed.
     #[test]
