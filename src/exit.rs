@@ -176,6 +176,20 @@ pub(crate) fn markdown_table() -> String {
     text
 }
 
+/// How the process ends, as it is told to the main thread.
+pub(crate) enum Ending {
+    /// Everything is written and closed.
+    Stopped,
+    Failed(Fault),
+}
+
+/// What to say of an entry that is whole and not understood.
+pub(crate) fn not_a_batch(entry: u64) -> Fault {
+    let sentence =
+        format!("log entry {entry} is not of the format that this version reads; start the version that wrote it");
+    Fault::new(ExitCode::DataDirForeign, sentence)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,11 +6,15 @@ mod actor;
 mod cli;
 mod config;
 mod control;
+mod data;
 mod exit;
+mod gauges;
+mod messages;
 mod net;
 mod node;
 mod preflight;
 mod runtime;
+mod version;
 
 use std::process::ExitCode;
 

@@ -15,7 +15,7 @@ const UNSAFE_ALLOWED: [&str; 8] = [
     "src/storage/src/mapping.rs",
     "src/core/src/image.rs",
     "src/core/src/image/read.rs",
-    "src/node/images.rs",
+    "src/data/images.rs",
     "src/runtime/memory.rs",
     // Memory that the kernel writes to, and descriptors handed to it.
     "src/net/ring/queue.rs",
@@ -114,6 +114,48 @@ fn crates_depend_as_drawn() {
     assert!(dependencies("src/core/Cargo.toml").contains("corral-wire"), "the manifests are read");
 }
 
+/// What each room of the server's own crate may name, besides itself: arrows point down, and there is no circle.
+#[test]
+fn rooms_know_only_what_is_below() {
+    let below = BTreeMap::from([
+        ("exit", vec![]),
+        ("gauges", vec![]),
+        ("version", vec![]),
+        ("config", vec!["exit"]),
+        ("preflight", vec!["config", "exit"]),
+        ("runtime", vec!["config", "exit"]),
+        ("data", vec!["config", "exit"]),
+        ("net", vec!["config", "exit", "gauges", "runtime"]),
+        ("messages", vec!["net"]),
+        ("actor", vec!["data", "exit", "gauges", "messages", "net", "runtime"]),
+        ("control", vec!["config", "exit", "gauges", "messages", "net", "runtime", "version"]),
+        (
+            "node",
+            vec!["actor", "config", "control", "data", "exit", "gauges", "messages", "net", "preflight", "runtime"],
+        ),
+        ("cli", vec!["config", "control", "data", "exit", "net", "node", "preflight"]),
+    ]);
+    let room_of = |path: &Path| {
+        let name = path.strip_prefix("src").ok()?.iter().next()?.to_str()?;
+        Some(name.trim_end_matches(".rs").to_owned())
+    };
+    let (mut broken, mut seen) = (Vec::new(), BTreeSet::new());
+    for path in rust_files() {
+        let Some((room, may)) = room_of(&path).and_then(|room| below.get_key_value(room.as_str())) else { continue };
+        seen.insert(*room);
+        let text = read(&root().join(&path));
+        for named in text.split("crate::").skip(1) {
+            let end = named.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_').unwrap_or(named.len());
+            let other = &named[..end];
+            if below.contains_key(other) && other != *room && !may.contains(&other) {
+                broken.push(format!("{}: {other}", path.display()));
+            }
+        }
+    }
+    none(&broken, "a room that is not below");
+    assert_eq!(seen.len(), below.len(), "every room is looked at");
+}
+
 #[test]
 fn the_load_generator_is_known_to_its_sub_command_alone() {
     let users: Vec<String> = rust_files()
@@ -152,7 +194,7 @@ fn drivers_decide_nothing() {
     const DRIVERS: [&str; 7] = [
         "src/actor/consensus.rs",
         "src/actor/log_thread.rs",
-        "src/node/images_in.rs",
+        "src/actor/images_in.rs",
         "src/sim/src/server/consensus.rs",
         "src/sim/src/server/disk_threads.rs",
         "src/sim/src/server/peers.rs",

@@ -13,13 +13,13 @@ use corral_core::view::View;
 use corral_engine::{Answer, Cause, Distrust, Effect, Ended, Engine, Event, Now, Status, ToShards, Turned};
 use glommio::timer::Timer;
 
-use crate::actor::messages::{Ending, ToConsensus, ToImagesIn, ToShard, ToWords, ToWriter};
 use crate::actor::taken::Taken;
-use crate::control::Gauges;
-use crate::exit::{ExitCode, Fault};
+use crate::exit::not_a_batch;
+use crate::exit::{Ending, ExitCode, Fault};
+use crate::gauges::Gauges;
+use crate::messages::{ToConsensus, ToImagesIn, ToShard, ToWords, ToWriter};
 use crate::net::peers::event::{Direction, Reason};
 use crate::net::peers::{Links, PeerEvent};
-use crate::node::recovery::not_a_batch;
 use crate::runtime::clock::Clock;
 use crate::runtime::mailbox::Post;
 use crate::runtime::turn::Turn;

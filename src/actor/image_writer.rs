@@ -14,9 +14,9 @@ use corral_engine::{Cause, Distrust, Event, WrittenImage};
 use corral_storage::image::Pace;
 use corral_storage::{ImageError, ImageHead, ImageWriter, MmapDisk, image_index, list_images, purge};
 
-use crate::actor::messages::{ToConsensus, ToWriter};
-use crate::control::Stopwatch;
-use crate::node::images::{SECTION_META, SECTION_NODES, load};
+use crate::data::images::{SECTION_META, SECTION_NODES, load};
+use crate::gauges::Stopwatch;
+use crate::messages::{ToConsensus, ToWriter};
 use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::Post;
 use crate::runtime::memory;

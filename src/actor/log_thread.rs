@@ -12,9 +12,9 @@ use corral_engine::{Event, ToLog};
 use corral_storage::log::{Log, LogError};
 use corral_storage::{MmapDisk, Spare, SpareJob};
 
-use crate::actor::messages::{Ending, ToConsensus};
-use crate::control::{Signals, Stopwatch};
-use crate::exit::{ExitCode, Fault};
+use crate::exit::{Ending, ExitCode, Fault};
+use crate::gauges::Stopwatch;
+use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
 
 /// Quiet time after which the last records get their watermark and the next segment is prepared.
@@ -131,7 +131,8 @@ pub(crate) struct LogKeeper<'a> {
     pub(crate) slow_sync: Duration,
     pub(crate) syncs: &'a Stopwatch,
     pub(crate) consensus: &'a Post<ToConsensus>,
-    pub(crate) signals: &'a Signals,
+    /// Whether it was told to stop longer ago than that.
+    pub(crate) is_out_of_patience: &'a dyn Fn(Duration) -> bool,
 }
 
 /// Runs until told to close or until the consensus actor is gone.
@@ -238,7 +239,7 @@ impl LogKeeper<'_> {
                 let _ = self.consensus.send(Event::LogFull(true).into());
             }
             self.make_durable(log, written.take())?;
-            if self.signals.is_out_of_patience(SPACE_WAIT_AT_STOP) {
+            if (self.is_out_of_patience)(SPACE_WAIT_AT_STOP) {
                 return Err(inbox.given_up(append, &error));
             }
             if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {

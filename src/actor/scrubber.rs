@@ -18,10 +18,10 @@ use corral_engine::{Cause, Distrust, Event};
 use corral_storage::{Dump, ImageError, MmapDisk, confirm, list_images, scrub_image};
 
 use crate::actor::image_writer::lower_priority;
-use crate::actor::messages::ToConsensus;
-use crate::cli::log::Damage;
-use crate::control::Gauges;
-use crate::node::quarantine::put_file_aside;
+use crate::data::damage::Damage;
+use crate::data::quarantine::put_file_aside;
+use crate::gauges::Gauges;
+use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
 
 /// How often a long scrub tells how far it is.

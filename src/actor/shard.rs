@@ -26,11 +26,11 @@ use corral_core::shard::{Outputs, Question, Shard};
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
-use crate::actor::messages::{Accepted, Asker, Event, ToConsensus, ToShard, ToWords, ToWriter};
 use crate::actor::shard::unsent::Unsent;
 use crate::actor::taken::Taken;
+use crate::messages::{Asker, Event, ToConsensus, ToShard, ToWords, ToWriter};
 use crate::net::Transport;
-use crate::net::acceptor::{Acceptor, Ended};
+use crate::net::acceptor::{Accepted, Acceptor, Ended};
 use crate::net::ring::Place;
 use crate::net::stream::Stream;
 use crate::runtime::clock::Clock;

@@ -12,11 +12,11 @@ use corral_core::report::{Configured, Moment, PeerFacts, ServerFacts};
 use corral_wire::fourletter::FourLetter;
 
 use crate::config::Config;
-use crate::control::Gauges;
+use crate::gauges::Gauges;
+use crate::net::acceptor::BACKLOG;
 use crate::net::peers::{Links, PeerStats};
-use crate::node::VERSION;
-use crate::node::ports::BACKLOG;
 use crate::runtime::clock::Clock;
+use crate::version::VERSION;
 
 /// What ZooKeeper prints for a property that its Java machine does not have.
 const ABSENT: &str = "<NA>";

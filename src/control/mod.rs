@@ -2,11 +2,9 @@
 //! path.
 
 mod facts;
-mod gauges;
 mod signals;
 mod words;
 
 pub(crate) use facts::Facts;
-pub(crate) use gauges::{Gauges, Stopwatch};
 pub(crate) use signals::Signals;
 pub(crate) use words::Words;

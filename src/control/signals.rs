@@ -12,8 +12,8 @@ use corral_engine::Event;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals as Handlers;
 
-use crate::actor::messages::ToConsensus;
 use crate::exit::{ExitCode, Fault};
+use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
 
 /// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for an image, SIGHUP has the certificates read

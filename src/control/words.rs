@@ -11,8 +11,8 @@ use corral_core::report::{Report, SessionMark, asks_shards, is_long, render};
 use corral_core::shard::Question;
 use corral_wire::fourletter::FourLetter;
 
-use crate::actor::messages::{Asker, ToConsensus, ToShard, ToWords};
 use crate::control::Facts;
+use crate::messages::{Asker, ToConsensus, ToShard, ToWords};
 use crate::runtime::mailbox::Post;
 
 /// Long answers that are being put together or have not reached their clients; more of them wait.

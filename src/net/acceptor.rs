@@ -12,9 +12,20 @@ use std::time::Duration;
 
 use corral_core::ids::ShardId;
 
-use crate::actor::messages::{Accepted, ToShard};
-use crate::control::Gauges;
-use crate::runtime::mailbox::Post;
+use crate::gauges::Gauges;
+
+/// Connections the kernel holds while they wait to be accepted.
+pub(crate) const BACKLOG: i32 = 4096;
+/// A connection that is nobody's yet.
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    /// Fresh random bytes.
+    pub(crate) entropy: [u8; 16],
+}
+
+/// Gives a connection to a shard; false when that has ended.
+pub(crate) type Give = Box<dyn Fn(Accepted) -> bool + Send>;
 
 /// A connection of a shard has ended.
 pub(crate) struct Ended {
@@ -34,7 +45,7 @@ pub(crate) struct ConnectionLimits {
 /// See the module.
 pub(crate) struct Acceptor {
     limits: ConnectionLimits,
-    shards: Vec<Post<ToShard>>,
+    shards: Vec<Give>,
     ended: flume::Receiver<Ended>,
     open: Vec<usize>,
     by_address: HashMap<IpAddr, usize>,
@@ -45,7 +56,7 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     pub(crate) fn new(
         limits: ConnectionLimits,
-        shards: Vec<Post<ToShard>>,
+        shards: Vec<Give>,
         ended: flume::Receiver<Ended>,
         gauges: Arc<Gauges>,
     ) -> Acceptor {
@@ -110,7 +121,7 @@ impl Acceptor {
     /// Leaves a connection that was taken in to its shard.
     pub(crate) fn pass_on(&mut self, shard: ShardId, accepted: Accepted) {
         let address = accepted.peer.ip();
-        if self.shards[usize::from(shard.0)].send(ToShard::Accepted(accepted)).is_err() {
+        if !self.shards[usize::from(shard.0)](accepted) {
             self.forget(shard, address);
         }
     }
@@ -170,18 +181,20 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::runtime::mailbox::{Bell, mailbox};
 
     /// Which shard each client goes to, by the last byte of its address; `None` for those that are refused, negative
     /// numbers for the end of a connection of that shard (from -1 on) and of the address given with it.
     fn check(limits: (usize, usize, Vec<usize>), clients: &[(i16, u8)], expect: &[Option<u16>]) {
         let (total, per_address, per_shard) = limits;
-        let bell = Bell::new().expect("a file can be opened");
-        let boxes: Vec<_> = per_shard.iter().map(|_| mailbox(&bell)).collect();
-        let posts = boxes.iter().map(|(post, _)| post.clone()).collect();
+        let (sender, given) = flume::unbounded();
+        let give = |_| -> Give {
+            let sender = sender.clone();
+            Box::new(move |accepted| sender.send(accepted).is_ok())
+        };
+        let shards = per_shard.iter().map(give).collect();
         let (ends, ended) = flume::unbounded();
         let limits = ConnectionLimits { total, per_address, per_shard };
-        let mut acceptor = Acceptor::new(limits, posts, ended, Arc::new(Gauges::default()));
+        let mut acceptor = Acceptor::new(limits, shards, ended, Arc::new(Gauges::default()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let there = listener.local_addr().expect("it is bound");
         let mut found = Vec::new();
@@ -201,8 +214,7 @@ mod tests {
             }
         }
         assert_eq!(found, expect);
-        let passed_on: usize = boxes.iter().map(|(_, inbox)| inbox.len()).sum();
-        assert_eq!(passed_on, expect.iter().flatten().count());
+        assert_eq!(given.len(), expect.iter().flatten().count());
     }
 
     #[test]

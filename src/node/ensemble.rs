@@ -11,12 +11,13 @@ use corral_engine::{EnsembleSettings, Remembered, Settings, addresses};
 use corral_link::Generation;
 use corral_link::image::PIECE_BYTES_MAX;
 
-use crate::actor::messages::{Ending, ToConsensus};
 use crate::config::Config;
-use crate::exit::{ExitCode, Fault};
+use crate::data::remembered;
+use crate::exit::{Ending, ExitCode, Fault};
+use crate::messages::ToConsensus;
 use crate::net::peers::{Lineage, Links, setup};
+use crate::node::membership;
 use crate::node::recovery::Recovery;
-use crate::node::{membership, remembered};
 use crate::runtime::mailbox::Post;
 
 /// So many times the election timeout may pass without a leader before clients are sent away, unless it is configured.

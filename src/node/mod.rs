@@ -4,14 +4,9 @@
 //! for the one message that says how it ends.
 
 pub(crate) mod ensemble;
-pub(crate) mod images;
-pub(crate) mod images_in;
 pub(crate) mod membership;
-mod owner;
 pub(crate) mod ports;
-pub(crate) mod quarantine;
 pub(crate) mod recovery;
-pub(crate) mod remembered;
 mod replay;
 pub(crate) mod rescue;
 
@@ -34,30 +29,28 @@ use corral_wire::fourletter::FourLetter;
 
 use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
 use crate::actor::image_writer::{self, ImageSettings};
+use crate::actor::images_in;
 use crate::actor::log_thread::{self, LogKeeper};
-use crate::actor::messages::{Ending, ToConsensus, ToImagesIn, ToShard, ToWords, ToWriter};
 use crate::actor::scrubber::{ScrubSettings, Scrubber};
 use crate::actor::shard::{ShardActor, ShardLinks};
 use crate::actor::taken::Taken;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
-use crate::control::{Facts, Gauges, Signals, Words};
-use crate::exit::{ExitCode, Fault};
+use crate::control::{Facts, Signals, Words};
+use crate::exit::{Ending, ExitCode, Fault};
+use crate::gauges::Gauges;
+use crate::messages::{ToConsensus, ToImagesIn, ToShard, ToWords, ToWriter};
 use crate::net::Transport;
-use crate::net::acceptor::{Acceptor, ConnectionLimits, Ended};
+use crate::net::acceptor::{Acceptor, BACKLOG, ConnectionLimits, Ended, Give};
 use crate::net::peers::tls::Tls;
 use crate::net::peers::{Links, certificates};
-use crate::node::ports::{BACKLOG, Configured, Doorman, Ports, bind};
+use crate::node::ports::{Configured, Doorman, Ports, bind};
 use crate::node::recovery::{Recovery, Start};
 use crate::preflight;
 use crate::runtime::clock::Clock;
 use crate::runtime::executor::{self, ExecutorSettings};
 use crate::runtime::mailbox::{Bell, Post, mailbox};
 use crate::runtime::watchdog::{self, Patience, Pulse};
-
-/// What clients are told: the protocol spoken, then this program.
-pub(crate) const VERSION: &str =
-    concat!("3.9.5-corral-", env!("CARGO_PKG_VERSION"), ", built on ", env!("CORRAL_BUILT"));
 
 /// Both ends of a mailbox whose receiver may sleep in a ring.
 type Rung<T> = (Post<T>, flume::Receiver<T>);
@@ -289,7 +282,8 @@ fn start_threads(
     let gauges = Arc::clone(&context.gauges);
     let signals = signals.clone();
     let serve_log = move || {
-        let keeper = LogKeeper { slow_sync, syncs: &gauges.syncs, consensus: &consensus, signals: &signals };
+        let is_out_of_patience = &|after| signals.is_out_of_patience(after);
+        let keeper = LogKeeper { slow_sync, syncs: &gauges.syncs, consensus: &consensus, is_out_of_patience };
         log_thread::run(log, &keeper, &inbox, &endings);
     };
     let log_thread = start_pinned("log", plan.log_cpu, serve_log)?;
@@ -460,7 +454,10 @@ fn accept(context: &Context, plan: &CorePlan, listener: TcpListener, ring: Optio
         per_shard: per_shard.map(|one| one.connections_max.map_or(usize::MAX, |max| max as usize)).collect(),
     };
     let gauges = Arc::clone(&context.gauges);
-    let mut acceptor = Acceptor::new(limits, context.boxes.to_shards(), context.boxes.ended.1.clone(), gauges);
+    let give =
+        |shard: Post<ToShard>| -> Give { Box::new(move |accepted| shard.send(ToShard::Accepted(accepted)).is_ok()) };
+    let shards = context.boxes.to_shards().into_iter().map(give).collect();
+    let mut acceptor = Acceptor::new(limits, shards, context.boxes.ended.1.clone(), gauges);
     let doorman = if let Some(shard) = ring {
         let shard = context.boxes.shards[usize::from(shard.0)].0.clone();
         // Who has ended says why itself, and needs nobody to accept anything.

@@ -14,15 +14,14 @@ use corral_engine::Moved;
 use corral_storage::MmapDisk;
 use flume::RecvTimeoutError;
 
-use crate::actor::messages::ToShard;
 use crate::config::value::resolve;
-use crate::control::Gauges;
+use crate::data::remembered;
+use crate::gauges::Gauges;
+use crate::messages::ToShard;
+use crate::net::acceptor::BACKLOG;
 use crate::net::peers::Links;
-use crate::node::remembered;
 use crate::runtime::mailbox::Post;
 
-/// Connections the kernel holds while they wait to be accepted.
-pub(crate) const BACKLOG: i32 = 4096;
 /// What could not be done for a list is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How often an address that is in use is tried at start, and how often when the list says so.
@@ -273,7 +272,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::net::acceptor::{Acceptor, ConnectionLimits};
+    use crate::net::acceptor::{Acceptor, ConnectionLimits, Give};
     use crate::net::peers::{PeerAddress, Settings};
     use crate::runtime::mailbox::{Bell, mailbox};
     use corral_engine::Remembered;
@@ -307,7 +306,8 @@ mod tests {
         let (clients, gauges) = (free(), Arc::new(Gauges::default()));
         let (post, inbox) = mailbox(&Bell::new().expect("a file can be opened"));
         let limits = ConnectionLimits { total: 9, per_address: 0, per_shard: vec![9] };
-        let mut acceptor = Acceptor::new(limits, vec![post], flume::unbounded().1, Arc::clone(&gauges));
+        let give: Give = Box::new(move |accepted| post.send(ToShard::Accepted(accepted)).is_ok());
+        let mut acceptor = Acceptor::new(limits, vec![give], flume::unbounded().1, Arc::clone(&gauges));
         let (doorman, listeners) = flume::unbounded();
         thread::spawn(move || acceptor.run(&listeners));
         let doorman = Doorman::Thread(doorman);

@@ -19,9 +19,10 @@ use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, LogError, Progress, R
 use corral_storage::{Access, MmapDisk, SyncRecipe};
 
 use crate::config::Config;
-use crate::exit::{ExitCode, Fault};
+use crate::data::{images, owner, quarantine, remembered};
+use crate::exit::{ExitCode, Fault, not_a_batch};
 use crate::node::replay::gap;
-use crate::node::{ensemble, images, membership, owner, quarantine, remembered};
+use crate::node::{ensemble, membership};
 use crate::runtime::clock::Clock;
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
@@ -240,13 +241,6 @@ fn founders(config: &Config, healing: bool) -> Founders {
         founders.voters.clear();
     }
     founders
-}
-
-/// What to say of an entry that is whole and not understood.
-pub(crate) fn not_a_batch(entry: u64) -> Fault {
-    let sentence =
-        format!("log entry {entry} is not of the format that this version reads; start the version that wrote it");
-    Fault::new(ExitCode::DataDirForeign, sentence)
 }
 
 fn open_log(

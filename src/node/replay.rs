@@ -8,8 +8,9 @@ use corral_engine::recovery::reaches;
 use corral_storage::EntryKind as RecordKind;
 use corral_storage::log::Entry as Record;
 
+use crate::exit::not_a_batch;
 use crate::exit::{ExitCode, Fault};
-use crate::node::recovery::{Purpose, not_a_batch};
+use crate::node::recovery::Purpose;
 
 /// Checks that a log with these entries, first and last, goes on where the image ends, if it holds anything behind it.
 ///

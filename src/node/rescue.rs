@@ -19,11 +19,11 @@ use corral_storage::purge;
 use crate::actor::image_writer::{self, ImageSettings, NotWritten};
 use crate::config::Config;
 use crate::config::value::Role;
-use crate::control::Stopwatch;
+use crate::data::owner;
+use crate::data::remembered;
 use crate::exit::{ExitCode, Fault};
-use crate::node::owner;
+use crate::gauges::Stopwatch;
 use crate::node::recovery::{Opened, Purpose, entry_bytes_max, open, sequencer_config, state_machine};
-use crate::node::remembered;
 use crate::node::replay::{apply_alone, check_reach};
 use crate::runtime::clock::Clock;
 

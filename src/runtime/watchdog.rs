@@ -13,7 +13,7 @@ use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, gettid};
 
-use crate::actor::messages::Ending;
+use crate::exit::Ending;
 use crate::exit::{ExitCode, Fault};
 use crate::runtime::complaint::Complaint;
 

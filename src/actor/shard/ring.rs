@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use corral_core::ids::{ConnId, Millis, Zxid};
 
 use crate::actor::consensus::Resident;
-use crate::actor::messages::{Event as EngineEvent, ToShard};
 use crate::actor::shard::unsent::PORTION;
 use crate::actor::shard::{MAILBOX_BATCH, ShardActor, Socket};
+use crate::messages::{Event as EngineEvent, ToShard};
 use crate::net::ring::{Event, Outgoing, Ring};
 use crate::runtime::mailbox::Bed;
 use crate::runtime::turn::{Piece, Turn};

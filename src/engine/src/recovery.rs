@@ -161,9 +161,15 @@ pub struct Recovered<M: Replicated> {
 pub enum RecoveryFault<E> {
     Log(E),
     /// The log holds the entries from `first` to `last`, and the image ends at `image`: entries between are missing.
-    Gap { first: u64, last: u64, image: u64 },
+    Gap {
+        first: u64,
+        last: u64,
+        image: u64,
+    },
     /// This entry is whole and not understood.
-    NotABatch { index: u64 },
+    NotABatch {
+        index: u64,
+    },
     /// Log and image do not fit together.
     Unfit(ConsensusError),
 }

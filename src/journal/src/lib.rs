@@ -72,11 +72,7 @@ impl<D: Disk> StoredLog for Opened<'_, D> {
         self.log.reach_back(place, bytes)
     }
 
-    fn show(
-        &self,
-        range: (u64, u64),
-        show: &mut dyn FnMut(StoredEntry<'_>) -> Go,
-    ) -> Result<(), LogError> {
+    fn show(&self, range: (u64, u64), show: &mut dyn FnMut(StoredEntry<'_>) -> Go) -> Result<(), LogError> {
         each_entry(self.log, range, |entry| {
             let kind = match entry.kind {
                 RecordKind::Normal => EntryKind::Normal,

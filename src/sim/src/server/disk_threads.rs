@@ -45,7 +45,9 @@ impl World {
         for _ in 0..GROUP_MAX {
             let Some(message) = side.inbox.pop_front() else { break };
             let done = match &message {
-                ToLog::Append(append) => corral_journal::write(&mut side.log, append).map(|()| durable = Some(append.number)),
+                ToLog::Append(append) => {
+                    corral_journal::write(&mut side.log, append).map(|()| durable = Some(append.number))
+                }
                 ToLog::Trim(index) => side.log.trim_before(*index).map(drop),
                 ToLog::Reset(next_index) => side.log.reset_to(*next_index),
                 ToLog::Seal => side.log.seal(),

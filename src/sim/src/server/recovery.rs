@@ -96,11 +96,7 @@ impl Start<'_> {
                 hold_ms: ensemble.hold_ms,
                 lost_after_ms: u64::from(ELECTION_TICKS) * TICK / 1000,
             }),
-            founders: Founders {
-                own: self.server,
-                voters: self.file.iter().copied().collect(),
-                learners: Vec::new(),
-            },
+            founders: Founders { own: self.server, voters: self.file.iter().copied().collect(), learners: Vec::new() },
             raft: self.raft_config(payload_bytes_max),
             is_distrusted: false,
         };

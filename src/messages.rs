@@ -3,7 +3,7 @@
 //! Channels are unbounded on purpose: what travels in them is bounded at its source (bytes in flight per shard, appends
 //! under way, batches that the slowest shard has not applied, one image at a time).
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 
 use corral_core::change::AppliedBatch;
@@ -19,8 +19,7 @@ pub(crate) use corral_engine::Event;
 use corral_engine::Receive;
 use corral_wire::fourletter::FourLetter;
 
-use crate::exit::Fault;
-use crate::net::acceptor::Acceptor;
+use crate::net::acceptor::{Accepted, Acceptor};
 use crate::net::peers::PeerEvent;
 
 /// To a shard actor.
@@ -53,14 +52,6 @@ pub(crate) enum ToShard {
     WordAnswered { conn: ConnId, text: String },
     /// Answer what is under way, take nothing new, then close every connection.
     Drain,
-}
-
-/// A connection that is nobody's yet.
-pub(crate) struct Accepted {
-    pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
-    /// Fresh random bytes.
-    pub(crate) entropy: [u8; 16],
 }
 
 /// To the consensus actor.
@@ -119,11 +110,4 @@ pub(crate) enum ToWriter {
     Drop(Garbage),
     /// A shard's clients have fallen silent: a good time to give memory back.
     Calm,
-}
-
-/// To the main thread: how the process ends.
-pub(crate) enum Ending {
-    /// Everything is written and closed.
-    Stopped,
-    Failed(Fault),
 }

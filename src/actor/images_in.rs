@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU64;
 use corral_engine::{Event, Incoming, Receive};
 use corral_storage::{Disk as _, ImageReceiver, MmapDisk, remove_incoming};
 
-use crate::actor::messages::{ToConsensus, ToImagesIn};
-use crate::node::images::load;
-use crate::node::quarantine::{clear_marks, mark_distrusted};
+use crate::data::images::load;
+use crate::data::quarantine::{clear_marks, mark_distrusted};
+use crate::messages::{ToConsensus, ToImagesIn};
 use crate::runtime::mailbox::Post;
 
 /// The image that comes in.
@@ -115,7 +115,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::actor::image_writer::{ImageSettings, write};
-    use crate::control::Stopwatch;
+    use crate::gauges::Stopwatch;
     use crate::runtime::mailbox::{Bell, mailbox};
 
     fn disk(directory: &tempfile::TempDir) -> MmapDisk {

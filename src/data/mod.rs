@@ -1,0 +1,10 @@
+//! The data directory beside log and images: whose it is, what is set aside there, what is remembered; and images between files and
+//! the core.
+//!
+//! Files alone. Knows no actor.
+
+pub(crate) mod damage;
+pub(crate) mod images;
+pub(crate) mod owner;
+pub(crate) mod quarantine;
+pub(crate) mod remembered;
