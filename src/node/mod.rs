@@ -418,18 +418,18 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
         linearizable: ensemble.linearizable_reads,
         limits: ShardLimits {
             frame_bytes_max: limits.frame_bytes_max as usize,
-            requests_per_conn_max: limits.requests_in_flight_per_connection_max as usize,
-            reply_bytes_soft: limits.reply_buffer_bytes_soft_max as usize,
-            reply_bytes_hard: limits.reply_buffer_bytes_hard_max as usize,
-            in_flight_bytes_max: usize::try_from(limits.inflight_bytes_per_shard_max).unwrap_or(usize::MAX),
-            watches_per_conn_max: limits.watches_per_connection_max as usize,
-            watch_bytes_per_conn_max: limits.watch_bytes_per_connection_max as usize,
-            watch_bytes_max: usize::try_from(limits.watch_bytes_total_max).unwrap_or(usize::MAX) / shards.max(1),
-            identities_per_conn_max: limits.identities_per_connection_max as usize,
+            requests_in_flight_per_connection_max: limits.requests_in_flight_per_connection_max as usize,
+            reply_buffer_bytes_soft_max: limits.reply_buffer_bytes_soft_max as usize,
+            reply_buffer_bytes_hard_max: limits.reply_buffer_bytes_hard_max as usize,
+            inflight_bytes_per_shard_max: usize::try_from(limits.inflight_bytes_per_shard_max).unwrap_or(usize::MAX),
+            watches_per_connection_max: limits.watches_per_connection_max as usize,
+            watch_bytes_per_connection_max: limits.watch_bytes_per_connection_max as usize,
+            watch_bytes_total_max: usize::try_from(limits.watch_bytes_total_max).unwrap_or(usize::MAX) / shards.max(1),
+            identities_per_connection_max: limits.identities_per_connection_max as usize,
             sessions_max: u64::from(limits.sessions_max),
-            unsent_bytes_max: usize::try_from(limits.reply_buffer_bytes_total_max).unwrap_or(usize::MAX)
+            reply_buffer_bytes_total_max: usize::try_from(limits.reply_buffer_bytes_total_max).unwrap_or(usize::MAX)
                 / shards.max(1),
-            in_flight_max: share(limits.requests_in_flight_max, shards).unwrap_or(usize::MAX),
+            requests_in_flight_max: share(limits.requests_in_flight_max, shards).unwrap_or(usize::MAX),
             throttled_op_wait_ms: u64::from(limits.throttled_op_wait_ms),
             large_request_bytes: limits.large_request_bytes as usize,
             large_requests_bytes_max: share(limits.large_requests_bytes_max, shards)

@@ -427,7 +427,7 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_ma
         },
         snapshot: SnapshotPolicy {
             floor_bytes: usize::try_from(config.snapshot.floor_bytes).unwrap_or(usize::MAX),
-            share_percent: config.snapshot.share_of_image_percent as usize,
+            share_of_image_percent: config.snapshot.share_of_image_percent as usize,
             txns_max,
             log_bytes_max: if config.snapshot.log_bytes_max == 0 { u64::MAX } else { config.snapshot.log_bytes_max },
             interval_min_ms: config.snapshot.interval_min_ms,

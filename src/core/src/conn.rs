@@ -80,7 +80,7 @@ pub enum Close {
     NeverConnected,
     /// Nothing heard for the session's timeout.
     Silent,
-    /// The client does not read: `reply_bytes_hard` are waiting for it, or others wait for the memory.
+    /// The client does not read: `reply_buffer_bytes_hard_max` are waiting for it, or others wait for the memory.
     SlowReader,
     /// A part of a request takes memory that others wait for.
     SlowSender,

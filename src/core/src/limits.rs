@@ -7,40 +7,40 @@ pub struct ShardLimits {
     /// Largest request frame, bytes after the length word (`jute.maxbuffer`).
     pub frame_bytes_max: usize,
     /// Requests of one connection that may be unanswered before it is read no further.
-    pub requests_per_conn_max: usize,
+    pub requests_in_flight_per_connection_max: usize,
     /// Requests of one connection that may wait parked before it is read no further. Those with a write behind them are
     /// all answered at once, whatever the size of their replies.
     pub parked_per_conn_max: usize,
     /// Bytes of parked requests of one connection before it is read no further.
     pub parked_bytes_max: usize,
     /// Unsent bytes of replies before a connection's requests are read no further.
-    pub reply_bytes_soft: usize,
+    pub reply_buffer_bytes_soft_max: usize,
     /// Unsent bytes at which a connection that does not read its events is ended. One read's reply may be larger.
-    pub reply_bytes_hard: usize,
+    pub reply_buffer_bytes_hard_max: usize,
     /// Bytes of commands that a shard may have on their way before its connections are read no further.
-    pub in_flight_bytes_max: usize,
-    /// Bytes that all connections of the shard hold together: replies and events not sent, as much memory as they take, lists
+    pub inflight_bytes_per_shard_max: usize,
+    /// This shard's share of the bytes that all connections hold together: replies and events not sent, as much memory as they take, lists
     /// under way, requests that are not whole or that wait. A reply that does not fit waits until others have been sent; a
     /// connection that has more than [`SMALL_BYTES`] to take is ended when an event is due to it.
-    pub unsent_bytes_max: usize,
+    pub reply_buffer_bytes_total_max: usize,
     /// Bytes of proposals given to the driver at a time, if they are more than one.
     pub proposals_bytes_max: usize,
-    /// Commands that a shard may have on their way before its connections are read no further.
-    pub in_flight_max: usize,
+    /// This shard's share of the commands that may be on their way before connections are read no further.
+    pub requests_in_flight_max: usize,
     /// A request that waited longer than this for the requests before it is answered THROTTLEDOP. 0 = never.
     pub throttled_op_wait_ms: u64,
     /// A request frame above this is a large one. 0 = none is.
     pub large_request_bytes: usize,
-    /// Bytes of large writes that a shard may have on their way; one more closes its connection.
+    /// This shard's share of the bytes of large writes that may be on their way; one more closes its connection.
     pub large_requests_bytes_max: usize,
     /// Paths one connection may watch.
-    pub watches_per_conn_max: usize,
+    pub watches_per_connection_max: usize,
     /// Bytes of one connection's watches, each counted with the length of its path.
-    pub watch_bytes_per_conn_max: usize,
-    /// Bytes of the watches of all connections of the shard.
-    pub watch_bytes_max: usize,
+    pub watch_bytes_per_connection_max: usize,
+    /// This shard's share of the bytes of all watches.
+    pub watch_bytes_total_max: usize,
     /// Identities one connection may prove.
-    pub identities_per_conn_max: usize,
+    pub identities_per_connection_max: usize,
     /// Living sessions of the whole server.
     pub sessions_max: u64,
     /// Work of a turn after which the rest waits for the next one: [`TURN_COST_MAX`]; less in tests.
@@ -51,22 +51,22 @@ impl Default for ShardLimits {
     fn default() -> Self {
         Self {
             frame_bytes_max: corral_wire::limits::FRAME_MAX_DEFAULT,
-            requests_per_conn_max: 1000,
+            requests_in_flight_per_connection_max: 1000,
             parked_per_conn_max: 128,
             parked_bytes_max: 4 << 20,
-            reply_bytes_soft: 1 << 20,
-            reply_bytes_hard: 64 << 20,
-            in_flight_bytes_max: 64 << 20,
-            unsent_bytes_max: 512 << 20,
+            reply_buffer_bytes_soft_max: 1 << 20,
+            reply_buffer_bytes_hard_max: 64 << 20,
+            inflight_bytes_per_shard_max: 64 << 20,
+            reply_buffer_bytes_total_max: 512 << 20,
             proposals_bytes_max: 1 << 20,
-            in_flight_max: usize::MAX,
+            requests_in_flight_max: usize::MAX,
             throttled_op_wait_ms: 0,
             large_request_bytes: 0,
             large_requests_bytes_max: 100 << 20,
-            watches_per_conn_max: 1_000_000,
-            watch_bytes_per_conn_max: 256 << 20,
-            watch_bytes_max: 1 << 30,
-            identities_per_conn_max: 16,
+            watches_per_connection_max: 1_000_000,
+            watch_bytes_per_connection_max: 256 << 20,
+            watch_bytes_total_max: 1 << 30,
+            identities_per_connection_max: 16,
             sessions_max: 1_000_000,
             turn_cost_max: TURN_COST_MAX,
         }
@@ -76,7 +76,7 @@ impl Default for ShardLimits {
 impl ShardLimits {
     /// Bytes that one connection may hold whatever the others hold.
     pub(crate) fn small(&self) -> usize {
-        SMALL_BYTES.min(self.reply_bytes_soft)
+        SMALL_BYTES.min(self.reply_buffer_bytes_soft_max)
     }
 }
 

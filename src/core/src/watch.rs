@@ -143,9 +143,9 @@ impl WatchTable {
     /// A table with a shard's limits.
     pub(crate) fn of(limits: &ShardLimits) -> Self {
         Self::new(WatchLimits {
-            per_conn_max: limits.watches_per_conn_max,
-            bytes_per_conn_max: limits.watch_bytes_per_conn_max,
-            bytes_max: limits.watch_bytes_max,
+            per_conn_max: limits.watches_per_connection_max,
+            bytes_per_conn_max: limits.watch_bytes_per_connection_max,
+            bytes_max: limits.watch_bytes_total_max,
         })
     }
 

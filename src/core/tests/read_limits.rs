@@ -96,8 +96,8 @@ impl Ask {
 /// A shard whose `/p` has children with names of so many bytes and data of so many.
 fn server(name_bytes: usize, data_bytes: usize) -> Server {
     let limits = ShardLimits {
-        unsent_bytes_max: UNSENT_BYTES_MAX,
-        reply_bytes_hard: REPLY_BYTES_HARD,
+        reply_buffer_bytes_total_max: UNSENT_BYTES_MAX,
+        reply_buffer_bytes_hard_max: REPLY_BYTES_HARD,
         turn_cost_max: TURN_COST,
         ..ShardLimits::default()
     };

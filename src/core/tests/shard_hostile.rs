@@ -207,7 +207,7 @@ fn a_multi_read_that_looks_at_too_much_is_refused() {
 
 #[test]
 fn a_burst_of_requests_waits_for_the_turns_of_others() {
-    let mut server = Server::with_view(limits(|limits| limits.reply_bytes_soft = 64 << 20), wide(5000, "n"));
+    let mut server = Server::with_view(limits(|limits| limits.reply_buffer_bytes_soft_max = 64 << 20), wide(5000, "n"));
     let (a, b) = (server.client(), server.client());
     let burst: Vec<u8> = (1..=200).flat_map(|xid| children(xid, "/p", false)).collect();
     server.send(a, &burst);
@@ -283,8 +283,8 @@ fn very_many_watches_are_set_and_dropped_in_pieces() {
 #[test]
 fn watches_have_a_limit_in_bytes() {
     let mut server = Server::new(limits(|limits| {
-        limits.watch_bytes_per_conn_max = 10_000;
-        limits.watch_bytes_max = 15_000;
+        limits.watch_bytes_per_connection_max = 10_000;
+        limits.watch_bytes_total_max = 15_000;
     }));
     let (a, b) = (server.client(), server.client());
     let watch = |xid: i32, path: &str| {
@@ -316,7 +316,7 @@ fn replies_wait_for_memory_and_who_does_not_read_is_ended() {
     const LIST_BYTES: usize = 200_000;
     const MAX: usize = 1_000_000;
     let view = wide(LIST_BYTES / 12, "n");
-    let mut server = Server::with_view(limits(|limits| limits.unsent_bytes_max = MAX), view);
+    let mut server = Server::with_view(limits(|limits| limits.reply_buffer_bytes_total_max = MAX), view);
     let deaf: Vec<ConnId> = (0..40).map(|_| server.client()).collect();
     let polite = server.client();
     for client in &deaf {
@@ -349,7 +349,8 @@ fn replies_wait_for_memory_and_who_does_not_read_is_ended() {
 
 #[test]
 fn a_reply_larger_than_the_limit_comes_when_it_is_the_only_one() {
-    let mut server = Server::with_view(limits(|limits| limits.unsent_bytes_max = 50_000), wide(20_000, "n"));
+    let mut server =
+        Server::with_view(limits(|limits| limits.reply_buffer_bytes_total_max = 50_000), wide(20_000, "n"));
     let (a, b) = (server.client(), server.client());
     for client in [a, b] {
         server.send(client, &children(1, "/p", false));
@@ -364,7 +365,8 @@ fn a_reply_larger_than_the_limit_comes_when_it_is_the_only_one() {
 
 #[test]
 fn who_takes_its_replies_is_not_ended_for_those_who_wait() {
-    let mut server = Server::with_view(limits(|limits| limits.unsent_bytes_max = 300_000), wide(100_000, "n"));
+    let mut server =
+        Server::with_view(limits(|limits| limits.reply_buffer_bytes_total_max = 300_000), wide(100_000, "n"));
     let (a, b) = (server.client(), server.client());
     for client in [a, b] {
         server.send(client, &children(1, "/p", false));
@@ -383,7 +385,7 @@ fn who_takes_its_replies_is_not_ended_for_those_who_wait() {
 #[test]
 fn parts_of_requests_have_a_limit_together() {
     const MAX: usize = 4_000_000;
-    let mut server = Server::new(limits(|limits| limits.unsent_bytes_max = MAX));
+    let mut server = Server::new(limits(|limits| limits.reply_buffer_bytes_total_max = MAX));
     let clients: Vec<ConnId> = (0..40).map(|_| server.client()).collect();
     let whole = create(1, "/large", &vec![0; 500_000]);
     let mut taken = 0;
@@ -411,7 +413,7 @@ fn parts_of_requests_have_a_limit_together() {
 #[test]
 fn a_large_request_becomes_whole_beside_many_that_do_not() {
     const MAX: usize = 4_000_000;
-    let mut server = Server::new(limits(|limits| limits.unsent_bytes_max = MAX));
+    let mut server = Server::new(limits(|limits| limits.reply_buffer_bytes_total_max = MAX));
     let whole = create(1, "/large", &vec![0; 500_000]);
     let hostile: Vec<ConnId> = (0..100).map(|_| server.client()).collect();
     for client in &hostile {
@@ -442,7 +444,7 @@ fn a_large_request_becomes_whole_beside_many_that_do_not() {
 #[test]
 fn events_for_those_who_do_not_read_are_bounded_together() {
     const MAX: usize = 2_000_000;
-    let mut server = Server::new(limits(|limits| limits.unsent_bytes_max = MAX));
+    let mut server = Server::new(limits(|limits| limits.reply_buffer_bytes_total_max = MAX));
     let writer = server.client();
     let deaf: Vec<ConnId> = (0..45).map(|_| server.client()).collect();
     let everything = request(1, OpCode::AddWatch, |writer| {

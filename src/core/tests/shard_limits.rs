@@ -17,7 +17,7 @@ fn limits(change: impl FnOnce(&mut ShardLimits)) -> ShardLimits {
 
 #[test]
 fn writes_on_their_way_have_a_limit() {
-    let mut server = Server::new(limits(|limits| limits.in_flight_max = 2));
+    let mut server = Server::new(limits(|limits| limits.requests_in_flight_max = 2));
     let (a, b) = (server.client(), server.client());
     let burst: Vec<u8> = (1..=5).flat_map(|xid| create(xid, &format!("/{xid}"), b"")).collect();
     server.send(a, &burst);
@@ -37,7 +37,7 @@ fn writes_on_their_way_have_a_limit() {
 
 #[test]
 fn who_sends_no_more_is_still_answered() {
-    let mut server = Server::new(limits(|limits| limits.in_flight_max = 2));
+    let mut server = Server::new(limits(|limits| limits.requests_in_flight_max = 2));
     let burst: Vec<u8> = (1..=5).flat_map(|xid| create(xid, &format!("/{xid}"), b"")).chain(get(6, "/5")).collect();
     let (a, b, c) = (server.client(), server.client(), server.client());
     // Some are under way, some are still held back.
@@ -89,7 +89,7 @@ fn reads_that_waited_too_long_are_throttled() {
 
 #[test]
 fn parked_reads_come_when_their_client_reads() {
-    let mut server = Server::new(limits(|limits| limits.reply_bytes_soft = 10_000));
+    let mut server = Server::new(limits(|limits| limits.reply_buffer_bytes_soft_max = 10_000));
     let a = server.client();
     server.send(a, &create(1, "/a", &[0; 9000]));
     let burst: Vec<u8> = (2..=20).flat_map(|xid| get(xid, "/a")).collect();
@@ -102,7 +102,7 @@ fn parked_reads_come_when_their_client_reads() {
 
 #[test]
 fn reads_before_a_write_never_see_it() {
-    let mut server = Server::new(limits(|limits| limits.reply_bytes_soft = 1000));
+    let mut server = Server::new(limits(|limits| limits.reply_buffer_bytes_soft_max = 1000));
     let a = server.client();
     server.send(a, &create(1, "/a", &[1; 900]));
     let mut burst: Vec<u8> = (2..=9).flat_map(|xid| get(xid, "/a")).collect();
@@ -124,8 +124,8 @@ fn reads_before_a_write_never_see_it() {
 #[test]
 fn reads_before_a_write_are_refused_once_too_much_waits_to_be_sent() {
     let mut server = Server::new(limits(|limits| {
-        limits.reply_bytes_soft = 1000;
-        limits.reply_bytes_hard = 5000;
+        limits.reply_buffer_bytes_soft_max = 1000;
+        limits.reply_buffer_bytes_hard_max = 5000;
     }));
     let a = server.client();
     server.send(a, &create(1, "/a", &[0; 2000]));
@@ -153,8 +153,8 @@ fn reads_before_a_write_are_refused_once_too_much_waits_to_be_sent() {
 #[test]
 fn a_reply_larger_than_all_limits_arrives() {
     let mut server = Server::new(limits(|limits| {
-        limits.reply_bytes_soft = 1000;
-        limits.reply_bytes_hard = 5000;
+        limits.reply_buffer_bytes_soft_max = 1000;
+        limits.reply_buffer_bytes_hard_max = 5000;
     }));
     let (a, b) = (server.client(), server.client());
     for xid in 1..=1000 {
@@ -175,7 +175,7 @@ fn a_reply_larger_than_all_limits_arrives() {
 
 #[test]
 fn who_does_not_read_its_events_is_ended() {
-    let mut server = Server::new(limits(|limits| limits.reply_bytes_hard = 5000));
+    let mut server = Server::new(limits(|limits| limits.reply_buffer_bytes_hard_max = 5000));
     let (a, b) = (server.client(), server.client());
     let everything = request(1, OpCode::AddWatch, |writer| {
         writer.str("/");
@@ -193,9 +193,9 @@ fn who_does_not_read_its_events_is_ended() {
 #[test]
 fn all_connections_together_have_a_limit_on_what_waits() {
     let mut server = Server::new(limits(|limits| {
-        limits.reply_bytes_soft = 2000;
-        limits.reply_bytes_hard = 1_000_000;
-        limits.unsent_bytes_max = 10_000;
+        limits.reply_buffer_bytes_soft_max = 2000;
+        limits.reply_buffer_bytes_hard_max = 1_000_000;
+        limits.reply_buffer_bytes_total_max = 10_000;
     }));
     let a = server.client();
     let watchers: Vec<ConnId> = (0..8).map(|_| server.client()).collect();
@@ -267,7 +267,7 @@ proptest! {
         again in any::<bool>(),
     ) {
         let mut server = Server::new(limits(|_| {}));
-        let (a, most) = (server.client(), ShardLimits::default().identities_per_conn_max);
+        let (a, most) = (server.client(), ShardLimits::default().identities_per_connection_max);
         // The address counts too.
         let (mut proven, mut bytes) = (1, 10 + "ip".len() + "127.0.0.1".len());
         for (number, user_bytes) in users.iter().enumerate() {

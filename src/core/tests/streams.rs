@@ -114,7 +114,7 @@ fn server(at: usize) -> Server {
     let incarnation = 100 + at as u64;
     let snapshot = SnapshotPolicy {
         floor_bytes: 1 << 30,
-        share_percent: 50,
+        share_of_image_percent: 50,
         txns_max: u64::MAX,
         log_bytes_max: u64::MAX,
         interval_min_ms: 0,

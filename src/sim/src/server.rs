@@ -448,11 +448,11 @@ fn shard_limits(options: &Options) -> ShardLimits {
     // The hard limit stays above the soft one, as the configuration demands.
     let hard = options.seed.is_multiple_of(5) && (tight || options.ensemble.is_none());
     ShardLimits {
-        requests_per_conn_max: if tight { 4 } else { 1000 },
+        requests_in_flight_per_connection_max: if tight { 4 } else { 1000 },
         parked_bytes_max: if tight { 300 } else { 4 << 20 },
-        reply_bytes_soft: if tight || hard { 500 } else { 1 << 20 },
-        reply_bytes_hard: if hard { 6_000 } else { 64 << 20 },
-        in_flight_bytes_max: if tight { 2_000 } else { 64 << 20 },
+        reply_buffer_bytes_soft_max: if tight || hard { 500 } else { 1 << 20 },
+        reply_buffer_bytes_hard_max: if hard { 6_000 } else { 64 << 20 },
+        inflight_bytes_per_shard_max: if tight { 2_000 } else { 64 << 20 },
         proposals_bytes_max: PROPOSALS_TAKEN_BYTES_MAX,
         ..ShardLimits::default()
     }

@@ -21,7 +21,7 @@ const LEADERLESS: Standing = Standing::Follower { leader: None };
 fn sequencer(server: u8) -> Sequencer {
     let snapshot = SnapshotPolicy {
         floor_bytes: 1 << 30,
-        share_percent: 50,
+        share_of_image_percent: 50,
         txns_max: u64::MAX,
         log_bytes_max: u64::MAX,
         interval_min_ms: 0,

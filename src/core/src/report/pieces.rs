@@ -236,7 +236,7 @@ mod tests {
     fn sequencer(sessions: SessionTable) -> Sequencer {
         let snapshot = SnapshotPolicy {
             floor_bytes: 0,
-            share_percent: 0,
+            share_of_image_percent: 0,
             txns_max: 0,
             log_bytes_max: 0,
             interval_min_ms: 0,

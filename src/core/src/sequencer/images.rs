@@ -30,7 +30,7 @@ pub struct SnapshotPolicy {
     /// Changes smaller than this, in bytes, are never worth an image.
     pub floor_bytes: usize,
     /// Per cent of the image's size.
-    pub share_percent: usize,
+    pub share_of_image_percent: usize,
     /// Transactions since the last image.
     pub txns_max: u64,
     /// Bytes of log entries since the last image, if they are also more than the share: they are what a restart replays.
@@ -47,7 +47,7 @@ impl SnapshotPolicy {
     /// No image but those that are asked for.
     pub const NEVER: SnapshotPolicy = SnapshotPolicy {
         floor_bytes: usize::MAX,
-        share_percent: 100,
+        share_of_image_percent: 100,
         txns_max: u64::MAX,
         log_bytes_max: u64::MAX,
         interval_min_ms: 0,
@@ -134,7 +134,7 @@ impl SinceImage {
 }
 
 const fn share(policy: &SnapshotPolicy, image: usize) -> usize {
-    image / 100 * policy.share_percent
+    image / 100 * policy.share_of_image_percent
 }
 
 /// Bytes of log, or work for as many, that are worth an image.
@@ -191,7 +191,7 @@ mod tests {
     fn policy() -> SnapshotPolicy {
         SnapshotPolicy {
             floor_bytes: 64 * MIB,
-            share_percent: 50,
+            share_of_image_percent: 50,
             txns_max: u64::MAX,
             log_bytes_max: 128 << 20,
             interval_min_ms: 10_000,

@@ -77,7 +77,8 @@ impl Shard {
     /// Whether this shard proposes no more before some of what it proposed has come back.
     pub(super) fn has_enough_in_flight(&self) -> bool {
         let limits = &self.config.limits;
-        self.in_flight_bytes >= limits.in_flight_bytes_max || self.in_flight.len() >= limits.in_flight_max
+        self.in_flight_bytes >= limits.inflight_bytes_per_shard_max
+            || self.in_flight.len() >= limits.requests_in_flight_max
     }
 
     /// Whether the connection is queued for its next write, which is not decoded yet.

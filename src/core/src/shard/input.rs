@@ -89,10 +89,10 @@ impl Shard {
             || conn.queued
             || conn.again
             || conn.phase == Phase::Connecting
-            || conn.pending.len() >= limits.requests_per_conn_max
+            || conn.pending.len() >= limits.requests_in_flight_per_connection_max
             || conn.pending.len() - conn.proposed as usize >= limits.parked_per_conn_max
             || conn.parked_bytes as usize >= limits.parked_bytes_max
-            || conn.unsent() >= limits.reply_bytes_soft
+            || conn.unsent() >= limits.reply_buffer_bytes_soft_max
     }
 
     pub(super) fn resume_by_id(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
@@ -161,7 +161,7 @@ impl Shard {
     /// lie unread.
     pub(super) fn excuse_those_who_wait(&mut self, now: Millis) {
         let draining = self.draining;
-        let unread = self.config.limits.reply_bytes_soft;
+        let unread = self.config.limits.reply_buffer_bytes_soft_max;
         let is_owed = |conn: &Conn| !conn.pending.is_empty() || conn.wanting || conn.queued;
         let waits = |conn: &&mut Conn| conn.stalled && is_owed(conn) && conn.unsent() < unread;
         for conn in self.conns.iter_mut().filter(|conn| draining || waits(conn)) {

@@ -49,7 +49,8 @@ impl Shard {
     }
 
     fn walk_context<'s>(&'s self, conn: &'s Conn) -> WalkContext<'s> {
-        let limit = self.config.limits.reply_bytes_hard.saturating_sub(conn.unsent()).min(REPLY_FRAME_BYTES_MAX);
+        let limit =
+            self.config.limits.reply_buffer_bytes_hard_max.saturating_sub(conn.unsent()).min(REPLY_FRAME_BYTES_MAX);
         WalkContext {
             view: &self.view,
             identities: conn.identities.as_slice(),
@@ -72,7 +73,11 @@ impl Shard {
             ephemerals: if ephemerals.is_empty() { None } else { ephemerals.get(&conn.session) },
             skip_acl: config.skip_acl,
             keeper: config.keeper_extensions,
-            reply_bytes_max: config.limits.reply_bytes_hard.saturating_sub(unsent).min(REPLY_FRAME_BYTES_MAX),
+            reply_bytes_max: config
+                .limits
+                .reply_buffer_bytes_hard_max
+                .saturating_sub(unsent)
+                .min(REPLY_FRAME_BYTES_MAX),
             room,
             may_wait: conn.proposed == 0,
             multi: false,
@@ -150,7 +155,7 @@ impl Shard {
                 view: &self.view,
                 identities: conn.identities.as_slice(),
                 skip_acl: self.config.skip_acl,
-                reply_bytes_max: self.config.limits.reply_bytes_hard.min(self.room(conn)),
+                reply_bytes_max: self.config.limits.reply_buffer_bytes_hard_max.min(self.room(conn)),
             }),
             Long::Rewatch(rewatch) => {
                 self.buffers.lend(&mut conn.output);
@@ -206,7 +211,7 @@ impl Shard {
             }
             _ => {}
         }
-        if conn.unsent() > self.config.limits.reply_bytes_soft {
+        if conn.unsent() > self.config.limits.reply_buffer_bytes_soft_max {
             conn.allow_unsent();
         }
         conn.barred = conn.pending.iter().any(Pending::bars);

@@ -28,13 +28,13 @@ pub(super) struct Wanting {
 impl Shard {
     /// Whether a connection that holds `own` bytes may hold `need` more.
     fn has_memory(&self, own: usize, need: usize) -> bool {
-        let max = self.config.limits.unsent_bytes_max;
+        let max = self.config.limits.reply_buffer_bytes_total_max;
         self.held_bytes + need <= max || self.held_bytes - own <= max / 2
     }
 
     /// Whether the connection must give back before it may hold more.
     pub(super) fn is_short_of_memory(&self, conn: &Conn) -> bool {
-        self.held_bytes > self.config.limits.unsent_bytes_max
+        self.held_bytes > self.config.limits.reply_buffer_bytes_total_max
             && conn.summed > self.config.limits.small()
             && !self.has_memory(conn.summed, 0)
     }
@@ -46,10 +46,10 @@ impl Shard {
         let others = self.held_bytes - conn.summed;
         if !self.wanting.is_empty() && !self.admitting {
             limits.small()
-        } else if others <= limits.unsent_bytes_max / 2 {
+        } else if others <= limits.reply_buffer_bytes_total_max / 2 {
             usize::MAX
         } else {
-            limits.unsent_bytes_max.saturating_sub(others + conn.holds()).max(limits.small())
+            limits.reply_buffer_bytes_total_max.saturating_sub(others + conn.holds()).max(limits.small())
         }
     }
 
@@ -105,7 +105,7 @@ impl Shard {
         let missing = conn.missing();
         let is_small = conn.input.len() + missing <= limits.small();
         let is_set_aside = conn.input.capacity() - conn.input.len() >= missing;
-        if is_small || is_set_aside || self.held_bytes <= limits.unsent_bytes_max / 2 {
+        if is_small || is_set_aside || self.held_bytes <= limits.reply_buffer_bytes_total_max / 2 {
             return false;
         }
         let is_first = self.wanting.is_empty() || self.admitting;
@@ -142,7 +142,7 @@ impl Shard {
         let overdue = |wanting: &&Wanting| now.since(wanting.since) >= PART_WAIT_MS;
         let needed: usize = self.wanting.iter().take_while(overdue).map(|wanting| wanting.need).sum();
         for (_, id) in list {
-            if self.may_admit() && self.held_bytes + needed <= self.config.limits.unsent_bytes_max {
+            if self.may_admit() && self.held_bytes + needed <= self.config.limits.reply_buffer_bytes_total_max {
                 return;
             }
             if let Some(conn) = self.conns.take(id) {

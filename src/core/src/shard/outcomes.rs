@@ -105,7 +105,7 @@ impl Shard {
     /// to read gets the rest later, unless writes are behind it: a read must not see what comes after it.
     pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Verdict {
         while let Some(floor) = conn.pending.front().and_then(Pending::ready_at)
-            && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_bytes_soft)
+            && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_buffer_bytes_soft_max)
             && !conn.is_closing()
         {
             // With writes behind them they must see this very state.
@@ -231,8 +231,8 @@ impl Shard {
         let limits = &self.config.limits;
         let list = if self.lists.is_empty() { None } else { conn.list_under_way() };
         let waiting = list.as_ref().map_or(0, |list| list.held.len()) + conn.unsent();
-        let too_much = waiting > limits.reply_bytes_hard.saturating_add(conn.allowance());
-        let crowded = self.held_bytes >= limits.unsent_bytes_max && waiting > limits.small();
+        let too_much = waiting > limits.reply_buffer_bytes_hard_max.saturating_add(conn.allowance());
+        let crowded = self.held_bytes >= limits.reply_buffer_bytes_total_max && waiting > limits.small();
         if too_much || crowded {
             return self.end(&conn, Close::SlowReader, out);
         }

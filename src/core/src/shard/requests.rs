@@ -179,7 +179,7 @@ impl Shard {
                 list.push(new);
             }
         }
-        let too_many = list.len() > self.config.limits.identities_per_conn_max;
+        let too_many = list.len() > self.config.limits.identities_per_connection_max;
         if too_many || identities_weight(&list) > IDENTITIES_BYTES_MAX {
             return Err(Close::IdentityLimit);
         }
@@ -250,7 +250,7 @@ impl Shard {
         }
         self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false });
         let unsent = conn.unsent();
-        if unsent > self.config.limits.reply_bytes_soft {
+        if unsent > self.config.limits.reply_buffer_bytes_soft_max {
             conn.allow_unsent();
         }
         served.map_err(|_| {
@@ -284,7 +284,7 @@ impl Shard {
     fn is_throttled(&self, now: Millis, conn: &Conn, op: OpCode, at: Millis) -> bool {
         let limits = &self.config.limits;
         let late = limits.throttled_op_wait_ms > 0 && now.since(at) > limits.throttled_op_wait_ms;
-        op != OpCode::Ping && (late || conn.unsent() > limits.reply_bytes_hard)
+        op != OpCode::Ping && (late || conn.unsent() > limits.reply_buffer_bytes_hard_max)
     }
 
     /// Counts a reply: a few plain stores, because every read comes by here.

@@ -126,26 +126,26 @@ fn play(input: &[u8], forgets_syncs: bool) -> Result<Tally, Violation> {
 fn limits(setup: Setup) -> ShardLimits {
     let normal = ShardLimits {
         frame_bytes_max: FRAME_BYTES_MAX,
-        reply_bytes_soft: REPLY_BYTES_HARD / 4,
-        reply_bytes_hard: REPLY_BYTES_HARD,
+        reply_buffer_bytes_soft_max: REPLY_BYTES_HARD / 4,
+        reply_buffer_bytes_hard_max: REPLY_BYTES_HARD,
         ..ShardLimits::default()
     };
     if !setup.tight {
         return normal;
     }
     ShardLimits {
-        requests_per_conn_max: 3,
+        requests_in_flight_per_connection_max: 3,
         parked_bytes_max: 200,
-        reply_bytes_soft: 300,
-        reply_bytes_hard: 6_000,
+        reply_buffer_bytes_soft_max: 300,
+        reply_buffer_bytes_hard_max: 6_000,
         parked_per_conn_max: 3,
-        in_flight_bytes_max: 1_500,
+        inflight_bytes_per_shard_max: 1_500,
         proposals_bytes_max: 300,
-        in_flight_max: 5,
+        requests_in_flight_max: 5,
         large_request_bytes: 400,
         large_requests_bytes_max: 900,
-        watches_per_conn_max: 6,
-        identities_per_conn_max: 3,
+        watches_per_connection_max: 6,
+        identities_per_connection_max: 3,
         sessions_max: 3,
         ..normal
     }
@@ -377,7 +377,7 @@ impl World {
     fn output_is_bounded(&self, at: usize) -> Checked {
         let side = &self.sides[at];
         let limits = limits(self.setup);
-        let most = 2 * limits.reply_bytes_hard + limits.parked_per_conn_max * READ_BYTES_MAX;
+        let most = 2 * limits.reply_buffer_bytes_hard_max + limits.parked_per_conn_max * READ_BYTES_MAX;
         for conn in self.clients.iter().filter_map(|client| client.conn) {
             let unsent = side.shard.unsent_bytes(conn);
             require(unsent <= most, "output", || format!("{unsent} bytes wait for one client, {most} may"))?;

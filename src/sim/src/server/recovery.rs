@@ -174,7 +174,7 @@ impl Start<'_> {
             },
             snapshot: SnapshotPolicy {
                 floor_bytes: self.options.snapshot_floor_bytes,
-                share_percent: 30,
+                share_of_image_percent: 30,
                 txns_max: self.options.snapshot_txns,
                 log_bytes_max: 64 << 10,
                 interval_min_ms: self.options.snapshot_interval_min_ms,
