@@ -55,7 +55,7 @@ fn place_of(id: u8, server: &Server, configured: &[PeerAddress]) -> PeerAddress 
 const COMPARED_AFTER_MS: u64 = 3000;
 
 /// Where this server is found, as the list of servers says it.
-pub(crate) struct Whereabouts {
+pub(crate) struct AdvertisedAddress {
     own: u8,
     /// Where clients find it, as configured.
     client_addr: SocketAddr,
@@ -71,10 +71,10 @@ pub(crate) struct Whereabouts {
     compared: bool,
 }
 
-impl Whereabouts {
+impl AdvertisedAddress {
     /// `remembered` is a list of before this start, and `client_addr` as configured.
-    pub(crate) fn new(own: u8, client_addr: SocketAddr, remembered: Option<Remembered>) -> Whereabouts {
-        let mut whereabouts = Whereabouts {
+    pub(crate) fn new(own: u8, client_addr: SocketAddr, remembered: Option<Remembered>) -> AdvertisedAddress {
+        let mut advertised = AdvertisedAddress {
             own,
             client_addr,
             newest: remembered,
@@ -83,8 +83,8 @@ impl Whereabouts {
             since: None,
             compared: false,
         };
-        whereabouts.listed = whereabouts.own_line().cloned();
-        whereabouts
+        advertised.listed = advertised.own_line().cloned();
+        advertised
     }
 
     /// The list in the tree is this one now, and with those who join these servers are `known`. Gives the servers that count, and
@@ -92,7 +92,7 @@ impl Whereabouts {
     /// it names are found.
     ///
     /// At its start a server listens where its configuration says, for it may be that all servers were started at other
-    /// places: where the newest list says otherwise, [`Whereabouts::compare`] tells. From then on a newer list counts.
+    /// places: where the newest list says otherwise, [`AdvertisedAddress::compare`] tells. From then on a newer list counts.
     pub(crate) fn follow(
         &mut self,
         list: Option<(Servers, u64)>,
@@ -182,10 +182,10 @@ mod tests {
     }
 
     /// Server 2 with its configuration and a list of before.
-    fn whereabouts(remembered: Option<&str>) -> Whereabouts {
+    fn advertised(remembered: Option<&str>) -> AdvertisedAddress {
         let remembered = remembered.map(list).map(|(servers, version)| Remembered { servers, version });
         let client_addr = SocketAddr::from(([127, 0, 0, 1], 9));
-        Whereabouts::new(2, client_addr, remembered)
+        AdvertisedAddress::new(2, client_addr, remembered)
     }
 
     /// Where the others and clients find it from then on, and the version of the list to be remembered; `-` = nothing new.
@@ -199,11 +199,11 @@ mod tests {
     #[test]
     fn where_this_server_is_follows_the_list_but_not_at_first() {
         let configured = [peer(2, "a", 1)];
-        let mut whereabouts = whereabouts(None);
+        let mut advertised = advertised(None);
         let mut check = |text: &str, expect: &str| {
             let (servers, version) = list(text);
             let (counts, moved) =
-                whereabouts.follow(Some((servers.clone(), version)), Some(servers.clone()), &configured);
+                advertised.follow(Some((servers.clone(), version)), Some(servers.clone()), &configured);
             assert_eq!((told(moved).as_str(), counts), (expect, Some(servers)), "{text}");
         };
         check("server.1=c:1:2\nversion=1", "- - 1");
@@ -220,7 +220,7 @@ mod tests {
         check("server.2=0.0.0.0:3:7;b:10\nversion=a", "- - 10");
         check("server.2=0.0.0.0:4:7;b:10\nversion=b", "a:4 - 11");
         check("server.2=[::]:4:7;b:10\nversion=c", "- - 12");
-        let (counts, moved) = whereabouts.follow(None, None, &configured);
+        let (counts, moved) = advertised.follow(None, None, &configured);
         assert_eq!(counts.map(|all| all.lines()), Some("server.2=[0:0:0:0:0:0:0:0]:4:7:participant;b:10\n".to_owned()));
         assert_eq!(told(moved), "-");
     }
@@ -228,11 +228,11 @@ mod tests {
     #[test]
     fn a_list_that_is_older_than_what_was_known_moves_nobody() {
         let configured = [peer(1, "a", 1), peer(2, "a", 2), peer(3, "a", 3)];
-        let mut whereabouts = whereabouts(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"));
+        let mut advertised = advertised(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"));
         let mut check = |text: Option<&str>, told_now: &str, lines: &[&str]| {
             let tree = text.map(list);
             let known = tree.clone().map(|(servers, _)| servers);
-            let (counts, moved) = whereabouts.follow(tree, known, &configured);
+            let (counts, moved) = advertised.follow(tree, known, &configured);
             let counts = counts.expect("a list is known").lines();
             let expect: String = lines.iter().map(|line| format!("server.{line}:participant\n")).collect();
             assert_eq!((told(moved).as_str(), counts.replace(";0.0.0.0:9", "")), (told_now, expect), "{text:?}");
@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_list_that_is_newer_than_what_was_known_moves_at_once() {
-        let mut whereabouts = whereabouts(Some("server.2=a:2:7;9\nversion=5"));
+        let mut advertised = advertised(Some("server.2=a:2:7;9\nversion=5"));
         let (servers, version) = list("server.2=a:3:7;10\nversion=6");
-        let (_, moved) = whereabouts.follow(Some((servers.clone(), version)), Some(servers), &[peer(2, "a", 2)]);
+        let (_, moved) = advertised.follow(Some((servers.clone(), version)), Some(servers), &[peer(2, "a", 2)]);
         assert_eq!(told(moved), "a:3 0.0.0.0:10 6");
     }
 
@@ -259,16 +259,16 @@ mod tests {
     fn where_the_list_differs_from_the_configuration_is_told_once_and_not_at_once() {
         let check = |text: &str, newer: Option<&str>, expect: &[&str]| {
             let configured = [peer(1, "a", 1), peer(2, "a", 2)];
-            let mut whereabouts = whereabouts(Some(text));
-            assert_eq!(whereabouts.compare(Millis(100), &configured), [""; 0]);
+            let mut advertised = advertised(Some(text));
+            assert_eq!(advertised.compare(Millis(100), &configured), [""; 0]);
             if let Some((servers, version)) = newer.map(list) {
-                whereabouts.follow(Some((servers.clone(), version)), Some(servers), &configured);
+                advertised.follow(Some((servers.clone(), version)), Some(servers), &configured);
             }
-            assert_eq!(whereabouts.compare(Millis(99 + COMPARED_AFTER_MS), &configured), [""; 0]);
-            let told = whereabouts.compare(Millis(100 + COMPARED_AFTER_MS), &configured);
+            assert_eq!(advertised.compare(Millis(99 + COMPARED_AFTER_MS), &configured), [""; 0]);
+            let told = advertised.compare(Millis(100 + COMPARED_AFTER_MS), &configured);
             assert_eq!(told.len(), expect.len(), "{told:?}");
             assert!(told.iter().zip(expect).all(|(told, part)| told.contains(part)), "{told:?}");
-            assert_eq!(whereabouts.compare(Millis(100_000), &configured), [""; 0]);
+            assert_eq!(advertised.compare(Millis(100_000), &configured), [""; 0]);
         };
         check("server.2=a:2:7;9\nversion=5", None, &[]);
         check("server.2=a:2:7\nversion=5", None, &[]);

@@ -23,10 +23,10 @@ use crate::event::{Event, Now};
 use crate::machine::{Replicated, ReplicatedMember};
 use crate::peers::{self, Peers};
 use crate::progress::{CatchUp, place_of};
-use crate::serving::{Serving, Sight};
+use crate::serving::{ServerState, Serving};
 use crate::settings::Settings;
 use healing::{Differences, Distrusted};
-use images::Retry;
+use images::{Retry, Writes};
 use stopping::Stopping;
 
 /// Log lines for sessions that expire.
@@ -82,6 +82,7 @@ pub struct Engine<M: Replicated = ReplicatedMember> {
     retry: Option<Retry>,
     /// How often one could not be written since the last that was.
     failures: u32,
+    writes: Writes,
     /// Of the list of servers that the connections follow.
     servers_version: Option<u64>,
     /// What a server that is alone shows; of one of an ensemble, [`Peers`] does.
@@ -111,6 +112,7 @@ impl<M: Replicated> Engine<M> {
             reconfig: ReconfigStep::default(),
             served_image,
         };
+        let writes = Writes::new(replica.machine().sequencer.snapshot_running());
         Engine {
             applied_bytes: replica.applied_bytes(),
             replica,
@@ -130,6 +132,7 @@ impl<M: Replicated> Engine<M> {
             differences: Differences::default(),
             retry: None,
             failures: 0,
+            writes,
             servers_version: None,
             alone: Serving::default(),
             catch_up: CatchUp::default(),
@@ -287,6 +290,7 @@ impl<M: Replicated> Engine<M> {
             tracing::warn!(%session, bytes, bytes_max, "a command that fits no log entry here was refused");
         }
         self.retry_image(now);
+        self.replace_void_image(now);
         self.write_image_if(now, |sequencer| sequencer.wants_snapshot(now.millis()));
         self.reconfigure(now);
         self.compare_digests(now);
@@ -302,7 +306,7 @@ impl<M: Replicated> Engine<M> {
         }
         let stalled = self.log_disk == LogDisk::Full;
         self.out.status.stalled = stalled;
-        self.alone.look(now.millis(), &self.replica, &Sight::alone(stopping, stalled), &mut self.out.status);
+        self.alone.look(now.millis(), &self.replica, &ServerState::alone(stopping, stalled), &mut self.out.status);
     }
 
     /// A line for each session that expired, as long as they are few; the rest are counted.
@@ -339,7 +343,7 @@ impl<M: Replicated> Engine<M> {
         }
         if self.peers.is_some() {
             self.follow_list();
-            self.stand();
+            self.follow_role();
             if self.stage == Stage::Replica {
                 self.stage = Stage::Settled;
                 return Turned::Again;
@@ -415,7 +419,7 @@ impl<M: Replicated> Engine<M> {
     fn tell_notes(&mut self) {
         for note in self.replica.machine_mut().take_notes() {
             if let Some(peers) = &mut self.peers {
-                peers.noted(note, &mut self.out);
+                peers.on_note(note, &mut self.out);
             }
             self.out.shards(ToShards::Note(note));
         }
@@ -453,13 +457,13 @@ impl<M: Replicated> Engine<M> {
     }
 
     /// What a turn means for the way of commands, and what is to be said to other servers because of it.
-    fn stand(&mut self) {
+    fn follow_role(&mut self) {
         let Some(peers) = &mut self.peers else { return };
         let stalled = peers.is_stalled(self.log_disk, self.replica.applied());
         self.out.status.stalled = stalled;
         let member = self.replica.machine_mut();
         if let Some(change) = self.asked.role.take() {
-            let standing = peers.tell(change, &mut self.out);
+            let standing = peers.role_changed(change, &mut self.out);
             member.stand(standing, change.term.0);
         }
         member.stall(stalled);
@@ -507,6 +511,7 @@ impl<M: Replicated> Engine<M> {
     fn install_if_durable(&mut self, now: Now, number: u64) {
         let Some((_, index)) = self.installing.filter(|(wanted, _)| *wanted <= number) else { return };
         self.installing = None;
+        self.writes.void();
         let arrived = self.peers.as_mut().and_then(|peers| peers.arrived(index));
         let loaded = arrived.expect("an image is announced to Raft when it is here");
         let machine = loaded.state();

@@ -18,14 +18,16 @@ use corral_link::image::{Ask, Part};
 use corral_link::{Frame, Generation, Kind};
 use corral_members::{leader_out_of, membership_of};
 
-use crate::addresses::{PeerAddress, Whereabouts, addresses};
+use crate::addresses::{AdvertisedAddress, PeerAddress, addresses};
 use crate::census::Census;
 use crate::effect::{Effect, Outbox};
 use crate::event::{Cause, Distrust, Incoming};
 use crate::machine::Replicated;
-use crate::serving::{Serving, Sight, say_what_is_awaited, say_who_is_not_known};
+use crate::serving::{ServerState, Serving, say_what_is_awaited, say_who_is_not_known};
 use crate::settings::EnsembleSettings;
-use crate::transfer::{Course, IMAGE_AGAIN_AFTER_MS, LoadedImage, Missed, Offer, Offered, Transfer, holds_membership};
+use crate::transfer::{
+    FailedTransfer, IMAGE_AGAIN_AFTER_MS, LoadedImage, Offer, Offered, Outcome, Transfer, holds_membership,
+};
 
 /// See the module.
 pub(crate) struct Peers {
@@ -36,7 +38,7 @@ pub(crate) struct Peers {
     /// What this server is by its place in Raft.
     mode: Mode,
     /// All clients were sent away: what it is then.
-    away: Option<Mode>,
+    drained: Option<Mode>,
     /// What it is without a leader.
     leaderless: Mode,
     /// A leader whose log stands still for so long lets another lead; a member that was not heard from for so long does not count.
@@ -54,7 +56,7 @@ pub(crate) struct Peers {
     /// Images that have come, and are to be installed when Raft says so; the newest last.
     arrived: VecDeque<Box<LoadedImage>>,
     /// An image that could not be taken over.
-    missed: Option<Missed>,
+    failed_transfer: Option<FailedTransfer>,
     /// Who ought to belong to the ensemble.
     pub(crate) wanted: Membership,
     /// When it was last said what this server, as a newborn, waits for.
@@ -63,7 +65,7 @@ pub(crate) struct Peers {
     pub(crate) stranger: Option<NodeId>,
     /// Whether this server is in the list of servers; `None` where the configuration counts.
     listed: Option<bool>,
-    whereabouts: Whereabouts,
+    advertised: AdvertisedAddress,
     /// It has never had any state, so that no leader was lost.
     pub(crate) is_blank: bool,
     census: Census,
@@ -83,7 +85,7 @@ impl Peers {
             from: BTreeMap::new(),
             found: true,
             mode: Mode::Looking,
-            away: None,
+            drained: None,
             leaderless: if read_only { Mode::ReadOnly } else { Mode::Looking },
             election,
             generation,
@@ -92,12 +94,12 @@ impl Peers {
             offer: Offer::new(newest, piece_bytes),
             transfer: None,
             arrived: VecDeque::new(),
-            missed: None,
+            failed_transfer: None,
             wanted,
             said: Millis(0),
             stranger: None,
             listed: None,
-            whereabouts: Whereabouts::new(own, client_addr, remembered),
+            advertised: AdvertisedAddress::new(own, client_addr, remembered),
             is_blank: true,
             census: Census::default(),
             serving: Serving::default(),
@@ -204,7 +206,7 @@ impl Peers {
                 let part = Part::decode(&frame.payload).map_err(|error| error.to_string())?;
                 let is_gone = matches!(part, Part::Gone { .. });
                 if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.from() == peer)
-                    && let Course::Failed = transfer.piece(now, part, &mut out.effects)
+                    && let Outcome::Failed = transfer.piece(now, part, &mut out.effects)
                 {
                     tracing::info!("the image is gone at its server, a newer one is awaited");
                     let index = transfer.index();
@@ -291,21 +293,21 @@ impl Peers {
     ) {
         let Some(transfer) = self.transfer.take() else { return };
         let from = transfer.from();
-        let (goes_on, course) = transfer.taken(&incoming);
+        let (goes_on, outcome) = transfer.taken(&incoming);
         self.transfer = goes_on;
-        match (course, incoming) {
-            (Course::Over(announced), Incoming::Whole { index, loaded }) => {
+        match (outcome, incoming) {
+            (Outcome::Over(announced), Incoming::Whole { index, loaded }) => {
                 if let Err(reason) = holds_membership(&loaded, &announced) {
                     tracing::error!(
                         index,
                         "an image of another server cannot be taken over, asking for another in {} s: {reason}",
                         IMAGE_AGAIN_AFTER_MS / 1000
                     );
-                    self.missed = Some(Missed::at(now, index, from, false));
+                    self.failed_transfer = Some(FailedTransfer::at(now, index, from, false));
                     return;
                 }
                 tracing::info!(index, zxid = loaded.zxid, bytes = loaded.bytes.size(), "the image is here");
-                self.missed = None;
+                self.failed_transfer = None;
                 // Before the one that is being installed has come to an end, another may have come.
                 self.arrived.push_back(loaded);
                 if self.arrived.len() > ARRIVED_MAX {
@@ -316,12 +318,12 @@ impl Peers {
                     tracing::debug!("the image is not needed any more: {error}");
                 }
             }
-            (Course::Failed, Incoming::Failed { index, reason }) => {
+            (Outcome::Failed, Incoming::Failed { index, reason }) => {
                 tracing::error!(
                     "an image of another server cannot be taken over, asking for another in {} s: {reason}",
                     IMAGE_AGAIN_AFTER_MS / 1000
                 );
-                self.missed = Some(Missed::at(now, index, from, true));
+                self.failed_transfer = Some(FailedTransfer::at(now, index, from, true));
             }
             _ => self.ask(out),
         }
@@ -352,16 +354,16 @@ impl Peers {
                 None => say_what_is_awaited(&replica.machine().awaited()),
             }
         }
-        for difference in self.whereabouts.compare(now, &self.configured) {
+        for difference in self.advertised.compare(now, &self.configured) {
             tracing::warn!("{difference}");
         }
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
             self.ask_again(now, out);
         }
-        if let Some(missed) = &mut self.missed
-            && missed.again.take_if(|at| now >= *at).is_some()
+        if let Some(failed_transfer) = &mut self.failed_transfer
+            && failed_transfer.again.take_if(|at| now >= *at).is_some()
         {
-            let (from, index) = (missed.from, missed.index);
+            let (from, index) = (failed_transfer.from, failed_transfer.index);
             refuse(from, index, out);
         }
     }
@@ -379,8 +381,8 @@ impl Peers {
 
     /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.
     pub(crate) fn is_stalled(&mut self, disk: LogDisk, applied: Index) -> bool {
-        self.missed.take_if(|missed| applied.0 >= missed.index);
-        disk == LogDisk::Full || self.missed.as_ref().is_some_and(|missed| missed.stalls)
+        self.failed_transfer.take_if(|failed_transfer| applied.0 >= failed_transfer.index);
+        disk == LogDisk::Full || self.failed_transfer.as_ref().is_some_and(|failed_transfer| failed_transfer.stalls)
     }
 
     /// A leader whose disk stands still, or is full, hands over.
@@ -438,7 +440,7 @@ impl Peers {
     }
 
     /// Who leads is another: for the log and for whoever asks.
-    pub(crate) fn tell(&mut self, change: RoleChange, out: &mut Outbox) -> Standing {
+    pub(crate) fn role_changed(&mut self, change: RoleChange, out: &mut Outbox) -> Standing {
         let leader = change.leader.map(|leader| leader.0);
         let mode = match (change.role, change.leader) {
             (Role::Leader, _) => Mode::Leader,
@@ -459,7 +461,7 @@ impl Peers {
     }
 
     /// What the shards are told: for the log and for whoever asks.
-    pub(crate) fn noted(&mut self, note: Note, out: &mut Outbox) {
+    pub(crate) fn on_note(&mut self, note: Note, out: &mut Outbox) {
         match note {
             Note::Away => {
                 let mode = self.leaderless.word();
@@ -473,10 +475,10 @@ impl Peers {
                 if self.listed == Some(false) {
                     tracing::warn!("this server is not in the list of servers: stop it, or let it in with reconfig");
                 }
-                self.away = Some(self.leaderless);
+                self.drained = Some(self.leaderless);
             }
-            Note::Distrusted => self.away = Some(Mode::Looking),
-            Note::Release => self.away = None,
+            Note::Distrusted => self.drained = Some(Mode::Looking),
+            Note::Release => self.drained = None,
             Note::Hold | Note::Uncertain { .. } => return,
         }
         self.show_mode(out);
@@ -491,7 +493,7 @@ impl Peers {
         out: &mut Outbox,
     ) {
         out.status.quorum = Some(self.census.count(now, self.election, replica.raft(), &self.wanted));
-        let sight = Sight {
+        let state = ServerState {
             stopping,
             stalled: out.status.stalled,
             takes_an_image: installing || self.takes_an_image(),
@@ -499,11 +501,11 @@ impl Peers {
             listed: self.listed,
             is_alone: false,
         };
-        self.serving.look(Millis(now.0 / 1000), replica, &sight, &mut out.status);
+        self.serving.look(Millis(now.0 / 1000), replica, &state, &mut out.status);
     }
 
     fn show_mode(&self, out: &mut Outbox) {
-        out.status.mode = self.away.unwrap_or(self.mode);
+        out.status.mode = self.drained.unwrap_or(self.mode);
     }
 
     /// The list of servers is another: the connections follow. A leader that is in it no more is not waited for.
@@ -519,7 +521,7 @@ impl Peers {
         let known = replica.machine().sequencer.known_servers();
         let lost = leader_out_of(replica, known.as_ref());
         let list = replica.machine().sequencer.listed_servers();
-        let (counting, moved) = self.whereabouts.follow(list, known, &self.configured);
+        let (counting, moved) = self.advertised.follow(list, known, &self.configured);
         out.effects.extend(moved.map(Effect::Moved));
         out.push(Effect::Connect(addresses(counting, &self.configured)));
         if let Some(lost) = lost {

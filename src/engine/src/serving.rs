@@ -23,7 +23,7 @@ const PROGRESS_MS: u64 = 3000;
 const CONTRADICTION_MS: u64 = 10_000;
 
 /// What the engine knows beside its replica.
-pub(crate) struct Sight {
+pub(crate) struct ServerState {
     pub(crate) stopping: bool,
     /// What the leader gives has no space.
     pub(crate) stalled: bool,
@@ -37,10 +37,10 @@ pub(crate) struct Sight {
     pub(crate) is_alone: bool,
 }
 
-impl Sight {
+impl ServerState {
     /// Of a server that is alone.
-    pub(crate) const fn alone(stopping: bool, stalled: bool) -> Sight {
-        Sight { stopping, stalled, takes_an_image: false, is_blank: false, listed: None, is_alone: true }
+    pub(crate) const fn alone(stopping: bool, stalled: bool) -> ServerState {
+        ServerState { stopping, stalled, takes_an_image: false, is_blank: false, listed: None, is_alone: true }
     }
 }
 
@@ -83,7 +83,7 @@ impl Serving {
         &mut self,
         now: Millis,
         replica: &Replica<M>,
-        sight: &Sight,
+        state: &ServerState,
         status: &mut Status,
     ) {
         let applied = replica.applied();
@@ -91,7 +91,7 @@ impl Serving {
             self.applied = (applied, now);
         }
         self.contradiction = self.contradiction.filter(|at| now.since(*at) < CONTRADICTION_MS);
-        let found = self.found(now, replica, sight);
+        let found = self.found(now, replica, state);
         if found != self.present {
             (self.present, self.since) = (found, now);
             status.found = found;
@@ -99,19 +99,19 @@ impl Serving {
         self.say(now, status.obstacle());
     }
 
-    fn found<M: Replicated>(&self, now: Millis, replica: &Replica<M>, sight: &Sight) -> Option<Obstacle> {
+    fn found<M: Replicated>(&self, now: Millis, replica: &Replica<M>, state: &ServerState) -> Option<Obstacle> {
         let (raft, member) = (replica.raft(), replica.machine());
         let leads = raft.leader() == Some(raft.id());
         let flows = member.is_flowing();
         let silent = now.since(self.applied.1) >= PROGRESS_MS;
         let contradicts = !leads && (raft.leader_lacks_committed() || self.contradiction.is_some());
         let reasons = [
-            (sight.stopping, Obstacle::Stopping),
-            (sight.stalled && (!flows || sight.is_alone), Obstacle::DiskFull),
-            (sight.takes_an_image, Obstacle::ImageAwaited),
-            (sight.is_blank && !flows, Obstacle::NoData),
+            (state.stopping, Obstacle::Stopping),
+            (state.stalled && (!flows || state.is_alone), Obstacle::DiskFull),
+            (state.takes_an_image, Obstacle::ImageAwaited),
+            (state.is_blank && !flows, Obstacle::NoData),
             (contradicts, Obstacle::LogContradicts),
-            (!flows && sight.listed == Some(false), Obstacle::NotListed),
+            (!flows && state.listed == Some(false), Obstacle::NotListed),
             (!flows && raft.leader().is_none(), Obstacle::NoLeader),
             (!flows && member.is_pausing(), Obstacle::HandingOver),
             (!flows && !leads, Obstacle::LeaderNotConnected),

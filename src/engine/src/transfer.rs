@@ -125,7 +125,7 @@ pub(crate) struct Transfer {
 }
 
 /// What became of a transfer.
-pub(crate) enum Course {
+pub(crate) enum Outcome {
     GoesOn,
     /// The image is whole and durable: what announced it may be given to Raft.
     Over(RaftMessage),
@@ -194,16 +194,16 @@ impl Transfer {
     }
 
     /// A piece came.
-    pub(crate) fn piece(&mut self, now: Millis, part: Part, out: &mut Vec<Effect>) -> Course {
+    pub(crate) fn piece(&mut self, now: Millis, part: Part, out: &mut Vec<Effect>) -> Outcome {
         let Part::Piece { index, zxid, total, offset, bytes } = part else {
-            return Course::Failed;
+            return Outcome::Failed;
         };
         if index != self.index || offset != self.come || offset >= self.asked {
             // Asked for before a connection broke, or never: what is asked for bounds what waits to be written.
-            return Course::GoesOn;
+            return Outcome::GoesOn;
         }
         if self.total.is_some_and(|known| known != total) {
-            return Course::Failed;
+            return Outcome::Failed;
         }
         self.heard = now;
         if self.total.is_none() {
@@ -212,26 +212,26 @@ impl Transfer {
         }
         self.come += bytes.len() as u64;
         out.push(Effect::Receive(Receive::Piece { index, bytes }));
-        Course::GoesOn
+        Outcome::GoesOn
     }
 
     /// The driver reports how far it is.
-    pub(crate) fn taken(self: Box<Self>, incoming: &Incoming) -> (Option<Box<Transfer>>, Course) {
+    pub(crate) fn taken(self: Box<Self>, incoming: &Incoming) -> (Option<Box<Transfer>>, Outcome) {
         let mut transfer = self;
         match incoming {
             Incoming::Written { index, upto } if *index == transfer.index => {
                 transfer.written = *upto;
-                (Some(transfer), Course::GoesOn)
+                (Some(transfer), Outcome::GoesOn)
             }
-            Incoming::Whole { index, .. } if *index == transfer.index => (None, Course::Over(transfer.announced)),
-            Incoming::Failed { index, .. } if *index == transfer.index => (None, Course::Failed),
-            _ => (Some(transfer), Course::GoesOn),
+            Incoming::Whole { index, .. } if *index == transfer.index => (None, Outcome::Over(transfer.announced)),
+            Incoming::Failed { index, .. } if *index == transfer.index => (None, Outcome::Failed),
+            _ => (Some(transfer), Outcome::GoesOn),
         }
     }
 }
 
 /// An image that could not be taken over: another one is asked for at that time, if that is still to be done.
-pub(crate) struct Missed {
+pub(crate) struct FailedTransfer {
     pub(crate) index: u64,
     pub(crate) from: NodeId,
     pub(crate) again: Option<Millis>,
@@ -239,9 +239,9 @@ pub(crate) struct Missed {
     pub(crate) stalls: bool,
 }
 
-impl Missed {
-    pub(crate) fn at(now: Millis, index: u64, from: NodeId, stalls: bool) -> Missed {
-        Missed { index, from, again: Some(now.plus(IMAGE_AGAIN_AFTER_MS)), stalls }
+impl FailedTransfer {
+    pub(crate) fn at(now: Millis, index: u64, from: NodeId, stalls: bool) -> FailedTransfer {
+        FailedTransfer { index, from, again: Some(now.plus(IMAGE_AGAIN_AFTER_MS)), stalls }
     }
 }
 
@@ -313,12 +313,12 @@ mod tests {
                     continue;
                 }
                 let part = offer.part(ask.index, ask.offset.expect("a piece is asked for"));
-                assert!(matches!(transfer.piece(Millis(turns), part, &mut out), Course::GoesOn));
+                assert!(matches!(transfer.piece(Millis(turns), part, &mut out), Outcome::GoesOn));
             }
             write(&mut out, &mut file);
             let told = Incoming::Written { index: 50, upto: file.len() as u64 };
-            let (goes_on, course) = transfer.taken(&told);
-            assert!(matches!(course, Course::GoesOn));
+            let (goes_on, outcome) = transfer.taken(&told);
+            assert!(matches!(outcome, Outcome::GoesOn));
             transfer = goes_on.expect("it is not over");
             if transfer.is_silent(Millis(turns + AGAIN_AFTER_MS)) {
                 transfer.ask_again();
@@ -337,7 +337,7 @@ mod tests {
         let ask = transfer.asks()[0];
         let part = offer.part(ask.index, 0);
         assert_eq!(part, Part::Gone { index: 50 });
-        assert!(matches!(transfer.piece(Millis(1), part, &mut out), Course::Failed));
+        assert!(matches!(transfer.piece(Millis(1), part, &mut out), Outcome::Failed));
         assert_eq!(offer.part(60, 5000), Part::Gone { index: 60 }, "nothing is behind the end");
     }
 
@@ -347,15 +347,15 @@ mod tests {
         let all = offer(50, &vec![1; PIECE * 2]);
         let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
         assert!(!transfer.asks().is_empty());
-        assert!(matches!(transfer.piece(Millis(1), all.part(50, 0), &mut out), Course::GoesOn));
+        assert!(matches!(transfer.piece(Millis(1), all.part(50, 0), &mut out), Outcome::GoesOn));
         assert!(!transfer.asks().is_empty());
         let is_of =
             |transfer: &Transfer| [(1, 50), (2, 50), (1, 51)].map(|(from, at)| transfer.is_of(NodeId(from), at));
         assert_eq!(is_of(&transfer), [true, false, false]);
         // Were it taken on all the same, no piece would ever fit.
         let other = offer(50, &vec![2; PIECE * 2 + 8]);
-        assert!(matches!(transfer.piece(Millis(2), other.part(50, PIECE as u64), &mut out), Course::Failed));
-        assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64), &mut out), Course::GoesOn));
+        assert!(matches!(transfer.piece(Millis(2), other.part(50, PIECE as u64), &mut out), Outcome::Failed));
+        assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64), &mut out), Outcome::GoesOn));
         assert_eq!(is_of(&transfer), [true, true, false], "nothing more has to come");
         assert_eq!(out.len(), 3);
     }
@@ -369,7 +369,7 @@ mod tests {
         let all = |transfer: &mut Transfer, out: &mut Vec<Effect>| {
             for number in 0..40 {
                 let part = offer.part(50, number * PIECE as u64);
-                assert!(matches!(transfer.piece(Millis(1), part, out), Course::GoesOn));
+                assert!(matches!(transfer.piece(Millis(1), part, out), Outcome::GoesOn));
             }
         };
         all(&mut transfer, &mut out);

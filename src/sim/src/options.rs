@@ -42,6 +42,10 @@ pub enum Bug {
     ForwardTwice,
     /// Of ensembles: a server whose disk was emptied takes part as if it remembered everything.
     NewbornVotes,
+    /// Of ensembles: a server without data founds an ensemble by itself, whoever else is to.
+    FoundAlone,
+    /// Of ensembles: a piece of another server's image is reported as written, and is not.
+    LosePiece,
     /// Of ensembles: a sync is answered by the server itself, which may have been left behind.
     StaleSync,
     /// Of ensembles with a list: the leader goes over to a new list without waiting for those who join.
@@ -75,12 +79,14 @@ impl Bug {
     ];
 
     /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 23] = [
+    pub const OF_ENSEMBLES: [Bug; 25] = [
         Bug::AckBeforeSync,
         Bug::VoteTwice,
         Bug::SkipMajority,
         Bug::ForwardTwice,
         Bug::NewbornVotes,
+        Bug::FoundAlone,
+        Bug::LosePiece,
         Bug::StaleSync,
         Bug::BeginAtOnce,
         Bug::AnswerAtOnce,

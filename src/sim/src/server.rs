@@ -135,7 +135,9 @@ struct LogSide {
 /// The image writer.
 #[derive(Default)]
 struct WriterSide {
-    waiting: Option<Box<FrozenState>>,
+    waiting: VecDeque<Box<FrozenState>>,
+    /// One is being written, or about to be.
+    busy: bool,
     half: Option<disk_threads::HalfWritten>,
 }
 

@@ -167,6 +167,8 @@ pub struct Counts {
     /// Steps of changes of the list of servers, and lists that servers saw come about.
     pub members_changed: u64,
     pub lists: u64,
+    /// Power cuts at an append that replaces entries.
+    pub cuts_at_replacement: u64,
     /// Pages of logs lost while the process was down, and those with which the log was refused.
     pub lost_pages: u64,
     pub refused_logs: u64,
@@ -544,6 +546,7 @@ impl Counts {
         self.relieved += other.relieved;
         self.members_changed += other.members_changed;
         self.lists += other.lists;
+        self.cuts_at_replacement += other.cuts_at_replacement;
         self.lost_pages += other.lost_pages;
         self.refused_logs += other.refused_logs;
     }

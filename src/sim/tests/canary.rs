@@ -25,6 +25,8 @@ fn every_bug_is_caught() {
             | Bug::SkipMajority
             | Bug::ForwardTwice
             | Bug::NewbornVotes
+            | Bug::FoundAlone
+            | Bug::LosePiece
             | Bug::StaleSync
             | Bug::BeginAtOnce
             | Bug::AnswerAtOnce

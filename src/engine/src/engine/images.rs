@@ -29,6 +29,44 @@ pub(super) struct Retry {
     pub(super) at: Micros,
 }
 
+/// Images that are being written. The driver reports the end of each, in the order in which they were ordered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Writes {
+    /// One of the present state is under way.
+    under_way: bool,
+    /// So many are of a state whose place another server's image has taken: their ends do not count.
+    void: u32,
+    /// One of those was written, perhaps over the file of the image that took its place.
+    has_void_file: bool,
+}
+
+impl Writes {
+    /// `under_way`: recovery has ordered one.
+    pub(super) fn new(under_way: bool) -> Writes {
+        Writes { under_way, ..Writes::default() }
+    }
+
+    fn begin(&mut self) {
+        self.under_way = true;
+    }
+
+    /// The state is another one from now on.
+    pub(super) fn void(&mut self) {
+        self.void += u32::from(std::mem::take(&mut self.under_way));
+    }
+
+    /// One has ended. Whether it is of the present state.
+    fn end(&mut self, is_written: bool) -> bool {
+        if self.void == 0 {
+            self.under_way = false;
+            return true;
+        }
+        self.void -= 1;
+        self.has_void_file |= is_written;
+        false
+    }
+}
+
 impl<M: Replicated> Engine<M> {
     /// Freezes the state and has it written. Every batch so far has been given to the shards, because this runs between turns.
     pub(super) fn write_image_if(&mut self, now: Now, wanted: impl FnOnce(&Sequencer) -> bool) {
@@ -40,7 +78,17 @@ impl<M: Replicated> Engine<M> {
         let frozen = sequencer.freeze(now.millis(), members);
         tracing::debug!(zxid = %frozen.zxid, nodes = frozen.nodes, "writing an image");
         self.out.shards(ToShards::Adopt(Arc::clone(&frozen.delta)));
+        self.writes.begin();
         self.out.push(Effect::WriteImage(Box::new(frozen)));
+    }
+
+    /// An image of a state that is no more was written: one of the present state takes its place, in whose file it may be.
+    pub(super) fn replace_void_image(&mut self, now: Now) {
+        let sequencer = &self.replica.machine().sequencer;
+        if self.writes.has_void_file && !sequencer.snapshot_running() {
+            self.write_image_if(now, |_| true);
+            self.writes.has_void_file = !self.replica.machine().sequencer.snapshot_running();
+        }
     }
 
     /// What an image keeps of the ensemble. `None` where there is nothing to be kept: while another server's image takes the
@@ -53,6 +101,9 @@ impl<M: Replicated> Engine<M> {
     }
 
     pub(super) fn image_written(&mut self, now: Now, written: WrittenImage) {
+        if !self.writes.end(true) {
+            return;
+        }
         let WrittenImage { image, bytes, index, term, log_from } = written;
         if self.replica.is_distrusted()
             || index < self.installed
@@ -82,6 +133,9 @@ impl<M: Replicated> Engine<M> {
 
     /// The log still holds everything. The frozen delta stays where it is, and the same state is tried again.
     pub(super) fn image_failed(&mut self, now: Now, index: u64, was_tried: bool) {
+        if !self.writes.end(false) {
+            return;
+        }
         if self.stopping != Stopping::No {
             self.stopping = Stopping::Done;
             return;
@@ -95,6 +149,7 @@ impl<M: Replicated> Engine<M> {
     pub(super) fn retry_image(&mut self, now: Now) {
         let Some(Retry { index, .. }) = self.retry.take_if(|retry| now.micros >= retry.at) else { return };
         if let Some(again) = self.replica.machine().sequencer.frozen_again(index) {
+            self.writes.begin();
             self.out.push(Effect::WriteImage(Box::new(again)));
         }
     }

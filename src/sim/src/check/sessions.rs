@@ -19,6 +19,8 @@ struct Life {
     timeout_ms: u64,
     /// It was silent for its whole timeout: whatever it says now may be too late.
     overdue: bool,
+    /// The zxid with which it began, or was attached to.
+    since: u64,
 }
 
 /// When each session was last heard from.
@@ -32,9 +34,9 @@ pub(super) struct Lives {
 }
 
 impl Lives {
-    pub(super) fn starts(&mut self, now: Millis, session: i64, timeout_ms: i32) {
+    pub(super) fn starts(&mut self, now: Millis, session: i64, timeout_ms: i32, since: u64) {
         let timeout_ms = u64::try_from(timeout_ms).unwrap_or(0);
-        self.known.insert(session, Life { heard: now, timeout_ms, overdue: false });
+        self.known.insert(session, Life { heard: now, timeout_ms, overdue: false, since });
     }
 
     pub(super) fn ends(&mut self, session: i64) {
@@ -63,7 +65,7 @@ impl Lives {
         self.known.clear();
         self.ended_early.clear();
         for (session, state) in model.sessions() {
-            self.starts(now, *session, state.timeout_ms);
+            self.starts(now, *session, state.timeout_ms, 0);
         }
     }
 }
@@ -79,9 +81,13 @@ impl Checkers {
         }
     }
 
-    /// The server decides to end a session. What the leader of an ensemble decides counts once it is committed.
-    pub(crate) fn expired(&mut self, session: i64, now: Millis) -> Checked {
-        let Some(life) = self.lives.known.get(&session).copied() else { return Ok(()) };
+    /// The server, whose state is at that zxid, decides to end a session. What the leader of an ensemble decides counts once it is
+    /// committed. The other servers may have committed an attach that a leader with a slow disk has not applied: it does not
+    /// know of that life, and until then nobody can tell the client that it has begun.
+    pub(crate) fn expired(&mut self, session: i64, now: Millis, applied: u64) -> Checked {
+        let Some(life) = self.lives.known.get(&session).copied().filter(|life| life.since <= applied) else {
+            return Ok(());
+        };
         let silent_ms = now.since(life.heard);
         if life.overdue || silent_ms >= life.timeout_ms {
             self.lives.ended_early.remove(&session);

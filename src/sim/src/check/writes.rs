@@ -227,7 +227,7 @@ impl Checkers {
             _ => return Err(Violation::of("writes", format!("{kind:?} for a connect request"))),
         };
         if let Verdict::SessionBegun { session, timeout_ms, .. } = verdict {
-            self.lives.starts(now, session, timeout_ms);
+            self.lives.starts(now, session, timeout_ms, self.model.zxid());
             self.facts_mut(link).session = session;
         }
         Ok(verdict)

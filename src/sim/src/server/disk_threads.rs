@@ -11,10 +11,12 @@ use super::{Inner, Opaque};
 use crate::limits::GROUP_MAX;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
-use crate::world::{Lane, World};
+use crate::world::{Lane, Stage, World};
 
 const IDLE: u64 = 5_000;
 const NO_SPACE_RETRY: u64 = 200_000;
+/// Power goes at an append that replaces entries so often, in a thousand.
+const CUTS_AT_REPLACEMENT: u64 = 300;
 
 /// An image whose sections are written and which has no name yet.
 pub(super) struct HalfWritten {
@@ -41,11 +43,13 @@ impl World {
         if side.failed {
             return Ok(());
         }
-        let (mut durable, mut full, mut fault) = (None, false, None);
+        let (mut durable, mut full, mut fault, mut replaces) = (None, false, None, false);
         for _ in 0..GROUP_MAX {
             let Some(message) = side.inbox.pop_front() else { break };
             let done = match &message {
                 ToLog::Append(append) => {
+                    let first = append.entries.first();
+                    replaces |= first.is_some_and(|first| side.log.term(first.index.0).is_some());
                     corral_journal::write(&mut side.log, append).map(|()| durable = Some(append.number))
                 }
                 ToLog::Trim(index) => side.log.trim_before(*index).map(drop),
@@ -72,6 +76,11 @@ impl World {
         let appends = side.appends;
         if let Some(reason) = fault {
             return self.disk_failed(&reason);
+        }
+        if replaces && self.stage == Stage::Busy && self.faults.per_mille(CUTS_AT_REPLACEMENT) {
+            self.counts.cuts_at_replacement += 1;
+            self.note(format_args!("entries are replaced"));
+            return self.crash(true);
         }
         if changed {
             self.mail(Lane::LogToConsensus, Inner::ToConsensus(Opaque(Event::LogFull(full))));
@@ -158,15 +167,17 @@ impl World {
 
     pub(super) fn writer_message(&mut self, state: Box<FrozenState>) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
-        server.writer.waiting = Some(state);
-        let wait = self.schedule.delay(self.options.image_delay);
-        self.inside_after(wait, Inner::WriterBegins);
+        server.writer.waiting.push_back(state);
+        if !std::mem::replace(&mut server.writer.busy, true) {
+            let wait = self.schedule.delay(self.options.image_delay);
+            self.inside_after(wait, Inner::WriterBegins);
+        }
     }
 
     pub(super) fn writer_begins(&mut self) -> Checked {
         let node = &mut self.nodes[self.at];
         let Some(server) = &mut node.server else { return Ok(()) };
-        let Some(state) = server.writer.waiting.take() else { return Ok(()) };
+        let Some(state) = server.writer.waiting.pop_front() else { return Ok(()) };
         let index = state.index;
         match begin(&node.disk, *state) {
             Ok(half) => {
@@ -209,6 +220,12 @@ impl World {
             }
         };
         self.mail(Lane::WriterToConsensus, Inner::ToConsensus(Opaque(message)));
+        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
+        server.writer.busy = !server.writer.waiting.is_empty();
+        if server.writer.busy {
+            let wait = self.schedule.delay(self.options.image_delay);
+            self.inside_after(wait, Inner::WriterBegins);
+        }
         Ok(())
     }
 }

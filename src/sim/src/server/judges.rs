@@ -71,6 +71,7 @@ impl World {
         let (mismatches, status) = (server.engine.take_digest_mismatches(), *server.engine.status());
         let relieved = status.relieved - std::mem::replace(&mut server.relieved, status.relieved);
         let ticked = std::mem::take(&mut server.engine.machine_mut().ticked);
+        let applied = server.engine.replica().machine().sequencer.machine().view().zxid().0;
         let at = self.at;
         require(mismatches == 0, "digests", || format!("the digest of server {} differs from another's", at + 1))?;
         let contradicts = status.found == Some(Obstacle::LogContradicts);
@@ -92,7 +93,7 @@ impl World {
             self.counts.expiries += 1;
             self.note(format_args!("session {session} expires"));
             if newest_leader {
-                self.check.expired(session.0, time)?;
+                self.check.expired(session.0, time, applied)?;
             }
         }
         self.judge_members();

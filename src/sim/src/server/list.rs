@@ -14,8 +14,8 @@ use crate::world::{Stage, World};
 
 /// So long a server of the list is not let in by another before an operator puts the list into that one's file.
 const MENDED_AFTER: u64 = 3_000_000;
-/// Files that lack a server when it is started for the first time, in a thousand.
-const ODD_FILES: u64 = 50;
+/// Worlds in which a file lacks a server at first, in a thousand.
+const ODD_FILES: u64 = 150;
 /// Of an operator's requests, in a thousand.
 const WISHES: u64 = 40;
 /// So long after it was asked for a change of the list may be on its way, although its connection is gone.
@@ -41,8 +41,10 @@ impl World {
                 ids = today;
             }
         }
-        // Now and then an operator's first try lacks a server: then the founders' files differ, and nobody may begin without it.
-        let odd = self.has_list() && self.nodes[self.at].life == 0 && self.schedule.per_mille(ODD_FILES);
+        // Now and then an operator's first try lacks a server in one file: then the founders' files differ, and nobody may begin. Two such
+        // files would agree on an ensemble without that server, as they should.
+        let is_first = self.at == 0 && self.nodes[0].life == 0 && ids.len() > 2;
+        let odd = self.has_list() && is_first && self.schedule.per_mille(ODD_FILES);
         if let Some(lacking) = (1..=server_id(ensemble.servers - 1)).rev().find(|id| odd && *id != own) {
             ids.remove(&lacking);
             self.note(format_args!("the file of server {own} lacks server {lacking}"));

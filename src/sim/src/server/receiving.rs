@@ -7,6 +7,7 @@ use corral_storage::{Disk as _, ImageReceiver, SimDisk};
 
 use super::recovery::load;
 use super::{Inner, Opaque, Server, is_member};
+use crate::options::Bug;
 use crate::violation::Checked;
 use crate::world::{Lane, World};
 
@@ -37,6 +38,7 @@ pub(super) struct Receiving {
 
 impl World {
     pub(super) fn receive_image(&mut self, receive: Receive) -> Checked {
+        let loses = self.options.bug == Some(Bug::LosePiece);
         let node = &mut self.nodes[self.at];
         let Some(server) = &mut node.server else { return Ok(()) };
         let (index, told) = match receive {
@@ -44,6 +46,9 @@ impl World {
                 drop(server.receiving.take());
                 let begun = ImageReceiver::begin(&node.disk, zxid, bytes).map_err(|error| error.to_string());
                 (index, begun.map(|receiver| server.receiving = Some(Receiving { index, receiver })).map(|()| None))
+            }
+            Receive::Piece { index, bytes } if loses && self.faults.per_mille(100) => {
+                (index, Ok(Some(Incoming::Written { index, upto: bytes.len() as u64 })))
             }
             Receive::Piece { index, bytes } => {
                 let Some(one) = server.receiving.take().filter(|one| one.index == index) else { return Ok(()) };

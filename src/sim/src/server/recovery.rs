@@ -10,7 +10,7 @@ use corral_core::member::{EnsembleConfig, Founders};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
 use corral_engine::recovery::{self, Kept, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedImage, Now, Offered, extra};
+use corral_engine::{LoadedImage, Now, Offered};
 use corral_link::Generation;
 use corral_storage::log::{Log, LogConfig, Recovered as Found};
 use corral_storage::{Disk as _, ImageFile, ImageHead, SimDisk, list_images};
@@ -96,7 +96,7 @@ impl Start<'_> {
                 hold_ms: ensemble.hold_ms,
                 lost_after_ms: u64::from(ELECTION_TICKS) * TICK / 1000,
             }),
-            founders: Founders { own: self.server, voters: self.file.iter().copied().collect(), learners: Vec::new() },
+            founders: Founders { own: self.server, voters: self.founders(), learners: Vec::new() },
             raft: self.raft_config(payload_bytes_max),
             is_distrusted: false,
         };
@@ -115,14 +115,21 @@ impl Start<'_> {
     fn kept(&self, loaded: Option<&LoadedImage>, found: &Found) -> Result<Kept, String> {
         let held = (found.first_index, found.last_index);
         let Some(ensemble) = &self.options.ensemble else { return Ok(Kept::Alone) };
+        if loaded.is_none() && self.options.bug == Some(Bug::NewbornVotes) {
+            return Ok(Kept::Member(founders(ensemble), Generation::FIRST));
+        }
         let kept = Kept::judge(true, loaded.map(|loaded| &*loaded.image), held).map_err(|unkept| format!("{unkept:?}"));
         match (kept?, self.options.bug) {
             (Kept::Member(members, generation), Some(Bug::RemovedCounts)) => {
                 Ok(Kept::Member(with_removed(members, ensemble), generation))
             }
-            (Kept::Newborn, Some(Bug::NewbornVotes)) => Ok(Kept::Member(founders(ensemble), Generation::FIRST)),
             (kept, _) => Ok(kept),
         }
+    }
+
+    /// Who founds an ensemble with this server, by its file, or by a bug.
+    fn founders(&self) -> Vec<u8> {
+        if self.options.bug == Some(Bug::FoundAlone) { vec![self.server] } else { self.file.iter().copied().collect() }
     }
 
     fn log_cache_bytes(&self) -> u64 {
