@@ -102,6 +102,11 @@ struct Awaiting {
 }
 
 impl RaftNode {
+    /// Bytes of the largest entry that the log takes here.
+    pub fn max_entry_bytes(&self) -> usize {
+        self.max_entry_bytes as usize
+    }
+
     /// Starts a node from what storage brought back. It is a follower; a group of one calls `campaign` next.
     ///
     /// # Errors

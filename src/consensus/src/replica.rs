@@ -233,6 +233,11 @@ impl<M: Machine> Replica<M> {
 
     fn prepare(&mut self, entry: &Entry) -> Result<(), PeerError> {
         self.prepared_bytes += entry.payload.len() as u64;
+        if entry.payload.len() > self.raft.max_entry_bytes() {
+            return Err(PeerError::Entries(
+                "larger than the log takes here: make log.segment_bytes and limits.frame_bytes_max as large as on the other servers",
+            ));
+        }
         let prepared = match entry.kind {
             EntryKind::Normal => self.machine.prepare(entry.index, entry.term, &entry.payload),
             EntryKind::ConfChange => {

@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{
-    ConfChange, Config, Effects, Entry, EntryKind, HardState, Index, LogDisk, MemberChange, Micros, NodeId, RaftNode,
-    Replica, Restored, Role, Term, Transition,
+    ConfChange, Config, Effects, Entry, EntryKind, HardState, Index, LogDisk, MemberChange, Micros, NodeId, PeerBody,
+    PeerMessage, RaftNode, Replica, Restored, Role, Term, Transition,
 };
 use group::ledger::{COST, Ledger};
 use group::{Bug, Counts, Faults, Group, Random, STEPS_PER_TICK, id_of};
@@ -180,6 +180,36 @@ fn much_that_is_committed_at_once_is_applied_in_many_turns() {
     assert!(turns >= ENTRIES / 4, "{turns} turns");
     assert_eq!(replica.machine().lines.len() as u64, ENTRIES + 1);
     assert_eq!(replica.applied_bytes(), 8 * ENTRIES);
+}
+
+/// A leader whose log takes larger entries than the one here.
+#[test]
+fn an_entry_that_the_log_does_not_take_is_refused_with_the_reason() {
+    const BYTES_MAX: u32 = 1000;
+    let config = Config {
+        id: NodeId(1),
+        voters: vec![NodeId(1), NodeId(2)],
+        learners: Vec::new(),
+        election_ticks: 10,
+        heartbeat_ticks: 2,
+        max_inflight_entries: 100,
+        log_cache_bytes: 32 << 20,
+        max_entry_bytes: BYTES_MAX,
+        seed: 1,
+    };
+    let node = RaftNode::new(config, Restored::default()).expect("valid");
+    let mut replica = Replica::new(node, Ledger::default(), Index(0));
+    let append = |bytes: usize| {
+        let payload = Bytes::from(1_u64.to_be_bytes().repeat(bytes / 8));
+        let entry = Entry { term: Term(1), index: Index(1), kind: EntryKind::Normal, payload };
+        let body =
+            PeerBody::Append { prev_index: Index(0), prev_term: Term(0), commit: Index(0), entries: vec![entry] };
+        PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(1), body }
+    };
+    let refused = replica.step(append(BYTES_MAX as usize + 8)).expect_err("too large");
+    assert!(refused.breaks_link() && refused.to_string().contains("log.segment_bytes"), "{refused}");
+    assert_eq!(replica.raft().last_index(), Index(0));
+    replica.step(append(BYTES_MAX as usize)).expect("it fits");
 }
 
 #[test]

@@ -42,6 +42,13 @@ use ops::Caller;
 use owners::{close_changes, note_owner, reap, session_id};
 use quota::{Books, Quotas};
 
+/// The epoch that the leader of a term begins, where this was the last zxid: the term, or one more than the last epoch, whichever is
+/// larger. Zxids only grow.
+pub(crate) fn epoch_of(term: u64, last: Zxid) -> u32 {
+    let term = u32::try_from(term).unwrap_or(u32::MAX);
+    term.max(last.epoch().saturating_add(1)).min(Zxid::EPOCH_MAX)
+}
+
 /// Switches that decide how a command is evaluated. They travel in the batch, stamped by the leader: a replay under
 /// another configuration must come to the same result.
 pub mod features {
@@ -177,11 +184,12 @@ impl StateMachine {
         self.quotas.stop_counting();
     }
 
-    /// Applies a committed batch. Zxids follow from the batch alone.
-    ///
-    /// # Panics
-    /// When the batch would take the state back in time, which only a broken log order can cause.
-    pub fn apply(&mut self, batch: Batch) -> AppliedBatch {
+    /// Applies a committed batch, whose entry of the log is of this term. Zxids follow from the batch alone. One with zxids that no leader
+    /// of the term gives takes effect as nothing: every server replays what the log holds.
+    pub fn apply(&mut self, batch: Batch, term: u64) -> AppliedBatch {
+        if !self.is_next(&batch, term) {
+            return AppliedBatch { txns: Vec::new() };
+        }
         let mut next = batch.first_zxid;
         let context = BatchContext { time: batch.time.0, features: batch.features, countable: Cell::new(None) };
         let mut txns = Vec::with_capacity(batch.commands.len());
@@ -205,6 +213,14 @@ impl StateMachine {
             }
         }
         AppliedBatch { txns }
+    }
+
+    /// Whether the batch's zxids are behind those of the state, in an epoch that a leader of the term begins, see [`epoch_of`].
+    fn is_next(&self, batch: &Batch, term: u64) -> bool {
+        let takes = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
+        let last = batch.first_zxid.checked_add(takes);
+        let is_of_term = last.is_some_and(|last| Zxid(last).epoch() <= epoch_of(term, self.view.zxid()));
+        takes == 0 || batch.first_zxid > self.view.zxid().0 && is_of_term
     }
 
     fn apply_one(

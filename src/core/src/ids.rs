@@ -8,6 +8,9 @@ use rkyv::{Archive, Deserialize, Serialize};
 pub struct Zxid(pub u64);
 
 impl Zxid {
+    /// Zxids of later epochs are negative numbers to clients.
+    pub const EPOCH_MAX: u32 = i32::MAX.cast_unsigned();
+
     /// The first zxid of an epoch is `of(epoch, 1)`; counter 0 stands for "nothing yet in this epoch".
     pub const fn of(epoch: u32, counter: u32) -> Self {
         Self(((epoch as u64) << 32) | counter as u64)

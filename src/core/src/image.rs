@@ -13,7 +13,7 @@ mod write;
 
 pub use format::ImageSession;
 pub use node::{ImageNode, Names};
-pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, SectionChecksums};
+pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, Lender, SectionChecksums};
 pub use write::{ImageMerger, initial_image, merge_in_memory, section_bits_for};
 
 use alloc::string::{String, ToString};

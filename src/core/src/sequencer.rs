@@ -16,7 +16,7 @@ use crate::change::{AppliedBatch, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
 use crate::cost::ENTRY_MAX;
 use crate::delta::Delta;
-use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, features, system_nodes};
+use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, epoch_of, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
 use crate::image::Image;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
@@ -189,16 +189,10 @@ impl Sequencer {
     }
 
     /// This server leads from now on, and everything committed before its term is applied. Every session gets a full
-    /// timeout. The epoch is the term, or one more than the last epoch used, whichever is larger: zxids only grow.
-    ///
-    /// # Panics
-    /// When the term does not fit an epoch, after 2^32 elections.
+    /// timeout.
     pub fn lead(&mut self, now: Millis, term: u64) {
         self.reaper.start(now);
-        let term = u32::try_from(term).expect("fewer than 2^32 elections");
-        let last = self.machine.view().zxid();
-        let epoch = term.max(last.epoch() + 1);
-        self.next_zxid = Some(Zxid::of(epoch, 1).0);
+        self.next_zxid = Some(Zxid::of(epoch_of(term, self.machine.view().zxid()), 1).0);
         self.start_deadlines(now);
         self.propose_system_nodes();
         self.propose_servers();
@@ -409,7 +403,7 @@ impl Sequencer {
         let (txns, bytes) = (batch.commands.len() as u64, payload.len() as u64);
         self.since_image.note(&self.config.snapshot, now, txns, bytes);
         let before = self.machine.units_spent();
-        let applied = self.machine.apply(batch);
+        let applied = self.machine.apply(batch, term);
         self.since_image.spent(self.machine.units_spent().wrapping_sub(before));
         if self.is_leading() {
             self.track(now, &applied);

@@ -14,6 +14,8 @@ use corral_core::shared::{Data, Text};
 use corral_core::view::View;
 use corral_core::znode::AclEntry;
 
+/// Of every entry.
+const TERM: u64 = 1;
 const HISTORY: &str = include_str!("golden/digests.txt");
 const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 0, generation: 1 }, incarnation: 1 };
 
@@ -86,13 +88,14 @@ fn digests_are_those_of_zookeeper_after_each_transaction() {
         };
         if let Some(kind) = kind {
             let session = SessionId(fields[3].parse().expect("a session"));
-            machine.apply(Batch {
+            let batch = Batch {
                 time: WallMillis(fields[1].parse().expect("a time")),
                 first_zxid: zxid,
                 features: features::EXTENDED_TYPES,
                 identities: vec![Arc::new(vec![identity("ip", "127.0.0.1")])],
                 commands: vec![Command { origin: Some(ORIGIN), session, identities: 0, kind }],
-            });
+            };
+            machine.apply(batch, TERM);
         }
         let digest = machine.view().tree_digest();
         if fields[2] != "-" {
@@ -125,13 +128,14 @@ fn with_one(content: &str) -> StateMachine {
 fn apply(machine: &mut StateMachine, first_zxid: u64, op: WriteOp) {
     let session = machine.sessions().iter().next().map_or(SessionId(0), |(id, _)| *id);
     let command = Command { origin: Some(ORIGIN), session, identities: 0, kind: CommandKind::Op(op) };
-    machine.apply(Batch {
+    let batch = Batch {
         time: WallMillis(1),
         first_zxid,
         features: features::EXTENDED_TYPES,
         identities: vec![Arc::new(vec![identity("ip", "127.0.0.1")])],
         commands: vec![command],
-    });
+    };
+    machine.apply(batch, TERM);
 }
 
 #[test]

@@ -469,7 +469,7 @@ impl World {
         let mut machine = StateMachine::new(View::empty(7), SessionTable::default());
         for entry in self.log[..self.committed].iter().filter(|entry| !entry.payload.is_empty()) {
             let batch = corral_core::command::Batch::decode(&entry.payload).expect("a batch");
-            for txn in machine.apply(batch).txns {
+            for txn in machine.apply(batch, entry.term).txns {
                 for change in txn.changes {
                     let path = change.at().path.to_string();
                     let numbers: Vec<u64> = path[1..].split('-').filter_map(|part| part.parse().ok()).collect();

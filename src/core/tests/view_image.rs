@@ -7,7 +7,7 @@ use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, SessionId, ShardId, Zxid};
 use corral_core::image::{
     AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageFault, ImageLayout, ImageMerger, ImageSession,
-    SECTION_ALIGN, SectionChecksums,
+    SECTION_ALIGN, SectionChecksums, merge_in_memory,
 };
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
@@ -231,6 +231,20 @@ fn parts_must_belong_together() {
     assert!(Image::assemble(meta(), vec![section(&one, 1), section(&one, 0)]).is_err());
     assert!(Image::assemble(meta(), vec![section(&one, 0)]).is_err());
     assert!(matches!(CheckedSection::check(&one, &layout, 2), Err(ImageFault::Layout(_))));
+}
+
+#[test]
+fn an_image_whose_zxid_leaves_no_room_for_an_epoch_is_refused() {
+    let image = |epoch| {
+        let mut view = grown_view();
+        view.set_zxid(Zxid::of(epoch, 1));
+        let delta = view.freeze();
+        merge_in_memory(view.image(), &delta, 0, Vec::new(), Vec::new())
+    };
+    assert!(image(Zxid::EPOCH_MAX - 1).is_ok());
+    for epoch in [Zxid::EPOCH_MAX, u32::MAX] {
+        assert!(matches!(image(epoch), Err(ImageFault::Layout(_))));
+    }
 }
 
 /// Reads all there is, by every way there is, and merges it; the results do not matter.

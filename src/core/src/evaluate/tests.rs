@@ -51,7 +51,7 @@ impl World {
             commands: vec![command],
         };
         self.next += 1;
-        let mut applied = self.machine.apply(batch);
+        let mut applied = self.machine.apply(batch, 1);
         let txn = applied.txns.remove(0);
         for change in &txn.changes {
             self.shard.apply(txn.zxid, change);
@@ -388,4 +388,39 @@ fn one_batch_does_not_count_a_large_tree_again_and_again() {
     world.op(create(stats, ""));
     let counted = world.machine.view().get(stats).and_then(|node| node.data().map(<[u8]>::to_vec));
     assert_eq!(counted.as_deref(), Some(&b"count=60001,bytes=0"[..]), "the next batch counts again");
+}
+
+#[test]
+fn zxids_that_no_leader_gives_take_effect_as_nothing() {
+    let mut world = World::new(0);
+    world.command(CommandKind::Op(create("/a", "")), Some(ORIGIN));
+    let before = world.machine.view().digest();
+    let last = world.machine.view().zxid();
+    let mut apply = |first_zxid: u64, term: u64| {
+        let kind = CommandKind::Op(create("/b", ""));
+        let command = Command { origin: Some(ORIGIN), session: world.session, identities: 0, kind };
+        let batch = Batch {
+            time: WallMillis(1),
+            first_zxid,
+            features: 0,
+            identities: vec![Arc::new(Vec::new())],
+            commands: vec![command],
+        };
+        let applied = world.machine.apply(batch, term);
+        assert_eq!(applied.txns.is_empty(), world.machine.view().zxid() == last);
+        applied.txns.len()
+    };
+    for (zxid, term) in [
+        (0, 1),
+        (last.0, 1),
+        (Zxid::of(3, 1).0, 1),
+        (Zxid::of(6, 1).0, 5),
+        (Zxid::of(1 << 31, 1).0, u64::MAX),
+        (u64::MAX, u64::MAX),
+    ] {
+        assert_eq!(apply(zxid, term), 0, "{zxid:#x} in term {term}");
+    }
+    // A leader of that term gives this one, or the next of the last epoch, and what follows.
+    assert_eq!(apply(Zxid::of(5, 1).0, 5), 1);
+    assert_ne!(world.machine.view().digest(), before);
 }

@@ -18,7 +18,7 @@ use crate::digest;
 use crate::ids::{ConnId, ShardId, Zxid};
 use crate::shared::{Data, Text};
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -248,6 +248,34 @@ impl CheckedSection {
     }
 }
 
+/// The bytes of an image that may have been replaced, for as long as data of it are lent to znodes that have changed.
+pub struct Lender {
+    bytes: Weak<dyn ImageBytes>,
+    sections: Vec<Range<usize>>,
+}
+
+impl Lender {
+    /// Whether anybody has data of it.
+    pub fn is_needed(&self) -> bool {
+        self.bytes.strong_count() > 0
+    }
+
+    /// Compares all sections with their checksums, as [`Image::verify`]; `pace` is told of each one's bytes before it is read. None
+    /// when the bytes are gone.
+    pub fn verify(&self, pace: &mut dyn FnMut(usize)) -> Option<Result<(), ImageFault>> {
+        Some(verify(&*self.bytes.upgrade()?, &self.sections, pace))
+    }
+}
+
+fn verify(bytes: &dyn ImageBytes, sections: &[Range<usize>], pace: &mut dyn FnMut(usize)) -> Result<(), ImageFault> {
+    let Some(checksums) = bytes.checksums() else { return Ok(()) };
+    for (index, place) in sections.iter().enumerate() {
+        pace(place.len());
+        checksums.verify(index, slice(bytes.as_ref(), place)?).map_err(ImageFault::Damaged)?;
+    }
+    Ok(())
+}
+
 /// Proof that the meta section's bytes are a valid archive, and what of it is kept at hand.
 pub struct CheckedMeta {
     bytes: Arc<dyn ImageBytes>,
@@ -284,6 +312,9 @@ impl CheckedMeta {
         };
         if root.seed.to_native() != layout.seed || root.zxid.to_native() != layout.zxid {
             return Err(ImageFault::Layout("seed or zxid is not that of the meta section"));
+        }
+        if Zxid(layout.zxid).epoch() >= Zxid::EPOCH_MAX {
+            return Err(ImageFault::Layout("no epoch can follow that of its zxid"));
         }
         if root.section_bits.to_native() != section_bits(layout)? {
             return Err(ImageFault::Layout("number of sections is not that of the meta section"));
@@ -375,12 +406,17 @@ impl Image {
     /// # Errors
     /// [`ImageFault::Damaged`].
     pub fn verify(&self) -> Result<(), ImageFault> {
-        let Some(checksums) = self.meta.bytes.checksums() else { return Ok(()) };
-        for section in &self.sections {
-            let part = slice((*section.bytes).as_ref(), &(section.start..section.start + section.length))?;
-            checksums.verify(section.index, part).map_err(ImageFault::Damaged)?;
-        }
-        Ok(())
+        verify(&*self.meta.bytes, &self.places(), &mut |_| {})
+    }
+
+    /// What may be lent of this image.
+    pub fn lender(&self) -> Lender {
+        Lender { bytes: Arc::downgrade(&self.meta.bytes), sections: self.places() }
+    }
+
+    /// Where the sections lie, in order.
+    fn places(&self) -> Vec<Range<usize>> {
+        self.sections.iter().map(|section| section.start..section.start + section.length).collect()
     }
 
     pub fn seed(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
-use corral_core::change::AppliedBatch;
+use corral_core::change::{AppliedBatch, Change};
 use corral_core::command::{Batch, Command, CommandKind, Origin, Proposals};
 use corral_core::conn::Close;
 use corral_core::evaluate::StateMachine;
@@ -10,10 +10,13 @@ use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shared::{Data, Text};
 use corral_core::view::View;
+use corral_core::znode::{Acl, NodeStat, Znode};
 use corral_wire::frame::{begin_frame, end_frame, next_frame};
-use corral_wire::records::{ConnectRequest, ReplyHeader, RequestHeader};
+use corral_wire::records::{ConnectRequest, GetChildrenRequest, ReplyHeader, RequestHeader};
 use corral_wire::{OpCode, Reader, Writer};
+use std::sync::Arc;
 
 pub struct Server {
     pub shard: Shard,
@@ -95,7 +98,7 @@ impl Server {
         let first_zxid = self.next_zxid;
         self.next_zxid += commands.len() as u64;
         let batch = Batch { time: WallMillis(1), first_zxid, features: self.features, identities, commands };
-        self.machine.apply(batch)
+        self.machine.apply(batch, 1)
     }
 
     /// Orders a command of the leader's own, for a connection or for nobody.
@@ -197,4 +200,43 @@ pub fn reconfig(xid: i32, joining: &str) -> Vec<u8> {
         writer.i32(-1);
         writer.i64(-1);
     })
+}
+
+pub fn node(data: usize) -> Arc<Znode> {
+    let data = Some(Data::from(&vec![7; data][..]));
+    Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data })
+}
+
+/// A tree with so many children of `/p`, named `{name}{number:07}`.
+pub fn wide(count: usize, name: &str) -> View {
+    let mut view = View::empty(7);
+    let zxid = view.zxid();
+    let at = view.hashed(Text::from("/p"));
+    view.apply(zxid, &Change::Created { at, node: node(0) });
+    for number in 0..count {
+        let at = view.hashed(Text::from(format!("/p/{name}{number:07}")));
+        view.apply(zxid, &Change::Created { at, node: node(0) });
+    }
+    view
+}
+
+pub fn children(xid: i32, path: &str, watch: bool) -> Vec<u8> {
+    request(xid, OpCode::GetChildren, |writer| GetChildrenRequest { path: Some(path), watch }.encode(writer))
+}
+
+pub fn delete(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, OpCode::Delete, |writer| {
+        writer.str(path);
+        writer.i32(-1);
+    })
+}
+
+/// Goes on until nothing is left; gives the number of turns.
+pub fn walk(server: &mut Server) -> usize {
+    let mut turns = 0;
+    while server.shard.is_walking() {
+        server.shard.walk_on(server.now, &mut server.out);
+        turns += 1;
+    }
+    turns
 }

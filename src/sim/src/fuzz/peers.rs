@@ -30,7 +30,7 @@ pub(super) fn peer(input: &[u8]) -> Result<Tally, Violation> {
         let batch =
             Batch { time: WallMillis(1), first_zxid: Zxid::of(1, 1).0, features: u32::MAX, identities, commands };
         let mut machine = StateMachine::new(View::empty(7), SessionTable::default());
-        machine.apply(batch);
+        machine.apply(batch, 1);
         let zxid = machine.view().zxid();
         require(zxid == Zxid::of(1, u32::try_from(taken).unwrap_or(0)) || taken == 0, "peer", || {
             format!("{taken} commands lead to zxid {zxid}")
