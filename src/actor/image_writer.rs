@@ -15,6 +15,7 @@ use corral_storage::image::Pace;
 use corral_storage::{ImageError, ImageHead, ImageWriter, MmapDisk, image_index, list_images, purge};
 
 use crate::data::images::{SECTION_META, SECTION_NODES, load};
+use crate::data::lenders::Lenders;
 use crate::gauges::Stopwatch;
 use crate::messages::{ToConsensus, ToWriter};
 use crate::runtime::complaint::Complaint;
@@ -47,6 +48,7 @@ pub(crate) fn run(
     images: &Stopwatch,
     inbox: &flume::Receiver<ToWriter>,
     consensus: &Post<ToConsensus>,
+    lenders: &Lenders,
 ) {
     lower_priority();
     // The image whose changes are not to be trusted, and why. Nothing is written of a state above it.
@@ -84,6 +86,8 @@ pub(crate) fn run(
                     spoilt = Some((by, distrust.clone()));
                     let _ = consensus.send(Event::Distrust(distrust).into());
                 }
+                // Znodes that were changed meanwhile have their data there still.
+                lenders.add(image.lender());
             }
             ToWriter::Write(state) => {
                 let (index, below) = (state.index, Arc::downgrade(&state.image));
@@ -281,13 +285,20 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt as _;
 
-    use corral_core::session::SessionTable;
+    use corral_core::change::Change;
+    use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, WriteOp};
+    use corral_core::evaluate::StateMachine;
+    use corral_core::ids::{SessionId, WallMillis};
+    use corral_core::session::{Ephemerals, Session, SessionTable};
+    use corral_core::shared::Data;
     use corral_core::view::View;
+    use corral_core::znode::{Acl, NodeStat, Znode};
     use corral_storage::SyncRecipe;
 
     use super::*;
     use crate::runtime::mailbox::{Bell, mailbox};
 
+    const SESSION: SessionId = SessionId(1);
     const SETTINGS: ImageSettings = ImageSettings { retained: 10, purge: true };
 
     /// A state whose tree is this image.
@@ -302,15 +313,16 @@ mod tests {
         Arc::clone(View::empty(7).image())
     }
 
-    /// What the consensus actor is told when the writer was told this.
-    fn run_with(disk: &MmapDisk, messages: impl IntoIterator<Item = ToWriter>) -> Vec<Event> {
+    /// What the consensus actor is told when the writer was told this, and whose bytes may be lent.
+    fn run_with(disk: &MmapDisk, messages: impl IntoIterator<Item = ToWriter>) -> (Vec<Event>, Lenders) {
         let (to_writer, inbox) = flume::unbounded();
+        let lenders = Lenders::default();
         let (consensus, told) = mailbox(&Bell::new().expect("a bell"));
         messages.into_iter().for_each(|message| to_writer.send(message).expect("it is taken"));
         drop(to_writer);
-        run(disk, &SETTINGS, &Stopwatch::default(), &inbox, &consensus);
+        run(disk, &SETTINGS, &Stopwatch::default(), &inbox, &consensus, &lenders);
         let event = |told| if let ToConsensus::Event(event) = told { Some(event) } else { None };
-        told.try_iter().filter_map(event).collect()
+        (told.try_iter().filter_map(event).collect(), lenders)
     }
 
     #[test]
@@ -334,7 +346,7 @@ mod tests {
             // Another server's image took the place of everything.
             write(installed, 4),
         ];
-        let told = run_with(&disk, messages);
+        let (told, _) = run_with(&disk, messages);
         let distrusts =
             told.iter().filter(|told| matches!(told, Event::Distrust(Distrust { cause: Cause::Image, .. })));
         assert_eq!(distrusts.count(), 3);
@@ -342,6 +354,83 @@ mod tests {
         let written = told.iter().filter(|told| matches!(told, Event::ImageWritten(it) if it.index == 4)).count();
         assert_eq!((failed, written, told.len()), (2, 1, 6));
         assert!(list_images(&disk).expect("a list").iter().all(|image| image.index != 3));
+    }
+
+    #[test]
+    fn what_znodes_have_of_a_replaced_image_is_looked_at_as_long_as_they_have_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = MmapDisk::open(directory.path(), SyncRecipe::default()).expect("it opens");
+        let data = vec![7; 8192];
+        let mut view = View::empty(7);
+        let (at, zxid) = (view.hashed("/large".into()), view.zxid());
+        let large = Znode { stat: NodeStat::default(), acl: Acl::Open, data: Some(Data::from(&data[..])) };
+        view.apply(zxid, &Change::Created { at, node: Arc::new(large) });
+        let (delta, sessions) = (view.freeze(), SessionTable::default());
+        let (image, zxid, nodes) = (Arc::clone(view.image()), view.zxid(), view.node_count());
+        let state = FrozenState { image, delta, sessions, zxid, index: 1, term: 1, nodes, extra: Vec::new() };
+        let image = write(&disk, &SETTINGS, &Stopwatch::default(), state).expect("written").image;
+        let changed = View::new(Arc::clone(&image)).get("/large").expect("it is there").to_znode();
+
+        let by = Arc::downgrade(&first());
+        let (told, lenders) = run_with(&disk, [ToWriter::Replaced { image, by }]);
+        assert!(told.is_empty() && lenders.verify(|_| {}).is_empty(), "all is sound");
+        let file = directory.path().join(&list_images(&disk).expect("a list")[0].file);
+        let bytes = std::fs::read(&file).expect("it is read");
+        let place = bytes.windows(data.len()).position(|part| part == data).expect("the data are there");
+        // Nothing finds the file by its name any more.
+        let open = File::options().write(true).open(&file).expect("it opens");
+        std::fs::remove_file(&file).expect("removed");
+        open.write_all_at(b"DAMAGE", place as u64).expect("it is written");
+        assert!(matches!(lenders.verify(|_| {})[..], [ImageFault::Damaged(_)]));
+        drop(changed);
+        assert!(lenders.verify(|_| {}).is_empty(), "nobody has its data");
+    }
+
+    /// A machine applies one more transaction, of one operation.
+    fn apply(machine: &mut StateMachine, op: WriteOp) {
+        let first_zxid = machine.view().zxid().0.max(1 << 32) + 1;
+        let command = Command { origin: None, session: SESSION, identities: 0, kind: CommandKind::Op(op) };
+        let identities = vec![Arc::new(Vec::new())];
+        let batch = Batch { time: WallMillis(1), first_zxid, features: 0, identities, commands: vec![command] };
+        assert!(!machine.apply(batch, 1).txns[0].changes.is_empty(), "it is done");
+    }
+
+    fn create(path: &str, data: &[u8]) -> WriteOp {
+        let (path, data) = (path.into(), Some(Data::from(data)));
+        WriteOp::Create { op: CreateOp::Create, path, data, acl: AclSpec::Open, flags: 0, ttl_ms: -1 }
+    }
+
+    #[test]
+    fn a_set_acl_does_not_make_damaged_data_sound() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = MmapDisk::open(directory.path(), SyncRecipe::default()).expect("it opens");
+        let frozen = |machine: &mut StateMachine, index| {
+            let (delta, sessions, view) = (machine.view_mut().freeze(), SessionTable::default(), machine.view());
+            let (image, zxid, nodes) = (Arc::clone(view.image()), view.zxid(), view.node_count());
+            FrozenState { image, delta, sessions, zxid, index, term: 1, nodes, extra: Vec::new() }
+        };
+        let write = |state| write(&disk, &SETTINGS, &Stopwatch::default(), state);
+        let data = vec![7; 8192];
+        let mut sessions = SessionTable::default();
+        let ephemerals = Ephemerals::default();
+        sessions.insert(SESSION, Session { timeout_ms: 10_000, password: [1; 16], owner: None, ephemerals });
+        let mut machine = StateMachine::new(View::empty(7), sessions);
+        apply(&mut machine, create("/large", &data));
+        let state = frozen(&mut machine, 1);
+        machine.view_mut().swap_image(write(state).expect("written").image);
+        // While the second image is written a child comes, so the znode has its data in the first one from then on.
+        let state = frozen(&mut machine, 2);
+        apply(&mut machine, create("/large/child", b""));
+        machine.view_mut().swap_image(write(state).expect("written").image);
+        let file = directory.path().join(&list_images(&disk).expect("a list")[1].file);
+        let bytes = std::fs::read(&file).expect("it is read");
+        let place = bytes.windows(data.len()).position(|part| part == data).expect("the data are there");
+        let open = File::options().write(true).open(&file).expect("it opens");
+        open.write_all_at(b"DAMAGE", place as u64).expect("it is written");
+
+        apply(&mut machine, WriteOp::SetAcl { path: "/large".into(), acl: AclSpec::Open, version: -1 });
+        let state = frozen(&mut machine, 3);
+        assert!(matches!(write(state), Err(NotWritten::Damaged(_))));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The scrubber: a plain thread of low priority that reads every image file and every log segment once in a configured
 //! time and compares them with their checksums.
 //!
-//! What it reads of the newest image is what the server serves: a mapping and its file share their pages. It decides nothing;
-//! it tells the consensus actor. A damaged image that is not the one that is served is put aside. A segment that
+//! What it reads of the newest image is what the server serves: a mapping and its file share their pages. Older images of which
+//! znodes still have their data are read where they are mapped: their files may be gone. It decides nothing; it tells the
+//! consensus actor. A damaged image that is not the one that is served is put aside. A segment that
 //! is being written is read again before damage is reported. Files are read in pieces of 1 MiB, with a rest before each, and not mapped.
 //! A file that cannot be read for another reason than the disk (no memory, no descriptor, no permission) is not damaged: it is
 //! read again by the next scrub.
@@ -15,10 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use corral_engine::{Cause, Distrust, Event};
-use corral_storage::{Dump, ImageError, MmapDisk, confirm, list_images, scrub_image};
+use corral_storage::{Dump, ImageError, MmapDisk, confirm, image_index, list_images, scrub_image};
 
 use crate::actor::image_writer::lower_priority;
 use crate::data::damage::Damage;
+use crate::data::lenders::Lenders;
 use crate::data::quarantine::put_file_aside;
 use crate::gauges::Gauges;
 use crate::messages::ToConsensus;
@@ -43,6 +45,7 @@ pub(crate) struct Scrubber {
     settings: ScrubSettings,
     gauges: Arc<Gauges>,
     consensus: Post<ToConsensus>,
+    lenders: Arc<Lenders>,
     /// Damaged images that could not be put aside.
     stays: BTreeSet<String>,
 }
@@ -84,8 +87,9 @@ impl Scrubber {
         settings: ScrubSettings,
         gauges: Arc<Gauges>,
         consensus: Post<ToConsensus>,
+        lenders: Arc<Lenders>,
     ) -> Scrubber {
-        Scrubber { disk, settings, gauges, consensus, stays: BTreeSet::new() }
+        Scrubber { disk, settings, gauges, consensus, lenders, stays: BTreeSet::new() }
     }
 
     /// Runs until nobody can ask any more.
@@ -111,6 +115,7 @@ impl Scrubber {
         if let Err(error) = self.images(&mut pass) {
             pass.passed_over(format!("{}: {error}", self.disk.path().display()));
         }
+        self.lent(&mut pass);
         if let Err(error) = self.log(&mut pass) {
             pass.passed_over(format!("{}: {error}", self.settings.log_dir.display()));
         }
@@ -151,16 +156,28 @@ impl Scrubber {
                 pass.passed_over(what);
                 continue;
             }
-            if image.index > 0 && image.index == self.gauges.served_image.load(Ordering::Relaxed) {
-                // Counted where it is taken.
-                pass.damaged += 1;
-                let _ = self.consensus.send(Event::Distrust(Distrust { cause: Cause::Image, what }).into());
+            // The name of a former version's image does not tell its index.
+            let serves = |index| index == self.gauges.served_image.load(Ordering::Relaxed);
+            if image_index(&self.disk, &image).map_or(true, serves) {
+                self.distrust(pass, what);
             } else {
                 self.found(pass);
                 self.put_aside(&image.file, &what);
             }
         }
         Ok(())
+    }
+
+    /// What is served is damaged. It is counted where this is taken.
+    fn distrust(&self, pass: &mut Pass, what: String) {
+        pass.damaged += 1;
+        let _ = self.consensus.send(Event::Distrust(Distrust { cause: Cause::Image, what }).into());
+    }
+
+    fn lent(&self, pass: &mut Pass) {
+        for fault in self.lenders.verify(|bytes| pass.rest(bytes)) {
+            self.distrust(pass, fault.to_string());
+        }
     }
 
     /// Puts a damaged image aside that is not served. Where that fails it stays, and is reported once.

@@ -5,6 +5,7 @@
 
 pub(crate) mod damage;
 pub(crate) mod images;
+pub(crate) mod lenders;
 pub(crate) mod owner;
 pub(crate) mod quarantine;
 pub(crate) mod remembered;

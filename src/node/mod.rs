@@ -37,6 +37,7 @@ use crate::actor::taken::Taken;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::control::{Facts, Signals, Words};
+use crate::data::lenders::Lenders;
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
 use crate::messages::{ToConsensus, ToImagesIn, ToShard, ToWords, ToWriter};
@@ -270,11 +271,12 @@ fn start_threads(
         bytes_per_s: scrub.bytes_per_s_max,
         log_dir: context.config.server.log_dir.clone(),
     };
-    let scrubber =
-        Scrubber::new(disk.clone(), settings_of_scrub, Arc::clone(&context.gauges), boxes.consensus.0.clone());
+    let lenders = Arc::new(Lenders::default());
+    let (gauges_of_scrub, to_consensus) = (Arc::clone(&context.gauges), boxes.consensus.0.clone());
+    let scrubber = Scrubber::new(disk.clone(), settings_of_scrub, gauges_of_scrub, to_consensus, Arc::clone(&lenders));
     let asked = boxes.scrub.1.clone();
     start_pinned("scrubber", plan.control_cpu, move || scrubber.run(&asked))?;
-    let write = move || image_writer::run(&disk, &settings, &gauges.images, &inbox, &consensus);
+    let write = move || image_writer::run(&disk, &settings, &gauges.images, &inbox, &consensus, &lenders);
     start_pinned("images", plan.control_cpu, write)?;
 
     let (inbox, consensus, endings) = (boxes.log.1.clone(), boxes.consensus.0.clone(), boxes.endings.0.clone());

@@ -165,7 +165,10 @@ impl View {
             }
             Change::Deleted { at } => self.delete(zxid, at),
             Change::DataSet { at, node } | Change::Quiet { at, node } => {
-                let crc = self.crc_of(&at.path, node);
+                let crc = match change {
+                    Change::Quiet { .. } => self.crc_of_quiet(&at.path, at.hash, node),
+                    _ => self.crc_of(&at.path, node),
+                };
                 let here = self.live.set(&at.path, at.hash, node, crc);
                 let data = |old: NodeRef<'_>| old.data().map_or(0, <[u8]>::len);
                 let old = here.map(|old| old.data).or_else(|| self.get_below(&at.path, at.hash).map(data));
@@ -230,21 +233,28 @@ impl View {
     }
 
     /// Visits a znode and all below it, parents before children and siblings in order, until `visit` gives `false`.
-    /// Never more visits than there are znodes, even in an image whose names make no sense.
+    /// Never more visits than there are znodes, even in an image whose names make no sense. No name is looked at before its turn.
     pub fn walk<'v>(&'v self, path: &str, mut visit: impl FnMut(&str, NodeRef<'v>) -> bool) {
-        let mut pending: Vec<String> = Vec::from([String::from(path)]);
-        let mut left = self.nodes;
-        while let Some(path) = pending.pop() {
+        let mut levels: Vec<(String, Children<'v>)> = Vec::new();
+        let (mut next, mut left) = (Some(String::from(path)), self.nodes);
+        while let Some(path) = next.take() {
             let hash = self.hasher.hash(&path);
-            let Some(node) = self.get_hashed(&path, hash) else { continue };
-            if left == 0 || !visit(&path, node) {
-                return;
+            if let Some(node) = self.get_hashed(&path, hash) {
+                if left == 0 || !visit(&path, node) {
+                    return;
+                }
+                left -= 1;
+                let children = self.children_hashed(&path, hash).filter(|_| node.stat().num_children > 0);
+                levels.extend(children.map(|children| (path, children)));
             }
-            left -= 1;
-            let first = pending.len();
-            let children = self.children_hashed(&path, hash).into_iter().flatten();
-            pending.extend(children.map(|name| path::child(&path, name)));
-            pending[first..].reverse();
+            while next.is_none()
+                && let Some((parent, children)) = levels.last_mut()
+            {
+                match children.next() {
+                    Some(name) => next = Some(path::child(parent, name)),
+                    None => drop(levels.pop()),
+                }
+            }
         }
     }
 
