@@ -164,6 +164,15 @@ impl Pending {
         }
     }
 
+    /// Bytes that are held for it, but for a parked request's.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Long { begun, record, .. } => record.len() + begun.as_ref().map_or(0, |long| long.bytes()),
+            Self::Sync { path, .. } => path.as_ref().map_or(0, |path| path.len()),
+            Self::Write { .. } | Self::Underway { .. } | Self::Connect { .. } | Self::Parked { .. } => 0,
+        }
+    }
+
     /// The connection's barrier that it waits for; 0 for none.
     pub(crate) fn barrier(&self) -> u64 {
         match self {
@@ -368,10 +377,10 @@ impl Conn {
         if !(self.wanting && self.missing() > 0) {
             bytes += self.input.capacity();
         }
-        if self.barred
-            && let Some(Pending::Long { begun, record, .. }) = self.pending.front()
-        {
-            bytes += record.len() + begun.as_ref().map_or(0, |long| long.bytes());
+        if self.barred {
+            // What bars is the last that was taken, or a read that turned out to be long, which is the first.
+            let last = self.pending.back().filter(|_| self.pending.len() > 1);
+            bytes += [self.pending.front(), last].into_iter().flatten().map(Pending::bytes).sum::<usize>();
         }
         if self.word.is_some_and(is_long) && self.output.is_empty() {
             bytes += WORD_BYTES_MAX;

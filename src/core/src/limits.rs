@@ -9,7 +9,7 @@ pub struct ShardLimits {
     /// Requests of one connection that may be unanswered before it is read no further.
     pub requests_in_flight_per_connection_max: usize,
     /// Requests of one connection that may wait parked before it is read no further. Those with a write behind them are
-    /// all answered at once, whatever the size of their replies.
+    /// all answered before that write is applied, whatever the size of their replies.
     pub parked_per_conn_max: usize,
     /// Bytes of parked requests of one connection before it is read no further.
     pub parked_bytes_max: usize,
@@ -114,6 +114,9 @@ pub const WORD_BYTES_MAX: usize = 32 << 20;
 pub const TURN_COST_MAX: usize = 1_000_000;
 /// Work of a multiRead beyond which it is refused.
 pub const MULTI_READ_COST_MAX: usize = 20_000_000;
+/// Work of reads that one transaction waits for, because its client sent them before it, beyond which they are refused: all that is
+/// behind it waits as well.
+pub const DELAY_COST_MAX: usize = MULTI_READ_COST_MAX;
 /// What a request costs at least, and a change that is applied.
 pub const REQUEST_COST: usize = 500;
 /// One operation of a multi, decoded.
@@ -127,6 +130,8 @@ pub const WATCH_LOOK_COST: usize = 20;
 pub const WATCHED_COST: usize = 100;
 /// Watchers of one event that are told before the work of the turn is looked at.
 pub const WATCHERS_PIECE: usize = 1024;
+/// What a list under way takes to see that a change does not concern it.
+pub const UNCONCERNED_COST: usize = 20;
 /// What it costs to drop a watch of a connection that has ended.
 pub const DROP_COST: usize = 100;
 /// What a look-up of a znode costs.

@@ -8,6 +8,7 @@
 
 mod barriers;
 mod course;
+mod delays;
 mod flow;
 mod greeting;
 mod input;
@@ -40,6 +41,7 @@ use core::mem;
 use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
 use course::Course;
+use delays::Delay;
 use flow::{Costly, InFlight};
 use hashbrown::HashMap;
 use memory::Wanting;
@@ -157,6 +159,8 @@ pub struct Shard {
     pub(crate) tellings: u32,
     /// Connections whose list of children is being written.
     lists: Vec<ConnId>,
+    /// Changes of the next transaction of which they have kept what was.
+    preserved: usize,
     /// Ended connections with watches.
     dropping: VecDeque<ConnId>,
     /// Stalled because too much is in flight from this shard.
@@ -171,6 +175,7 @@ pub struct Shard {
     behind: Vec<ConnId>,
     /// Connections whose long read goes on, or whose next requests, in turn.
     pub(crate) walking: VecDeque<ConnId>,
+    delay: Delay,
     /// Connections that wait for the end of a change of the list of servers.
     underway: Vec<ConnId>,
     heard: Vec<ConnId>,
@@ -215,6 +220,7 @@ impl Shard {
             telling: None,
             tellings: 0,
             lists: Vec::new(),
+            preserved: 0,
             dropping: VecDeque::new(),
             held_back: Vec::new(),
             draining: false,
@@ -223,6 +229,7 @@ impl Shard {
             barriers: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             behind: Vec::new(),
             walking: VecDeque::new(),
+            delay: Delay::default(),
             underway: Vec::new(),
             heard: Vec::new(),
             cooling: Vec::new(),
@@ -365,8 +372,8 @@ impl Shard {
     }
 
     /// Applies a batch from one of its transactions on, until the turn's work is done; gives the next transaction, which is
-    /// the same one when not all of its events are told. Until all are applied no other batch may come, and nothing that goes
-    /// by the batch's last zxid.
+    /// the same one when not all of what goes before it is done, such as its events. Until all are applied no other batch
+    /// may come, and nothing that goes by the batch's last zxid.
     pub fn apply_some(&mut self, now: Millis, batch: &AppliedBatch, from: usize, out: &mut Outputs) -> usize {
         self.spent = 0;
         let mut next = batch.txns.len();
@@ -381,25 +388,24 @@ impl Shard {
                 let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
                 self.view.warm(changes.map(|change| change.at().hash));
             }
-            if self.config.linearizable
-                && !goes_on
-                && let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
+            if let Some(origin) = txn.origin.filter(|origin| !goes_on && self.is_mine(*origin))
+                && !self.serve_reads_before(now, origin.conn, out)
             {
-                self.serve_reads_before(now, origin.conn, out);
+                next = at;
+                break;
             }
-            if !self.tell_events(now, txn, out) {
+            let is_kept = self.lists.is_empty() || self.preserve(txn);
+            if !is_kept || !self.tell_events(now, txn, out) {
                 next = at;
                 break;
             }
             self.spent += REQUEST_COST * (1 + txn.changes.len());
             for change in &txn.changes {
                 self.note_ephemeral(change);
-                if !self.lists.is_empty() {
-                    self.preserve(change);
-                }
                 self.view.apply(txn.zxid, change);
             }
             self.view.set_zxid(txn.zxid);
+            (self.delay, self.preserved) = (Delay::default(), 0);
             if let Some(change) = txn.session {
                 self.session_changed(now, change, txn.origin, out);
             }

@@ -13,9 +13,9 @@ use corral_core::limits::{
 use corral_core::shared::Text;
 use corral_core::view::View;
 use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
-use corral_wire::records::{FilteredListRequest, GetChildrenRequest, ReplyHeader};
+use corral_wire::records::{FilteredListRequest, ReplyHeader};
 use corral_wire::{ErrorCode, OpCode, Reader, Writer};
-use one_shard::{Server, create, get, request};
+use one_shard::{Server, children, create, delete, get, request, walk, wide};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -23,35 +23,6 @@ fn limits(change: impl FnOnce(&mut ShardLimits)) -> ShardLimits {
     let mut limits = ShardLimits::default();
     change(&mut limits);
     limits
-}
-
-fn node(data: usize) -> Arc<Znode> {
-    let data = Some(corral_core::shared::Data::from(&vec![7; data][..]));
-    Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data })
-}
-
-/// A tree with so many children of `/p`, named `{name}{number:07}`.
-fn wide(count: usize, name: &str) -> View {
-    let mut view = View::empty(7);
-    let zxid = view.zxid();
-    let at = view.hashed(Text::from("/p"));
-    view.apply(zxid, &Change::Created { at, node: node(0) });
-    for number in 0..count {
-        let at = view.hashed(Text::from(format!("/p/{name}{number:07}")));
-        view.apply(zxid, &Change::Created { at, node: node(0) });
-    }
-    view
-}
-
-fn children(xid: i32, path: &str, watch: bool) -> Vec<u8> {
-    request(xid, OpCode::GetChildren, |writer| GetChildrenRequest { path: Some(path), watch }.encode(writer))
-}
-
-fn delete(xid: i32, path: &str) -> Vec<u8> {
-    request(xid, OpCode::Delete, |writer| {
-        writer.str(path);
-        writer.i32(-1);
-    })
 }
 
 fn filtered(xid: i32, path: &str, list_type: u8) -> Vec<u8> {
@@ -69,16 +40,6 @@ fn names(frame: &[u8]) -> Vec<String> {
     let mut reader = Reader::new(&frame[16..]);
     let count = reader.i32().expect("a count");
     (0..count).map(|_| reader.string().expect("a string").expect("not null").to_owned()).collect()
-}
-
-/// Goes on until nothing is left; gives the number of turns.
-fn walk(server: &mut Server) -> usize {
-    let mut turns = 0;
-    while server.shard.is_walking() {
-        server.shard.walk_on(server.now, &mut server.out);
-        turns += 1;
-    }
-    turns
 }
 
 #[test]
@@ -113,6 +74,49 @@ fn a_long_list_is_written_in_pieces_and_shows_one_state() {
     assert_eq!(names(&frames[0]), expected);
     assert_eq!((header(&frames[1]).xid, header(&frames[2]).xid), (-1, 2));
     assert!(header(&frames[2]).zxid > begun.wire());
+}
+
+#[test]
+fn a_transaction_that_changes_much_of_many_lists_waits_until_they_have_kept_it() {
+    const COUNT: usize = 5 * LIST_ENTRIES_AT_ONCE;
+    const CHANGES: usize = 2000;
+    let mut server = Server::with_view(ShardLimits::default(), wide(COUNT, "n"));
+    let readers: Vec<ConnId> = (0..=LISTS_MAX).map(|_| server.client()).collect();
+    let (a, late) = (server.client(), readers[LISTS_MAX]);
+    for reader in &readers[..LISTS_MAX] {
+        server.send(*reader, &children(1, "/p", false));
+    }
+    let deletes = request(1, OpCode::Multi, |writer: &mut Writer<'_>| {
+        for number in COUNT - CHANGES..COUNT {
+            writer.i32(OpCode::Delete.number());
+            writer.bool(false);
+            writer.i32(-1);
+            writer.str(&format!("/p/n{number:07}"));
+            writer.i32(-1);
+        }
+        writer.i32(-1);
+        writer.bool(true);
+        writer.i32(-1);
+    });
+    server.send(a, &deletes);
+    let proposals = server.take().expect("a multi");
+    let batch = server.evaluate(proposals);
+    assert_eq!(batch.txns[0].changes.len(), CHANGES);
+    let mut turns = 0;
+    while server.shard.apply_some(server.now, &batch, 0, &mut server.out) == 0 {
+        assert!(server.shard.spent() < 2 * TURN_COST_MAX, "one turn's work");
+        // One that comes now has kept nothing: it begins behind the transaction.
+        if turns == 0 {
+            server.send(late, &children(1, "/p", false));
+        }
+        turns += 1;
+    }
+    assert!(turns > 4, "{turns} turns");
+    walk(&mut server);
+    for reader in &readers[..LISTS_MAX] {
+        assert_eq!(names(&server.take_frames(*reader)[0]).len(), COUNT);
+    }
+    assert_eq!(names(&server.take_frames(late)[0]).len(), COUNT - CHANGES);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::acl::{self, READ};
 use crate::change::Change;
 use crate::command::Identity;
 use crate::ids::Zxid;
-use crate::limits::{LIST_PIECE, REPLY_FRAME_BYTES_MAX};
+use crate::limits::{BYTES_PER_COST, LIST_PIECE, LOOK_UP_COST, REPLY_FRAME_BYTES_MAX, UNCONCERNED_COST};
 use crate::path;
 use crate::shared::Text;
 use crate::view::{ChildrenSize, NodeRef, Place, View};
@@ -150,17 +150,17 @@ impl GradualList {
         parts.iter().map(|part| part.capacity()).sum::<usize>() + self.changed_bytes
     }
 
-    /// A change that is about to reach the view.
-    pub(crate) fn preserve(&mut self, view: &View, change: &Change) {
+    /// A change that is about to reach the view. Gives the work that it was.
+    pub(crate) fn preserve(&mut self, view: &View, change: &Change) -> usize {
         let at = change.at();
         let moves = matches!(change, Change::Created { .. } | Change::Deleted { .. });
         let nodes = self.told.needs_nodes();
         if !(moves || nodes) || at.name().is_empty() || at.parent() != self.parent {
-            return;
+            return UNCONCERNED_COST;
         }
         let passed = self.place.after.as_deref().is_some_and(|after| at.name() <= after);
         if passed || self.changed.contains_key(at.name()) {
-            return;
+            return UNCONCERNED_COST;
         }
         let before = match view.get_hashed(&at.path, at.hash) {
             None => Before::Absent,
@@ -169,6 +169,7 @@ impl GradualList {
         let data = if let Before::Present(Some(node)) = &before { node.data_len() } else { 0 };
         self.changed_bytes += 128 + at.name().len() + data;
         self.changed.insert(Text::from(at.name()), before);
+        LOOK_UP_COST + data / BYTES_PER_COST
     }
 
     /// Writes of some more children. True when all are written.

@@ -5,7 +5,7 @@
 
 use super::{Outputs, Shard};
 use crate::conn::{Conn, Pending};
-use crate::ids::{ConnId, Millis};
+use crate::ids::ConnId;
 use corral_wire::OpCode;
 
 /// The barriers of one connection, counted.
@@ -50,20 +50,15 @@ impl Shard {
             && self.barriers.get(&conn.id).is_none_or(|barriers| barrier > barriers.passed.max(barriers.excused))
     }
 
-    /// A command of a connection is about to be applied. Whatever was answered anywhere before the reads in front of it were
+    /// A command of the connection is about to be applied. Whatever was answered anywhere before the reads in front of it were
     /// sent lies before it in the log, and is applied: so they need no answer of the leader any more, and must not see what
     /// comes now.
-    pub(super) fn serve_reads_before(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
-        let Some(mut conn) = self.conns.take(id) else { return };
+    pub(super) fn excuse_barriers(&mut self, conn: &Conn) {
         let reads = conn.pending.iter().take_while(|pending| matches!(pending, Pending::Parked { .. }));
-        let Some(barrier) = reads.map(Pending::barrier).max().filter(|_| !conn.is_closing()) else {
-            return self.conns.put_back(conn);
-        };
-        if let Some(barriers) = self.barriers.get_mut(&id) {
+        let barrier = reads.map(Pending::barrier).max().unwrap_or(0);
+        if let Some(barriers) = self.barriers.get_mut(&conn.id) {
             barriers.excused = barriers.excused.max(barrier);
         }
-        let verdict = self.catch_up(now, &mut conn);
-        self.settle(now, conn, verdict, out);
     }
 
     /// An answer of the leader came. Whether it was the last that is due: then it is that of a sync, behind which nothing

@@ -84,6 +84,7 @@ impl Shard {
         out.garbage.push(Garbage::Watches(Box::new(watches)));
         self.telling = None;
         self.lists.clear();
+        (self.preserved, self.delay) = Default::default();
         self.wanting.clear();
         self.proposals.retain(|_| false);
         self.forget_in_flight(self.in_flight.len(), &[]);

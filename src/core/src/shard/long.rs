@@ -4,7 +4,7 @@
 
 use super::memory::Wanting;
 use super::{Outputs, Shard};
-use crate::change::Change;
+use crate::change::AppliedTxn;
 use crate::conn::{Conn, Long, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
 use crate::limits::{
@@ -106,7 +106,7 @@ impl Shard {
                 }
                 Rewatch::begin(op, record).map(Long::Rewatch)
             }
-            _ if self.lists.len() >= LISTS_MAX => {
+            _ if !self.may_begin_list() => {
                 return self.put_back(now, conn, (xid, op, record, at), 0, true);
             }
             _ => {
@@ -218,18 +218,28 @@ impl Shard {
         self.count_reply(conn, now, what);
     }
 
-    /// A change that is about to reach the view: lists under way keep what was.
+    /// A transaction is about to reach the view: lists under way keep what was, from where the last call ended. False when the turn's
+    /// work is done before all is kept. From then on no list begins until the transaction is applied: it would keep nothing of it.
     #[cold]
-    pub(super) fn preserve(&mut self, change: &Change) {
-        let Self { lists, conns, view, .. } = self;
-        for id in lists {
-            let first = conns.get_mut(*id).and_then(|conn| conn.pending.front_mut());
-            if let Some(Pending::Long { begun: Some(long), .. }) = first
-                && let Long::List(list) = &mut **long
-            {
-                list.preserve(view, change);
+    pub(super) fn preserve(&mut self, txn: &AppliedTxn) -> bool {
+        let Self { lists, conns, view, spent, preserved, config, .. } = self;
+        while let Some(change) = txn.changes.get(*preserved) {
+            if *spent >= config.limits.turn_cost_max {
+                return false;
+            }
+            *preserved += 1;
+            for id in &*lists {
+                if let Some(list) = conns.get_mut(*id).and_then(Conn::list_under_way) {
+                    *spent += list.preserve(view, change);
+                }
             }
         }
+        true
+    }
+
+    /// Whether a list that is to be written in pieces may begin.
+    pub(super) fn may_begin_list(&self) -> bool {
+        self.lists.len() < LISTS_MAX && self.preserved == 0
     }
 
     /// The connection's next requests wait until others have had their turns.

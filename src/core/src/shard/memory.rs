@@ -11,7 +11,7 @@
 use super::{Outputs, Shard};
 use crate::conn::{Close, Conn};
 use crate::ids::{ConnId, Millis};
-use crate::limits::{LISTS_MAX, MEMORY_WAIT_MS, PART_WAIT_MS, READER_LOOK_MS, SLOW_BYTES_PER_S, SLOW_LOOK_MS};
+use crate::limits::{MEMORY_WAIT_MS, PART_WAIT_MS, READER_LOOK_MS, SLOW_BYTES_PER_S, SLOW_LOOK_MS};
 use alloc::vec::Vec;
 
 /// A connection that waits for memory.
@@ -64,7 +64,7 @@ impl Shard {
     pub(super) fn may_admit(&self) -> bool {
         let Some(first) = self.wanting.front() else { return false };
         let Some(conn) = self.conns.get(first.conn) else { return true };
-        self.has_memory(conn.summed, first.need) && !(first.list && self.lists.len() >= LISTS_MAX)
+        self.has_memory(conn.summed, first.need) && (!first.list || self.may_begin_list())
     }
 
     pub(super) fn admit(&mut self, now: Millis, out: &mut Outputs) {

@@ -102,23 +102,22 @@ impl Shard {
     }
 
     /// Serves what waited for the requests before it, up to the next one that still waits itself. A client that has enough
-    /// to read gets the rest later, unless writes are behind it: a read must not see what comes after it.
+    /// to read gets the rest later, unless writes are behind it: a read must not see what comes after it. When the turn's work is
+    /// done the rest is served in the next ones; before the write that is behind it, see `delays`.
     pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Verdict {
         while let Some(floor) = conn.pending.front().and_then(Pending::ready_at)
             && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_buffer_bytes_soft_max)
             && !conn.is_closing()
         {
             // With writes behind them they must see this very state.
-            if conn.proposed == 0 {
-                if conn.wanting || conn.again {
-                    return Ok(());
-                }
-                if self.spent >= self.config.limits.turn_cost_max {
-                    self.go_on_later(conn);
-                    return Ok(());
-                }
+            if conn.proposed == 0 && (conn.wanting || conn.again) {
+                return Ok(());
             }
             if self.is_barred(conn) {
+                return Ok(());
+            }
+            if self.spent >= self.config.limits.turn_cost_max {
+                self.go_on_later(conn);
                 return Ok(());
             }
             if floor > self.view.zxid() || self.waits_for_events(conn) {

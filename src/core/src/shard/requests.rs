@@ -280,11 +280,13 @@ impl Shard {
         }
     }
 
-    /// Whether a request is refused because it waited too long, or because its client has more to read than it may.
+    /// Whether a request is refused because it waited too long, because its client has more to read than it may, or because it
+    /// goes before a write that has waited long enough.
     fn is_throttled(&self, now: Millis, conn: &Conn, op: OpCode, at: Millis) -> bool {
         let limits = &self.config.limits;
         let late = limits.throttled_op_wait_ms > 0 && now.since(at) > limits.throttled_op_wait_ms;
-        op != OpCode::Ping && (late || conn.unsent() > limits.reply_buffer_bytes_hard_max)
+        let too_much = conn.unsent() > limits.reply_buffer_bytes_hard_max;
+        op != OpCode::Ping && (late || too_much || self.delay.is_too_much(conn.id))
     }
 
     /// Counts a reply: a few plain stores, because every read comes by here.

@@ -1,0 +1,60 @@
+//! Reads that a connection sent before a write: when that write is about to be applied and they are not all served, because the
+//! turn's work was done before, it waits for them, a turn's worth at a time.
+//!
+//! What they may cost by then is limited, because whatever is behind the write waits as well. Beyond that they are answered
+//! THROTTLEDOP.
+
+use super::{Outputs, Shard};
+use crate::conn::Pending;
+use crate::ids::{ConnId, Millis};
+use crate::limits::DELAY_COST_MAX;
+
+/// How the reads before the next transaction delay it.
+#[derive(Debug, Default)]
+pub(super) struct Delay {
+    /// What they have cost meanwhile.
+    spent: usize,
+    /// Whose reads they are, when that is enough.
+    too_much: Option<ConnId>,
+}
+
+impl Delay {
+    /// Whether the connection's reads have delayed its write long enough.
+    pub(super) fn is_too_much(&self, conn: ConnId) -> bool {
+        self.too_much == Some(conn)
+    }
+}
+
+impl Shard {
+    /// A command of a connection is about to be applied: serves the reads in front of it. False when the turn's work is done
+    /// before all are.
+    #[inline]
+    pub(super) fn serve_reads_before(&mut self, now: Millis, id: ConnId, out: &mut Outputs) -> bool {
+        let first = self.conns.get(id).and_then(|conn| conn.pending.front());
+        !is_read(first) || self.serve_before(now, id, out)
+    }
+
+    #[cold]
+    fn serve_before(&mut self, now: Millis, id: ConnId, out: &mut Outputs) -> bool {
+        let Some(mut conn) = self.conns.take(id) else { return true };
+        if conn.is_closing() {
+            self.conns.put_back(conn);
+            return true;
+        }
+        self.excuse_barriers(&conn);
+        if self.delay.spent >= DELAY_COST_MAX {
+            self.delay.too_much = Some(id);
+        }
+        let before = self.spent;
+        let verdict = self.catch_up(now, &mut conn);
+        self.delay.spent += self.spent - before;
+        let is_over = self.spent >= self.config.limits.turn_cost_max;
+        let goes_on = is_over && verdict.is_ok() && !conn.is_closing() && is_read(conn.pending.front());
+        self.settle(now, conn, verdict, out);
+        !goes_on
+    }
+}
+
+fn is_read(first: Option<&Pending>) -> bool {
+    matches!(first, Some(Pending::Parked { .. }))
+}
