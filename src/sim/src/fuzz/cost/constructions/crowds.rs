@@ -31,5 +31,14 @@ pub(super) fn add(list: &mut List) {
         vec![],
         vec![many(vec![longer.clone()], 8000), many(vec![longer], 8000)],
     );
+    let between = |reads: Gene| vec![Gene::Burst(1, [set(), vec![Gene::Repeat(126, vec![reads])], set()].concat())];
+    let lists = many_reads(Call::of(OpCode::GetChildren, "/wide"), 26);
     small("multiRead", "50,000 getData", vec![], vec![many_reads(Call::of(OpCode::GetData, "/a"), 50_000)]);
+    list.add(
+        "multiRead",
+        "126 of 26 lists of 20,000 children, between two setData",
+        Tree::Wide,
+        vec![],
+        between(lists),
+    );
 }
