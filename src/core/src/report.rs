@@ -124,8 +124,11 @@ impl Report {
             }
             return;
         }
-        self.bytes += piece.watched.iter().map(watches::bytes).sum::<usize>();
-        self.watched.extend(piece.watched);
+        for mut watched in piece.watched {
+            watched.watchers.truncate(watches::fitting(&watched, WORD_BYTES_MAX.saturating_sub(self.bytes)));
+            self.bytes += watches::bytes(&watched);
+            self.watched.push(watched);
+        }
     }
 
     /// Takes in a piece of the leader's sessions.

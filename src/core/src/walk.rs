@@ -13,6 +13,7 @@ use crate::view::{NodeRef, Place, View};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem::size_of;
 use corral_wire::records::{
     GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, ListRecursiveRequest, ReplyHeader,
 };
@@ -28,14 +29,22 @@ pub(crate) struct WalkContext<'s> {
     pub(crate) view: &'s View,
     pub(crate) identities: &'s [Identity],
     pub(crate) skip_acl: bool,
-    /// A list that outgrows this is refused.
-    pub(crate) reply_bytes_max: usize,
+    /// A walk that holds more than this is refused.
+    pub(crate) bytes_max: usize,
+}
+
+/// Whose children a level has.
+#[derive(Debug)]
+enum Parent {
+    Path(String),
+    /// The path of the deepest level's parent begins with it: so many bytes.
+    Prefix(usize),
 }
 
 /// The children of one znode that have yet to be visited.
 #[derive(Debug)]
 struct Level {
-    parent: String,
+    parent: Parent,
     place: Place,
     /// The next names, each followed by a NUL, which no name contains.
     names: String,
@@ -56,6 +65,10 @@ enum Wanted {
 #[derive(Debug)]
 pub(crate) struct Walk {
     levels: VecDeque<Level>,
+    /// Of a count: the path of the last level's parent.
+    deepest: String,
+    /// Bytes of the levels.
+    held: usize,
     visited: u32,
     wanted: Wanted,
 }
@@ -83,7 +96,7 @@ impl Walk {
         if !context.may_read(&node) {
             return Err(ErrorCode::NoAuth);
         }
-        let mut walk = Self { levels: VecDeque::new(), visited: 0, wanted };
+        let mut walk = Self { levels: VecDeque::new(), deepest: String::new(), held: 0, visited: 0, wanted };
         if matches!((path, &walk.wanted), ("" | ROOT, Wanted::Count)) {
             // Below the empty path, the root's second name, ZooKeeper counts the root too.
             let all = context.view.node_count().saturating_sub(u64::from(path == ROOT));
@@ -94,30 +107,51 @@ impl Walk {
         Ok(walk)
     }
 
-    fn enter(&mut self, parent: &str) {
-        let (parent, place) = (String::from(parent), Place::default());
-        self.levels.push_back(Level { parent, place, names: String::new(), at: 0, whole: false });
+    fn enter(&mut self, path: &str) {
+        let parent = match self.wanted {
+            Wanted::Count => {
+                self.deepest.clear();
+                self.deepest.push_str(path);
+                Parent::Prefix(path.len())
+            }
+            Wanted::List { .. } => Parent::Path(String::from(path)),
+        };
+        let level = Level { parent, place: Place::default(), names: String::new(), at: 0, whole: false };
+        self.held += level.bytes();
+        self.levels.push_back(level);
+    }
+
+    fn leave(&mut self) {
+        let left = match self.wanted {
+            Wanted::Count => self.levels.pop_back(),
+            Wanted::List { .. } => self.levels.pop_front(),
+        };
+        self.held -= left.map_or(0, |level| level.bytes());
+        if let Some(Level { parent: Parent::Prefix(length), .. }) = self.levels.back() {
+            self.deepest.truncate(*length);
+        }
     }
 
     /// The path of the next znode to visit, `None` at the end of the walk or when `left` is used up. A count goes deep
     /// first, which needs the least memory; a list goes level by level.
     fn next_path(&mut self, view: &View, left: &mut usize) -> Option<String> {
-        let deep = matches!(self.wanted, Wanted::Count);
         loop {
-            let level = if deep { self.levels.back_mut() } else { self.levels.front_mut() }?;
+            let Self { levels, deepest, held, .. } = self;
+            let deep = matches!(self.wanted, Wanted::Count);
+            let level = if deep { levels.back_mut() } else { levels.front_mut() }?;
             if let Some((name, _)) = level.names[level.at..].split_once('\0') {
                 level.at += name.len() + 1;
-                return Some(path::child(&level.parent, name));
+                return Some(path::child(level.parent.path(deepest), name));
             }
             if *left == 0 {
                 return None;
             }
-            if !level.whole {
-                level.look_on(view, left);
-            } else if deep {
-                self.levels.pop_back();
+            if level.whole {
+                self.leave();
             } else {
-                self.levels.pop_front();
+                *held -= level.bytes();
+                level.look_on(view, deepest, left);
+                *held += level.bytes();
             }
         }
     }
@@ -125,7 +159,7 @@ impl Walk {
     /// Visits znodes until [`WALK_PIECE`] of them, or as many names, are looked at. True when the walk is over.
     ///
     /// # Errors
-    /// THROTTLEDOP when the list outgrows a reply.
+    /// THROTTLEDOP when the list outgrows a reply, or the walk the memory that there is.
     pub(crate) fn step(&mut self, context: &WalkContext<'_>) -> Result<bool, ErrorCode> {
         let mut left = WALK_PIECE * NAMES_PER_VISIT;
         while left > 0 {
@@ -139,10 +173,10 @@ impl Walk {
                 if !context.may_read(&node) {
                     continue;
                 }
-                if paths.len() + path.len() > context.reply_bytes_max {
-                    return Err(ErrorCode::ThrottledOp);
-                }
                 Writer::new(paths).str(&path);
+            }
+            if self.held + self.listed() > context.bytes_max {
+                return Err(ErrorCode::ThrottledOp);
             }
             self.visited = self.visited.saturating_add(1);
             if node.stat().num_children > 0 {
@@ -154,10 +188,12 @@ impl Walk {
 
     /// Bytes that the walk holds.
     pub(crate) fn bytes(&self) -> usize {
-        match &self.wanted {
-            Wanted::Count => 0,
-            Wanted::List { paths, .. } => paths.capacity(),
-        }
+        let paths = if let Wanted::List { paths, .. } = &self.wanted { paths.capacity() } else { 0 };
+        self.held + self.deepest.capacity() + paths
+    }
+
+    fn listed(&self) -> usize {
+        if let Wanted::List { paths, .. } = &self.wanted { paths.len() } else { 0 }
     }
 
     /// Appends the reply of a walk that is over.
@@ -176,14 +212,28 @@ impl Walk {
     }
 }
 
+impl Parent {
+    fn path<'p>(&'p self, deepest: &'p str) -> &'p str {
+        match self {
+            Self::Path(path) => path,
+            Self::Prefix(length) => &deepest[..*length],
+        }
+    }
+}
+
 impl Level {
+    fn bytes(&self) -> usize {
+        let parent = if let Parent::Path(path) = &self.parent { path.len() } else { 0 };
+        size_of::<Self>() + parent + self.names.capacity() + self.place.after.as_ref().map_or(0, |name| name.len())
+    }
+
     /// Takes the next names; no more than a few hundred, and not many bytes of them.
-    fn look_on(&mut self, view: &View, left: &mut usize) {
+    fn look_on(&mut self, view: &View, deepest: &str, left: &mut usize) {
         const NAMES: usize = 256;
         const NAMES_BYTES: usize = 16 << 10;
         (self.names, self.at) = (String::new(), 0);
-        let hash = view.hasher().hash(&self.parent);
-        let mut steps = view.children_behind(&self.parent, hash, &mut self.place);
+        let parent = self.parent.path(deepest);
+        let mut steps = view.children_behind(parent, view.hasher().hash(parent), &mut self.place);
         let mut last = None;
         for _ in 0..NAMES {
             let Some((name, there)) = steps.next() else {
@@ -230,7 +280,7 @@ mod tests {
     }
 
     fn context(view: &View) -> WalkContext<'_> {
-        WalkContext { view, identities: &[], skip_acl: false, reply_bytes_max: 1 << 20 }
+        WalkContext { view, identities: &[], skip_acl: false, bytes_max: 1 << 20 }
     }
 
     fn request(path: &str, limit: Option<u32>) -> Vec<u8> {
@@ -257,6 +307,28 @@ mod tests {
             pieces += 1;
         }
         assert_eq!((walk.visited, pieces), (3201, 4));
+    }
+
+    #[test]
+    fn a_count_holds_no_path_but_the_deepest_and_says_what_it_holds() {
+        const LEVELS: usize = 300;
+        let mut view = View::empty(1);
+        let path = |levels: usize| format!("/{}", "x".repeat(99)).repeat(levels);
+        grow(&mut view, (1..=LEVELS).map(path));
+        let bytes = request(&path(1), None);
+        let start = || Walk::start(&context(&view), OpCode::GetAllChildrenNumber, &mut Reader::new(&bytes));
+        let mut walk = start().expect("it is");
+        let (mut most, mut left) = (0, usize::MAX);
+        while let Some(path) = walk.next_path(&view, &mut left) {
+            walk.enter(&path);
+            most = most.max(walk.bytes());
+        }
+        assert!((LEVELS * 100..LEVELS * 1000).contains(&most), "{most} bytes");
+        assert_eq!(walk.held, 0);
+        let mut walk = start().expect("it is");
+        let context = WalkContext { bytes_max: most / 2, ..context(&view) };
+        let ended = (0..LEVELS).map(|_| walk.step(&context)).find(|step| *step != Ok(false));
+        assert_eq!(ended, Some(Err(ErrorCode::ThrottledOp)));
     }
 
     #[test]

@@ -278,19 +278,14 @@ impl WatchTable {
         self.paths.places()
     }
 
-    /// The path at a place and who watches its data; `None` when nobody does.
-    pub(crate) fn data_at(&self, place: usize) -> Option<(&str, impl Iterator<Item = ConnId>)> {
+    /// The path at a place and who watches its data, from a slot on and in the order of slots; `None` when nobody does.
+    pub(crate) fn data_at(&self, place: usize, from: u32) -> Option<(&str, impl Iterator<Item = ConnId>)> {
         let id = self.paths.at(place)?;
-        self.watchers(id, DATA_MODES).next()?;
-        Some((self.paths.text(id), self.watchers(id, DATA_MODES)))
+        self.watchers_from(id, DATA_MODES, from).next()?;
+        Some((self.paths.text(id), self.watchers_from(id, DATA_MODES, from)))
     }
 
-    /// The connections that watch a path in any of the modes.
-    fn watchers(&self, id: PathId, wanted: u8) -> impl Iterator<Item = ConnId> {
-        self.watchers_from(id, wanted, 0)
-    }
-
-    /// Those of them from a slot on.
+    /// The connections that watch a path in any of the modes, from a slot on and in the order of slots.
     fn watchers_from(&self, id: PathId, wanted: u8, from: u32) -> impl Iterator<Item = ConnId> {
         let who = self.paths.who(id);
         let one = if let Who::One { slot, modes } = who { Some((slot, modes)) } else { None };

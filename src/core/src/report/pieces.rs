@@ -4,13 +4,16 @@
 //! On the shards' cores, and on the consensus actor's.
 
 use super::{ConnCounters, ConnLine, Piece, SessionLine, SessionMark, SessionPiece, Statistics, Totals, Watched};
+use crate::ids::SessionId;
 use crate::limits::{PIECE_ENTRIES, PIECE_PATH_BYTES, PIECE_PLACES};
 use crate::sequencer::Sequencer;
 use crate::shard::Shard;
 use crate::shared::Text;
 use alloc::vec::Vec;
+use core::mem;
 use core::ops::Bound;
 use corral_wire::fourletter::FourLetter;
+use smallvec::SmallVec;
 
 impl Shard {
     /// This shard's part of an answer, from a place that an earlier piece gave; 0 begins. `crst` and `srst` are carried
@@ -65,25 +68,37 @@ impl Shard {
         piece.next = self.conns.after(from, PIECE_ENTRIES);
     }
 
+    /// A place is that of a path, and above it the slot of the first of its watchers that is told of.
     fn list_watches(&self, from: usize, with_paths: bool, piece: &mut Piece) {
         let places = self.watches.data_places();
         let (mut entries, mut bytes) = (0, 0);
-        let mut at = from;
-        while at < places && entries < PIECE_ENTRIES && bytes < PIECE_PATH_BYTES && at - from < PIECE_PLACES {
-            if let Some((path, conns)) = self.watches.data_at(at) {
-                let watchers = conns.filter_map(|conn| Some(self.conns.get(conn)?.session)).collect();
+        let (first, mut slot) = (from & PATH_PLACE, from >> PATH_PLACE_BITS);
+        let mut at = first;
+        while at < places && entries < PIECE_ENTRIES && bytes < PIECE_PATH_BYTES && at - first < PIECE_PLACES {
+            let from = u32::try_from(mem::take(&mut slot)).unwrap_or(u32::MAX);
+            if let Some((path, mut conns)) = self.watches.data_at(at, from) {
+                let some = conns.by_ref().take(PIECE_ENTRIES);
+                let watchers: SmallVec<[SessionId; 1]> =
+                    some.filter_map(|conn| Some(self.conns.get(conn)?.session)).collect();
                 let hash = self.view.hasher().hash(path);
                 bytes += path.len();
+                entries += 1 + watchers.len();
                 let path = Text::from(if with_paths { path } else { "" });
-                let watched = Watched { hash, path, watchers };
-                entries += 1 + watched.watchers.len();
-                piece.watched.push(watched);
+                piece.watched.push(Watched { hash, path, watchers });
+                if let Some(next) = conns.next() {
+                    piece.next = Some((next.slot as usize) << PATH_PLACE_BITS | at);
+                    return;
+                }
             }
             at += 1;
         }
         piece.next = (at < places).then_some(at);
     }
 }
+
+/// Bits of a place among the watches that are that of a path.
+const PATH_PLACE_BITS: u32 = 32;
+const PATH_PLACE: usize = (1 << PATH_PLACE_BITS) - 1;
 
 impl Sequencer {
     /// Sessions with their deadlines and ephemerals, in order of their ids.
@@ -117,7 +132,8 @@ mod tests {
     use super::super::{Report, ServerFacts, render};
     use super::*;
     use crate::evaluate::StateMachine;
-    use crate::ids::{ConnId, Millis, SessionId, WallMillis};
+    use crate::ids::{ConnId, Millis, WallMillis};
+    use crate::limits::WORD_BYTES_MAX;
     use crate::reaper::ReapPolicy;
     use crate::report::Moment;
     use crate::sequencer::{SequencerConfig, SnapshotPolicy};
@@ -200,6 +216,27 @@ mod tests {
             let (text, pieces) = told(&mut shard, word);
             assert!(text.starts_with(begins) && pieces >= 20, "{pieces} pieces");
         }
+    }
+
+    #[test]
+    fn a_path_that_many_watch_is_told_of_in_many_pieces_and_not_beyond_the_limit() {
+        const WATCHERS: usize = 3 * PIECE_ENTRIES;
+        let mut shard = shard();
+        let path = format!("/{}", "n".repeat(WORD_BYTES_MAX / 100));
+        let hash = shard.view.hasher().hash(&path);
+        for (number, conn) in accept(&mut shard, WATCHERS).into_iter().enumerate() {
+            shard.conns.get_mut(conn).expect("it is there").session = SessionId(1 + number as i64);
+            assert!(shard.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
+        }
+        let (text, pieces) = told(&mut shard, FourLetter::Wchs);
+        assert_eq!(
+            (&*text, pieces),
+            (&*format!("{WATCHERS} connections watching 1 paths\nTotal watches:{WATCHERS}\n"), 3)
+        );
+        let (text, _) = told(&mut shard, FourLetter::Wchc);
+        assert!((WORD_BYTES_MAX / 2..2 * WORD_BYTES_MAX).contains(&text.len()), "{} bytes", text.len());
+        let (text, _) = told(&mut shard, FourLetter::Wchp);
+        assert!(text.lines().count() > 90 && text.len() < 2 * WORD_BYTES_MAX);
     }
 
     #[test]

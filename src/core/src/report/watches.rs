@@ -8,10 +8,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
+/// A session's line.
+const SESSION_BYTES: usize = 24;
+
 /// About what a path takes in the longest of the answers, the one by session.
 pub(super) fn bytes(watched: &Watched) -> usize {
-    const SESSION_BYTES: usize = 24;
     watched.watchers.len() * (watched.path.len() + SESSION_BYTES)
+}
+
+/// How many of its watchers can be told of in so many bytes; one more than fit, so that the answer becomes too long for any more.
+pub(super) fn fitting(watched: &Watched, room: usize) -> usize {
+    room / (watched.path.len() + SESSION_BYTES) + 1
 }
 
 /// Paths that several shards watch count once.

@@ -55,7 +55,7 @@ impl Shard {
             view: &self.view,
             identities: conn.identities.as_slice(),
             skip_acl: self.config.skip_acl,
-            reply_bytes_max: limit.min(self.room(conn)),
+            bytes_max: limit.min(self.room(conn)),
         }
     }
 

@@ -130,7 +130,7 @@ fn agrees_with_a_plain_map() {
             paths.collect::<alloc::collections::BTreeSet<_>>().len()
         };
         assert_eq!(table.paths(), watched(DATA_MODES) + watched(CHILD_MODES));
-        let told = (0..table.data_places()).filter(|at| table.data_at(*at).is_some()).count();
+        let told = (0..table.data_places()).filter(|at| table.data_at(*at, 0).is_some()).count();
         assert_eq!(told, watched(DATA_MODES));
     }
 }
