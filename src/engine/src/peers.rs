@@ -339,6 +339,14 @@ impl Peers {
         self.transfer.is_some() || !self.arrived.is_empty()
     }
 
+    /// A leader's log, perhaps of another than the one who gave the image, brought this server that far.
+    fn forget_images_upto(&mut self, applied: Index) {
+        if let Some(transfer) = self.transfer.take_if(|transfer| transfer.index() <= applied.0) {
+            tracing::info!(index = transfer.index(), "the image is not needed any more: the log has come that far");
+        }
+        self.arrived.retain(|image| image.index > applied.0);
+    }
+
     /// The image that Raft wants installed, if it is the one that came.
     pub(crate) fn arrived(&mut self, index: Index) -> Option<Box<LoadedImage>> {
         let at = self.arrived.iter().position(|image| image.index == index.0)?;
@@ -356,6 +364,9 @@ impl Peers {
         }
         for difference in self.advertised.compare(now, &self.configured) {
             tracing::warn!("{difference}");
+        }
+        if !replica.is_distrusted() {
+            self.forget_images_upto(replica.applied());
         }
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
             self.ask_again(now, out);
