@@ -460,9 +460,11 @@ impl Conn {
         matches!(self.phase, Phase::Closing { .. })
     }
 
+    /// It takes what is queued for it, and is answered nothing more.
     pub(crate) fn close_after_flush(&mut self, now: Millis, why: Close) {
         if !self.is_closing() {
             self.phase = Phase::Closing { since: now, why };
+            (self.pending, self.parked_bytes, self.input) = Default::default();
         }
     }
 }

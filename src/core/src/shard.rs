@@ -33,10 +33,11 @@ use crate::shared::Text;
 use crate::view::{View, WARM_MAX};
 use crate::watch::WatchTable;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use barriers::Barriers;
+use core::cmp::Reverse;
 use core::mem;
 use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
@@ -172,7 +173,7 @@ pub struct Shard {
     pub(crate) gate: Zxid,
     barriers: HashMap<ConnId, Barriers, Xxh3DefaultBuilder>,
     /// Connections whose next read waits until the view has come that far.
-    behind: Vec<ConnId>,
+    behind: BinaryHeap<Reverse<(Zxid, ConnId)>>,
     /// Connections whose long read goes on, or whose next requests, in turn.
     pub(crate) walking: VecDeque<ConnId>,
     delay: Delay,
@@ -227,7 +228,7 @@ impl Shard {
             floor: Zxid(0),
             gate,
             barriers: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
-            behind: Vec::new(),
+            behind: BinaryHeap::new(),
             walking: VecDeque::new(),
             delay: Delay::default(),
             underway: Vec::new(),
@@ -507,8 +508,7 @@ impl Shard {
             if let Some(mut conn) = self.conns.take(id) {
                 // Not read since the stop began, so nobody can say that it was silent.
                 (conn.heard, conn.heard_noted) = (now, true);
-                conn.close_after_flush(now, Close::Shutdown);
-                self.settle(now, conn, Ok(()), out);
+                self.settle(now, conn, Err(Close::Shutdown), out);
             }
         }
     }

@@ -155,20 +155,33 @@ impl GradualList {
         let at = change.at();
         let moves = matches!(change, Change::Created { .. } | Change::Deleted { .. });
         let nodes = self.told.needs_nodes();
-        if !(moves || nodes) || at.name().is_empty() || at.parent() != self.parent {
+        if !(moves || nodes) || at.name().is_empty() {
             return UNCONCERNED_COST;
         }
-        let passed = self.place.after.as_deref().is_some_and(|after| at.name() <= after);
-        if passed || self.changed.contains_key(at.name()) {
+        if at.parent() == self.parent {
+            return self.keep(view, at.name(), &at.path, at.hash);
+        }
+        // What comes or goes below a child changes the child's Stat.
+        if moves && nodes && path::parent(at.parent()) == self.parent && at.parent() != path::ROOT {
+            return self.keep(view, path::name(at.parent()), at.parent(), at.parent_hash);
+        }
+        UNCONCERNED_COST
+    }
+
+    /// What a child is before it changes.
+    fn keep(&mut self, view: &View, name: &str, path: &str, hash: u64) -> usize {
+        let passed = self.place.after.as_deref().is_some_and(|after| name <= after);
+        if passed || self.changed.contains_key(name) {
             return UNCONCERNED_COST;
         }
-        let before = match view.get_hashed(&at.path, at.hash) {
+        let nodes = self.told.needs_nodes();
+        let before = match view.get_hashed(path, hash) {
             None => Before::Absent,
             Some(node) => Before::Present(nodes.then(|| node.to_znode())),
         };
         let data = if let Before::Present(Some(node)) = &before { node.data_len() } else { 0 };
-        self.changed_bytes += 128 + at.name().len() + data;
-        self.changed.insert(Text::from(at.name()), before);
+        self.changed_bytes += 128 + name.len() + data;
+        self.changed.insert(Text::from(name), before);
         LOOK_UP_COST + data / BYTES_PER_COST
     }
 

@@ -174,7 +174,7 @@ impl Listing<'_> {
         if matches!(self.told.whole, Some((_, true))) { self.children.iter().map(data).sum() } else { 0 }
     }
 
-    fn bytes_max(&self) -> usize {
+    pub(super) fn bytes_max(&self) -> usize {
         self.told.bytes_max(self.size) + 4 * self.children.len() + self.data_bytes()
     }
 

@@ -56,6 +56,9 @@ impl ReadContext<'_> {
         let Some(node) = self.find(path, hash) else { return RESULT_BYTES };
         match op {
             MultiOp::GetData(_) => RESULT_BYTES + node.data().map_or(0, <[u8]>::len),
+            MultiOp::FilteredListWithStatsAndData(request) => {
+                RESULT_BYTES + self.list_whole(request).map_or(0, |listing| listing.bytes_max())
+            }
             _ => {
                 let size = self.children(path, hash).0;
                 RESULT_BYTES + size.bytes + 4 * size.entries

@@ -117,10 +117,11 @@ impl Shard {
     /// Puts a connection back after it was worked on, or ends it.
     pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Verdict, out: &mut Outputs) {
         conn.begin_chunk();
-        self.weigh(now, &mut conn);
         if let Err(why) = verdict {
             conn.close_after_flush(now, why);
+            self.lists.retain(|id| *id != conn.id);
         }
+        self.weigh(now, &mut conn);
         if let Phase::Closing { why, .. } = conn.phase
             && conn.unsent() == 0
         {

@@ -63,7 +63,7 @@ impl Shard {
     /// Whether the first that waits for memory need not any more.
     pub(super) fn may_admit(&self) -> bool {
         let Some(first) = self.wanting.front() else { return false };
-        let Some(conn) = self.conns.get(first.conn) else { return true };
+        let Some(conn) = self.conns.get(first.conn).filter(|conn| !conn.is_closing()) else { return true };
         self.has_memory(conn.summed, first.need) && (!first.list || self.may_begin_list())
     }
 

@@ -6,13 +6,14 @@ use crate::change::{AppliedTxn, Change, OpResult, Outcome, SessionChange};
 use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis, Zxid};
-use crate::limits::{BYTES_PER_COST, DROPPED_PIECE, EVENT_COST};
+use crate::limits::{BYTES_PER_COST, DROPPED_PIECE, EVENT_COST, LOOK_UP_COST};
 use crate::reply;
 use crate::report::Answered;
 use crate::znode::Owner;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::mem;
 use corral_wire::records::ReplyHeader;
 use corral_wire::{ErrorCode, OpCode};
@@ -120,9 +121,12 @@ impl Shard {
                 self.go_on_later(conn);
                 return Ok(());
             }
-            if floor > self.view.zxid() || self.waits_for_events(conn) {
+            let waits_for_events = self.waits_for_events(conn);
+            if floor > self.view.zxid() || waits_for_events {
                 if !mem::replace(&mut conn.behind, true) {
-                    self.behind.push(conn.id);
+                    // Events are told before the next state.
+                    let from = if waits_for_events { Zxid(self.view.zxid().0 + 1) } else { floor };
+                    self.behind.push(Reverse((from, conn.id)));
                 }
                 return Ok(());
             }
@@ -183,7 +187,9 @@ impl Shard {
 
     /// The view has moved: serves those whose reads waited for that.
     pub(super) fn serve_those_behind(&mut self, now: Millis, out: &mut Outputs) {
-        for id in mem::take(&mut self.behind) {
+        while let Some(Reverse((_, id))) = self.behind.peek().copied().filter(|first| first.0.0 <= self.view.zxid()) {
+            self.behind.pop();
+            self.spent += LOOK_UP_COST;
             let Some(mut conn) = self.conns.take(id) else { continue };
             conn.behind = false;
             let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
@@ -218,10 +224,9 @@ impl Shard {
     }
 
     /// Ends a connection whose session went elsewhere: what is queued for it may still leave.
-    pub(super) fn end_now(&mut self, now: Millis, mut conn: Box<Conn>, why: Close, out: &mut Outputs) {
+    pub(super) fn end_now(&mut self, now: Millis, conn: Box<Conn>, why: Close, out: &mut Outputs) {
         self.unbind(&conn, out);
-        conn.close_after_flush(now, why);
-        self.settle(now, conn, Ok(()), out);
+        self.settle(now, conn, Err(why), out);
     }
 
     /// Appends an event to a connection's output. One that does not read, so that events pile up, is ended.
