@@ -24,7 +24,7 @@ use corral_core::change::AppliedBatch;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::image::Image;
-use corral_core::limits::ShardLimits;
+use corral_core::limits::{ShardLimits, TURN_COST_MAX};
 use corral_core::member::Note;
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
@@ -57,6 +57,8 @@ pub(crate) enum Inner {
     ToShard(usize, ToShard),
     /// A shard passes its proposals on.
     Pump(usize),
+    /// A shard goes on with what takes it several turns.
+    ShardTurn(usize),
     ShardTick(usize),
     /// A paused shard goes on.
     Resume(usize),
@@ -114,8 +116,13 @@ pub(crate) struct ShardSide {
     syncs: Vec<ConnId>,
     pump_planned: bool,
     draining: bool,
-    /// Batches that it has taken.
+    /// Batches that it has applied.
     taken: u64,
+    /// The batch that it has applied in part, and its next transaction.
+    unfinished: Option<(Rc<AppliedBatch>, usize)>,
+    /// Messages behind it.
+    waiting: VecDeque<ToShard>,
+    turn_planned: bool,
     /// What came while the shard was paused; `None` while it runs.
     deferred: Option<VecDeque<world::Event>>,
 }
@@ -305,6 +312,9 @@ impl World {
             links: BTreeMap::new(),
             syncs: Vec::new(),
             pump_planned: false,
+            unfinished: None,
+            waiting: VecDeque::new(),
+            turn_planned: false,
             draining: false,
             taken: 0,
             deferred: None,
@@ -395,6 +405,7 @@ impl World {
         match inner {
             Inner::ToShard(shard, message) => self.shard_message(shard, message),
             Inner::Pump(shard) => self.pump(shard),
+            Inner::ShardTurn(shard) => self.shard_turn(shard),
             Inner::ShardTick(shard) => self.shard_tick(shard),
             Inner::Resume(shard) => self.resume_shard(shard),
             Inner::Readable(link) => self.at_server(link, Vec::new()),
@@ -456,6 +467,9 @@ fn shard_limits(options: &Options) -> ShardLimits {
         reply_buffer_bytes_hard_max: if hard { 6_000 } else { 64 << 20 },
         inflight_bytes_per_shard_max: if tight { 2_000 } else { 64 << 20 },
         proposals_bytes_max: PROPOSALS_TAKEN_BYTES_MAX,
+        // A turn of half the runs ends after a few requests.
+        turn_cost_max: [TURN_COST_MAX, 800, TURN_COST_MAX, 6_000]
+            [usize::try_from(options.seed / 2 % 4).expect("small")],
         ..ShardLimits::default()
     }
 }

@@ -6,8 +6,9 @@ use corral_sim::{Bug, Counts, Outcome, Tracing, canaries, run_damaged_seed, run_
 const SEEDS: u64 = 100;
 
 /// Seeds that once failed, with what they found.
-const FAILED_ONCE: [(u64, &str); 23] = [
+const FAILED_ONCE: [(u64, &str); 24] = [
     (11, "a read that waited for the leader's word stood in front of a write that came back"),
+    (298, "a sync that the end of a turn kept waiting stood in front of a write that came back"),
     (623, "no image was taken in the middle of a joint change for a voter that was needed for its end"),
     (2_880, "an image of its own failed while another's was taken over"),
     (3_006, "the simulated start did not sync the directory"),

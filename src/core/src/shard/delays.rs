@@ -1,4 +1,4 @@
-//! Reads that a connection sent before a write: when that write is about to be applied and they are not all served, because the
+//! Reads, and syncs, that a connection sent before a write: when that write is about to be applied and they are not all served, because the
 //! turn's work was done before, it waits for them, a turn's worth at a time.
 //!
 //! What they may cost by then is limited, because whatever is behind the write waits as well. Beyond that they are answered
@@ -31,7 +31,7 @@ impl Shard {
     #[inline]
     pub(super) fn serve_reads_before(&mut self, now: Millis, id: ConnId, out: &mut Outputs) -> bool {
         let first = self.conns.get(id).and_then(|conn| conn.pending.front());
-        !is_read(first) || self.serve_before(now, id, out)
+        first.and_then(Pending::ready_at).is_none() || self.serve_before(now, id, out)
     }
 
     #[cold]
@@ -49,12 +49,9 @@ impl Shard {
         let verdict = self.catch_up(now, &mut conn);
         self.delay.spent += self.spent - before;
         let is_over = self.spent >= self.config.limits.turn_cost_max;
-        let goes_on = is_over && verdict.is_ok() && !conn.is_closing() && is_read(conn.pending.front());
+        let is_ready = conn.pending.front().and_then(Pending::ready_at).is_some();
+        let goes_on = is_over && is_ready && verdict.is_ok() && !conn.is_closing();
         self.settle(now, conn, verdict, out);
         !goes_on
     }
-}
-
-fn is_read(first: Option<&Pending>) -> bool {
-    matches!(first, Some(Pending::Parked { .. }))
 }

@@ -46,8 +46,8 @@ impl Shard {
                     return Ok(());
                 }
                 let large = self.large(frame)?;
+                self.spent += REQUEST_COST + frame.len();
                 if let Ok(kind) = request::command(op, self.config.keeper_extensions, &mut reader) {
-                    self.spent += REQUEST_COST + frame.len();
                     if let CommandKind::Multi(ops) = &kind {
                         self.spent += ops.len() * MULTI_OP_COST;
                     }
@@ -224,13 +224,16 @@ impl Shard {
                 reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
                 Ok(())
             }
-            Some(op) if self.writes(op) => match request::command(op, self.config.keeper_extensions, &mut reader) {
-                Err(Refused::NotServed) => Err(Unserved::Unknown),
-                _ => {
-                    reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
-                    Ok(())
+            Some(op) if self.writes(op) => {
+                self.spent += frame.len();
+                match request::command(op, self.config.keeper_extensions, &mut reader) {
+                    Err(Refused::NotServed) => Err(Unserved::Unknown),
+                    _ => {
+                        reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
+                        Ok(())
+                    }
                 }
-            },
+            }
             Some(op)
                 if op.kind() == OpKind::Read || (op.kind() == OpKind::Extension && self.config.keeper_extensions) =>
             {

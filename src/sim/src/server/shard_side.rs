@@ -75,9 +75,6 @@ impl World {
         loop {
             let now = self.clock();
             let Some(side) = self.side(shard) else { return Ok(()) };
-            while side.shard.is_walking() {
-                side.shard.walk_on(now, &mut side.out);
-            }
             let out = std::mem::take(&mut side.out);
             if out.is_empty() {
                 break;
@@ -105,7 +102,58 @@ impl World {
             }
         }
         self.plan_pump(shard);
+        self.plan_shard_turn(shard);
         Ok(())
+    }
+
+    fn plan_shard_turn(&mut self, shard: usize) {
+        let Some(side) = self.side(shard) else { return };
+        let has_more = side.shard.is_walking() || side.unfinished.is_some();
+        if has_more && !std::mem::replace(&mut side.turn_planned, true) {
+            let wait = self.schedule.delay(50);
+            self.inside_after(wait, Inner::ShardTurn(shard));
+        }
+    }
+
+    /// The next transactions of a batch, the messages behind it, and a piece of what else takes several turns.
+    pub(super) fn shard_turn(&mut self, shard: usize) -> Checked {
+        let (at, life) = (self.at, self.nodes[self.at].life);
+        if self.defer(shard, || world::Event::Inside(at, life, Inner::ShardTurn(shard))) {
+            return Ok(());
+        }
+        if let Some(side) = self.side(shard) {
+            side.turn_planned = false;
+        }
+        self.go_on_with_the_batch(shard)?;
+        while let Some(message) =
+            self.side(shard).filter(|side| side.unfinished.is_none()).and_then(|side| side.waiting.pop_front())
+        {
+            self.take_message(shard, message)?;
+        }
+        let now = self.clock();
+        if self.side(shard).is_some_and(|side| side.shard.is_walking()) {
+            self.with_shard(shard, |shard, out| shard.walk_on(now, out))?;
+        }
+        self.plan_shard_turn(shard);
+        Ok(())
+    }
+
+    /// Applies a turn's worth of the batch that is being applied. No message is taken before it is applied whole.
+    fn go_on_with_the_batch(&mut self, shard: usize) -> Checked {
+        let now = self.clock();
+        let Some((batch, from)) = self.side(shard).and_then(|side| side.unfinished.take()) else { return Ok(()) };
+        let Some(side) = self.side(shard) else { return Ok(()) };
+        let next = side.shard.apply_some(now, &batch, from, &mut side.out);
+        if next < batch.txns.len() {
+            side.unfinished = Some((batch, next));
+        } else {
+            side.taken += 1;
+            let some = batch.txns.iter().any(|txn| !txn.changes.is_empty());
+            if some && self.bug(Bug::ApplyTwice, 50) {
+                self.with_shard(shard, |shard, out| shard.apply(now, &batch, out))?;
+            }
+        }
+        self.carry_out(shard)
     }
 
     /// Gives the socket what it takes now.
@@ -230,14 +278,19 @@ impl World {
         if self.defer(shard, || world::Event::Inside(at, life, Inner::ToShard(shard, taken(&mut message)))) {
             return Ok(());
         }
-        let now = self.clock();
-        match taken(&mut message) {
-            ToShard::Batch(batch) => {
-                if let Some(side) = self.side(shard) {
-                    side.taken += 1;
-                }
-                self.shard_batch(shard, batch)?;
+        match self.side(shard) {
+            Some(side) if side.unfinished.is_some() => {
+                side.waiting.extend(message);
+                Ok(())
             }
+            _ => self.take_message(shard, taken(&mut message)),
+        }
+    }
+
+    fn take_message(&mut self, shard: usize, message: ToShard) -> Checked {
+        let now = self.clock();
+        match message {
+            ToShard::Batch(batch) => self.shard_batch(shard, batch)?,
             ToShard::Answered(Answer::Synced, list) => {
                 self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.synced(now, *id, out)))?;
             }
@@ -292,37 +345,32 @@ impl World {
     }
 
     fn shard_batch(&mut self, shard: usize, batch: Rc<AppliedBatch>) -> Checked {
-        let now = self.clock();
         let plain = |change: &Change| matches!(change, Change::DataSet { .. });
         let only_data = batch.txns.iter().all(|txn| txn.changes.iter().all(plain) && txn.session.is_none());
         let foreign = batch.txns.iter().all(|txn| txn.origin.is_none_or(|at| usize::from(at.shard.0) != shard));
         let some = batch.txns.iter().any(|txn| !txn.changes.is_empty());
         if some && only_data && foreign && self.bug(Bug::MissBatch, 200) {
+            if let Some(side) = self.side(shard) {
+                side.taken += 1;
+            }
             return Ok(());
         }
+        let mut batch = batch;
         let ends = |change: Option<SessionChange>| matches!(change, Some(SessionChange::Closed(_)));
         let with_ephemerals = batch.txns.iter().any(|txn| ends(txn.session) && !txn.changes.is_empty());
         if with_ephemerals && self.bug(Bug::KeepEphemerals, 300) {
-            let mut maimed = AppliedBatch::clone(&batch);
-            for txn in maimed.txns.iter_mut().filter(|txn| ends(txn.session)) {
-                txn.changes.clear();
-            }
-            return self.with_shard(shard, |shard, out| shard.apply(now, &maimed, out));
-        }
-        let is_usage =
-            |change: &Change| matches!(change, Change::Quiet { at, .. } if at.path.starts_with("/zookeeper/quota/"));
-        if self.options.bug == Some(Bug::ForgetUsage) {
-            let mut maimed = AppliedBatch::clone(&batch);
-            for txn in &mut maimed.txns {
+            let maimed = Rc::make_mut(&mut batch).txns.iter_mut();
+            maimed.filter(|txn| ends(txn.session)).for_each(|txn| txn.changes.clear());
+        } else if self.options.bug == Some(Bug::ForgetUsage) {
+            let is_usage = |change: &Change| matches!(change, Change::Quiet { at, .. } if at.path.starts_with("/zookeeper/quota/"));
+            for txn in &mut Rc::make_mut(&mut batch).txns {
                 txn.changes.retain(|change| !is_usage(change));
             }
-            return self.with_shard(shard, |shard, out| shard.apply(now, &maimed, out));
         }
-        self.with_shard(shard, |shard, out| shard.apply(now, &batch, out))?;
-        if some && self.bug(Bug::ApplyTwice, 50) {
-            return self.with_shard(shard, |shard, out| shard.apply(now, &batch, out));
+        if let Some(side) = self.side(shard) {
+            side.unfinished = Some((batch, 0));
         }
-        Ok(())
+        self.go_on_with_the_batch(shard)
     }
 
     pub(super) fn shard_tick(&mut self, shard: usize) -> Checked {
