@@ -11,6 +11,7 @@ mod owners;
 mod proof;
 mod quota;
 mod reconfig;
+mod subtrees;
 mod weight;
 
 pub use count::Counted;
@@ -75,6 +76,8 @@ pub mod features {
     /// Work, ACLs, paths and lists of children are bounded. Every leader sets it; older log entries lack it and are
     /// evaluated by the rules of their time. No switch of a configuration.
     pub const BOUNDED: u32 = 1024;
+    /// What quotas cost is bounded too: deletions count with it, and there are only so many. As BOUNDED, of a later version.
+    pub const QUOTAS_BOUNDED: u32 = 2048;
 }
 
 /// Tree, sessions and ephemerals at one zxid.

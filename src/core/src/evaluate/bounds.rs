@@ -5,7 +5,7 @@
 
 use super::features;
 use super::ops::Caller;
-use super::quota::may_have_quota;
+use super::quota::{QUOTA_DELETE_COST, is_limits, may_have_quota};
 use crate::cost::Exhausted;
 use crate::draft::Draft;
 use crate::limits::{
@@ -22,6 +22,16 @@ impl Caller<'_> {
         self.context.features & features::BOUNDED != 0
     }
 
+    /// Whether the limits on what quotas cost hold.
+    pub(super) const fn bounds_quotas(&self) -> bool {
+        self.context.features & features::QUOTAS_BOUNDED != 0
+    }
+
+    /// What the deletion of a znode costs besides.
+    pub(super) fn deletion_cost(&self) -> u64 {
+        if self.bounds_quotas() && !self.quotas.is_empty() { QUOTA_DELETE_COST } else { 0 }
+    }
+
     /// Takes the cost of work off the command's budget.
     ///
     /// # Errors
@@ -34,8 +44,8 @@ impl Caller<'_> {
     /// The limits on znodes that are created.
     ///
     /// # Errors
-    /// BADARGUMENTS for the path's own sake, QUOTAEXCEEDED when the parent has too many names or the session too many
-    /// ephemerals.
+    /// BADARGUMENTS for the path's own sake, QUOTAEXCEEDED when the parent has too many names, the session too many
+    /// ephemerals, or the tree too many quotas.
     pub(super) fn fits(
         &self,
         draft: &Draft<'_>,
@@ -54,6 +64,9 @@ impl Caller<'_> {
         {
             return Err(ErrorCode::BadArguments);
         }
+        if self.bounds_quotas() && is_limits(&at.path) && self.quotas.are_too_many() {
+            return Err(ErrorCode::QuotaExceeded);
+        }
         if parent.stat().names_bytes + name_bytes(at.name()) > self.names_bytes_max {
             return Err(ErrorCode::QuotaExceeded);
         }
@@ -69,6 +82,7 @@ impl Caller<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::quota::QUOTAS_MAX;
     use super::super::tests::{World, create, delete, refused, set};
     use super::*;
     use crate::change::OpResult;
@@ -166,6 +180,47 @@ mod tests {
         assert_eq!(refused(&world.op(create(&name(2), ""))), Some(ErrorCode::QuotaExceeded));
         assert_eq!(refused(&world.op(delete(&name(0)))), None);
         assert_eq!(refused(&world.op(create(&name(2), ""))), None);
+    }
+
+    #[test]
+    fn there_are_so_many_quotas_at_most() {
+        for features in [features::BOUNDED, features::BOUNDED | features::QUOTAS_BOUNDED] {
+            let mut world = World::new(features);
+            let limits = |at: usize| format!("/zookeeper/quota/{at}/zookeeper_limits");
+            for at in 0..=QUOTAS_MAX {
+                assert_eq!(refused(&world.op(create(&format!("/zookeeper/quota/{at}"), ""))), None);
+            }
+            for at in 0..QUOTAS_MAX {
+                assert_eq!(refused(&world.op(create(&limits(at), "count=9"))), None);
+            }
+            let beyond = refused(&world.op(create(&limits(QUOTAS_MAX), "")));
+            let bounded = features & features::QUOTAS_BOUNDED != 0;
+            assert_eq!(beyond, bounded.then_some(ErrorCode::QuotaExceeded));
+            assert_eq!(refused(&world.op(delete(&limits(3)))), None);
+            let again = refused(&world.op(create(&limits(3), "")));
+            assert_eq!(again, None, "a deletion gives it back");
+        }
+    }
+
+    #[test]
+    fn deletions_cost_more_where_there_are_quotas() {
+        const DELETED: usize = 9000;
+        for (features, quotas, fits) in [
+            (features::BOUNDED, true, true),
+            (features::BOUNDED | features::QUOTAS_BOUNDED, false, true),
+            (features::BOUNDED | features::QUOTAS_BOUNDED, true, false),
+        ] {
+            let mut world = World::new(features);
+            let path = |at: usize| format!("/{at}");
+            for first in (0..DELETED).step_by(DELETED / 2) {
+                world.multi((first..first + DELETED / 2).map(|at| create(&path(at), "")).collect());
+            }
+            for path in ["/zookeeper/quota/0", "/zookeeper/quota/0/zookeeper_limits"].iter().filter(|_| quotas) {
+                assert_eq!(refused(&world.op(create(path, ""))), None);
+            }
+            let results = world.multi((0..DELETED).map(|at| delete(&path(at))).collect());
+            assert_eq!(results.iter().all(|result| refused(result).is_none()), fits);
+        }
     }
 
     #[test]

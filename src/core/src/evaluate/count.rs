@@ -7,10 +7,9 @@
 use crate::ids::Zxid;
 use crate::path;
 use crate::shared::Text;
-use crate::view::View;
+use crate::view::{Place, View};
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 
 /// Znodes that a new usage znode may have counted at once, those of long paths more than once. A larger subtree is counted by the leader, in pieces.
 ///
@@ -18,8 +17,8 @@ use core::cmp::Ordering;
 pub(crate) const COUNTED_AT_ONCE_MAX: u32 = 1000;
 /// Znodes that the leader counts in one piece: a few milliseconds.
 pub(super) const COUNT_PIECE: u32 = if cfg!(test) { 400 } else { 8000 };
-/// Names that one piece looks at, by and large: to find where it was among the children of a znode, it passes those before.
-const NAMES_PIECE: u32 = 200_000;
+/// Names, and marks of deleted ones, that one piece looks at, by and large.
+pub(super) const NAMES_PIECE: u32 = 200_000;
 
 /// What a subtree used when its usage znode was created: the usage is that, and what was accounted since.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +35,13 @@ pub struct Counted {
 #[derive(Debug)]
 struct Level {
     parent: String,
-    last: Option<String>,
-    /// Names behind `last`, each followed by a NUL. Good for one piece only: the tree changes in between.
+    /// Behind the child that was visited last.
+    place: Place,
+    /// Names behind it, each followed by a NUL. Good for one piece only: the tree changes in between.
     names: String,
     at: usize,
+    /// No more lie behind these.
+    whole: bool,
 }
 
 /// A count under way.
@@ -72,32 +74,38 @@ impl Count {
         self.znodes += 1;
         self.bytes = self.bytes.saturating_add(i64::try_from(node.data().map_or(0, <[u8]>::len)).unwrap_or(i64::MAX));
         if node.stat().num_children > 0 {
-            self.levels.push(Level { parent: path, last: None, names: String::new(), at: 0 });
+            self.levels.push(Level {
+                parent: path,
+                place: Place::default(),
+                names: String::new(),
+                at: 0,
+                whole: false,
+            });
         }
     }
 
-    /// Visits so many more znodes. True when all have been visited.
-    pub(super) fn piece(&mut self, view: &View, znodes: u32) -> bool {
+    /// Visits so many more znodes, or looks at about so many more names and marks of deleted ones. True when all have been visited.
+    pub(super) fn piece(&mut self, view: &View, znodes: u32, names: u32) -> bool {
         for level in &mut self.levels {
             level.names.clear();
-            level.at = 0;
+            (level.at, level.whole) = (0, false);
         }
-        let (mut left, mut names_left) = (znodes, NAMES_PIECE);
+        let (mut left, mut names_left) = (znodes, names);
         while let Some(level) = self.levels.last_mut() {
             if left == 0 || names_left == 0 {
                 return false;
             }
-            if level.at == level.names.len() {
-                let passed = level.fill(view, left);
-                names_left = names_left.saturating_sub(passed);
-            }
             let Some((name, _)) = level.names[level.at..].split_once('\0') else {
-                self.levels.pop();
+                if level.whole {
+                    self.levels.pop();
+                } else {
+                    names_left = names_left.saturating_sub(level.fill(view, left));
+                }
                 continue;
             };
             level.at += name.len() + 1;
-            let (path, name) = (path::child(&level.parent, name), String::from(name));
-            level.last = Some(name);
+            let path = path::child(&level.parent, name);
+            level.place.pass(name);
             left = left.saturating_sub(visits(&path));
             self.visit(view, path);
         }
@@ -119,36 +127,35 @@ impl Count {
         if below(&self.root, path).is_none() {
             return false;
         }
-        for level in &self.levels {
-            // Of a subtree that the walk has left, all was visited.
-            let Some(rest) = below(&level.parent, path) else { return true };
-            let name = rest.split('/').next().unwrap_or(rest);
-            match level.last.as_deref().map(|last| name.cmp(last)) {
-                Some(Ordering::Less) => return true,
-                Some(Ordering::Equal) if rest.len() == name.len() => return true,
-                Some(Ordering::Equal) => {}
-                Some(Ordering::Greater) | None => return false,
-            }
-        }
-        true
+        // The levels lie below each other: of all but the last that the path is below it is below the child visited last.
+        let above = self.levels.partition_point(|level| below(&level.parent, path).is_some());
+        let Some(level) = above.checked_sub(1).and_then(|at| self.levels.get(at)) else { return true };
+        // Of a subtree that the walk has left, all was visited.
+        let name = below(&level.parent, path).and_then(|rest| rest.split('/').next());
+        level.place.after.as_deref() >= name
     }
 }
 
 impl Level {
-    /// Takes the next names, and tells how many it looked at.
+    /// Takes the next names, and tells how many it looked at. Behind what it leaves out nothing was there to be visited.
     fn fill(&mut self, view: &View, take: u32) -> u32 {
         self.names.clear();
         self.at = 0;
         let (mut looked, mut taken) = (0_u32, 0);
-        for name in view.children(&self.parent).into_iter().flatten() {
+        let hash = view.hasher().hash(&self.parent);
+        let mut steps = view.children_behind(&self.parent, hash, &mut self.place);
+        while taken < take && looked < NAMES_PIECE {
+            let Some((name, there)) = steps.next() else {
+                self.whole = true;
+                break;
+            };
             looked = looked.saturating_add(visits(name));
-            if self.last.as_deref().is_some_and(|last| name <= last) {
-                continue;
-            }
-            self.names.push_str(name);
-            self.names.push('\0');
-            taken += visits(name);
-            if taken >= take {
+            if there {
+                self.names.push_str(name);
+                self.names.push('\0');
+                taken += visits(name);
+            } else if looked >= NAMES_PIECE && taken == 0 {
+                steps.leave(&mut self.place, name);
                 break;
             }
         }

@@ -151,10 +151,11 @@ impl Caller<'_> {
     fn removable(&self, draft: &Draft<'_>, root: &Text, limit: usize) -> Result<BTreeSet<Text>, ErrorCode> {
         let (mut found, mut denied, mut exhausted) = (BTreeSet::new(), false, false);
         let mut take = |path: Text, node: &NodeRef<'_>| {
-            match self
-                .allow(node, acl::DELETE)
-                .and_then(|()| self.spend(cost::ZNODE + cost::CHANGE + path_cost(&path) + cost::bytes(node.data_len())))
-            {
+            match self.allow(node, acl::DELETE).and_then(|()| {
+                self.spend(
+                    cost::ZNODE + cost::CHANGE + path_cost(&path) + cost::bytes(node.data_len()) + self.deletion_cost(),
+                )
+            }) {
                 Ok(()) => {}
                 Err(ErrorCode::ThrottledOp) => exhausted = true,
                 Err(_) => denied = true,

@@ -215,7 +215,7 @@ impl Caller<'_> {
             return Err(ErrorCode::NotEmpty);
         }
         self.spend_on_parent(draft, at.parent(), &parent)?;
-        self.spend(cost::CHANGE + cost::bytes(node.data_len()))?;
+        self.spend(cost::CHANGE + cost::bytes(node.data_len()) + self.deletion_cost())?;
         draft.delete(at);
         Ok(OpResult::Deleted)
     }

@@ -5,7 +5,8 @@
 //! Part of the state machine: everything here follows from the tree alone. What clients write into these znodes may be
 //! anything: what cannot be read counts as not there, and sums saturate.
 
-use super::count::{COUNT_PIECE, COUNTED_AT_ONCE_MAX, Count, Counted};
+use super::count::{COUNT_PIECE, COUNTED_AT_ONCE_MAX, Count, Counted, NAMES_PIECE};
+use super::subtrees::Subtrees;
 use crate::change::{Change, Changes};
 use crate::cost;
 use crate::ids::Zxid;
@@ -22,6 +23,8 @@ use core::cell::Cell;
 use core::fmt::Write as _;
 use core::ops::Bound;
 use corral_wire::error::ErrorCode;
+use hashbrown::HashMap;
+use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
@@ -35,6 +38,10 @@ pub(super) const QUOTA_PATH_BYTES_MAX: usize = 1024;
 pub(super) const QUOTA_PATH_LEVELS_MAX: usize = 32;
 /// What a write costs more where there are quotas.
 pub(crate) const QUOTA_COST: u64 = 10_000;
+/// .. and a deletion: no limit is looked at.
+pub(crate) const QUOTA_DELETE_COST: u64 = 2000;
+/// Subtrees with a quota. A transaction may change something in each of them, and writes what each uses.
+pub(super) const QUOTAS_MAX: usize = if cfg!(test) { 30 } else { 5000 };
 /// What the creation of a usage znode costs more.
 pub(crate) const COUNT_COST: u64 = COUNTED_AT_ONCE_MAX as u64 * (cost::ZNODE + cost::NAME);
 
@@ -70,7 +77,7 @@ pub struct QuotaReport {
 /// The subtrees that have a quota.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    prefixes: BTreeSet<Text>,
+    prefixes: Subtrees,
     /// Usage znodes of subtrees too large to be counted at once, which the leader has yet to count.
     uncounted: BTreeSet<Text>,
     /// The leader's count under way. No part of the replicated state.
@@ -85,7 +92,9 @@ impl Quotas {
     pub(super) fn of(view: &View) -> Self {
         let mut quotas = Self::default();
         view.walk(ROOT, |path, node| {
-            quotas.prefixes.extend(prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()).map(Text::from));
+            if let Some(prefix) = prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()) {
+                quotas.prefixes.insert(prefix);
+            }
             if prefix_of(path, STATS).is_some() && Track::parse(node.data(), TEXT_BYTES_MAX).is_uncounted() {
                 quotas.uncounted.insert(Text::from(path));
             }
@@ -100,19 +109,9 @@ impl Quotas {
         self.prefixes.is_empty()
     }
 
-    /// The deepest subtree with a quota that contains the path.
-    fn prefix(&self, path: &str) -> Option<&Text> {
-        let mut rest = path;
-        while rest.len() > 1 {
-            // Nothing that stands between the two contains the path, nor does what is longer than they have in common.
-            let nearest = (Bound::Unbounded, Bound::Included(rest));
-            let found = self.prefixes.range::<str, _>(nearest).next_back()?;
-            rest = common(rest, found);
-            if rest.len() == found.len() {
-                return Some(found);
-            }
-        }
-        None
+    /// Whether one more would be too many.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.prefixes.len() >= QUOTAS_MAX
     }
 
     /// Whether a hard limit stands against more znodes or bytes below `path`, judged by what is used now.
@@ -123,7 +122,7 @@ impl Quotas {
         path: &str,
         (znodes, bytes): (i64, i64),
     ) -> Result<(), QuotaExceeded> {
-        let Some(prefix) = self.prefix(path) else { return Ok(()) };
+        let Some(prefix) = self.prefixes.deepest(path) else { return Ok(()) };
         let read = |name| Track::read(view, prefix, name, text_bytes_max(bounded));
         let (Some(limits), Some(usage)) = (read(LIMITS), read(STATS)) else {
             return Ok(());
@@ -151,7 +150,7 @@ impl Quotas {
     /// Applies one change to the tree and keeps the usage in step.
     pub(super) fn apply(&mut self, view: &mut View, zxid: Zxid, mut change: Change, books: &mut Books) {
         if change.at().path.starts_with(ROOT) {
-            books.close_page(view, zxid);
+            books.close(view, zxid);
         }
         books.put_right(view, &mut change);
         let (znodes, bytes) = difference(view, &change);
@@ -160,7 +159,7 @@ impl Quotas {
         match &change {
             Change::Created { .. } => {
                 if let Some(prefix) = prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()) {
-                    self.prefixes.insert(Text::from(prefix));
+                    self.prefixes.insert(prefix);
                 } else if let Some(prefix) = prefix_of(path, STATS) {
                     let usage = if books.bounded {
                         Track::count_at_once(view, prefix, path, zxid)
@@ -189,21 +188,24 @@ impl Quotas {
     }
 
     fn account(&mut self, view: &mut View, zxid: Zxid, path: &Text, (znodes, bytes): (i64, i64), books: &mut Books) {
-        let Some(prefix) = self.prefix(path) else { return };
-        if books.page.as_ref().is_none_or(|page| page.prefix != *prefix) {
-            books.close_page(view, zxid);
-            let read = |name| Track::read(view, prefix, name, text_bytes_max(books.bounded));
-            let Some(usage) = read(STATS) else { return };
-            books.page = Some(Page { prefix: prefix.clone(), usage, limits: read(LIMITS) });
+        let Some(prefix) = self.prefixes.deepest(path) else { return };
+        let bytes_max = text_bytes_max(books.bounded);
+        let read = |name| Track::read(view, prefix, name, bytes_max);
+        if !books.pages.contains_key(prefix) {
+            books.pages.insert(prefix.clone(), Page { usage: read(STATS), limits: None });
         }
-        let Some(page) = &mut books.page else { return };
-        page.usage.add(znodes, bytes);
-        let Page { prefix, usage, limits } = page;
-        let exceeded = limits.as_ref().and_then(|limits| limits.exceeded(prefix, usage, znodes > 0, bytes > 0));
+        let Some(Page { usage: Some(usage), limits }) = books.pages.get_mut(prefix) else { return };
+        usage.add(znodes, bytes);
+        let mut exceeded = None;
+        if znodes > 0 || bytes > 0 {
+            let limits = limits.get_or_insert_with(|| read(LIMITS)).as_ref();
+            exceeded = limits.and_then(|limits| limits.exceeded(prefix, usage, znodes > 0, bytes > 0));
+        }
         // What becomes too long to be read counts as not there for the next change.
-        let stays = usage.text_bytes_max() <= text_bytes_max(books.bounded);
-        if !stays {
-            books.close_page(view, zxid);
+        if usage.text_bytes_max() > bytes_max
+            && let Some(Page { usage: Some(usage), .. }) = books.pages.remove(prefix)
+        {
+            books.write(view, zxid, &Text::from(znode_of(prefix, STATS)), &usage);
         }
         if let Some(exceeded) = exceeded {
             self.note(exceeded);
@@ -234,7 +236,7 @@ impl Quotas {
             self.count = Some(Count::begin(view, prefix_of(&stats, STATS)?, &stats, mzxid));
         }
         let count = self.count.as_mut().filter(|count| !count.over)?;
-        count.over = count.piece(view, COUNT_PIECE);
+        count.over = count.piece(view, COUNT_PIECE, NAMES_PIECE);
         if !count.over {
             return None;
         }
@@ -277,15 +279,9 @@ const fn text_bytes_max(bounded: bool) -> usize {
     if bounded { TEXT_BYTES_MAX } else { TEXT_BYTES_FORMERLY }
 }
 
-/// The deepest path that contains both, or is one of them and contains the other; empty if only the root does.
-fn common<'p>(one: &'p str, other: &str) -> &'p str {
-    let same = one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
-    let ends = |path: &str| path.as_bytes().get(same).is_none_or(|byte| *byte == b'/');
-    if ends(one) && ends(other) {
-        return &one[..same];
-    }
-    let end = one.as_bytes()[..same].iter().rposition(|byte| *byte == b'/');
-    &one[..end.unwrap_or(0)]
+/// Whether a path is that of a subtree's limits.
+pub(super) fn is_limits(path: &str) -> bool {
+    prefix_of(path, LIMITS).is_some()
 }
 
 /// Whether a path may be that of a subtree's limits.
@@ -316,15 +312,16 @@ pub(super) struct Books {
     written: BTreeSet<Text>,
     /// Those of them whose last state is not among the changes yet: one change may sum up many.
     unsaid: BTreeSet<Text>,
-    /// The subtree that the last changes were in: neighbours are in the same one, mostly, and it is written once for all.
-    page: Option<Page>,
+    /// The subtrees that changes were in: each is written once for all.
+    pages: HashMap<Text, Page, Xxh3DefaultBuilder>,
 }
 
 /// A subtree with a quota while changes in it are accounted.
 struct Page {
-    prefix: Text,
-    usage: Track,
-    limits: Option<Track>,
+    /// None when no usage is kept.
+    usage: Option<Track>,
+    /// Read when something is added.
+    limits: Option<Option<Track>>,
 }
 
 impl Books {
@@ -332,20 +329,19 @@ impl Books {
         Self { bounded, ..Self::default() }
     }
 
-    /// Writes what was accounted last.
-    fn close_page(&mut self, view: &mut View, zxid: Zxid) {
-        if let Some(Page { prefix, usage, .. }) = self.page.take() {
-            self.write(view, zxid, &Text::from(znode_of(&prefix, STATS)), &usage);
+    /// Writes what was accounted.
+    fn close(&mut self, view: &mut View, zxid: Zxid) {
+        for (prefix, page) in core::mem::take(&mut self.pages) {
+            if let Some(usage) = page.usage {
+                self.write(view, zxid, &Text::from(znode_of(&prefix, STATS)), &usage);
+            }
         }
     }
 
     /// Puts the usage into its znode: a new length of the data, and nothing else of the Stat.
     fn write(&mut self, view: &mut View, zxid: Zxid, path: &Text, usage: &Track) {
-        let at = view.hashed(path.clone());
-        let Some(node) = view.get_hashed(&at.path, at.hash) else { return };
-        let data = Some(Data::from(usage.text().as_bytes()));
-        let node = Arc::new(Znode { stat: node.stat(), acl: node.to_acl(), data });
-        view.apply(zxid, &Change::Quiet { at, node });
+        let Some(change) = usage.change(view, path) else { return };
+        view.apply(zxid, &change);
         self.written.insert(path.clone());
         self.unsaid.insert(path.clone());
     }
@@ -380,7 +376,14 @@ impl Books {
 
     /// All changes, for the shards.
     pub(super) fn finish(mut self, view: &mut View, zxid: Zxid) -> Changes {
-        self.close_page(view, zxid);
+        for (prefix, page) in core::mem::take(&mut self.pages) {
+            let path = Text::from(znode_of(&prefix, STATS));
+            if let Some(change) = page.usage.and_then(|usage| usage.change(view, &path)) {
+                view.apply(zxid, &change);
+                self.unsaid.remove(&path);
+                self.changes.push(change);
+            }
+        }
         for path in core::mem::take(&mut self.unsaid) {
             self.say(view, path);
         }
@@ -464,7 +467,8 @@ impl Track {
     /// and the leader finds out what was there before.
     fn count_at_once(view: &View, prefix: &str, stats: &Text, zxid: Zxid) -> Self {
         let mut count = Count::begin(view, prefix, stats, zxid);
-        let all = count.piece(view, COUNTED_AT_ONCE_MAX);
+        // Marks of deleted znodes must not decide: they differ from server to server.
+        let all = count.piece(view, COUNTED_AT_ONCE_MAX, u32::MAX);
         let mut usage = Self::default();
         usage.set(COUNT, if all { count.znodes } else { 0 });
         usage.set(BYTES, if all { count.bytes } else { 0 });
@@ -472,6 +476,15 @@ impl Track {
             usage.set(COUNTING, 1);
         }
         usage
+    }
+
+    /// The change that makes it the data of a usage znode, if that is there.
+    fn change(&self, view: &View, path: &Text) -> Option<Change> {
+        let at = view.hashed(path.clone());
+        let node = view.get_hashed(&at.path, at.hash)?;
+        let data = Some(Data::from(self.text().as_bytes()));
+        let node = Arc::new(Znode { stat: node.stat(), acl: node.to_acl(), data });
+        Some(Change::Quiet { at, node })
     }
 
     /// The length of its text, if its numbers are as long as numbers can be.

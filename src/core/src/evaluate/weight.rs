@@ -1,7 +1,7 @@
 //! What evaluating a command costs at most, known before it is ordered.
 
 use super::keeper::REMOVED_MAX;
-use super::quota::{COUNT_COST, QUOTA_COST, counts};
+use super::quota::{COUNT_COST, QUOTA_COST, QUOTA_DELETE_COST, counts};
 use crate::acl;
 use crate::command::{AclSpec, CommandKind, WriteOp};
 use crate::cost::{self, ACL_ENTRY, CHANGE, COMMAND_MAX, NAME, OP, ZNODE};
@@ -74,7 +74,7 @@ fn cost_of_others(kind: &CommandKind, at: Circumstances, one: u64, check: u64) -
         CommandKind::Op(op) => (of_op(op) + at.data).min(COMMAND_MAX),
         CommandKind::Multi(ops) => (ops.iter().map(of_op).sum::<u64>() + at.data).min(COMMAND_MAX),
         CommandKind::CloseSession => {
-            let each = if at.quotas { 2 * CHANGE } else { CHANGE };
+            let each = if at.quotas { CHANGE + QUOTA_DELETE_COST } else { CHANGE };
             OP + each * at.ephemerals as u64 + 2 * at.ephemerals_bytes as u64
         }
         CommandKind::SystemNodes(nodes) => one * nodes.len() as u64,

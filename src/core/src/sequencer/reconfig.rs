@@ -116,7 +116,7 @@ impl Sequencer {
     pub(super) fn features(&self) -> u32 {
         let waits = self.asked.as_ref().is_some_and(|asked| asked.stage == Stage::Waits);
         let reconfiguring = if waits { features::RECONFIGURING } else { 0 };
-        self.config.features | reconfiguring | features::BOUNDED
+        self.config.features | reconfiguring | features::BOUNDED | features::QUOTAS_BOUNDED
     }
 
     pub(super) fn forget_asked(&mut self) {

@@ -132,7 +132,7 @@ fn behind<'v>(kids: Option<&'v kids::Kids>, after: Option<&str>) -> kids::Iter<'
 
 impl Place {
     /// The last name looked at is this one.
-    fn pass(&mut self, name: &str) {
+    pub(crate) fn pass(&mut self, name: &str) {
         let after = self.after.get_or_insert_default();
         after.clear();
         after.push_str(name);

@@ -72,6 +72,10 @@ pub struct Bill {
     pub others: u64,
     /// Bytes held at the end that were not before.
     pub held: u64,
+    /// Commands that came to an error.
+    pub failed: u64,
+    /// .. while the attack was prepared.
+    pub failed_before: u64,
     /// The most bytes held at any moment.
     pub peak: u64,
     /// What the attack added to an image written after it; 0 if none was.

@@ -153,10 +153,10 @@ fn creates(list: &mut List) {
     );
     list.add(
         "create",
-        "a path of 4,000 levels",
+        "a path of 1,000 levels",
         Small,
-        vec![deep(4000)],
-        vec![Gene::Call(0, Call { path: Path { levels: 4000, ..Path::of("/d") }, ..create(Path::default()) })],
+        vec![deep(999)],
+        vec![Gene::Call(0, Call { path: Path { levels: 999, ..Path::of("/d") }, ..create(Path::default()) })],
     );
     counts(list);
 }
@@ -227,10 +227,10 @@ fn watched_changes(list: &mut List) {
     let recursive = Gene::Call(1, Call { number: 1, ..Call::of(OpCode::AddWatch, "/b") });
     list.add(
         "setData",
-        "4,000 levels deep, a recursive watch elsewhere",
+        "1,000 levels deep, a recursive watch elsewhere",
         Small,
-        vec![deep(4000), recursive],
-        vec![many(vec![bottom(OpCode::SetData, 4000)], 100)],
+        vec![deep(1000), recursive],
+        vec![many(vec![bottom(OpCode::SetData, 1000)], 100)],
     );
     list.add(
         "setData",
@@ -285,16 +285,9 @@ fn multis(list: &mut List) {
     );
     list.add(
         "multi",
-        "49,000 checks of 255 addresses with padded zeros",
+        "49,000 checks of 255 users of 100 bytes",
         Small,
-        vec![with_acl(Path::of("/a/n"), addresses(3900))],
-        vec![many(vec![check()], 49_000)],
-    );
-    list.add(
-        "multi",
-        "49,000 checks of 255 `auth` entries under a name of 250 KB",
-        Small,
-        vec![user(250_000), with_acl(Path::of("/a/n"), myself()), user(250_000)],
+        vec![user(100), with_acl(Path::of("/a/n"), users(100))],
         vec![many(vec![check()], 49_000)],
     );
     list.add(
@@ -350,9 +343,9 @@ fn reads(list: &mut List) {
     }
     list.add(
         "getACL",
-        "255 users of 3.9 KB",
+        "255 users of 100 bytes",
         Small,
-        vec![with_acl(Path::of("/a/n"), users(3900))],
+        vec![with_acl(Path::of("/a/n"), users(100))],
         vec![Gene::Repeat(20, vec![call(OpCode::GetAcl, "/a/n")])],
     );
     list.add(
@@ -364,9 +357,9 @@ fn reads(list: &mut List) {
     );
     list.add(
         "multiRead",
-        "20,000 getData of 255 addresses with padded zeros",
+        "20,000 getData of 255 users of 100 bytes",
         Small,
-        vec![with_acl(Path::of("/a/n"), addresses(3900))],
+        vec![user(100), with_acl(Path::of("/a/n"), users(100))],
         vec![many_reads(Call::of(OpCode::GetData, "/a/n"), 20_000)],
     );
     list.add("multiRead", "30,000 getData", Small, vec![], vec![many_reads(Call::of(OpCode::GetData, "/a"), 30_000)]);
@@ -395,12 +388,12 @@ fn listings(list: &mut List) {
     for (name, op) in [("getChildren", OpCode::GetChildren), ("getChildren2", OpCode::GetChildren2)] {
         list.add(name, "20,000 children", Wide, vec![], vec![Gene::Repeat(10, vec![call(op, "/wide")])]);
     }
-    let long = Call { path: Path { pad: 900_000, numbered: true, ..Path::of("/a/n") }, ..create(Path::default()) };
+    let long = Call { path: Path { pad: 15_900, numbered: true, ..Path::of("/a/n") }, ..create(Path::default()) };
     list.add(
         "getChildren",
-        "60 names of 900 KB",
+        "950 names of 16 KB",
         Small,
-        vec![Gene::Repeat(60, vec![Gene::Call(0, long)])],
+        vec![Gene::Repeat(950, vec![Gene::Call(0, long)])],
         vec![call(OpCode::GetChildren, "/a")],
     );
     list.add(
@@ -417,12 +410,12 @@ fn listings(list: &mut List) {
         vec![],
         vec![many_reads(Call::of(OpCode::GetChildren, "/wide"), 2000)],
     );
-    let ephemeral = Call { number: 1, ..create(Path::numbered("/a/e")) };
+    let ephemerals = |name| many(vec![Call { number: 1, ..create(Path::numbered(name)) }], 10_000);
     list.add(
         "getEphemerals",
         "20,000 ephemerals",
         Small,
-        vec![many(vec![ephemeral.clone()], 10_000), many(vec![ephemeral], 10_000)],
+        vec![ephemerals("/a/e"), ephemerals("/a/f")],
         vec![Gene::Repeat(10, vec![call(OpCode::GetEphemerals, "/")])],
     );
     list.add(
@@ -465,7 +458,7 @@ fn watches(list: &mut List) {
         "100 paths of 900 KB",
         Small,
         vec![],
-        vec![Gene::Repeat(100, vec![add(0, Path { pad: 900_000, numbered: true, ..Path::of("/n") })])],
+        vec![Gene::Repeat(100, vec![add(0, Path { pad: 15_900, numbered: true, ..Path::of("/n") })])],
     );
     let remove = |op| Gene::Call(0, Call { number: 5, path: Path::numbered("/n"), ..Call::of(op, "") });
     let watched = || vec![Gene::Repeat(5000, vec![add(1, Path::numbered("/n"))])];

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use corral_core::change::{AppliedBatch, Change};
+use corral_core::change::{AppliedBatch, Change, OpResult, Outcome};
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::image::{Image, merge_in_memory};
@@ -134,7 +134,7 @@ impl Lab {
     /// What was done so far does not count any more.
     pub(super) fn begin(&mut self, reach: Reach) {
         self.reach = reach;
-        self.bill = Bill::default();
+        self.bill = Bill { failed_before: self.bill.failed, ..Bill::default() };
         self.held_before = memory::held();
     }
 
@@ -452,6 +452,7 @@ impl Lab {
                 lab.sequencer.commit(lab.now, lab.index, 1, &payload, false).expect("an entry of our own")
             });
             self.note_names(&applied);
+            self.bill.failed += applied.txns.iter().filter(|txn| has_failed(&txn.outcome)).count() as u64;
             let mut next = 0;
             while next < applied.txns.len() {
                 next = self.turn(Core::Shard, op, |lab| lab.shard.apply_some(lab.now, &applied, next, &mut lab.out));
@@ -496,6 +497,15 @@ impl Lab {
         let frozen = self.sequencer.freeze(self.now, Vec::new());
         let image = merge_in_memory(&frozen.image, &frozen.delta, 0, Vec::new(), Vec::new());
         Arc::new(image.expect("a starting tree is small"))
+    }
+}
+
+fn has_failed(outcome: &Outcome) -> bool {
+    let failed = |result: &OpResult| matches!(result, OpResult::Error(_));
+    match outcome {
+        Outcome::Op(result) => failed(result),
+        Outcome::Multi(results) => results.iter().any(failed),
+        _ => false,
     }
 }
 

@@ -75,6 +75,8 @@ pub fn measure(which: &str, mut tell: impl FnMut(&Row)) -> Vec<Row> {
                 }
             }
             let row = Row { construction, bill };
+            let prepared = row.bill.failed_before == 0;
+            assert!(prepared, "what prepares this row failed, so it measures nothing: {}", row.line());
             tell(&row);
             row
         })

@@ -9,6 +9,20 @@ use super::{List, call, create, made, many};
 const NAME: u32 = 15_900;
 const LARGE: u32 = 500_000;
 const LARGE_ZNODES: u32 = 200;
+/// As many as there may be.
+const QUOTAS: u32 = 5000;
+/// As deep as one may be.
+const QUOTA_LEVELS: usize = 32;
+
+fn quota_root() -> impl Iterator<Item = Gene> {
+    [made("/zookeeper/quota/a")].into_iter()
+}
+
+/// A znode with a quota.
+fn with_quota(path: &str) -> [Gene; 4] {
+    let quota = format!("/zookeeper/quota{path}");
+    [path, &quota, &format!("{quota}/zookeeper_limits"), &format!("{quota}/zookeeper_stats")].map(made)
+}
 
 pub(super) fn add(list: &mut List) {
     let long = |name: &str| Path { pad: NAME, ..Path::numbered(name) };
@@ -24,10 +38,24 @@ pub(super) fn add(list: &mut List) {
     let ephemerals = Gene::Repeat(260, vec![Gene::Call(0, Call { number: 1, ..create(long("/a/")) })]);
     let close = || vec![call(OpCode::CloseSession, "")];
     small("closeSession", "260 ephemerals with names of 16 KB", vec![ephemerals], close());
-    let mine = |parent: &str| many(vec![Call { number: 1, ..create(Path::numbered(parent)) }], 10_000);
+    // A piece at a time: where there are quotas a multi of all of them is refused.
+    let mine = |path: Path, times: u32| many(vec![Call { number: 1, ..create(path) }], times);
     let limits = || vec![made("/zookeeper/quota/a"), made("/zookeeper/quota/a/zookeeper_limits"), made(stats)];
-    let owned = [limits(), vec![mine("/a/d"), mine("/a/e")]].concat();
-    small("closeSession", "20,000 ephemerals below a quota", owned, close());
+    let below = Gene::Repeat(20, vec![mine(Path::numbered("/a/d"), 1000)]);
+    small("closeSession", "20,000 ephemerals below a quota", [limits(), vec![below]].concat(), close());
+    let each = |at: u32| mine(Path::numbered(&format!("/a/q{at}/")), 4);
+    let owned = (0..QUOTAS).flat_map(|at| with_quota(&format!("/a/q{at}"))).chain((0..QUOTAS).map(each));
+    small("closeSession", "20,000 ephemerals below 5,000 quotas", quota_root().chain(owned).collect(), close());
+    let nested = (1..QUOTA_LEVELS).map(|levels| format!("/a{}", "/p".repeat(levels)));
+    let deepest = Path::numbered(&format!("/a{}/", "/p".repeat(QUOTA_LEVELS - 1)));
+    let below = Gene::Repeat(20, vec![mine(deepest, 1000)]);
+    let owned = nested.flat_map(|path| with_quota(&path)).chain([below]);
+    small(
+        "closeSession",
+        "20,000 ephemerals below 31 quotas below each other",
+        quota_root().chain(owned).collect(),
+        close(),
+    );
 
     let large = Gene::Call(0, Call { data: LARGE, ..create(Path::numbered("/a/")) });
     let stored = || vec![Gene::Repeat(LARGE_ZNODES, vec![large.clone()]), Gene::Image];
