@@ -102,6 +102,8 @@ pub const EPHEMERALS_PER_SESSION_MAX: usize = 20_000;
 pub const EPHEMERALS_BYTES_MAX: usize = 4 << 20;
 /// Connections, watches or sessions told of in one pass of a core: well below a millisecond.
 pub const PIECE_ENTRIES: usize = 1024;
+/// Sessions whose deadlines the leader looks at, or starts, in one pass: a few milliseconds.
+pub const SESSIONS_PIECE: usize = 16 * PIECE_ENTRIES;
 /// Bytes of watched paths told of in one pass; the last may go beyond.
 pub const PIECE_PATH_BYTES: usize = 256 << 10;
 /// Places of a hash table looked at in one pass, most of them empty after a great shrinking.

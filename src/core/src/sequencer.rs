@@ -19,6 +19,7 @@ use crate::delta::Delta;
 use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, epoch_of, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
 use crate::image::Image;
+use crate::limits::SESSIONS_PIECE;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
 use crate::session::{Expiry, SessionTable, Witness};
 use crate::shared::Text;
@@ -82,6 +83,8 @@ pub struct Sequencer {
     config: SequencerConfig,
     machine: StateMachine,
     expiry: Expiry,
+    /// The first session whose deadline is yet to be started.
+    starts_from: Option<SessionId>,
     reaper: Reaper,
     /// Set while this server leads: the zxid that the next command takes.
     next_zxid: Option<u64>,
@@ -118,6 +121,7 @@ impl Sequencer {
             config,
             machine,
             expiry: Expiry::new(config.tick_ms),
+            starts_from: None,
             reaper: Reaper::new(config.reap),
             next_zxid: None,
             queue: VecDeque::new(),
@@ -198,13 +202,23 @@ impl Sequencer {
         self.propose_servers();
     }
 
-    /// Every session has a full timeout from now on: nobody could be heard before.
+    /// Every session has a full timeout from now on: nobody could be heard before. Where they are very many, the deadlines of some
+    /// are started later.
     pub fn start_deadlines(&mut self, now: Millis) {
-        let Self { machine, expiry, config, .. } = self;
-        for (id, session) in machine.sessions().iter() {
+        self.expiry.expect_sessions(self.machine.sessions().len());
+        self.starts_from = Some(SessionId(i64::MIN));
+        self.start_some(now);
+    }
+
+    fn start_some(&mut self, now: Millis) {
+        let Self { machine, expiry, config, starts_from, .. } = self;
+        let Some(from) = *starts_from else { return };
+        let mut sessions = machine.sessions().range(from..);
+        for (id, session) in sessions.by_ref().take(SESSIONS_PIECE) {
             let witness = witness(config, expiry, now, session.owner);
             expiry.start(now, *id, session.timeout_ms, witness);
         }
+        *starts_from = sessions.next().map(|(id, _)| *id);
     }
 
     /// What this version wants to be there before the first client comes.
@@ -236,6 +250,7 @@ impl Sequencer {
         self.commands_waiting = 0;
         self.proposed.clear();
         self.expiry.clear();
+        self.starts_from = None;
         self.machine.stop_counting();
         self.forget_asked();
     }
@@ -273,6 +288,7 @@ impl Sequencer {
         if !self.is_leading() {
             return Ticked::default();
         }
+        self.start_some(now);
         let expired = self.expiry.expired(now);
         let reaped = self.reaper.tick(now, wall, self.machine.mortals(), self.machine.view());
         let close = expired.iter().map(|session| (*session, CommandKind::CloseSession));

@@ -5,6 +5,7 @@
 //! must have said that its report is complete up to the deadline. All times are the leader's own clock.
 
 use crate::ids::{Millis, SessionId, ShardId};
+use crate::limits::SESSIONS_PIECE;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -183,13 +184,26 @@ impl Expiry {
         }
     }
 
-    /// Sessions whose time is over, each given once; they are no longer tracked afterwards.
+    /// Makes room for the deadlines of so many sessions.
+    pub fn expect_sessions(&mut self, count: usize) {
+        self.deadlines.reserve(count);
+    }
+
+    /// Sessions whose time is over, each given once; they are no longer tracked afterwards. Looks at [`SESSIONS_PIECE`] at most: those
+    /// that are left are looked at first the next time.
     pub fn expired(&mut self, now: Millis) -> Vec<SessionId> {
         self.note_lost(now);
-        let mut over = Vec::new();
-        while let Some(bucket) = self.buckets.first_entry().filter(|bucket| *bucket.key() <= now.0) {
-            let (due, sessions) = bucket.remove_entry();
-            for session in sessions {
+        let (mut over, mut left) = (Vec::new(), SESSIONS_PIECE);
+        while left > 0
+            && let Some(bucket) = self.buckets.first_entry().filter(|bucket| *bucket.key() <= now.0)
+        {
+            let (due, mut sessions) = bucket.remove_entry();
+            let piece = sessions.split_off(sessions.len().saturating_sub(left));
+            left -= piece.len();
+            if !sessions.is_empty() {
+                self.buckets.insert(due, sessions);
+            }
+            for session in piece {
                 let Some(deadline) = self.deadlines.get(&session).filter(|deadline| deadline.placed == due) else {
                     continue;
                 };
@@ -303,6 +317,17 @@ mod tests {
         }
         expiry.heard(SHARD, Millis(3_600_200), &[]);
         assert_eq!(expiry.expired(Millis(3_600_200)).len(), 1000);
+    }
+
+    #[test]
+    fn very_many_that_end_at_once_do_so_over_several_looks() {
+        const COUNT: usize = 3 * SESSIONS_PIECE + 7;
+        let mut expiry = Expiry::new(100);
+        (1..).take(COUNT).for_each(|id| expiry.start(Millis(0), SessionId(id), 400, None));
+        expiry.start(Millis(100), SessionId(-1), 400, None);
+        let looks: Vec<usize> = (0..6).map(|late| expiry.expired(Millis(600 + late)).len()).collect();
+        assert_eq!(looks, [SESSIONS_PIECE, SESSIONS_PIECE, SESSIONS_PIECE, 8, 0, 0]);
+        assert!(expiry.is_empty() && expiry.buckets.is_empty());
     }
 
     #[test]
