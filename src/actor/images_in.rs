@@ -95,7 +95,7 @@ fn piece(
         if ends_there { Ok(loaded) } else { Err(wrong()) }
     });
     // As long as it were there it would count as one of those that are kept.
-    loaded.inspect_err(|_| forget(disk, &name.file)).map(|loaded| Incoming::Whole { index, loaded: Box::new(loaded) })
+    loaded.inspect_err(|_| forget(disk, &name.file)).map(|loaded| Incoming::Whole { index, image: loaded.into() })
 }
 
 fn forget(disk: &MmapDisk, file: &str) {

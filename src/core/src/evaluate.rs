@@ -38,7 +38,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
-use core::mem;
+use core::{fmt, mem};
 use ops::Caller;
 use owners::{close_changes, note_owner, reap, session_id};
 use quota::{Books, Quotas};
@@ -94,6 +94,12 @@ pub struct StateMachine {
     units_spent: u64,
     /// [`NAMES_BYTES_MAX`], but for the search for costs.
     names_bytes_max: u64,
+}
+
+impl fmt::Debug for StateMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateMachine").field("zxid", &self.view.zxid()).finish_non_exhaustive()
+    }
 }
 
 impl StateMachine {

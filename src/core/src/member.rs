@@ -339,13 +339,14 @@ impl Member {
 
     /// An image took the place of everything here. The driver tells the shards so ([`crate::shard::Shard::install`]) before
     /// anything else of this turn.
-    pub fn installed(&mut self, machine: StateMachine, index: u64, term: u64) {
-        self.sequencer.install(machine, index, term);
+    pub fn installed(&mut self, machine: StateMachine, index: u64, term: u64) -> StateMachine {
+        let former = self.sequencer.install(machine, index, term);
         self.applied.clear();
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.installed(term);
             ensemble.applied_digest(index, self.sequencer.machine().view().tree_digest());
         }
+        former
     }
 
     // ----- beginnings -----

@@ -374,13 +374,15 @@ impl Sequencer {
         self.queue.iter().take_while(fits).map(|waiting| waiting.commands.len()).sum()
     }
 
-    /// An image took the place of everything: this state, up to that log entry. This server follows.
-    pub fn install(&mut self, machine: StateMachine, index: u64, term: u64) {
+    /// An image took the place of everything: this state, up to that log entry. This server follows. Gives the former state, to be
+    /// dropped where a long drop does no harm.
+    pub fn install(&mut self, machine: StateMachine, index: u64, term: u64) -> StateMachine {
         self.follow();
         self.asked_changes += self.machine.list_changes() + 1;
-        (self.machine, self.index, self.term) = (machine, index, term);
+        (self.index, self.term) = (index, term);
         self.frozen = None;
         self.since_image = SinceImage::default();
+        core::mem::replace(&mut self.machine, machine)
     }
 
     /// The driver has handed the batch to the log; it comes back through [`Sequencer::commit`].

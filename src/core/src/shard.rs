@@ -23,6 +23,7 @@ use crate::change::{AppliedBatch, AppliedTxn, Outcome};
 use crate::command::{Proposals, Waiting};
 use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
+use crate::evaluate::StateMachine;
 use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::image::Image;
 use crate::limits::{REQUEST_COST, ShardLimits};
@@ -85,6 +86,7 @@ pub enum Garbage {
     View(Box<View>),
     Ephemerals(Ephemerals),
     Watches(Box<WatchTable>),
+    State(Box<StateMachine>),
 }
 
 /// A connection that waits for [`Shard::answer_word`].

@@ -9,7 +9,7 @@ use corral_core::report::Obstacle;
 use corral_link::Frame;
 use std::sync::Arc;
 
-use crate::transfer::{LoadedImage, SnapshotBytes};
+use crate::transfer::{Arrived, SnapshotBytes};
 
 /// The time at which something is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub enum Incoming {
     /// So many bytes are written.
     Written { index: u64, upto: u64 },
     /// Durable, checked and mapped.
-    Whole { index: u64, loaded: Box<LoadedImage> },
+    Whole { index: u64, image: Box<Arrived> },
     /// It cannot be taken over, for this reason.
     Failed { index: u64, reason: String },
 }

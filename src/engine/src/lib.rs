@@ -47,4 +47,4 @@ pub use event::{Cause, Distrust, Event, Incoming, Now, Receive, WrittenImage};
 pub use machine::{Replicated, ReplicatedMember};
 pub use progress::{CatchUp, Place, Progress, place_of};
 pub use settings::{EnsembleSettings, Settings};
-pub use transfer::{LoadedImage, Offered, SnapshotBytes};
+pub use transfer::{Arrived, LoadedImage, Offered, SnapshotBytes};

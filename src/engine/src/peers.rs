@@ -26,7 +26,7 @@ use crate::machine::Replicated;
 use crate::serving::{ServerState, Serving, say_what_is_awaited, say_who_is_not_known};
 use crate::settings::EnsembleSettings;
 use crate::transfer::{
-    FailedTransfer, IMAGE_AGAIN_AFTER_MS, LoadedImage, Offer, Offered, Outcome, Transfer, holds_membership,
+    Arrived, FailedTransfer, IMAGE_AGAIN_AFTER_MS, Offer, Offered, Outcome, Transfer, holds_membership,
 };
 
 /// See the module.
@@ -54,7 +54,7 @@ pub(crate) struct Peers {
     /// The image that comes in.
     transfer: Option<Box<Transfer>>,
     /// Images that have come, and are to be installed when Raft says so; the newest last.
-    arrived: VecDeque<Box<LoadedImage>>,
+    arrived: VecDeque<Box<Arrived>>,
     /// An image that could not be taken over.
     failed_transfer: Option<FailedTransfer>,
     /// Who ought to belong to the ensemble.
@@ -279,7 +279,7 @@ impl Peers {
 
     /// Whether the image that ends there is here, whole.
     pub(crate) fn has_arrived(&self, index: Index) -> bool {
-        self.arrived.iter().any(|image| image.index == index.0)
+        self.arrived.iter().any(|image| image.loaded.index == index.0)
     }
 
     /// It is written so far. `installing` is the image that takes the place of everything just now.
@@ -296,8 +296,9 @@ impl Peers {
         let (goes_on, outcome) = transfer.taken(&incoming);
         self.transfer = goes_on;
         match (outcome, incoming) {
-            (Outcome::Over(announced), Incoming::Whole { index, loaded }) => {
-                if let Err(reason) = holds_membership(&loaded, &announced) {
+            (Outcome::Over(announced), Incoming::Whole { index, image }) => {
+                let loaded = &image.loaded;
+                if let Err(reason) = holds_membership(loaded, &announced) {
                     tracing::error!(
                         index,
                         "an image of another server cannot be taken over, asking for another in {} s: {reason}",
@@ -309,10 +310,13 @@ impl Peers {
                 tracing::info!(index, zxid = loaded.zxid, bytes = loaded.bytes.size(), "the image is here");
                 self.failed_transfer = None;
                 // Before the one that is being installed has come to an end, another may have come.
-                self.arrived.push_back(loaded);
+                self.arrived.push_back(image);
                 if self.arrived.len() > ARRIVED_MAX {
                     let spare = |index| installing.is_none_or(|installing| installing != Index(index));
-                    self.arrived.iter().position(|image| spare(image.index)).and_then(|at| self.arrived.remove(at));
+                    self.arrived
+                        .iter()
+                        .position(|image| spare(image.loaded.index))
+                        .and_then(|at| self.arrived.remove(at));
                 }
                 if let Err(error) = replica.step(announced) {
                     tracing::debug!("the image is not needed any more: {error}");
@@ -344,12 +348,12 @@ impl Peers {
         if let Some(transfer) = self.transfer.take_if(|transfer| transfer.index() <= applied.0) {
             tracing::info!(index = transfer.index(), "the image is not needed any more: the log has come that far");
         }
-        self.arrived.retain(|image| image.index > applied.0);
+        self.arrived.retain(|image| image.loaded.index > applied.0);
     }
 
     /// The image that Raft wants installed, if it is the one that came.
-    pub(crate) fn arrived(&mut self, index: Index) -> Option<Box<LoadedImage>> {
-        let at = self.arrived.iter().position(|image| image.index == index.0)?;
+    pub(crate) fn arrived(&mut self, index: Index) -> Option<Box<Arrived>> {
+        let at = self.arrived.iter().position(|image| image.loaded.index == index.0)?;
         self.arrived.drain(..=at).next_back()
     }
 

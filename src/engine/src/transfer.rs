@@ -64,6 +64,18 @@ impl LoadedImage {
     }
 }
 
+/// Another server's image that has come whole, with its state: to make that takes long, so it is made where the image was written.
+pub struct Arrived {
+    pub loaded: LoadedImage,
+    pub state: StateMachine,
+}
+
+impl From<LoadedImage> for Box<Arrived> {
+    fn from(loaded: LoadedImage) -> Self {
+        Box::new(Arrived { state: loaded.state(), loaded })
+    }
+}
+
 /// A durable image that other servers may have.
 #[derive(Clone)]
 pub struct Offered {

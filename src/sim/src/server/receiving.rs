@@ -155,5 +155,5 @@ fn take(disk: &SimDisk, mut one: Receiving, bytes: &[u8]) -> Result<(Option<Rece
     }
     let name = one.receiver.finish().map_err(|error| text(&error))?;
     let loaded: LoadedImage = load(disk, &name.file).inspect_err(|_| drop(disk.remove(&name.file)))?;
-    Ok((None, Incoming::Whole { index, loaded: Box::new(loaded) }))
+    Ok((None, Incoming::Whole { index, image: loaded.into() }))
 }
