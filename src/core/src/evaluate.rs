@@ -41,7 +41,7 @@ use core::cell::Cell;
 use core::{fmt, mem};
 use ops::Caller;
 use owners::{close_changes, note_owner, reap, session_id};
-use quota::{Books, Quotas};
+use quota::{Books, QUOTA_DELETE_COST, Quotas};
 
 /// The epoch that the leader of a term begins, where this was the last zxid: the term, or one more than the last epoch, whichever is
 /// larger. Zxids only grow.
@@ -288,7 +288,8 @@ impl StateMachine {
                 applied.outcome = Outcome::SessionClosed;
                 if let Some(ended) = self.sessions.remove(&session) {
                     applied.changes = close_changes(&self.view, zxid, &ended);
-                    let units = cost::CHANGE * applied.changes.len() as u64 + 2 * ended.ephemerals.bytes() as u64;
+                    let each = cost::CHANGE + if self.has_quotas() { QUOTA_DELETE_COST } else { 0 };
+                    let units = each * applied.changes.len() as u64 + 2 * ended.ephemerals.bytes() as u64;
                     self.note(units, None);
                     applied.session = Some(SessionChange::Closed(session));
                 }

@@ -261,6 +261,23 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_session_counts_with_quotas() {
+        let spent = |quotas: bool| {
+            let mut world = World::new(features::BOUNDED | features::QUOTAS_BOUNDED);
+            for path in ["/zookeeper/quota/a", "/zookeeper/quota/a/zookeeper_limits"].iter().filter(|_| quotas) {
+                assert_eq!(refused(&world.op(create(path, ""))), None);
+            }
+            for number in 0..100 {
+                assert_eq!(refused(&world.op(ephemeral(&format!("/{number}")))), None);
+            }
+            let before = world.machine.units_spent();
+            world.command(CommandKind::CloseSession, None);
+            world.machine.units_spent() - before
+        };
+        assert_eq!(spent(true) - spent(false), 100 * QUOTA_DELETE_COST);
+    }
+
+    #[test]
     fn large_data_beside_a_change_spend_the_budget() {
         let mut world = World::new(features::BOUNDED);
         let large = "d".repeat(1 << 20);

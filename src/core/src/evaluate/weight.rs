@@ -64,8 +64,9 @@ pub(crate) fn cost_at_most(kind: &CommandKind, at: Circumstances) -> u64 {
 /// `one` is what a single change costs, `check` that of one ACL.
 #[inline(never)]
 fn cost_of_others(kind: &CommandKind, at: Circumstances, one: u64, check: u64) -> u64 {
+    let deletion = CHANGE + if at.quotas { QUOTA_DELETE_COST } else { 0 };
     let of_op = |op: &WriteOp| match op {
-        WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + CHANGE + check),
+        WriteOp::RemoveRecursive { .. } => one + REMOVED_MAX as u64 * (ZNODE + deletion + check),
         WriteOp::Create { path, .. } if counts(path) => one + COUNT_COST + ACL_COST,
         WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } if *acl != AclSpec::Open => one + ACL_COST,
         _ => one,
@@ -73,11 +74,21 @@ fn cost_of_others(kind: &CommandKind, at: Circumstances, one: u64, check: u64) -
     match kind {
         CommandKind::Op(op) => (of_op(op) + at.data).min(COMMAND_MAX),
         CommandKind::Multi(ops) => (ops.iter().map(of_op).sum::<u64>() + at.data).min(COMMAND_MAX),
-        CommandKind::CloseSession => {
-            let each = if at.quotas { CHANGE + QUOTA_DELETE_COST } else { CHANGE };
-            OP + each * at.ephemerals as u64 + 2 * at.ephemerals_bytes as u64
-        }
+        CommandKind::CloseSession => OP + deletion * at.ephemerals as u64 + 2 * at.ephemerals_bytes as u64,
         CommandKind::SystemNodes(nodes) => one * nodes.len() as u64,
         _ => one,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::Text;
+
+    #[test]
+    fn a_subtree_that_goes_weighs_more_where_there_are_quotas() {
+        let removal = CommandKind::Op(WriteOp::RemoveRecursive { path: Text::from("/a"), limit: 1000 });
+        let weight = |quotas| cost_at_most(&removal, Circumstances { quotas, ..Circumstances::default() });
+        assert_eq!(weight(true) - weight(false), QUOTA_COST + REMOVED_MAX as u64 * QUOTA_DELETE_COST);
     }
 }
