@@ -511,7 +511,7 @@ impl World {
         if err == THROTTLED {
             // A read is refused only in front of a write, for which it cannot wait until its client has read.
             let behind = self.links[link.0].sent.iter().any(|sent| sent.request.is_write());
-            return require(behind && zxid == 0 && sent.command.is_none(), "replies", || {
+            return require(behind && sent.command.is_none(), "replies", || {
                 format!("{:?} is throttled at {zxid:#x}", sent.request)
             });
         }
