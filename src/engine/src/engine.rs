@@ -461,7 +461,7 @@ impl<M: Replicated> Engine<M> {
     /// What a turn means for the way of commands, and what is to be said to other servers because of it.
     fn follow_role(&mut self) {
         let Some(peers) = &mut self.peers else { return };
-        let stalled = peers.is_stalled(self.log_disk, self.replica.applied());
+        let stalled = peers.is_stalled(self.log_disk, &self.replica);
         self.out.status.stalled = stalled;
         let member = self.replica.machine_mut();
         if let Some(change) = self.asked.role.take() {

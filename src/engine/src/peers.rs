@@ -395,8 +395,10 @@ impl Peers {
     }
 
     /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.
-    pub(crate) fn is_stalled(&mut self, disk: LogDisk, applied: Index) -> bool {
-        self.failed_transfer.take_if(|failed_transfer| applied.0 >= failed_transfer.index);
+    pub(crate) fn is_stalled<M: Replicated>(&mut self, disk: LogDisk, replica: &Replica<M>) -> bool {
+        let applied = replica.applied();
+        // One that heals needs an image of what it has applied, too.
+        self.failed_transfer.take_if(|failed| applied.0 >= failed.index && !replica.is_distrusted());
         disk == LogDisk::Full || self.failed_transfer.as_ref().is_some_and(|failed_transfer| failed_transfer.stalls)
     }
 

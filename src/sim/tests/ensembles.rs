@@ -43,7 +43,7 @@ const FAILED_ONCE: [(u64, &str); 24] = [
 ];
 
 /// The same of worlds in which servers find their states damaged.
-const FAILED_ONCE_DAMAGED: [(u64, &str); 6] = [
+const FAILED_ONCE_DAMAGED: [(u64, &str); 7] = [
     (16, "an image of a state that had been replaced was written late, and taken for one of the present state"),
     (39, "all servers distrusted their states, and the leader gave its damaged image again and again"),
     (
@@ -53,6 +53,7 @@ const FAILED_ONCE_DAMAGED: [(u64, &str); 6] = [
     (77, "a leader that did not trust its state could neither hand over nor give the others what they lacked"),
     (116, "the only server with a vote did not trust its state"),
     (278, "what others had asked for in a former life kept a leader from giving them entries"),
+    (20_055, "a server that heals found no space for the image, and never asked for it again"),
 ];
 
 /// Worlds with damaged states run by default; more with `CORRAL_SIM_SEEDS`.
