@@ -29,8 +29,10 @@ pub(crate) struct WalkContext<'s> {
     pub(crate) view: &'s View,
     pub(crate) identities: &'s [Identity],
     pub(crate) skip_acl: bool,
-    /// A walk that holds more than this is refused.
-    pub(crate) bytes_max: usize,
+    /// A list that outgrows this is refused ...
+    pub(crate) reply_bytes_max: usize,
+    /// ... and a walk that holds more than this.
+    pub(crate) room: usize,
 }
 
 /// Whose children a level has.
@@ -175,7 +177,7 @@ impl Walk {
                 }
                 Writer::new(paths).str(&path);
             }
-            if self.held + self.listed() > context.bytes_max {
+            if self.listed() > context.reply_bytes_max || self.bytes() > context.room {
                 return Err(ErrorCode::ThrottledOp);
             }
             self.visited = self.visited.saturating_add(1);
@@ -280,7 +282,7 @@ mod tests {
     }
 
     fn context(view: &View) -> WalkContext<'_> {
-        WalkContext { view, identities: &[], skip_acl: false, bytes_max: 1 << 20 }
+        WalkContext { view, identities: &[], skip_acl: false, reply_bytes_max: 1 << 20, room: 1 << 20 }
     }
 
     fn request(path: &str, limit: Option<u32>) -> Vec<u8> {
@@ -326,7 +328,7 @@ mod tests {
         assert!((LEVELS * 100..LEVELS * 1000).contains(&most), "{most} bytes");
         assert_eq!(walk.held, 0);
         let mut walk = start().expect("it is");
-        let context = WalkContext { bytes_max: most / 2, ..context(&view) };
+        let context = WalkContext { room: most / 2, ..context(&view) };
         let ended = (0..LEVELS).map(|_| walk.step(&context)).find(|step| *step != Ok(false));
         assert_eq!(ended, Some(Err(ErrorCode::ThrottledOp)));
     }

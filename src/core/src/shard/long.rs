@@ -55,7 +55,8 @@ impl Shard {
             view: &self.view,
             identities: conn.identities.as_slice(),
             skip_acl: self.config.skip_acl,
-            bytes_max: limit.min(self.room(conn)),
+            reply_bytes_max: limit,
+            room: self.room(conn),
         }
     }
 
