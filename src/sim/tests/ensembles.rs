@@ -6,7 +6,7 @@ use corral_sim::{Bug, Counts, Outcome, Tracing, canaries, run_damaged_seed, run_
 const SEEDS: u64 = 100;
 
 /// Seeds that once failed, with what they found.
-const FAILED_ONCE: [(u64, &str); 24] = [
+const FAILED_ONCE: [(u64, &str); 25] = [
     (11, "a read that waited for the leader's word stood in front of a write that came back"),
     (298, "a sync that the end of a turn kept waiting stood in front of a write that came back"),
     (623, "no image was taken in the middle of a joint change for a voter that was needed for its end"),
@@ -40,6 +40,7 @@ const FAILED_ONCE: [(u64, &str); 24] = [
         "a simulated server that was still given the new leader's image was taken to report its sessions",
     ),
     (311_895, "a simulated rename gave its name to an earlier file of the temporary name"),
+    (76_650_881_692_734, "the vote of a founder whose disk was emptied counted when it was a founder again"),
 ];
 
 /// The same of worlds in which servers find their states damaged.

@@ -50,7 +50,8 @@ impl Checkers {
         self.elections.emptied.insert(server, last);
     }
 
-    /// It votes again with everything that was committed: whom it voted for before cannot win by that any more.
+    /// It votes again with everything that was committed, which is nothing for a founder: whom it voted for before cannot win by
+    /// that any more.
     pub(crate) fn healed(&mut self, server: usize) {
         let upto = self.elections.emptied.get(&server).copied().unwrap_or(0);
         self.elections.votes.retain(|(term, voter), _| *voter != server || *term > upto);

@@ -212,6 +212,8 @@ impl World {
                 }
                 if matches!(message, ToLog::Reset(next) if next == FORMED_INDEX.0 + 1) {
                     self.counts.founders += 1;
+                    // All others have said that they hold nothing that was committed.
+                    self.check.healed(self.at);
                     self.note(format_args!("server {} is a founder", self.at + 1));
                 }
                 self.mail(Lane::ConsensusToLog, Inner::ToLog(message));
