@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
+use time::UtcDateTime;
+
 fn main() {
     println!("cargo::rerun-if-changed=src/build.rs");
     println!("cargo::rerun-if-changed=Cargo.toml");
@@ -46,15 +48,6 @@ fn packaged() -> String {
 
 /// As in `2026-11-21 07:05 UTC`.
 fn text(seconds: i64) -> String {
-    let (days, minutes) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) / 60);
-    // Years begin in March here, so that the day of a leap year is the last: eras of 400 years have 146,097 days.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_of_year = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_of_year + 2) / 5 + 1;
-    let month = if month_of_year < 10 { month_of_year + 3 } else { month_of_year - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+    let at = UtcDateTime::from_unix_timestamp(seconds).expect("the build date is of the years 1 to 9999");
+    format!("{} {:02}:{:02} UTC", at.date(), at.hour(), at.minute())
 }

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 
-use corral_storage::{DiskError, ImageError, LogError};
+use corral_storage::{DiskError, LogError, SnapshotError};
 
 /// Declares the exit codes together with their documentation, so that code, `--help` and the reference cannot differ.
 macro_rules! exit_codes {
@@ -37,8 +37,8 @@ exit_codes! {
     Internal = 1,
     /// The command line is not understood; nothing was started.
     Usage = 2,
-    /// The configuration is wrong: unknown key, wrong type, out of range, contradictory, or a file that is none. Correct
-    /// the named line.
+    /// The configuration is wrong: unknown key, wrong type, out of range, contradictory, or a file that is none.
+    /// Correct the named line.
     Config = 3,
     /// The data directory is in use by another running server.
     DataDirLocked = 4,
@@ -48,13 +48,14 @@ exit_codes! {
     DataDirForeign = 5,
     /// Stored data is damaged; the sentence names file and offset. Nothing was changed on disk.
     DataDamaged = 6,
-    /// The disk refused a file operation other than a sync: missing permission, no space, read-only file system. Also when
-    /// SIGTERM found writes that waited for space: they were never answered, and are not done.
+    /// The disk refused a file operation other than a sync: missing permission, no space, read-only file system. Also
+    /// when SIGTERM found writes that waited for space: they were never answered, and are not done.
     StorageUnavailable = 7,
     /// A sync to disk failed; the server stopped at once because nothing written since then can be trusted. Restart
     /// replays what is truly on disk; look at the disk first.
     SyncFailed = 8,
-    /// The client address, or that for the other servers, cannot be listened on: port in use, address not on this host, or no permission.
+    /// The client address, or that for the other servers, cannot be listened on: port in use, address not on this host,
+    /// or no permission.
     ListenFailed = 9,
     /// The kernel does not offer io_uring to this process.
     IoUringMissing = 10,
@@ -65,8 +66,8 @@ exit_codes! {
     /// The watchdog found a core that slept without progress for `runtime.watchdog_exit_ms`; restart the server.
     WatchdogFrozen = 13,
     /// A page of a mapped file could not be read or written: the file was cut off under the running server, or the disk
-    /// failed or is full; standard error names file and offset. Look at the disk and restart the server: it checks its files
-    /// first.
+    /// failed or is full; standard error names file and offset. Look at the disk and restart the server: it checks its
+    /// files first.
     MappedPageLost = 14,
 }
 
@@ -129,16 +130,16 @@ impl From<LogError> for Fault {
     }
 }
 
-impl From<ImageError> for Fault {
-    fn from(error: ImageError) -> Fault {
+impl From<SnapshotError> for Fault {
+    fn from(error: SnapshotError) -> Fault {
         let code = match error {
-            ImageError::Damaged { .. } | ImageError::DamagedSection { .. } | ImageError::ChangedSection { .. } => {
-                ExitCode::DataDamaged
-            }
-            ImageError::NotAnImage { .. } | ImageError::WrongVersion { .. } | ImageError::TooManySections { .. } => {
-                ExitCode::DataDirForeign
-            }
-            ImageError::Io { .. } | ImageError::NoSpace { .. } => ExitCode::StorageUnavailable,
+            SnapshotError::Damaged { .. }
+            | SnapshotError::DamagedSection { .. }
+            | SnapshotError::ChangedSection { .. } => ExitCode::DataDamaged,
+            SnapshotError::NotASnapshot { .. }
+            | SnapshotError::WrongVersion { .. }
+            | SnapshotError::TooManySections { .. } => ExitCode::DataDirForeign,
+            SnapshotError::Io { .. } | SnapshotError::NoSpace { .. } => ExitCode::StorageUnavailable,
             _ => ExitCode::Internal,
         };
         Fault::new(code, error.to_string())
@@ -228,8 +229,8 @@ mod tests {
         check(LogError::SyncFailed { file: file(), source: io() }.into(), ExitCode::SyncFailed);
         check(LogError::Damaged { file: file(), offset: 5, what: file() }.into(), ExitCode::DataDamaged);
         check(LogError::NoSpace { bytes: 5, source: io() }.into(), ExitCode::StorageUnavailable);
-        check(ImageError::DamagedSection { file: file(), section: 1, what: "x" }.into(), ExitCode::DataDamaged);
-        check(ImageError::NotAnImage { file: file() }.into(), ExitCode::DataDirForeign);
+        check(SnapshotError::DamagedSection { file: file(), section: 1, what: "x" }.into(), ExitCode::DataDamaged);
+        check(SnapshotError::NotASnapshot { file: file() }.into(), ExitCode::DataDirForeign);
     }
 
     #[test]

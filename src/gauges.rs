@@ -1,4 +1,5 @@
-//! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a request.
+//! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a
+//! request.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use corral_engine::Status;
 /// Counters of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
-    /// Times that a core stood still long enough for the watchdog to see it.
+    /// Times that a core was stalled long enough for the watchdog to see it.
     pub(crate) freezes: AtomicU64,
     /// Place of the present mode in `Mode::ALL`.
     mode: AtomicU8,
@@ -20,21 +21,21 @@ pub(crate) struct Gauges {
     reconfig: AtomicU8,
     /// Of an ensemble: who votes, and who keeps up with this leader. Written once a tick; nobody holds it for long.
     quorum: Mutex<Option<Quorum>>,
-    /// Times that this server let another lead because its log stood still.
-    pub(crate) relieved: AtomicU64,
-    /// The log, or another server's image, has no space, and what the leader gives is not taken.
+    /// Times that this server let another lead because its log was stalled.
+    pub(crate) slow_disk_transfers: AtomicU64,
+    /// The log, or another server's snapshot, has no space, and what the leader gives is not taken.
     pub(crate) stalled: AtomicBool,
     /// What the consensus actor found; 0 while it serves.
     obstacle: AtomicU8,
     /// What others than the consensus actor found wrong with the data here: the digest's comparison, the scrubber.
     withheld: AtomicU8,
-    /// Place in the log of the image that is served; 0: none that is a file.
-    pub(crate) served_image: AtomicU64,
+    /// Place in the log of the snapshot that is served; 0: none that is a file.
+    pub(crate) served_snapshot: AtomicU64,
     /// When the last scrub was complete, in seconds since 1970; 0: not yet.
     pub(crate) scrubbed_at_s: AtomicU64,
     /// Read by scrubs.
     pub(crate) scrub_bytes: AtomicU64,
-    /// Image files and logs that were found damaged.
+    /// Snapshot files and logs that were found damaged.
     pub(crate) scrub_damaged: AtomicU64,
     /// Differences between digests of the tree, since the start.
     pub(crate) digest_mismatches: AtomicU64,
@@ -46,8 +47,8 @@ pub(crate) struct Gauges {
     pub(crate) refused: AtomicU64,
     /// Syncs of the log.
     pub(crate) syncs: Stopwatch,
-    /// Images written.
-    pub(crate) images: Stopwatch,
+    /// Snapshots written.
+    pub(crate) snapshots: Stopwatch,
 }
 
 impl Gauges {
@@ -62,8 +63,8 @@ impl Gauges {
         self.set_mode(status.mode);
         self.set_reconfig(status.reconfig);
         self.stalled.store(status.stalled, Ordering::Relaxed);
-        self.relieved.store(status.relieved, Ordering::Relaxed);
-        self.served_image.store(status.served_image, Ordering::Relaxed);
+        self.slow_disk_transfers.store(status.slow_disk_transfers, Ordering::Relaxed);
+        self.served_snapshot.store(status.served_snapshot, Ordering::Relaxed);
         let number = |obstacle: Option<Obstacle>| obstacle.map_or(0, |one| one as u8);
         self.obstacle.store(number(status.found), Ordering::Relaxed);
         self.withheld.store(number(status.withheld), Ordering::Relaxed);
@@ -83,7 +84,7 @@ impl Gauges {
         [of(&self.withheld), of(&self.obstacle)].into_iter().flatten().min()
     }
 
-    /// How far a change of the list of servers is.
+    /// How far a membership change is.
     pub(crate) fn reconfig(&self) -> ReconfigStep {
         let place = usize::from(self.reconfig.load(Ordering::Relaxed));
         ReconfigStep::ALL.get(place).copied().unwrap_or_default()
@@ -128,7 +129,7 @@ impl Gauges {
     pub(crate) fn reset(&self) {
         self.refused.store(0, Ordering::Relaxed);
         self.syncs.reset();
-        self.images.reset();
+        self.snapshots.reset();
     }
 }
 

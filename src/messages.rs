@@ -1,22 +1,22 @@
 //! Every message between threads: closed enums, one mailbox an actor, a batch a message.
 //!
 //! Channels are unbounded on purpose: what travels in them is bounded at its source (bytes in flight per shard, appends
-//! under way, batches that the slowest shard has not applied, one image at a time).
+//! under way, batches that the slowest shard has not applied, one snapshot at a time).
 
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 
 use corral_core::change::AppliedBatch;
+use corral_core::coordinator::Flow;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::image::Image;
-use corral_core::member::Note;
 use corral_core::report::{Piece, SessionMark, SessionPiece};
 use corral_core::sequencer::FrozenState;
-use corral_core::shard::{Garbage, Question};
+use corral_core::shard::Question;
+use corral_core::snapshot::Snapshot;
 use corral_core::view::View;
 pub(crate) use corral_engine::Event;
-use corral_engine::Receive;
+use corral_engine::{Garbage, Receive};
 use corral_wire::fourletter::FourLetter;
 
 use crate::net::acceptor::{Accepted, Acceptor};
@@ -40,16 +40,16 @@ pub(crate) enum ToShard {
     Refused(Vec<ConnId>),
     /// The state machine froze its delta; every batch before it has been sent.
     Adopt(Arc<Delta>),
-    /// The frozen delta is in this image.
-    Swap(Arc<Image>),
+    /// The frozen delta is in this snapshot.
+    Swap(Arc<Snapshot>),
     /// How commands go from here on, in an ensemble.
-    Note(Note),
-    /// Another server's image took the place of everything: this is the tree now, and so many sessions live.
+    Flow(Flow),
+    /// Another server's snapshot took the place of everything: this is the tree now, and so many sessions live.
     Install(Box<View>, u64),
-    /// A connection waits for the answer to a four-letter word; a piece of it from this place on.
-    PieceAsked { asker: Asker, word: FourLetter, from: usize },
+    /// A connection waits for the answer to a four-letter command; a piece of it from this place on.
+    PieceAsked { asker: Asker, command: FourLetter, from: usize },
     /// The answer to a word that a connection of this shard asked for.
-    WordAnswered { conn: ConnId, text: String },
+    FourLetterAnswered { conn: ConnId, text: String },
     /// Answer what is under way, take nothing new, then close every connection.
     Drain,
 }
@@ -58,10 +58,10 @@ pub(crate) enum ToShard {
 pub(crate) enum ToConsensus {
     /// Something that the engine is to know.
     Event(Event),
-    /// Of an ensemble: something happened on a link to another server.
+    /// Of an ensemble: something happened on a connection to another server.
     Peer(PeerEvent),
     /// The engine wanted a turn at this time.
-    Alarm,
+    Timer,
     /// A connection waits for the answer to `dump`; sessions from this one on.
     SessionsAsked { asker: Asker, from: SessionMark },
 }
@@ -72,15 +72,15 @@ impl From<Event> for ToConsensus {
     }
 }
 
-/// The connection that sent a four-letter word.
+/// The connection that sent a four-letter command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Asker {
     pub(crate) shard: ShardId,
     pub(crate) conn: ConnId,
 }
 
-/// To the thread that answers four-letter words.
-pub(crate) enum ToWords {
+/// To the thread that answers four-letter commands.
+pub(crate) enum ToFourLetter {
     /// A connection of this shard sent a word.
     Asked { shard: ShardId, question: Question },
     /// What a shard has to say to it.
@@ -91,20 +91,22 @@ pub(crate) enum ToWords {
     Ended(Asker),
 }
 
-/// To the thread that writes another server's image.
-pub(crate) enum ToImagesIn {
+/// To the thread that writes another server's snapshot.
+pub(crate) enum ToSnapshotReceiver {
     /// The state here is not to be trusted for this reason, or is again: a later process must know it.
     Note(Option<String>),
     Receive(Receive),
 }
 
-/// To the image writer.
+/// To the snapshot writer.
 pub(crate) enum ToWriter {
     Write(Box<FrozenState>),
-    /// Another image, `by`, took the place of this one. Changes may have copied from it until now.
+    /// Another snapshot, `by`, took the place of this one. Changes may have copied from it until now.
     Replaced {
-        image: Arc<Image>,
-        by: Weak<Image>,
+        snapshot: Arc<Snapshot>,
+        by: Weak<Snapshot>,
+        /// As in [`corral_engine::Effect::Replaced`].
+        installs: u64,
     },
     /// To be dropped here, where it stops nobody.
     Drop(Garbage),

@@ -188,8 +188,8 @@ fn directories_that_are_not_ours_have_their_code() {
     check(dir.path(), &["snapshot", "inspect", "nowhere"], 7, &["nowhere: is no file"]);
 }
 
-/// Starts the server in a directory, tells it to stop as soon as this is true of its process id, and gives its exit code and
-/// its log.
+/// Starts the server in a directory, tells it to stop as soon as this is true of its process id, and gives its exit
+/// code and its log.
 fn stopped_when(dir: &Path, begun: impl Fn(u32) -> bool) -> (Option<i32>, String) {
     let mut server = Command::new(env!("CARGO_BIN_EXE_corral"))
         .args(["serve", "--shards", "1", "--client-addr", "127.0.0.1:0", "--data-dir", "data"])
@@ -253,7 +253,7 @@ fn low_limits_have_their_codes() {
 mod storage {
     use super::{check, dir};
     use corral_storage::{
-        Entry, EntryKind, ImageHead, ImageWriter, Log, LogConfig, MmapDisk, Record, SyncRecipe, image_name,
+        Entry, EntryKind, Log, LogConfig, MmapDisk, Record, SnapshotHead, SnapshotWriter, SyncRecipe, snapshot_name,
     };
     use std::fs;
     use std::path::Path;
@@ -272,8 +272,14 @@ mod storage {
         let dir = dir();
         let path = dir.path().join("data");
         write_log(&path);
-        let parts =
-            ["segment 1048576 bytes", "Start: ", "Entry: term 3, index 1, zxid 0x500000001", "segments: 1, records: 2"];
+        let mut parts = vec![
+            "segment 1048576 bytes",
+            "Start: ",
+            "Entry: term 3, index 1, zxid 0x500000001",
+            "segments: 1, records: 2",
+        ];
+        check(dir.path(), &["log", "dump", "--records", "data"], 0, &parts);
+        parts.push("\n    not a batch of the format that this version reads");
         check(dir.path(), &["log", "dump", "data"], 0, &parts);
     }
 
@@ -282,12 +288,12 @@ mod storage {
         let dir = dir();
         let path = dir.path().join("data");
         let disk = MmapDisk::open(&path, SyncRecipe::default()).expect("the directory is new");
-        let head = ImageHead { zxid: 0x5_0000_0007, term: 5, index: 9, seed: 1 };
-        let mut writer = ImageWriter::begin(&disk, head, None).expect("there is space");
+        let head = SnapshotHead { zxid: 0x5_0000_0007, term: 5, index: 9, seed: 1 };
+        let mut writer = SnapshotWriter::begin(&disk, head, None).expect("there is space");
         writer.section(1, &[1; 1000]).expect("there is space");
         writer.section(2, &[2; 1000]).expect("there is space");
         writer.finish().expect("the disk syncs");
-        let file = path.join(image_name(head.zxid, head.index));
+        let file = path.join(snapshot_name(head.zxid, head.index));
         let name = file.to_str().expect("the name is ASCII");
         let parts = ["zxid 0x500000007, term 5, index 9, 2 sections", "section    1 kind   2", "checksum ok"];
         check(dir.path(), &["snapshot", "inspect", "data"], 0, &parts);
@@ -305,10 +311,10 @@ mod storage {
     }
 
     #[test]
-    fn an_empty_data_directory_has_no_image() {
+    fn an_empty_data_directory_has_no_snapshot() {
         let dir = dir();
         write_log(&dir.path().join("data"));
-        let parts = ["data: no image yet", "SIGUSR1", "until then everything is in the log"];
+        let parts = ["data: no snapshot yet", "SIGUSR1", "until then everything is in the log"];
         check(dir.path(), &["snapshot", "inspect", "data"], 0, &parts);
     }
 }

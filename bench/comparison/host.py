@@ -5,10 +5,14 @@ machine. No server can answer then. So this is the least a tail can be in the sa
 """
 
 import json
+import os
 import subprocess
 import sys
+import time
 
 SECONDS = 5.0
+# Appends whose fdatasync is timed.
+SYNC_PROBES = 400
 # Shorter ones are what a loop in Python does itself.
 SHORTEST_US = 100
 
@@ -53,3 +57,17 @@ def facts(cpus):
     """What is kept of a look at these CPUs."""
     found = gaps(cpus)
     return {"p99_us": wait(found, 0.99), "p99_9_us": wait(found, 0.999), "longest_us": max(found, default=0.0)}
+
+
+def sync_probe(folder):
+    """Microseconds of fdatasync after an append of 512 bytes on this disk: what a durable write costs in this minute."""
+    path, taken = folder / "fdatasync", []
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(SYNC_PROBES):
+            file.write(b"x" * 512)
+            begun = time.perf_counter_ns()
+            os.fdatasync(file.fileno())
+            taken.append((time.perf_counter_ns() - begun) / 1000)
+    path.unlink()
+    taken.sort()
+    return {"p50_us": taken[SYNC_PROBES // 2], "p99_us": taken[SYNC_PROBES * 99 // 100]}

@@ -1,4 +1,4 @@
-"""The report of a whole run: facts of the machine, the table of targets, and the pages of all groups in one.
+"""The report of a whole run: facts of the machine, the table of targets, and a section for each group.
 
 Made from the files of a results directory alone, so that it can be made again at any time.
 """
@@ -11,7 +11,7 @@ import statistics
 import subprocess
 from pathlib import Path
 
-from comparison import targets
+from comparison import tables, targets
 
 BEGIN, END = "<!-- targets: made by bench/compare report, do not edit -->", "<!-- end of targets -->"
 
@@ -43,16 +43,17 @@ def write(directory):
     """Writes report.md of a results directory and gives the rows of the table."""
     directory = Path(directory)
     told = json.loads((directory / "facts.json").read_text(encoding="utf-8"))
-    groups, wanted = targets.plan()
+    groups, wanted = targets.plan(told.get("ensembles", False))
     records = targets.load(directory)
     rows = targets.Table(records, wanted, told["cpus"], told.get("host")).rows()
     text = [f"# Comparison of {told['commit']}, {told['date']}", "", f"    {told['command']}", "", about(told), ""]
-    text += ["## Targets", "", targets.summary(rows) + ".", "", targets.markdown(rows), ""]
+    measured = {record["group"] for record in records}
+    if shown := [row for row in rows if row.group in measured]:
+        text += ["## Targets", "", targets.summary(shown) + ".", "", targets.markdown(shown), ""]
     for name, group in groups.items():
         own = [record for record in records if record["group"] == name]
-        page = directory / name / "report.md"
-        if page.exists():
-            text += [below(page.read_text(encoding="utf-8"), name), ""]
+        if own and "cells" in group:
+            text += [tables.Section(group, own).write(directory / name)]
         elif own:
             text += [f"## {group['title']}", "", scenario(group, own)]
     if told["missing"]:
@@ -64,18 +65,13 @@ def write(directory):
 
 
 def about(told):
+    where = "two shards on both" if not told.get("ensembles") else "all servers of an ensemble on the same"
     return (
         f"{told['cpu']}, {told['cpus']} CPUs, {told['memory_mib']} MiB, kernel {told['kernel']}, TCP "
         f"{told['congestion_control']}, data on {told['filesystem']}. Servers on CPU {told['server_cpus']}, client on "
-        f"{told['client_cpus']}; two shards on both. {told['rounds']} rounds. ZooKeeper {told['zookeeper']}. "
+        f"{told['client_cpus']}; {where}. {told['rounds']} rounds. ZooKeeper {told['zookeeper']}. "
         f"Load average at the start {told['load_average']:.1f}."
     )
-
-
-def below(page, name):
-    """A group's own page as a part of the whole one: smaller headings, plots in its folder."""
-    page = re.sub(r"^(#+) ", r"#\1 ", page, flags=re.MULTILINE)
-    return page.replace("](plots/", f"]({name}/plots/").strip()
 
 
 def scenario(group, records):

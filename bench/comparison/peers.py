@@ -1,7 +1,6 @@
 """The servers that are compared: how each is found, installed by package name, and started.
 
-Every peer becomes a command with {port}, {data_dir} and {cpu} for `corral bench compare --start`. What is missing is
-left out with the reason.
+Every peer becomes a command with {port}, {data_dir} and {cpu}. What is missing is left out with the reason.
 """
 
 import glob
@@ -23,9 +22,13 @@ DEBIAN_PACKAGES = {"java": "default-jre-headless", "etcd": "etcd-server"}
 NETTY = "org.apache.zookeeper.server.NettyServerCnxnFactory"
 ZOOKEEPER_MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 JVM_FLAGS = "-Xmx2g"
+# Of a ZooKeeper in an ensemble, keys of its zoo.cfg; a single one has them as properties.
+ZOOKEEPER_LINES = {"globalOutstandingLimit": 100_000, "forceSync": "yes"}
 
 CORRAL, CORRAL_TWO, NIO, NETTY_NAME = "corral", "corral 2 shards", "ZooKeeper NIO", "ZooKeeper Netty"
 GLOMMIO, EPOLL, ETCD = "glommio echo", "epoll echo", "etcd"
+# In an ensemble.
+ZOOKEEPER = "ZooKeeper"
 
 # Without one of these ZooKeeper logs every request at DEBUG, and every figure is worthless.
 LOG_CONFIGS = {
@@ -62,6 +65,23 @@ class Peer:
     def filled(self, port, data_dir, cpu):
         """The command as words of the shell, placeholders filled in."""
         return self.command.format(port=port, data_dir=data_dir, cpu=cpu)
+
+
+@dataclass
+class RunningPeer:
+    """A server that runs already; without its process id its CPU time is not known."""
+
+    name: str
+    address: str
+    pid: int = None
+
+
+def running(text):
+    """Reads NAME=HOST:PORT[,pid=N]; anything else is a ValueError."""
+    found = re.fullmatch(r"([^=]+)=([^,=]+:\d+)(?:,pid=(\d+))?", text)
+    if not found:
+        raise ValueError(f"{text!r} is not NAME=HOST:PORT[,pid=N]")
+    return RunningPeer(found[1], found[2], int(found[3]) if found[3] else None)
 
 
 def corral(binary, shards=1, cpus=None, settings=()):
@@ -141,17 +161,29 @@ def exec_zookeeper(kind, port, data_dir):
         f"tickTime=2000\ndataDir={home}/data\nclientPortAddress=127.0.0.1\nclientPort={port}\n"
         "maxClientCnxns=0\nadmin.enableServer=false\n"
     )
-    command = ["java", *os.environ.get("ZOOKEEPER_JVM_FLAGS", JVM_FLAGS).split()]
+    command = ["java", *jvm_flags()]
     command += ["-Dzookeeper.forceSync=yes", "-Dzookeeper.globalOutstandingLimit=100000"]
     command += [f"-Dzookeeper.serverCnxnFactory={NETTY}"] if kind == "netty" else []
     command += ["-cp", f"{home}:{jars_folder()}/*", ZOOKEEPER_MAIN, str(config)]
     os.execvp(command[0], command)
 
 
+def jvm_flags():
+    """The flags of ZooKeeper's java."""
+    return os.environ.get("ZOOKEEPER_JVM_FLAGS", JVM_FLAGS).split()
+
+
+def quiet_logs(folder):
+    """Writes the logging configurations into a folder, and gives the flags of java that name them."""
+    for file, text in LOG_CONFIGS.items():
+        (folder / file).write_text(text)
+    return [f"-Dlogback.configurationFile={folder}/logback.xml", f"-Dlog4j2.configurationFile={folder}/log4j2.xml",
+            f"-Dlog4j.configuration=file:{folder}/log4j.properties", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]  # fmt: skip
+
+
 def zookeeper_settings():
     """How ZooKeeper is run, for the report."""
-    flags = os.environ.get("ZOOKEEPER_JVM_FLAGS", JVM_FLAGS)
-    return f"java {flags}, forceSync=yes, globalOutstandingLimit=100000, maxClientCnxns=0, log level WARN"
+    return f"java {' '.join(jvm_flags())}, forceSync=yes, globalOutstandingLimit=100000, maxClientCnxns=0, log level WARN"
 
 
 def install(wanted):

@@ -1,5 +1,6 @@
 """One server process of ours: pinned, started, watched, asked for its CPU time and memory, ended by its id."""
 
+import contextlib
 import ctypes
 import os
 import shlex
@@ -18,6 +19,7 @@ START_LIMIT_S, STOP_LIMIT_S = 120, 60
 CONNECT_FRAME = struct.pack(">iiqiqi16sB", 45, 0, 0, 10_000, 0, 16, b"", 0)
 CLOSE_FRAME = struct.pack(">iii", 8, 1, -11)
 GET_DATA = 4
+PORTS_TRIED = 100
 
 
 def prepare_child(cpus):
@@ -117,9 +119,9 @@ def frame(stream):
     return receive(stream, struct.unpack(">i", receive(stream, 4))[0])
 
 
-def session(port, timeout_s=1.0):
+def session(port, timeout_s=1.0, host="127.0.0.1"):
     """A socket with an open session."""
-    stream = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+    stream = socket.create_connection((host, port), timeout=timeout_s)
     try:
         stream.sendall(CONNECT_FRAME)
         if len(frame(stream)) < 20:
@@ -130,9 +132,18 @@ def session(port, timeout_s=1.0):
         raise
 
 
-def handshake(port):
+def free_port(first):
+    """The first port of a hundred that is not listened on, connected from or just left; not every server takes over such a one."""
+    for port in range(first, min(first + PORTS_TRIED, 1 << 16)):
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError(f"no port of {PORTS_TRIED} from {first} on is free")
+
+
+def handshake(port, host="127.0.0.1"):
     """Opens and closes a session: an open port alone may be one that is not served yet."""
-    with session(port) as stream:
+    with session(port, host=host) as stream:
         stream.sendall(CLOSE_FRAME)
         frame(stream)
 

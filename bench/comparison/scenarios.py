@@ -1,6 +1,6 @@
 """What a load against a running server does not show: idle servers, a million znodes, restarts, snapshots.
 
-A scenario takes a Lab and runs all its servers in turn; it writes one record a server, cell and round. The functions'
+A scenario takes a Lab (lab.py) and runs all its servers in turn; it writes one record a server, cell and round. The functions'
 names are the groups' in targets.toml; groups that only run sub-commands of the load generator are data there.
 """
 
@@ -20,45 +20,6 @@ LOOK_S, REST_S, QUIET_LIMIT_S = 0.5, 4.0, 120
 RESTARTS = 3
 SNAPSHOT_RATE, SNAPSHOT_S = 5000, 10
 FIRST_ZNODE = "/m/n/00000/000000000"
-
-
-class Lab:
-    """Where scenarios run: the peers, the load generator, CPUs, directories, and where records go."""
-
-    def __init__(self, peers_by_name, bench, server_cpus, client_cpus, work, port, results, rounds, label):
-        self.peers, self.bench, self.results, self.rounds, self.label = peers_by_name, bench, results, rounds, label
-        self.server_cpus, self.client_cpus, self.work, self.port = server_cpus, client_cpus, work, port
-        self.failures = []
-
-    def server(self, peer, name, data_dir=None):
-        """A process for a peer, not started yet, in a directory of its own."""
-        cpus = sorted({*self.server_cpus, *self.client_cpus}) if peer.shards > 1 else self.server_cpus
-        return processes.Process(peer, self.port, self.work / name, cpus, data_dir)
-
-    def load(self, server, *flags, scenario=()):
-        """Runs the load generator, or a sub-command of it; its report."""
-        command = [*self.bench, *scenario, "--server", f"127.0.0.1:{server.port}", "--pid", str(server.pid)]
-        command += ["--cpu", ",".join(map(str, self.client_cpus)), "--json", "--quiet", *map(str, flags)]
-        ended = subprocess.run(command, capture_output=True, text=True)
-        if ended.returncode:
-            raise RuntimeError(f"{' '.join(map(str, flags))}: {ended.stderr.strip()[-1000:]}\n{server.log_tail()}")
-        return json.loads(ended.stdout)
-
-    def record(self, server, cell, number, figures, reports=()):
-        """Writes one record: the figures, and the load generator's reports they come from."""
-        line = {"server": server.name, "cell": cell, "round": number, "server_command": self.shown(server.command),
-                "server_cpus": sorted(server.cpus), "label": self.label, "figures": figures, "reports": list(reports)}  # fmt: skip
-        with open(self.results, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        say(f"  {server.name}, {cell}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-
-    def shown(self, command):
-        """The command without the directories of this machine."""
-        return command.replace(str(self.work), "WORK").replace(f"{peers.REPOSITORY}/", "")
-
-    def failed(self, what, error):
-        say(f"  FAILED {what}: {error}")
-        self.failures.append(self.shown(f"{what}: {error}"))
 
 
 def sub_commands(lab, names, runs):
@@ -133,7 +94,7 @@ def one_million(lab, peer, label, count):
         figures = {**of_each(memory, empty, count), "settled_after_s": settled_after_s}
         lab.record(server, f"{label} settled", 1, figures)
         restarts(lab, server, f"{label} restarted", count, empty)
-        # The target is one of a million; an image of five takes longer than that load lasts.
+        # The target is one of a million; a snapshot of five takes longer than that load lasts.
         if peer.name not in (peers.NIO, peers.CORRAL_TWO) and count <= 1_000_000:
             server.stop()
             snapshots(lab, peer, server, label)
@@ -172,9 +133,9 @@ def rest_s(count):
 
 
 def at_rest(server, count=0):
-    """Resident memory once it has stopped to change for `rest_s`, QUIET_LIMIT_S at most: images are written, garbage is what
-    it is. An image of corral's is begun within less than REST_S after a burst of writes, but while one is checked or the
-    delta below it is dropped the memory may stand still, the longer the larger they are."""
+    """Resident memory once it has stopped to change for `rest_s`, QUIET_LIMIT_S at most: snapshots are written, garbage is what
+    it is. A snapshot of corral's is begun within less than REST_S after a burst of writes, but while one is checked or the
+    delta below it is dropped the memory may not change, the longer the larger they are."""
     until, same, last = time.monotonic() + QUIET_LIMIT_S, 0, None
     while same * LOOK_S < rest_s(count) and time.monotonic() < until:
         time.sleep(LOOK_S)
@@ -187,7 +148,7 @@ def at_rest(server, count=0):
 
 def restarts(lab, server, cell, count, empty, settles=True):
     """kill -9, start, first read, several times; the files stay in the page cache. Memory is that at rest or, if the server
-    is not to settle, that at the first read: then each start finds the same files, for none has written an image yet."""
+    is not to settle, that at the first read: then each start finds the same files, for none has written a snapshot yet."""
     for number in range(1, RESTARTS + 1):
         server.kill()
         begun = server.spawn()
@@ -216,7 +177,7 @@ def first_read(server):
     raise RuntimeError(f"{server.name} served no read in {processes.START_LIMIT_S} s:\n{server.log_tail()}")
 
 
-# Without: no image is written while the load lasts. With: the next one begins as soon as the last is written.
+# Without: no snapshot is written while the load lasts. With: the next one begins as soon as the last is written.
 SNAPSHOT_SETTINGS = {
     "without": ["snapshot.log_bytes_max=0", "snapshot.floor_bytes=1099511627776"],
     "with": ["snapshot.txns_max=1", "snapshot.interval_min_ms=0"],
@@ -224,31 +185,31 @@ SNAPSHOT_SETTINGS = {
 
 
 def snapshots(lab, peer, server, label):
-    """The same open loop on the same data with images written all the time, and with none."""
+    """The same open loop on the same data with snapshots written all the time, and with none."""
     for number in range(1, lab.rounds + 1):
-        largest, reports, images = {}, [], {}
+        largest, reports, snapshots = {}, [], {}
         for kind, settings in SNAPSHOT_SETTINGS.items():
             more = "".join(f" --set {setting}" for setting in settings)
             again = lab.server(peers.Peer(peer.name, peer.command + more), f"snapshot-{number}-{kind}", server.data_dir)
             try:
                 again.start()
-                before = newest_image(server.data_dir)
+                before = newest_snapshot(server.data_dir)
                 report = lab.load(again, "--op", "mix", "--read-percent", 90, "--connections", 16, "--depth", 16,
                                   "--keep", "--rate", SNAPSHOT_RATE, "--warmup", 1, "--duration", SNAPSHOT_S)  # fmt: skip
-                images[kind] = newest_image(server.data_dir) != before
+                snapshots[kind] = newest_snapshot(server.data_dir) != before
                 largest[kind] = report["latency_us"]["max"] / 1000
                 reports.append({"snapshots": kind, **report})
             finally:
                 again.stop()
                 shutil.rmtree(again.directory, ignore_errors=True)
-        if not images["with"]:
-            raise RuntimeError("no image was written although one was due after every transaction")
+        if not snapshots["with"]:
+            raise RuntimeError("no snapshot was written although one was due after every transaction")
         figures = {"largest_ms_with": largest["with"], "largest_ms_without": largest["without"],
                    "largest_ms_added": largest["with"] - largest["without"]}  # fmt: skip
         lab.record(again, f"{label} snapshot", number, figures, reports)
 
 
-def newest_image(data_dir):
+def newest_snapshot(data_dir):
     return max((path.name for path in data_dir.glob("image-*.img")), default="")
 
 

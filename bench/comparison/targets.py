@@ -1,7 +1,7 @@
 """From raw runs to figures, and from figures to the table target / reached / met. Pure arithmetic on what is read.
 
-A record is one line of a results.jsonl: server, cell, round, and either the load generator's report or the figures of a
-scenario. The rows of the table are data: targets.toml.
+A record is one line of a results.jsonl: server, cell, round, of an ensemble the place where the load was put, and either the load
+generator's report or the figures of a scenario. The rows of the table are data: targets.toml.
 """
 
 import fnmatch
@@ -17,11 +17,12 @@ MORE_IS_BETTER = {"throughput", "rate", "rate_per_cpu"}
 PLAN = Path(__file__).parent / "targets.toml"
 
 
-def plan():
-    """The groups by name, and the targets, as in targets.toml."""
+def plan(ensembles=False):
+    """The groups by name, and the targets, as in targets.toml: those of single servers or those of ensembles."""
     with open(PLAN, "rb") as file:
         read = tomllib.load(file)
-    return {group["name"]: group for group in read["group"]}, read["target"]
+    groups = {group["name"]: group for group in read["group"] if group.get("ensembles", False) == ensembles}
+    return groups, [target for target in read["target"] if target["group"] in groups]
 
 
 def load(directory):
@@ -31,6 +32,11 @@ def load(directory):
         for line in path.read_text(encoding="utf-8").splitlines():
             records.append({**json.loads(line), "group": path.parent.name})
     return records
+
+
+def cell_of(record):
+    """The cell as a target names it: `set:64x16`, of an ensemble `set:64x16 leader`."""
+    return f"{record['cell']} {record['place']}" if "place" in record else record["cell"]
 
 
 def figures_of(record):
@@ -73,7 +79,7 @@ class Table:
         """The values of the rounds, by round."""
         found = {}
         for record in self.records:
-            if record["group"] == group and record["server"] == server and fnmatch.fnmatchcase(record["cell"], cell):
+            if record["group"] == group and record["server"] == server and fnmatch.fnmatchcase(cell_of(record), cell):
                 value = figures_of(record).get(figure)
                 if value is not None:
                     found[record["round"]] = value

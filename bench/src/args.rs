@@ -16,35 +16,34 @@ use crate::limits::{RATE_MAX, RATE_MIN, SECONDS_MAX};
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Server and output", allow_negative_numbers = true)]
 pub struct CommonArgs {
-    /// Server addresses; connections are spread evenly over them
+    /// Server addresses; sessions are spread evenly over them
     #[arg(short, long, default_value = "127.0.0.1:2181", value_delimiter = ',', value_name = "HOST:PORT")]
     pub server: Vec<String>,
-    /// Process id of the server, to account its CPU time and memory (this machine only); those of an ensemble are added,
-    /// with commas or spaces between them
+    /// Process ids of the servers on this machine, to measure their CPU time and memory; several are added up
     #[arg(long, value_name = "PID,...", value_parser = Pids::parse)]
     pub pid: Vec<Pids>,
-    /// Pin the client threads to these CPUs, in turn; keep them apart from the server's
+    /// Pin the client threads to these CPUs, in turn; choose others than the server's
     #[arg(long, value_delimiter = ',', value_name = "CPU,...")]
     pub cpu: Vec<usize>,
-    /// Session timeout to ask for
+    /// Session timeout to request
     #[arg(long, default_value_t = 30_000, value_name = "MS")]
     pub session_timeout_ms: i32,
-    /// Give up when a reply takes longer than this
+    /// Fail if a reply takes longer than this
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub reply_timeout: f64,
-    /// The znode to work beneath; it must not exist [default: /corral-bench-PID-TIME]
+    /// Znode to create and to work beneath; it must not exist [default: /corral-bench-PID-TIME]
     #[arg(long, value_name = "PATH")]
     pub chroot: Option<String>,
-    /// Leave the znodes behind
+    /// Do not remove the znodes at the end
     #[arg(long)]
     pub keep: bool,
     /// Print one line of JSON on standard output instead of the table
     #[arg(long)]
     pub json: bool,
-    /// Any text, carried into the JSON line
+    /// Text that is copied into the JSON line
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// No progress on standard error
+    /// Print no progress on standard error
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -54,27 +53,30 @@ pub struct CommonArgs {
 pub struct Pids(Vec<i32>);
 
 impl Pids {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, PidError> {
         let words = text.split([',', ' ', '\n', '\t']).filter(|word| !word.is_empty());
-        let read = |word: &str| word.parse().ok().filter(|pid| *pid > 0).ok_or(format!("{word:?} is no process id"));
+        let invalid = |word: &str| PidError::Invalid(word.to_owned());
+        let read = |word: &str| word.parse().ok().filter(|pid| *pid > 0).ok_or_else(|| invalid(word));
         let pids: Vec<i32> = words.map(read).collect::<Result<_, _>>()?;
-        if pids.is_empty() { Err("no process id: does the server run?".to_owned()) } else { Ok(Self(pids)) }
+        if pids.is_empty() { Err(PidError::Empty) } else { Ok(Self(pids)) }
     }
 }
 
-/// A flag that is wrong, in a sentence: nothing was sent. The program ends with exit code 2.
-#[derive(Debug)]
+/// Why the text of `--pid` is not a list of process ids.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum PidError {
+    #[error("no process id: does the server run?")]
+    Empty,
+    #[error("{0:?} is not a process id")]
+    Invalid(String),
+}
+
+/// A wrong flag, as a sentence. Nothing was sent, and the program ends with exit code 2.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct WrongFlag(String);
 
-impl std::fmt::Display for WrongFlag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongFlag {}
-
-/// Marks what the checks of the command line refuse. A name that cannot be resolved today is no wrong flag.
+/// Makes an error of the command line a [`WrongFlag`]. A name that cannot be resolved now is not a wrong flag.
 pub(crate) fn flags<T>(checked: Result<T>) -> Result<T> {
     checked.map_err(|error| {
         let unresolved = error.downcast_ref::<io::Error>().is_some_and(|it| it.kind() != io::ErrorKind::InvalidInput);
@@ -127,7 +129,7 @@ impl Target {
     }
 }
 
-/// Tries the CPUs out, so that a wrong one is told before anything is sent; the thread stays where it was.
+/// Checks that the thread can be pinned to each of the CPUs, before anything is sent. The thread keeps its own.
 pub(crate) fn pinnable(flag: &str, cpus: &[usize]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
@@ -151,7 +153,7 @@ fn pin_by(flag: &str, cpu: usize) -> Result<()> {
         .with_context(|| format!("{flag} {cpu}: this process may not run there"))
 }
 
-/// The name the program was called by: alone, or as the server's sub-command.
+/// The name of the program: the load generator alone, or the server's sub-command.
 pub(crate) fn program() -> &'static str {
     let alone = std::env::args_os().next().is_some_and(|path| Path::new(&path).ends_with("corral-bench"));
     if alone { "corral-bench" } else { "corral bench" }

@@ -19,13 +19,13 @@ use crate::workload::{Request, Workload};
 /// Where dataLength stands in an encoded Stat: behind five longs and three ints.
 const STAT_DATA_LENGTH_AT: usize = 5 * 8 + 3 * 4;
 
-/// What is wrong with a reply.
+/// Why a reply is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadReply {
-    /// Not a reply record.
+    /// The reply is not the record of its operation.
     #[error("the reply cannot be decoded: {0}")]
     Decode(DecodeError),
-    /// Out of order, doubled or made up.
+    /// The xid is not the one of the oldest request: the reply is out of order, doubled, or of no request.
     #[error("the reply has xid {found}, the request next in turn has {expected}")]
     Xid {
         /// The xid of the oldest request without a reply.
@@ -33,13 +33,13 @@ pub enum BadReply {
         /// The xid received.
         found: i32,
     },
-    /// The server refused.
+    /// The server replied with an error.
     #[error("the server answered {} ({code})", error_name(*.code))]
     Refused {
         /// The error code of the reply.
         code: i32,
     },
-    /// The server did what it had to refuse.
+    /// The server executed an operation that it had to refuse.
     #[error("the server answered {} ({found}) instead of {} ({expected})", error_name(*.found), error_name(*.expected))]
     NotRefused {
         /// The error code that was due.
@@ -98,7 +98,7 @@ pub(crate) fn expect<T: PartialEq + ToString>(what: &'static str, expected: T, f
 }
 
 /// Checks the header of a reply: its xid, the zxid against the session's (which it raises), and that there is no error.
-/// Gives the reader behind the header.
+/// Returns the reader behind the header.
 ///
 /// # Errors
 /// [`BadReply`], also when the server answers with an error code.
@@ -209,7 +209,7 @@ impl Workload {
     }
 
     /// The whole check of a getData reply for the usual case that all is right: with the value's length every field's
-    /// place is known. Gives the czxid. Anything else is left to the decoder, which says what is wrong.
+    /// place is known. Returns the czxid. Anything else is left to the decoder, which reports what is wrong.
     fn right_get(&self, body: &[u8], xid: i32, zxid_seen: &mut i64) -> Option<i64> {
         let (header, rest) = body.split_first_chunk::<{ REPLY_HEADER_BYTES + LENGTH_BYTES }>()?;
         let (data, stat) = rest.split_last_chunk::<STAT_BYTES>()?;
@@ -241,7 +241,11 @@ impl Workload {
             },
             first => first,
         };
-        expect("Stat.czxid", expected, czxid)
+        if expected == czxid {
+            return Ok(());
+        }
+        let (expected, found) = (format!("{expected:#x}"), format!("{czxid:#x}"));
+        Err(BadReply::Content { what: "Stat.czxid", expected, found })
     }
 
     fn check_data(&self, reply: &GetDataResponse<'_>) -> Result<(), BadReply> {
@@ -271,7 +275,7 @@ impl Workload {
         for result in reply.iter() {
             match result {
                 MultiResult::SetData(done) => check_written(request, &done.stat)?,
-                // All fail if one does: those before it say 0, those behind it that there was one.
+                // All fail if one does: those before it have code 0, those behind it RUNTIMEINCONSISTENCY.
                 MultiResult::Error(code) if code == 0 || code == inconsistent => {}
                 MultiResult::Error(code) if self.tolerated.contains(&code) => return Ok(Verdict::Refused(code)),
                 MultiResult::Error(code) => return Err(BadReply::Refused { code }),
@@ -407,7 +411,11 @@ mod tests {
             workload.check(&body, 7, Request { kind, key, length: 100, connection: 1 }, &mut 8).map(|_| ())
         };
         let wrong = |expected: i64, found: i64| {
-            Err(BadReply::Content { what: "Stat.czxid", expected: expected.to_string(), found: found.to_string() })
+            Err(BadReply::Content {
+                what: "Stat.czxid",
+                expected: format!("{expected:#x}"),
+                found: format!("{found:#x}"),
+            })
         };
         assert_eq!(judge(Kind::Get, 3, 50), Ok(()));
         assert_eq!(judge(Kind::Set, 4, 51), Ok(()));

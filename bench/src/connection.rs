@@ -2,7 +2,7 @@
 //!
 //! Owned by one client thread. Knows no phases and no histogram.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +14,7 @@ use crate::keys::Random;
 use crate::limits::CREATES_PER_CONNECTION_MAX;
 use crate::link::Link;
 use crate::mix::Kind;
+use crate::own_znodes::OwnZnodes;
 use crate::workload::{Request, Workload, push_frame};
 
 /// A request without a reply, in the order sent.
@@ -54,7 +55,7 @@ pub(crate) struct Connection {
     session: Session,
 }
 
-/// What a session remembers between a request and its reply.
+/// The state of a session between a request and its reply.
 #[derive(Debug)]
 struct Session {
     number: u32,
@@ -63,31 +64,6 @@ struct Session {
     in_flight: VecDeque<InFlight>,
     random: Random,
     own: OwnZnodes,
-}
-
-/// The znodes a session has created: those numbered from `deleted` to `created`, but for the exceptions. A session's
-/// requests are carried out in order, so this is exact for the next request although replies are still missing.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OwnZnodes {
-    pub(crate) created: u32,
-    pub(crate) deleted: u32,
-    /// Their create was refused with a tolerated error.
-    absent: BTreeSet<u32>,
-    /// Their delete was refused with a tolerated error.
-    left: BTreeSet<u32>,
-}
-
-impl OwnZnodes {
-    /// The first so many, all there.
-    pub(crate) fn prepared(created: u32) -> Self {
-        Self { created, ..Self::default() }
-    }
-
-    /// The numbers of those that are there.
-    pub(crate) fn there(&self) -> impl Iterator<Item = u32> {
-        let range = (self.deleted..self.created).filter(|nth| !self.absent.contains(nth));
-        self.left.iter().copied().chain(range)
-    }
 }
 
 impl Connection {
@@ -130,7 +106,7 @@ impl Connection {
         let session = &mut self.session;
         let request = workload.next(&mut session.random, session.number, &mut session.own);
         ensure!(
-            session.own.created <= CREATES_PER_CONNECTION_MAX,
+            session.own.created() <= CREATES_PER_CONNECTION_MAX,
             "one connection created {CREATES_PER_CONNECTION_MAX} znodes; use more connections"
         );
         let xid = session.take_xid();
@@ -156,7 +132,7 @@ impl Connection {
         self.session.in_flight.push_back(InFlight { xid, request, since_ns });
     }
 
-    /// Reads once. Gives the number of bytes now at the front of `scratch`; 0 if none came.
+    /// Reads once. Returns the number of bytes now at the front of `scratch`; 0 if none came.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Result<usize> {
         match self.link.receive(scratch).with_context(|| self.name())? {
             Some(bytes) => Ok(bytes),
@@ -210,17 +186,17 @@ impl Session {
     fn verdict(&mut self, body: &[u8], xid: i32, request: Request, workload: &Workload) -> Result<Verdict, BadReply> {
         match request.kind {
             Kind::Ping | Kind::Close => check::header(body, xid, &mut self.zxid_seen).map(|_| Verdict::Right),
-            // What was never created cannot be deleted, and the server must say so.
-            Kind::Delete if self.own.absent.remove(&request.key) => check::no_node(body, xid, &mut self.zxid_seen),
+            // The znode was never created, and the server must reply NONODE.
+            Kind::Delete if self.own.take_absent(request.key) => check::no_node(body, xid, &mut self.zxid_seen),
             _ => workload.check(body, xid, request, &mut self.zxid_seen),
         }
     }
 
     fn refused(&mut self, request: Request) {
         match request.kind {
-            Kind::Create => self.own.absent.insert(request.key),
-            Kind::Delete => self.own.left.insert(request.key),
-            _ => false,
-        };
+            Kind::Create => self.own.create_refused(request.key),
+            Kind::Delete => self.own.delete_refused(request.key),
+            _ => {}
+        }
     }
 }

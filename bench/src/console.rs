@@ -43,12 +43,12 @@ impl Interrupt {
     }
 }
 
-/// What is going on, on standard error.
+/// The progress of a run, on standard error.
 #[derive(Debug)]
 pub(crate) struct Progress {
     quiet: bool,
     terminal: bool,
-    /// Whether the terminal's last line is ours to rewrite.
+    /// Whether the terminal's last line is a progress line, which the next one overwrites.
     drawn: bool,
     last: Instant,
 }
@@ -61,7 +61,7 @@ impl Progress {
         Self { quiet, terminal: std::io::stderr().is_terminal(), drawn: false, last: Instant::now() }
     }
 
-    /// Shows where things stand, if the last time is long enough ago.
+    /// Prints the progress, at most once a second on a terminal and every five seconds elsewhere.
     pub(crate) fn now_and_then(&mut self, text: impl FnOnce() -> String) {
         // A little less than the period: what comes once a second must not be shown every other second.
         let every = if self.terminal { Self::TERMINAL_EVERY } else { Self::LINE_EVERY } - Duration::from_millis(100);
@@ -77,7 +77,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line, unless --quiet is given.
     pub(crate) fn say(&mut self, text: &str) {
         if !self.quiet {
             self.clear();
@@ -86,7 +86,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays, also for those who want no progress.
+    /// Prints a warning, with --quiet too.
     pub(crate) fn warn(&mut self, text: &str) {
         self.clear();
         let _ = writeln!(std::io::stderr(), "{}: warning: {text}", program());

@@ -60,7 +60,7 @@ impl CpuClock {
         Ok(())
     }
 
-    /// Reads every thread's counter; call it a few times a second so that threads that end are remembered.
+    /// Reads every thread's counter; call it a few times a second so that the time of threads that end is counted.
     ///
     /// # Errors
     /// If the process is gone.
@@ -199,7 +199,7 @@ impl Memory {
     /// Of a process of this machine; needs the right to look into it.
     ///
     /// # Errors
-    /// If there is no such process, or it is somebody else's.
+    /// If there is no such process, or it belongs to another user.
     fn of(pid: i32) -> Result<Self> {
         let file = format!("/proc/{pid}/smaps_rollup");
         let text = fs::read_to_string(&file).with_context(|| file.clone())?;

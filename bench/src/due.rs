@@ -35,7 +35,7 @@ impl Due {
         self.start_ns.saturating_add((self.taken as f64 * self.interval_ns) as u64)
     }
 
-    /// Begins the next one. Gives when it was due.
+    /// Begins the next one. Returns when it was due.
     pub(crate) fn take(&mut self) -> u64 {
         let due_ns = self.next_ns();
         self.taken += 1;

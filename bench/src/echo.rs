@@ -1,8 +1,8 @@
-//! What the two floors answer: just enough of the protocol to take the load, from nowhere.
+//! The replies of the two echo servers: just enough of the protocol to answer a load, without a tree.
 //!
 //! Used by `glommio-echo` and `epoll-echo` alone, on their one thread. Replies are encoded once at the start and copied.
-//! No tree, no session, no disk, no limits worth the name: yard-sticks for the cost of sockets, never servers. `set` and
-//! `create` are acknowledged and forgotten, but for the last value, which every getData is answered with.
+//! No tree, no session, no disk, no limits: they measure the cost of sockets. `set` and `create` are acknowledged and
+//! discarded, but for the last value, which every getData returns.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -18,10 +18,10 @@ use crate::workload::{encoded, value};
 /// Bytes to read off a socket at once.
 pub const SCRATCH_BYTES: usize = 64 << 10;
 
-/// Bytes of a value that nobody has written.
+/// Bytes of the value before the first write.
 const VALUE_BYTES_DEFAULT: usize = 100;
 
-/// What an echo can be told.
+/// The flags of an echo server.
 #[derive(Clone, Debug, Args)]
 pub struct EchoArgs {
     /// Where to listen
@@ -88,7 +88,7 @@ impl Replies {
         }
     }
 
-    /// Answers one request frame. Gives whether the session goes on.
+    /// Replies to one request frame. Returns whether the session stays open.
     fn answer(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         let mut reader = Reader::new(body);
         let RequestHeader { xid, op } = RequestHeader::decode(&mut reader)?;
@@ -153,7 +153,7 @@ pub struct EchoSession {
 }
 
 impl EchoSession {
-    /// Answers every whole frame. Gives whether the session goes on.
+    /// Replies to every whole frame. Returns whether the session stays open.
     ///
     /// # Errors
     /// Bytes that are no request.

@@ -5,30 +5,25 @@
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
 use crate::limits::ZIPF_THETA_MAX;
 
-/// A small deterministic generator (xorshift64*).
+/// A small deterministic generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// Streams of one seed do not resemble each other.
+    /// Streams of one seed do not resemble each other: `seed_from_u64` hashes its argument.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        // splitmix64, the usual way to fill a generator's state.
-        let mut z = seed.wrapping_mul(0xd129_0db3_f03e_6a8d).wrapping_add(stream.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Self((z ^ (z >> 31)) | 1)
+        let hashed = SplitMix64::seed_from_u64(seed).next_u64();
+        Self(Xoshiro256PlusPlus::seed_from_u64(hashed ^ stream))
     }
 
     /// Any 32-bit number.
     pub(crate) fn word(&mut self) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        u32::try_from(high).expect("64 bits shifted by 32")
+        self.0.next_u32()
     }
 
     /// A number below `bound`; 0 for a bound of 0.

@@ -21,7 +21,7 @@ pub(crate) struct Link {
     sent: usize,
     partial: Vec<u8>,
     pub(crate) last_sent_ns: u64,
-    /// Whether the kernel is asked to say when the socket can be written.
+    /// Whether epoll waits for the socket to become writable.
     awaits_write: bool,
 }
 
@@ -32,12 +32,12 @@ impl Link {
         Ok(Self { stream, out: Vec::new(), sent: 0, partial: Vec::new(), last_sent_ns: 0, awaits_write: false })
     }
 
-    /// Notes that the kernel was asked to say when the socket can be written.
+    /// Notes that epoll waits for the socket to become writable.
     pub(crate) fn expect_write(&mut self) {
         self.awaits_write = true;
     }
 
-    /// Sends as much as the socket takes, and asks the kernel to say when it takes the rest.
+    /// Sends as much as the socket takes. For the rest it registers with epoll, until the socket is writable.
     pub(crate) fn flush(&mut self, epoll: &Epoll, token: u64, now_ns: u64) -> Result<()> {
         let all_sent = self.send(now_ns)?;
         if all_sent == self.awaits_write {
@@ -63,7 +63,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Reads once. Gives the number of bytes now at the front of `scratch`; `Some(0)` if none came, `None` if the server
+    /// Reads once. Returns the number of bytes now at the front of `scratch`; `Some(0)` if none came, `None` if the server
     /// has closed the connection.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Result<Option<usize>> {
         match self.stream.read(scratch) {

@@ -1,9 +1,9 @@
-//! Whether the processes of `--pid` are those that listen where the load goes: CPU time and memory of another program
-//! would be told as the server's.
+//! Checks that the processes of `--pid` listen on the addresses of the load. Otherwise CPU time and memory of another
+//! program would be reported as the server's.
 //!
 //! The coordinating thread, before anything is sent. Compares the sockets a process holds (`/proc/PID/fd`) with those that
-//! listen (`/proc/PID/net/tcp` and `tcp6`). What cannot be read, or lives in another network namespace, is not judged:
-//! there is a doubt or there is none, never a refusal.
+//! listen (`/proc/PID/net/tcp` and `tcp6`). What cannot be read, or is in another network namespace, is not checked.
+//! It warns, and never refuses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// `TCP_LISTEN`, as the tables have it.
 const LISTENING: &str = "0A";
 
-/// What speaks against these being the processes behind the addresses, a sentence for each process.
+/// A warning for each process that does not listen on one of the addresses.
 pub(crate) fn doubts(pids: &[i32], servers: &[SocketAddr]) -> Vec<String> {
     let own = fs::read_link("/proc/self/ns/net").ok();
     // Of each process that can be judged, where it listens.
@@ -35,7 +35,7 @@ fn doubt(pid: i32, servers: &[SocketAddr]) -> String {
     let name = name.trim().replace(char::is_control, "?");
     let servers = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
     format!(
-        "process {pid} ({name}) does not listen on {servers}: is --pid the server's? Its CPU time and memory are told"
+        "process {pid} ({name}) does not listen on {servers}: is --pid the server's? Its CPU time and memory are reported"
     )
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn command_line() -> String {
     command(std::env::args())
 }
 
-/// The words of a command line; the program without its directory, which is nobody's business in a published figure.
+/// The words of a command line; the program without its directory, which should not be in published figures.
 fn command(words: impl Iterator<Item = String>) -> String {
     let mut words = words.map(|word| if word.contains(' ') { format!("'{word}'") } else { word });
     let program = words.next().unwrap_or_default();

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// A small, honest load generator for any server that speaks the ZooKeeper protocol.
+/// A load generator for any server that speaks the ZooKeeper protocol.
 ///
-/// Without a sub-command it keeps DEPTH requests in flight on each of CONNECTIONS sessions and reports throughput,
-/// latency percentiles and, with --pid, the server's CPU time per operation.
+/// Without a sub-command it keeps DEPTH requests in flight on each of SESSIONS sessions and reports throughput, latency
+/// percentiles and, with --pid, the server's CPU time per operation.
 #[derive(Parser)]
 #[command(name = "corral-bench", version)]
 struct Cli {
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     match corral_bench::dispatch(&Cli::parse().bench) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed too, the exit code still tells.
+            // If standard error is closed too, the exit code is left.
             let _ = writeln!(std::io::stderr(), "corral-bench: {error:#}");
             if error.is::<corral_bench::WrongFlag>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }

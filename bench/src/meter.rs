@@ -193,7 +193,7 @@ impl Meter {
         cell.get_or_insert_with(histogram).saturating_record(latency_ns);
     }
 
-    /// Counts operations of this thread for whoever watches; only those in the window.
+    /// Counts operations of this thread for the progress lines; only those in the window.
     pub(crate) fn publish(&self, shared: &Shared, operations: u64) {
         if operations > 0 && matches!(self.place, Place::Within(_)) {
             shared.measured.fetch_add(operations, Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl Meter {
         });
         let cells = used.collect();
         let errors = std::mem::take(&mut self.errors);
-        // Nobody listens any more only if the run has failed; its figures are not wanted then.
+        // The receiver is gone only if the run has failed; its figures are not needed then.
         let _ = self.batches.send(Batch { thread: self.thread, interval, cells, errors });
     }
 }

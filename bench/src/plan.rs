@@ -1,6 +1,6 @@
 //! The flags of a load and the checked plan made from them.
 //!
-//! Everything a client thread is told comes from the plan; it cannot be out of its limits. Knows no socket.
+//! A client thread gets everything from the plan, which cannot be out of its limits. It knows no socket.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,29 +21,33 @@ pub(crate) fn examples() -> String {
     let program = program();
     format!(
         "\
-How to measure honestly:
-  1. Pin server and client to different CPUs (taskset, --cpu), and give --pid: CPU per operation is the steadiest figure.
+What it does:
+  A load opens SESSIONS sessions and keeps DEPTH requests in flight on each (closed loop), or sends --rate requests per
+  second whether or not the server keeps up (open loop). It warms up, measures for --duration, and prints throughput,
+  latency percentiles and the CPU time of client and server. It creates a znode of its own below /, works only beneath it
+  and removes it at the end. Every reply is checked: order, error code, zxid, sizes, contents. The first wrong one ends the
+  run with exit code 1.
+
+How to measure:
+  1. Pin server and client to different CPUs (taskset, --cpu), and give --pid. Server CPU per operation is the steadiest
+     figure.
   2. Warm up: --warmup 10 or more for a JVM.
-  3. Judge latency with --rate below the saturation a closed loop has found: a closed loop waits politely while the
-     server stalls and so hides it; with --rate latency counts from when each request was due.
-  4. Run A B A B and give medians and spread; a single run is a rumour. Heed the notes under the table.
-  5. Compare like with like: durable log on both sides, the same machine, the same minute.
+  3. Find the saturation with a closed loop. Then measure latency with --rate below it. A closed loop sends nothing while
+     the server stalls, and so hides the stall; with --rate latency counts from when each request was due.
+  4. Repeat each run, alternating between the servers, and compare medians and spread. Read the notes under the table.
+  5. Compare like with like: a durable log on both sides, the same machine, the same minute.
 
 Examples:
-  {program}                                      50 connections x 16 in flight, getData, 10 s
-  {program} -d 1 --pid \"$(pidof corral)\"         one request in flight each; server CPU per operation
-  {program} --mix get=80,set=15,create=3,delete=2 --keys-distribution zipf -c 256
-  {program} -o set --rate 20000                  open loop: 20,000/s come whether or not the server keeps up
-  {program} -o create --ops 1000000 --keep       load a million znodes and leave them there
+  {program}                                      50 sessions x 16 in flight, getData, 10 s
+  {program} --depth 1 --pid \"$(pidof corral)\"   one request in flight each; server CPU per operation
+  {program} --mix get=80,set=15,create=3,delete=2 --keys-distribution zipf -n 256
+  {program} -o set --rate 20000                  open loop: 20,000 writes a second
+  {program} -o create --ops 1000000 --keep       create a million znodes and leave them there
   {program} --duration 60 --csv run.csv --json   every second as a line, and the whole run as one JSON object
-  {program} --server h1:2181,h2:2181,h3:2181     spread the connections over an ensemble
-  {program} watches -n 10000 --pid PID           other scenarios: watches, sessions, idle, recipes, flood;
-                                                 compare puts loads on several servers in turn
-More than 60 connections (-c 256, watches -n 10000) need a server that takes them from one address: corral serve
---set limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.
-
-The generator creates a znode of its own below /, works only beneath it and removes it at the end. Every reply is
-checked (order, error code, zxid, sizes, contents); the first wrong one ends the run with exit code 1."
+  {program} -s h1:2181,h2:2181,h3:2181           spread the sessions over an ensemble
+  {program} watches -n 10000 --pid PID           another scenario; {program} watches --help describes it
+More than 60 sessions (-n 256) need a server that takes them from one address: corral serve
+--set limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0."
     )
 }
 
@@ -51,79 +55,91 @@ checked (order, error code, zxid, sizes, contents); the first wrong one ends the
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = examples())]
 pub struct Args {
-    /// What each request does
-    #[arg(short, long = "op", value_enum, default_value_t = Operation::Get)]
+    /// Operation of each request
+    #[arg(short, long = "op", value_enum, default_value_t = Operation::Get, help_heading = "Requests")]
     pub op: Operation,
     /// Share of reads in --op mix, in percent [default: 90]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100), help_heading = "Requests")]
     pub read_percent: Option<u32>,
     /// Several operations with their weights, as get=80,set=10,create=5,delete=3,exists=1,children=1
-    #[arg(long, conflicts_with_all = ["op", "read_percent"], value_name = "OP=WEIGHT,...")]
+    #[arg(long, conflicts_with_all = ["op", "read_percent"], value_name = "OP=WEIGHT,...", help_heading = "Requests")]
     pub mix: Option<String>,
-    /// Number of connections, each a session of its own. ZooKeeper and corral take 60 from one address unless told
-    /// otherwise
-    #[arg(short, long, default_value_t = 50, value_parser = up_to(CONNECTIONS_MAX))]
-    pub connections: u32,
-    /// Requests in flight on each connection
-    #[arg(short, long, default_value_t = 16, value_parser = up_to(DEPTH_MAX))]
-    pub depth: u32,
-    /// Client threads; connections are dealt out to them
-    #[arg(short, long, default_value_t = 1, value_parser = up_to(THREADS_MAX))]
-    pub threads: u32,
-    /// Bytes of each value written; with MIN..MAX every write draws its size
-    #[arg(long, default_value = "100", value_name = "BYTES|MIN..MAX")]
+    /// Bytes of each value written; with MIN..MAX the size of every write is random
+    #[arg(long, default_value = "100", value_name = "BYTES|MIN..MAX", help_heading = "Requests")]
     pub value_bytes: String,
-    /// Znodes prepared for get, exists, set and multi; for delete alone, those to be deleted
-    #[arg(long, default_value_t = 1000, value_parser = up_to(KEYS_MAX))]
+    /// setData operations in one multi
+    #[arg(long, default_value_t = 4, value_name = "COUNT", value_parser = up_to(MULTI_OPS_MAX), help_heading = "Requests")]
+    pub multi_ops: u32,
+    /// Children of the znode that the children operation lists
+    #[arg(long, default_value_t = 100, value_parser = up_to(CHILDREN_MAX), help_heading = "Requests")]
+    pub children: u32,
+    /// Count replies with these errors instead of failing, as THROTTLEDOP,QUOTAEXCEEDED
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "THROTTLEDOP",
+        value_name = "ERROR,...",
+        help_heading = "Requests"
+    )]
+    pub tolerate: Vec<String>,
+    /// Sessions, each with a connection of its own. ZooKeeper and corral accept 60 from one address by default
+    #[arg(
+        short = 'n',
+        long,
+        default_value_t = 50,
+        value_name = "SESSIONS",
+        value_parser = up_to(CONNECTIONS_MAX),
+        help_heading = "Concurrency and rate"
+    )]
+    pub connections: u32,
+    /// Requests in flight on each session
+    #[arg(long, default_value_t = 16, value_parser = up_to(DEPTH_MAX), help_heading = "Concurrency and rate")]
+    pub depth: u32,
+    /// Client threads; each drives the same number of sessions
+    #[arg(short, long, default_value_t = 1, value_parser = up_to(THREADS_MAX), help_heading = "Concurrency and rate")]
+    pub threads: u32,
+    /// Open loop: send this many requests per second in all; latency counts from when a request was due
+    #[arg(long, value_name = "PER_SECOND", help_heading = "Concurrency and rate")]
+    pub rate: Option<f64>,
+    /// Znodes prepared for get, exists, set and multi; with delete alone, znodes to be deleted
+    #[arg(long, default_value_t = 1000, value_parser = up_to(KEYS_MAX), help_heading = "Keys")]
     pub keys: u32,
     /// How requests are spread over the keys
-    #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
+    #[arg(long, value_enum, default_value_t = Distribution::Uniform, help_heading = "Keys")]
     pub keys_distribution: Distribution,
-    /// Exponent of Zipf's law: 0 is uniform, 0.99 a usual choice, above 1 few keys take nearly all [default: 0.99]
-    #[arg(long, value_name = "THETA")]
+    /// Exponent of Zipf's law: 0 is uniform, 0.99 is common, above 1 a few keys get nearly all requests [default: 0.99]
+    #[arg(long, value_name = "THETA", help_heading = "Keys")]
     pub zipf_theta: Option<f64>,
-    /// Seed of all choices: the same seed makes the same requests on each connection
-    #[arg(long, default_value_t = 1)]
+    /// Seed of all random choices: the same seed makes the same requests on each session
+    #[arg(long, default_value_t = 1, help_heading = "Keys")]
     pub seed: u64,
-    /// Children prepared for the children operation
-    #[arg(long, default_value_t = 100, value_parser = up_to(CHILDREN_MAX))]
-    pub children: u32,
-    /// setData operations in one multi
-    #[arg(long, default_value_t = 4, value_name = "COUNT", value_parser = up_to(MULTI_OPS_MAX))]
-    pub multi_ops: u32,
     /// Seconds to measure
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", help_heading = "Length of the run")]
     pub duration: f64,
-    /// Measure until at least this many operations are answered, instead of a time: whatever was answered until the end is
-    /// noticed counts, and what is in flight then is waited for and counts for the latency
-    #[arg(long, conflicts_with = "duration", value_name = "COUNT")]
+    /// Measure until at least this many operations are answered, instead of a time. Requests in flight at the end count for
+    /// the latency
+    #[arg(long, conflicts_with = "duration", value_name = "COUNT", help_heading = "Length of the run")]
     pub ops: Option<u64>,
-    /// Seconds of the same load before measuring (give a JVM at least 10)
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+    /// Seconds of the same load before measuring; at least 10 for a JVM
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", help_heading = "Length of the run")]
     pub warmup: f64,
-    /// Open loop: offer this many requests per second in all; latency counts from when a request was due
-    #[arg(long, value_name = "PER_SECOND")]
-    pub rate: Option<f64>,
-    /// Length of the timeline's intervals
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    /// Seconds of each interval of the timeline
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", help_heading = "Files")]
     pub interval: f64,
-    /// Count replies with these errors instead of failing, as THROTTLEDOP,QUOTAEXCEEDED
-    #[arg(long, value_delimiter = ',', default_value = "THROTTLEDOP", value_name = "ERROR,...")]
-    pub tolerate: Vec<String>,
     /// Also write the timeline to this file, a line for each interval
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Files")]
     pub csv: Option<PathBuf>,
-    /// Also draw throughput over time and latency by percentile into this folder
-    #[arg(long, value_name = "DIR")]
+    /// Also draw throughput over time and latency by percentile into this directory
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub svg: Option<PathBuf>,
+    /// The flags that every sub-command has.
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: CommonArgs,
 }
 
-/// Reads in `--op mix`, unless told otherwise.
+/// Reads in `--op mix`, in percent, by default.
 const READ_PERCENT: u32 = 90;
-/// The exponent of Zipf's law, unless told otherwise.
+/// The exponent of Zipf's law by default.
 const ZIPF_THETA: f64 = 0.99;
 
 /// When the measured window ends.
@@ -159,7 +175,7 @@ pub(crate) struct Plan {
     pub(crate) flood: Option<Flood>,
 }
 
-/// Connections that take all they can get, beside an open loop.
+/// Connections with a deep queue of requests in flight, beside an open loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flood {
     pub(crate) connections: u32,
@@ -284,7 +300,7 @@ mod tests {
     #[test]
     fn flags_become_a_plan() {
         let line =
-            "-s 127.0.0.1:1,127.0.0.1:2 -o mix -c 8 -d 2 -t 2 --ops 5 --cpu 0,1 --chroot /a/b --value-bytes 5..9";
+            "-s 127.0.0.1:1,127.0.0.1:2 -o mix -n 8 --depth 2 -t 2 --ops 5 --cpu 0,1 --chroot /a/b --value-bytes 5..9";
         let plan = plan(line).unwrap();
         assert_eq!(plan.target.servers.len(), 2);
         assert_eq!((plan.mix.text().as_str(), plan.connections, plan.depth, plan.threads), ("get=90,set=10", 8, 2, 2));
@@ -300,10 +316,10 @@ mod tests {
             let error = plan(line).err().map(|error| format!("{error:#}")).unwrap_or_default();
             assert!(error.contains(part), "{line:?} gives {error:?}");
         }
-        check("-c 0", "0 is not in 1..=50000");
-        check("-c 50001", "50001 is not in 1..=50000");
-        check("-d 65537", "--depth <DEPTH>");
-        check("-c 2 -t 3", "--threads 3");
+        check("-n 0", "0 is not in 1..=50000");
+        check("-n 50001", "50001 is not in 1..=50000");
+        check("--depth 65537", "--depth <DEPTH>");
+        check("-n 2 -t 3", "--threads 3");
         check("--read-percent 101", "101 is not in 0..=100");
         check("--keys 99999999999", "99999999999 is not in 1..=10000000");
         check("-o get --read-percent 50", "--read-percent has no effect");
@@ -314,7 +330,7 @@ mod tests {
         check("--value-bytes 1000001", "--value-bytes 1000001");
         check("--value-bytes 5..4", "--value-bytes 5..4");
         check("--value-bytes x", "--value-bytes");
-        check("-c 50000 -d 65536", "bytes in flight");
+        check("-n 50000 --depth 65536", "bytes in flight");
         check("--ops 0", "--ops 0");
         check("--rate 0", "--rate 0.0 is not within 0.001..=100000000 per second");
         check("--rate 1e-300", "--rate 1e-300 is not within");

@@ -1,4 +1,4 @@
-//! Plots for the report page, as SVG files that read well in light and dark: lines over an axis, and bars.
+//! Plots of one load, as SVG files that read well in light and dark: lines over an axis.
 //!
 //! Pure: figures in, text out. Written by hand because a plotting library writes fixed colours into every shape
 //! (`docs/decisions/0003-dependencies.md`). Knows nothing of servers; a series is a name, a colour and points.
@@ -28,7 +28,7 @@ const LEGEND_WIDTH: f64 = 186.0;
 pub(crate) struct Series {
     /// As in the legend.
     pub(crate) name: String,
-    /// The number of its colour; the same server has the same in all plots.
+    /// The number of its colour; the same name has the same in all plots.
     pub(crate) colour: usize,
     /// Figures along the axes.
     pub(crate) points: Vec<(f64, f64)>,
@@ -45,30 +45,6 @@ pub(crate) struct Panel {
     pub(crate) y: Axis,
     /// The lines; those without points are named in the legend all the same.
     pub(crate) series: Vec<Series>,
-}
-
-/// One bar with its spread.
-#[derive(Clone, Debug)]
-pub(crate) struct Bar {
-    /// At its left.
-    pub(crate) name: String,
-    /// The number of its colour.
-    pub(crate) colour: usize,
-    /// The median, the smallest and the largest.
-    pub(crate) value: f64,
-    /// The smallest of all runs.
-    pub(crate) low: f64,
-    /// The largest of all runs.
-    pub(crate) high: f64,
-}
-
-/// Bars that share an axis.
-#[derive(Clone, Debug)]
-pub(crate) struct BarGroup {
-    /// Above the bars.
-    pub(crate) title: String,
-    /// The bars, from the top.
-    pub(crate) bars: Vec<Bar>,
 }
 
 /// Panels side by side with one legend below.
@@ -150,50 +126,6 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, left: f64) {
     }
 }
 
-const BAR_COLUMNS: usize = 2;
-const BAR_WIDTH: f64 = 520.0;
-const BAR_ROW: f64 = 18.0;
-const BAR_NAME: f64 = 170.0;
-const BAR_VALUE: f64 = 62.0;
-const BAR_TITLE: f64 = 40.0;
-
-/// Groups of horizontal bars, each with an axis of its own from zero, two in a row; whiskers show the spread.
-#[must_use]
-pub(crate) fn bars(title: &str, unit: &str, groups: &[BarGroup]) -> String {
-    let height_of = |group: &BarGroup| BAR_TITLE + BAR_ROW * as_f64(group.bars.len());
-    let heights: Vec<f64> =
-        groups.chunks(BAR_COLUMNS).map(|row| row.iter().map(height_of).fold(0.0, f64::max)).collect();
-    let mut svg = Svg::new(BAR_WIDTH * as_f64(BAR_COLUMNS), 60.0 + heights.iter().sum::<f64>(), title);
-    svg.text("title", Anchor::Start, 16.0, 24.0, title);
-    svg.text("tick", Anchor::Start, 16.0, 42.0, &format!("{unit}; each group has an axis of its own from 0"));
-    let mut top = 48.0;
-    for (row, height) in groups.chunks(BAR_COLUMNS).zip(heights) {
-        for (column, group) in row.iter().enumerate() {
-            draw_bars(&mut svg, group, BAR_WIDTH * as_f64(column), top);
-        }
-        top += height;
-    }
-    svg.finish()
-}
-
-fn draw_bars(svg: &mut Svg, group: &BarGroup, left: f64, top: f64) {
-    let x0 = left + BAR_NAME;
-    let room = BAR_WIDTH - BAR_NAME - BAR_VALUE;
-    svg.text("label", Anchor::Start, left + 16.0, top + 22.0, &group.title);
-    let finite = |bar: &&Bar| bar.value.is_finite() && bar.low.is_finite() && bar.high.is_finite();
-    let largest = group.bars.iter().filter(finite).map(|bar| bar.high.max(bar.value)).fold(0.0, f64::max);
-    for (at, bar) in group.bars.iter().filter(finite).enumerate() {
-        let y = top + BAR_TITLE - 8.0 + BAR_ROW * as_f64(at);
-        let long = |value: f64| if largest > 0.0 { value / largest * room } else { 0.0 };
-        let told = format!("{}: {} ({} to {})", bar.name, short(bar.value), short(bar.low), short(bar.high));
-        svg.text("tick", Anchor::End, x0 - 6.0, y + 10.0, &bar.name);
-        svg.bar(&series_class(bar.colour), (x0, y), (long(bar.value), BAR_ROW - 6.0), &told);
-        svg.line("whisker", (x0 + long(bar.low), y + 6.0), (x0 + long(bar.high), y + 6.0));
-        svg.text("tick", Anchor::Start, x0 + long(bar.high.max(bar.value)) + 6.0, y + 10.0, &short(bar.value));
-    }
-    svg.line("axis", (x0, top + BAR_TITLE - 10.0), (x0, top + BAR_TITLE - 10.0 + BAR_ROW * as_f64(group.bars.len())));
-}
-
 #[allow(clippy::cast_precision_loss)]
 fn as_f64(count: usize) -> f64 {
     count as f64
@@ -264,25 +196,5 @@ mod tests {
         let svg = lines("empty", &[panel]);
         assert!(svg.contains("no figures"));
         roxmltree::Document::parse(&svg).unwrap();
-    }
-
-    #[test]
-    fn a_bar_for_every_server_with_its_spread() {
-        let bar = |name: &str, colour, value| Bar {
-            name: name.to_owned(),
-            colour,
-            value,
-            low: value * 0.9,
-            high: value * 1.2,
-        };
-        let group = |title: &str| BarGroup {
-            title: title.to_owned(),
-            bars: vec![bar("one", 0, 1.0), bar("two", 1, 0.0), bar("broken", 2, f64::NAN)],
-        };
-        let svg = bars("CPU", "us per operation", &[group("get"), group("set"), group("create")]);
-        assert_eq!(count(&svg, "rect", "s0"), 3);
-        assert_eq!(count(&svg, "rect", "s1"), 3);
-        assert_eq!(count(&svg, "rect", "s2"), 0);
-        assert_eq!(count(&svg, "line", "whisker"), 6);
     }
 }

@@ -1,23 +1,25 @@
 //! The figures of a load: the public, serialisable record of everything one run found out.
 //!
-//! Derives rates and percentiles from what was measured and says when a figure deserves doubt. `table` prints it for
+//! Derives rates and percentiles from what was measured and adds a remark if a figure is doubtful. `table` prints it for
 //! people, [`Report::json`] for scripts, [`Report::csv`] the timeline for spreadsheets. Knows no socket.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::check::error_name;
 use crate::connection::Pace;
+use crate::figures::{merged, percentiles, ratio};
 use crate::limits::BACKLOG_RECORDED_MAX;
 use crate::machine::{Machine, command_line, unix_time};
-use crate::meter::{cell, histogram};
+use crate::meter::cell;
 use crate::mix::Kind;
 use crate::plan::Plan;
 use crate::run::Measured;
 use crate::timeline::{Total, intervals};
+
+pub use crate::figures::{Interval, Latency, Percentile};
 
 /// Everything one load found out. Times in microseconds, rates per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,27 +86,6 @@ pub struct Report {
     pub remarks: Vec<String>,
 }
 
-/// Latency in microseconds, from when a request was sent (closed loop) or due (open loop) to when its reply was read.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Latency {
-    pub mean: f64,
-    pub p50: f64,
-    pub p90: f64,
-    pub p99: f64,
-    pub p99_9: f64,
-    pub max: f64,
-}
-
-/// One point of a latency distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Percentile {
-    /// Percent of the operations that took at most `us`, 0 to 100.
-    pub percent: f64,
-    /// Microseconds.
-    pub us: f64,
-}
-
 /// One operation of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ByOp {
@@ -116,40 +97,11 @@ pub struct ByOp {
     pub latency_us: Latency,
 }
 
-/// One interval of the measured window; an operation belongs to the one in which its reply was read.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// Seconds from the window's start to the interval's.
-    pub start: f64,
-    /// Its length in seconds.
-    pub seconds: f64,
-    /// Operations answered within it.
-    pub operations: u64,
-    /// Operations per second.
-    pub throughput: f64,
-    /// Latency percentiles in microseconds of those operations; 0 if there are none.
-    pub p50_us: f64,
-    /// As `p50_us`.
-    pub p99_us: f64,
-    /// As `p50_us`.
-    pub p99_9_us: f64,
-    /// As `p50_us`.
-    pub max_us: f64,
-    /// Replies with a tolerated error.
-    pub errors: u64,
-}
-
 /// Above this share of its CPUs the client, not the server, sets the pace.
 const CLIENT_BUSY: f64 = 0.97;
 
 /// An open loop that completes less than this share of its offered rate was overloaded.
 const RATE_KEPT: f64 = 0.98;
-
-/// Where the latency curve is sampled; percentiles beyond what the number of samples can tell are left out.
-const PERCENTS: [f64; 22] = [
-    0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9, 99.95, 99.99,
-    99.995, 99.999, 99.9995, 99.9999,
-];
 
 impl Report {
     pub(crate) fn of(label: Option<&String>, plan: &Plan, measured: &Measured) -> Self {
@@ -241,20 +193,6 @@ impl Report {
     }
 }
 
-impl Latency {
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
-        let at = |quantile: f64| ratio(histogram.value_at_quantile(quantile), 1000);
-        Self {
-            mean: histogram.mean() / 1e3,
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p99_9: at(0.999),
-            max: ratio(histogram.max(), 1000),
-        }
-    }
-}
-
 impl ByOp {
     pub(crate) fn of(total: &Total, seconds: f64) -> Self {
         Self {
@@ -296,57 +234,9 @@ fn by_kind(totals: &[Option<Total>]) -> BTreeMap<&'static str, Total> {
     found
 }
 
-pub(crate) fn merged<'h>(histograms: impl Iterator<Item = &'h Histogram<u64>>) -> Histogram<u64> {
-    let mut all = histogram();
-    for one in histograms {
-        all.add(one).expect("all histograms have the same bounds");
-    }
-    all
-}
-
-pub(crate) fn percentiles(histogram: &Histogram<u64>) -> Vec<Percentile> {
-    let samples = ratio(histogram.len(), 1);
-    if histogram.is_empty() {
-        return Vec::new();
-    }
-    let told = PERCENTS.into_iter().filter(|percent| (100.0 - percent) / 100.0 * samples >= 0.999 || *percent == 0.0);
-    let point = |percent: f64| Percentile { percent, us: ratio(histogram.value_at_quantile(percent / 100.0), 1000) };
-    let last = Percentile { percent: 100.0, us: ratio(histogram.max(), 1000) };
-    told.map(point).chain([last]).collect()
-}
-
-/// A quotient for display; 0 when there is nothing to divide by.
-#[allow(clippy::cast_precision_loss)]
-pub(crate) fn ratio(numerator: u64, denominator: u64) -> f64 {
-    if denominator == 0 { 0.0 } else { numerator as f64 / denominator as f64 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn thousand() -> Histogram<u64> {
-        let mut samples = histogram();
-        for us in 1..=1000_u64 {
-            samples.saturating_record(us * 1000);
-        }
-        samples
-    }
-
-    fn near(found: f64, expect: f64) {
-        assert!((found / expect - 1.0).abs() < 0.002, "{found} for {expect}");
-    }
-
-    #[test]
-    fn percentiles_are_those_of_the_samples() {
-        let latency = Latency::of(&thousand());
-        near(latency.p50, 500.0);
-        near(latency.p90, 900.0);
-        near(latency.p99, 990.0);
-        near(latency.p99_9, 999.0);
-        near(latency.max, 1000.0);
-        near(latency.mean, 500.5);
-    }
 
     #[test]
     fn an_open_loop_says_what_it_could_not_do() {
@@ -355,15 +245,5 @@ mod tests {
         assert_eq!(open_loop_remarks(0.5, 0.25, 0), ["overloaded: 0.250 of 0.500 per second offered were served"]);
         let remarks = open_loop_remarks(100.0, 100.0, 7);
         assert!(remarks[0].starts_with("7 of the backlog are not in the latency"), "{remarks:?}");
-    }
-
-    #[test]
-    fn the_curve_ends_where_the_samples_do() {
-        let curve = percentiles(&thousand());
-        assert_eq!(curve.first().map(|point| point.percent), Some(0.0));
-        assert_eq!(curve[curve.len() - 2].percent, 99.9, "a thousand samples tell nothing beyond");
-        near(curve[curve.len() - 1].us, 1000.0);
-        assert!(curve.is_sorted_by(|a, b| a.percent < b.percent && a.us <= b.us), "{curve:?}");
-        assert!(percentiles(&histogram()).is_empty());
     }
 }

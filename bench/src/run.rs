@@ -5,19 +5,20 @@
 //! protocol.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::connection::{Connection, OwnZnodes, Pace};
+use crate::connection::{Connection, Pace};
 use crate::console::{Interrupt, Progress};
 use crate::cpu::{CpuClock, ServiceCpu, resident_kib};
+use crate::figures::ratio;
 use crate::limits::TIMELINE_ROWS_MAX;
 use crate::listener;
 use crate::meter::{Meter, Shared, cell};
+use crate::own_znodes::OwnZnodes;
 use crate::plan::{Extent, Plan};
 use crate::session::{self, Admin};
 use crate::timeline::{Gatherer, Row, Total};
@@ -43,7 +44,7 @@ pub(crate) struct Measured {
     pub(crate) server_cpu_ns: Option<u64>,
     pub(crate) client_cpu_ns: u64,
     pub(crate) server_resident_kib: Option<u64>,
-    /// What speaks against the figures of `--pid`.
+    /// Warnings about the processes of `--pid`.
     pub(crate) doubts: Vec<String>,
 }
 
@@ -76,8 +77,9 @@ pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Why a run came to nothing, when it has removed again what it had made.
-#[derive(Debug)]
+/// Why a run failed after which no znode was left behind.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Withdrawn(String);
 
 impl Withdrawn {
@@ -86,15 +88,7 @@ impl Withdrawn {
     }
 }
 
-impl fmt::Display for Withdrawn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Withdrawn {}
-
-/// Says after the cause what a failed run leaves on the server.
+/// Adds to the error what a failed run leaves on the server.
 pub(crate) fn left_behind<T>(result: Result<T>, chroot: &str) -> Result<T> {
     result.map_err(|error| if error.is::<Withdrawn>() { error } else { anyhow!("{error:#}; left behind: {chroot}") })
 }
@@ -158,7 +152,7 @@ impl Run<'_> {
         Ok((shares, session_timeout))
     }
 
-    /// Removes what was prepared, when the sessions cannot be opened. Gives the cause.
+    /// Removes what was prepared, when the sessions cannot be opened. Returns the cause.
     fn withdraw(&mut self, workload: &Workload, cause: Error) -> Error {
         let target = &self.plan.target;
         if target.keep {
@@ -169,12 +163,12 @@ impl Run<'_> {
         let admin = Admin::open_late(target.servers[0], target.session_timeout_ms, target.reply_timeout);
         match admin.and_then(|admin| self.clean_up(admin, workload, &created)) {
             Ok(()) => Withdrawn::because(&cause),
-            // What hinders the cleaning is seldom more than the cause again; that they are left behind will be said.
+            // The removal fails for the same cause; the caller reports that the znodes are left behind.
             Err(_) => cause,
         }
     }
 
-    /// Gives the figures and what each connection created.
+    /// Returns the figures and what each connection created.
     fn load(&mut self, workload: &Workload, server_cpu: Option<ServiceCpu>) -> Result<(Measured, Created)> {
         let connected = self.connect(workload);
         let (shares, session_timeout) = connected.map_err(|cause| self.withdraw(workload, cause))?;
@@ -283,7 +277,7 @@ impl Run<'_> {
             })
             .context("cleaning up")?;
         for parent in self.parents.iter().rev() {
-            // Somebody else may have put something there, or have removed it.
+            // Another client may have created a znode there, or have removed it.
             if let Err(error) = admin.delete_all(std::iter::once(parent.clone()), |_| Ok(())) {
                 let said = format!("{error:#}");
                 ensure!(said.contains("NOTEMPTY") || said.contains("NONODE"), error.context("cleaning up"));
@@ -331,12 +325,9 @@ fn standing(gatherer: &Gatherer, shared: &Shared) -> String {
     let row = gatherer.rows.last().copied().unwrap_or_default();
     let (second, p99) = (gatherer.rows.len(), Duration::from_nanos(row.p99_ns));
     let p99 = if row.p99_ns == 0 { "-".to_owned() } else { format!("{p99:.1?}") };
-    let rate = crate::report::ratio(row.operations, 1) / interval;
+    let rate = ratio(row.operations, 1) / interval;
     let errors: u64 = gatherer.errors.values().sum();
-    format!(
-        "{:.0} s: {rate:.0} operations/s, p99 {p99}, {errors} errors",
-        crate::report::ratio(second as u64, 1) * interval
-    )
+    format!("{:.0} s: {rate:.0} operations/s, p99 {p99}, {errors} errors", ratio(second as u64, 1) * interval)
 }
 
 fn gather(
@@ -357,7 +348,7 @@ fn gather(
             Err(error) => failures.push(error),
         }
     }
-    // The thread that failed first says why; the others only say that they stopped.
+    // The thread that failed first has the cause; the others only report that they stopped.
     failures.sort_by_key(|error| error.to_string().starts_with("stopped because"));
     if let Some(first) = failures.into_iter().next() {
         return Err(first);

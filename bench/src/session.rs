@@ -1,4 +1,4 @@
-//! Opening a session over a blocking socket, and the pipelined errands done with one: making and removing znodes.
+//! Opens a session over a blocking socket, and creates and removes znodes with one, pipelined.
 //!
 //! Runs on the thread that coordinates a run, before and after the load. Knows nothing of measuring.
 
@@ -19,17 +19,17 @@ use crate::workload::{create_tail, encoded, push_frame};
 
 const TOO_LATE: &str = "no reply within the reply timeout";
 
-/// What to say of a server that answers a connect request with something else.
+/// The error for a server whose reply to a connect request is not a connect response.
 pub(crate) fn no_zookeeper(server: SocketAddr) -> String {
     format!("{server} does not speak ZooKeeper's protocol: its answer to the connect request is something else")
 }
 
-/// What to say of a server that answers a connect request with nothing at all.
+/// The error for a server that does not reply to a connect request.
 pub(crate) fn silent(server: SocketAddr) -> String {
     format!("nothing answered the connect request; does it speak ZooKeeper's protocol at {server}?")
 }
 
-/// What to say of a server that closes the connection instead of answering a connect request.
+/// The error for a server that closes the connection instead of replying to a connect request.
 pub(crate) fn refused(server: SocketAddr) -> String {
     format!(
         "{server} closed the connection instead of granting a session; {LIMITED} or does it speak another protocol?"
@@ -40,20 +40,20 @@ pub(crate) fn refused(server: SocketAddr) -> String {
 pub(crate) const LIMITED: &str =
     "has it a limit on connections (ZooKeeper: maxClientCnxns; corral: --set limits.connections_per_ip_max=0)";
 
-/// Opens a new session. Gives the socket, still blocking, and the timeout the server granted.
+/// Opens a new session. Returns the socket, still blocking, and the timeout the server granted.
 ///
 /// # Errors
-/// If the server cannot be reached, does not answer within `patience`, or refuses.
-pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> Result<(TcpStream, Duration)> {
-    let mut stream = TcpStream::connect_timeout(&server, patience)
+/// If the server cannot be reached, does not answer within `reply_timeout`, or refuses.
+pub(crate) fn open(server: SocketAddr, timeout_ms: i32, reply_timeout: Duration) -> Result<(TcpStream, Duration)> {
+    let mut stream = TcpStream::connect_timeout(&server, reply_timeout)
         .with_context(|| format!("{server} cannot be reached; is the server running there?"))?;
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(reply_timeout))?;
     let mut out = Vec::new();
     connect_request(&mut out, timeout_ms)?;
     stream.write_all(&out).with_context(|| format!("{server}: the connect request cannot be sent"))?;
     // A reply that comes byte by byte may not take longer than one that comes at once.
-    let until = Instant::now() + patience;
+    let until = Instant::now() + reply_timeout;
     let mut buf = Vec::new();
     let granted = loop {
         if let Some((body, used)) = next_frame(&buf, REPLY_BYTES_MAX).with_context(|| no_zookeeper(server))? {
@@ -70,7 +70,7 @@ pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> R
         };
         received.with_context(|| if until <= Instant::now() { silent(server) } else { refused(server) })?;
     };
-    stream.set_read_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(reply_timeout))?;
     ensure!(granted > 0, "{server} granted no session");
     Ok((stream, Duration::from_millis(granted)))
 }
@@ -105,7 +105,7 @@ fn more(stream: &mut TcpStream, buf: &mut Vec<u8>) -> Result<()> {
     }
 }
 
-/// A session for errands: many requests of one kind, pipelined, each reply checked.
+/// A session that prepares and cleans up: many requests of one kind, pipelined, each reply checked.
 pub(crate) struct Admin {
     stream: TcpStream,
     next_xid: i32,
@@ -114,20 +114,20 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    pub(crate) fn open(server: SocketAddr, timeout_ms: i32, patience: Duration) -> Result<Self> {
-        let (stream, _) = open(server, timeout_ms, patience)?;
+    pub(crate) fn open(server: SocketAddr, timeout_ms: i32, reply_timeout: Duration) -> Result<Self> {
+        let (stream, _) = open(server, timeout_ms, reply_timeout)?;
         Ok(Self { stream, next_xid: 1, zxid_seen: 0, buf: Vec::new() })
     }
 
     /// As [`Self::open`], after sessions were refused: their places become free only when the server has seen all of them
     /// hang up, for which it is given [`PLACE_WAIT`].
-    pub(crate) fn open_late(server: SocketAddr, timeout_ms: i32, patience: Duration) -> Result<Self> {
+    pub(crate) fn open_late(server: SocketAddr, timeout_ms: i32, reply_timeout: Duration) -> Result<Self> {
         let until = Instant::now() + PLACE_WAIT;
         loop {
-            match Self::open(server, timeout_ms, patience.min(PLACE_WAIT)) {
+            match Self::open(server, timeout_ms, reply_timeout.min(PLACE_WAIT)) {
                 Ok(admin) => {
-                    admin.stream.set_read_timeout(Some(patience))?;
-                    admin.stream.set_write_timeout(Some(patience))?;
+                    admin.stream.set_read_timeout(Some(reply_timeout))?;
+                    admin.stream.set_write_timeout(Some(reply_timeout))?;
                     return Ok(admin);
                 }
                 Err(error) if Instant::now() >= until => return Err(error),
@@ -136,7 +136,7 @@ impl Admin {
         }
     }
 
-    /// Creates the znodes in order, the nth with `value(n)`. `tick` hears the number done so far and may stop the errand.
+    /// Creates the znodes in order, the nth with `value(n)`. `tick` is called with the number done so far, and stops the work by an error.
     pub(crate) fn create_all<'v>(
         &mut self,
         paths: impl Iterator<Item = String>,

@@ -1,8 +1,8 @@
 //! Many sessions driven by one thread for the scenarios: connecting without blocking, requests with tags, replies and
 //! watch events as a list of what happened.
 //!
-//! One epoll loop on the thread that calls it. Order (xid) and zxid of everything received are checked here; what a
-//! reply must say is the scenario's business. Knows no histogram.
+//! One epoll loop on the thread that calls it. Order (xid) and zxid of everything received are checked here; the
+//! scenario checks the content of a reply. It knows no histogram.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
@@ -105,7 +105,7 @@ pub(crate) struct Swarm {
     bytes: Vec<u8>,
     ready: Vec<EpollEvent>,
     timeout_ms: i32,
-    patience: Duration,
+    reply_timeout: Duration,
     looked_ns: u64,
     /// Sessions that were granted so far.
     granted: u64,
@@ -114,8 +114,8 @@ pub(crate) struct Swarm {
 }
 
 impl Swarm {
-    /// No sessions yet; each will ask for `timeout_ms`, and no reply may take longer than `patience`.
-    pub(crate) fn new(timeout_ms: i32, patience: Duration) -> Result<Self> {
+    /// No sessions yet; each will ask for `timeout_ms`, and no reply may take longer than `reply_timeout`.
+    pub(crate) fn new(timeout_ms: i32, reply_timeout: Duration) -> Result<Self> {
         Ok(Self {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create")?,
             peers: Vec::new(),
@@ -126,7 +126,7 @@ impl Swarm {
             bytes: Vec::new(),
             ready: vec![EpollEvent::empty(); EVENTS_MAX],
             timeout_ms,
-            patience,
+            reply_timeout,
             looked_ns: 0,
             granted: 0,
             favoured: None,
@@ -138,7 +138,7 @@ impl Swarm {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Begins to open a session. Gives its number, which may be that of one that is over.
+    /// Begins to open a session. Returns its number, which may be that of one that is over.
     pub(crate) fn open(&mut self, server: SocketAddr) -> Result<usize> {
         let begun_ns = self.now_ns();
         let mut link = Link::new(begin_connect(server, self.granted)?)?;
@@ -216,7 +216,7 @@ impl Swarm {
         self.peers.len() - self.gone.len()
     }
 
-    /// Waits for something to come, at most as long as told. Gives all that came; hand the list to [`Self::recycle`].
+    /// Waits for events, for `timeout` at most. Returns all that came; hand the list to [`Self::recycle`].
     pub(crate) fn poll(&mut self, timeout: Duration) -> Result<Vec<Event>> {
         self.bytes.clear();
         let timeout_ms = u16::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
@@ -343,10 +343,10 @@ impl Swarm {
                 _ => peer.waiting.front().map(|oldest| oldest.since_ns),
             };
             let waited = oldest_ns.map(since).unwrap_or_default();
-            if waited > self.patience && peer.state == State::Greeting {
+            if waited > self.reply_timeout && peer.state == State::Greeting {
                 bail!("{}: no reply for {waited:.1?}", silent(peer.server));
             }
-            ensure!(waited <= self.patience, "session {at} to {}: no reply for {waited:.1?}", peer.server);
+            ensure!(waited <= self.reply_timeout, "session {at} to {}: no reply for {waited:.1?}", peer.server);
             if peer.state == State::Open && peer.waiting.is_empty() && since(link.last_sent_ns) > peer.granted / 3 {
                 self.request(at, OpCode::Ping, &[], TAG_PING)?;
             }
@@ -391,7 +391,7 @@ fn greeting(reader: &mut Reader<'_>, server: SocketAddr) -> Result<Duration> {
     Ok(Duration::from_millis(granted))
 }
 
-/// What to say when no connection can be made; `granted` sessions were before.
+/// The error if no connection can be made; `granted` sessions were before.
 fn unreachable(server: SocketAddr, granted: u64) -> String {
     match granted {
         0 => format!("{server} cannot be reached; is the server running there?"),
@@ -401,7 +401,7 @@ fn unreachable(server: SocketAddr, granted: u64) -> String {
     }
 }
 
-/// What to say when a connection is closed before its session is granted; `granted` sessions were before.
+/// The error if a connection is closed before its session is granted; `granted` sessions were before.
 fn not_granted(server: SocketAddr, granted: u64) -> String {
     let closed = format!("{server} closed the connection instead of granting a session");
     match granted {

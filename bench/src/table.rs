@@ -4,7 +4,8 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Latency, Report, ratio};
+use crate::figures::{Latency, ratio};
+use crate::report::Report;
 
 /// Rows of a name and a value, aligned.
 #[derive(Debug, Default)]

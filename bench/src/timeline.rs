@@ -11,9 +11,9 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
 use crate::connection::Pace;
+use crate::figures::Interval;
 use crate::meter::{Batch, CELLS, cell, histogram};
 use crate::mix::Kind;
-use crate::report::Interval;
 
 /// What is known of one cell at the end.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Gatherer {
         (self.threads - 1, inlet, empty)
     }
 
-    /// Takes in what has come so far. Gives the number of rows that were completed by it.
+    /// Takes in what has come so far. Returns the number of rows that were completed by it.
     pub(crate) fn look(&mut self) -> Result<usize> {
         let before = self.rows.len();
         while let Ok(batch) = self.batches.try_recv() {

@@ -2,7 +2,7 @@
 //!
 //! In a closed loop every reply is followed at once by the next request of that connection, one write per batch of
 //! replies. In an open loop requests fall due at a fixed rate; one that finds no free place waits, and its latency
-//! counts from when it was due, so that a stalled server is charged for all who had to wait (no coordinated omission).
+//! counts from when it was due, so that the waiting time of a stalled server is counted for all requests (no coordinated omission).
 //! The window is dictated by the coordinator through what they share. Knows nothing of CPU accounting and reports.
 
 use std::collections::VecDeque;
@@ -13,14 +13,15 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::args::pin;
-use crate::connection::{Connection, OwnZnodes, Pace};
+use crate::connection::{Connection, Pace};
 use crate::due::{Backlog, Due};
 use crate::keys::Random;
 use crate::limits::{CLOSE_WAIT, EVENTS_MAX, SCRATCH_BYTES};
 use crate::meter::{Meter, Shared};
+use crate::own_znodes::OwnZnodes;
 use crate::workload::Workload;
 
-/// What one client thread is told.
+/// The orders of one client thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     /// Nanoseconds between two requests of this thread's open loop.
@@ -95,7 +96,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Runs to the end of the load; tells the others if it cannot.
+    /// Runs to the end of the load. If it fails, it stops the others.
     pub(crate) fn run(mut self) -> Result<Findings> {
         let shared = self.shared;
         let ran = pin(self.orders.cpu).and_then(|()| self.drive());
@@ -186,7 +187,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes what one socket has. Gives the number of requests it finished.
+    /// Takes what one socket has. Returns the number of requests it finished.
     fn serve(&mut self, at: usize, ready: EpollFlags) -> Result<u64> {
         let connection = &mut self.connections[at];
         let mut finished = 0;

@@ -11,9 +11,9 @@ use corral_wire::limits::{LENGTH_BYTES, REQUEST_HEADER_BYTES};
 use corral_wire::records::{Acl, MultiHeader, RequestHeader};
 use corral_wire::{OpCode, Vector, Wire, Writer};
 
-use crate::connection::OwnZnodes;
 use crate::keys::{Keys, Random};
 use crate::mix::{Kind, Mix};
+use crate::own_znodes::OwnZnodes;
 use crate::plan::Plan;
 
 /// Digits of the number of a created znode, and of the connection it belongs to.
@@ -149,18 +149,12 @@ impl Workload {
     /// The operation and key of a connection's next request; notes what it creates or deletes.
     pub(crate) fn next(&self, random: &mut Random, connection: u32, own: &mut OwnZnodes) -> Request {
         let mut kind = self.mix.draw(random);
-        if kind == Kind::Delete && own.deleted == own.created {
+        if kind == Kind::Delete && own.all_deleted() {
             kind = Kind::Create;
         }
         let key = match kind {
-            Kind::Create => {
-                own.created += 1;
-                own.created - 1
-            }
-            Kind::Delete => {
-                own.deleted += 1;
-                own.deleted - 1
-            }
+            Kind::Create => own.create(),
+            Kind::Delete => own.delete(),
             Kind::Get | Kind::Exists | Kind::Set => self.draws.draw(random),
             Kind::Children | Kind::Multi | Kind::Ping | Kind::Close => 0,
         };
@@ -324,7 +318,7 @@ pub(crate) mod tests {
             #[command(flatten)]
             args: crate::Args,
         }
-        let words = ["bench", "--chroot", "/x/y", "--keys", "20", "--children", "3", "-c", "2"];
+        let words = ["bench", "--chroot", "/x/y", "--keys", "20", "--children", "3", "-n", "2"];
         Plan::of(&Cli::parse_from(words.into_iter().chain(flags.split_whitespace())).args).unwrap()
     }
 
@@ -416,7 +410,7 @@ pub(crate) mod tests {
         }
         assert!((8_800..9_200).contains(&reads), "{reads} of 10,000 are reads");
         assert_eq!(seen, [true; 20]);
-        assert_eq!(own.created, 0);
+        assert_eq!(own.created(), 0);
     }
 
     #[test]

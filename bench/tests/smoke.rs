@@ -92,7 +92,7 @@ fn fails(flags: &[&str], part: &str) {
 #[test]
 fn a_second_of_load_gives_figures_that_add_up() {
     let echo = Echo::start(Some("100"));
-    let report = echo.load(&["--duration", "1", "--warmup", "0.2", "-c", "8", "-d", "4"]);
+    let report = echo.load(&["--duration", "1", "--warmup", "0.2", "-n", "8", "--depth", "4"]);
     let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name} is missing in {report}"));
     let (operations, seconds) = (figure("operations"), figure("seconds"));
     assert!(operations > 100.0, "{report}");
@@ -109,7 +109,7 @@ fn every_operation_the_echo_knows_runs() {
     let echo = Echo::start(Some("1000"));
     for op in ["get", "exists", "children", "set", "create", "mix"] {
         let report =
-            echo.load(&["-o", op, "--ops", "300", "--warmup", "0", "--value-bytes", "1000", "-c", "4", "-t", "2"]);
+            echo.load(&["-o", op, "--ops", "300", "--warmup", "0", "--value-bytes", "1000", "-n", "4", "-t", "2"]);
         assert!(report["operations"].as_u64() >= Some(300), "{op}: {report}");
         assert_eq!(report["op"], op);
     }
@@ -118,7 +118,7 @@ fn every_operation_the_echo_knows_runs() {
 #[test]
 fn an_open_loop_keeps_its_rate() {
     let echo = Echo::start(Some("100"));
-    let report = echo.load(&["--rate", "500", "--duration", "1", "--warmup", "0.2", "-c", "4"]);
+    let report = echo.load(&["--rate", "500", "--duration", "1", "--warmup", "0.2", "-n", "4"]);
     let operations = report["operations"].as_u64().expect("a count");
     // A loaded machine may look late at either end of the window; the rate itself does not drift.
     assert!((400..=600).contains(&operations), "{report}");
@@ -175,7 +175,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut left: usize) {
 fn a_server_that_falls_silent_ends_the_run() {
     let echo = Echo::start(Some("100"));
     let addr = muted_after(&echo, 30_000);
-    let flags = ["-s", &addr, "-q", "--warmup", "0", "-c", "2", "--keys", "3", "--reply-timeout", "0.5"];
+    let flags = ["-s", &addr, "-q", "--warmup", "0", "-n", "2", "--keys", "3", "--reply-timeout", "0.5"];
     fails(&flags, "no reply for");
 }
 

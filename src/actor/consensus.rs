@@ -1,7 +1,8 @@
-//! Drives the engine: its mailbox, its timers, the log and image threads it commands, the shards it tells, the other servers.
+//! Drives the engine: its mailbox, its timers, the log and snapshot threads it commands, the shards it tells, the other
+//! servers.
 //!
-//! On its own executor or on a shard's. One turn: take what waits in the mailbox, let the engine do all it can, and carry out what it
-//! asks for. Decides nothing.
+//! On its own executor or on a shard's. One turn: take what waits in the mailbox, let the engine do all it can, and
+//! carry out what it asks for. Decides nothing.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,16 +11,16 @@ use std::time::Duration;
 
 use corral_consensus::{Micros, NodeId};
 use corral_core::view::View;
-use corral_engine::{Answer, Cause, Distrust, Effect, Ended, Engine, Event, Now, Status, ToShards, Turned};
+use corral_engine::{Answer, CorruptState, Effect, Ended, Engine, Event, Finding, Now, Status, ToShards, Turned};
 use glommio::timer::Timer;
 
 use crate::actor::taken::Taken;
 use crate::exit::not_a_batch;
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
-use crate::messages::{ToConsensus, ToImagesIn, ToShard, ToWords, ToWriter};
+use crate::messages::{ToConsensus, ToFourLetter, ToShard, ToSnapshotReceiver, ToWriter};
 use crate::net::peers::event::{Direction, Reason};
-use crate::net::peers::{Links, PeerEvent};
+use crate::net::peers::{PeerConnections, PeerEvent};
 use crate::runtime::clock::Clock;
 use crate::runtime::mailbox::Post;
 use crate::runtime::turn::Turn;
@@ -28,23 +29,23 @@ use crate::runtime::turn::Turn;
 const MAILBOX_BATCH: usize = 256;
 
 /// Where the actor's messages go.
-pub(crate) struct ConsensusLinks {
+pub(crate) struct ConsensusChannels {
     pub(crate) shards: Vec<Post<ToShard>>,
     /// What each of them has applied.
     pub(crate) taken: Vec<Taken>,
     pub(crate) log: flume::Sender<corral_engine::ToLog>,
     pub(crate) writer: flume::Sender<ToWriter>,
-    pub(crate) images_in: flume::Sender<ToImagesIn>,
+    pub(crate) snapshot_receiver: flume::Sender<ToSnapshotReceiver>,
     /// Asks the scrubber to read everything now.
     pub(crate) scrub: flume::Sender<()>,
     pub(crate) ports: flume::Sender<corral_engine::Moved>,
-    pub(crate) words: flume::Sender<ToWords>,
+    pub(crate) four_letter: flume::Sender<ToFourLetter>,
     pub(crate) endings: flume::Sender<Ending>,
     pub(crate) gauges: Arc<Gauges>,
     /// The actor's own mailbox, for its timer.
     pub(crate) own: Post<ToConsensus>,
     /// To the other servers of the ensemble.
-    pub(crate) peers: Option<Arc<Links>>,
+    pub(crate) peers: Option<Arc<PeerConnections>>,
     /// The engine's unit of time.
     pub(crate) tick: Duration,
 }
@@ -52,7 +53,7 @@ pub(crate) struct ConsensusLinks {
 /// See the module.
 pub(crate) struct ConsensusActor {
     engine: Box<Engine>,
-    links: ConsensusLinks,
+    channels: ConsensusChannels,
     clock: Clock,
     turn: Rc<Turn>,
     /// What the engine asked for last, kept for its memory.
@@ -64,22 +65,27 @@ pub(crate) struct ConsensusActor {
     /// The engine wants a turn then.
     wake_at: Option<Micros>,
     /// The time for which a timer is set, where a task of its own drives the actor.
-    alarm: Option<Micros>,
+    timer: Option<Micros>,
     over: bool,
 }
 
 impl ConsensusActor {
-    pub(crate) fn new(engine: Box<Engine>, links: ConsensusLinks, clock: Clock, turn: Rc<Turn>) -> ConsensusActor {
+    pub(crate) fn new(
+        engine: Box<Engine>,
+        channels: ConsensusChannels,
+        clock: Clock,
+        turn: Rc<Turn>,
+    ) -> ConsensusActor {
         ConsensusActor {
             engine,
-            links,
+            channels,
             clock,
             turn,
             effects: Vec::new(),
             shown: None,
             stranger: None,
             wake_at: None,
-            alarm: None,
+            timer: None,
             over: false,
         }
     }
@@ -93,20 +99,20 @@ impl ConsensusActor {
             if self.over {
                 return;
             }
-            self.set_alarm();
+            self.set_timer();
             self.turn.end(&piece);
             self.turn.yield_if_over().await;
         }
     }
 
-    fn set_alarm(&mut self) {
-        let wanted = self.wake_at.filter(|at| self.alarm.is_none_or(|set| *at < set));
+    fn set_timer(&mut self) {
+        let wanted = self.wake_at.filter(|at| self.timer.is_none_or(|set| *at < set));
         if let Some(rest) = wanted.and(self.rest()) {
-            self.alarm = wanted;
-            let own = self.links.own.clone();
+            self.timer = wanted;
+            let own = self.channels.own.clone();
             glommio::spawn_local(async move {
                 Timer::new(rest).await;
-                let _ = own.send(ToConsensus::Alarm);
+                let _ = own.send(ToConsensus::Timer);
             })
             .detach();
         }
@@ -120,7 +126,7 @@ impl ConsensusActor {
     fn begin(&mut self) {
         self.engine.begin(self.now());
         self.show();
-        glommio::spawn_local(tick(self.links.own.clone(), self.links.tick)).detach();
+        glommio::spawn_local(tick(self.channels.own.clone(), self.channels.tick)).detach();
     }
 
     fn now(&self) -> Now {
@@ -144,16 +150,19 @@ impl ConsensusActor {
                 if let Event::Tick = &event {
                     self.show_digests();
                 }
-                if let Event::Distrust(distrust) = &event {
-                    self.count(distrust);
+                if let Event::StateCorrupt(found)
+                | Event::CopiedDamage { found, .. }
+                | Event::SnapshotFailed { found: Some(found), .. } = &event
+                {
+                    self.count(found);
                 }
                 self.handle(event);
             }
             ToConsensus::Peer(event) => self.heard_of_peer(event),
-            ToConsensus::Alarm => self.alarm = None,
+            ToConsensus::Timer => self.timer = None,
             ToConsensus::SessionsAsked { asker, from } => {
                 let piece = Box::new(self.engine.report_sessions(&from));
-                let _ = self.links.words.send(ToWords::Sessions { asker, piece });
+                let _ = self.channels.four_letter.send(ToFourLetter::Sessions { asker, piece });
             }
         }
     }
@@ -191,7 +200,7 @@ impl ConsensusActor {
     fn act(&mut self) {
         self.report_stranger();
         while !self.over {
-            let turned = self.engine.turn(self.now(), Taken::by_all(&self.links.taken));
+            let turned = self.engine.turn(self.now(), Taken::by_all(&self.channels.taken));
             self.carry_out();
             if let Turned::Done(wake_at) = turned {
                 self.wake_at = wake_at;
@@ -202,11 +211,11 @@ impl ConsensusActor {
     }
 
     fn report_stranger(&mut self) {
-        let Some(links) = &self.links.peers else { return };
-        let stranger = links.stranger();
+        let Some(channels) = &self.channels.peers else { return };
+        let stranger = channels.stranger();
         if stranger != self.stranger {
             self.stranger = stranger;
-            self.handle(Event::Stranger(stranger));
+            self.handle(Event::UnknownServer(stranger));
         }
     }
 
@@ -225,30 +234,32 @@ impl ConsensusActor {
     }
 
     fn do_one(&mut self, effect: Effect) {
-        let links = &self.links;
+        let channels = &self.channels;
         match effect {
             Effect::Shards(message) => self.tell_shards(&message),
             Effect::Shard { shard, answer, conns } => {
-                let _ = links.shards[usize::from(shard.0)].send(match answer {
+                let _ = channels.shards[usize::from(shard.0)].send(match answer {
                     Answer::Synced => ToShard::Synced(conns),
                     Answer::SyncRefused => ToShard::SyncRefused(conns),
                     Answer::Refused => ToShard::Refused(conns),
                 });
             }
-            Effect::Log(message) => drop(links.log.send(message)),
-            Effect::WriteImage(frozen) => drop(links.writer.send(ToWriter::Write(frozen))),
-            Effect::Replaced { image, by } => drop(links.writer.send(ToWriter::Replaced { image, by })),
-            Effect::Drop(garbage) => drop(links.writer.send(ToWriter::Drop(garbage))),
-            Effect::Receive(receive) => drop(links.images_in.send(ToImagesIn::Receive(receive))),
-            Effect::NoteDistrust(reason) => drop(links.images_in.send(ToImagesIn::Note(reason))),
+            Effect::Log(message) => drop(channels.log.send(message)),
+            Effect::WriteSnapshot(frozen) => drop(channels.writer.send(ToWriter::Write(frozen))),
+            Effect::Replaced { snapshot, by, installs } => {
+                drop(channels.writer.send(ToWriter::Replaced { snapshot, by, installs }));
+            }
+            Effect::Drop(garbage) => drop(channels.writer.send(ToWriter::Drop(garbage))),
+            Effect::Receive(receive) => drop(channels.snapshot_receiver.send(ToSnapshotReceiver::Receive(receive))),
+            Effect::NoteStateCorrupt(reason) => drop(channels.snapshot_receiver.send(ToSnapshotReceiver::Note(reason))),
             Effect::Scrub => {
-                if links.scrub.is_empty() {
-                    let _ = links.scrub.send(());
+                if channels.scrub.is_empty() {
+                    let _ = channels.scrub.send(());
                 }
             }
             Effect::End(ended) => {
                 self.over = true;
-                let _ = links.endings.send(match ended {
+                let _ = channels.endings.send(match ended {
                     Ended::Stopped => Ending::Stopped,
                     Ended::NotABatch { index } => Ending::Failed(not_a_batch(index)),
                     Ended::Damaged(sentence) => Ending::Failed(Fault::new(ExitCode::DataDamaged, sentence)),
@@ -259,12 +270,12 @@ impl ConsensusActor {
     }
 
     fn tell_shards(&self, message: &ToShards) {
-        for shard in &self.links.shards {
+        for shard in &self.channels.shards {
             let _ = shard.send(match message {
                 ToShards::Batch(batch) => ToShard::Batch(Arc::clone(batch)),
                 ToShards::Adopt(delta) => ToShard::Adopt(Arc::clone(delta)),
-                ToShards::Swap(image) => ToShard::Swap(Arc::clone(image)),
-                ToShards::Note(note) => ToShard::Note(*note),
+                ToShards::Swap(snapshot) => ToShard::Swap(Arc::clone(snapshot)),
+                ToShards::Flow(note) => ToShard::Flow(*note),
                 ToShards::Install(view, alive) => ToShard::Install(Box::new(View::clone(view)), *alive),
                 ToShards::Drain => ToShard::Drain,
             });
@@ -272,31 +283,31 @@ impl ConsensusActor {
     }
 
     fn tell_peers(&mut self, effect: Effect) {
-        let Some(peers) = &self.links.peers else { return };
+        let Some(peers) = &self.channels.peers else { return };
         match effect {
             Effect::Send { peer, stream: Some(stream), kind, payload, .. } => {
                 // Where it is not taken the connection has ended, and that is reported.
                 let _ = peers.send_on(peer, stream, kind, payload);
             }
-            Effect::Send { peer, stream: None, kind, payload, announces_image: announced_image } => {
+            Effect::Send { peer, stream: None, kind, payload, announces_snapshot: announced_snapshot } => {
                 if peers.send(peer, kind, payload).is_err() {
-                    self.engine.handle(self.now(), Event::Undelivered { peer, announced_image });
+                    self.engine.handle(self.now(), Event::Undelivered { peer, announced_snapshot });
                 }
             }
             Effect::Flush => peers.flush(),
             Effect::Close { peer, stream } => peers.shut(peer, stream),
             Effect::Connect(servers) => {
                 if let Err(error) = peers.configure(servers) {
-                    tracing::error!("the connections do not follow the list of servers: {error}");
+                    tracing::error!("peer connections cannot follow the membership: {error}");
                 }
             }
             Effect::Adopt(generation) => {
                 if let Err(error) = peers.adopt(generation) {
-                    tracing::error!("the connections do not begin anew: {error}");
+                    tracing::error!("peer connections cannot be restarted: {error}");
                 }
             }
             // Fails only where nobody listens yet, because this server is told to stop.
-            Effect::Moved(moved) => drop(self.links.ports.send(moved)),
+            Effect::Moved(moved) => drop(self.channels.ports.send(moved)),
             _ => unreachable!("carried out above"),
         }
     }
@@ -304,12 +315,12 @@ impl ConsensusActor {
     // ----- figures -----
 
     /// What others than the engine found wrong.
-    fn count(&self, distrust: &Distrust) {
-        let gauges = &self.links.gauges;
-        match distrust.cause {
-            Cause::Digest => gauges.digest_mismatches.fetch_add(1, Ordering::Relaxed),
-            Cause::Image => gauges.scrub_damaged.fetch_add(1, Ordering::Relaxed),
-            Cause::Noted => 0,
+    fn count(&self, distrust: &CorruptState) {
+        let gauges = &self.channels.gauges;
+        match distrust.finding {
+            Finding::DivergedDigest => gauges.digest_mismatches.fetch_add(1, Ordering::Relaxed),
+            Finding::DamagedSnapshot => gauges.scrub_damaged.fetch_add(1, Ordering::Relaxed),
+            Finding::NotedByEarlierProcess => 0,
         };
     }
 
@@ -317,14 +328,14 @@ impl ConsensusActor {
     fn show_digests(&mut self) {
         let mismatches = self.engine.take_digest_mismatches();
         let view = self.engine.replica().machine().sequencer.machine().view();
-        self.links.gauges.show_digests(mismatches, view.digest_log());
+        self.channels.gauges.show_digests(mismatches, view.digest_log());
     }
 
     /// For whoever asks, as soon as it is another.
     fn show(&mut self) {
         let status = self.engine.status();
         if self.shown.as_ref() != Some(status) {
-            self.links.gauges.show(status);
+            self.channels.gauges.show(status);
             self.shown = Some(*status);
         }
     }

@@ -81,9 +81,9 @@ struct Inbox<'a> {
 
 impl Inbox<'_> {
     /// The next message; nothing when there is none within this time, or all senders are gone.
-    fn next(&mut self, patience: Option<Duration>) -> Option<ToLog> {
-        self.held.pop_front().or_else(|| match patience {
-            Some(patience) => self.mailbox.recv_timeout(patience).ok(),
+    fn next(&mut self, timeout: Option<Duration>) -> Option<ToLog> {
+        self.held.pop_front().or_else(|| match timeout {
+            Some(timeout) => self.mailbox.recv_timeout(timeout).ok(),
             None => self.mailbox.recv().ok(),
         })
     }
@@ -125,14 +125,14 @@ impl Inbox<'_> {
     }
 }
 
-/// Whom the log thread serves, and who may end its patience.
+/// Whom the log thread serves, and who may end its timeout.
 pub(crate) struct LogKeeper<'a> {
     /// Syncs that take longer are told.
     pub(crate) slow_sync: Duration,
     pub(crate) syncs: &'a Stopwatch,
     pub(crate) consensus: &'a Post<ToConsensus>,
     /// Whether it was told to stop longer ago than that.
-    pub(crate) is_out_of_patience: &'a dyn Fn(Duration) -> bool,
+    pub(crate) is_overdue: &'a dyn Fn(Duration) -> bool,
 }
 
 /// Runs until told to close or until the consensus actor is gone.
@@ -181,7 +181,7 @@ impl LogKeeper<'_> {
                     }
                     ToLog::Seal => self.when_possible(log, Log::seal, None, &mut durable, &mut inbox)?,
                     ToLog::Reset(next_index) => {
-                        tracing::info!(next_index, "the log begins anew behind an image");
+                        tracing::info!(next_index, "the log restarts after a snapshot");
                         let begin = |log: &mut Log<MmapDisk>| log.reset_to(next_index);
                         self.when_possible(log, begin, None, &mut durable, &mut inbox)?;
                     }
@@ -212,8 +212,9 @@ impl LogKeeper<'_> {
         Ok(())
     }
 
-    /// Waits for space if there is none: writes stand still until then, reads go on. What is written already, up to
-    /// `written`, does not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most, and says what of
+    /// Waits for space if there is none: writes wait until then, reads go on. What is written already, up to
+    /// `written`, does not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most, and says
+    /// what of
     /// `append` is given up. What has no space has done nothing, and may be done again.
     fn when_possible(
         &self,
@@ -239,12 +240,12 @@ impl LogKeeper<'_> {
                 let _ = self.consensus.send(Event::LogFull(true).into());
             }
             self.make_durable(log, written.take())?;
-            if (self.is_out_of_patience)(SPACE_WAIT_AT_STOP) {
+            if (self.is_overdue)(SPACE_WAIT_AT_STOP) {
                 return Err(inbox.given_up(append, &error));
             }
             if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
                 said = Some(Instant::now());
-                tracing::error!("writes wait: {error}, reads go on meanwhile");
+                tracing::error!("writes wait: {error}; reads continue");
             }
             inbox.wait_for_space(log)?;
         }

@@ -1,12 +1,13 @@
 //! The drivers of the pure actors: each carries time, bytes and messages in, and what the actor asks for away.
 //!
-//! One file per actor; `crate::messages` holds the closed set of messages between them. What an actor decides is decided in
+//! One file per actor; `crate::messages` holds the closed set of messages between them. What an actor decides is
+//! decided in
 //! `corral-core` and `corral-engine`, never here.
 
 pub(crate) mod consensus;
-pub(crate) mod image_writer;
-pub(crate) mod images_in;
 pub(crate) mod log_thread;
 pub(crate) mod scrubber;
 pub(crate) mod shard;
+pub(crate) mod snapshot_receiver;
+pub(crate) mod snapshot_writer;
 pub(crate) mod taken;

@@ -1,12 +1,12 @@
-//! The scrubber: a plain thread of low priority that reads every image file and every log segment once in a configured
-//! time and compares them with their checksums.
+//! The scrubber: a plain thread of low priority that reads every snapshot file and every log segment once in a
+//! configured time and compares them with their checksums.
 //!
-//! What it reads of the newest image is what the server serves: a mapping and its file share their pages. Older images of which
-//! znodes still have their data are read where they are mapped: their files may be gone. It decides nothing; it tells the
-//! consensus actor. A damaged image that is not the one that is served is put aside. A segment that
-//! is being written is read again before damage is reported. Files are read in pieces of 1 MiB, with a rest before each, and not mapped.
-//! A file that cannot be read for another reason than the disk (no memory, no descriptor, no permission) is not damaged: it is
-//! read again by the next scrub.
+//! What it reads of the newest snapshot is what the server serves: a mapping and its file share their pages. Older
+//! snapshots of which znodes still have their data are read where they are mapped: their files may be gone. It decides
+//! nothing; it tells the consensus actor. A damaged snapshot that is not the one that is served is put aside. A segment
+//! that is being written is read again before damage is reported. Files are read in pieces of 1 MiB, with a rest before
+//! each, and not mapped. A file that cannot be read for another reason than the disk (no memory, no descriptor, no
+//! permission) is not damaged: it is read again by the next scrub.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use corral_engine::{Cause, Distrust, Event};
-use corral_storage::{Dump, ImageError, MmapDisk, confirm, image_index, list_images, scrub_image};
+use corral_engine::{CorruptState, Event, Finding};
+use corral_storage::{Dump, MmapDisk, SnapshotError, confirm_damage, list_snapshots, scrub_snapshot, snapshot_index};
 
-use crate::actor::image_writer::lower_priority;
+use crate::actor::snapshot_writer::lower_priority;
 use crate::data::damage::Damage;
 use crate::data::lenders::Lenders;
 use crate::data::quarantine::put_file_aside;
@@ -46,7 +46,7 @@ pub(crate) struct Scrubber {
     gauges: Arc<Gauges>,
     consensus: Post<ToConsensus>,
     lenders: Arc<Lenders>,
-    /// Damaged images that could not be put aside.
+    /// Damaged snapshots that could not be put aside.
     stays: BTreeSet<String>,
 }
 
@@ -112,7 +112,7 @@ impl Scrubber {
     fn scrub(&mut self) {
         let started = Instant::now();
         let mut pass = Pass::begin(self.settings.bytes_per_s);
-        if let Err(error) = self.images(&mut pass) {
+        if let Err(error) = self.snapshots(&mut pass) {
             pass.passed_over(format!("{}: {error}", self.disk.path().display()));
         }
         self.lent(&mut pass);
@@ -125,7 +125,7 @@ impl Scrubber {
             tracing::warn!(
                 unread,
                 damaged,
-                "scrub incomplete: a file could not be read, nothing says that it is damaged, the next scrub reads it again: {reason}"
+                "scrub incomplete: a file could not be read, the next scrub reads it again: {reason}"
             );
             return;
         }
@@ -140,29 +140,29 @@ impl Scrubber {
         self.gauges.scrub_damaged.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn images(&mut self, pass: &mut Pass) -> std::io::Result<()> {
-        for image in list_images(&self.disk)? {
-            if self.image(&image.file, pass).is_ok() {
+    fn snapshots(&mut self, pass: &mut Pass) -> std::io::Result<()> {
+        for snapshot in list_snapshots(&self.disk)? {
+            if self.snapshot(&snapshot.file, pass).is_ok() {
                 continue;
             }
             // Purged, or replaced by another of its name, meanwhile?
-            let names = list_images(&self.disk)?;
-            if names.iter().all(|name| name.file != image.file) {
+            let names = list_snapshots(&self.disk)?;
+            if names.iter().all(|name| name.file != snapshot.file) {
                 continue;
             }
-            let Err(error) = self.image(&image.file, pass) else { continue };
+            let Err(error) = self.snapshot(&snapshot.file, pass) else { continue };
             let what = error.to_string();
             if !error.is_damage() {
                 pass.passed_over(what);
                 continue;
             }
-            // The name of a former version's image does not tell its index.
-            let serves = |index| index == self.gauges.served_image.load(Ordering::Relaxed);
-            if image_index(&self.disk, &image).map_or(true, serves) {
+            // The name of a former version's snapshot does not tell its index.
+            let serves = |index| index == self.gauges.served_snapshot.load(Ordering::Relaxed);
+            if snapshot_index(&self.disk, &snapshot).map_or(true, serves) {
                 self.distrust(pass, what);
             } else {
                 self.found(pass);
-                self.put_aside(&image.file, &what);
+                self.put_aside(&snapshot.file, &what);
             }
         }
         Ok(())
@@ -171,7 +171,8 @@ impl Scrubber {
     /// What is served is damaged. It is counted where this is taken.
     fn distrust(&self, pass: &mut Pass, what: String) {
         pass.damaged += 1;
-        let _ = self.consensus.send(Event::Distrust(Distrust { cause: Cause::Image, what }).into());
+        let _ =
+            self.consensus.send(Event::StateCorrupt(CorruptState { finding: Finding::DamagedSnapshot, what }).into());
     }
 
     fn lent(&self, pass: &mut Pass) {
@@ -180,7 +181,7 @@ impl Scrubber {
         }
     }
 
-    /// Puts a damaged image aside that is not served. Where that fails it stays, and is reported once.
+    /// Puts a damaged snapshot aside that is not served. Where that fails it stays, and is reported once.
     fn put_aside(&mut self, file: &str, what: &str) {
         match put_file_aside(&self.disk, file) {
             Ok(()) => tracing::error!(
@@ -194,8 +195,8 @@ impl Scrubber {
         }
     }
 
-    fn image(&self, name: &str, pass: &mut Pass) -> Result<(), ImageError> {
-        scrub_image(&self.disk, name, &mut |bytes| pass.rest(bytes)).map(drop)
+    fn snapshot(&self, name: &str, pass: &mut Pass) -> Result<(), SnapshotError> {
+        scrub_snapshot(&self.disk, name, &mut |bytes| pass.rest(bytes)).map(drop)
     }
 
     fn log(&self, pass: &mut Pass) -> std::io::Result<()> {
@@ -220,7 +221,7 @@ impl Scrubber {
         let mut damage = Damage::default();
         Dump::paced(disk.clone(), |bytes| pass.rest(bytes))?.for_each(|item| damage.add(&item));
         let mut rest = |bytes| pass.rest(bytes);
-        let found = damage.sentence(|file, offset, durable| confirm(&disk, file, offset, durable, &mut rest))?;
+        let found = damage.sentence(|file, offset, durable| confirm_damage(&disk, file, offset, durable, &mut rest))?;
         Ok((found, damage.unread().map(str::to_owned)))
     }
 }

@@ -1,9 +1,10 @@
 //! Drives one shard actor: its mailbox, its clients' sockets, its clock.
 //!
 //! On the shard's executor. One task reads the mailbox, one the ring of all clients' sockets (without a ring: one each
-//! client's, and one more while it does not take what it is sent), one sends the turn's proposals, one ticks. All of them
-//! borrow the actor for the length of one call and never across an await.
+//! client's, and one more while it does not take what it is sent), one sends the turn's proposals, one ticks. All of
+//! them borrow the actor for the length of one call and never across an await.
 
+mod closing;
 mod ring;
 mod unsent;
 
@@ -11,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,19 +20,20 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use corral_core::change::AppliedBatch;
-use corral_core::conn::Close;
+use corral_core::coordinator::Flow;
 use corral_core::ids::{ConnId, ShardId, Zxid};
-use corral_core::member::Note;
 use corral_core::shard::{Outputs, Question, Shard};
+use corral_engine::Garbage;
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
+use crate::actor::shard::closing::Closing;
 use crate::actor::shard::unsent::Unsent;
 use crate::actor::taken::Taken;
-use crate::messages::{Asker, Event, ToConsensus, ToShard, ToWords, ToWriter};
+use crate::messages::{Event, ToConsensus, ToFourLetter, ToShard, ToWriter};
 use crate::net::Transport;
 use crate::net::acceptor::{Accepted, Acceptor, Ended};
-use crate::net::ring::Place;
+use crate::net::ring::SocketSlot;
 use crate::net::stream::Stream;
 use crate::runtime::clock::Clock;
 use crate::runtime::complaint::Allowance;
@@ -46,18 +48,18 @@ const PROPOSAL_BYTES_MAX: usize = 256 * 1024;
 const SENT_BYTES_MAX: usize = 1 << 20;
 /// Lines for connections that ended.
 const LINES_PER_SECOND: u32 = 100;
-/// Messages taken from the mailbox before the turn's time is looked at.
+/// Messages taken from the mailbox in one turn.
 const MAILBOX_BATCH: usize = 16;
 /// How often sessions heard from are reported.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Where a shard's messages go.
-pub(crate) struct ShardLinks {
+pub(crate) struct ShardChannels {
     pub(crate) consensus: Post<ToConsensus>,
     /// This shard's own mailbox.
     pub(crate) own: Post<ToShard>,
     pub(crate) writer: flume::Sender<ToWriter>,
-    pub(crate) words: flume::Sender<ToWords>,
+    pub(crate) four_letter: flume::Sender<ToFourLetter>,
     pub(crate) ended: flume::Sender<Ended>,
     /// The newest zxid that the view of any shard is at.
     pub(crate) applied: Arc<AtomicU64>,
@@ -65,7 +67,7 @@ pub(crate) struct ShardLinks {
     pub(crate) taken: Taken,
 }
 
-impl ShardLinks {
+impl ShardChannels {
     /// How far the view of any shard has come.
     fn applied_anywhere(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
@@ -88,7 +90,7 @@ const _: () = assert!(size_of::<Option<Client>>() <= 40, "there is one for each 
 /// A client's socket, on the data path that serves it.
 #[derive(Clone)]
 enum Socket {
-    Ring(Place),
+    Ring(SocketSlot),
     Stream(Rc<Stream>),
 }
 
@@ -109,7 +111,8 @@ pub(crate) struct ShardActor {
     out: RefCell<Outputs>,
     clients: RefCell<Vec<Option<Client>>>,
     scratch: RefCell<Vec<u8>>,
-    /// Connections whose four-letter word is answered elsewhere.
+    closing: RefCell<Closing>,
+    /// Connections whose four-letter command is answered elsewhere.
     asking: RefCell<HashSet<ConnId>>,
     /// A batch that is applied up to this transaction.
     unfinished: RefCell<Option<(Arc<AppliedBatch>, usize)>>,
@@ -130,7 +133,7 @@ pub(crate) struct ShardActor {
     lines: RefCell<Allowance>,
     /// If this shard's ring serves the listener.
     acceptor: RefCell<Option<Acceptor>>,
-    links: ShardLinks,
+    channels: ShardChannels,
     clock: Clock,
     turn: Rc<Turn>,
 }
@@ -138,7 +141,7 @@ pub(crate) struct ShardActor {
 impl ShardActor {
     pub(crate) fn new(
         shard: Shard,
-        links: ShardLinks,
+        channels: ShardChannels,
         transport: Transport,
         clock: Clock,
         turn: Rc<Turn>,
@@ -150,6 +153,7 @@ impl ShardActor {
             out: RefCell::new(Outputs::default()),
             clients: RefCell::new(Vec::new()),
             scratch: RefCell::new(scratch),
+            closing: RefCell::default(),
             asking: RefCell::new(HashSet::new()),
             unfinished: RefCell::default(),
             transport,
@@ -162,7 +166,7 @@ impl ShardActor {
             draining: Cell::new(false),
             lines: RefCell::new(Allowance::of(LINES_PER_SECOND)),
             acceptor: RefCell::default(),
-            links,
+            channels,
             clock,
             turn,
         })
@@ -203,7 +207,7 @@ impl ShardActor {
     }
 
     fn is_drained(&self) -> bool {
-        self.draining.get() && self.shard.borrow().connections() == 0
+        self.draining.get() && self.shard.borrow().connections() == 0 && self.closing.borrow().is_empty()
     }
 
     fn receive(self: &Rc<Self>, message: ToShard) {
@@ -222,24 +226,24 @@ impl ShardActor {
             ToShard::SyncRefused(list) => self.with(|shard, out| list.iter().for_each(|id| shard.hung_up(*id, out))),
             ToShard::Refused(list) => self.with(|shard, out| shard.refuse(now, list, out)),
             ToShard::Adopt(frozen) => self.with(|shard, out| shard.adopt_frozen(frozen, out)),
-            ToShard::Swap(image) => self.with(|shard, out| shard.swap_image(image, out)),
+            ToShard::Swap(snapshot) => self.with(|shard, out| shard.swap_snapshot(snapshot, out)),
             ToShard::Install(view, sessions) => self.with(|shard, out| {
                 shard.install(*view, sessions, out);
-                self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
+                self.channels.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
             }),
-            ToShard::Note(note) => self.with(|shard, out| match note {
-                Note::Hold => shard.hold(now),
-                Note::Release => shard.release(now, out),
-                Note::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
-                Note::Away => shard.away(now, out),
-                Note::Distrusted => shard.distrust(now, out),
+            ToShard::Flow(note) => self.with(|shard, out| match note {
+                Flow::Pause => shard.pause_proposals(now),
+                Flow::Resume => shard.resume_proposals(now, out),
+                Flow::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
+                Flow::Leaderless => shard.leaderless(now, out),
+                Flow::Distrusted => shard.distrust(now, out),
             }),
-            ToShard::PieceAsked { asker, word, from } => {
-                let piece = Box::new(self.shard.borrow_mut().report(word, from));
-                let _ = self.links.words.send(ToWords::Piece { asker, shard: self.id, piece });
+            ToShard::PieceAsked { asker, command, from } => {
+                let piece = Box::new(self.shard.borrow_mut().report(command, from));
+                let _ = self.channels.four_letter.send(ToFourLetter::Piece { asker, shard: self.id, piece });
             }
-            ToShard::WordAnswered { conn, text } => {
-                self.with(|shard, out| shard.answer_word(now, conn, text.into_bytes(), out));
+            ToShard::FourLetterAnswered { conn, text } => {
+                self.with(|shard, out| shard.answer_four_letter(now, conn, text.into_bytes(), out));
             }
             ToShard::Drain => {
                 self.draining.set(true);
@@ -257,11 +261,11 @@ impl ShardActor {
         self.with(|shard, out| {
             let next = shard.apply_some(now, &batch, from, out);
             // Before anything of it is sent.
-            self.links.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
+            self.channels.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
             if next < batch.txns.len() {
                 *self.unfinished.borrow_mut() = Some((batch, next));
             } else {
-                self.links.taken.another();
+                self.channels.taken.another();
             }
         });
     }
@@ -271,14 +275,19 @@ impl ShardActor {
         self.unfinished.borrow().is_some()
     }
 
-    /// Takes messages, up to a batch that cannot be applied in this turn, after what is left of the last one.
+    /// Takes messages, up to a batch that cannot be applied in this turn, after what is left of the last one. One at least
+    /// if that is done, and no more once they have used up a turn's time.
     fn receive_some(self: &Rc<Self>, messages: impl IntoIterator<Item = ToShard>) {
+        let piece = Turn::begin();
         self.go_on_with_the_batch();
         let mut messages = messages.into_iter();
         while !self.is_applying()
             && let Some(message) = messages.next()
         {
             self.receive(message);
+            if self.turn.is_long(&piece) {
+                return;
+            }
         }
     }
 
@@ -297,15 +306,13 @@ impl ShardActor {
             for id in out.resumed.drain(..) {
                 self.resume(id);
             }
-            for (id, why) in out.closed.drain(..) {
-                self.close(id, why);
-            }
+            self.closing.borrow_mut().add(out.closed.drain(..));
             self.syncs.borrow_mut().append(&mut out.syncs);
-            for question in out.words.drain(..) {
+            for question in out.questions.drain(..) {
                 self.ask(question);
             }
             for garbage in out.garbage.drain(..) {
-                let _ = self.links.writer.send(ToWriter::Drop(garbage));
+                let _ = self.channels.writer.send(ToWriter::Drop(Garbage::Core(garbage)));
             }
             // Sending may have led to more; otherwise the emptied lists go back with their capacity.
             let mut held = self.out.borrow_mut();
@@ -314,19 +321,25 @@ impl ShardActor {
                 break;
             }
         }
+        self.close_some();
         self.pass_on_proposals();
-        if self.shard.borrow().is_walking()
+        if self.goes_on()
             && let Some(waker) = self.walker.take()
         {
             waker.wake();
         }
     }
 
-    /// Goes on with subtree walks, a piece at a time between everybody else's work.
+    /// Whether something is done in pieces, between everybody else's work: subtree walks, the ends of connections.
+    fn goes_on(&self) -> bool {
+        self.shard.borrow().is_walking() || !self.closing.borrow().is_empty()
+    }
+
+    /// Goes on with that, a piece at a time.
     async fn walk(self: Rc<Self>) {
         loop {
             poll_fn(|cx| {
-                if self.shard.borrow().is_walking() {
+                if self.goes_on() {
                     return Poll::Ready(());
                 }
                 self.walker.set(Some(cx.waker().clone()));
@@ -334,7 +347,7 @@ impl ShardActor {
             })
             .await;
             let piece = Turn::begin();
-            while self.shard.borrow().is_walking() && !self.turn.is_long(&piece) {
+            while self.goes_on() && !self.turn.is_long(&piece) {
                 let now = self.clock.now();
                 self.with(|shard, out| shard.walk_on(now, out));
             }
@@ -347,7 +360,7 @@ impl ShardActor {
 
     fn accept(self: &Rc<Self>, Accepted { stream, peer, entropy }: Accepted) {
         if self.draining.get() {
-            let _ = self.links.ended.send(Ended { shard: self.id, address: peer.ip() });
+            let _ = self.channels.ended.send(Ended { shard: self.id, address: peer.ip() });
             return;
         }
         let id = self.shard.borrow_mut().accepted(self.clock.now(), peer, entropy);
@@ -356,6 +369,7 @@ impl ShardActor {
             None => Socket::Stream(Rc::new(Stream::adopt(stream))),
         };
         let slot = id.slot as usize;
+        self.vacate(id.slot);
         let mut clients = self.clients.borrow_mut();
         if clients.len() <= slot {
             clients.resize_with(slot + 1, || None);
@@ -397,7 +411,7 @@ impl ShardActor {
             Poll::Ready(Err(_)) => Poll::Ready(Input::Failed),
             Poll::Ready(Ok(count)) => {
                 let now = self.clock.now();
-                let applied = Zxid(self.links.applied_anywhere());
+                let applied = Zxid(self.channels.applied_anywhere());
                 self.with(|shard, out| {
                     shard.observe(applied);
                     shard.received(now, id, &scratch[..count], out);
@@ -422,8 +436,8 @@ impl ShardActor {
         }
     }
 
-    /// Sends what the socket takes, at once or at the end of the ring's turn; the rest goes when it takes more, and when
-    /// others have had their turn.
+    /// Sends what the socket takes, at once or at the end of the ring's turn; the rest goes when it takes more, and
+    /// when others have had their turn.
     fn send(self: &Rc<Self>, id: ConnId) {
         let waiting = self.with_client(id, |client| client.writing).unwrap_or(true);
         if waiting {
@@ -484,33 +498,10 @@ impl ShardActor {
         }
     }
 
-    fn close(&self, id: ConnId, why: Close) {
-        let mut clients = self.clients.borrow_mut();
-        let place = clients
-            .get_mut(id.slot as usize)
-            .filter(|place| place.as_ref().is_some_and(|client| client.generation == id.generation));
-        let Some(client) = place.and_then(Option::take) else { return };
-        drop(clients);
-        match (client.socket, self.transport.ring()) {
-            (Socket::Ring(place), Some(ring)) => ring.close(place),
-            (Socket::Stream(stream), _) => {
-                stream.shut_down();
-                stream.resume();
-            }
-            (Socket::Ring(_), None) => {}
-        }
-        self.say(SocketAddr::new(client.address, client.port), why);
-        if self.asking.borrow_mut().remove(&id) {
-            let _ = self.links.words.send(ToWords::Ended(Asker { shard: self.id, conn: id }));
-        }
-        let _ = self.links.ended.send(Ended { shard: self.id, address: client.address });
-        self.wake_mailbox_if_drained();
-    }
-
     fn wake_mailbox_if_drained(&self) {
-        if self.draining.get() && self.shard.borrow().connections() == 0 {
+        if self.is_drained() {
             // An empty list of syncs: nothing to do but to come round.
-            let _ = self.links.own.send(ToShard::Synced(Vec::new()));
+            let _ = self.channels.own.send(ToShard::Synced(Vec::new()));
         }
     }
 
@@ -553,7 +544,7 @@ impl ShardActor {
             let last = shard.proposal_bytes() == 0;
             // A sync goes behind the writes before it.
             let syncs = if last { mem::take(&mut *self.syncs.borrow_mut()) } else { Vec::new() };
-            let _ = self.links.consensus.send(Event::Proposed { shard: self.id, proposals, syncs }.into());
+            let _ = self.channels.consensus.send(Event::Requests { shard: self.id, proposals, syncs }.into());
             if last {
                 return;
             }
@@ -570,31 +561,20 @@ impl ShardActor {
             let (upto, sessions) = heard.expect("the call was made");
             // A whole tick in which nobody said anything, after one in which somebody did.
             if mem::replace(&mut spoken, !sessions.is_empty()) && sessions.is_empty() {
-                let _ = self.links.writer.send(ToWriter::Calm);
+                let _ = self.channels.writer.send(ToWriter::Calm);
             }
-            let _ = self.links.consensus.send(Event::SessionActivity { shard: self.id, upto, sessions }.into());
+            let _ = self.channels.consensus.send(Event::SessionActivity { shard: self.id, upto, sessions }.into());
             if let Some(ring) = self.transport.ring() {
                 ring.look_after();
             }
-        }
-    }
-
-    /// One line for each connection that ended for a reason an operator may look for, as long as clients cause few.
-    fn say(&self, peer: SocketAddr, why: Close) {
-        let concerns_all = matches!(why, Close::Shutdown | Close::NoLeader | Close::LeaderFound);
-        if concerns_all || matches!(why, Close::Done | Close::HungUp | Close::SessionMoved) {
-            // What concerns all the consensus actor reports once.
-            return tracing::debug!(%peer, "closed: {why}");
-        }
-        match self.lines.borrow_mut().line(self.clock.now().0) {
-            None => tracing::debug!(%peer, "closed: {why}"),
-            Some(0) => tracing::info!(%peer, "closed: {why}"),
-            Some(not_logged) => tracing::info!(%peer, not_logged, "closed: {why}"),
+            if let Some(acceptor) = &mut *self.acceptor.borrow_mut() {
+                acceptor.look_after();
+            }
         }
     }
 
     fn ask(&self, question: Question) {
         self.asking.borrow_mut().insert(question.conn);
-        let _ = self.links.words.send(ToWords::Asked { shard: self.id, question });
+        let _ = self.channels.four_letter.send(ToFourLetter::Asked { shard: self.id, question });
     }
 }

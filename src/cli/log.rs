@@ -4,12 +4,15 @@
 //! An unfinished record at the end is what a power failure leaves, and no damage; a place without a valid record below what
 //! is known to be durable is.
 
+mod transactions;
+
 use std::fmt::Write as _;
 use std::io;
+use std::iter;
 use std::path::PathBuf;
 
 use clap::Args;
-use corral_storage::{Dump, DumpItem, DumpRecord, MmapDisk, confirm};
+use corral_storage::{Dump, DumpItem, DumpRecord, MmapDisk, RecordKind, confirm_damage};
 
 use crate::cli::Output;
 use crate::data::damage::Damage;
@@ -21,6 +24,9 @@ pub(crate) struct Arguments {
     /// The log directory: the server's --log-dir, or its --data-dir
     #[arg(value_name = "DIR", default_value = "data")]
     path: PathBuf,
+    /// Only the records, not the operations in them
+    #[arg(long)]
+    records: bool,
 }
 
 /// What was seen, for the last line.
@@ -34,7 +40,7 @@ struct Totals {
     last: Option<DumpRecord>,
 }
 
-/// Prints every segment, record and gap, one a line, and where the log ends.
+/// Prints every segment, record and gap, one a line, below each entry its operations, and where the log ends.
 ///
 /// # Errors
 /// A fault when the directory, or a file in it, cannot be read, or is not corral's, or when the log is damaged.
@@ -43,14 +49,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let unreadable = |error: io::Error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be read: {error}", arguments.path.display()))
     };
-    let items = Dump::new(disk.clone()).map_err(unreadable)?;
+    let mut items = Dump::new(disk.clone()).map_err(unreadable)?;
     let mut out = Output::new();
     let (mut totals, mut damage) = (Totals::default(), Damage::default());
-    for item in items {
+    while let Some(item) = items.next() {
         totals.add(&item);
         damage.add(&item);
-        if !out.line(&line(&item))? {
-            return Ok(());
+        let operations = match &item {
+            DumpItem::Record(record) if !arguments.records => operations(&mut items, record),
+            _ => Vec::new(),
+        };
+        for line in iter::once(line(&item)).chain(operations) {
+            if !out.line(&line)? {
+                return Ok(());
+            }
         }
     }
     out.line(&totals.line())?;
@@ -59,9 +71,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         let sentence = format!("{} segments cannot be read; see their lines", totals.unreadable);
         return Err(Fault::new(ExitCode::StorageUnavailable, sentence));
     }
-    let confirm = |file: &str, offset, durable| confirm(&disk, file, offset, durable, &mut |_| {});
+    let confirm = |file: &str, offset, durable| confirm_damage(&disk, file, offset, durable, &mut |_| {});
     let sentence = damage.sentence(confirm).map_err(unreadable)?;
     sentence.map_or(Ok(()), |sentence| Err(Fault::new(ExitCode::DataDamaged, sentence)))
+}
+
+/// The lines below a record: one for each operation of a log entry.
+fn operations(dump: &mut Dump<'_, MmapDisk>, record: &DumpRecord) -> Vec<String> {
+    // The first entry of a term is empty.
+    if record.kind != RecordKind::Entry || !record.payload_checks || record.payload_bytes == 0 {
+        return Vec::new();
+    }
+    let payload = match dump.payload(record) {
+        Ok(payload) => payload,
+        Err(error) => return vec![format!("    the payload cannot be read any more: {error}")],
+    };
+    transactions::lines(&payload).unwrap_or_else(|error| vec![format!("    {error}")])
 }
 
 fn line(item: &DumpItem) -> String {

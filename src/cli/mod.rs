@@ -28,7 +28,7 @@ First steps:
   corral check-config --config zoo.cfg  see what becomes of a ZooKeeper configuration
 
 Data:
-  Everything is kept in the data directory (--data-dir): images (snapshots) and the log.
+  Everything is kept in the data directory (--data-dir): snapshots and the log.
   An acknowledged write is on disk. Stop the server with SIGTERM; started again with the
   same directory it continues where it was.
 
@@ -53,7 +53,7 @@ enum Command {
     Serve(serve::Arguments),
     /// Print the effective configuration, where each value came from, and the plan of cores; change nothing
     CheckConfig(check_config::Arguments),
-    /// Inspect images (snapshots)
+    /// Inspect snapshots
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     /// Inspect the log
@@ -71,13 +71,13 @@ enum Command {
 
 #[derive(Subcommand)]
 enum SnapshotCommand {
-    /// Check an image file, or all of a data directory, and print header, sections and checksums
+    /// Check a snapshot file, or all of a data directory, and print header, sections and checksums
     Inspect(snapshot::Arguments),
 }
 
 #[derive(Subcommand)]
 enum LogCommand {
-    /// Print every record of a log directory, one a line, and where the log ends
+    /// Print every record of a log directory, below each entry the operations asked for, and where the log ends
     Dump(log::Arguments),
 }
 
@@ -166,10 +166,47 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_short_flag_has_one_meaning_in_all_sub_commands() {
+        fn collect(command: &clap::Command, found: &mut BTreeMap<char, BTreeSet<String>>) {
+            for argument in command.get_arguments() {
+                let longs = argument.get_long().map(str::to_owned);
+                argument
+                    .get_short()
+                    .into_iter()
+                    .for_each(|short| found.entry(short).or_default().extend(longs.clone()));
+            }
+            command.get_subcommands().for_each(|command| collect(command, found));
+        }
+        let mut command = Arguments::command();
+        command.build();
+        let mut found = BTreeMap::new();
+        collect(&command, &mut found);
+        let found: Vec<(char, Vec<&str>)> =
+            found.iter().map(|(short, longs)| (*short, longs.iter().map(String::as_str).collect())).collect();
+        let expected = [
+            ('V', vec!["version"]),
+            ('a', vec!["client-addr"]),
+            ('c', vec!["config"]),
+            ('d', vec!["data-dir"]),
+            ('h', vec!["help"]),
+            ('l', vec!["log-level"]),
+            // How many sessions.
+            ('n', vec!["connections", "contenders", "count", "sessions"]),
+            ('o', vec!["op"]),
+            ('q', vec!["quiet"]),
+            ('s', vec!["server"]),
+            ('t', vec!["threads"]),
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -1,5 +1,5 @@
-//! `corral rescue`: makes the data of a stopped server those of the only server of its ensemble that votes, or of a server
-//! that runs alone. For when a majority is lost for good. The main thread only.
+//! `corral rescue`: makes the data of a stopped server those of the only server of its ensemble that votes, or of a
+//! server that runs alone. For when a majority is lost for good. The main thread only.
 
 use std::thread;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
             let leaving = members.voters_outgoing.iter().filter(|id| !members.voters.contains(id));
             let voters: Vec<String> = members.voters.iter().chain(leaving).map(ToString::to_string).collect();
             out.line(&format!(
-                "servers {} voted when its newest image was written; what they acknowledged behind that log entry, and this \
+                "servers {} voted when its newest snapshot was written; what they acknowledged behind that log entry, and this \
                  server did not get, is lost; what it got and nobody acknowledged stays",
                 voters.join(", ")
             ))?

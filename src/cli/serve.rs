@@ -20,7 +20,7 @@ pub(crate) struct ConfigArguments {
     /// Configuration file: corral's TOML or an unchanged ZooKeeper zoo.cfg
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where images and log are kept; created if missing [default: ./data]
+    /// Where snapshots and log are kept; created if missing [default: ./data]
     #[arg(long, short, value_name = "DIR")]
     data_dir: Option<String>,
     /// Where the log is kept, if not in the data directory
@@ -30,9 +30,10 @@ pub(crate) struct ConfigArguments {
     #[arg(long, short = 'a', value_name = "ADDR:PORT")]
     client_addr: Option<String>,
     /// Number of shards; 0 chooses by the CPUs [default: 0]
-    #[arg(long, short, value_name = "N")]
+    #[arg(long, value_name = "N")]
     shards: Option<u16>,
-    /// How much is logged: error, warn, info, debug or trace [default: info]
+    /// How much is logged: error, warn, info, debug or trace [default: info]; the environment
+    /// variable RUST_LOG sets it for each module, for example RUST_LOG=info,corral_engine=debug
     #[arg(long, short, value_name = "LEVEL")]
     log_level: Option<String>,
     /// Set any other key, for example --set limits.connections_max=1000; may be repeated

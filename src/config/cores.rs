@@ -310,7 +310,7 @@ impl Config {
 }
 
 /// Shards for a number of CPUs: all of them, less the consensus actor's, and on large hosts less one for the log sync,
-/// image writer and control threads.
+/// snapshot writer and control threads.
 fn derived_shards(cpus: usize, own_core: bool) -> u16 {
     let spare = usize::from(cpus > SHARED_CONSENSUS_CPUS_MAX);
     let shards = cpus.saturating_sub(usize::from(own_core) + spare).clamp(1, CORES_MAX);

@@ -3,9 +3,10 @@
 //! Start-up only, on the main thread, after files and flags; for both formats. It reads the file `myid`. It does not refuse
 //! ensembles: whoever starts the server does.
 
-use std::path::Path;
+use corral_consensus::limits::TICKS_MAX;
 
 use crate::config::Config;
+use crate::config::file::{FileError, ReadFile};
 use crate::config::members::{Member, id_of};
 use crate::config::problem::{Draft, Source, shortened};
 use crate::config::value::{Raw, Rejection, resolve};
@@ -31,7 +32,7 @@ impl Config {
 }
 
 /// Finds out which server this one is, and derives what is its own. Nothing happens without an ensemble.
-pub(crate) fn settle(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>) {
+pub(crate) fn settle(draft: &mut Draft, read_file: ReadFile<'_>) {
     if !draft.config.ensemble.servers.is_ensemble() || !own_id(draft, read_file) {
         return;
     }
@@ -58,7 +59,7 @@ pub(crate) fn settle(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<Stri
 }
 
 /// The id as configured, else of the file `myid`; false once a problem was noted.
-fn own_id(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>) -> bool {
+fn own_id(draft: &mut Draft, read_file: ReadFile<'_>) -> bool {
     let path = draft.config.server.data_dir.join("myid");
     let place = path.display().to_string();
     let source = draft.source("server.server_id");
@@ -66,11 +67,8 @@ fn own_id(draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>
         return is_of_myid(draft, &source, &place, read_file(&path).ok());
     }
     let remedy = format!("write the number of this server into it (echo 1 > {place}), or set server.server_id");
-    let unreadable = |reason: String| {
-        // The place stands before it.
-        let reason = reason.strip_prefix(&place).map_or(reason.as_str(), str::trim_start).to_owned();
-        Rejection::new(reason, remedy.clone())
-    };
+    // The place stands before the cause.
+    let unreadable = |error: FileError| Rejection::new(error.cause.to_string(), remedy.clone());
     let id = read_file(&path).map_err(unreadable).and_then(|text| {
         let line = text.lines().next().unwrap_or_default().trim();
         id_of(line).map_err(|rejection| Rejection::new(rejection.reason, remedy.clone()))
@@ -132,6 +130,13 @@ pub(crate) fn check(draft: &mut Draft) {
         let reason =
             format!("{} is less than twice ensemble.heartbeat_ms = {}", ensemble.election_ms, ensemble.heartbeat_ms);
         problem(draft, "ensemble.election_ms", reason, "raise it, or lower ensemble.heartbeat_ms");
+    }
+    if ensemble.election_ms.div_ceil(ensemble.heartbeat_ms.max(1)) > TICKS_MAX {
+        let reason = format!(
+            "{} is more than {TICKS_MAX} times ensemble.heartbeat_ms = {}",
+            ensemble.election_ms, ensemble.heartbeat_ms
+        );
+        problem(draft, "ensemble.election_ms", reason, "lower it, or raise ensemble.heartbeat_ms");
     }
     let files = [
         ("ensemble.tls_cert", &ensemble.tls_cert),

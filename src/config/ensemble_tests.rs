@@ -252,6 +252,10 @@ fn the_same_in_toml() {
     bad(load("[ensemble]\ncluster = \"a b\""), &["c.toml:2: ensemble.cluster: \"a b\" is no name"]);
     bad(load("[ensemble]\npeer_addr = \"x\""), &["c.toml:2: ensemble.peer_addr: \"x\" is not an address"]);
     bad(load("[ensemble]\nheartbeat_ms = 100"), &["default: ensemble.election_ms: 160 is less than twice"]);
+    // What the Raft node refuses: a start that got so far took the data for damaged.
+    let most = "[ensemble]\nheartbeat_ms = 5\nelection_ms = 50000";
+    load(&format!("{most}0")).expect("100000 heartbeats are the most");
+    bad(load(&format!("{most}1")), &["c.toml:3: ensemble.election_ms: 500001 is more than 100000 times"]);
     bad(
         load("[ensemble]\ntls_cert = \"/c\"\ntls_ca = \"/a\""),
         &["default: ensemble.tls_key: it is missing where other files of TLS are given"],

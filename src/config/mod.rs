@@ -6,6 +6,8 @@
 
 pub(crate) mod cores;
 mod ensemble;
+mod file;
+pub(crate) mod four_letter;
 mod keys;
 pub(crate) mod members;
 mod problem;
@@ -13,13 +15,11 @@ mod properties;
 mod reference;
 mod toml_file;
 pub(crate) mod value;
-pub(crate) mod words;
 mod zoo;
 mod zoo_ensemble;
 mod zoo_keys;
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 pub(crate) use keys::Config;
@@ -29,17 +29,17 @@ pub(crate) use value::TransportChoice;
 
 use crate::exit::{ExitCode, Fault};
 use cores::CorePlan;
+use file::read_text;
 use problem::Draft;
 use value::{Raw, Rejection};
-
-/// Largest configuration file that is read, bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Log segments are made of whole pages of this size.
 const PAGE_BYTES: u64 = 4096;
 
 /// How much larger than a request a log segment must be.
 const FRAMES_PER_SEGMENT_MIN: u64 = 4;
+/// Heartbeats of an idle executor that are missed before the watchdog takes it for frozen, at least (decision 7).
+const HEARTBEATS_MISSED: u32 = 5;
 
 /// What the command line sets, by key; applied after the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,12 +65,17 @@ impl Override {
     /// `KEY=VALUE` as `--set` takes it; the value as in TOML, quotes may be left out.
     ///
     /// # Errors
-    /// A sentence when there is no `=`.
-    pub(crate) fn parse(text: &str) -> Result<Override, String> {
-        let (path, value) = text.split_once('=').ok_or("give KEY=VALUE, for example limits.connections_max=1000")?;
+    /// When there is no `=`.
+    pub(crate) fn parse(text: &str) -> Result<Override, NoEqualsSign> {
+        let (path, value) = text.split_once('=').ok_or(NoEqualsSign)?;
         Ok(Override { path: path.trim().to_owned(), value: toml_file::read_value(value.trim()), flag: "--set" })
     }
 }
+
+/// What `--set` is given has no `=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no =; give KEY=VALUE, for example limits.connections_max=1000")]
+pub(crate) struct NoEqualsSign;
 
 /// The effective configuration with its origin.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,8 +119,8 @@ pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded
     let mut draft = Draft::new(file);
     let mut format = Format::Toml;
     if let Some(path) = file {
-        let text = read_text(path)
-            .map_err(|reason| Fault::new(ExitCode::Config, format!("{reason}; name a readable file")))?;
+        let text =
+            read_text(path).map_err(|error| Fault::new(ExitCode::Config, format!("{error}; name a readable file")))?;
         format = detect(path, &text);
         match format {
             Format::Toml => toml_file::read(&text, &mut draft),
@@ -140,19 +145,6 @@ pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded
         ensemble::check(&mut draft);
     }
     finish(draft)
-}
-
-/// The text of a file, read to a limit. Bytes that are no UTF-8 are taken as Latin-1, as Java does.
-fn read_text(path: &Path) -> Result<String, String> {
-    let shown = path.display();
-    let unreadable = |error: std::io::Error| format!("{shown} cannot be read: {error}");
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("{shown} is larger than {FILE_BYTES_MAX} bytes, so it is no configuration"));
-    }
-    Ok(String::from_utf8(bytes).unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect()))
 }
 
 /// The format by the file's extension (`.toml`; `.cfg`, `.properties`), else by its first line that says
@@ -248,6 +240,13 @@ fn check(draft: &mut Draft) {
         let reason =
             format!("{} is below runtime.heartbeat_busy_ms = {}", runtime.heartbeat_idle_ms, runtime.heartbeat_busy_ms);
         contradiction(draft, "runtime.heartbeat_idle_ms", reason, "raise it, or lower the other");
+    }
+    if runtime.watchdog_frozen_ms < runtime.heartbeat_idle_ms.saturating_mul(HEARTBEATS_MISSED) {
+        let reason = format!(
+            "{} is less than {HEARTBEATS_MISSED} times runtime.heartbeat_idle_ms = {}",
+            runtime.watchdog_frozen_ms, runtime.heartbeat_idle_ms
+        );
+        contradiction(draft, "runtime.watchdog_frozen_ms", reason, "raise it, or lower the other");
     }
     if runtime.watchdog_exit_ms <= runtime.watchdog_frozen_ms {
         let reason = format!(

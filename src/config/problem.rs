@@ -44,7 +44,7 @@ impl fmt::Display for Problem {
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
-        write!(f, "{}; {}", self.rejection.reason, self.rejection.remedy)
+        write!(f, "{}", self.rejection)
     }
 }
 
@@ -182,12 +182,12 @@ pub(crate) fn shortened(text: &str) -> String {
     short
 }
 
-/// The candidate that differs from `word` by at most three edits, and by at most one for each three letters; the closest
-/// first. Two letters in the wrong order are one edit, and capitals do not count.
+/// The candidate that differs from `word` by at most three edits, and by at most one for each three letters; the
+/// closest first. Two letters in the wrong order are one edit, and capitals do not count.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const EDITS_MAX: usize = 3;
-    const WORD_BYTES_MAX: usize = 100;
-    if word.len() > WORD_BYTES_MAX {
+    const FOUR_LETTER_BYTES_MAX: usize = 100;
+    if word.len() > FOUR_LETTER_BYTES_MAX {
         return None;
     }
     let edits_max = EDITS_MAX.min(word.chars().count() / 3);

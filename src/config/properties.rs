@@ -12,11 +12,11 @@ pub(crate) struct Property {
     pub(crate) line: u32,
 }
 
-/// An escape that is none: the line and what is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An escape that is none, and its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a \\u is not followed by four hexadecimal digits")]
 pub(crate) struct BadEscape {
     pub(crate) line: u32,
-    pub(crate) reason: String,
 }
 
 /// All entries in file order, doubles included.
@@ -41,7 +41,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Property>, BadEscape> {
             logical.push_str(part);
         }
         let (key, value) = split(&logical);
-        let unescape = |part: &str| unescaped(part).map_err(|reason| BadEscape { line, reason });
+        let unescape = |part: &str| unescaped(part).ok_or(BadEscape { line });
         properties.push(Property { key: unescape(key)?, value: unescape(value)?.trim().to_owned(), line });
     }
     Ok(properties)
@@ -86,7 +86,8 @@ fn split(line: &str) -> (&str, &str) {
     (key, rest.trim_start_matches(is_space))
 }
 
-fn unescaped(text: &str) -> Result<String, String> {
+/// The text without its escapes; `None` if four hexadecimal digits do not follow a `\u`.
+fn unescaped(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -102,14 +103,13 @@ fn unescaped(text: &str) -> Result<String, String> {
             Some('u') => {
                 let digits: String = chars.by_ref().take(4).collect();
                 let code = u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 4 && !digits.contains('+'));
-                let code = code.ok_or_else(|| "a \\u is not followed by four hexadecimal digits".to_owned())?;
-                out.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+                out.push(char::from_u32(code?).unwrap_or(char::REPLACEMENT_CHARACTER));
             }
             Some(other) => out.push(other),
             None => {}
         }
     }
-    Ok(out)
+    Some(out)
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ fn core_section(page: &mut String) {
         "\n## [[core]]\n\nThe per-core table, one `[[core]]` per row. Without it the plan derives from the CPUs: \
         hosts of up to four CPUs run a \
          shard on each and the consensus actor with shard 0; larger ones give the consensus actor a CPU and leave one \
-         for the log sync, image \
+         for the log sync, snapshot \
          writer and control threads. With it, the table is the plan. `corral check-config` prints the plan.\n\n\
          | key | type | range | meaning |\n|---|---|---|---|\n",
     );
@@ -106,7 +106,7 @@ fn zoo_section(page: &mut String) {
          moved into the range, with a \
          warning. `globalOutstandingLimit` counts per connection here, and any `autopurge.purgeInterval` above 0 \
          purges after each \
-         image.\n\n| zoo.cfg key | what becomes of it |\n|---|---|\n",
+         snapshot.\n\n| zoo.cfg key | what becomes of it |\n|---|---|\n",
     );
     for (name, rule) in ZOO_KEYS {
         let meaning = match rule {

@@ -1,5 +1,6 @@
 //! Tests of the whole way from files and flags to a checked configuration.
 
+use super::file::{FILE_BYTES_MAX, FileError};
 use super::*;
 use proptest::prelude::*;
 use std::fs;
@@ -137,6 +138,11 @@ fn contradictions() {
     );
     check_bad("c.toml", "[runtime]\nheartbeat_idle_ms = 4", &["c.toml:2: runtime.heartbeat_idle_ms: 4 is below"]);
     check_bad("c.toml", "[runtime]\nwatchdog_exit_ms = 250", &["c.toml:2: runtime.watchdog_exit_ms: 250 is not above"]);
+    let rare = "[runtime]\nheartbeat_idle_ms = 51\n";
+    check_bad("c.toml", rare, &["default: runtime.watchdog_frozen_ms: 250 is less than 5 times"]);
+    let never = "[runtime]\nheartbeat_idle_ms = 1000\nwatchdog_frozen_ms = 300\nwatchdog_exit_ms = 500\n";
+    check_bad("c.toml", never, &["c.toml:3: runtime.watchdog_frozen_ms: 300 is less than 5 times"]);
+    load_file("c.toml", "[runtime]\nheartbeat_idle_ms = 51\nwatchdog_frozen_ms = 255\n", &[]).expect("five heartbeats");
     let both = "[limits]\ninflight_bytes_per_shard_max = 1048576\nframe_bytes_max = 2000000\n";
     check_bad("c.toml", both, &["c.toml:2: limits.inflight_bytes_per_shard_max: 1048576 is less than one frame"]);
 }
@@ -198,12 +204,16 @@ fn noise() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
+fn missing(path: &Path) -> Result<String, FileError> {
+    Err(FileError { path: path.to_owned(), cause: std::io::Error::from(std::io::ErrorKind::NotFound).into() })
+}
+
 /// Reads a text without a file.
 fn read_text_as(format: Format, text: &str) -> Draft {
     let mut draft = Draft::new(None);
     match format {
         Format::Toml => toml_file::read(text, &mut draft),
-        Format::ZooCfg => zoo::read(text, &mut draft, &|_| Err("no such file".to_owned())),
+        Format::ZooCfg => zoo::read(text, &mut draft, &missing),
     }
     draft
 }
@@ -213,7 +223,7 @@ proptest! {
     fn no_text_panics(text in noise()) {
         for format in [Format::Toml, Format::ZooCfg] {
             let mut draft = read_text_as(format, &text);
-            ensemble::settle(&mut draft, &|_| Err("no such file".to_owned()));
+            ensemble::settle(&mut draft, &missing);
             derive(&mut draft);
             check(&mut draft);
             ensemble::check(&mut draft);
@@ -296,7 +306,7 @@ fn zoo_values_are_mapped() {
     check_zoo("snapCount=100000", "snapshot.txns_max", ("100000", line.clone()));
     check_zoo("snapSizeLimitInKb=4194304", "snapshot.log_bytes_max", ("4294967296", line.clone()));
     check_zoo("snapSizeLimitInKb=-1", "snapshot.log_bytes_max", ("0", line.clone()));
-    check_zoo("autopurge.snapRetainCount=5", "snapshot.images_retained", ("5", line.clone()));
+    check_zoo("autopurge.snapRetainCount=5", "snapshot.snapshots_retained", ("5", line.clone()));
     check_zoo("autopurge.purgeInterval=24", "snapshot.purge", ("true", line.clone()));
     check_zoo("autopurge.purgeInterval=0", "snapshot.purge", ("false", line.clone()));
     check_zoo(
@@ -381,7 +391,7 @@ fn zoo_warnings_name_the_keys_once() {
             "neither ZooKeeper 3.9 nor this server knows are ignored: foo, foo.bar",
         ],
     );
-    check_zoo_warning("4lw.commands.whitelist=ruok, what, *", &["zoo.cfg:3: no four-letter words, ignored: what"]);
+    check_zoo_warning("4lw.commands.whitelist=ruok, what, *", &["zoo.cfg:3: no four-letter commands, ignored: what"]);
     check_zoo_warning(
         "tickTime=1\ntickTime=20",
         &["zoo.cfg:4: tickTime is given again; the value of line 3 is not used"],
@@ -390,7 +400,7 @@ fn zoo_warnings_name_the_keys_once() {
         "preAllocSize=1",
         &["zoo.cfg:3: preAllocSize: log.segment_bytes = 1024 is out of range; 4194304 is used"],
     );
-    check_zoo_warning("autopurge.snapRetainCount=0", &["snapshot.images_retained = 0 is out of range; 1 is used"]);
+    check_zoo_warning("autopurge.snapRetainCount=0", &["snapshot.snapshots_retained = 0 is out of range; 1 is used"]);
     check_zoo_warning(&"k\u{1b}[31m=1".replace('1', "2"), &["knows are ignored: k\\u{1b}[32m"]);
 }
 

@@ -9,9 +9,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::cores::{CORES_MAX, CoreRow, ROW_KEYS};
-use crate::config::keys::SECTIONS;
+use crate::config::keys::{KEYS, SECTIONS};
 use crate::config::problem::{Draft, Source, nearest, shortened, unknown_key};
-use crate::config::value::{Raw, Rejection};
+use crate::config::value::{Field as _, Raw, Rejection, Secret};
 
 /// The section name of the per-core table.
 const CORE: &str = "core";
@@ -23,9 +23,7 @@ pub(crate) fn read(text: &str, draft: &mut Draft) {
         Ok(document) => document,
         Err(error) => {
             let line = error.span().map_or(1, |span| lines.of(&span));
-            let reason = format!("this is not TOML: {}", error.message().replace('\n', " "));
-            draft.problem(&Source::Line(line), "", Rejection::new(reason, "correct the line"));
-            return;
+            return draft.problem(&Source::Line(line), "", not_toml(&error, text, line));
         }
     };
     for (name, value) in document.get_ref() {
@@ -44,6 +42,33 @@ pub(crate) fn read(text: &str, draft: &mut Draft) {
             (section, _) => draft.problem(&source, &shortened(section), unknown_section(section)),
         }
     }
+}
+
+/// The rejection of a text that is not TOML. Carets below a copy of the line point to the place, if the line can be shown.
+fn not_toml(error: &toml::de::Error, text: &str, line: u32) -> Rejection {
+    // The first line names line and column, the next three show the place.
+    let picture = error.to_string();
+    let mut picture = picture.lines();
+    let column = picture.next().and_then(|heading| heading.rsplit_once(", ")).map(|(_, column)| column);
+    let column = column.filter(|_| error.span().is_some()).map(|column| format!(" in {column}")).unwrap_or_default();
+    let reason = format!("this is not TOML: {}{column}", error.message().replace('\n', " "));
+    let number = usize::try_from(line).unwrap_or(usize::MAX);
+    let shown = match text.lines().nth(number - 1) {
+        Some(line) if !column.is_empty() && is_shown(line, text) => picture.take(3).collect(),
+        _ => Vec::new(),
+    };
+    Rejection::new(reason, [vec!["correct the line"], shown].concat().join("\n"))
+}
+
+/// Whether a message may hold a copy of this line of the text: it is short, carets stand below the right letters, and no part of
+/// a secret is on it.
+fn is_shown(line: &str, text: &str) -> bool {
+    const LINE_BYTES_MAX: usize = 200;
+    let mut secrets =
+        KEYS.iter().filter(|key| key.kind == Secret::KIND).filter_map(|key| key.path.split('.').next_back());
+    let is_plain = line.len() <= LINE_BYTES_MAX && line.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    // A value of several lines may be a secret whose key is on another line.
+    is_plain && !secrets.any(|key| line.contains(key)) && !text.contains("\"\"\"") && !text.contains("'''")
 }
 
 /// One value for `--set KEY=VALUE`: a TOML value if it is one, else the text itself.
@@ -231,6 +256,25 @@ mod tests {
             "[server]\nserver_id = 99999999999999999999999999999999999999999999",
             &["c.toml:2: server.server_id: a number"],
         );
+    }
+
+    #[test]
+    fn what_is_not_toml_is_shown_with_its_column() {
+        let shown = |text: &str| draft(text).problems[0].to_string();
+        assert_eq!(
+            shown("[server]\nserver_id = 1\nserver_id = 2"),
+            "c.toml:3: this is not TOML: duplicate key in column 1; correct the line\n  |\n3 | server_id = 2\n  | ^^^^^^^^^"
+        );
+        // Neither a secret nor what a terminal might obey is copied.
+        for text in [
+            "[security]\nsuper_digest = \"super:D/In=",
+            "[server]\nx = \"\u{1b}[31m",
+            "[security]\nsuper_digest = \"\"\"\nsuper:D/In= \\q \"\"\"",
+            &format!("[server]\nx = \"{}", "y".repeat(300)),
+        ] {
+            let shown = shown(text);
+            assert!(shown.contains(" in column ") && shown.lines().count() == 1, "{shown}");
+        }
     }
 
     #[test]

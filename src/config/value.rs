@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use corral_link::ClusterName;
+use corral_peer::ClusterName;
 
+use crate::config::four_letter::FourLetterCommands;
 use crate::config::problem::shortened;
-use crate::config::words::FourLetterWords;
 
 /// A value as a file or flag spells it, before it has a meaning.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +38,8 @@ impl Raw {
 }
 
 /// Why a value is refused and what to give instead; the two halves of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}; {remedy}")]
 pub(crate) struct Rejection {
     pub(crate) reason: String,
     pub(crate) remedy: String,
@@ -352,16 +353,16 @@ word_choice! {
     }
 }
 
-impl Field for FourLetterWords {
-    const KIND: &'static str = "list of four-letter words";
+impl Field for FourLetterCommands {
+    const KIND: &'static str = "list of four-letter commands";
 
     fn parse(raw: &Raw, _limits: Limits) -> Result<Self, Rejection> {
-        let remedy = "give a list of ZooKeeper's four-letter words such as [\"srvr\", \"ruok\"], or [\"*\"] for all";
+        let remedy = "give a list of ZooKeeper's four-letter commands such as [\"srvr\", \"ruok\"], or [\"*\"] for all";
         let Raw::List(list) = raw else {
             return Err(Rejection::wrong_type(raw, remedy));
         };
-        FourLetterWords::from_names(list.iter().map(String::as_str))
-            .map_err(|unknown| Rejection::new(format!("{unknown:?} is no four-letter word"), remedy))
+        FourLetterCommands::from_names(list.iter().map(String::as_str))
+            .map_err(|unknown| Rejection::new(unknown.to_string(), remedy))
     }
 
     fn show(&self) -> String {
@@ -426,9 +427,9 @@ mod tests {
         check::<bool>(Raw::Boolean(true), Limits::NONE, Ok("true"));
         check::<bool>(words("true"), Limits::NONE, Err("wrong type"));
         let list = |names: &[&str]| Raw::List(names.iter().map(|&name| name.to_owned()).collect());
-        check::<FourLetterWords>(list(&["ruok", "stat"]), Limits::NONE, Ok("[\"ruok\", \"srvr\", \"stat\"]"));
-        check::<FourLetterWords>(list(&["ruin"]), Limits::NONE, Err("\"ruin\" is no four-letter word"));
-        check::<FourLetterWords>(words("ruok"), Limits::NONE, Err("wrong type"));
+        check::<FourLetterCommands>(list(&["ruok", "stat"]), Limits::NONE, Ok("[\"ruok\", \"srvr\", \"stat\"]"));
+        check::<FourLetterCommands>(list(&["ruin"]), Limits::NONE, Err("\"ruin\" is no four-letter command"));
+        check::<FourLetterCommands>(words("ruok"), Limits::NONE, Err("wrong type"));
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! Reads an unchanged ZooKeeper `zoo.cfg` into a draft configuration.
 //!
 //! Start-up only, on the main thread. It knows the format's entries and the rule of each key, not the TOML format. What
-//! has a meaning here is mapped. Wrong values are problems with their line, and so are keys of corral's own, and those that
-//! demand protection which this server does not give. Everything else is named once: keys without meaning in a note, keys
-//! of features not offered and unknown keys in a warning each. An unknown key that resembles a known one has a warning of its own.
+//! has a meaning here is mapped. Wrong values are problems with their line, and so are keys of corral's own, and those
+//! that demand protection which this server does not give. Everything else is named once: keys without meaning in a
+//! note, keys of features not offered and unknown keys in a warning each. An unknown key that resembles a known one has
+//! a warning of its own.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 
+use crate::config::file::ReadFile;
+use crate::config::four_letter;
 use crate::config::keys;
 use crate::config::problem::{Draft, Source, nearest, shortened};
 use crate::config::properties::{self, Property};
 use crate::config::value::{Raw, Rejection, resolve};
-use crate::config::words;
 use crate::config::zoo_ensemble::{Found, is_membership, protection_meant};
 use crate::config::zoo_keys::{self, Rule};
 
@@ -32,7 +33,7 @@ struct Gathered {
 }
 
 /// Reads the whole file. `read_file` gives the text of a further file, `dynamicConfigFile`.
-pub(crate) fn read(text: &str, draft: &mut Draft, read_file: &dyn Fn(&Path) -> Result<String, String>) {
+pub(crate) fn read(text: &str, draft: &mut Draft, read_file: ReadFile<'_>) {
     zookeeper_defaults(draft);
     let Some(entries) = entries(text, draft) else {
         return;
@@ -83,7 +84,7 @@ fn entries(text: &str, draft: &mut Draft) -> Option<Vec<Property>> {
     let all = match properties::parse(text) {
         Ok(all) => all,
         Err(bad) => {
-            let rejection = Rejection::new(bad.reason, "write \\\\ for a backslash");
+            let rejection = Rejection::new(bad.to_string(), "write \\\\ for a backslash");
             draft.problem(&Source::Line(bad.line), "", rejection);
             return None;
         }
@@ -104,12 +105,7 @@ fn entries(text: &str, draft: &mut Draft) -> Option<Vec<Property>> {
     Some(kept)
 }
 
-fn read_property(
-    property: &Property,
-    draft: &mut Draft,
-    gathered: &mut Gathered,
-    read_file: &dyn Fn(&Path) -> Result<String, String>,
-) {
+fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered, read_file: ReadFile<'_>) {
     let Property { key, value, line } = property;
     let source = Source::Line(*line);
     let outcome = match zoo_keys::rule(key) {
@@ -140,7 +136,7 @@ fn read_property(
             Ok(())
         }
         Some(Rule::Words { to }) => {
-            let list = four_letter_words(value, draft, &source);
+            let list = four_letter_commands(value, draft, &source);
             draft.assign(to, &Raw::List(list), source.clone(), key);
             Ok(())
         }
@@ -280,12 +276,12 @@ fn port(value: &str) -> Result<u16, Rejection> {
 }
 
 /// The words of the list that exist; the others are named in a warning, because ZooKeeper ignores them.
-fn four_letter_words(value: &str, draft: &mut Draft, source: &Source) -> Vec<String> {
+fn four_letter_commands(value: &str, draft: &mut Draft, source: &Source) -> Vec<String> {
     let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let (known, unknown): (Vec<&str>, Vec<&str>) = names.partition(|name| *name == "*" || words::is_known(name));
+    let (known, unknown): (Vec<&str>, Vec<&str>) = names.partition(|name| *name == "*" || four_letter::is_known(name));
     if !unknown.is_empty() {
         let shown: Vec<String> = unknown.iter().map(|name| shortened(name)).collect();
-        draft.warn(format!("{}: no four-letter words, ignored: {}", draft.place(source), shown.join(", ")));
+        draft.warn(format!("{}: no four-letter commands, ignored: {}", draft.place(source), shown.join(", ")));
     }
     known.into_iter().map(str::to_owned).collect()
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::config::file::ReadFile;
 use crate::config::members::{Member, Members, id_of, role_of};
 use crate::config::problem::{Draft, Source, nearest, shortened};
 use crate::config::properties::{self, Property};
@@ -67,12 +68,12 @@ impl Found {
         &mut self,
         name: &str,
         draft: &mut Draft,
-        read_file: &dyn Fn(&Path) -> Result<String, String>,
+        read_file: ReadFile<'_>,
     ) -> Result<(), Rejection> {
         let remedy = "correct the file, or drop the line";
-        let text = read_file(Path::new(name)).map_err(|reason| Rejection::new(reason, remedy))?;
+        let text = read_file(Path::new(name)).map_err(|error| Rejection::new(error.to_string(), remedy))?;
         let entries = properties::parse(&text)
-            .map_err(|bad| Rejection::new(format!("{}:{}: {}", shortened(name), bad.line, bad.reason), remedy))?;
+            .map_err(|bad| Rejection::new(format!("{}:{}: {bad}", shortened(name), bad.line), remedy))?;
         let mut found = Vec::new();
         for property in entries {
             let place = format!("{}:{}", shortened(name), property.line);

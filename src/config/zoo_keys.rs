@@ -18,7 +18,7 @@ pub(crate) enum Rule {
     Flag { to: &'static str },
     /// Taken as it is.
     Text { to: &'static str },
-    /// Comma-separated four-letter words.
+    /// Comma-separated four-letter commands.
     Words { to: &'static str },
     /// Port part of `server.client_addr`.
     ClientPort,
@@ -121,7 +121,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("fsync.warningthresholdms", tuning("log.sync_warning_ms", 1)),
     ("snapCount", tuning("snapshot.txns_max", 1)),
     ("snapSizeLimitInKb", tuning("snapshot.log_bytes_max", 1024)),
-    ("autopurge.snapRetainCount", tuning("snapshot.images_retained", 1)),
+    ("autopurge.snapRetainCount", tuning("snapshot.snapshots_retained", 1)),
     ("autopurge.purgeInterval", Rule::Positive { to: "snapshot.purge" }),
     ("4lw.commands.whitelist", Rule::Words { to: "commands.four_letter_whitelist" }),
     ("znode.container.checkIntervalMs", tuning("containers.check_interval_ms", 1)),

@@ -14,7 +14,7 @@ use corral_wire::fourletter::FourLetter;
 use crate::config::Config;
 use crate::gauges::Gauges;
 use crate::net::acceptor::BACKLOG;
-use crate::net::peers::{Links, PeerStats};
+use crate::net::peers::{PeerConnections, PeerStats};
 use crate::runtime::clock::Clock;
 use crate::version::VERSION;
 
@@ -30,11 +30,16 @@ pub(crate) struct Facts {
     log_dir: PathBuf,
     /// Without the port for clients and the sizes of the directories.
     configured: Configured,
-    links: Option<Arc<Links>>,
+    connections: Option<Arc<PeerConnections>>,
 }
 
 impl Facts {
-    pub(crate) fn new(config: &Config, clock: Clock, gauges: Arc<Gauges>, links: Option<Arc<Links>>) -> Facts {
+    pub(crate) fn new(
+        config: &Config,
+        clock: Clock,
+        gauges: Arc<Gauges>,
+        connections: Option<Arc<PeerConnections>>,
+    ) -> Facts {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (data_dir, log_dir) = (absolute(&config.server.data_dir), absolute(&config.server.log_dir));
         let configured = Configured {
@@ -52,7 +57,7 @@ impl Facts {
             server_id: config.server.server_id,
         };
         let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
-        Facts { clock, started, gauges, data_dir, log_dir, configured, links }
+        Facts { clock, started, gauges, data_dir, log_dir, configured, connections }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -64,8 +69,8 @@ impl Facts {
         self.gauges.reset();
     }
 
-    /// What the answer to this word needs; looks at no more files than that takes.
-    pub(crate) fn gather(&self, word: FourLetter, trace_mask: i64) -> ServerFacts {
+    /// What the answer to this command needs; looks at no more files than that takes.
+    pub(crate) fn gather(&self, command: FourLetter, trace_mask: i64) -> ServerFacts {
         let mut facts = ServerFacts {
             version: VERSION.to_owned(),
             started: self.started,
@@ -79,7 +84,7 @@ impl Facts {
             },
             ..ServerFacts::default()
         };
-        match word {
+        match command {
             FourLetter::Conf | FourLetter::Dirs => {
                 facts.configured.data_dir_bytes = bytes_below(&self.data_dir);
                 facts.configured.log_dir_bytes = bytes_below(&self.log_dir);
@@ -89,16 +94,17 @@ impl Facts {
             FourLetter::Mntr => {
                 (facts.open_files, facts.open_files_max) = open_files();
                 facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
-                facts.relieved = self.gauges.relieved.load(Ordering::Relaxed);
+                facts.slow_disk_transfers = self.gauges.slow_disk_transfers.load(Ordering::Relaxed);
                 facts.digest_mismatches = self.gauges.digest_mismatches.load(Ordering::Relaxed);
                 facts.scrub = self.gauges.scrub();
                 facts.reconfig = self.gauges.reconfig();
                 facts.quorum = self.gauges.quorum();
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
                 facts.syncs = self.gauges.syncs.timing();
-                facts.images = self.gauges.images.timing();
-                facts.certificate_expires = self.links.as_ref().and_then(|links| links.tls()?.expires());
-                facts.peers = self.links.iter().flat_map(|links| links.stats()).map(peer).collect();
+                facts.snapshots = self.gauges.snapshots.timing();
+                facts.certificate_expires =
+                    self.connections.as_ref().and_then(|connections| connections.tls()?.expires());
+                facts.peers = self.connections.iter().flat_map(|connections| connections.stats()).map(peer).collect();
             }
             _ => {}
         }
@@ -122,15 +128,16 @@ fn peer(stats: PeerStats) -> PeerFacts {
     }
 }
 
-/// Sizes of all files below a directory. Files may come and go meanwhile; links are not followed.
+/// Sizes of all files below a directory. Files may come and go meanwhile; connections are not followed.
 fn bytes_below(directory: &Path) -> u64 {
-    let mut bytes = 0;
+    let mut bytes = 0_u64;
     let mut left = vec![directory.to_owned()];
     while let Some(directory) = left.pop() {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             match entry.metadata() {
                 Ok(meta) if meta.is_dir() => left.push(entry.path()),
-                Ok(meta) => bytes += meta.len(),
+                // A sparse file may have 8 EiB.
+                Ok(meta) => bytes = bytes.saturating_add(meta.len()),
                 Err(_) => {}
             }
         }
@@ -145,7 +152,8 @@ fn open_files() -> (u64, u64) {
     (open, max)
 }
 
-/// ZooKeeper's keys. There is no Java here, so what is Java's own is absent; the memory is the host's and the process's.
+/// ZooKeeper's keys. There is no Java here, so what is Java's own is absent; the memory is the host's and the
+/// process's.
 fn environment() -> Vec<(&'static str, String)> {
     let absent = || ABSENT.to_owned();
     let kernel = |name: &str| {
@@ -226,7 +234,7 @@ mod tests {
             fs::write(dir.path().join(name), vec![0; bytes]).expect("the directory is writable");
         }
         std::os::unix::fs::symlink("/", dir.path().join("below/up")).expect("the directory is writable");
-        // A link has the size of its text.
+        // A connection has the size of its text.
         assert_eq!(bytes_below(dir.path()), 31);
     }
 

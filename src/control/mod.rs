@@ -1,10 +1,10 @@
-//! The control plane: signals, four-letter words, and what the process knows of itself. Plain threads, off the data
+//! The control plane: signals, four-letter commands, and what the process knows of itself. Plain threads, off the data
 //! path.
 
 mod facts;
+mod four_letter;
 mod signals;
-mod words;
 
 pub(crate) use facts::Facts;
+pub(crate) use four_letter::FourLetterResponder;
 pub(crate) use signals::Signals;
-pub(crate) use words::Words;

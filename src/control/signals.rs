@@ -1,5 +1,5 @@
-//! Signals, from the first moment of `serve` on: a thread of their own hears them, remembers that the server is to stop, and
-//! passes everything on once there is an actor to take it.
+//! Signals, from the first moment of `serve` on: a thread of their own hears them, remembers that the server is to
+//! stop, and passes everything on once there is an actor to take it.
 //!
 //! Any thread may ask how long the server has been told to stop. It does not know what a stop takes.
 
@@ -16,8 +16,8 @@ use crate::exit::{ExitCode, Fault};
 use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
 
-/// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for an image, SIGHUP has the certificates read
-/// again.
+/// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for a snapshot, SIGHUP has the
+/// certificates read again.
 #[derive(Clone)]
 pub(crate) struct Signals {
     heard: Arc<Heard>,
@@ -54,7 +54,7 @@ impl Signals {
                         // There is one already if this is not the first.
                         let _ = wish.try_send(());
                     }
-                    _ => heard.pass_on(Event::ImageAsked),
+                    _ => heard.pass_on(Event::SnapshotRequested),
                 }
             }
         };
@@ -86,9 +86,9 @@ impl Signals {
     }
 
     /// Whether a stop need not wait any longer: it was asked for so long ago, or again.
-    pub(crate) fn is_out_of_patience(&self, patience: Duration) -> bool {
+    pub(crate) fn is_overdue(&self, timeout: Duration) -> bool {
         let waited = self.heard.first_stop.get().map(Instant::elapsed);
-        self.heard.stops.load(Ordering::SeqCst) > 1 || waited.is_some_and(|waited| waited >= patience)
+        self.heard.stops.load(Ordering::SeqCst) > 1 || waited.is_some_and(|waited| waited >= timeout)
     }
 }
 
@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_with_time_or_when_asked_again() {
+    fn timeout_ends_with_time_or_when_asked_again() {
         let signals = unheard();
         let (short, long) = (Duration::ZERO, Duration::from_secs(3600));
-        assert!(!signals.is_out_of_patience(short), "nobody has asked for a stop");
+        assert!(!signals.is_overdue(short), "nobody has asked for a stop");
         signals.heard.stop();
-        assert!(signals.is_out_of_patience(short) && !signals.is_out_of_patience(long));
+        assert!(signals.is_overdue(short) && !signals.is_overdue(long));
         signals.heard.stop();
-        assert!(signals.is_out_of_patience(long));
+        assert!(signals.is_overdue(long));
     }
 }

@@ -4,15 +4,15 @@
 
 use corral_storage::DumpItem;
 
-/// Finds the places that hold no valid record, and how far the log was durable. A server may write the log meanwhile, so a place
-/// is damage only if it holds no valid record when it is read once more, after that position is known.
+/// Finds the places that hold no valid record, and how far the log was durable. A server may write the log meanwhile,
+/// so a place is damage only if it holds no valid record when it is read once more, after that position is known.
 #[derive(Default)]
 pub(crate) struct Damage {
     base: Option<u64>,
     /// Highest log position that is known to be durable.
     durable: u64,
     /// The first in each file. There is at most one in each, so it grows with the files alone.
-    suspects: Vec<Place>,
+    suspects: Vec<DamagedAt>,
     /// What the file `DURABLE` states of a segment that is missing with all behind it.
     missing: Option<String>,
     /// The first segment that the disk cannot give back.
@@ -23,7 +23,7 @@ pub(crate) struct Damage {
 
 /// A place without a valid record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct DamagedAt {
     file: String,
     /// `None` for a segment whose header is damaged.
     offset: Option<u64>,
@@ -47,7 +47,7 @@ impl Damage {
                 self.base = *base;
                 self.durable = self.durable.max(watermark.unwrap_or(0));
                 if fault.is_some() {
-                    self.suspects.push(Place { file: file.clone(), offset: None, position: 0 });
+                    self.suspects.push(DamagedAt { file: file.clone(), offset: None, position: 0 });
                 }
             }
             DumpItem::Record(record) => {
@@ -79,7 +79,7 @@ impl Damage {
         }
         if let Some(base) = self.base {
             let position = base.saturating_add(offset);
-            self.suspects.push(Place { file: file.to_owned(), offset: Some(offset), position });
+            self.suspects.push(DamagedAt { file: file.to_owned(), offset: Some(offset), position });
         }
     }
 
@@ -132,6 +132,7 @@ mod tests {
             first_zxid: 1,
             watermark,
             payload_bytes: 8,
+            payload_crc: 0,
             payload_checks,
         })
     }

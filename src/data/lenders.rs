@@ -1,9 +1,9 @@
-//! Images that were replaced while znodes still have data of them: the image writer adds them, the scrubber compares them with their
-//! checksums. They are few: the changes above an image go into the next but one.
+//! Snapshots that were replaced while znodes still have data of them: the snapshot writer adds them, the scrubber
+//! compares them with their checksums. They are few: the changes above a snapshot go into the next but one.
 
 use std::sync::{Mutex, PoisonError};
 
-use corral_core::image::{ImageFault, Lender};
+use corral_core::snapshot::{Lender, SnapshotFault};
 
 #[derive(Default)]
 pub(crate) struct Lenders(Mutex<Vec<Lender>>);
@@ -16,8 +16,8 @@ impl Lenders {
     }
 
     /// Reads all of them; gives what is damaged.
-    pub(crate) fn verify(&self, mut pace: impl FnMut(usize)) -> Vec<ImageFault> {
-        // The image writer must not wait for the reading.
+    pub(crate) fn verify(&self, mut pace: impl FnMut(usize)) -> Vec<SnapshotFault> {
+        // The snapshot writer must not wait for the reading.
         let list = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let faults = list.iter().filter_map(|lender| lender.verify(&mut pace)?.err()).collect();
         list.into_iter().for_each(|lender| self.add(lender));

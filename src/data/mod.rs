@@ -1,11 +1,11 @@
-//! The data directory beside log and images: whose it is, what is set aside there, what is remembered; and images between files and
-//! the core.
+//! The data directory beside log and snapshots: whose it is, what is set aside there, what is remembered; and snapshots
+//! between files and the core.
 //!
 //! Files alone. Knows no actor.
 
 pub(crate) mod damage;
-pub(crate) mod images;
 pub(crate) mod lenders;
 pub(crate) mod owner;
 pub(crate) mod quarantine;
 pub(crate) mod remembered;
+pub(crate) mod snapshots;

@@ -1,7 +1,7 @@
 //! Whose a data directory is: the small file `OWNER` beside `FORMAT`, which names the server and its cluster.
 //!
-//! Start and rescue, before any actor runs. What a server has promised to others is kept under its id: its data directory in
-//! the hands of another server would break those promises, so a start that finds another name ends.
+//! Start and rescue, before any actor runs. What a server has promised to others is kept under its id: its data
+//! directory in the hands of another server would break those promises, so a start that finds another name ends.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -11,7 +11,7 @@ use corral_storage::{Disk as _, MmapDisk};
 
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
-use corral_link::ClusterName;
+use corral_peer::ClusterName;
 
 /// The file's name.
 const NAME: &str = "OWNER";

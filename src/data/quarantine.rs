@@ -1,20 +1,20 @@
-//! Damaged data of a server of an ensemble: they are put aside at the start, and the server begins without data, to be given
-//! everything by the others.
+//! Damaged data of a server of an ensemble: they are put aside at the start, and the server begins without data, to be
+//! given everything by the others.
 //!
-//! Such a server has lost its promises with its data. It comes back as one whose disk was emptied: the leader takes it out of
-//! the members and lets it in again. It founds no new ensemble, whatever the other servers say: the file [`MARK`] stands until
-//! another server's image is here.
+//! Such a server has lost its promises with its data. It comes back as one whose disk was emptied: the leader takes it
+//! out of the members and lets it in again. It founds no new ensemble, whatever the other servers say: the file
+//! [`MARK`] stands until another server's snapshot is here.
 //!
-//! A state that differs from the other servers' leaves images whose checksums are right. The file [`DISTRUSTED`] stands from then
-//! until another server's image has taken its place: a server that is started with it serves nothing before, and goes on
-//! voting with its log.
+//! A state that differs from the other servers' leaves snapshots whose checksums are right. The file [`DISTRUSTED`]
+//! stands from then until another server's snapshot has taken its place: a server that is started with it serves
+//! nothing before, and goes on voting with its log.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use corral_storage::{Disk as _, MmapDisk};
+use corral_storage::{Disk as _, Dump, DumpItem, MmapDisk, RecordKind};
 
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
@@ -23,21 +23,22 @@ use crate::exit::{ExitCode, Fault};
 const ASIDE: &str = "damaged";
 /// Where those of the time before are; still earlier ones are removed.
 const ASIDE_BEFORE: &str = "damaged-before";
-/// Present while this server waits for another one's image.
+/// Present while this server waits for another one's snapshot.
 const MARK: &str = "HEALING";
-/// Present while the images here are of a state that is not to be trusted, although their checksums are right; holds why.
+/// Present while the snapshots here are of a state that is not to be trusted, although their checksums are right; holds
+/// why.
 const DISTRUSTED: &str = "DISTRUSTED";
 /// Of that file more is not read.
 const REASON_BYTES_MAX: u64 = 4096;
 
-/// Puts images and log aside, and marks the directory. The server holds no data then.
+/// Puts snapshots and log aside, and marks the directory. The server holds no data then.
 ///
 /// # Errors
 /// When that cannot be done; a part may have been put aside. Started again, the rest is.
 pub(crate) fn put_aside(config: &Config) -> Result<(), Fault> {
     let (data, log) = (&config.server.data_dir, &config.server.log_dir);
     // First: what was put aside in part is never taken for a server that is new.
-    fs::write(data.join(MARK), "damaged data were put aside: this server waits for another server's image\n")
+    fs::write(data.join(MARK), "damaged data were put aside: this server waits for another server's snapshot\n")
         .and_then(|()| fs::File::open(data.join(MARK))?.sync_all())
         .and_then(|()| fs::File::open(data)?.sync_all())
         .map_err(|error| fault(data, &error))?;
@@ -57,6 +58,10 @@ fn fault(path: &Path, error: &io::Error) -> Fault {
 fn aside(path: &Path) -> io::Result<()> {
     let to = path.join(ASIDE);
     if to.try_exists()? && holds_state(path)? {
+        if is_bare(path)? {
+            // It takes the place of nothing that was put aside before, which may be the only copy of entries.
+            return files(path)?.iter().try_for_each(|name| fs::remove_file(path.join(name)));
+        }
         let before = path.join(ASIDE_BEFORE);
         match fs::remove_dir_all(&before) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -75,6 +80,23 @@ fn aside(path: &Path) -> io::Result<()> {
 /// Whether anything is to be put aside.
 fn holds_state(path: &Path) -> io::Result<bool> {
     Ok(!files(path)?.is_empty())
+}
+
+/// Whether the files here hold no snapshot and no log entry, as far as can be told with certainty: those of a server that
+/// began without data.
+fn is_bare(path: &Path) -> io::Result<bool> {
+    if files(path)?.iter().any(|name| name.starts_with("image-")) {
+        return Ok(false);
+    }
+    let Ok(disk) = MmapDisk::open_read_only(path) else { return Ok(false) };
+    let is_empty = |item: DumpItem| match item {
+        DumpItem::Record(record) => !matches!(record.kind, RecordKind::Entry | RecordKind::Membership),
+        DumpItem::Segment { fault, .. } => fault.is_none(),
+        DumpItem::Gap { zero, .. } => zero,
+        DumpItem::Durable { .. } | DumpItem::Mark { .. } => true,
+        _ => false,
+    };
+    Ok(Dump::new(disk)?.all(is_empty))
 }
 
 fn files(path: &Path) -> io::Result<Vec<String>> {
@@ -101,7 +123,8 @@ pub(crate) fn mark_distrusted(data: &Path, reason: &str) -> io::Result<()> {
     fs::File::open(data)?.sync_all()
 }
 
-/// Another server's image has taken the place of the state: no file says any more that it is missing or not to be trusted.
+/// Another server's snapshot has taken the place of the state: no file says any more that it is missing or not to be
+/// trusted.
 ///
 /// # Errors
 /// When a mark cannot be removed.
@@ -157,7 +180,7 @@ pub(crate) fn put_file_aside(disk: &MmapDisk, name: &str) -> io::Result<()> {
     disk.sync_dir()
 }
 
-/// Whether this server waits for another one's image because its data were damaged. `has_data`: it has come.
+/// Whether this server waits for another one's snapshot because its data were damaged. `has_data`: it has come.
 ///
 /// # Errors
 /// When the mark cannot be removed.
@@ -175,6 +198,7 @@ pub(crate) fn waits(disk: &MmapDisk, has_data: bool) -> Result<bool, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corral_storage::{Entry, EntryKind, HardState, Log, LogConfig, Record, SyncRecipe};
 
     #[test]
     fn distrust_lasts_until_it_is_cleared() {
@@ -206,5 +230,31 @@ mod tests {
         assert_eq!((read(ASIDE).as_str(), read(ASIDE_BEFORE).as_str()), ("third", "second"));
         aside(data).expect("nothing is to be put aside");
         assert_eq!(read(ASIDE), "third");
+    }
+
+    #[test]
+    fn a_log_without_entries_takes_the_place_of_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let data = directory.path();
+        let disk = MmapDisk::open(data, SyncRecipe::default()).expect("the directory is free");
+        let begin = |entry: Option<Record<'_>>| {
+            let config = LogConfig { segment_bytes: 1 << 20, ..LogConfig::default() };
+            let (mut log, _) = Log::open(disk.clone(), config, &mut |_| {}).expect("the log begins");
+            let voted = Record::HardState(HardState { term: 3, vote: 1, commit: 0 });
+            let records: Vec<_> = [voted].into_iter().chain(entry).collect();
+            log.append(&records).expect("there is room");
+            log.sync().expect("it is durable");
+        };
+        fs::write(data.join("image-1.img"), "the only copy").expect("it is written");
+        aside(data).expect("it is put aside");
+        for _ in 0..3 {
+            begin(None);
+            aside(data).expect("it holds nothing");
+            assert_eq!(files(data).expect("it is listed"), [""; 0]);
+        }
+        assert!(data.join(ASIDE).join("image-1.img").exists() && !data.join(ASIDE_BEFORE).exists());
+        begin(Some(Record::Entry(Entry { term: 3, index: 1, kind: EntryKind::Normal, first_zxid: 1, payload: b"x" })));
+        aside(data).expect("it holds an entry");
+        assert!(data.join(ASIDE_BEFORE).join("image-1.img").exists());
     }
 }

@@ -1,15 +1,15 @@
-//! The newest list of servers that this one has known: the small file `SERVERS` beside `OWNER`.
+//! The newest membership that this one has known: the small file `SERVERS` beside `OWNER`.
 //!
-//! Written by the thread of the ports, read at start. What the log holds behind the last entry that is known to be committed
-//! counts only when there is a leader, and no leader is found by a list from before all servers have moved: so the list is
-//! kept here, too. It tells where others are looked for, and who is let in; what is true stands in image and log. A file that
-//! is damaged is therefore nothing but a warning.
+//! Written by the thread of the ports, read at start. What the log holds behind the last entry that is known to be
+//! committed counts only when there is a leader, and no leader is found by a list from before all servers have moved:
+//! so the list is kept here, too. It tells where others are looked for, and who is let in; what is true stands in
+//! snapshot and log. A file that is damaged is therefore nothing but a warning.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 
 use corral_core::servers::Servers;
-use corral_engine::Remembered;
+use corral_engine::StoredServers;
 use corral_storage::{Disk as _, MmapDisk};
 
 /// The file's name.
@@ -20,7 +20,7 @@ const BYTES_MAX: usize = 80 << 10;
 const CHECKSUM: &str = "\ncrc32c=";
 
 /// The list that the directory holds, if one can be read.
-pub(crate) fn read(disk: &MmapDisk) -> Option<Remembered> {
+pub(crate) fn read(disk: &MmapDisk) -> Option<StoredServers> {
     let mut bytes = Vec::new();
     let limit = BYTES_MAX as u64 + 1;
     let read = File::open(disk.path().join(NAME)).and_then(|file| file.take(limit).read_to_end(&mut bytes));
@@ -33,7 +33,7 @@ pub(crate) fn read(disk: &MmapDisk) -> Option<Remembered> {
         Err(error) => error.to_string(),
     };
     tracing::warn!(
-        "{}/{NAME}, the list of servers as it was known last, is not used: {reason}; the other servers are looked for as image \
+        "{}/{NAME}, the membership as it was known last, is not used: {reason}; the other servers are looked for as snapshot \
          and configuration say",
         disk.path().display()
     );
@@ -44,7 +44,7 @@ pub(crate) fn read(disk: &MmapDisk) -> Option<Remembered> {
 ///
 /// # Errors
 /// When it cannot be written; then the one before is kept.
-pub(crate) fn write(disk: &MmapDisk, list: &Remembered) -> io::Result<()> {
+pub(crate) fn write(disk: &MmapDisk, list: &StoredServers) -> io::Result<()> {
     disk.write_file(NAME, encode(list).as_bytes())
 }
 
@@ -59,13 +59,13 @@ pub(crate) fn forget(disk: &MmapDisk) -> io::Result<()> {
     }
 }
 
-fn encode(list: &Remembered) -> String {
+fn encode(list: &StoredServers) -> String {
     let text = list.servers.text(list.version);
     let checksum = crc32c::crc32c(text.as_bytes());
     format!("{text}{CHECKSUM}{checksum:08x}\n")
 }
 
-fn decode(bytes: &[u8]) -> Option<Remembered> {
+fn decode(bytes: &[u8]) -> Option<StoredServers> {
     if bytes.len() > BYTES_MAX {
         return None;
     }
@@ -74,7 +74,7 @@ fn decode(bytes: &[u8]) -> Option<Remembered> {
         return None;
     }
     let (servers, version) = Servers::parse(text)?;
-    Some(Remembered { servers, version })
+    Some(StoredServers { servers, version })
 }
 
 #[cfg(test)]
@@ -83,9 +83,9 @@ mod tests {
     use corral_core::limits::ENSEMBLE_SERVERS_MAX;
     use corral_storage::SyncRecipe;
 
-    fn list(text: &str) -> Remembered {
+    fn list(text: &str) -> StoredServers {
         let (servers, version) = Servers::parse(text).expect("the list is good");
-        Remembered { servers, version }
+        StoredServers { servers, version }
     }
 
     #[test]

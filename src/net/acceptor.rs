@@ -5,17 +5,23 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corral_core::ids::ShardId;
 
 use crate::gauges::Gauges;
+use crate::runtime::complaint::Complaint;
 
 /// Connections the kernel holds while they wait to be accepted.
 pub(crate) const BACKLOG: i32 = 4096;
+/// Ended connections that are taken off the counts before one is accepted: well below a millisecond.
+const ENDED_PER_ACCEPT: usize = 1024;
+/// The same between others' work, and before a connection is refused: about a millisecond.
+const ENDED_PER_LOOK: usize = 16 * ENDED_PER_ACCEPT;
+
 /// A connection that is nobody's yet.
 pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
@@ -48,9 +54,20 @@ pub(crate) struct Acceptor {
     shards: Vec<Give>,
     ended: flume::Receiver<Ended>,
     open: Vec<usize>,
+    /// By what [`counted_as`] gives.
     by_address: HashMap<IpAddr, usize>,
     entropy: Entropy,
     gauges: Arc<Gauges>,
+    complaint: Complaint,
+}
+
+/// Under which address a client's connections are counted: of IPv6 a network of 64 bits, all of whose addresses one host may
+/// take, and of an IPv4 address that is mapped into IPv6 the IPv4 address.
+fn counted_as(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address @ IpAddr::V4(_) => address,
+    }
 }
 
 impl Acceptor {
@@ -61,7 +78,8 @@ impl Acceptor {
         gauges: Arc<Gauges>,
     ) -> Acceptor {
         let open = vec![0; shards.len()];
-        Acceptor { limits, shards, ended, open, by_address: HashMap::new(), entropy: Entropy::new(), gauges }
+        let (by_address, entropy, complaint) = (HashMap::new(), Entropy::new(), Complaint::default());
+        Acceptor { limits, shards, ended, open, by_address, entropy, gauges, complaint }
     }
 
     /// Accepts from one listener after the other, each until it is shut down: the life of a thread that does nothing else.
@@ -83,7 +101,9 @@ impl Acceptor {
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
                     const PAUSE: Duration = Duration::from_millis(100);
-                    tracing::warn!("cannot accept a connection, trying again: {error}");
+                    if let Some(times) = self.complaint.again(Instant::now()) {
+                        tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
+                    }
                     std::thread::sleep(PAUSE);
                 }
             }
@@ -92,10 +112,11 @@ impl Acceptor {
 
     /// Whether a connection is taken in, and whose it is; it counts until an [`Ended`] says that it is gone.
     pub(crate) fn admit(&mut self, stream: TcpStream, peer: SocketAddr) -> Option<(ShardId, Accepted)> {
-        while let Ok(Ended { shard, address }) = self.ended.try_recv() {
-            self.forget(shard, address);
+        self.forget_ended(ENDED_PER_ACCEPT);
+        let address = counted_as(peer.ip());
+        if self.refusal(address).is_some() {
+            self.forget_ended(ENDED_PER_LOOK);
         }
-        let address = peer.ip();
         if let Some(reason) = self.refusal(address) {
             let refused = self.gauges.refused.fetch_add(1, Ordering::Relaxed) + 1;
             if refused.is_power_of_two() {
@@ -108,7 +129,7 @@ impl Acceptor {
         let entropy = match self.entropy.draw() {
             Ok(entropy) => entropy,
             Err(error) => {
-                tracing::error!(%peer, "connection refused: no randomness: {error}");
+                tracing::error!(%peer, "connection refused: no random bytes: {error}");
                 return None;
             }
         };
@@ -126,7 +147,20 @@ impl Acceptor {
         }
     }
 
+    /// To be called a few times a second: connections that have ended are counted no more, though none is accepted.
+    pub(crate) fn look_after(&mut self) {
+        self.forget_ended(ENDED_PER_LOOK);
+    }
+
+    fn forget_ended(&mut self, most: usize) {
+        for _ in 0..most {
+            let Ok(Ended { shard, address }) = self.ended.try_recv() else { return };
+            self.forget(shard, address);
+        }
+    }
+
     fn forget(&mut self, shard: ShardId, address: IpAddr) {
+        let address = counted_as(address);
         self.open[usize::from(shard.0)] -= 1;
         if let Some(count) = self.by_address.get_mut(&address) {
             *count -= 1;
@@ -229,6 +263,56 @@ mod tests {
         check((9, 1, vec![any]), &[(0, 1), (-1, 1), (0, 1)], &[Some(0), Some(0)]);
         let steps = [(0, 1), (0, 1), (0, 1), (-2, 1), (0, 1), (0, 1)];
         check((9, 0, vec![any, any]), &steps, &[Some(0), Some(1), Some(0), Some(1), Some(1)]);
+    }
+
+    /// A host may take any address of its network of 64 bits.
+    #[test]
+    fn addresses_that_one_host_may_take_are_counted_as_one() {
+        let check = |address: &str, counted: &str| {
+            let parsed = |text: &str| text.parse::<IpAddr>().expect("an address");
+            assert_eq!(counted_as(parsed(address)), parsed(counted), "{address}");
+        };
+        check("10.0.0.7", "10.0.0.7");
+        check("::ffff:10.0.0.7", "10.0.0.7");
+        check("2001:db8:1:2:a:b:c:d", "2001:db8:1:2::");
+        check("2001:db8:1:3::1", "2001:db8:1:3::");
+        check("::1", "::");
+        let (ends, ended) = flume::unbounded();
+        let limits = ConnectionLimits { total: 9, per_address: 1, per_shard: vec![9] };
+        let mut acceptor = Acceptor::new(limits, vec![Box::new(|_| true)], ended, Arc::new(Gauges::default()));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let there = listener.local_addr().expect("it is bound");
+        let mut admits = |address: &str| {
+            let peer = SocketAddr::new(address.parse().expect("an address"), 4000);
+            acceptor.admit(TcpStream::connect(there).expect("it listens"), peer).is_some()
+        };
+        assert!(admits("2001:db8::1") && !admits("2001:db8::2") && admits("2001:db8:0:1::1"));
+        assert!(admits("10.0.0.1") && !admits("::ffff:10.0.0.1"));
+        ends.send(Ended { shard: ShardId(0), address: "2001:db8::1".parse().expect("an address") })
+            .expect("it is there");
+        assert!(admits("2001:db8::2"), "a place is free again");
+    }
+
+    #[test]
+    fn many_ends_do_not_hold_up_one_accept() {
+        const MANY: usize = 100_000;
+        let (ends, ended) = flume::unbounded();
+        let limits = ConnectionLimits { total: 2 * MANY, per_address: 0, per_shard: vec![2 * MANY] };
+        let mut acceptor = Acceptor::new(limits, vec![Box::new(|_| true)], ended, Arc::new(Gauges::default()));
+        acceptor.open[0] = MANY;
+        for _ in 0..MANY {
+            let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            ends.send(Ended { shard: ShardId(0), address }).expect("the acceptor is there");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let there = listener.local_addr().expect("it is bound");
+        assert!(acceptor.admit(TcpStream::connect(there).expect("it listens"), there).is_some());
+        assert_eq!(ends.len(), MANY - ENDED_PER_ACCEPT);
+        acceptor.look_after();
+        assert_eq!(ends.len(), MANY - ENDED_PER_ACCEPT - ENDED_PER_LOOK);
+        // Before one is refused more of them are counted off.
+        acceptor.limits.total = acceptor.open[0];
+        assert!(acceptor.admit(TcpStream::connect(there).expect("it listens"), there).is_some());
     }
 
     #[test]

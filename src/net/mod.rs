@@ -1,8 +1,8 @@
-//! Client sockets: accepted by one plain thread, served on the shards' executors, by one of two data paths. Links to other
-//! servers are in [`peers`].
+//! Client sockets: accepted by one plain thread, served on the shards' executors, by one of two data paths.
+//! PeerConnections to other servers are in [`peers`].
 //!
-//! The seam between the data paths is [`Transport`]: what a shard's driver asks of a socket is the same, but on a ring events come to
-//! one task of the shard, while each stream has a task that reads it.
+//! The seam between the data paths is [`Transport`]: what a shard's driver asks of a socket is the same, but on a ring
+//! events come to one task of the shard, while each stream has a task that reads it.
 
 pub(crate) mod acceptor;
 pub(crate) mod peers;

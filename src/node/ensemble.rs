@@ -1,4 +1,4 @@
-//! What makes a server one of an ensemble: its links to the others, its place in Raft, its clock for elections.
+//! What makes a server one of an ensemble: its connections to the others, its place in Raft, its clock for elections.
 //!
 //! Main thread, at start. Everything here is absent from a server that runs alone. It knows no message.
 
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corral_consensus::{Index, Micros, NodeId};
-use corral_core::member::EnsembleConfig;
-use corral_engine::{EnsembleSettings, Remembered, Settings, addresses};
-use corral_link::Generation;
-use corral_link::image::PIECE_BYTES_MAX;
+use corral_core::coordinator::EnsembleConfig;
+use corral_engine::{EnsembleSettings, Settings, StoredServers, addresses};
+use corral_peer::Generation;
+use corral_peer::snapshot::PIECE_BYTES_MAX;
 
 use crate::config::Config;
 use crate::data::remembered;
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::messages::ToConsensus;
-use crate::net::peers::{Lineage, Links, setup};
+use crate::net::peers::{Generations, PeerConnections, setup};
 use crate::node::membership;
 use crate::node::recovery::Recovery;
 use crate::runtime::mailbox::Post;
@@ -52,7 +52,7 @@ pub(crate) fn member_config(config: &Config, shards: usize) -> EnsembleConfig {
     EnsembleConfig { shards, hold_ms, lost_after_ms: election_ms * LOST_ELECTIONS }
 }
 
-/// The list of servers as clients are shown it. Where the configuration names no port for ZooKeeper's elections, which
+/// The membership as clients are shown it. Where the configuration names no port for ZooKeeper's elections, which
 /// nobody here listens on, one stands there that ZooKeeper's clients take.
 pub(crate) fn servers(config: &Config) -> corral_core::shared::Text {
     let mut lines = String::new();
@@ -71,14 +71,14 @@ pub(crate) fn settings(
     config: &Config,
     shards: usize,
     recovery: &Recovery,
-    remembered: Option<Remembered>,
+    remembered: Option<StoredServers>,
 ) -> Settings {
     let ensemble = config.own_member().map(|_| EnsembleSettings {
         own: config.server.server_id,
         configured: setup::addresses(config.ensemble.servers.0.iter()),
         client_addr: config.server.client_addr,
         wanted: membership::wanted(config),
-        remembered,
+        stored: remembered,
         read_only: config.ensemble.read_only,
         election: Micros(u64::from(config.ensemble.election_ms) * 1000),
         generation: recovery.generation,
@@ -87,15 +87,15 @@ pub(crate) fn settings(
     Settings { shards, newest: recovery.offered.clone(), ensemble }
 }
 
-/// The list of servers that this one knew last; whoever holds no data has no part in what was.
-pub(crate) fn remembered(recovery: &Recovery) -> Option<Remembered> {
+/// The membership that this one knew last; whoever holds no data has no part in what was.
+pub(crate) fn remembered(recovery: &Recovery) -> Option<StoredServers> {
     let holds_data = recovery.replica.raft().last_index() > Index(0);
     if holds_data { remembered::read(&recovery.disk) } else { None }
 }
 
-/// Listens for the other servers and dials them; `None` when there are none. `generation` is that of this server's data: should
-/// another server's be of a later one, that is told to `endings`. They are looked for as `remembered` says until a list is
-/// followed.
+/// Listens for the other servers and dials them; `None` when there are none. `generation` is that of this server's
+/// data: should another server's be of a later one, that is told to `endings`. They are looked for as `remembered` says
+/// until a list is followed.
 ///
 /// # Errors
 /// When the address cannot be had, or the files of TLS are not usable.
@@ -103,20 +103,21 @@ pub(crate) fn start_links(
     config: &Config,
     incarnation: u64,
     generation: Generation,
-    remembered: Option<&Remembered>,
+    remembered: Option<&StoredServers>,
     consensus: Post<ToConsensus>,
     endings: flume::Sender<Ending>,
-) -> Result<Option<Links>, Fault> {
+) -> Result<Option<PeerConnections>, Fault> {
     let Some(own) = config.own_member() else { return Ok(None) };
     let mut settings = setup::settings(config, incarnation)?;
     let end = move |peer| drop(endings.send(Ending::Failed(outdated(peer))));
-    settings.lineage = Arc::new(Lineage::new(generation, end));
+    settings.generations = Arc::new(Generations::new(generation, end));
     settings.listed = remembered.map(|list| addresses(Some(list.servers.clone()), &settings.peers));
     let servers = config.ensemble.servers.0.len();
-    let links = Links::start(settings, move |event| drop(consensus.send(ToConsensus::Peer(event))));
-    let links = links.map_err(|error| Fault::new(ExitCode::Internal, format!("no links to other servers: {error}")))?;
-    tracing::info!(id = own.id, port = own.port, servers, "one of an ensemble");
-    Ok(Some(links))
+    let connections = PeerConnections::start(settings, move |event| drop(consensus.send(ToConsensus::Peer(event))));
+    let connections = connections
+        .map_err(|error| Fault::new(ExitCode::Internal, format!("no connections to other servers: {error}")))?;
+    tracing::info!(id = own.id, port = own.port, servers, "member of an ensemble");
+    Ok(Some(connections))
 }
 
 /// Why a server ends that holds data from before the rescue of another.

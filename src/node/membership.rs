@@ -1,45 +1,45 @@
-//! Who belongs to the ensemble, as the data directory says it: in the newest image, and nowhere else.
+//! Who belongs to the ensemble, as the data directory says it: in the newest snapshot, and nowhere else.
 //!
-//! Recovery and main thread, at start. A server that runs alone keeps no membership, so that its data directory and one of
-//! an ensemble's server are told apart. Beside the membership stands the generation, unless it is the first.
+//! Recovery and main thread, at start. A server that runs alone keeps no membership, so that its data directory and one
+//! of an ensemble's server are told apart. Beside the membership stands the generation, unless it is the first.
 
 use corral_consensus::{Membership, NodeId};
-use corral_core::image::Image;
-use corral_core::member::Founders;
-use corral_engine::recovery::{Kept, Unkept};
+use corral_core::coordinator::Founders;
+use corral_core::snapshot::Snapshot;
+use corral_engine::recovery::{DataKind, DataMismatch};
 use corral_storage::log::Recovered;
 
 use crate::config::Config;
 use crate::config::value::Role;
 use crate::exit::{ExitCode, Fault};
 
-/// Judges the newest image and what the log holds.
+/// Judges the newest snapshot and what the log holds.
 ///
 /// # Errors
 /// When the data directory is of the other kind of server than what is configured, or damaged.
-pub(crate) fn kept(config: &Config, image: Option<&Image>, log: &Recovered) -> Result<Kept, Fault> {
-    let judged = Kept::judge(config.own_member().is_some(), image, (log.first_index, log.last_index));
-    judged.map_err(|unkept| match unkept {
-        Unkept::OfEnsemble => {
+pub(crate) fn data_kind(config: &Config, snapshot: Option<&Snapshot>, log: &Recovered) -> Result<DataKind, Fault> {
+    let kind = DataKind::of(config.own_member().is_some(), snapshot, (log.first_index, log.last_index));
+    kind.map_err(|mismatch| match mismatch {
+        DataMismatch::OfEnsemble => {
             let sentence = "the data directory is that of a server of an ensemble, and no other servers are configured: \
                             name them (ensemble.servers, or the server.N lines of a zoo.cfg), or make it the data of a \
                             server that runs alone with `corral rescue`";
             Fault::new(ExitCode::DataDirForeign, sentence)
         }
-        Unkept::RanAlone => {
+        DataMismatch::RanAlone => {
             let sentence = "the data directory is that of a server that ran alone, and an ensemble is configured: start \
                             without the other servers, or make it the first server of the ensemble with `corral rescue`";
             Fault::new(ExitCode::DataDirForeign, sentence)
         }
-        Unkept::NoImage { first } => {
+        DataMismatch::NoSnapshot { first } => {
             let sentence = format!(
-                "the log begins with entry {first}, and the image before it is missing: if a majority of the other servers runs, \
+                "the log begins with entry {first}, and the snapshot before it is missing: if a majority of the other servers runs, \
                  empty the data directory but for `myid` and start: this server learns everything from the others"
             );
             Fault::new(ExitCode::DataDamaged, sentence)
         }
-        Unkept::Nonsense(what) => {
-            let sentence = format!("the newest image says nonsense of who belongs to the ensemble: {what}");
+        DataMismatch::Membership(what) => {
+            let sentence = format!("the membership in the newest snapshot is invalid: {what}");
             Fault::new(ExitCode::DataDamaged, sentence)
         }
     })
@@ -59,7 +59,7 @@ pub(crate) fn wanted(config: &Config) -> Membership {
     Membership::simple(&nodes(Role::Participant), &nodes(Role::Observer))
 }
 
-/// Who forms a new ensemble.
+/// Who bootstraps a new ensemble.
 pub(crate) fn founders(config: &Config) -> Founders {
     Founders {
         own: config.server.server_id,

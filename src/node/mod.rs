@@ -23,35 +23,38 @@ use corral_core::limits::ShardLimits;
 use corral_core::shard::{Shard, ShardConfig};
 use corral_core::shared::Text;
 use corral_core::view::View;
-use corral_engine::{Cause, Distrust, Engine, Event, Moved, Remembered, ToLog};
+use corral_engine::{CorruptState, Engine, Event, Finding, Moved, StoredServers, ToLog};
 use corral_storage::MmapDisk;
 use corral_wire::fourletter::FourLetter;
 
-use crate::actor::consensus::{ConsensusActor, ConsensusLinks, Resident};
-use crate::actor::image_writer::{self, ImageSettings};
-use crate::actor::images_in;
+use crate::actor::consensus::{ConsensusActor, ConsensusChannels, Resident};
 use crate::actor::log_thread::{self, LogKeeper};
 use crate::actor::scrubber::{ScrubSettings, Scrubber};
-use crate::actor::shard::{ShardActor, ShardLinks};
+use crate::actor::shard::{ShardActor, ShardChannels};
+use crate::actor::snapshot_receiver;
+use crate::actor::snapshot_writer::{self, SnapshotSettings};
 use crate::actor::taken::Taken;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
-use crate::control::{Facts, Signals, Words};
+use crate::control::{Facts, FourLetterResponder, Signals};
 use crate::data::lenders::Lenders;
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
-use crate::messages::{ToConsensus, ToImagesIn, ToShard, ToWords, ToWriter};
+use crate::messages::{ToConsensus, ToFourLetter, ToShard, ToSnapshotReceiver, ToWriter};
 use crate::net::Transport;
 use crate::net::acceptor::{Acceptor, BACKLOG, ConnectionLimits, Ended, Give};
+use crate::net::peers::limits::STRANGERS_MAX;
 use crate::net::peers::tls::Tls;
-use crate::net::peers::{Links, certificates};
-use crate::node::ports::{Configured, Doorman, Ports, bind};
+use crate::net::peers::{PeerConnections, certificates};
+use crate::node::ports::{Configured, ListensOn, Ports, bind};
 use crate::node::recovery::{Recovery, Start};
 use crate::preflight;
 use crate::runtime::clock::Clock;
 use crate::runtime::executor::{self, ExecutorSettings};
 use crate::runtime::mailbox::{Bell, Post, mailbox};
-use crate::runtime::watchdog::{self, Patience, Pulse};
+use crate::runtime::watchdog::{self, Limits, Pulse};
+
+const _: () = assert!(STRANGERS_MAX as u64 <= preflight::NOFILE_STRANGERS, "strangers take no file from the log");
 
 /// Both ends of a mailbox whose receiver may sleep in a ring.
 type Rung<T> = (Post<T>, flume::Receiver<T>);
@@ -66,9 +69,9 @@ struct Mailboxes {
     consensus: Rung<ToConsensus>,
     log: Mailbox<ToLog>,
     writer: Mailbox<ToWriter>,
-    images_in: Mailbox<ToImagesIn>,
+    snapshot_receiver: Mailbox<ToSnapshotReceiver>,
     scrub: Mailbox<()>,
-    words: Mailbox<ToWords>,
+    four_letter: Mailbox<ToFourLetter>,
     ports: Mailbox<Moved>,
     ended: Mailbox<Ended>,
     endings: Mailbox<Ending>,
@@ -88,9 +91,9 @@ impl Mailboxes {
             consensus: mailbox(&consensus_bell),
             log: flume::unbounded(),
             writer: flume::unbounded(),
-            images_in: flume::unbounded(),
+            snapshot_receiver: flume::unbounded(),
             scrub: flume::unbounded(),
-            words: flume::unbounded(),
+            four_letter: flume::unbounded(),
             ports: flume::unbounded(),
             ended: flume::unbounded(),
             endings: flume::unbounded(),
@@ -112,10 +115,10 @@ struct Context {
     boxes: Mailboxes,
     gauges: Arc<Gauges>,
     /// To the other servers of the ensemble.
-    links: Option<Arc<Links>>,
-    /// Where the list of servers is remembered, and the one of before this start.
+    connections: Option<Arc<PeerConnections>>,
+    /// Where the membership is remembered, and the one of before this start.
     disk: MmapDisk,
-    remembered: Option<Remembered>,
+    remembered: Option<StoredServers>,
     /// The newest zxid that the view of any shard is at.
     applied: Arc<AtomicU64>,
     /// What each shard has applied.
@@ -147,22 +150,25 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
         .map_err(|error| Fault::new(ExitCode::NofileTooLow, format!("the mailboxes cannot be made: {error}")))?;
     if let Some(what) = recovery.distrusted.clone() {
         // Before anything else that the actor hears.
-        let _ = boxes.consensus.0.send(Event::Distrust(Distrust { cause: Cause::Noted, what }).into());
+        let _ = boxes
+            .consensus
+            .0
+            .send(Event::StateCorrupt(CorruptState { finding: Finding::NotedByEarlierProcess, what }).into());
     }
     if let Some(what) = recovery.log_damaged.clone() {
         let _ = boxes.consensus.0.send(Event::LogDamaged(what).into());
     }
     let (consensus, endings) = (boxes.consensus.0.clone(), boxes.endings.0.clone());
     let (disk, remembered) = (recovery.disk.clone(), ensemble::remembered(&recovery));
-    let links =
+    let connections =
         ensemble::start_links(&config, incarnation, recovery.generation, remembered.as_ref(), consensus, endings)?;
-    let links = links.map(Arc::new);
-    if let Some(tls) = links.as_ref().and_then(|links| links.tls()) {
+    let connections = connections.map(Arc::new);
+    if let Some(tls) = connections.as_ref().and_then(|connections| connections.tls()) {
         start_certificates(tls.clone(), config.ensemble.tls_watch, plan, signals)?;
     }
     let taken = (0..shards).map(|_| Taken::default()).collect();
     let context =
-        Arc::new(Context { config, clock, incarnation, boxes, gauges, links, disk, remembered, applied, taken });
+        Arc::new(Context { config, clock, incarnation, boxes, gauges, connections, disk, remembered, applied, taken });
     let log_thread = start_threads(&context, plan, recovery, signals)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
@@ -172,14 +178,14 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
     if !signals.is_to_stop() {
         listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
         accept(&context, plan, listener.into(), ring)?;
-        tracing::info!(%address, shards = plan.shards(), "serving");
+        tracing::info!(address = %bound, shards = plan.shards(), "serving");
     }
     match context.boxes.endings.1.recv() {
         Ok(Ending::Stopped) => {
             // It has been told to close; when it ends, everything is synced.
             log_thread.join().map_err(|_| Fault::new(ExitCode::Internal, "the log thread ended in a panic"))?;
-            if let Some(links) = &context.links {
-                links.stop();
+            if let Some(connections) = &context.connections {
+                connections.stop();
             }
             if let Ok(Ending::Failed(fault)) = context.boxes.endings.1.try_recv() {
                 return Err(fault);
@@ -192,9 +198,9 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
     }
 }
 
-/// Recovers on a thread of its own, which ends: memory that a thread took comes back, once others have freed it, only when
-/// that thread takes more or is gone. `None` when the server is told to stop meanwhile: a short recovery comes to its end
-/// then; a long one, which reads, is left where it is, as a crash would leave it.
+/// Recovers on a thread of its own, which ends: memory that a thread took comes back, once others have freed it, only
+/// when that thread takes more or is gone. `None` when the server is told to stop meanwhile: a short recovery comes to
+/// its end then; a long one, which reads, is left where it is, as a crash would leave it.
 fn recover(
     recovery: impl FnOnce() -> Result<Recovery, Fault> + Send + 'static,
     signals: &Signals,
@@ -214,7 +220,8 @@ fn recover(
     outcome.map_err(|_| panicked())?.map(Some)
 }
 
-/// Until every executor serves, so that the port opens for no server that cannot. Gives the first shard that has a ring.
+/// Until every executor serves, so that the port opens for no server that cannot. Gives the first shard that has a
+/// ring.
 fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<Option<ShardId>, Fault> {
     let mut first: Option<ShardId> = None;
     for _ in 0..executors {
@@ -233,7 +240,7 @@ fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<Option<ShardId>,
 
 fn incarnation() -> Result<u64, Fault> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
     Ok(u64::from_le_bytes(bytes))
 }
 
@@ -247,22 +254,22 @@ fn start_threads(
     let settings_of_engine = ensemble::settings(&context.config, plan.shards(), &recovery, context.remembered.clone());
     let Recovery { replica, log, disk, frozen, .. } = recovery;
     let boxes = &context.boxes;
-    let patience = Patience {
+    let limits = Limits {
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
         exit: Duration::from_millis(u64::from(context.config.runtime.watchdog_exit_ms)),
     };
     let (pulses, gauges, endings) = (boxes.pulses.1.clone(), Arc::clone(&context.gauges), boxes.endings.0.clone());
-    let watch = move || watchdog::run(patience, &pulses, &gauges.freezes, &endings);
+    let watch = move || watchdog::run(limits, &pulses, &gauges.freezes, &endings);
     start_pinned("watchdog", plan.control_cpu, watch)?;
 
-    if context.links.is_some() {
-        let (disk, inbox, consensus) = (disk.clone(), boxes.images_in.1.clone(), boxes.consensus.0.clone());
+    if context.connections.is_some() {
+        let (disk, inbox, consensus) = (disk.clone(), boxes.snapshot_receiver.1.clone(), boxes.consensus.0.clone());
         let gauges = Arc::clone(&context.gauges);
-        let take = move || images_in::run(&disk, &inbox, &consensus, &gauges.digest_mismatches);
-        start_pinned("images in", plan.control_cpu, take)?;
+        let take = move || snapshot_receiver::run(&disk, &inbox, &consensus, &gauges.digest_mismatches);
+        start_pinned("snapshots in", plan.control_cpu, take)?;
     }
-    let images = &context.config.snapshot;
-    let settings = ImageSettings { retained: images.images_retained as usize, purge: images.purge };
+    let snapshots = &context.config.snapshot;
+    let settings = SnapshotSettings { retained: snapshots.snapshots_retained as usize, purge: snapshots.purge };
     let (inbox, consensus) = (boxes.writer.1.clone(), boxes.consensus.0.clone());
     let gauges = Arc::clone(&context.gauges);
     let scrub = &context.config.scrub;
@@ -276,16 +283,16 @@ fn start_threads(
     let scrubber = Scrubber::new(disk.clone(), settings_of_scrub, gauges_of_scrub, to_consensus, Arc::clone(&lenders));
     let asked = boxes.scrub.1.clone();
     start_pinned("scrubber", plan.control_cpu, move || scrubber.run(&asked))?;
-    let write = move || image_writer::run(&disk, &settings, &gauges.images, &inbox, &consensus, &lenders);
-    start_pinned("images", plan.control_cpu, write)?;
+    let write = move || snapshot_writer::run(&disk, &settings, &gauges.snapshots, &inbox, &consensus, &lenders);
+    start_pinned("snapshots", plan.control_cpu, write)?;
 
     let (inbox, consensus, endings) = (boxes.log.1.clone(), boxes.consensus.0.clone(), boxes.endings.0.clone());
     let slow_sync = Duration::from_millis(u64::from(context.config.log.sync_warning_ms));
     let gauges = Arc::clone(&context.gauges);
     let signals = signals.clone();
     let serve_log = move || {
-        let is_out_of_patience = &|after| signals.is_out_of_patience(after);
-        let keeper = LogKeeper { slow_sync, syncs: &gauges.syncs, consensus: &consensus, is_out_of_patience };
+        let is_overdue = &|after| signals.is_overdue(after);
+        let keeper = LogKeeper { slow_sync, syncs: &gauges.syncs, consensus: &consensus, is_overdue };
         log_thread::run(log, &keeper, &inbox, &endings);
     };
     let log_thread = start_pinned("log", plan.log_cpu, serve_log)?;
@@ -312,13 +319,13 @@ fn start_certificates(tls: Tls, watch: bool, plan: &CorePlan, signals: &Signals)
     start_pinned("certificates", plan.control_cpu, move || certificates::run(&tls, watch, &asked)).map(drop)
 }
 
-/// Starts the thread that answers four-letter words.
+/// Starts the thread that answers four-letter commands.
 fn start_words(context: &Arc<Context>, plan: &CorePlan) -> Result<(), Fault> {
     let Context { config, clock, boxes, .. } = &**context;
-    let facts = Facts::new(config, *clock, Arc::clone(&context.gauges), context.links.clone());
-    let words = Words::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
-    let inbox = boxes.words.1.clone();
-    start_pinned("words", plan.control_cpu, move || words.run(&inbox)).map(drop)
+    let facts = Facts::new(config, *clock, Arc::clone(&context.gauges), context.connections.clone());
+    let responder = FourLetterResponder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
+    let inbox = boxes.four_letter.1.clone();
+    start_pinned("four-letter", plan.control_cpu, move || responder.run(&inbox)).map(drop)
 }
 
 /// The life of an executor's thread.
@@ -361,32 +368,32 @@ fn run_executor(
     }
 }
 
-fn consensus_links(context: &Context) -> ConsensusLinks {
+fn consensus_links(context: &Context) -> ConsensusChannels {
     let boxes = &context.boxes;
-    ConsensusLinks {
+    ConsensusChannels {
         shards: boxes.to_shards(),
         taken: context.taken.clone(),
         log: boxes.log.0.clone(),
         writer: boxes.writer.0.clone(),
-        images_in: boxes.images_in.0.clone(),
+        snapshot_receiver: boxes.snapshot_receiver.0.clone(),
         scrub: boxes.scrub.0.clone(),
         ports: boxes.ports.0.clone(),
-        words: boxes.words.0.clone(),
+        four_letter: boxes.four_letter.0.clone(),
         endings: boxes.endings.0.clone(),
         gauges: Arc::clone(&context.gauges),
         own: boxes.consensus.0.clone(),
-        peers: context.links.clone(),
+        peers: context.connections.clone(),
         tick: ensemble::tick(&context.config),
     }
 }
 
-fn shard_links(context: &Context, shard: ShardId) -> ShardLinks {
+fn shard_links(context: &Context, shard: ShardId) -> ShardChannels {
     let boxes = &context.boxes;
-    ShardLinks {
+    ShardChannels {
         consensus: boxes.consensus.0.clone(),
         own: boxes.shards[usize::from(shard.0)].0.clone(),
         writer: boxes.writer.0.clone(),
-        words: boxes.words.0.clone(),
+        four_letter: boxes.four_letter.0.clone(),
         ended: boxes.ended.0.clone(),
         applied: Arc::clone(&context.applied),
         taken: context.taken[usize::from(shard.0)].clone(),
@@ -460,25 +467,25 @@ fn accept(context: &Context, plan: &CorePlan, listener: TcpListener, ring: Optio
         |shard: Post<ToShard>| -> Give { Box::new(move |accepted| shard.send(ToShard::Accepted(accepted)).is_ok()) };
     let shards = context.boxes.to_shards().into_iter().map(give).collect();
     let mut acceptor = Acceptor::new(limits, shards, context.boxes.ended.1.clone(), gauges);
-    let doorman = if let Some(shard) = ring {
+    let listens_on = if let Some(shard) = ring {
         let shard = context.boxes.shards[usize::from(shard.0)].0.clone();
         // Who has ended says why itself, and needs nobody to accept anything.
         let _ = shard.send(ToShard::Accept(Box::new(acceptor)));
-        Doorman::Ring(shard)
+        ListensOn::Ring(shard)
     } else {
-        let (doorman, listeners) = flume::unbounded();
+        let (listens_on, listeners) = flume::unbounded();
         start_pinned("acceptor", plan.control_cpu, move || acceptor.run(&listeners))?;
-        Doorman::Thread(doorman)
+        ListensOn::Thread(listens_on)
     };
     let failed = |error: io::Error| Fault::new(ExitCode::Internal, format!("clients cannot be accepted: {error}"));
     let clients = listener.try_clone().map_err(failed)?;
-    doorman.accept_from(listener).map_err(failed)?;
-    let Some(links) = context.links.clone() else { return Ok(()) };
+    listens_on.accept_from(listener).map_err(failed)?;
+    let Some(connections) = context.connections.clone() else { return Ok(()) };
     let (gauges, peer_addr) = (Arc::clone(&context.gauges), context.config.ensemble.peer_addr);
     let peers = context.config.own_member().map(|own| (own.host.clone(), own.port));
     let configured = Configured { peers, clients: context.config.server.client_addr };
     let disk = context.disk.clone();
-    let ports = Ports { doorman, gauges, links, disk, peer_addr, configured, clients, is_shut: false };
+    let ports = Ports { listens_on, gauges, connections, disk, peer_addr, configured, clients, is_shut: false };
     let inbox = context.boxes.ports.1.clone();
     start_pinned("ports", plan.control_cpu, move || ports.run(&inbox)).map(drop)
 }

@@ -1,7 +1,8 @@
-//! The ports: where clients and the other servers reach this one, at start and when the list of servers sends it elsewhere.
+//! The ports: where clients and the other servers reach this one, at start and when the membership sends it
+//! elsewhere.
 //!
-//! At start on the main thread; then a thread of its own, which may wait for the system's resolver. It listens, and leaves it
-//! to others to accept.
+//! At start on the main thread; then a thread of its own, which may wait for the system's resolver. It listens, and
+//! leaves it to others to accept.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -14,12 +15,12 @@ use corral_engine::Moved;
 use corral_storage::MmapDisk;
 use flume::RecvTimeoutError;
 
-use crate::config::value::resolve;
+use crate::config::value::{Rejection, resolve};
 use crate::data::remembered;
 use crate::gauges::Gauges;
 use crate::messages::ToShard;
 use crate::net::acceptor::BACKLOG;
-use crate::net::peers::Links;
+use crate::net::peers::PeerConnections;
 use crate::runtime::mailbox::Post;
 
 /// What could not be done for a list is tried again.
@@ -29,24 +30,35 @@ const START_TRIES: u32 = 400;
 const MOVE_TRIES: u32 = 40;
 const TRY_PAUSE: Duration = Duration::from_millis(5);
 
+/// Why this server does not listen at an address of the list of servers. [`failed`] says where, and what to do.
+#[derive(Debug, thiserror::Error)]
+enum CannotListen {
+    #[error("{}", .0.reason)]
+    Host(#[from] Rejection),
+    #[error("{0}")]
+    Exposed(&'static str),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// Who accepts clients.
 #[derive(Clone)]
-pub(crate) enum Doorman {
+pub(crate) enum ListensOn {
     /// The ring of a shard.
     Ring(Post<ToShard>),
     /// A thread.
     Thread(flume::Sender<TcpListener>),
 }
 
-impl Doorman {
+impl ListensOn {
     /// Clients are accepted from this listener, and from the one before until that is shut down.
     ///
     /// # Errors
     /// When nobody accepts any more, because the server ends.
     pub(crate) fn accept_from(&self, listener: TcpListener) -> io::Result<()> {
         let told = match self {
-            Doorman::Ring(shard) => shard.send(ToShard::Listen(listener)).is_ok(),
-            Doorman::Thread(thread) => thread.send(listener).is_ok(),
+            ListensOn::Ring(shard) => shard.send(ToShard::Listen(listener)).is_ok(),
+            ListensOn::Thread(thread) => thread.send(listener).is_ok(),
         };
         if told { Ok(()) } else { Err(io::Error::other("nobody accepts connections any more")) }
     }
@@ -54,9 +66,9 @@ impl Doorman {
 
 /// The ports of a server of an ensemble.
 pub(crate) struct Ports {
-    pub(crate) doorman: Doorman,
+    pub(crate) listens_on: ListensOn,
     pub(crate) gauges: Arc<Gauges>,
-    pub(crate) links: Arc<Links>,
+    pub(crate) connections: Arc<PeerConnections>,
     /// Where the list is remembered.
     pub(crate) disk: MmapDisk,
     /// Where other servers reach this one, if it is not the address of its host.
@@ -122,7 +134,7 @@ impl Ports {
         if let Some(list) = due.now.list.take()
             && let Err(error) = remembered::write(&self.disk, &list)
         {
-            due.complain(2, format!("the list of servers cannot be remembered, trying again: {error}"));
+            due.complain(2, format!("the membership cannot be remembered, trying again: {error}"));
             due.now.list = Some(list);
         }
         if let Some((host, port)) = due.now.peers.take() {
@@ -154,28 +166,29 @@ impl Ports {
         }
     }
 
-    /// Listens for the others at one more address: those who were away look for it where it was.
-    fn let_peers_in(&self, host: &str, port: u16) -> Result<SocketAddr, String> {
+    /// Listens for the others at one more address: servers that were not running look for it where it was.
+    fn let_peers_in(&self, host: &str, port: u16) -> Result<SocketAddr, CannotListen> {
         let address = match self.peer_addr {
             Some(address) => SocketAddr::new(address.ip(), port),
-            None => resolve(host, port).map_err(|rejection| rejection.reason)?,
+            None => resolve(host, port)?,
         };
-        if let Some(reason) = self.links.exposed(address.ip()) {
-            return Err(reason.to_owned());
+        if let Some(reason) = self.connections.exposed(address.ip()) {
+            return Err(CannotListen::Exposed(reason));
         }
-        self.links.listen_at(address).map(|()| address).map_err(|error| error.to_string())
+        self.connections.listen_at(address)?;
+        Ok(address)
     }
 
     /// Listens for clients there and nowhere else. Who is connected stays so.
-    fn move_clients(&mut self, host: &str, port: u16) -> Result<SocketAddr, String> {
-        let address = resolve(host, port).map_err(|rejection| rejection.reason)?;
-        let present = self.clients.local_addr().map_err(|error| error.to_string())?;
-        let moved = match () {
-            () if self.is_shut || (present.port() == port && present != address) => self.replace_at(present, address),
-            () if present != address => self.accept_at(address, MOVE_TRIES),
-            () => Ok(()),
-        };
-        moved.map(|()| address).map_err(|error| error.to_string())
+    fn move_clients(&mut self, host: &str, port: u16) -> Result<SocketAddr, CannotListen> {
+        let address = resolve(host, port)?;
+        let present = self.clients.local_addr()?;
+        if self.is_shut || (present.port() == port && present != address) {
+            self.replace_at(present, address)?;
+        } else if present != address {
+            self.accept_at(address, MOVE_TRIES)?;
+        }
+        Ok(address)
     }
 
     /// Listens at another host of the same port, which the listener of now may stand in the way of.
@@ -195,7 +208,7 @@ impl Ports {
     fn accept_at(&mut self, address: SocketAddr, tries: u32) -> io::Result<()> {
         let listener = listen(address, tries)?;
         let copy = listener.try_clone()?;
-        self.doorman.accept_from(listener)?;
+        self.listens_on.accept_from(listener)?;
         shut(&std::mem::replace(&mut self.clients, copy));
         self.is_shut = false;
         self.gauges.client_port.store(address.port(), Ordering::Relaxed);
@@ -211,19 +224,19 @@ fn shut(listener: &TcpListener) {
 
 fn say_moved(who: &str, address: SocketAddr, is_configured: bool) {
     if is_configured {
-        tracing::info!(%address, "the list of servers has moved this one, {who} find it there now, as its configuration says");
+        tracing::info!(%address, "the membership gives this server another address, as its configuration does; {who} use it now");
     } else {
         tracing::warn!(
             %address,
-            "the list of servers has moved this one, {who} find it there now: its configuration must say so before it is \
-             started again"
+            "the membership gives this server another address; {who} use it now; change its configuration accordingly \
+             before its next start"
         );
     }
 }
 
-fn failed(who: &str, host: &str, port: u16, reason: &str) -> String {
+fn failed(who: &str, host: &str, port: u16, reason: &CannotListen) -> String {
     format!(
-        "the list of servers says that {who} find this one at {host}:{port}, where it cannot listen, trying again every {} s: \
+        "the membership says that {who} find this one at {host}:{port}, where it cannot listen, trying again every {} s: \
          {reason}; correct the list, or what is in the way",
         AGAIN_AFTER.as_secs()
     )
@@ -237,8 +250,8 @@ fn listen(address: SocketAddr, tries: u32) -> io::Result<TcpListener> {
 
 /// Takes the address, without letting anybody connect yet: the port opens when there is somebody to serve.
 ///
-/// The kernel takes down the rings of a process that was killed after the process is gone, and with them the socket that
-/// they accept from: whoever starts the server again at once finds the address in use for some milliseconds.
+/// The kernel takes down the rings of a process that was killed after the process is gone, and with them the socket
+/// that they accept from: whoever starts the server again at once finds the address in use for some milliseconds.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<socket2::Socket> {
     bind_within(address, START_TRIES)
 }
@@ -275,7 +288,7 @@ mod tests {
     use crate::net::acceptor::{Acceptor, ConnectionLimits, Give};
     use crate::net::peers::{PeerAddress, Settings};
     use crate::runtime::mailbox::{Bell, mailbox};
-    use corral_engine::Remembered;
+    use corral_engine::StoredServers;
 
     #[test]
     fn what_is_accepted_sends_without_delay() {
@@ -308,20 +321,20 @@ mod tests {
         let limits = ConnectionLimits { total: 9, per_address: 0, per_shard: vec![9] };
         let give: Give = Box::new(move |accepted| post.send(ToShard::Accepted(accepted)).is_ok());
         let mut acceptor = Acceptor::new(limits, vec![give], flume::unbounded().1, Arc::clone(&gauges));
-        let (doorman, listeners) = flume::unbounded();
+        let (listens_on, listeners) = flume::unbounded();
         thread::spawn(move || acceptor.run(&listeners));
-        let doorman = Doorman::Thread(doorman);
-        doorman.accept_from(clients.try_clone().expect("it can be cloned")).expect("the thread is there");
+        let listens_on = ListensOn::Thread(listens_on);
+        listens_on.accept_from(clients.try_clone().expect("it can be cloned")).expect("the thread is there");
         let peers = free();
         let own = PeerAddress { id: NodeId(1), host: LOCAL.to_string(), port: port(&peers) };
         let settings = Settings::new(NodeId(1), 7, Config::default().ensemble.cluster, peers, vec![own], None);
         let settings = Settings { plaintext: false, ..settings };
-        let links = Arc::new(Links::start(settings, |_| ()).expect("threads can be started"));
+        let connections = Arc::new(PeerConnections::start(settings, |_| ()).expect("threads can be started"));
         let configured = Configured { peers: None, clients: clients.local_addr().expect("it is bound") };
         let directory = tempfile::tempdir().expect("there is room");
         let disk = MmapDisk::open(directory.path(), SyncRecipe::default()).expect("it is a directory");
         let _ = directory.keep();
-        (Ports { doorman, gauges, links, disk, peer_addr: None, configured, clients, is_shut: false }, inbox)
+        (Ports { listens_on, gauges, connections, disk, peer_addr: None, configured, clients, is_shut: false }, inbox)
     }
 
     #[test]
@@ -331,7 +344,7 @@ mod tests {
         let first = port(&ports.clients);
         assert!(connects(first) && accepted());
         let next = port(&free());
-        assert_eq!(ports.move_clients("127.0.0.1", next), Ok(SocketAddr::new(LOCAL, next)));
+        assert_eq!(ports.move_clients("127.0.0.1", next).expect("it can listen there"), SocketAddr::new(LOCAL, next));
         assert!(connects(next) && accepted());
         assert!(!connects(first));
         assert_eq!(ports.gauges.client_port.load(Ordering::Relaxed), next);
@@ -340,7 +353,7 @@ mod tests {
         assert!(ports.move_clients("127.0.0.1", port(&taken)).is_err());
         assert!(ports.move_clients("192.0.2.1", next).is_err());
         assert!(connects(next) && accepted());
-        assert_eq!(ports.move_clients("127.0.0.1", next), Ok(SocketAddr::new(LOCAL, next)));
+        assert_eq!(ports.move_clients("127.0.0.1", next).expect("it can listen there"), SocketAddr::new(LOCAL, next));
         assert!(connects(next) && accepted());
     }
 
@@ -350,10 +363,10 @@ mod tests {
         let accepted = || matches!(inbox.recv_timeout(Duration::from_secs(5)), Ok(ToShard::Accepted(_)));
         let same = port(&ports.clients);
         let any = SocketAddr::from(([0, 0, 0, 0], same));
-        assert_eq!(ports.move_clients("0.0.0.0", same), Ok(any));
+        assert_eq!(ports.move_clients("0.0.0.0", same).expect("it can listen there"), any);
         assert!(TcpStream::connect(("127.0.0.2", same)).is_ok() && accepted());
         assert!(connects(same) && accepted());
-        assert_eq!(ports.move_clients("127.0.0.1", same), Ok(SocketAddr::new(LOCAL, same)));
+        assert_eq!(ports.move_clients("127.0.0.1", same).expect("it can listen there"), SocketAddr::new(LOCAL, same));
         assert!(TcpStream::connect(("127.0.0.2", same)).is_err());
         assert!(connects(same) && accepted());
         // Where somebody else listens, or it is no address of this host, it goes on where it was.
@@ -363,7 +376,7 @@ mod tests {
         assert!(ports.move_clients("192.0.2.1", same).is_err());
         assert!(connects(same) && accepted());
         drop(other);
-        assert_eq!(ports.move_clients("0.0.0.0", same), Ok(any));
+        assert_eq!(ports.move_clients("0.0.0.0", same).expect("it can listen there"), any);
         assert!(connects(same) && accepted());
     }
 
@@ -372,7 +385,8 @@ mod tests {
         let (mut ports, _inbox) = ports();
         let at = |port: u16| Some((LOCAL.to_string(), port));
         let (taken, next) = (free(), port(&free()));
-        let list = |version: u64| Servers::parse("server.1=a:1:2").map(|(servers, _)| Remembered { servers, version });
+        let list =
+            |version: u64| Servers::parse("server.1=a:1:2").map(|(servers, _)| StoredServers { servers, version });
         let mut due = Due::default();
         due.overtake(Moved { clients: at(port(&taken)), peers: at(port(&taken)), list: list(1) });
         ports.carry_out(&mut due);
@@ -405,9 +419,9 @@ mod tests {
         assert!(outcomes[..3].iter().all(Result::is_ok), "{outcomes:?}");
         assert!(moves[..3].iter().all(|port| connects(*port)));
         let too_many = outcomes[3].as_ref().expect_err("there is a limit");
-        assert!(too_many.contains("4 addresses"), "{too_many}");
+        assert!(too_many.to_string().contains("4 addresses"), "{too_many}");
         assert!(ports.let_peers_in("127.0.0.1", moves[0]).is_ok(), "it listens there");
         let refusal = ports.let_peers_in("192.0.2.1", 1).expect_err("nothing is encrypted");
-        assert!(refusal.contains("ensemble.allow_plaintext"), "{refusal}");
+        assert!(refusal.to_string().contains("ensemble.allow_plaintext"), "{refusal}");
     }
 }

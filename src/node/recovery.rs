@@ -1,4 +1,4 @@
-//! From the data directory to a replica that leads: the newest image, then the log behind it.
+//! From the data directory to a replica that leads: the newest snapshot, then the log behind it.
 //!
 //! A thread of its own, before any actor starts. Says how far it is while that takes long.
 
@@ -6,20 +6,20 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use corral_consensus::limits::ENTRY_BYTES_MAX;
-use corral_consensus::{Config as RaftConfig, Membership, NodeId, Replica};
+use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId, Replica};
+use corral_core::coordinator::Founders;
 use corral_core::evaluate::{StateMachine, features};
-use corral_core::member::Founders;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
-use corral_engine::recovery::{self, Kept, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedImage, Now, Offered, ReplicatedMember, extra};
-use corral_link::Generation;
+use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
+use corral_engine::{LoadedSnapshot, Now, Offered, ReplicatedCoordinator, extra};
+use corral_peer::Generation;
 use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, LogError, Progress, Recovered as Found, SteppedOver};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
 
 use crate::config::Config;
-use crate::data::{images, owner, quarantine, remembered};
+use crate::data::{owner, quarantine, remembered, snapshots};
 use crate::exit::{ExitCode, Fault, not_a_batch};
 use crate::node::replay::gap;
 use crate::node::{ensemble, membership};
@@ -30,19 +30,19 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// What the start brought back.
 pub(crate) struct Recovery {
-    pub(crate) replica: Replica<ReplicatedMember>,
+    pub(crate) replica: Replica<ReplicatedCoordinator>,
     pub(crate) log: Log<MmapDisk>,
-    /// Holds the images.
+    /// Holds the snapshots.
     pub(crate) disk: MmapDisk,
-    /// What was replayed, if it is worth an image: every view of the replica's begins above it.
+    /// What was replayed, if it is worth a snapshot: every view of the replica's begins above it.
     pub(crate) frozen: Option<FrozenState>,
-    /// The image it started from, for other servers.
+    /// The snapshot it started from, for other servers.
     pub(crate) offered: Option<Offered>,
     /// Of which generation the data are.
     pub(crate) generation: Generation,
     /// Why the state is not to be trusted, as an earlier process noted.
     pub(crate) distrusted: Option<String>,
-    /// Which place of the log is damaged, where the newest image holds all that can have been there.
+    /// Which place of the log is damaged, where the newest snapshot holds all that can have been there.
     pub(crate) log_damaged: Option<String>,
 }
 
@@ -51,16 +51,16 @@ pub(crate) struct Recovery {
 pub(crate) struct Start<'a> {
     pub(crate) clock: Clock,
     pub(crate) incarnation: u64,
-    /// That check an image.
+    /// That check a snapshot.
     pub(crate) threads: usize,
     pub(crate) shards: usize,
-    /// Grows by one for each image whose znodes do not have the digest that was stored.
+    /// Grows by one for each snapshot whose znodes do not have the digest that was stored.
     pub(crate) mismatches: &'a AtomicU64,
 }
 
-/// Opens the data directory, loads the newest image and reads the log. A server that is alone replays it and leads:
-/// everything that was acknowledged is applied then, and this start's own first entry is durable. One of an ensemble does not
-/// know what was acknowledged before it hears of a leader.
+/// Opens the data directory, loads the newest snapshot and reads the log. A server that is alone replays it and leads:
+/// everything that was acknowledged is applied then, and this start's own first entry is durable. One of an ensemble
+/// does not know what was acknowledged before it hears of a leader.
 ///
 /// # Errors
 /// Whatever keeps the data from being served, each with file, offset and what to do.
@@ -73,12 +73,15 @@ pub(crate) fn recover(config: &Config, start: Start<'_>) -> Result<Recovery, Fau
     // Only data that are this server's, and while nobody else has them.
     let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
     owner::claim(&disk, config)?;
+    if config.server.log_dir != config.server.data_dir {
+        owner::claim(&MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?, config)?;
+    }
     if is_only_voter(config, &disk) {
         drop(disk);
         // Once more, for a sentence that sends nobody to servers that have nothing to give.
         return recover_whole(config, start, Purpose::OnlyVoter).map_err(|fault| {
             let sentence = format!(
-                "{fault}; this server is the only one that votes, by its list of servers or its newest image, so no other server can \
+                "{fault}; this server is the only one that votes, by its membership or its newest snapshot, so no other server can \
                  replace its data, and nothing was changed"
             );
             Fault::new(fault.code, sentence)
@@ -106,17 +109,18 @@ fn has_peers(config: &Config) -> bool {
     config.own_member().is_some() && membership::wanted(config).voters.iter().any(|id| id.0 != own)
 }
 
-/// Whether no other server votes, whatever is configured: after a reconfig, by the newest list of servers that this one has known, or
-/// after a rescue, by the newest image that tells. Where neither can be read others may have what this server's disk has lost.
+/// Whether no other server votes, whatever is configured: after a reconfig, by the newest membership that this one
+/// has known, or after a rescue, by the newest snapshot that tells. Where neither can be read others may have what this
+/// server's disk has lost.
 fn is_only_voter(config: &Config, disk: &MmapDisk) -> bool {
     let own = config.server.server_id;
     let by_list = remembered::read(disk).is_some_and(|list| votes_alone(&list.servers, own));
-    let by_image = || {
-        let ensemble = images::readable_extra(disk).and_then(|extra| extra::decode(&extra).ok());
+    let by_snapshot = || {
+        let ensemble = snapshots::readable_extra(disk).and_then(|extra| extra::decode(&extra).ok());
         let mut members = ensemble.into_iter().map(|(ensemble, _)| ensemble.members);
         members.any(|all| all.voters_outgoing.is_empty() && all.voters.iter().map(|id| id.0).eq([u64::from(own)]))
     };
-    by_list || by_image()
+    by_list || by_snapshot()
 }
 
 /// Whether this server is the only participant of the list.
@@ -130,15 +134,15 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     let Start { clock, incarnation, threads, shards, mismatches } = start;
     let started = Instant::now();
     let Opened { disk, newest, mut log, mut found, .. } = open(config, threads, mismatches, purpose, owner::claim)?;
-    let kept = membership::kept(config, newest.as_ref().map(|loaded| &*loaded.image), &found)?;
+    let data = membership::data_kind(config, newest.as_ref().map(|loaded| &*loaded.snapshot), &found)?;
     let distrusted = quarantine::distrusted(disk.path())?;
     let log_damaged =
         found.stepped_over.as_ref().map(|damage| format!("{}: damaged at offset {}", damage.file, damage.offset));
-    let healing = quarantine::waits(&disk, kept != Kept::Newborn)?;
-    let offered = newest.as_ref().map(LoadedImage::offered);
+    let healing = quarantine::waits(&disk, data != DataKind::Uninitialised)?;
+    let offered = newest.as_ref().map(LoadedSnapshot::offered);
     let state = state_machine(newest.as_ref())?;
     let (nodes, index) = (state.0.view().node_count(), state.1);
-    let (generation, bytes_max) = (kept.generation(), entry_bytes_max(&log));
+    let (generation, bytes_max) = (data.generation(), entry_bytes_max(&log));
     let plan = Plan {
         state,
         sequencer: sequencer_config(config, incarnation, bytes_max),
@@ -146,19 +150,19 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
         ensemble: config.own_member().map(|_| ensemble::member_config(config, shards)),
         founders: founders(config, healing),
         raft: raft_config(config, incarnation, bytes_max),
-        is_distrusted: distrusted.is_some(),
-        kept,
+        is_state_corrupt: distrusted.is_some(),
+        data,
     };
     let now = || Now { micros: clock.now_us(), wall: clock.wall() };
     let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
-    let recovered = recovery::recover(plan, &mut opened, ReplicatedMember, &now);
+    let recovered = recovery::recover(plan, &mut opened, ReplicatedCoordinator, &now);
     let Recovered { replica, frozen, .. } = recovered.map_err(|fault| as_fault(purpose, fault))?;
     log.release_read()?;
     let view = replica.machine().sequencer.machine().view();
     tracing::info!(
         zxid = %view.zxid(),
         nodes = view.node_count(),
-        nodes_in_image = nodes,
+        nodes_in_snapshot = nodes,
         entries_replayed = found.last_index - index,
         took_ms = started.elapsed().as_millis(),
         "state recovered"
@@ -170,28 +174,37 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
 fn as_fault(purpose: Purpose, fault: RecoveryFault<LogError>) -> Fault {
     match fault {
         RecoveryFault::Log(error) => error.into(),
-        RecoveryFault::Gap { first, last, image } => gap(purpose, (first, last), image),
+        RecoveryFault::Gap { first, last, snapshot } => gap(purpose, (first, last), snapshot),
         RecoveryFault::NotABatch { index } => not_a_batch(index),
-        RecoveryFault::Unfit(error) => {
-            Fault::new(ExitCode::DataDamaged, format!("log and image do not fit together: {error}"))
+        RecoveryFault::Inconsistent(error) => unfit(&error),
+    }
+}
+
+/// Why Raft does not start. Only what contradicts the stored data is damage: a member has damaged data replaced.
+fn unfit(error: &ConsensusError) -> Fault {
+    match error {
+        ConsensusError::Config { .. } => {
+            Fault::new(ExitCode::Config, format!("{error}; correct the section [ensemble] of the configuration"))
         }
+        ConsensusError::Library(_) => Fault::new(ExitCode::Internal, error.to_string()),
+        _ => Fault::new(ExitCode::DataDamaged, format!("log and snapshot do not fit together: {error}")),
     }
 }
 
 /// What the data directory holds, nothing replayed.
 pub(crate) struct Opened {
-    /// Holds the images.
+    /// Holds the snapshots.
     pub(crate) disk: MmapDisk,
     /// Holds the log; often the same directory.
     pub(crate) log_disk: MmapDisk,
-    /// The newest image that is whole.
-    pub(crate) newest: Option<LoadedImage>,
+    /// The newest snapshot that is whole.
+    pub(crate) newest: Option<LoadedSnapshot>,
     pub(crate) log: Log<MmapDisk>,
     pub(crate) found: Found,
 }
 
-/// Opens the data directory, and finds image and log. `check` judges each directory before anything of it is read; `mismatches`
-/// counts images whose znodes do not have the digest that was stored.
+/// Opens the data directory, and finds snapshot and log. `check` judges each directory before anything of it is read;
+/// `mismatches` counts snapshots whose znodes do not have the digest that was stored.
 ///
 /// # Errors
 /// What is damaged, or in use, or what `check` says.
@@ -217,21 +230,21 @@ pub(crate) fn open(
     if !matches!(purpose, Purpose::Member | Purpose::OnlyVoter) {
         quarantine::refuse_distrusted(disk.path())?;
     }
-    let images = images::newest(&disk, threads, mismatches)?;
-    let create_if_missing = images.newest.is_none() && images.damaged.is_empty();
-    let held = held(purpose, images.newest.as_ref());
+    let snapshots = snapshots::newest(&disk, threads, mismatches)?;
+    let create_if_missing = snapshots.newest.is_none() && snapshots.damaged.is_empty();
+    let held = held(purpose, snapshots.newest.as_ref());
     let (log, found) =
         open_log(log_disk.clone(), config, purpose, LogConfig { create_if_missing, held, ..LogConfig::default() })?;
-    if images.newest.is_none() && !images.damaged.is_empty() && found.first_index > 1 {
-        let mut sentence = images.damaged.join("; ");
-        sentence.push_str("; no image is whole and the log does not go back to the beginning: ");
+    if snapshots.newest.is_none() && !snapshots.damaged.is_empty() && found.first_index > 1 {
+        let mut sentence = snapshots.damaged.join("; ");
+        sentence.push_str("; no snapshot is whole and the log does not go back to the beginning: ");
         sentence.push_str(purpose.remedy());
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
-    if let Some(instead) = images.instead(found.first_index) {
+    if let Some(instead) = snapshots.instead(found.first_index) {
         tracing::warn!("{instead}");
     }
-    Ok(Opened { disk, log_disk, newest: images.newest, log, found })
+    Ok(Opened { disk, log_disk, newest: snapshots.newest, log, found })
 }
 
 /// One that lost its data to damage founds nothing: nobody agrees with it on the founders.
@@ -250,7 +263,7 @@ fn open_log(
     log_config: LogConfig,
 ) -> Result<(Log<MmapDisk>, Found), Fault> {
     let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
+    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
     let log_config = LogConfig {
         segment_bytes: usize::try_from(config.log.segment_bytes).unwrap_or(usize::MAX),
         spares_max: usize::from(config.log.spare_segments_max),
@@ -287,16 +300,16 @@ fn open_log(
             offset,
             places,
             segments_put_aside = found.put_aside.len(),
-            "log damaged: the newest image holds every entry that was there, so nothing is lost and the server starts; look at the disk"
+            "log damaged: the newest snapshot holds every entry that was there, so nothing is lost and the server starts; look at the disk"
         );
     }
     Ok((log, found))
 }
 
-/// Up to which entry the log may be damaged. Another server may count on the vote of a member, and such damage can hide it: a
-/// member has its data replaced. Of the only voter of an ensemble the entry that the image ends with has to be there, to tell whether
-/// the log goes on from it.
-fn held(purpose: Purpose, newest: Option<&LoadedImage>) -> u64 {
+/// Up to which entry the log may be damaged. Another server may count on the vote of a member, and such damage can hide
+/// it: a member has its data replaced. Of the only voter of an ensemble the entry that the snapshot ends with has to be
+/// there, to tell whether the log goes on from it.
+fn held(purpose: Purpose, newest: Option<&LoadedSnapshot>) -> u64 {
     let index = newest.map_or(0, |loaded| loaded.index);
     match purpose {
         Purpose::Alone => index,
@@ -305,7 +318,8 @@ fn held(purpose: Purpose, newest: Option<&LoadedImage>) -> u64 {
     }
 }
 
-/// Reports the end of the log that was truncated. It reassures only where the durable point of the last process is known.
+/// Reports the end of the log that was truncated. It reassures only where the durable point of the last process is
+/// known.
 fn say_what_was_cut(purpose: Purpose, cut: &CutInfo) {
     let CutInfo { file, offset, bytes, never_acknowledged } = cut;
     let consequence = match (never_acknowledged, purpose) {
@@ -373,10 +387,10 @@ impl Purpose {
     }
 }
 
-/// The state of the image and its place in the log, or that of an empty server.
-pub(crate) fn state_machine(loaded: Option<&LoadedImage>) -> Result<(StateMachine, u64, u64), Fault> {
+/// The state of the snapshot and its place in the log, or that of an empty server.
+pub(crate) fn state_machine(loaded: Option<&LoadedSnapshot>) -> Result<(StateMachine, u64, u64), Fault> {
     let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no randomness: {error}")))?;
+    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
     Ok(recovery::state_of(loaded, u64::from_le_bytes(seed)))
 }
 
@@ -427,7 +441,7 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_ma
         },
         snapshot: SnapshotPolicy {
             floor_bytes: usize::try_from(config.snapshot.floor_bytes).unwrap_or(usize::MAX),
-            share_of_image_percent: config.snapshot.share_of_image_percent as usize,
+            share_of_snapshot_percent: config.snapshot.share_of_snapshot_percent as usize,
             txns_max,
             log_bytes_max: if config.snapshot.log_bytes_max == 0 { u64::MAX } else { config.snapshot.log_bytes_max },
             interval_min_ms: config.snapshot.interval_min_ms,
@@ -444,6 +458,14 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_ma
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_contradicts_the_data_is_damage() {
+        let code = |error| unfit(&error).code;
+        assert_eq!(code(ConsensusError::Config { reason: "election_ticks is too large" }), ExitCode::Config);
+        assert_eq!(code(ConsensusError::Library("it is not ready".to_owned())), ExitCode::Internal);
+        assert_eq!(code(ConsensusError::VoteForNodeZero), ExitCode::DataDamaged);
+    }
 
     #[test]
     fn observers_do_not_vote() {

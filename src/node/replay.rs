@@ -1,4 +1,4 @@
-//! What there is to be said of a log behind an image, and how it is applied where there is no Raft.
+//! What there is to be said of a log behind a snapshot, and how it is applied where there is no Raft.
 
 use bytes::Bytes;
 use corral_consensus::ConfChange;
@@ -12,23 +12,24 @@ use crate::exit::not_a_batch;
 use crate::exit::{ExitCode, Fault};
 use crate::node::recovery::Purpose;
 
-/// Checks that a log with these entries, first and last, goes on where the image ends, if it holds anything behind it.
+/// Checks that a log with these entries, first and last, goes on where the snapshot ends, if it holds anything behind
+/// it.
 ///
 /// # Errors
 /// What is missing, and what to do about that.
-pub(crate) fn check_reach(purpose: Purpose, held: (u64, u64), image: u64) -> Result<(), Fault> {
-    if reaches(held, image) { Ok(()) } else { Err(gap(purpose, held, image)) }
+pub(crate) fn check_reach(purpose: Purpose, held: (u64, u64), snapshot: u64) -> Result<(), Fault> {
+    if reaches(held, snapshot) { Ok(()) } else { Err(gap(purpose, held, snapshot)) }
 }
 
-/// Entries between the image and these, first and last, are missing.
-pub(crate) fn gap(purpose: Purpose, (first, last): (u64, u64), image: u64) -> Fault {
+/// Entries between the snapshot and these, first and last, are missing.
+pub(crate) fn gap(purpose: Purpose, (first, last): (u64, u64), snapshot: u64) -> Fault {
     let holds = if first > last {
         format!("the log holds no entry, and its next one is {first}")
     } else {
         format!("the log holds entries {first} to {last}")
     };
     let sentence = format!(
-        "{holds}, but the newest whole image ends at {image}: entries between are missing; {}",
+        "{holds}, but the newest whole snapshot ends at {snapshot}: entries between are missing; {}",
         purpose.remedy()
     );
     Fault::new(ExitCode::DataDamaged, sentence)
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_does_not_reach_the_image_is_described() {
+    fn a_log_that_does_not_reach_the_snapshot_is_described() {
         for held in [(1, 10), (11, 12), (5, 20), (11, 10)] {
             assert!(check_reach(Purpose::Alone, held, 10).is_ok(), "{held:?}");
         }

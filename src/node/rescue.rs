@@ -1,8 +1,9 @@
 //! Rescue: the data of one stopped server, with another membership than they were written with.
 //!
-//! Main thread, no actor runs. Everything in image and log is taken for true, also what was never known to be committed, and
-//! becomes one image; older images go, because they keep the former membership. What this loses and keeps it tells; whether it
-//! is to be done, the operator decides. It raises the generation, so that those left behind do not go on beside it.
+//! Main thread, no actor runs. Everything in snapshot and log is taken for true, also what was never known to be
+//! committed, and becomes one snapshot; older snapshots go, because they keep the former membership. What this loses
+//! and keeps it tells; whether it is to be done, the operator decides. It raises the generation, so that those left
+//! behind do not go on beside it.
 
 use std::sync::atomic::AtomicU64;
 
@@ -10,13 +11,13 @@ use corral_consensus::{Membership, NodeId};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
 use corral_engine::extra;
-use corral_engine::recovery::Go;
+use corral_engine::recovery::Walk;
 use corral_journal::each_entry;
-use corral_link::Generation;
+use corral_peer::Generation;
 use corral_storage::log::ADVICE;
 use corral_storage::purge;
 
-use crate::actor::image_writer::{self, ImageSettings, NotWritten};
+use crate::actor::snapshot_writer::{self, NotWritten, SnapshotSettings};
 use crate::config::Config;
 use crate::config::value::Role;
 use crate::data::owner;
@@ -31,7 +32,7 @@ use crate::runtime::clock::Clock;
 pub(crate) struct Survivor {
     opened: Opened,
     sequencer: Sequencer,
-    /// As of its newest image; `None` if it ran alone.
+    /// As of its newest snapshot; `None` if it ran alone.
     pub(crate) members: Option<Membership>,
     generation: Generation,
     /// Its last log entry.
@@ -56,7 +57,7 @@ impl Survivor {
         let mut opened =
             open(config, threads, &AtomicU64::new(0), Purpose::Rescue, |_, _| Ok(())).map_err(without_others)?;
         let newest = opened.newest.take();
-        let extra = newest.as_ref().map(|loaded| loaded.image.extra().to_vec()).unwrap_or_default();
+        let extra = newest.as_ref().map(|loaded| loaded.snapshot.extra().to_vec()).unwrap_or_default();
         let (members, generation) = match extra::decode(&extra) {
             _ if extra.is_empty() => (None, Generation::FIRST),
             Ok((ensemble, generation)) => (Some(ensemble.members), generation),
@@ -74,7 +75,7 @@ impl Survivor {
         let mut last = (index, term);
         each_entry(&opened.log, (index + 1, held.1), |entry| {
             last = (entry.index, entry.term);
-            apply_alone(&mut sequencer, &entry).map(|()| Go::On)
+            apply_alone(&mut sequencer, &entry).map(|()| Walk::Continue)
         })?;
         let (index, term) = last;
         if index == 0 { Err(nothing()) } else { Ok(Survivor { opened, sequencer, members, generation, index, term }) }
@@ -89,7 +90,7 @@ impl Survivor {
     /// Writes it with the membership that the configuration asks for: this server alone, or as the only one that votes.
     ///
     /// # Errors
-    /// When the image cannot be written; then nothing is different.
+    /// When the snapshot cannot be written; then nothing is different.
     pub(crate) fn rescue(mut self, config: &Config) -> Result<(), Fault> {
         let members = match config.own_member() {
             None => Vec::new(),
@@ -103,14 +104,14 @@ impl Survivor {
             }
         };
         let frozen = self.sequencer.freeze(Millis(0), members);
-        let settings = ImageSettings { retained: 1, purge: false };
+        let settings = SnapshotSettings { retained: 1, purge: false };
         let failed = |reason: NotWritten| {
             Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {}", reason.text()))
         };
-        image_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), frozen).map_err(failed)?;
+        snapshot_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), frozen).map_err(failed)?;
         let purged = purge(&self.opened.disk, 1);
         purged.map_err(|error| {
-            let sentence = format!("it is done, but older images cannot be removed: {error}; remove them by hand");
+            let sentence = format!("it is done, but older snapshots cannot be removed: {error}; remove them by hand");
             Fault::new(ExitCode::StorageUnavailable, sentence)
         })?;
         // Last: who comes to be its owner finds a membership in which that owner is.

@@ -87,7 +87,7 @@ fn fault(plan: &ExecutorPlan, error: &GlommioError<()>) -> Fault {
 async fn heartbeat(busy: Duration, idle: Duration, turn: Rc<Turn>, pulse: Arc<Pulse>) {
     let mut seen = 0;
     loop {
-        pulse.beat();
+        pulse.heartbeat();
         seen = memory::take_back_if_asked(seen);
         let base = if turn.was_busy() { busy } else { idle };
         let mut rungs: Vec<Timer> = (0..RUNGS).map(|rung| Timer::new(base * (1 << rung))).collect();

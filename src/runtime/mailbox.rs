@@ -1,7 +1,7 @@
 //! Mailboxes between threads: a channel, and a bell for a receiver that sleeps somewhere else than in the channel.
 //!
-//! Any thread. A shard that serves a ring of its own sleeps in that ring, so whoever leaves it a message rings its bell; it
-//! does so only if the receiver says that it sleeps. A receiver that awaits the channel never says so.
+//! Any thread. A shard that serves a ring of its own sleeps in that ring, so whoever leaves it a message rings its
+//! bell; it does so only if the receiver says that it sleeps. A receiver that awaits the channel never says so.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -43,7 +43,7 @@ impl<T> Clone for Post<T> {
 
 /// Where the receiver sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bed {
+pub(crate) enum SleepsIn {
     /// In its own ring, which polls [`Bell::inner`].
     Ring = 1,
     /// In the runtime, where a task awaits [`Bell::outer`].
@@ -60,7 +60,7 @@ const AWAKE: u8 = 0;
 pub(crate) struct Bell {
     inner: OwnedFd,
     outer: OwnedFd,
-    /// A [`Bed`], or `AWAKE`.
+    /// A [`SleepsIn`], or `AWAKE`.
     asleep: AtomicU8,
 }
 
@@ -73,9 +73,10 @@ impl Bell {
         Ok(Arc::new(Bell { inner, outer, asleep: AtomicU8::new(AWAKE) }))
     }
 
-    /// The receiver is about to sleep: from here on it is rung for. It must look into its mailboxes once more after this.
-    pub(crate) fn listen(&self, bed: Bed) {
-        self.asleep.store(bed as u8, Ordering::Relaxed);
+    /// The receiver is about to sleep: from here on it is rung for. It must look into its mailboxes once more after
+    /// this.
+    pub(crate) fn listen(&self, sleeps_in: SleepsIn) {
+        self.asleep.store(sleeps_in as u8, Ordering::Relaxed);
         // Either we see the message, or its sender sees that we sleep.
         fence(Ordering::SeqCst);
     }
@@ -108,7 +109,7 @@ impl Bell {
         }
         match self.asleep.swap(AWAKE, Ordering::Relaxed) {
             AWAKE => {}
-            bed if bed == Bed::Ring as u8 => increase(&self.inner),
+            sleeps_in if sleeps_in == SleepsIn::Ring as u8 => increase(&self.inner),
             _ => increase(&self.outer),
         }
     }
@@ -141,14 +142,14 @@ mod tests {
         let send = |number: i32| post.send(number).expect("the receiver is there");
         send(1);
         assert_eq!(count(), (0, 0));
-        bell.listen(Bed::Ring);
+        bell.listen(SleepsIn::Ring);
         send(2);
         post.clone().send(3).expect("the receiver is there");
         assert_eq!(count(), (1, 0));
-        bell.listen(Bed::Runtime);
+        bell.listen(SleepsIn::Runtime);
         send(4);
         assert_eq!(count(), (0, 1));
-        bell.listen(Bed::Ring);
+        bell.listen(SleepsIn::Ring);
         bell.awake();
         send(5);
         assert_eq!(count(), (0, 0));

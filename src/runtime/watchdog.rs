@@ -1,8 +1,8 @@
-//! The watchdog: a plain thread that sees whether every executor's heart beats. One that does not is named in the log
-//! and kicked with a signal, which ends a sleep that should not be; one that sleeps on ends the process.
+//! The watchdog: a plain thread that checks the heartbeat of every executor. A stalled executor is logged and sent a
+//! wake-up signal, which ends a sleep that should not be. If the executor sleeps on, the process ends.
 //!
-//! A core that computes never ends the process, however long it takes: what it computes may come from the log, and a restart would
-//! compute it again (decision 0020). It is reported again and again.
+//! A core that computes never ends the process, however long it takes: what it computes may come from the log, and a
+//! restart would compute it again (decision 0020). It is reported again and again.
 
 use std::fs;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::runtime::complaint::Complaint;
 #[derive(Debug)]
 pub(crate) struct Pulse {
     name: String,
-    beats: AtomicU64,
+    heartbeats: AtomicU64,
     thread: Pthread,
     /// The same thread, as the kernel calls it.
     tid: Pid,
@@ -33,15 +33,15 @@ impl Pulse {
     pub(crate) fn of_this_thread(name: String) -> Arc<Pulse> {
         Arc::new(Pulse {
             name,
-            beats: AtomicU64::new(0),
+            heartbeats: AtomicU64::new(0),
             thread: pthread_self(),
             tid: gettid(),
             ended: AtomicBool::new(false),
         })
     }
 
-    pub(crate) fn beat(&self) {
-        self.beats.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn heartbeat(&self) {
+        self.heartbeats.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The thread is about to end and is not to be signalled any more.
@@ -50,61 +50,61 @@ impl Pulse {
     }
 }
 
-/// How long a heart may stand still.
+/// How long an executor may go without a heartbeat.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// Until it is logged and kicked.
+pub(crate) struct Limits {
+    /// Until it is logged and sent a wake-up signal.
     pub(crate) frozen: Duration,
     /// Until the process ends, if the thread sleeps all the while; and between two reports of one that computes.
     pub(crate) exit: Duration,
 }
 
-/// An executor that has not beaten yet is given this many times the patience.
+/// An executor that has had no heartbeat yet is given this many times the limits.
 const STARTING_FACTOR: u32 = 20;
 
-/// Time on a CPU within `Patience::frozen` that makes a thread one that computes: a kick alone takes some microseconds.
+/// Time on a CPU within `Limits::frozen` that makes a thread one that computes: the handling of a wake-up signal takes some microseconds.
 const COMPUTES: Duration = Duration::from_millis(1);
 
 struct Watched {
     pulse: Arc<Pulse>,
-    beats: u64,
+    heartbeats: u64,
     since: Instant,
-    /// What the kernel had counted for the thread when it was first seen to stand still: to ask at every beat would cost a
-    /// quarter of what an idle server does.
+    /// What the kernel had counted for the thread when it was first seen to stall: to ask at every heartbeat would
+    /// cost a quarter of what an idle server does.
     times: Option<CpuTimes>,
-    kicks: u32,
+    signals: u32,
     /// Since when the thread has slept, by the looks of it, and what the kernel had counted then.
     asleep: Option<(Instant, CpuTimes)>,
-    /// Reports that it computes, in the present standstill.
+    /// Reports that it computes, in the present stall.
     reports: u32,
-    standstills: Complaint,
+    stalls: Complaint,
     /// How many so far, if the present one was logged.
     told: Option<u64>,
 }
 
-/// Watches the pulses that come in until the sender of pulses is gone. `freezes` counts each time a heart stood still.
+/// Watches the pulses that come in until the sender of pulses is gone. `freezes` counts each stall.
 pub(crate) fn run(
-    patience: Patience,
+    limits: Limits,
     pulses: &flume::Receiver<Arc<Pulse>>,
     freezes: &AtomicU64,
     endings: &flume::Sender<Ending>,
 ) {
-    let kick_flag = Arc::new(AtomicBool::new(false));
-    if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGURG, kick_flag) {
-        tracing::warn!("a frozen core can be seen but not kicked: {error}");
+    let signal_flag = Arc::new(AtomicBool::new(false));
+    if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGURG, signal_flag) {
+        tracing::warn!("a core that makes no progress can be reported but not woken: {error}");
     }
     let mut watched: Vec<Watched> = Vec::new();
     loop {
-        match pulses.recv_timeout(patience.frozen / 4) {
+        match pulses.recv_timeout(limits.frozen / 4) {
             Ok(pulse) => watched.push(Watched {
                 pulse,
-                beats: 0,
+                heartbeats: 0,
                 since: Instant::now(),
                 times: None,
-                kicks: 0,
+                signals: 0,
                 asleep: None,
                 reports: 0,
-                standstills: Complaint::default(),
+                stalls: Complaint::default(),
                 told: None,
             }),
             Err(flume::RecvTimeoutError::Timeout) => {}
@@ -112,7 +112,7 @@ pub(crate) fn run(
         }
         watched.retain(|one| !one.pulse.ended.load(Ordering::Acquire));
         for one in &mut watched {
-            if let Some(fault) = look(one, patience, freezes) {
+            if let Some(fault) = look(one, limits, freezes) {
                 let _ = endings.send(Ending::Failed(fault));
                 return;
             }
@@ -120,50 +120,50 @@ pub(crate) fn run(
     }
 }
 
-fn look(one: &mut Watched, patience: Patience, freezes: &AtomicU64) -> Option<Fault> {
-    let beats = one.pulse.beats.load(Ordering::Relaxed);
+fn look(one: &mut Watched, limits: Limits, freezes: &AtomicU64) -> Option<Fault> {
+    let heartbeats = one.pulse.heartbeats.load(Ordering::Relaxed);
     let still = one.since.elapsed();
     let name = &one.pulse.name;
-    if beats != one.beats {
+    if heartbeats != one.heartbeats {
         if let Some(times) = one.told.take() {
-            tracing::warn!(executor = %name, kicks = one.kicks, still_ms = still.as_millis(), times, "the core goes on");
+            tracing::warn!(executor = %name, signals = one.signals, still_ms = still.as_millis(), times, "the core makes progress again");
         }
-        (one.beats, one.since, one.times, one.kicks) = (beats, Instant::now(), None, 0);
+        (one.heartbeats, one.since, one.times, one.signals) = (heartbeats, Instant::now(), None, 0);
         (one.asleep, one.reports) = (None, 0);
         return None;
     }
-    // A look or two after the last beat. What was counted until then does not count as a standstill's own time.
+    // A look or two after the last heartbeat. What was counted until then does not count as the stall's own time.
     let before = *one.times.get_or_insert_with(|| CpuTimes::of(one.pulse.tid));
-    // Making an executor takes longer than a beat.
-    let frozen = if beats == 0 { patience.frozen * STARTING_FACTOR } else { patience.frozen };
-    if still < frozen * (one.kicks + 1) {
+    // Making an executor takes longer than the interval of a heartbeat.
+    let frozen = if heartbeats == 0 { limits.frozen * STARTING_FACTOR } else { limits.frozen };
+    if still < frozen * (one.signals + 1) {
         return None;
     }
     let thread = Thread::look_at(one.pulse.tid);
     let own = thread.own_time(still, &before);
-    if one.kicks == 0 {
+    if one.signals == 0 {
         freezes.fetch_add(1, Ordering::Relaxed);
-        // A busy host has many cores wait for a CPU; each other standstill is worth a line.
-        let told = one.standstills.again(Instant::now());
-        one.told = if own < patience.frozen { told } else { Some(one.standstills.count()) };
+        // A busy host has many cores wait for a CPU; each other stall is worth a line.
+        let told = one.stalls.again(Instant::now());
+        one.told = if own < limits.frozen { told } else { Some(one.stalls.count()) };
         if let Some(times) = one.told {
             let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
-            tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, sleeps_in = %thread.stack, times, "a core stands still; kicked");
+            tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, sleeps_in = %thread.stack, times, "a core makes no progress: its thread was sent a signal to wake it");
         }
     }
-    one.kicks += 1;
+    one.signals += 1;
     let _ = pthread_kill(one.pulse.thread, Signal::SIGURG);
-    if still >= patience.exit * (one.reports + 1) {
+    if still >= limits.exit * (one.reports + 1) {
         one.reports += 1;
         let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
-        tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, "a core has not finished one piece of work yet; it goes on");
+        tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, "a core has been busy with one piece of work for long; it continues");
     }
     let (since, then) = one.asleep.get_or_insert((one.since, before));
     let asleep = thread.asleep(since.elapsed(), then);
     if asleep.is_zero() {
         one.asleep = Some((Instant::now(), thread.times));
     }
-    if asleep < patience.exit {
+    if asleep < limits.exit {
         return None;
     }
     let sentence = format!(
@@ -211,15 +211,16 @@ impl Thread {
         Thread { state, stack: frames.join(" < "), times: CpuTimes::of(tid) }
     }
 
-    /// How much of the time since `before` was counted the thread has slept; nothing if it has computed meanwhile, or is ready to.
+    /// How much of the time since `before` was counted the thread has slept; nothing if it has computed meanwhile, or
+    /// is ready to.
     fn asleep(&self, elapsed: Duration, before: &CpuTimes) -> Duration {
         let on_cpu = Duration::from_nanos(self.times.on_cpu.saturating_sub(before.on_cpu));
         let waited = Duration::from_nanos(self.times.waited.saturating_sub(before.waited));
         if self.state == 'R' || on_cpu > COMPUTES { Duration::ZERO } else { elapsed.saturating_sub(waited + on_cpu) }
     }
 
-    /// The part of a standstill that is not waiting for a CPU. The kernel counts a wait when it ends, so a thread that is
-    /// ready has its present wait in what is neither counted as running nor as waited.
+    /// The part of a stall that is not waiting for a CPU. The kernel counts a wait when it ends, so a thread that
+    /// is ready has its present wait in what is neither counted as running nor as waited.
     fn own_time(&self, still: Duration, before: &CpuTimes) -> Duration {
         let on_cpu = Duration::from_nanos(self.times.on_cpu.saturating_sub(before.on_cpu));
         let waited = Duration::from_nanos(self.times.waited.saturating_sub(before.waited));
@@ -245,16 +246,16 @@ mod tests {
         check('S', 0, 0, 10_000);
         check('D', 0, 0, 10_000);
         check('S', 0, 9000, 1000);
-        // A kick wakes it for a moment and it falls asleep again.
+        // A signal wakes it for a moment and it falls asleep again.
         check('S', 100, 0, 9999);
-        // A replay, an expensive entry: computes, waits for a CPU, reads a page of an image now and then.
+        // A replay, an expensive entry: computes, waits for a CPU, reads a page of a snapshot now and then.
         check('R', 10_000_000, 0, 0);
         check('R', 0, 10_000, 0);
         check('D', 2000, 0, 0);
     }
 
     #[test]
-    fn waiting_for_a_cpu_is_not_standing_still() {
+    fn waiting_for_a_cpu_is_no_stall() {
         let before = CpuTimes { on_cpu: 5_000_000, waited: 7_000_000 };
         let check = |state, on_cpu_ms: u64, waited_ms: u64, own_ms: u64| {
             let times = CpuTimes {

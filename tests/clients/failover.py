@@ -7,7 +7,9 @@ which are only printed. It knows nothing of the systems, each of which has a sui
 import difflib
 import json
 
-from support import packages, suite
+import pytest
+
+from support import packages
 from support.server import Corral, ZooKeeper
 
 LOG_TAIL = 40
@@ -36,15 +38,15 @@ class Story:
         return "\n".join(self.notes + [f"{what} after {seconds:.2f} s" for what, seconds in self.times.items()])
 
 
-def tell(options, tick_ms, function, prepare):
-    """Tells the story on the servers the options ask for; returns the times, or raises with the differences."""
+def tell(options, say, tick_ms, function, prepare):
+    """Tells the story on the servers the options ask for; returns the times, or raises with the differences. `say` prints a line."""
     prepared = prepare()
     kinds = ["zookeeper"] if options.server == "zookeeper" else ["corral"]
     if options.server == "corral" and not options.alone:
         if packages.zookeeper():
             kinds.insert(0, "zookeeper")
         else:
-            print("no ZooKeeper to compare with: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
+            say("no ZooKeeper to compare with: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
     stories = [tell_on(kind, options, tick_ms, function, prepared) for kind in kinds]
     if len(stories) == 2 and stories[0].notes != stories[1].notes:
         different = difflib.unified_diff(stories[0].notes, stories[1].notes, *kinds, lineterm="")
@@ -57,7 +59,7 @@ def tell(options, tick_ms, function, prepare):
 
 def tell_on(kind, options, tick_ms, function, prepared):
     if kind == "zookeeper" and not packages.zookeeper():
-        raise suite.Skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
+        pytest.skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
     server = ZooKeeper(tick_ms=tick_ms) if kind == "zookeeper" else Corral(shards=options.shards, tick_ms=tick_ms)
     story = Story(kind)
     try:

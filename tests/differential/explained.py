@@ -125,7 +125,7 @@ ENTRIES = (
     Entry("resuming with a wrong password", wrong_password, CLOSE),
     Entry("deleteContainer (20) from a client", delete_container, PARTED),
     Entry("createSession (-10) from a client", create_session, PARTED),
-    Entry("ACLs of more than 256 entries", long_acl, PARTED),
+    Entry("ACLs of more than 256 entries or 32 KiB, each `auth` entry replaced by all identities of the connection; more than 4 KiB of such identities; ids of `ip` above 64 bytes", long_acl, PARTED),
     Entry("vector counts below -1", negative_count, PARTED),
     Entry("strings that are no UTF-8", no_utf8, PARTED),
     Entry("auth packets on one connection", many_auths, PARTED),

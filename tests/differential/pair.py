@@ -4,7 +4,7 @@
 from ensemble import follower
 from support.server import ZooKeeper, java_class_path, zookeeper_version
 
-# No session ends by time, no container is looked at and no image written while a sequence runs.
+# No session ends by time, no container is looked at and no snapshot written while a sequence runs.
 TICK_MS = 3000
 NEVER_MS = 2_000_000_000
 SUPER_PASSWORD = "superpw"

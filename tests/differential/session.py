@@ -18,20 +18,21 @@ SHOWN_MESSAGES = 12
 
 
 class Session:
-    """One configuration: its servers, its counts."""
+    """One configuration: its servers, its counts. `say` prints a line while it runs."""
 
-    def __init__(self, chosen, strict, tally):
-        self.chosen, self.strict, self.tally = chosen, strict, tally
+    def __init__(self, chosen, strict, say):
+        self.chosen, self.strict, self.say = chosen, strict, say
+        # The names of the sequences whose answers differ, and why others were left out.
+        self.failures = []
         self.pair, self.sides, self.controls = None, (), ()
         self.counts, self.operations, self.sequences = Counter(), 0, 0
 
     def all(self, seeds):
         begin = self.shown = time.monotonic()
-        failures = self.tally.failed
         try:
             for name, steps in self.sequences_of(seeds):
-                if self.tally.failed - failures >= self.chosen.failures_max:
-                    print(f"too many failures: {name} and what follows is left out")
+                if len(self.failures) >= self.chosen.failures_max:
+                    self.failures.append(f"too many failures: {name} and what follows is left out")
                     break
                 self.one(name, steps)
                 self.progress(begin)
@@ -49,7 +50,7 @@ class Session:
                     yield f"{KEPT} {case['from']}", case["steps"]
         if self.chosen.replay:
             return
-        without = [name for name in self.chosen.without.split(",") if name] + ["reconfig"] * words.HAS_LIST
+        without = self.chosen.without + ["reconfig"] * words.HAS_LIST
         for seed in seeds:
             yield f"seed {seed}", Generator(seed, self.chosen.ops, without).sequence()
 
@@ -70,10 +71,9 @@ class Session:
         self.operations += driver.operations
         self.counts += driver.counts
         if not difference:
-            self.tally.passed += 1
             return
-        self.tally.failed += 1
-        print(f"FAIL {name}{' (strict)' if self.strict else ''}: the servers differ")
+        self.failures.append(name)
+        print(f"{name}{' (strict)' if self.strict else ''}: the servers differ")
         if name.startswith(KEPT):
             show(difference, driver)
             return
@@ -146,21 +146,21 @@ class Session:
         if now - self.shown > PROGRESS_S:
             self.shown = now
             pace = self.operations / (now - begin)
-            print(f"{self.sequences} sequences, {self.operations} operations, {pace:.0f}/s", flush=True)
+            self.say(f"{self.sequences} sequences, {self.operations} operations, {pace:.0f}/s")
 
     def summary(self, took):
         which = "second" if self.strict else "first"
-        print(f"--- {which} configuration: {self.sequences} sequences, {self.operations} operations, ", end="")
-        print(f"{self.operations / took:.0f} operations/s on both servers")
+        pace = f"{self.operations / took:.0f} operations/s on both servers"
+        self.say(f"--- {which} configuration: {self.sequences} sequences, {self.operations} operations, {pace}")
         outcomes = {}
         for (what, error), count in sorted(self.counts.items(), key=str):
             if what != "explained":
                 outcomes.setdefault(what, []).append(f"{error}: {count}")
         for what, counted in outcomes.items():
-            print(f"    {what}: {', '.join(counted)}")
+            self.say(f"{what}: {', '.join(counted)}")
         for (what, row), count in sorted(self.counts.items(), key=str):
             if what == "explained":
-                print(f"    explained: {row}: {count}")
+                self.say(f"explained: {row}: {count}")
 
 
 def show(difference, driver):

@@ -7,7 +7,7 @@ OPEN = [[31, "world", "anyone"]]
 NAMES = ("a", "b", "c", "a/x", "a/y", "b/x", "a/x/1", "e", "s", "é", "日本")
 WATCHED = (ROOT, "/d/a", "/d/b", "/d/a/x", "/d/c", "/d/e", "/", "/zookeeper", "/d/b/x", "/none")
 CONFIG_PATH = "/zookeeper/config"
-# The ZooKeeper beside it is alone, and has no list of servers that could be compared.
+# The ZooKeeper beside it is alone, and has no membership that could be compared.
 HAS_LIST = follower.ensemble_size() > 1
 SYSTEM_PATHS = ("/", "/zookeeper", *(() if HAS_LIST else (CONFIG_PATH,)), "/zookeeper/quota")
 BAD_PATHS = (

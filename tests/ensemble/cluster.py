@@ -6,7 +6,7 @@ It knows the processes and who leads; what they should answer is the tests' busi
 import os
 import signal
 
-from support.client import four_letter_word, words_table
+from support.client import four_letter_command, words_table
 from support.server import Corral, ZooKeeper, binary
 from support.wait import free_port, wait_until
 
@@ -155,7 +155,7 @@ class Ensemble:
 def mode_of(member):
     """What the member says it is, None when it does not serve."""
     try:
-        return words_table(four_letter_word(member.address, "srvr", PROBE_LIMIT_S), ":").get("Mode")
+        return words_table(four_letter_command(member.address, "srvr", PROBE_LIMIT_S), ":").get("Mode")
     except OSError:
         return None
 

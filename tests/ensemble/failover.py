@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ensemble.cases import connect  # noqa: E402
 from ensemble.cluster import Ensemble, pause, resume  # noqa: E402
+from ensemble.sessions import connect  # noqa: E402
 from support.client import Client, Closed, Refused  # noqa: E402
 from support.wait import wait_until  # noqa: E402
 

@@ -7,7 +7,9 @@ It stays the same member from the first start on, so that its address does.
 import os
 
 from ensemble.cluster import Ensemble, mode_of
+from support.client import four_letter_command
 from support.server import Corral, Server
+from support.wait import wait_until
 
 
 def ensemble_size():
@@ -42,6 +44,8 @@ class Follower(Server):
     def start(self, limit_s=60):
         self.ensemble.start(limit_s)
         self.member = self.member or self.ensemble.followers()[0]
+        # Clients may be served a moment before the status that srvr shows is.
+        wait_until(lambda: "Serving: no" not in four_letter_command(self.member.address, "srvr"), "srvr shows that it serves")
         return self
 
     def launch(self):

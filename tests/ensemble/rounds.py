@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Servers of an ensemble are killed (kill -9), one, two or all, or restarted in turn (SIGTERM), round after round under load.
 
 Sessions with full pipelines write at every server. After each round all servers must have the same tree at the same zxid, and
@@ -9,29 +8,21 @@ request of a connection that ended and not an earlier one.) A rolling restart is
 others wait for a write, and which requests stay unanswered, is counted.
 """
 
-import argparse
 import random
 import statistics
-import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from durability.history import History  # noqa: E402
-from durability.oracle import Mismatch  # noqa: E402
-from ensemble import trees  # noqa: E402
-from ensemble.cases import connect  # noqa: E402
-from ensemble.cluster import FORM_LIMIT_S, Ensemble  # noqa: E402
-from support import suite  # noqa: E402
-from support.client import Closed  # noqa: E402
-from support.pipeline import Fleet  # noqa: E402
-from support.wait import TooLate, wait_until  # noqa: E402
+from durability.history import History
+from durability.oracle import Mismatch
+from ensemble import trees
+from ensemble.cluster import FORM_LIMIT_S
+from ensemble.sessions import connect
+from support.client import Closed
+from support.pipeline import Fleet
+from support.wait import TooLate, wait_until
 
 TICK_MS, SESSION_MS = 500, 8_000
 WORKERS = 6
-KILL_ROUNDS, KILL_ROUNDS_QUICK = 500, 6
-ROLLING_ROUNDS, ROLLING_ROUNDS_QUICK = 100, 1
 # Every so many rounds the load goes on until the ephemerals of all dead sessions are gone.
 SETTLE_EVERY = 20
 SETTLE_LIMIT_S = 2 * SESSION_MS / 1000 + 10
@@ -39,7 +30,7 @@ ANSWER_LIMIT_S = 40
 RESUME_SHARE, STAY_SHARE = 0.8, 0.6
 # How many servers are killed at once, and how often.
 VICTIMS, VICTIM_WEIGHTS = (1, 2, 3), (5, 2, 3)
-# Images are written often enough to fall between the kills, so that recovery meets image and log together.
+# Snapshots are written often enough to fall between the kills, so that recovery meets snapshot and log together.
 SETTINGS = {
     "snapshot.floor_bytes": 1 << 20,
     "snapshot.txns_max": 20_000,
@@ -253,8 +244,8 @@ def told_gaps(role, gaps):
     return f"a {role} {statistics.median(gaps):.0f} ms median, {p99:.0f} ms p99, {gaps[-1]:.0f} ms at most ({len(gaps)} clients)"
 
 
-def run(ensemble, kind, rounds, seed, report_every=20):
-    """The rounds of one kind on a running ensemble; returns what they did."""
+def run(ensemble, kind, rounds, seed, say, report_every=20):
+    """The rounds of one kind on a running ensemble; returns what they did. `say` prints a line now and then."""
     state = Rounds(ensemble, f"{seed}-{kind}")
     for number in range(rounds):
         try:
@@ -262,41 +253,6 @@ def run(ensemble, kind, rounds, seed, report_every=20):
         except (Mismatch, TooLate, trees.Differ, TimeoutError) as error:
             raise AssertionError(f"round {number} of seed {seed}: {error}") from error
         if number % report_every == report_every - 1:
-            print(f"     {number + 1} rounds: {state.summary()}", flush=True)
+            say(f"{number + 1} rounds: {state.summary()}")
     did = f"{state.kills} servers killed" if kind == "kill" else f"{state.restarts} servers restarted"
     return f"{rounds} rounds, {did}, {state.summary()}"
-
-
-def main():
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--shards", type=int, default=2, help="shards of each server")
-    options.add_argument("--quick", action="store_true", help="few rounds")
-    options.add_argument("--kill", type=int, default=KILL_ROUNDS, metavar="ROUNDS", help="rounds of kill -9")
-    options.add_argument("--rolling", type=int, default=ROLLING_ROUNDS, metavar="ROUNDS", help="rolling restarts of all servers")
-    options.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="what is written, and who goes when")
-    options = options.parse_args()
-    tally = suite.Tally()
-    sizes = {"kill": KILL_ROUNDS_QUICK, "rolling": ROLLING_ROUNDS_QUICK} if options.quick else vars(options)
-    for kind in ("kill", "rolling"):
-        if sizes[kind]:
-            ensemble = Ensemble("corral", shards=options.shards, tick_ms=TICK_MS, settings=SETTINGS)
-            on_an_ensemble(tally, f"rounds.{kind}", ensemble, run, kind, sizes[kind], options.seed)
-    suite.leave(tally)
-
-
-def on_an_ensemble(tally, name, ensemble, test, *arguments):
-    """Starts the ensemble, tests it, looks at all its servers and ends it; if anything is wrong, logs and files are left."""
-    clean = False
-    try:
-        ensemble.start()
-        clean = tally.run(name, test, ensemble, *arguments)
-        for member in ensemble.members:
-            clean &= tally.run(f"server at {member.address[1]} did not panic", suite.check_server, member)
-    finally:
-        if not clean:
-            print(ensemble.log_tails())
-        ensemble.dispose(keep=not clean)
-
-
-if __name__ == "__main__":
-    main()

@@ -204,7 +204,7 @@ class Expiry(Attack):
 class ClosedSessions(Attack):
     """Sessions with as many ephemerals as one may have are closed at the same moment, by twelve bytes each."""
 
-    sessions, ephemerals = 8, 20_000
+    sessions, ephemerals = 16, 10_000
 
     def prepare(self):
         self.call(jute.CREATE, jute.create_body("/closed"))
@@ -253,7 +253,7 @@ class PipelinedMultis(Attack):
             self.sent += len(self.multi) + 12
 
 
-class DeafWatchers(Attack):
+class StalledWatchers(Attack):
     def prepare(self):
         for _ in range(45):
             client = self.connect()
@@ -341,7 +341,7 @@ ATTACKS = {
     "sessions that expire together": Expiry,
     "sessions that are closed together": ClosedSessions,
     "pipelined multis": PipelinedMultis,
-    "watchers that do not read": DeafWatchers,
+    "watchers that do not read": StalledWatchers,
     "connects": Connects,
     "wrong passwords": WrongPasswords,
     "auth packets": AuthPackets,

@@ -217,8 +217,8 @@ def exists_or_none(client, path, watch=False):
         return None
 
 
-def four_letter_word(address, word, limit_s=REPLY_LIMIT_S):
-    """The whole answer to a four-letter word as text; empty if the server just closes."""
+def four_letter_command(address, word, limit_s=REPLY_LIMIT_S):
+    """The whole answer to a four-letter command as text; empty if the server just closes."""
     with socket.create_connection(address, timeout=limit_s) as connection:
         connection.sendall(word.encode())
         parts = []

@@ -8,8 +8,9 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from support.server import DEBIAN_JARS, debian_class_path, java_class_path, pyspark_home
-from support.suite import Skip
 
 
 def zookeeper():
@@ -38,14 +39,14 @@ def spark_home():
     need_command("java", "a Java runtime, version 17 or newer (Debian: default-jre-headless)")
     if home := pyspark_home():
         return home
-    raise Skip("pyspark is not installed (tests/run installs it from PyPI into tests/.venv)")
+    pytest.skip("pyspark is not installed (tests/run installs it from PyPI into tests/.venv)")
 
 
 def need_command(name, what):
     """The path of a program; skips the test with `what` is missing."""
     path = shutil.which(name)
     if not path:
-        raise Skip(f"there is no {name}: needs {what}")
+        pytest.skip(f"there is no {name}: needs {what}")
     return path
 
 
@@ -53,7 +54,7 @@ def need_modules(*names):
     """Skips the test unless these Python modules are installed."""
     missing = [name for name in names if not importlib.util.find_spec(name)]
     if missing:
-        raise Skip(f"not installed: {', '.join(missing)} (tests/run installs them from PyPI into tests/.venv)")
+        pytest.skip(f"not installed: {', '.join(missing)} (tests/run installs them from PyPI into tests/.venv)")
 
 
 def _jar_folders():

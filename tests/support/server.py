@@ -14,7 +14,7 @@ import tempfile
 from collections import namedtuple
 from pathlib import Path
 
-from support.client import Client, four_letter_word
+from support.client import Client, four_letter_command
 from support.wait import free_port, wait_until
 
 START_LIMIT_S = 60
@@ -34,6 +34,8 @@ class Server:
     """A server process; a subclass knows the command line."""
 
     kind = "server"
+    # Those whose processes were started and not disposed of, in order.
+    started = []
 
     def __init__(self, tick_ms=500):
         self.directory = Path(tempfile.mkdtemp(prefix="corral-test-"))
@@ -50,6 +52,8 @@ class Server:
 
     def launch(self):
         """Starts the process."""
+        if self not in Server.started:
+            Server.started.append(self)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 self.command(), cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -60,7 +64,7 @@ class Server:
         if code is not None:
             raise RuntimeError(f"{self.kind} ended with code {code}:\n{self.log_tail()}")
         try:
-            return "Mode: " in four_letter_word(self.address, "srvr", PROBE_LIMIT_S)
+            return "Mode: " in four_letter_command(self.address, "srvr", PROBE_LIMIT_S)
         except OSError:
             return False
 
@@ -101,6 +105,8 @@ class Server:
         """Ends the process and removes its files unless they are to be kept for a look."""
         if self.process and self.process.poll() is None:
             self.kill()
+        if self in Server.started:
+            Server.started.remove(self)
         if not keep:
             shutil.rmtree(self.directory, ignore_errors=True)
 

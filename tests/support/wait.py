@@ -31,9 +31,11 @@ def wait_until(condition, what, limit_s=10):
 def free_port():
     """A port of the loopback nobody listens on, each one once, from CORRAL_TEST_PORTS (first-last) if that is set."""
     first, _, last = os.environ.get("CORRAL_TEST_PORTS", PORTS).partition("-")
+    # Processes of pytest-xdist take turns.
+    workers, worker = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
     for _ in range(PORT_TRIES):
         # At random, so that processes that run beside each other rarely choose the same one.
-        port = random.SystemRandom().randint(int(first), int(last))
+        port = random.SystemRandom().randint(int(first), int(last)) // workers * workers + worker
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

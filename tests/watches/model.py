@@ -1,5 +1,5 @@
-"""What a ZooKeeper 3.9 server must tell its watching clients, written from the protocol (chapters 13 and 14), for one connection
-after the other: a tree that transactions change in the order of their zxids, watch tables, and the events they give.
+"""What a ZooKeeper 3.9 server must tell its watching clients, written from protocol chapters 13 and 14, for one connection after
+the other: a tree that transactions change in the order of their zxids, watch tables, and the events they give.
 
 Knows no socket and no server. `Tree` holds the znodes, `Watches` one connection's watches on the server, `Belief` the watches its
 client still believes in.

@@ -17,6 +17,9 @@ from watches.session import Session, await_all, turn
 ROOT = "/w"
 LETTERS = "abc"
 # What a request is, by weight.
+CONNECTIONS = 8
+# Of a round, at least and at most.
+ROUND_REQUESTS = (30, 700)
 KINDS = {
     "read": 27, "add": 4, "remove": 3, "check": 3, "create": 22, "delete": 15, "set": 22, "acl": 3,
     "multi": 7,

@@ -1,6 +1,6 @@
 //! The log's part: records stored into a segment in memory, as the log thread stores them into a mapping. No sync.
 
-use super::TIMES_MAX;
+use super::tree::TIMES_MAX;
 use corral_storage::{Entry, EntryKind, Log, LogConfig, Record, SimDisk};
 
 /// A segment that holds whatever a case appends, so that none rolls to the next.

@@ -11,19 +11,16 @@
 mod log;
 mod parts;
 mod rig;
+mod tree;
 mod wire;
 
 use std::process::ExitCode;
 
+use tree::TIMES_MAX;
+
 /// As the server has it, so that allocations cost here what they cost there.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Operations of a run at most; what is prepared is prepared for as many.
-const TIMES_MAX: u32 = 2048;
-
-/// The znodes, below one parent, of the tree that the cases work on.
-const ZNODES: u32 = 16_384;
 
 type Case = (&'static str, fn(u32));
 
@@ -35,8 +32,8 @@ const CASES: &[Case] = &[
     ("encode create reply", wire::encode_create_reply),
     ("view delta hit", parts::view_delta_hit),
     ("view delta miss", parts::view_delta_miss),
-    ("view image hit", parts::view_image_hit),
-    ("view image miss", parts::view_image_miss),
+    ("view snapshot hit", parts::view_snapshot_hit),
+    ("view snapshot miss", parts::view_snapshot_miss),
     ("evaluate set", parts::evaluate_set),
     ("evaluate create", parts::evaluate_create),
     ("evaluate multi of 4", parts::evaluate_multi),
@@ -77,23 +74,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The path of a znode of the tree.
-fn path(number: u32) -> String {
-    format!("/micro/k/{number:08}")
-}
-
-/// The path of a znode that is not there yet.
-fn new_path(number: u32) -> String {
-    format!("/micro/n/{number:09}")
-}
-
-/// What znodes hold.
-const DATA: [u8; 100] = [7; 100];
-
-/// Numbers of znodes in an order without a pattern, the same in every run: each is there once before any comes again.
-const fn scattered(number: u32) -> u32 {
-    const _: () = assert!(ZNODES.is_power_of_two());
-    number.wrapping_mul(0x9e37_79b1) % ZNODES
 }

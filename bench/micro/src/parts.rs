@@ -1,12 +1,12 @@
 //! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches.
 
-use super::{DATA, TIMES_MAX, ZNODES, new_path, path, scattered};
+use super::tree::{DATA, TIMES_MAX, ZNODES, new_path, path, scattered};
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, WriteOp};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};
-use corral_core::image::merge_in_memory;
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
+use corral_core::snapshot::merge_in_memory;
 use corral_core::view::View;
 use corral_core::watch::{Kind, Mode, WatchLimits, WatchTable};
 use std::hint::black_box;
@@ -167,13 +167,13 @@ fn in_delta() -> View {
     Machine::new().machine.view().clone()
 }
 
-/// The same tree, all of it in the image.
-fn in_image() -> View {
+/// The same tree, all of it in the snapshot.
+fn in_snapshot() -> View {
     let mut machine = Machine::new();
     let view = machine.machine.view_mut();
     let frozen = view.freeze();
-    let image = merge_in_memory(view.image(), &frozen, 4, Vec::new(), Vec::new()).expect("merges");
-    view.swap_image(Arc::new(image));
+    let snapshot = merge_in_memory(view.snapshot(), &frozen, 4, Vec::new(), Vec::new()).expect("merges");
+    view.swap_snapshot(Arc::new(snapshot));
     view.clone()
 }
 
@@ -185,12 +185,12 @@ pub(crate) fn view_delta_miss(times: u32) {
     look_up(in_delta(), times, new_path);
 }
 
-pub(crate) fn view_image_hit(times: u32) {
-    look_up(in_image(), times, path);
+pub(crate) fn view_snapshot_hit(times: u32) {
+    look_up(in_snapshot(), times, path);
 }
 
-pub(crate) fn view_image_miss(times: u32) {
-    look_up(in_image(), times, new_path);
+pub(crate) fn view_snapshot_miss(times: u32) {
+    look_up(in_snapshot(), times, new_path);
 }
 
 fn watched(times: u32) -> (WatchTable, Vec<(String, u64)>) {

@@ -1,6 +1,6 @@
 //! The protocol's part: frames to records and records to frames. Knows nothing of a tree.
 
-use super::{DATA, TIMES_MAX, new_path, path};
+use super::tree::{DATA, TIMES_MAX, new_path, path};
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::{begin_frame, end_frame, next_frame};
 use corral_wire::limits::FRAME_MAX_DEFAULT;

@@ -1,4 +1,4 @@
-//! The physical floor: a bare epoll server that answers the load generator from nowhere.
+//! The physical floor: a bare epoll server that replies to the load generator without a tree.
 //!
 //! One thread, level-triggered epoll, no runtime. A ready socket costs one read and one write, whatever the number of
 //! requests in it; a socket that takes no more is not read until it does. What it answers is `corral_bench::echo`'s
@@ -22,7 +22,7 @@ const CONNECTIONS_MAX: usize = 65_536;
 /// The listener's place among the events; connections have their index.
 const LISTENER: u64 = u64::MAX;
 
-/// A bare epoll TCP server that answers the load generator from nowhere: the physical floor to compare servers with.
+/// A bare epoll TCP server that replies to the load generator without a tree: the physical floor to compare servers with.
 ///
 /// Answers connect, ping, get, exists, children, set, create, delete and close; everything else is UNIMPLEMENTED.
 #[derive(Parser)]

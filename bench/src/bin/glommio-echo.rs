@@ -1,4 +1,4 @@
-//! The floor of the runtime: a glommio server that answers the load generator from nowhere.
+//! The floor of the runtime: a glommio server that replies to the load generator without a tree.
 //!
 //! One executor with default timers, one task per connection, one scratch shared by all, every whole frame parsed and
 //! answered, one write per batch. What it answers is `corral_bench::echo`'s business. Its one thread is all there is.
@@ -18,7 +18,7 @@ use futures_lite::{AsyncRead, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use glommio::{LocalExecutorBuilder, Placement};
 
-/// A bare glommio TCP server that answers the load generator from nowhere: the runtime's floor to compare servers with.
+/// A bare glommio TCP server that replies to the load generator without a tree: the runtime's floor to compare servers with.
 ///
 /// Answers connect, ping, get, exists, children, set, create, delete and close; everything else is UNIMPLEMENTED.
 #[derive(Parser)]

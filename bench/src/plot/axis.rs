@@ -30,7 +30,7 @@ impl Axis {
     }
 }
 
-/// Quantiles are cut here: nobody measures a ten-millionth.
+/// Quantiles end here: no run has samples for more.
 const QUANTILE_MAX: f64 = 0.999_999_9;
 
 /// Ticks along one axis, about this many.

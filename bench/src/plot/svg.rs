@@ -1,11 +1,11 @@
 //! A little SVG: a page with a style sheet for light and dark, and the few shapes the plots need.
 //!
 //! Text is escaped and every number is finite and short. Colours are classes, so that one file follows the reader's
-//! colour scheme; series differ by dashes too, for those who see no colours. Pure; it knows no figure and no file.
+//! colour scheme; series differ by dashes too, for readers who see no colours. Pure; it knows no figure and no file.
 
 use std::fmt::Write as _;
 
-/// Series that are told apart; later ones begin again.
+/// Series with a colour and dashes of their own; later ones repeat them.
 pub(super) const SERIES_MAX: usize = 8;
 
 /// Stroke in light and dark, and dashes.
@@ -76,18 +76,11 @@ impl Svg {
         self.push(format_args!(r#"<polyline class="{class}" points="{places}"/>"#));
     }
 
-    /// A point that tells its figures to who points at it.
-    pub(super) fn point(&mut self, class: &str, at: (f64, f64), told: &str) {
-        let (x, y, told) = (number(at.0), number(at.1), escaped(told));
-        self.push(format_args!(r#"<circle class="{class}" cx="{x}" cy="{y}" r="2.8"><title>{told}</title></circle>"#));
-    }
-
-    /// A filled box.
-    pub(super) fn bar(&mut self, class: &str, at: (f64, f64), size: (f64, f64), told: &str) {
-        let [x, y, width, height] = [at.0, at.1, size.0.max(0.5), size.1].map(number);
-        let told = escaped(told);
+    /// A point with a tooltip that shows its figures.
+    pub(super) fn point(&mut self, class: &str, at: (f64, f64), tooltip: &str) {
+        let (x, y, tooltip) = (number(at.0), number(at.1), escaped(tooltip));
         self.push(format_args!(
-            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}"><title>{told}</title></rect>"#
+            r#"<circle class="{class}" cx="{x}" cy="{y}" r="2.8"><title>{tooltip}</title></circle>"#
         ));
     }
 
@@ -129,13 +122,9 @@ fn style() -> String {
         let _ = writeln!(
             out,
             "polyline.s{at},line.s{at}{{stroke:{light_stroke};stroke-dasharray:{dashes}}}\
-             circle.s{at},rect.s{at}{{fill:{light_stroke}}}line.whisker{{stroke:#1c2530;stroke-width:1}}"
+             circle.s{at}{{fill:{light_stroke}}}"
         );
-        let _ = writeln!(
-            dark,
-            "polyline.s{at},line.s{at}{{stroke:{dark_stroke}}}circle.s{at},rect.s{at}{{fill:{dark_stroke}}}\
-             line.whisker{{stroke:#e8edf3}}"
-        );
+        let _ = writeln!(dark, "polyline.s{at},line.s{at}{{stroke:{dark_stroke}}}circle.s{at}{{fill:{dark_stroke}}}");
     }
     let _ = write!(out, "@media (prefers-color-scheme:dark){{\n{dark}}}\n");
     out

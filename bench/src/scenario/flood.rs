@@ -7,49 +7,62 @@
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-use super::{Heading, print};
-use crate::args::{CommonArgs, flags, rate, up_to, within};
+use super::stage::{Heading, print};
+use crate::args::{CommonArgs, flags, program, rate, up_to, within};
 use crate::connection::Pace;
+use crate::figures::{Interval, Percentile, merged, percentiles, ratio};
 use crate::keys::Distribution;
 use crate::limits::{CONNECTIONS_MAX, DEPTH_MAX, KEYS_MAX};
 use crate::meter::cell;
 use crate::mix::{Kind, Operation};
 use crate::plan::{Args, Flood, Plan, in_flight_fits};
-use crate::report::{ByOp, Interval, Percentile, merged, open_loop_remarks, percentiles, ratio};
+use crate::report::{ByOp, open_loop_remarks};
 use crate::run::{self, Measured};
 use crate::table::Table;
 use crate::timeline::{Total, intervals};
 
-const HELP: &str = "\
-Compare with --flooders 0, the polite ones alone: the difference is what the flood does to them. The polite ones are an
-open loop, their latency counts from when a request was due. On one client thread their sockets are served first, but
-the thread's work for the flood still delays them by some tens of microseconds; with a CPU to spare use --threads 2.
-Give the client another CPU than the server, or it is the scheduler that is measured.
+/// Ends the help.
+fn help() -> String {
+    let program = program();
+    format!(
+        "\
+What it does:
+  Some connections keep a deep queue of requests in flight: the flood. The polite connections send at a fixed rate. The run
+  measures the latency of the polite ones.
 
-  flood --pid PID --cpu 1
-  flood --flooders 0 --pid PID --cpu 1        the same without the flood
-  flood --op set --polite-rate 5";
+How to read it:
+  Compare with --flooders 0, the polite connections alone: the difference is the effect of the flood. Latency of the polite
+  connections counts from when a request was due. On one client thread their sockets are served first, but the thread's work
+  for the flood still delays them by some tens of microseconds; with a CPU to spare use --threads 2. Give the client another
+  CPU than the server: otherwise it measures the scheduler.
+
+Examples:
+  {program} flood --pid PID --cpu 1
+  {program} flood --flooders 0 --pid PID --cpu 1      the same without the flood
+  {program} flood --op set --polite-rate 5"
+    )
+}
 
 /// Flags of `flood`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = help())]
 pub struct FloodArgs {
-    /// Connections that flood; 0 measures the polite ones alone
+    /// Connections with a deep queue; 0 measures the polite connections alone
     #[arg(long, default_value_t = 1)]
     flooders: u32,
     /// Requests in flight on each flooding connection
     #[arg(long, default_value_t = 1000, value_parser = up_to(DEPTH_MAX))]
     flood_depth: u32,
-    /// Polite connections
+    /// Polite connections, which send at a fixed rate
     #[arg(long, default_value_t = 50, value_parser = up_to(CONNECTIONS_MAX))]
     polite: u32,
     /// Requests per second of each polite connection
     #[arg(long, default_value_t = 20.0, value_name = "PER_SECOND")]
     polite_rate: f64,
-    /// What each request does, of both
+    /// Operation of each request, of both
     #[arg(short, long = "op", value_enum, default_value_t = Operation::Get)]
     op: Operation,
-    /// Client threads; with more than one the flood has the last for itself
+    /// Client threads; with more than one the last one drives only the flood
     #[arg(short, long, default_value_t = 1)]
     threads: u32,
     /// Znodes prepared
@@ -68,7 +81,7 @@ pub struct FloodArgs {
     common: CommonArgs,
 }
 
-/// What `flood` found out.
+/// The report of `flood`.
 #[derive(Debug, Serialize)]
 struct FloodReport {
     #[serde(flatten)]

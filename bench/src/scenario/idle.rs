@@ -11,30 +11,45 @@ use anyhow::{Context, Result, bail, ensure};
 use corral_wire::OpCode;
 use serde::Serialize;
 
-use super::{Heading, Stage, print, us};
-use crate::args::{CommonArgs, flags, seconds, up_to};
+use super::stage::{Heading, Stage, print, us};
+use crate::args::{CommonArgs, flags, program, seconds, up_to};
 use crate::cpu::Memory;
+use crate::figures::ratio;
 use crate::limits::{CONNECTIONS_MAX, KEYS_MAX, WATCHES_MAX};
-use crate::report::ratio;
 use crate::run::left_behind;
 use crate::swarm::{What, granted};
 use crate::table::Table;
 use crate::workload::{encoded, value};
 
-const HELP: &str = "\
-Give it a server that was started for this: memory freed by an earlier load is used again and shows as nothing. Take
-many sessions, so that what the server allocates ahead is divided by many. RSS and PSS hold mapped files as well (a log
-mapped ahead, images); 'anonymous' is what the server has allocated itself. A JVM's heap grows as it likes: there only
-figures after a full collection tell. Socket buffers are the kernel's and in none of them.
+/// Ends the help.
+fn help() -> String {
+    let program = program();
+    format!(
+        "\
+What it does:
+  It opens sessions, sets their watches, waits, and reads the server's memory and CPU time. The sessions only send pings.
 
-  idle -n 10000 --pid PID                     bytes for each session, CPU of keeping them
-  idle -n 1000 --watches 200 --pid PID        bytes for each watch";
+How to read it:
+  RSS and PSS include mapped files: a log mapped ahead, snapshots. 'anonymous' is what the server has allocated itself.
+  Memory of socket buffers belongs to the kernel and is in none of them. A JVM's heap grows freely: only figures after a full
+  collection are comparable.
+
+Before it:
+  Start a server for this alone: memory that an earlier load has freed is used again, and does not show. Choose many sessions,
+  so that what the server allocates ahead is divided by many.
+
+Examples:
+  {program} idle -n 10000 --pid PID                 bytes for each session, CPU of keeping them
+  {program} idle -n 1000 --watches 200 --pid PID    bytes for each watch"
+    )
+}
 
 /// Flags of `idle`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = help())]
 pub struct IdleArgs {
-    /// Sessions to hold; more than 60 from one address need corral serve --set limits.connections_per_ip_max=0
+    /// Sessions to hold; more than 60 from one address need corral serve --set limits.connections_per_ip_max=0, in ZooKeeper
+    /// maxClientCnxns=0
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = up_to(CONNECTIONS_MAX))]
     sessions: u32,
     /// One-shot data watches of each session, each on another znode
@@ -46,14 +61,14 @@ pub struct IdleArgs {
     /// Seconds to hold them, during which the server's CPU time is counted
     #[arg(long, visible_alias = "duration", default_value_t = 5.0, value_name = "SECONDS")]
     hold: f64,
-    /// Seconds to let the server come to rest before its memory is read
+    /// Seconds to wait before the server's memory is read
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     settle: f64,
     #[command(flatten)]
     common: CommonArgs,
 }
 
-/// What `idle` found out. Memory in KiB as the kernel tells it, per session and watch in bytes; without `--pid` none.
+/// The report of `idle`. Memory in KiB as the kernel reports it, per session and watch in bytes; without `--pid` none.
 #[derive(Debug, Serialize)]
 struct IdleReport {
     #[serde(flatten)]
@@ -84,7 +99,7 @@ const TAG_WATCH: u32 = 1;
 /// Requests of one session on their way while watches are set.
 const WATCH_BATCH: u32 = 256;
 
-/// Checks the flags. Gives how long to hold and to settle.
+/// Checks the flags. Returns how long to hold and to settle.
 fn checked(args: &IdleArgs) -> Result<(Duration, Duration)> {
     ensure!(
         args.watches <= args.keys,
@@ -167,14 +182,16 @@ fn remarks(args: &IdleArgs, report: &IdleReport, doubts: &[String]) -> Vec<Strin
     let mut remarks = doubts.to_vec();
     let mut say = |text: &str| remarks.push(text.to_owned());
     if report.server_cpu_percent.is_none() {
-        say("without --pid there is no memory and no CPU to tell");
+        say("without --pid neither memory nor CPU of the server is measured");
     }
     if report.hold_seconds < f64::from(args.common.session_timeout_ms) / 3e3 {
         say("held for less than a third of the session timeout: not every session has pinged, the CPU lacks its pings");
     }
     let shrank = |bytes: Option<f64>| bytes.is_some_and(|bytes| bytes <= 0.0);
     if shrank(report.rss_bytes_per_session) || shrank(report.rss_bytes_per_watch) {
-        say("the server had memory to spare from earlier: start one for this, and take more sessions");
+        say(
+            "the server reused memory that an earlier load had freed: start a server for this run, and hold more sessions",
+        );
     }
     remarks
 }
@@ -215,7 +232,7 @@ fn set_watches(stage: &mut Stage, args: &IdleArgs, sessions: &[usize]) -> Result
                 for event in stage.poll()? {
                     match event.what {
                         What::Reply(TAG_WATCH, error) => granted("getData with a watch", error)?,
-                        what => bail!("session {}: {what:?}, which nobody has asked for", event.peer),
+                        what => bail!("session {}: {what:?}, which was not requested", event.peer),
                     }
                     left -= 1;
                 }

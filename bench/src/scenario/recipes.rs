@@ -15,11 +15,11 @@ use corral_wire::{ErrorCode, OpCode, Reader};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{Heading, Stage, cpu_row, print, us};
-use crate::args::{CommonArgs, flags, seconds, up_to};
+use super::stage::{Heading, Stage, cpu_row, print, us};
+use crate::args::{CommonArgs, flags, program, seconds, up_to};
+use crate::figures::{Latency, ratio};
 use crate::limits::CONTENDERS_MAX;
 use crate::meter::histogram;
-use crate::report::{Latency, ratio};
 use crate::run::left_behind;
 use crate::swarm::{Event, What, granted};
 use crate::table::Table;
@@ -34,27 +34,37 @@ pub(crate) enum Recipe {
     Election,
 }
 
-const HELP: &str = "\
-Every contender creates an ephemeral sequential znode, lists the line and watches the one before its own. A hand-over is
-a delete (or a closeSession), its event and a listing: two writes and two round trips, paid one after the other, so that
-acquisitions per second show latency, not throughput. Who holds must write a znode with the expected version: were there
-ever two holders, the run fails. One thread drives all contenders: beyond some thousand of them its own work is part of
-every hand-over, see client CPU.
+/// Ends the help.
+fn help() -> String {
+    let program = program();
+    format!(
+        "\
+What it does:
+  It runs ZooKeeper's standard recipes. Each contender creates an ephemeral sequential znode, lists the queue and watches the
+  znode before its own. A holder writes a znode with the expected version: if there were ever two holders, the run fails.
 
-  recipes -n 50 --pid PID                     a contended lock
-  recipes -n 5 --recipe election --hold-ms 100";
+How to read it:
+  A hand-over is a delete (or a closeSession), its event and a listing: two writes and two round trips one after the other.
+  So acquisitions per second show latency, not throughput. One thread drives all contenders: beyond some thousand of them its
+  own work is part of every hand-over, see client CPU.
+
+Examples:
+  {program} recipes -n 50 --pid PID                        a contended lock
+  {program} recipes -n 5 --recipe election --hold-ms 100   leaders that hold for 100 ms"
+    )
+}
 
 /// Flags of `recipes`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = help())]
 pub struct RecipeArgs {
-    /// Which recipe
+    /// Recipe to run
     #[arg(long, value_enum, default_value_t = Recipe::Lock)]
     recipe: Recipe,
     /// Sessions that contend
     #[arg(short = 'n', long, default_value_t = 10, value_parser = up_to(CONTENDERS_MAX))]
     contenders: u32,
-    /// Milliseconds each holder holds
+    /// Milliseconds that each holder keeps the lock or leadership
     #[arg(long, default_value_t = 0.0, value_name = "MS")]
     hold_ms: f64,
     /// Seconds to measure
@@ -64,7 +74,7 @@ pub struct RecipeArgs {
     common: CommonArgs,
 }
 
-/// What `recipes` found out.
+/// The report of `recipes`.
 #[derive(Debug, Serialize)]
 struct RecipeReport {
     #[serde(flatten)]
@@ -76,7 +86,7 @@ struct RecipeReport {
     /// Times the lock or leadership was acquired, each proved to be exclusive.
     acquisitions: u64,
     acquisitions_per_second: f64,
-    /// Contenders who waited when the contest ended.
+    /// Contenders that were waiting when the run ended.
     in_line: u64,
     /// From when the holder gave up (request sent) to when the next one knew.
     hand_over_us: Latency,
@@ -189,9 +199,9 @@ impl Contest {
     /// Goes on until it is over or Ctrl-C is pressed.
     ///
     /// # Errors
-    /// A wrong reply, and if nobody becomes the holder for longer than a reply may take.
+    /// A wrong reply, and if no contender becomes the holder for longer than a reply may take.
     fn go_on(&mut self, over: impl Fn(&Self) -> bool) -> Result<()> {
-        let patience = self.stage.target.reply_timeout + Duration::from_nanos(self.hold_ns);
+        let reply_timeout = self.stage.target.reply_timeout + Duration::from_nanos(self.hold_ns);
         let (mut last_ns, mut last) = (self.stage.swarm.now_ns(), self.acquisitions);
         while !over(self) && !self.stage.stopped() {
             self.turn()?;
@@ -200,13 +210,13 @@ impl Contest {
                 (last_ns, last) = (now_ns, self.acquisitions);
             }
             let waited = Duration::from_nanos(now_ns.saturating_sub(last_ns));
-            ensure!(waited < patience, "nobody became the holder for {waited:.1?}");
+            ensure!(waited < reply_timeout, "no contender became the holder for {waited:.1?}");
             self.stage.progress.now_and_then(|| format!("{last} acquisitions"));
         }
         Ok(())
     }
 
-    /// Enters those who have not become the holder with the time they have waited so far. Gives their number.
+    /// Records the time that the waiting contenders have waited so far. Returns their number.
     fn charge_those_in_line(&mut self) -> u64 {
         let now_ns = self.stage.swarm.now_ns();
         let mut count = 0;
@@ -332,7 +342,7 @@ impl Contest {
 
     /// The holder gives up.
     fn release(&mut self) -> Result<()> {
-        let session = self.holder.take().context("somebody holds")?;
+        let session = self.holder.take().context("there is a holder")?;
         self.released_ns = Some(self.stage.swarm.now_ns());
         match self.recipe {
             Recipe::Lock => {

@@ -9,42 +9,54 @@ use anyhow::{Result, bail, ensure};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{Heading, Stage, cpu_row, print, us};
-use crate::args::{CommonArgs, flags, rate, seconds, up_to};
+use super::stage::{Heading, Stage, cpu_row, print, us};
+use crate::args::{CommonArgs, flags, program, rate, seconds, up_to};
 use crate::due::{Backlog, Due};
+use crate::figures::{Latency, ratio};
 use crate::limits::CONNECTIONS_MAX;
 use crate::meter::histogram;
-use crate::report::{Latency, open_loop_remarks, ratio};
+use crate::report::open_loop_remarks;
 use crate::swarm::What;
 use crate::table::Table;
 
-const HELP: &str = "\
-Each session is a new TCP connection, a createSession that the server makes durable, and a closeSession. Without --rate
-this is the most the server (or this one client thread, see client CPU) can do and latency means little; with --rate
-latency counts from when each session was due, as clients coming back after an outage feel it. A long storm can use up
-the ports of one address.
+/// Ends the help.
+fn help() -> String {
+    let program = program();
+    format!(
+        "\
+What it does:
+  It opens sessions and closes them. Each is a new TCP connection, a createSession that the server makes durable, and a
+  closeSession.
 
-  sessions --concurrency 64 --pid PID        open and close as fast as possible
-  sessions --rate 500 --duration 20          a steady stream of clients
-  sessions --no-close -n 10000               how fast ten thousand clients come back";
+How to read it:
+  Without --rate it finds the most that the server, or this one client thread (see client CPU), can do; its latency means
+  little. With --rate latency counts from when each session was due, as a client sees it that reconnects after an outage.
+  A long run can use up the ports of one address.
+
+Examples:
+  {program} sessions --concurrency 64 --pid PID   open and close as fast as possible
+  {program} sessions --rate 500 --duration 20     a steady stream of clients
+  {program} sessions --no-close -n 10000          how fast ten thousand clients connect"
+    )
+}
 
 /// Flags of `sessions`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = help())]
 pub struct SessionArgs {
-    /// Sessions on their way at once
+    /// Sessions that are being opened or closed at the same time
     #[arg(long, default_value_t = 32, value_parser = up_to(CONNECTIONS_MAX))]
     concurrency: u32,
     /// Seconds to measure
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
     duration: f64,
-    /// Seconds of the same before measuring
+    /// Seconds of the same load before measuring
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     warmup: f64,
-    /// Begin this many sessions per second; their time counts from when they were due
+    /// Open loop: begin this many sessions per second; latency counts from when a session was due
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Open --count sessions and hold them all, instead of closing each
+    /// Open --count sessions and hold them all, instead of closing each of them
     #[arg(long)]
     no_close: bool,
     /// Sessions to open with --no-close
@@ -54,7 +66,7 @@ pub struct SessionArgs {
     common: CommonArgs,
 }
 
-/// What `sessions` found out.
+/// The report of `sessions`.
 #[derive(Debug, Serialize)]
 struct SessionReport {
     #[serde(flatten)]
@@ -240,7 +252,7 @@ impl Storm<'_> {
                     }
                     self.finished(event.peer);
                 }
-                what => bail!("session {}: {what:?}, which nobody has asked for", event.peer),
+                what => bail!("session {}: {what:?}, which was not requested", event.peer),
             }
         }
         self.stage.swarm.recycle(events);

@@ -13,35 +13,49 @@ use corral_wire::{OpCode, Reader};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{Heading, Stage, cpu_row, print, us};
-use crate::args::{CommonArgs, flags, up_to};
+use super::stage::{Heading, Stage, cpu_row, print, us};
+use crate::args::{CommonArgs, flags, program, up_to};
 use crate::check::expect;
+use crate::figures::{Latency, ratio};
 use crate::limits::{CONNECTIONS_MAX, ROUNDS_MAX, VALUE_BYTES_MAX};
 use crate::meter::histogram;
-use crate::report::{Latency, ratio};
 use crate::run::left_behind;
 use crate::swarm::{Event, What, granted};
 use crate::table::Table;
 use crate::workload::{encoded, value};
 
-const HELP: &str = "\
-Every round all sessions read the znode, which arms one-shot watches; then one session writes it. Times count from the
-write. All sockets are read on one thread, so that the time to the last event includes the client's own work, a
-microsecond or two for each event; the writer's socket is looked at between the others. Server CPU is that from the
-write to the last event. Thousands of sessions need limits raised: ulimit -n here, in corral --set
-limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.
+/// Ends the help.
+fn help() -> String {
+    let program = program();
+    format!(
+        "\
+What it does:
+  All sessions watch one znode. In each round one more session writes the znode, which fires every watch. The first round
+  warms up. Without --persistent the sessions read the znode again before each round, to arm one-shot watches.
 
-  watches -n 10000 --rounds 20 --pid PID --cpu 1
-  watches -n 1000 --persistent";
+How to read it:
+  Times count from when the write was sent. Server CPU is that from the write to the last event, per event. All sockets are
+  read on one thread, so that the time to the last event includes the client's own work: a microsecond or two for each event.
+  The writer's socket is read between the others.
+
+Before it:
+  Thousands of sessions need higher limits: ulimit -n here, in corral --set limits.connections_per_ip_max=0, in ZooKeeper
+  maxClientCnxns=0.
+
+Examples:
+  {program} watches -n 10000 --rounds 20 --pid PID --cpu 1
+  {program} watches -n 1000 --persistent"
+    )
+}
 
 /// Flags of `watches`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = help())]
 pub struct WatchArgs {
     /// Sessions that watch
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = up_to(CONNECTIONS_MAX))]
     sessions: u32,
-    /// Writes, one after the other; the first warms up and does not count
+    /// Writes, one after the other; the first one warms up and is not counted
     #[arg(long, default_value_t = 10, value_parser = up_to(ROUNDS_MAX))]
     rounds: u32,
     /// Persistent watches (addWatch, ZooKeeper 3.6 and newer) instead of one-shot ones
@@ -54,7 +68,7 @@ pub struct WatchArgs {
     common: CommonArgs,
 }
 
-/// What `watches` found out. Times in microseconds from when the write was sent.
+/// The report of `watches`. Times in microseconds from when the write was sent.
 #[derive(Debug, Serialize)]
 struct WatchReport {
     #[serde(flatten)]
@@ -198,7 +212,7 @@ impl Watches {
             for event in self.stage.poll()? {
                 match event.what {
                     What::Reply(TAG_ARM, error) => granted(op.name(), error)?,
-                    what => bail!("session {}: {what:?}, which nobody has asked for", event.peer),
+                    what => bail!("session {}: {what:?}, which was not requested", event.peer),
                 }
                 check(self, &event).with_context(|| format!("session {}", event.peer))?;
                 left -= 1;
@@ -232,13 +246,13 @@ impl Watches {
                         self.check_event(event, &mut heard)?;
                         events.push(event.at_ns - sent_ns);
                     }
-                    what => bail!("session {}: {what:?}, which nobody has asked for", event.peer),
+                    what => bail!("session {}: {what:?}, which was not requested", event.peer),
                 }
             }
             self.stage.swarm.recycle(came);
             let waited = Duration::from_nanos(self.stage.swarm.now_ns() - sent_ns);
-            let (missing, patience) = (self.watchers.len() - events.len(), self.stage.target.reply_timeout);
-            ensure!(waited <= patience, "{missing} sessions have no event {waited:.1?} after the write");
+            let (missing, reply_timeout) = (self.watchers.len() - events.len(), self.stage.target.reply_timeout);
+            ensure!(waited <= reply_timeout, "{missing} sessions have no event {waited:.1?} after the write");
         }
         if counted {
             self.server_cpu_ns += self.stage.server_cpu_ns()?.unwrap_or(0);

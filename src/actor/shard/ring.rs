@@ -1,9 +1,9 @@
-//! How a shard's driver is served by a ring of its own: one task takes whatever has come for it and for the consensus actor
-//! that may live beside it, a turn at a time: messages, what clients sent, proposals, then all replies in one go.
+//! How a shard's driver is served by a ring of its own: one task takes whatever has come for it and for the consensus
+//! actor that may live beside it, a turn at a time: messages, what clients sent, proposals, then all replies in one go.
 //!
-//! On the shard's executor. Between turns it sleeps in its ring while traffic is brisk, which costs one call of the kernel
-//! and no work of the runtime; in the runtime when little happens. Timers are the runtime's, so it is given a pass
-//! every now and then.
+//! On the shard's executor. Between turns it sleeps in its ring while traffic is brisk, which costs one call of the
+//! kernel and no work of the runtime; in the runtime when little happens. Timers are the runtime's, so it is given a
+//! pass every now and then.
 
 use std::cell::RefCell;
 use std::mem;
@@ -18,7 +18,7 @@ use crate::actor::shard::unsent::PORTION;
 use crate::actor::shard::{MAILBOX_BATCH, ShardActor, Socket};
 use crate::messages::{Event as EngineEvent, ToShard};
 use crate::net::ring::{Event, Outgoing, Ring};
-use crate::runtime::mailbox::Bed;
+use crate::runtime::mailbox::SleepsIn;
 use crate::runtime::turn::{Piece, Turn};
 
 /// Events after which the time is looked at: a few cost less than a turn may take, whatever they are.
@@ -67,7 +67,7 @@ impl ShardActor {
             if drained && resident.borrow().as_ref().is_none_or(Resident::is_over) {
                 return;
             }
-            let busy = left || !is_quiet() || self.is_applying() || self.shard.borrow().is_walking();
+            let busy = left || !is_quiet() || self.is_applying() || self.goes_on();
             if busy || !pace.brisk {
                 self.send_all(ring, None);
             }
@@ -79,12 +79,12 @@ impl ShardActor {
 
     /// The last connection is closed: nothing is applied for this shard's sake from here on.
     pub(super) fn tell_drained(&self) {
-        self.links.taken.everything();
-        let _ = self.links.consensus.send(EngineEvent::Drained.into());
+        self.channels.taken.everything();
+        let _ = self.channels.consensus.send(EngineEvent::Drained.into());
     }
 
-    /// Until there is something to do, or the resident has had its rest; not at all when there is, but for the runtime's
-    /// timers.
+    /// Until there is something to do, or the resident has had its rest; not at all when there is, but for the
+    /// runtime's timers.
     async fn sleep(
         &self,
         ring: &Ring,
@@ -96,7 +96,7 @@ impl ShardActor {
         // Timers of the runtime would be too late for it.
         pace.brisk |= rest.is_some();
         let since = pace.passed.elapsed();
-        if since >= PASS_EVERY || self.shard.borrow().is_walking() {
+        if since >= PASS_EVERY || self.goes_on() {
             self.send_all(ring, None);
             self.turn.yield_now().await;
             pace.passed = Instant::now();
@@ -112,7 +112,7 @@ impl ShardActor {
             {
                 return;
             }
-            ring.bell().listen(Bed::Ring);
+            ring.bell().listen(SleepsIn::Ring);
             // What came in between rings nobody's bell.
             let longest = rest.unwrap_or(PASS_EVERY).min(PASS_EVERY - since);
             let sleep = if is_quiet() { longest } else { Duration::ZERO };
@@ -123,7 +123,7 @@ impl ShardActor {
         if ring.has_work() {
             return;
         }
-        ring.bell().listen(Bed::Runtime);
+        ring.bell().listen(SleepsIn::Runtime);
         if is_quiet() {
             let slept = Instant::now();
             ring.wait().await;
@@ -137,7 +137,7 @@ impl ShardActor {
     fn take_events(self: &Rc<Self>, ring: &Ring, piece: &Piece) -> bool {
         loop {
             let now = self.clock.now();
-            let applied = Zxid(self.links.applied_anywhere());
+            let applied = Zxid(self.channels.applied_anywhere());
             let mut spent = 0;
             for _ in 0..EVENTS {
                 if spent >= SPENT_MAX {
@@ -165,7 +165,10 @@ impl ShardActor {
                     Some(Event::Sent { conn, count }) if self.shard.borrow().is_stalled(conn) => {
                         self.taken.borrow_mut().push_back((conn, count));
                     }
-                    Some(Event::Sent { conn, count }) => self.sent(now, conn, count),
+                    Some(Event::Sent { conn, count }) => {
+                        self.sent(now, conn, count);
+                        spent += self.shard.borrow().spent();
+                    }
                 }
             }
             if self.turn.is_long(piece) {
@@ -188,8 +191,8 @@ impl ShardActor {
         }
     }
 
-    /// What stalled clients have taken of their replies, one after the other until the turn is over; one at least, whatever
-    /// the others ask for. Whether one is left.
+    /// What stalled clients have taken of their replies, one after the other until the turn is over; one at least,
+    /// whatever the others ask for. Whether one is left.
     fn go_on_with_the_stalled(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
             let Some((conn, count)) = self.taken.borrow_mut().pop_front() else { return false };
@@ -206,8 +209,8 @@ impl ShardActor {
         self.send_later(conn);
     }
 
-    /// A client that the actor wants nothing read of is paused when more of it comes, not before: most have said all they
-    /// want to say until they are answered. What has come, the actor keeps: no more than the ring's buffers hold.
+    /// A client that the actor wants nothing read of is paused when more of it comes, not before: most have said all
+    /// they want to say until they are answered. What has come, the actor keeps: no more than the ring's buffers hold.
     fn pause_if_stalled(&self, ring: &Ring, conn: ConnId) {
         if self.shard.borrow().is_stalled(conn)
             && let Some(Socket::Ring(place)) = self.with_client(conn, |client| client.socket.clone())
@@ -225,8 +228,8 @@ impl ShardActor {
         }
     }
 
-    /// Sends a portion of what there is for clients, and everything the ring is to tell the kernel; then sleeps for so long
-    /// at most, if at all and nothing is left. Whether something has come.
+    /// Sends a portion of what there is for clients, and everything the ring is to tell the kernel; then sleeps for so
+    /// long at most, if at all and nothing is left. Whether something has come.
     fn send_all(&self, ring: &Ring, sleep: Option<Duration>) -> bool {
         let mut list = self.unsent.borrow_mut();
         let shard = self.shard.borrow();

@@ -1,40 +1,40 @@
-//! What followers that take over an image will need behind it, so that the log's memory keeps it for them.
+//! The entries that followers will need behind the snapshot that they receive: the log keeps them in memory.
 //!
-//! An image takes seconds to write, to send and to take over, and the others write on meanwhile. Were what they write dropped
-//! by the budget alone, the image would be of no use when it is there, and neither would the next one: under load the follower
-//! would never catch up. The consensus actor's; pure, and empty unless somebody lags.
+//! It takes seconds to write, send and install a snapshot, and writes go on meanwhile. If the budget alone decided which
+//! entries are dropped, the installed snapshot would already be too old, and so would the next one: under load the
+//! follower would never catch up. Pure, and empty unless a follower lags.
 
 use std::collections::BTreeMap;
 
 use crate::types::{Index, NodeId};
 
-/// See the module.
+/// What is kept, by follower.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited {
     by: BTreeMap<NodeId, Waiting>,
 }
 
-/// What one follower waits for.
+/// What one follower will need.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// It will need every entry behind this one.
+    /// It will need every entry behind this index.
     pub(crate) from: Index,
-    /// Looks since it was last heard.
+    /// Ticks since it was last active.
     pub(crate) silent: u32,
 }
 
 impl Awaited {
-    /// There is no image for this follower. One that is frozen from now on ends at `applied` or behind it.
+    /// There is no snapshot for this follower yet. The next one ends at `applied` or later.
     pub(crate) fn wanted(&mut self, by: NodeId, applied: Index) {
         self.by.entry(by).or_insert(Waiting { from: applied, silent: 0 });
     }
 
-    /// The follower is given the image that ends at `index`.
+    /// The follower is sent the snapshot that ends at `index`.
     pub(crate) fn given(&mut self, to: NodeId, index: Index) {
         self.by.insert(to, Waiting { from: index, silent: 0 });
     }
 
-    /// Whatever is behind this entry must stay.
+    /// Every entry behind this index is kept.
     pub(crate) fn first(&self) -> Option<Index> {
         self.by.values().map(|waiting| waiting.from).min()
     }
@@ -43,7 +43,7 @@ impl Awaited {
         self.by.is_empty()
     }
 
-    /// Forgets those of whom `waits` says so.
+    /// Keeps the followers for which `waits` is true.
     pub(crate) fn retain(&mut self, mut waits: impl FnMut(NodeId, &mut Waiting) -> bool) {
         self.by.retain(|id, waiting| waits(*id, waiting));
     }

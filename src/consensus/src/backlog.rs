@@ -1,8 +1,8 @@
-//! What was applied and handed to several readers, and has not been taken by all of them yet.
+//! What was sent to several readers, and not all of them have taken yet.
 //!
-//! The slowest reader sets the pace: while it is far behind nothing more is applied ([`crate::Replica::hold`]), so what is on its
-//! way to the readers is bounded, and what is committed and not applied is by [`crate::limits::UNAPPLIED_BYTES_MAX`]. Pure: time
-//! comes in.
+//! The slowest reader sets the pace: while it lags too far nothing more is applied ([`crate::Replica::hold`]). So what is
+//! in flight to the readers is bounded here, and what is committed and not applied by
+//! [`crate::limits::UNAPPLIED_BYTES_MAX`]. Pure: time comes in.
 
 use std::collections::VecDeque;
 
@@ -16,38 +16,40 @@ struct Handed {
     at: Micros,
 }
 
-/// See the module. Pieces are numbered from 1 on, in the order in which they are handed out.
+/// Pieces in flight to the readers, numbered from 1 on in the order in which they are sent.
 #[derive(Debug, Default)]
 pub struct Backlog {
-    under_way: VecDeque<Handed>,
+    in_flight: VecDeque<Handed>,
     bytes: u64,
     last: u64,
 }
 
 impl Backlog {
-    /// The next piece was handed to all readers.
+    /// The next piece was sent to all readers at `now`.
     pub fn handed(&mut self, now: Micros, bytes: u64) {
         self.last += 1;
         self.bytes += bytes;
-        self.under_way.push_back(Handed { number: self.last, bytes, at: now });
+        self.in_flight.push_back(Handed { number: self.last, bytes, at: now });
     }
 
     /// Every reader has taken the pieces up to this number.
     pub fn taken(&mut self, number: u64) {
-        while self.under_way.front().is_some_and(|first| first.number <= number) {
-            let first = self.under_way.pop_front().expect("just seen");
+        while self.in_flight.front().is_some_and(|first| first.number <= number) {
+            let first = self.in_flight.pop_front().expect("just seen");
             self.bytes -= first.bytes;
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+        self.in_flight.is_empty()
     }
 
-    /// Whether a reader is so far behind that nothing more is to be handed out.
+    /// Whether a reader lags so far that nothing more is to be sent: by bytes, or by the age of the oldest piece.
+    #[must_use]
     pub fn is_full(&self, now: Micros) -> bool {
-        let late = self.under_way.front().is_some_and(|first| now.since(first.at) > BACKLOG_AGE_MAX);
+        let late = self.in_flight.front().is_some_and(|first| now.since(first.at) > BACKLOG_AGE_MAX);
         late || self.bytes > BACKLOG_BYTES_MAX
     }
 }

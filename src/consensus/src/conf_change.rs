@@ -6,7 +6,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::limits;
-use crate::message::Reader;
+use crate::reader::Reader;
 use crate::types::NodeId;
 
 /// Version of the payload's encoding.
@@ -15,15 +15,15 @@ const VERSION: u8 = 1;
 /// One step of a membership change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberChange {
-    /// Becomes a voter.
+    /// The server becomes a voter.
     AddVoter(NodeId),
-    /// Becomes a member without a vote; a voter is demoted.
+    /// The server becomes a member without a vote; a voter is demoted.
     AddLearner(NodeId),
-    /// Leaves.
+    /// The server is removed.
     Remove(NodeId),
 }
 
-/// How the ensemble goes from the old membership to the new.
+/// How the old membership is replaced by the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transition {
     /// In one step if at most one member changes, else jointly and ended by the leader.
@@ -35,12 +35,12 @@ pub enum Transition {
     JointExplicit,
 }
 
-/// A membership change. Without changes and with `Transition::Auto` it ends a joint change.
+/// A membership change. Without changes and with [`Transition::Auto`] it ends joint consensus.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfChange {
     /// Carried out together; at most `limits::MEMBERS_MAX`.
     pub changes: Vec<MemberChange>,
-    /// How.
+    /// How the old membership is replaced.
     pub transition: Transition,
     /// The application's own, at most `limits::CONF_CONTEXT_BYTES_MAX` bytes.
     pub context: Bytes,
@@ -57,7 +57,8 @@ impl MemberChange {
 }
 
 impl ConfChange {
-    /// Ends a joint change.
+    /// The change that ends joint consensus.
+    #[must_use]
     pub fn leave_joint() -> ConfChange {
         ConfChange::default()
     }
@@ -78,7 +79,8 @@ impl ConfChange {
         Ok(())
     }
 
-    /// The payload of an entry of kind `ConfChange`.
+    /// The payload of an entry of kind [`EntryKind::ConfChange`](crate::EntryKind::ConfChange).
+    #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(8 + self.changes.len() * 9 + self.context.len());
         out.put_u8(VERSION);
@@ -97,7 +99,10 @@ impl ConfChange {
         out.freeze()
     }
 
-    /// Reads such a payload; every value is checked, the context is shared, not copied.
+    /// Decodes such a payload. Every value is checked; the context is shared, not copied.
+    ///
+    /// # Errors
+    /// What is wrong with the payload, in a few words.
     pub fn decode(payload: &Bytes) -> Result<ConfChange, &'static str> {
         let mut reader = Reader::new(payload);
         if reader.u8()? != VERSION {
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_nonsense() {
+    fn refuses_invalid_payloads() {
         let check = |bytes: &'static [u8], reason| {
             assert_eq!(ConfChange::decode(&Bytes::from_static(bytes)), Err(reason));
         };

@@ -1,7 +1,8 @@
-//! Between our types and the library's. The only place, with `log.rs` and `node.rs`, that names the library's.
+//! Conversion between the types of this crate and those of the Raft library. Only `log.rs` and the files of `node` name
+//! those, too.
 //!
-//! Payloads of membership changes stay in our own encoding inside the library too: it looks at an entry's kind only,
-//! since `node.rs` appends these entries itself. No protobuf is ever written or read.
+//! The payload of a membership change keeps the encoding of this crate inside the library: the library reads only the kind
+//! of such an entry, because `node/library.rs` appends it. No protobuf is written or read.
 
 // Field by field is how one fills generated types that also carry hidden fields.
 #![allow(clippy::field_reassign_with_default)]
@@ -11,8 +12,9 @@ use raft::eraftpb;
 use raft::eraftpb::MessageType as Kind;
 
 use crate::conf_change::{ConfChange, MemberChange, Transition};
+use crate::membership::Membership;
 use crate::message::{AppendReply, PeerBody, PeerMessage, ReadContext};
-use crate::types::{Entry, EntryKind, HardState, Index, Membership, NodeId, Term};
+use crate::types::{Entry, EntryKind, HardState, Index, NodeId, Term};
 
 pub(crate) fn node_id(raw: u64) -> Option<NodeId> {
     (raw != 0).then_some(NodeId(raw))
@@ -148,7 +150,7 @@ pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'stati
             to.reject = true;
             (to.index, to.reject_hint, to.log_term, to.commit) = (index.0, hint.0, hint_term.0, commit.0);
         }
-        PeerBody::AppendReply(AppendReply::WantsImage { commit, last, last_term, from }) => {
+        PeerBody::AppendReply(AppendReply::WantsSnapshot { commit, last, last_term, from }) => {
             to.msg_type = Kind::MsgAppendResponse;
             to.reject = true;
             (to.index, to.reject_hint, to.log_term, to.commit) = (commit.0, last.0, last_term.0, commit.0);
@@ -231,7 +233,7 @@ pub(crate) fn message_out(from: &eraftpb::Message, term: u64) -> Option<PeerMess
             entries: from.entries.iter().map(entry_out).collect(),
         },
         Kind::MsgAppendResponse if from.reject && from.request_snapshot != 0 => {
-            PeerBody::AppendReply(AppendReply::WantsImage {
+            PeerBody::AppendReply(AppendReply::WantsSnapshot {
                 commit: index,
                 last: Index(from.reject_hint),
                 last_term: Term(from.log_term),

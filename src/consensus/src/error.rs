@@ -4,7 +4,7 @@
 
 use crate::types::{Index, NodeId, Term};
 
-/// Why a node cannot start: the configuration or what storage brought back does not hold together.
+/// Why a node cannot start: configuration and restored data do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConsensusError {
     /// A value of the configuration is out of its range.
@@ -59,9 +59,9 @@ pub enum ConsensusError {
         /// Term of the last entry.
         last: Term,
     },
-    /// A vote for node 0.
+    /// A vote for node 0, which does not exist.
     #[error("hard state holds a vote for node 0")]
-    VoteForNobody,
+    VoteForNodeZero,
     /// The log ends before what was committed: acknowledged entries are missing.
     #[error("commit index {commit} is beyond the last entry {last}: acknowledged entries are missing")]
     CommitBeyondLog {
@@ -99,7 +99,7 @@ pub enum ProposeError {
     /// Only the leader takes proposals.
     #[error("not the leader (leader: {leader:?})")]
     NotLeader {
-        /// Whom to ask, if known.
+        /// The leader, if one is known.
         leader: Option<NodeId>,
     },
     /// Too many entries or bytes are not applied yet; try again after `applied` moved.
@@ -113,13 +113,13 @@ pub enum ProposeError {
         /// Largest size.
         max: u32,
     },
-    /// An empty payload is the mark of a leader's no-op entry and cannot be proposed.
+    /// An empty payload marks the no-op entry of a new leader, and cannot be proposed.
     #[error("an entry needs a payload")]
     Empty,
-    /// Leadership is being handed over.
+    /// Leadership is being transferred.
     #[error("leadership is moving to {to}")]
     Transferring {
-        /// The coming leader.
+        /// The next leader.
         to: NodeId,
     },
 }
@@ -141,13 +141,13 @@ pub enum ConfChangeError {
     },
 }
 
-/// Why a leadership transfer was not begun.
+/// Why a transfer of leadership was not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
-    /// Only the leader can hand over.
+    /// Only the leader can transfer leadership.
     #[error("not the leader (leader: {leader:?})")]
     NotLeader {
-        /// Whom to ask, if known.
+        /// The leader, if one is known.
         leader: Option<NodeId>,
     },
     /// The target is no voter, or is the leader itself.
@@ -160,17 +160,17 @@ pub enum TransferError {
 
 /// Why a peer's message was dropped. The node is unchanged.
 ///
-/// [`PeerError::is_harmless`] tells late or surplus messages, which a healthy network produces, from nonsense, for
-/// which the link should be closed with the reason logged.
+/// [`PeerError::is_harmless`] is true for late or surplus messages, which a healthy network produces.
+/// [`PeerError::breaks_connection`] is true for messages that no server sends: the connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// The bytes are no message.
+    /// The bytes are not a message.
     #[error("malformed peer message: {0}")]
     Malformed(&'static str),
     /// Another version of the encoding.
     #[error("peer message version {0} is not supported")]
     Version(u8),
-    /// Sent to somebody else.
+    /// The message is for another server.
     #[error("message for node {0}")]
     WrongTarget(NodeId),
     /// The sender is 0, this node itself, or not known where it must be.
@@ -196,7 +196,8 @@ pub enum PeerError {
     /// A leader's log differs from what is committed here: it lacks committed entries, or this node's log is another's.
     #[error("the leader's entry {0} differs from the committed one")]
     Conflict(Index),
-    /// A leader claims a commit this node has no entries for: this node's log was lost, or the peer lies.
+    /// A leader has committed entries that this node acknowledged and does not have: its log was lost, or the message is
+    /// forged.
     #[error("commit {commit} is beyond the last entry {last}")]
     CommitBeyondLog {
         /// Index claimed.
@@ -225,10 +226,10 @@ pub enum PeerError {
     /// A membership Raft could not have reached.
     #[error("bad membership: {0}")]
     Membership(&'static str),
-    /// This node remembers nothing and belongs to nothing yet: it takes nothing but an image in which it learns.
-    #[error("nothing is remembered here yet")]
-    Newborn,
-    /// Came too late to matter.
+    /// This node has no data and is not a member yet: it accepts only a snapshot in which it is a learner.
+    #[error("this server has no data yet")]
+    Uninitialised,
+    /// The message is too old to matter.
     #[error("stale message: {0}")]
     Stale(&'static str),
     /// Cannot be handled now; the sender will try again.
@@ -238,12 +239,14 @@ pub enum PeerError {
 
 impl PeerError {
     /// Whether a healthy peer over a healthy network can cause it.
+    #[must_use]
     pub fn is_harmless(&self) -> bool {
-        matches!(self, PeerError::Stale(_) | PeerError::Busy(_) | PeerError::Newborn)
+        matches!(self, PeerError::Stale(_) | PeerError::Busy(_) | PeerError::Uninitialised)
     }
 
-    /// Whether no server sends this, whatever happened to its data: the link is to be closed.
-    pub fn breaks_link(&self) -> bool {
+    /// Whether no server sends this, whatever happened to its data: the connection is to be closed.
+    #[must_use]
+    pub fn breaks_connection(&self) -> bool {
         use PeerError::{Entries, Index, Malformed, Membership, Term, TermJump, Version, WrongTarget};
         matches!(
             self,
@@ -258,7 +261,8 @@ impl PeerError {
         )
     }
 
-    /// Whether a server sends this whose data are an old copy, or this node's data are one: what was committed is missing.
+    /// Whether the sender or this node has an old copy of its data: committed entries are missing.
+    #[must_use]
     pub fn contradicts(&self) -> bool {
         use PeerError::{AckBeyondLog, CommitBeyondLog, Conflict, SecondLeader};
         matches!(self, Conflict(_) | CommitBeyondLog { .. } | AckBeyondLog { .. } | SecondLeader { .. })

@@ -10,22 +10,22 @@ pub const MEMBERS_MAX: usize = 64;
 /// Largest term. The term becomes the upper half of a zxid, which clients read as a signed 64-bit number.
 pub const TERM_MAX: u64 = (1 << 31) - 1;
 
-/// A peer's term may be so far beyond the one this node started with, and by [`TERMS_PER_ELECTION`] more for each election timeout
-/// since: more elections than that are not held. A server that was stopped meanwhile is that far behind after a year of
-/// an election every half minute.
+/// How far a peer's term may be beyond the one that this node started with, and [`TERMS_PER_ELECTION`] more for each
+/// election timeout since then. With an election every half minute a stopped server lags so far after a year.
 pub const TERM_AHEAD_MAX: u64 = 1 << 20;
 
-/// See [`TERM_AHEAD_MAX`].
+/// Terms that one election timeout may add, see [`TERM_AHEAD_MAX`].
 pub const TERMS_PER_ELECTION: u64 = 2;
 
-/// Appends in a row that end before what is committed here, after which the leader is taken to lack it: one that does not is
-/// told by the answer to the first.
+/// Appends in a row that end before what is committed here, after which the leader counts as lacking it. The reply to the
+/// first one informs a leader that does not lack it.
 pub const SHORT_APPENDS_MAX: u32 = 8;
 
-/// Largest log index taken from a peer. Far beyond any real log; keeps index arithmetic from overflowing on nonsense.
+/// Largest log index accepted from a peer. Far beyond any real log, and small enough that index arithmetic does not
+/// overflow.
 pub const INDEX_MAX: u64 = 1 << 62;
 
-/// Largest log index taken from the own disk: beyond what a peer may have led to, with room to append.
+/// Largest log index accepted from the own disk: beyond what a peer may have caused, with room to append.
 pub const RESTORED_INDEX_MAX: u64 = (1 << 63) - 1;
 
 /// Largest number of ticks accepted for a timeout.
@@ -37,12 +37,12 @@ pub const ENTRY_BYTES_MAX: u32 = 64 << 20;
 /// Largest value accepted for `Config::max_inflight_entries`.
 pub const INFLIGHT_ENTRIES_MAX: u32 = 1 << 20;
 
-/// Payload bytes proposed but not applied yet; more is refused as full. At least one entry always fits.
+/// Payload bytes in flight, proposed and not applied. A proposal beyond that is refused as full; one entry always fits.
 pub const UNAPPLIED_BYTES_MAX: u64 = 128 << 20;
 
-/// Payload bytes that a follower whose log stands still, or that applies nothing, takes from its leader; what comes then is dropped,
-/// and sent again later.
-/// A leader's own and as much for what it has that is not committed here.
+/// Payload bytes that a follower accepts while its log is slow or it applies nothing. Further entries are dropped, and sent
+/// again later. Twice the limit of a leader, because a new leader may have as much that is not committed here.
+/// What the log held at the start, not known to be committed, may be more.
 pub const UNSTORED_BYTES_MAX: u64 = 2 * UNAPPLIED_BYTES_MAX;
 
 /// What one entry costs in memory beside its payload; counted in every byte budget.
@@ -51,23 +51,23 @@ pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
 /// Size of one page of committed entries handed out by one `ready`; a page holds at least one entry.
 pub const COMMITTED_PAGE_BYTES: u64 = 1 << 20;
 
-/// What the entries that one turn applies may have cost before it leaves the rest to the next one: about two milliseconds. A last
-/// entry may go beyond it by all that an entry may cost.
+/// Cost of the entries that one turn applies, in nanoseconds by estimate: about two milliseconds. The last entry may exceed
+/// it by the cost of one entry.
 pub const APPLIED_WORK_MAX: u64 = 2_000_000;
 
-/// Bytes of what was applied and is on its way to the slowest reader when no more is applied.
+/// Bytes in flight to the slowest reader at which nothing more is applied.
 pub const BACKLOG_BYTES_MAX: u64 = 32 << 20;
 
-/// When it has been on its way for so long no more is applied, however small it is: it comes back late to those who wait for it.
+/// Age of the oldest piece in flight at which nothing more is applied, however small it is: clients wait for it.
 pub const BACKLOG_AGE_MAX: Micros = Micros(50_000);
 
-/// While nothing is applied because of that, it is looked at again after so long.
+/// Time until that is checked again.
 pub const HELD_PAUSE: Micros = Micros(1_000);
 
-/// Payload bytes of others' entries that are looked at before a turn, about; what comes then comes after it.
+/// Payload bytes of received entries that are prepared before a turn; further messages wait until after it.
 pub const PREPARED_BYTES_MAX: u64 = 1 << 20;
 
-/// What applying an entry costs beside its commands and its bytes.
+/// Cost of applying an entry, beside its commands and its bytes, in nanoseconds by estimate.
 pub const ENTRY_WORK: u64 = 1000;
 
 /// Size of the entries in one append message; a message holds at least one entry.
@@ -88,20 +88,20 @@ pub const READS_PENDING_MAX: usize = 1 << 16;
 /// A read-index request unanswered for this many election timeouts is refused.
 pub const READ_TIMEOUT_ELECTIONS: u32 = 4;
 
-/// Elections begun because the transport saw the leader go, before the ordinary timeout takes over.
-pub const HURRIED_ELECTIONS_MAX: u32 = 4;
+/// Elections attempted after the end of the leader's process, before the ordinary timeout counts.
+pub const EARLY_ELECTIONS_MAX: u32 = 4;
 
-/// Ticks from one of them to the next, up to twice as many.
-pub const HURRY_TICKS: u32 = 2;
+/// Ticks between two such attempts, up to twice as many.
+pub const EARLY_ELECTION_TICKS: u32 = 2;
 
-/// A learner so many entries behind what is committed, or fewer, keeps up.
+/// A member keeps up if it is at most so many entries behind the commit index.
 pub const KEEPS_UP_ENTRIES: u64 = 64;
 
-/// Bytes of applied entries kept beyond the budget for followers that take over an image, overhead included. A follower that
-/// needs more by the time it has its image needs another one.
+/// Bytes of applied entries kept beyond the budget for followers that receive a snapshot, overhead included. A follower
+/// that needs more when it has installed its snapshot needs another one.
 pub const AWAITED_BYTES_MAX: u64 = 256 << 20;
 
-/// Election timeouts without a word of such a follower after which nothing more is kept for it.
+/// Election timeouts without a message of such a follower after which nothing more is kept for it.
 pub const AWAITED_SILENCE_ELECTIONS: u32 = 10;
 
 /// Largest context of a membership change.
@@ -112,11 +112,11 @@ const _: () = assert!(COMMITTED_PAGE_BYTES <= UNAPPLIED_BYTES_MAX);
 const _: () = assert!(ENTRY_BYTES_MAX as u64 <= UNAPPLIED_BYTES_MAX);
 const _: () = assert!(APPEND_BYTES_MAX <= UNAPPLIED_BYTES_MAX);
 
-/// Times the patience with a log that stands still: so long a leader leads before it may hand over because of that.
-pub const RELIEF_LED_MIN: u64 = 10;
+/// How long a leader leads before it may transfer leadership because of a slow disk, in timeouts.
+pub const TRANSFER_LED_MIN: u64 = 10;
 
-/// Times what another server took for an append: so much longer a leader's own disk must take for it.
-pub const RELIEF_SLOWER: u64 = 3;
+/// How much longer an append must take on the leader's disk than on another server's, as a factor.
+pub const TRANSFER_SLOWER: u64 = 3;
 
-/// Times the patience: so long lies between two such hand-overs of one server.
-pub const RELIEF_PAUSE: u64 = 375;
+/// Time between two such transfers of one server, in timeouts.
+pub const TRANSFER_PAUSE: u64 = 375;

@@ -1,9 +1,10 @@
-//! The part of the log the library may ask for: the newest entries, in memory.
+//! The log in memory: the newest entries, as the Raft library reads them.
 //!
-//! Holds every entry that is not applied, because the library and the pages of committed entries need them, and
-//! applied ones up to a byte budget for followers that lag a little (none in a group of one). Older entries are in
-//! storage only; a follower that needs them gets the image, and what it will need behind that is kept beyond the budget
-//! until it has it. It knows nothing of durability.
+//! Holds every entry that is not applied, and applied ones up to a byte budget for followers that lag a little (none in a
+//! group of one). Older entries are in storage only. A follower that needs them is sent the snapshot, and the entries
+//! behind that are kept beyond the budget until it has them. It knows nothing of durability.
+//!
+//! Invariants: entries follow each other without a gap; applied entries are never replaced.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +15,8 @@ use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 use crate::awaited::Awaited;
 use crate::convert;
 use crate::limits;
-use crate::types::{Index, Membership, NodeId, Term};
+use crate::membership::Membership;
+use crate::types::{Index, NodeId, Term};
 
 pub(crate) struct MemLog {
     initial: (HardState, ConfState),
@@ -27,13 +29,22 @@ pub(crate) struct MemLog {
     unapplied_bytes: u64,
     applied_bytes: u64,
     budget: u64,
-    image: Option<(Index, Term, Membership)>,
-    image_wanted: Cell<bool>,
-    /// Images of this node are not to be trusted.
+    snapshot: Option<(Index, Term, Membership)>,
+    snapshot_wanted: Cell<bool>,
+    /// Snapshots of this node are corrupt: none is sent.
     gives_none: bool,
     awaited: RefCell<Awaited>,
     /// Members without a vote, in force here.
     learners: Vec<NodeId>,
+}
+
+/// Entries that are dropped at once: to free all that was kept for a follower takes long.
+const DROPPED_MAX: u64 = 1024;
+
+/// What the log held before a snapshot took its place: to be dropped where that stops nobody.
+#[derive(Debug)]
+pub struct ReplacedLog {
+    _entries: VecDeque<Entry>,
 }
 
 /// What an entry counts against a byte budget.
@@ -52,8 +63,8 @@ impl MemLog {
             unapplied_bytes: 0,
             applied_bytes: 0,
             budget: 0,
-            image: None,
-            image_wanted: Cell::new(false),
+            snapshot: None,
+            snapshot_wanted: Cell::new(false),
             gives_none: false,
             awaited: RefCell::new(Awaited::default()),
             learners: Vec::new(),
@@ -94,6 +105,7 @@ impl MemLog {
 
     /// Everything up to `index` is applied: it may go once it is over the budget.
     pub(crate) fn set_applied(&mut self, index: u64) {
+        let newly = index.saturating_sub(self.applied);
         while self.applied < index {
             self.applied += 1;
             if let Some(entry) = self.at(self.applied) {
@@ -102,18 +114,25 @@ impl MemLog {
                 self.applied_bytes += bytes;
             }
         }
-        self.trim();
+        self.trim(newly + DROPPED_MAX);
     }
 
     /// How much of the applied part to keep, in bytes.
     pub(crate) fn set_budget(&mut self, bytes: u64) {
         self.budget = bytes;
-        self.trim();
+        self.trim_some();
     }
 
-    fn trim(&mut self) {
+    /// Goes on dropping what is kept beyond the budget.
+    pub(crate) fn trim_some(&mut self) {
+        self.trim(DROPPED_MAX);
+    }
+
+    /// At most so many entries.
+    fn trim(&mut self, mut most: u64) {
         let first_awaited = self.awaited.get_mut().first();
-        while self.applied_bytes > self.budget {
+        while most > 0 && self.applied_bytes > self.budget {
+            most -= 1;
             let within = self.applied_bytes <= self.budget.saturating_add(limits::AWAITED_BYTES_MAX);
             if within && first_awaited.is_some_and(|first| first.0 <= self.cut_index) {
                 break;
@@ -125,31 +144,32 @@ impl MemLog {
         }
     }
 
-    /// An image took the place of everything.
-    pub(crate) fn install(&mut self, index: Index, term: Term) {
-        self.entries.clear();
+    /// A snapshot replaces everything. Gives the entries that were held.
+    pub(crate) fn install(&mut self, index: Index, term: Term) -> ReplacedLog {
+        let entries = std::mem::take(&mut self.entries);
         (self.cut_index, self.cut_term) = (index.0, term.0);
         (self.unapplied_bytes, self.applied_bytes) = (0, 0);
         self.applied = index.0;
+        ReplacedLog { _entries: entries }
     }
 
-    /// The newest image a lagging follower can be given.
-    pub(crate) fn set_image(&mut self, index: Index, term: Term, membership: Membership) {
-        self.image = Some((index, term, membership));
+    /// Sets the newest snapshot that a lagging follower can be sent.
+    pub(crate) fn set_snapshot(&mut self, index: Index, term: Term, membership: Membership) {
+        self.snapshot = Some((index, term, membership));
     }
 
-    /// Whether lagging followers are given images.
-    pub(crate) fn give_images(&mut self, gives: bool) {
+    /// Sets whether lagging followers are sent snapshots.
+    pub(crate) fn give_snapshots(&mut self, gives: bool) {
         self.gives_none = !gives;
     }
 
-    /// Who learns without a vote.
+    /// Sets the members without a vote.
     pub(crate) fn set_learners(&mut self, learners: Vec<NodeId>) {
         self.learners = learners;
     }
 
-    /// Whether a member that takes this image knows from it that it is one. A learner that voted at that index has lost
-    /// everything since, and must not take itself for a voter.
+    /// Whether a member that installs this snapshot is a member in it. A learner that was a voter at that index has lost
+    /// its data since, and must not become a voter by the snapshot.
     fn suits(&self, membership: &Membership, to: NodeId) -> bool {
         membership.contains(to) && (!self.learners.contains(&to) || membership.learners.contains(&to))
     }
@@ -160,7 +180,7 @@ impl MemLog {
         unapplied.any(convert::is_conf_change)
     }
 
-    /// What followers that take over an image will need behind it.
+    /// The entries that followers will need behind the snapshot that they receive.
     pub(crate) fn awaited_mut(&mut self) -> &mut Awaited {
         self.awaited.get_mut()
     }
@@ -178,9 +198,9 @@ impl MemLog {
         })
     }
 
-    /// Whether a follower needed a newer image since last asked.
-    pub(crate) fn take_image_wanted(&self) -> bool {
-        self.image_wanted.take()
+    /// Whether a follower has needed a newer snapshot since the last call.
+    pub(crate) fn take_snapshot_wanted(&self) -> bool {
+        self.snapshot_wanted.take()
     }
 
     fn at(&self, index: u64) -> Option<&Entry> {
@@ -238,9 +258,9 @@ impl Storage for MemLog {
         Ok(self.last())
     }
 
-    /// The image is of use only if the entries after it are still here.
+    /// The snapshot is of use only if the entries after it are still here.
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
-        if let Some((index, term, membership)) = &self.image
+        if let Some((index, term, membership)) = &self.snapshot
             && !self.gives_none
             && index.0 >= self.cut_index.max(request_index)
             && self.suits(membership, NodeId(to))
@@ -248,7 +268,7 @@ impl Storage for MemLog {
             self.awaited.borrow_mut().given(NodeId(to), *index);
             return Ok(convert::snapshot_in(*index, *term, membership));
         }
-        self.image_wanted.set(true);
+        self.snapshot_wanted.set(true);
         self.awaited.borrow_mut().wanted(NodeId(to), Index(self.applied));
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
     }
@@ -278,16 +298,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_while_an_image_was_on_its_way_is_there_for_whoever_takes_it_over() {
+    fn entries_written_during_a_snapshot_transfer_are_kept_for_its_receiver() {
         let mut log = log();
         go_on(&mut log, 100);
         assert_eq!(log.cut_index(), 90, "the budget holds ten");
-        assert!(log.snapshot(0, 2).is_err() && log.take_image_wanted());
-        // Its image is frozen a little later, and takes long to be written.
+        assert!(log.snapshot(0, 2).is_err() && log.take_snapshot_wanted());
+        // Its snapshot is frozen a little later, and takes long to be written.
         go_on(&mut log, 200);
-        log.set_image(Index(105), Term(1), members());
+        log.set_snapshot(Index(105), Term(1), members());
         assert_eq!(log.snapshot(0, 2).expect("it is of use").get_metadata().index, 105);
-        // It takes long to be sent and taken over, too.
+        // It takes long to be sent and installed, too.
         go_on(&mut log, 300);
         let context = GetEntriesContext::empty(false);
         assert_eq!(log.entries(106, 301, None, context).expect("kept").len(), 195);
@@ -296,6 +316,23 @@ mod tests {
         log.awaited_mut().retain(|_, _| false);
         go_on(&mut log, 301);
         assert_eq!(log.cut_index(), 291);
+    }
+
+    #[test]
+    fn what_is_not_needed_any_more_is_dropped_piece_by_piece() {
+        let mut log = log();
+        assert!(log.snapshot(0, 2).is_err());
+        go_on(&mut log, 10_000);
+        assert_eq!(log.cut_index(), 0, "a follower waits for a snapshot");
+        log.awaited_mut().retain(|_, _| false);
+        go_on(&mut log, 10_001);
+        assert_eq!(log.cut_index(), DROPPED_MAX + 1);
+        log.trim_some();
+        assert_eq!(log.cut_index(), 2 * DROPPED_MAX + 1);
+        (0..10).for_each(|_| log.trim_some());
+        assert_eq!(log.cut_index(), 9_991, "the budget holds ten");
+        assert_eq!(log.install(Index(20_000), Term(1))._entries.len(), 10);
+        assert_eq!(log.held_bytes(), 0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What servers of an ensemble say to each other, and its encoding.
+//! The Raft messages between servers of an ensemble, and their encoding.
 //!
-//! The types hold exactly what each kind of message needs, so most nonsense cannot be expressed. `decode` checks
+//! The types hold exactly what each kind of message needs, so most invalid messages cannot be expressed. `decode` checks
 //! structure and limits; `RaftNode::step` checks the rest against the node's state. Integers are little-endian, the
 //! first byte is the version. Framing, checksums and encryption are the transport's.
 
@@ -8,7 +8,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::PeerError;
 use crate::limits;
-use crate::types::{Entry, EntryKind, Index, Membership, NodeId, Term};
+use crate::membership::Membership;
+use crate::reader::Reader;
+use crate::types::{Entry, EntryKind, Index, NodeId, Term};
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
@@ -24,7 +26,7 @@ pub struct PeerMessage {
     pub to: NodeId,
     /// Term of the sender; of the coming election in a pre-vote.
     pub term: Term,
-    /// What it says.
+    /// Kind and content.
     pub body: PeerBody,
 }
 
@@ -46,7 +48,7 @@ pub enum PeerBody {
         /// Contiguous; at most `limits::APPEND_ENTRIES_MAX`.
         entries: Vec<Entry>,
     },
-    /// Leader to follower: all is committed up to there. Answered only by who has not the entry at `index`.
+    /// Leader to follower: the commit index. Only a follower without the entry at `index` replies.
     Notice {
         /// An entry that the follower has been sent.
         index: Index,
@@ -59,9 +61,9 @@ pub enum PeerBody {
     AppendReply(AppendReply),
     /// Candidate to voters.
     Vote {
-        /// Only asks whether it could win.
+        /// A pre-vote: asks whether the candidate would win.
         pre: bool,
-        /// Asked by the leader to take over, so that the leader's lease does not count.
+        /// Requested by the leader that transfers leadership, so that the leader's lease does not count.
         transfer: bool,
         /// Candidate's last entry.
         last_index: Index,
@@ -74,7 +76,7 @@ pub enum PeerBody {
     },
     /// Voter to candidate.
     VoteReply {
-        /// Answers a pre-vote.
+        /// Replies to a pre-vote.
         pre: bool,
         /// Whether the vote is given.
         granted: bool,
@@ -83,11 +85,11 @@ pub enum PeerBody {
         /// Term of that entry, 0 if granted.
         commit_term: Term,
     },
-    /// Leader to follower: still here.
+    /// Leader to follower: the leader is alive.
     Heartbeat {
         /// Commit index as far as this follower is known to have the entries.
         commit: Index,
-        /// The latest read that wants leadership confirmed.
+        /// The latest read that needs leadership to be confirmed.
         context: Option<ReadContext>,
     },
     /// Follower to leader.
@@ -97,19 +99,19 @@ pub enum PeerBody {
         /// As in the heartbeat.
         context: Option<ReadContext>,
     },
-    /// Leader to follower: the image at `index` replaces your log. The transport delivers the image first and this
-    /// message after.
+    /// Leader to follower: the snapshot at `index` replaces the log. The transport delivers the snapshot before this
+    /// message.
     Snapshot {
-        /// Last index in the image.
+        /// Last index in the snapshot.
         index: Index,
         /// Term of that entry.
         term: Term,
         /// Membership at that index.
         membership: Membership,
     },
-    /// Leader to voter: stand for election now.
+    /// Leader to voter: begin an election now, because leadership is transferred.
     TimeoutNow,
-    /// Follower to leader: which index must a read wait for.
+    /// Follower to leader: requests the index that a read must wait for.
     ReadIndex {
         /// Names the request.
         context: ReadContext,
@@ -126,7 +128,7 @@ pub enum PeerBody {
 /// Answer to an append or a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendReply {
-    /// Everything up to `index` is the leader's and durable here.
+    /// Everything up to `index` equals the leader's log and is durable on the follower.
     Accepted {
         /// That index.
         index: Index,
@@ -144,15 +146,15 @@ pub enum AppendReply {
         /// Follower's commit index.
         commit: Index,
     },
-    /// The follower's state is not to be trusted, its log is: it wants an image that holds all of that log.
-    WantsImage {
+    /// The follower's state is corrupt, its log is not: it requests a snapshot that holds all of that log.
+    WantsSnapshot {
         /// Follower's commit index.
         commit: Index,
         /// Its last entry.
         last: Index,
         /// Term of that entry.
         last_term: Term,
-        /// The image must end there or later.
+        /// The snapshot must end there or later.
         from: Index,
     },
 }
@@ -175,7 +177,7 @@ impl PeerMessage {
             PeerBody::AppendReply(AppendReply::Rejected { index, hint, hint_term, commit }) => {
                 put(out, &[index.0, hint.0, hint_term.0, commit.0]);
             }
-            PeerBody::AppendReply(AppendReply::WantsImage { commit, last, last_term, from }) => {
+            PeerBody::AppendReply(AppendReply::WantsSnapshot { commit, last, last_term, from }) => {
                 put(out, &[commit.0, last.0, last_term.0, from.0]);
             }
             PeerBody::Vote { pre, transfer, last_index, last_term, commit, commit_term } => {
@@ -194,7 +196,7 @@ impl PeerMessage {
             }
             PeerBody::Snapshot { index, term, membership } => {
                 put(out, &[index.0, term.0]);
-                put_membership(out, membership);
+                membership.put(out);
             }
             PeerBody::TimeoutNow => {}
             PeerBody::ReadIndex { context } => out.put_slice(&context.0),
@@ -205,10 +207,11 @@ impl PeerMessage {
         }
     }
 
-    /// Reads one message that fills `bytes` exactly. Payloads share `bytes`.
+    /// Decodes one message that fills `bytes` exactly. Payloads share `bytes`. The receiver's state is not considered, see
+    /// [`RaftNode::step`](crate::RaftNode::step).
     ///
     /// # Errors
-    /// `PeerError::Version`, `PeerError::Malformed`, and whatever is wrong with a value by itself.
+    /// [`PeerError::Version`], [`PeerError::Malformed`], and invalid values.
     pub fn decode(bytes: &Bytes) -> Result<PeerMessage, PeerError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8().map_err(PeerError::Malformed)?;
@@ -250,7 +253,7 @@ impl PeerMessage {
                 }
                 if *hint_term > self.term { Err(PeerError::Term(*hint_term)) } else { Ok(()) }
             }
-            PeerBody::AppendReply(AppendReply::WantsImage { commit, last, last_term, from }) => {
+            PeerBody::AppendReply(AppendReply::WantsSnapshot { commit, last, last_term, from }) => {
                 check_index(*last)?;
                 if commit > last {
                     return Err(PeerError::Index(*commit));
@@ -339,7 +342,7 @@ impl PeerBody {
             PeerBody::ReadIndex { .. } => 12,
             PeerBody::ReadIndexReply { .. } => 13,
             PeerBody::Notice { .. } => 14,
-            PeerBody::AppendReply(AppendReply::WantsImage { .. }) => 15,
+            PeerBody::AppendReply(AppendReply::WantsSnapshot { .. }) => 15,
         }
     }
 }
@@ -365,42 +368,6 @@ fn put_entries(out: &mut BytesMut, entries: &[Entry]) {
     }
 }
 
-impl Membership {
-    /// For an image, or wherever else it is kept beside the log.
-    pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::new();
-        out.put_u8(VERSION);
-        put_membership(&mut out, self);
-        out.freeze()
-    }
-
-    /// Reads what [`Membership::encode`] wrote, and gives what follows it; every value is checked.
-    ///
-    /// # Errors
-    /// What is wrong with it, in a few words.
-    pub fn decode_first(bytes: &[u8]) -> Result<(Membership, &[u8]), &'static str> {
-        let whole = Bytes::copy_from_slice(bytes);
-        let mut reader = Reader::new(&whole);
-        if reader.u8()? != VERSION {
-            return Err("unknown version");
-        }
-        let membership = read_membership(&mut reader)?;
-        membership.check()?;
-        Ok((membership, &bytes[bytes.len() - reader.left.len()..]))
-    }
-}
-
-fn put_membership(out: &mut BytesMut, membership: &Membership) {
-    let lists = [&membership.voters, &membership.learners, &membership.voters_outgoing, &membership.learners_next];
-    for list in lists {
-        out.put_u16_le(u16::try_from(list.len()).expect("lists are at most MEMBERS_MAX"));
-        for id in list {
-            out.put_u64_le(id.0);
-        }
-    }
-    out.put_u8(u8::from(membership.auto_leave));
-}
-
 fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
     let tag = reader.u8()?;
     let (from, to, term) = (NodeId(reader.u64()?), NodeId(reader.u64()?), Term(reader.u64()?));
@@ -418,7 +385,7 @@ fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
             hint_term: Term(reader.u64()?),
             commit: Index(reader.u64()?),
         }),
-        15 => PeerBody::AppendReply(AppendReply::WantsImage {
+        15 => PeerBody::AppendReply(AppendReply::WantsSnapshot {
             commit: Index(reader.u64()?),
             last: Index(reader.u64()?),
             last_term: Term(reader.u64()?),
@@ -440,21 +407,21 @@ fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
             PeerBody::VoteReply { pre, granted, commit: Index(reader.u64()?), commit_term: Term(reader.u64()?) }
         }
         6 => PeerBody::Heartbeat { commit: Index(reader.u64()?), context: None },
-        7 => PeerBody::Heartbeat { commit: Index(reader.u64()?), context: Some(reader.context()?) },
+        7 => PeerBody::Heartbeat { commit: Index(reader.u64()?), context: Some(ReadContext(reader.take()?)) },
         8 => PeerBody::HeartbeatReply { commit: Index(reader.u64()?), context: None },
-        9 => PeerBody::HeartbeatReply { commit: Index(reader.u64()?), context: Some(reader.context()?) },
+        9 => PeerBody::HeartbeatReply { commit: Index(reader.u64()?), context: Some(ReadContext(reader.take()?)) },
         10 => PeerBody::Snapshot {
             index: Index(reader.u64()?),
             term: Term(reader.u64()?),
-            membership: read_membership(reader)?,
+            membership: Membership::read(reader)?,
         },
         11 => PeerBody::TimeoutNow,
-        12 => PeerBody::ReadIndex { context: reader.context()? },
-        13 => PeerBody::ReadIndexReply { index: Index(reader.u64()?), context: reader.context()? },
+        12 => PeerBody::ReadIndex { context: ReadContext(reader.take()?) },
+        13 => PeerBody::ReadIndexReply { index: Index(reader.u64()?), context: ReadContext(reader.take()?) },
         14 => PeerBody::Notice { index: Index(reader.u64()?), term: Term(reader.u64()?), commit: Index(reader.u64()?) },
         _ => return Err("unknown kind"),
     };
-    if !reader.left.is_empty() {
+    if !reader.is_empty() {
         return Err("bytes after the end");
     }
     Ok(PeerMessage { from, to, term, body })
@@ -463,7 +430,7 @@ fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
 fn read_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, &'static str> {
     let count = reader.u32()? as usize;
     // Room is made for what the message can hold, not for what it claims.
-    if count > limits::APPEND_ENTRIES_MAX || count > reader.left.len() / ENTRY_HEADER_BYTES {
+    if count > limits::APPEND_ENTRIES_MAX || count > reader.left() / ENTRY_HEADER_BYTES {
         return Err("more entries than bytes");
     }
     let mut entries = Vec::with_capacity(count);
@@ -478,77 +445,4 @@ fn read_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, &'static str> {
         entries.push(Entry { term, index, kind, payload: reader.share(length)? });
     }
     Ok(entries)
-}
-
-fn read_membership(reader: &mut Reader<'_>) -> Result<Membership, &'static str> {
-    let mut lists: [Vec<NodeId>; 4] = Default::default();
-    for list in &mut lists {
-        let count = usize::from(reader.u16()?);
-        if count > limits::MEMBERS_MAX {
-            return Err("too many members");
-        }
-        for _ in 0..count {
-            list.push(NodeId(reader.u64()?));
-        }
-    }
-    let auto_leave = match reader.u8()? {
-        0 => false,
-        1 => true,
-        _ => return Err("unknown flag"),
-    };
-    let [voters, learners, voters_outgoing, learners_next] = lists;
-    Ok(Membership { voters, learners, voters_outgoing, learners_next, auto_leave })
-}
-
-/// Reads integers off the front of a shared buffer; never past its end.
-pub(crate) struct Reader<'a> {
-    whole: &'a Bytes,
-    left: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(whole: &'a Bytes) -> Reader<'a> {
-        Reader { whole, left: whole }
-    }
-
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
-        let (head, tail) = self.left.split_first_chunk::<N>().ok_or("too short")?;
-        self.left = tail;
-        Ok(*head)
-    }
-
-    pub(crate) fn u8(&mut self) -> Result<u8, &'static str> {
-        self.take::<1>().map(|[byte]| byte)
-    }
-
-    pub(crate) fn u16(&mut self) -> Result<u16, &'static str> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, &'static str> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Result<u64, &'static str> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn flags(&mut self) -> Result<(bool, bool), &'static str> {
-        let flags = self.u8()?;
-        if flags > 3 { Err("unknown flag") } else { Ok((flags & 1 != 0, flags & 2 != 0)) }
-    }
-
-    fn context(&mut self) -> Result<ReadContext, &'static str> {
-        self.take().map(ReadContext)
-    }
-
-    fn share(&mut self, length: usize) -> Result<Bytes, &'static str> {
-        let (head, tail) = self.left.split_at_checked(length).ok_or("too short")?;
-        self.left = tail;
-        Ok(self.whole.slice_ref(head))
-    }
-
-    pub(crate) fn rest(&mut self) -> Bytes {
-        self.whole.slice_ref(std::mem::take(&mut self.left))
-    }
 }

@@ -1,126 +1,99 @@
-//! The Raft node: inputs in, `Outputs` out.
+//! The Raft node: inputs in, [`Outputs`] out.
 //!
-//! Lives on the consensus actor's core and is driven by it turn by turn. It drives the library with asynchronous
-//! appends: entries are handed out to be written, and count for a commit only when reported durable. It keeps back
-//! messages that must not be said before, and applies membership changes when the entry is reported applied. It
-//! knows neither how anything is stored nor how messages travel.
+//! [`RaftNode`] composes the components of one member. Each guards its own state, in its own file:
+//!
+//! | component | guards |
+//! |---|---|
+//! | `library` | the Raft library, its log in memory, election timeouts |
+//! | `check`, `plausibility` | what a peer's message must satisfy before the library sees it |
+//! | `pipeline` | the way of entries and reads: it composes the six stages below |
+//! | `proposals` | the amount of proposals in flight |
+//! | `durability` | appends in flight, and messages that wait for them |
+//! | `delivery` | committed entries, and those that wait until their commit is durable |
+//! | `membership_history` | memberships since the last snapshot, and changes not applied yet |
+//! | `commit_notices` | how far followers were informed of the commit index |
+//! | [`crate::reads`] | read barriers (read index) |
+//! | `reconciliation`, `followers` | what a leader observes of the other members |
+//! | `early_election` | elections after the end of the leader's process |
+//! | `state_repair` | a corrupt state until a snapshot replaces it |
+//!
+//! Lives on the consensus actor's core and is driven by it turn by turn. It knows neither how anything is stored nor how
+//! messages travel.
 
-mod distrust;
-mod hurry;
-mod members;
-mod newborn;
-mod notices;
-mod plausible;
-mod ready;
-mod seen;
+mod check;
+mod commit_notices;
+mod delivery;
+mod durability;
+mod early_election;
+mod followers;
+mod library;
+mod membership_history;
+mod next_change;
+mod pipeline;
+mod plausibility;
+mod proposals;
+mod reconciliation;
+mod state_repair;
 
-pub use newborn::{FORMED_INDEX, FORMED_TERM};
-
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub use followers::Followers;
 
 use bytes::Bytes;
-use raft::eraftpb::{self, Message, MessageType};
-use raft::{Raft, RawNode, ReadOnlyOption, StateRole};
 
-use crate::conf_change::ConfChange;
-use crate::convert;
-use crate::error::{ConsensusError, PeerError, ProposeError, TransferError};
-use crate::limits;
-use crate::log::MemLog;
-use crate::logger;
+use crate::conf_change::{ConfChange, MemberChange};
+use crate::config::{Config, Restored};
+use crate::error::{ConfChangeError, ConsensusError, PeerError, ProposeError, TransferError};
+use crate::membership::Membership;
 use crate::message::{PeerBody, PeerMessage};
-use crate::outputs::RoleChange;
-use crate::reads::Reads;
-use crate::rng::Rng;
-use crate::types::{Config, Entry, Index, Membership, NodeId, Restored, Role, Term};
-use distrust::Distrust;
-use hurry::Hurry;
+use crate::outputs::{Outputs, RoleChange};
+use crate::types::{HardState, Index, NodeId, Role, Term};
+use check::MessageCheck;
+use early_election::EarlyElection;
+use library::Library;
+use pipeline::Pipeline;
+use plausibility::Plausibility;
+use reconciliation::Reconciliation;
+use state_repair::StateRepair;
 
-/// One member's Raft.
+/// The log of a bootstrapped ensemble begins behind this index, so that a server without data is sent a snapshot, and
+/// with it the membership.
+pub const BOOTSTRAP_INDEX: Index = Index(1);
+/// Term of the entry at [`BOOTSTRAP_INDEX`].
+pub const BOOTSTRAP_TERM: Term = Term(1);
+
+/// The Raft node of one member.
+///
+/// The crate's page has an example.
 pub struct RaftNode {
-    raw: RawNode<MemLog>,
     id: NodeId,
-    max_entry_bytes: u32,
-    max_inflight_entries: u64,
-    log_cache_bytes: u64,
-    rng: Rng,
-    /// Ticks without a leader until the next election.
-    timeout: usize,
-    /// Term, role and leader at the last input.
-    seen: (u64, StateRole, u64),
-    /// What was told last as a role change.
-    told: RoleChange,
-    /// Term and vote handed out last.
-    hard_told: (Term, Option<NodeId>),
-    /// Appends handed out and not reported durable, oldest first.
-    awaiting: VecDeque<Awaiting>,
-    last_number: u64,
-    /// Messages that may go out when the append of that number is durable, by number.
-    held: VecDeque<(u64, PeerMessage)>,
-    /// Highest index handed out as committed, or installed.
-    delivered: u64,
-    /// Committed, but behind a membership change whose commit is not durable yet; with the append that makes it so.
-    committed_later: VecDeque<(u64, Entry)>,
-    /// Membership changes handed out and not applied yet.
-    conf_pending: VecDeque<(u64, ConfChange)>,
-    /// Membership by the index from which it is in force; the first is the one of the image.
-    conf_history: VecDeque<(u64, Membership)>,
-    /// Bytes proposed since the last `ready`.
-    unready_bytes: u64,
-    reads: Reads,
-    /// The log has no space: it could not make durable what an election needs, nor lead.
+    library: Library,
+    pipeline: Pipeline,
+    plausibility: Plausibility,
+    reconciliation: Reconciliation,
+    early_election: EarlyElection,
+    repair: StateRepair,
+    /// The log has no space: this node could not make durable what an election needs.
     log_full: bool,
-    /// The state that the log led to is not to be trusted: see `distrust`.
-    distrusted: Option<Distrust>,
-    /// The leader was seen to go: elections before the timeout would begin one.
-    hurry: Option<Hurry>,
-    /// Set while this server remembers nothing and belongs to nothing.
-    newborn: Option<Box<Config>>,
-    /// Of a leader: how far each member was told that all is committed.
-    informed: BTreeMap<u64, u64>,
-    /// Of a leader: members that said that they are newborn, and have acknowledged nothing since.
-    newborns: BTreeSet<NodeId>,
-    /// Who has answered since it last looked, and who was close behind then.
-    replied: BTreeSet<NodeId>,
-    keeping_up: BTreeSet<NodeId>,
-    /// Ticks until it looks again.
-    look_in: u32,
-    /// The term this node started with, and the ticks since: see [`RaftNode::plausible_term`].
-    first_term: u64,
-    ticks: u64,
-    /// Appends of the present leader in a row that end before what is committed here.
-    short_appends: u32,
-}
-
-/// An append that must become durable.
-struct Awaiting {
-    number: u64,
-    /// Holds entries or an image.
-    log: bool,
-    /// Changes term or vote.
-    vote: bool,
+    /// Present while this server has no data and is not a member.
+    uninitialised: Option<Box<Config>>,
+    /// The role that was reported last.
+    reported_role: RoleChange,
 }
 
 impl RaftNode {
-    /// Bytes of the largest entry that the log takes here.
-    pub fn max_entry_bytes(&self) -> usize {
-        self.max_entry_bytes as usize
-    }
-
-    /// Starts a node from what storage brought back. It is a follower; a group of one calls `campaign` next.
+    /// Starts a node from what storage restored. It is a follower; a group of one calls [`RaftNode::campaign`] next.
     ///
     /// # Errors
-    /// Whatever does not hold together in `config` or `restored`, see `ConsensusError`.
+    /// What does not fit together in `config` or `restored`.
     pub fn new(config: Config, restored: Restored) -> Result<RaftNode, ConsensusError> {
         let membership = Membership::simple(&config.voters, &config.learners);
         RaftNode::with_membership(config, membership, restored)
     }
 
-    /// Like `new` for a restart in the middle of a joint change: `membership` is the one in force at
-    /// `restored.applied` and replaces `config.voters` and `config.learners`.
+    /// Like [`RaftNode::new`] for a restart during joint consensus. `membership` is the one in force at
+    /// `restored.applied`, and replaces `config.voters` and `config.learners`.
     ///
     /// # Errors
-    /// As for `new`.
+    /// As for [`RaftNode::new`].
     pub fn with_membership(
         config: Config,
         membership: Membership,
@@ -130,213 +103,289 @@ impl RaftNode {
         RaftNode::build(config, membership, restored)
     }
 
-    fn build(config: Config, membership: Membership, mut restored: Restored) -> Result<RaftNode, ConsensusError> {
-        config.check()?;
-        restored.check()?;
-        let entry_in = |entry: &Entry| {
-            convert::entry_in(entry).map_err(|reason| ConsensusError::ConfChange { index: entry.index, reason })
-        };
-        let entries = restored.entries.iter().map(entry_in).collect::<Result<Vec<_>, _>>()?;
-        let (hard, image, applied) = (restored.hard_state, restored.image.0, restored.applied.0);
-        let cut = (restored.cut_index, restored.cut_term);
-        let mut store = MemLog::new(convert::hard_state_in(&hard), convert::membership_in(&membership), cut);
-        store.append(entries);
-        let raw = RawNode::new(&library_config(&config, applied), store, &logger::logger())
-            .map_err(|error| ConsensusError::Library(error.to_string()))?;
-        let mut rng = Rng::new(config.seed);
-        let nonce = rng.next();
-        let mut node = RaftNode {
-            id: config.id,
-            max_entry_bytes: config.max_entry_bytes,
-            max_inflight_entries: u64::from(config.max_inflight_entries),
-            log_cache_bytes: config.log_cache_bytes,
-            rng,
-            timeout: 0,
-            seen: (0, StateRole::Follower, 0),
-            told: RoleChange { role: Role::Follower, term: hard.term, leader: None },
-            hard_told: (hard.term, hard.vote),
-            awaiting: VecDeque::new(),
-            last_number: 0,
-            held: VecDeque::new(),
-            delivered: applied,
-            committed_later: VecDeque::new(),
-            conf_pending: VecDeque::new(),
-            conf_history: VecDeque::from([(applied, membership.clone())]),
-            unready_bytes: 0,
-            reads: Reads::new(config.id, nonce, config.election_ticks),
-            log_full: false,
-            distrusted: None,
-            hurry: None,
-            newborn: None,
-            informed: BTreeMap::new(),
-            newborns: BTreeSet::new(),
-            replied: BTreeSet::new(),
-            keeping_up: BTreeSet::new(),
-            look_in: 0,
-            first_term: raw.raft.term,
-            ticks: 0,
-            short_appends: 0,
-            raw,
-        };
-        node.told.role = node.role();
-        if let (1.., Some(term)) = (image, node.raw.store().term_at(image)) {
-            node.raw.mut_store().set_image(Index(image), Term(term), membership);
-        }
-        node.fit_log();
-        node.raw.mut_store().set_applied(applied);
-        node.draw_timeout();
-        node.seen = node.now_seen();
-        node.raw.raft.set_randomized_election_timeout(node.timeout);
+    /// A server whose disk holds neither snapshot nor log. `config.voters` and `config.learners` are the founders.
+    ///
+    /// It may have voted before it lost its data, so it neither votes, nor campaigns, nor acknowledges anything. It
+    /// becomes a member by [`RaftNode::bootstrap`], or by a leader's snapshot in which it is a learner.
+    ///
+    /// # Errors
+    /// As for [`RaftNode::new`].
+    pub fn uninitialised(config: Config) -> Result<RaftNode, ConsensusError> {
+        let founders = Membership::simple(&config.voters, &config.learners);
+        founders.check().map_err(|reason| ConsensusError::Membership { reason })?;
+        let mut node = RaftNode::build(config.clone(), Membership::default(), Restored::default())?;
+        node.uninitialised = Some(Box::new(config));
         Ok(node)
     }
 
-    /// Stands for election at once, if nothing forbids it (see `role` afterwards). A group of one leads on return.
+    fn build(config: Config, membership: Membership, restored: Restored) -> Result<RaftNode, ConsensusError> {
+        let (hard_state, applied) = (restored.hard_state, restored.applied);
+        let (library, nonce) = Library::new(&config, membership.clone(), restored)?;
+        Ok(RaftNode {
+            id: config.id,
+            pipeline: Pipeline::new(&config, &hard_state, applied, membership, nonce),
+            plausibility: Plausibility::new(library.term()),
+            reconciliation: Reconciliation::default(),
+            early_election: EarlyElection::default(),
+            repair: StateRepair::default(),
+            log_full: false,
+            uninitialised: None,
+            reported_role: RoleChange { role: library.role(), term: hard_state.term, leader: None },
+            library,
+        })
+    }
+
+    /// Begins a new ensemble: all founders are uninitialised. A snapshot at [`BOOTSTRAP_INDEX`] with
+    /// [`RaftNode::founders`] as its membership must be durable before, and the log must begin behind it.
+    ///
+    /// # Panics
+    /// If this node is not uninitialised.
+    pub fn bootstrap(&mut self) {
+        let config = *self.uninitialised.take().expect("only an uninitialised server bootstraps an ensemble");
+        let founders = Membership::simple(&config.voters, &config.learners);
+        let restored = Restored {
+            hard_state: HardState { term: BOOTSTRAP_TERM, vote: None, commit: BOOTSTRAP_INDEX },
+            cut_index: BOOTSTRAP_INDEX,
+            cut_term: BOOTSTRAP_TERM,
+            entries: Vec::new(),
+            snapshot: BOOTSTRAP_INDEX,
+            applied: BOOTSTRAP_INDEX,
+        };
+        *self = RaftNode::build(config, founders, restored).expect("the configuration was checked at the start");
+    }
+
+    // ----- time and elections -----
+
+    /// Begins an election at once, if nothing forbids it (see [`RaftNode::role`] afterwards). A group of one leads on
+    /// return.
     pub fn campaign(&mut self) {
-        if self.can_campaign() && self.raw.raft.promotable() {
-            // Fails for nobody: it is a message to this node itself.
-            let _ = self.raw.campaign();
+        if self.may_campaign() {
+            self.library.campaign();
         }
         self.settle();
     }
 
-    /// Whether the log has no space: a node stands for no election meanwhile. It goes on voting; votes wait for space.
+    /// Reports whether the log has no space. A node with a full log does not campaign. It goes on voting; votes wait for
+    /// space.
     pub fn set_log_full(&mut self, full: bool) {
         self.log_full = full;
     }
 
-    /// One tick of time passed: heartbeats, elections, checks that a quorum is still there.
+    /// One tick of time: heartbeats, elections, checks that a quorum is reachable.
     pub fn tick(&mut self) {
-        self.ticks += 1;
-        let raft = &self.raw.raft;
-        let would_campaign = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.timeout;
-        if would_campaign && raft.leader_id != 0 && !(raft.promotable() && self.can_campaign()) {
-            self.forget_silent_leader();
-        } else if !would_campaign || self.can_campaign() {
-            self.raw.tick();
+        self.plausibility.tick();
+        let may_campaign = self.may_campaign();
+        self.library.tick(may_campaign);
+        if self.early_election.tick(&self.library) {
+            self.attempt_early_election();
         }
-        self.hurry_on();
         self.leave_joint_if_due();
-        self.reads.tick();
-        self.count_distrust();
-        self.want_image();
-        self.look_after_awaited();
+        self.pipeline.tick();
+        self.repair.tick(&self.library);
+        self.request_snapshot_if_corrupt();
+        self.library.release_awaited_entries();
         self.settle();
     }
 
-    /// Appends `payload` to the log; it comes back in `Outputs::committed` if all goes well. The payload is shared,
-    /// never copied. One payload should hold a whole batch of commands.
+    /// The transport reports that the process of `leader` ended. If this node follows it, it forgets that leader, and
+    /// campaigns after `stagger_ticks` (0: at once), and a few more times if others have not noticed yet.
+    pub fn leader_lost(&mut self, leader: NodeId, stagger_ticks: u32) {
+        if self.library.raft().state != raft::StateRole::Follower || self.leader() != Some(leader) {
+            return;
+        }
+        self.library.forget_leader();
+        let is_due = self.early_election.begin(stagger_ticks);
+        self.settle();
+        if is_due {
+            self.attempt_early_election();
+        }
+    }
+
+    fn attempt_early_election(&mut self) {
+        self.early_election.attempt(&mut self.library);
+        self.campaign();
+    }
+
+    /// Transfers leadership to the voter `to` once it has the whole log. Proposals are refused meanwhile, for at most an
+    /// election timeout.
     ///
     /// # Errors
-    /// See `ProposeError`; the payload will then never be committed.
+    /// If this node does not lead, or `to` is not another voter.
+    pub fn transfer_leader(&mut self, to: NodeId) -> Result<(), TransferError> {
+        if !self.library.is_leader() {
+            return Err(TransferError::NotLeader { leader: self.leader() });
+        }
+        if to == self.id || !self.library.raft().prs().conf().voters().contains(to.0) {
+            return Err(TransferError::NotEligible { to });
+        }
+        self.library.transfer_leader(to);
+        self.settle();
+        Ok(())
+    }
+
+    /// Whether leadership is being transferred.
+    #[must_use]
+    pub fn is_transferring(&self) -> bool {
+        self.library.raft().lead_transferee.is_some()
+    }
+
+    /// Whether an election may begin: the state and the log of this node allow it.
+    fn may_campaign(&self) -> bool {
+        !self.log_full && self.repair.may_campaign() && !self.pipeline.log_in_flight() && self.library.may_campaign()
+    }
+
+    // ----- proposals and reads -----
+
+    /// Appends `payload` to the log. When it is committed it is in [`Outputs::committed`]. The payload is shared, never
+    /// copied. One payload should hold a whole batch of commands.
+    ///
+    /// # Errors
+    /// The payload was not appended and will not be committed; see [`ProposeError`].
     pub fn propose(&mut self, payload: Bytes) -> Result<(), ProposeError> {
-        if payload.is_empty() {
-            return Err(ProposeError::Empty);
-        }
-        if payload.len() > self.max_entry_bytes as usize {
-            return Err(ProposeError::TooLarge { bytes: payload.len(), max: self.max_entry_bytes });
-        }
-        let bytes = payload.len() as u64 + limits::ENTRY_OVERHEAD_BYTES;
-        self.check_proposal(bytes)?;
-        let entry = eraftpb::Entry { data: payload, ..eraftpb::Entry::default() };
-        let mut message = Message::default();
-        message.set_msg_type(MessageType::MsgPropose);
-        message.from = self.id.0;
-        message.set_entries(vec![entry].into());
-        self.raw.raft.step(message).map_err(|_| ProposeError::Full)?;
-        self.unready_bytes += bytes;
-        Ok(())
+        self.pipeline.propose(&mut self.library, payload)
     }
 
-    /// Whether a payload of any allowed size would be taken now.
+    /// Whether [`RaftNode::propose`] would accept a payload of the largest size now.
+    #[must_use]
     pub fn has_room(&self) -> bool {
-        self.check_proposal(u64::from(self.max_entry_bytes) + limits::ENTRY_OVERHEAD_BYTES).is_ok()
+        let largest = u64::from(self.pipeline.proposals().entry_bytes_max());
+        self.pipeline.proposals().check_room(self.library.raft(), largest).is_ok()
     }
 
-    fn check_proposal(&self, bytes: u64) -> Result<(), ProposeError> {
-        let raft = &self.raw.raft;
-        if raft.state != StateRole::Leader {
-            return Err(ProposeError::NotLeader { leader: self.leader() });
-        }
-        if let Some(to) = raft.lead_transferee {
-            return Err(ProposeError::Transferring { to: NodeId(to) });
-        }
-        let log = &raft.raft_log;
-        let waiting = log.last_index() - log.applied;
-        let held = self.unready_bytes + log.store.unapplied_bytes();
-        if waiting >= self.max_inflight_entries || held > 0 && held + bytes > limits::UNAPPLIED_BYTES_MAX {
-            return Err(ProposeError::Full);
-        }
-        Ok(())
+    /// Bytes of the largest payload.
+    #[must_use]
+    pub fn max_entry_bytes(&self) -> usize {
+        self.pipeline.proposals().entry_bytes_max() as usize
     }
 
-    /// Asks up to which index a read that begins now must wait. The answer comes in `Outputs::reads`, or the token
-    /// in `Outputs::reads_refused` when no leader confirms it for too long.
+    /// Requests the index up to which a read that begins now must wait. The answer is in [`Outputs::reads`], or in
+    /// [`Outputs::reads_refused`] if no leader confirms it in time. `token` names the request.
     pub fn read_index(&mut self, token: u64) {
-        self.reads.add(token);
+        self.pipeline.read_index(token);
     }
 
-    /// Takes a message from another member.
+    // ----- membership -----
+
+    /// Appends a membership change to the log. It takes effect on each member when that member reports its entry
+    /// applied.
     ///
     /// # Errors
-    /// The message is dropped and the node unchanged; see `PeerError`.
+    /// The change was not appended and will not be committed; see [`ConfChangeError`].
+    pub fn propose_conf_change(&mut self, change: ConfChange) -> Result<(), ConfChangeError> {
+        self.pipeline.propose_conf_change(&mut self.library, &change)?;
+        self.settle();
+        Ok(())
+    }
+
+    /// A leader that stepped down before it ended joint consensus leaves that to the next one.
+    fn leave_joint_if_due(&mut self) {
+        let raft = self.library.raft();
+        let is_due = raft.prs().conf().to_conf_state().auto_leave && !raft.has_pending_conf();
+        if self.library.is_leader() && is_due {
+            // Refused while the log is full or leadership is transferred: the next tick retries.
+            let _ = self.propose_conf_change(ConfChange::leave_joint());
+        }
+    }
+
+    /// Of a leader: begins the next change, if any, that brings the membership closer to `wanted`, which is not a joint
+    /// one. Called every tick.
+    pub fn reconcile(&mut self, wanted: &Membership) {
+        let Some(change) = self.reconciliation.tick(&self.library, wanted) else { return };
+        let proposed = ConfChange { changes: vec![change], ..ConfChange::default() };
+        match (self.propose_conf_change(proposed), change) {
+            (Ok(()), MemberChange::Remove(id)) => {
+                tracing::warn!("server {id} lost its data: removed, and added again as a learner");
+            }
+            (Ok(()), MemberChange::AddLearner(id)) => {
+                tracing::info!("server {id} is added as a learner and receives all data")
+            }
+            (Ok(()), MemberChange::AddVoter(id)) => tracing::info!("server {id} has caught up and becomes a voter"),
+            // An earlier change is in flight, or there is no room: the next observation retries.
+            (Err(error), _) => tracing::debug!("a membership change has to wait: {error}"),
+        }
+    }
+
+    /// A member reported that it is uninitialised. The leader notes it, and sends the snapshot if the member is a learner.
+    pub fn report_uninitialised(&mut self, from: NodeId) {
+        if !self.library.is_leader() || from == self.id {
+            return;
+        }
+        self.reconciliation.note_uninitialised(from);
+        if self.membership().learners.contains(&from) {
+            self.library.probe_uninitialised(from);
+        }
+    }
+
+    // ----- peers -----
+
+    /// Handles a message from another member.
+    ///
+    /// # Errors
+    /// The message is dropped and the node unchanged; see [`PeerError`].
     pub fn step(&mut self, message: PeerMessage) -> Result<(), PeerError> {
-        self.check_message(&message)?;
-        self.measure(&message);
-        let from = message.from.0;
-        let inner = convert::message_in(&message).map_err(PeerError::Entries)?;
-        self.note_image_taken(&message);
-        let said = self.raw.raft.msgs.len();
-        // Errors are answers to a peer just removed and the like: nothing happened.
-        let stepped = self.raw.step(inner).map_err(|_| PeerError::Stale("not for the present state"));
+        let check = MessageCheck {
+            id: self.id,
+            library: &self.library,
+            term_max: self.plausible_term(),
+            is_uninitialised: self.is_uninitialised(),
+            may_campaign: self.may_campaign(),
+        };
+        check.message(&message)?;
+        self.plausibility.note(&message, self.library.raft(), self.uninitialised.is_some());
+        if self.library.acknowledges_requested_snapshot(&message) {
+            self.report_snapshot(message.from, true);
+        }
+        let stepped = self.library.step(&message);
         if matches!(message.body, PeerBody::AppendReply(_) | PeerBody::HeartbeatReply { .. }) {
-            // A newborn says neither.
-            self.newborns.remove(&message.from);
-            self.replied.insert(message.from);
-            self.drop_stale_request(&message);
-        }
-        if matches!(message.body, PeerBody::Notice { .. }) {
-            self.keep_silent(&message, said);
-        }
-        // The library can set this below what the follower acknowledged, and would never get on from there.
-        if let Some(progress) = self.raw.raft.mut_prs().get_mut(from) {
-            progress.next_idx = progress.next_idx.max(progress.matched + 1);
+            self.reconciliation.note_reply(message.from);
         }
         self.settle();
         stepped
     }
 
-    /// Hands leadership to the voter `to` once it has the whole log. Proposals are refused meanwhile, for at most an
-    /// election timeout.
+    /// Checks the sender's message against the rule that an uninitialised server becomes a member only by a snapshot in
+    /// which it is a learner. A snapshot is checked so before it is transferred.
     ///
     /// # Errors
-    /// See `TransferError`.
-    pub fn transfer_leader(&mut self, to: NodeId) -> Result<(), TransferError> {
-        if self.raw.raft.state != StateRole::Leader {
-            return Err(TransferError::NotLeader { leader: self.leader() });
-        }
-        if to == self.id || !self.raw.raft.prs().conf().voters().contains(to.0) {
-            return Err(TransferError::NotEligible { to });
-        }
-        self.raw.transfer_leader(to.0);
-        self.settle();
-        Ok(())
+    /// [`PeerError::Uninitialised`] for any other message, if this node is uninitialised.
+    pub fn check_uninitialised(&self, message: &PeerMessage) -> Result<(), PeerError> {
+        check::uninitialised(self.id, self.is_uninitialised(), message)
     }
 
-    /// Whether leadership is on its way to another, by [`RaftNode::transfer_leader`].
-    pub fn is_transferring(&self) -> bool {
-        self.raw.raft.lead_transferee.is_some()
+    /// The transport gave up on a message to `to`: the next append probes.
+    pub fn report_unreachable(&mut self, to: NodeId) {
+        self.reconciliation.forget(to);
+        self.pipeline.forget(to);
+        self.library.report_unreachable(to);
+        self.settle();
     }
+
+    /// The transfer of a snapshot to `to` ended. Without this report a leader sends that follower nothing more.
+    pub fn report_snapshot(&mut self, to: NodeId, delivered: bool) {
+        self.library.report_snapshot(to, delivered);
+        self.settle();
+    }
+
+    /// Of a leader: members that can be informed of a higher commit index by [`RaftNode::commit_notice`].
+    #[must_use]
+    pub fn uninformed(&self) -> Vec<NodeId> {
+        self.pipeline.uninformed(&self.library)
+    }
+
+    /// A notice of the commit index for this member, if there is news for it. The caller sends it now.
+    #[must_use]
+    pub fn commit_notice(&mut self, to: NodeId) -> Option<PeerMessage> {
+        self.pipeline.commit_notice(&self.library, to)
+    }
+
+    // ----- the log -----
 
     /// The append of this number, and all before it, are durable. Entries count for commits from here on.
     ///
     /// # Panics
     /// If no append of this number was handed out: acknowledging what was never written must not go on.
     pub fn persisted(&mut self, number: u64) {
-        assert!(number <= self.last_number, "append {number} reported durable, {} is the last", self.last_number);
-        while self.awaiting.front().is_some_and(|append| append.number <= number) {
-            self.awaiting.pop_front();
-        }
-        self.raw.on_persist_ready(self.durable_number());
+        self.pipeline.persisted(&mut self.library, number);
         self.settle();
     }
 
@@ -345,171 +394,203 @@ impl RaftNode {
     /// # Panics
     /// If that was not handed out as committed, was not reported durable, or goes back.
     pub fn applied(&mut self, index: Index) {
-        let log = &self.raw.raft.raft_log;
-        let (before, persisted) = (log.applied, log.persisted);
-        assert!(index.0 <= self.delivered, "applied {index}, but only {} was handed out", self.delivered);
-        assert!(index.0 <= persisted, "applied {index}, but only {persisted} is durable");
-        assert!(index.0 >= before, "applied {index} after {before}");
-        if index.0 == before {
-            return;
-        }
-        while self.conf_pending.front().is_some_and(|(at, _)| *at <= index.0) {
-            let (at, change) = self.conf_pending.pop_front().expect("just seen");
-            self.apply_conf_change(at, &change);
-        }
-        self.raw.advance_apply_to(index.0);
-        self.raw.mut_store().set_applied(index.0);
+        self.pipeline.applied(&mut self.library, index);
         self.settle();
     }
 
-    /// A durable image holds everything up to `upto`, whose entry has `term`: it can be given to followers that lag
-    /// behind what is kept in memory.
+    /// A durable snapshot holds everything up to `upto`, whose entry has `term`. It can be sent to followers that lag
+    /// behind the log in memory.
     ///
     /// # Panics
-    /// If `upto` is not applied, or the term is another one where it is known.
+    /// If `upto` is not applied, or the log holds another term there.
     pub fn compact(&mut self, upto: Index, term: Term) {
-        let applied = self.raw.raft.raft_log.applied;
-        assert!(upto.0 <= applied, "image at {upto}, but only {applied} is applied");
-        let known = self.raw.store().term_at(upto.0);
-        assert!(known.is_none_or(|known| Term(known) == term), "image at {upto} has term {term}, the log {known:?}");
-        while self.conf_history.get(1).is_some_and(|(from, _)| *from <= upto.0) {
-            self.conf_history.pop_front();
-        }
-        let (from, membership) = self.conf_history.front().expect("never emptied");
-        if *from <= upto.0 && upto.0 > 0 {
-            let membership = membership.clone();
-            self.raw.mut_store().set_image(upto, term, membership);
+        self.pipeline.compact(&mut self.library, upto, term);
+    }
+
+    // ----- a corrupt state -----
+
+    /// The state is corrupt, the log is not. Until a snapshot of the leader is installed this node requests one, and does
+    /// not campaign unless no other server is elected for long. `gives_snapshots`: the snapshots that it has written may
+    /// be sent to others all the same, because the receiver recognises a damaged one.
+    pub(crate) fn begin_repair(&mut self, gives_snapshots: bool) {
+        self.repair.begin(&self.library);
+        self.library.store_mut().give_snapshots(gives_snapshots);
+        self.request_snapshot_if_corrupt();
+    }
+
+    /// The snapshots that this node has written are corrupt as well: they are not sent.
+    pub(crate) fn give_no_snapshots(&mut self) {
+        self.library.store_mut().give_snapshots(false);
+    }
+
+    /// See [`StateRepair::is_stuck`].
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.repair.is_stuck(&self.library)
+    }
+
+    /// See [`StateRepair::successor`].
+    pub(crate) fn repair_successor(&self) -> Option<NodeId> {
+        self.repair.successor(self.library.raft())
+    }
+
+    fn request_snapshot_if_corrupt(&mut self) {
+        if self.repair.is_active() {
+            self.library.request_snapshot();
         }
     }
 
-    /// The transport gave up on a message to `to`: probe before sending more.
-    pub fn report_unreachable(&mut self, to: NodeId) {
-        self.newborns.remove(&to);
-        self.informed.remove(&to.0);
-        self.raw.report_unreachable(to.0);
-        self.settle();
+    // ----- outputs -----
+
+    /// Collects what is to be done into `out`, which is cleared first. False: there is nothing. Call it again until it
+    /// returns false.
+    pub fn ready(&mut self, out: &mut Outputs) -> bool {
+        out.clear();
+        self.pipeline.ready(&mut self.library, out);
+        if out.install.is_some() {
+            // An uninitialised server is a member from here on, and a corrupt state is replaced.
+            self.uninitialised = None;
+            if self.repair.end() {
+                self.library.store_mut().give_snapshots(true);
+            }
+        }
+        let now = RoleChange { role: self.role(), term: self.term(), leader: self.leader() };
+        if now != self.reported_role {
+            self.reported_role = now;
+            out.role_change = Some(now);
+        }
+        !out.is_empty()
     }
 
-    /// How the transfer of an image to `to` ended. Without this report a leader sends that follower nothing more.
-    pub fn report_snapshot(&mut self, to: NodeId, delivered: bool) {
-        let status = if delivered { raft::SnapshotStatus::Finish } else { raft::SnapshotStatus::Failure };
-        self.raw.report_snapshot(to.0, status);
-        self.settle();
+    /// Ends every input, see [`Library::settle`].
+    fn settle(&mut self) {
+        if self.library.settle() {
+            self.reconciliation.leader_changed();
+            self.plausibility.leader_changed();
+            self.pipeline.leader_changed();
+            if self.repair.is_active() {
+                self.library.withdraw_snapshot_request();
+            }
+        }
+        self.request_snapshot_if_corrupt();
     }
+
+    // ----- what it is -----
 
     /// This server.
+    #[must_use]
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// What this node is at the moment.
+    /// The present role.
+    #[must_use]
     pub fn role(&self) -> Role {
-        match self.raw.raft.state {
-            StateRole::Leader => Role::Leader,
-            StateRole::Candidate => Role::Candidate,
-            StateRole::PreCandidate => Role::PreCandidate,
-            StateRole::Follower if self.raw.raft.promotable() => Role::Follower,
-            StateRole::Follower => Role::Learner,
-        }
+        self.library.role()
     }
 
-    /// Current term.
+    /// The current term.
+    #[must_use]
     pub fn term(&self) -> Term {
-        Term(self.raw.raft.term)
+        self.library.term()
     }
 
-    /// Who leads, as far as known here.
+    /// The leader, if one is known here.
+    #[must_use]
     pub fn leader(&self) -> Option<NodeId> {
-        convert::node_id(self.raw.raft.leader_id)
+        self.library.leader()
     }
 
-    /// Highest index known committed.
+    /// The membership in force here, that is as of the applied index.
+    #[must_use]
+    pub fn membership(&self) -> Membership {
+        self.library.membership()
+    }
+
+    /// What a leader knows of the other members.
+    #[must_use]
+    pub fn followers(&self) -> Followers<'_> {
+        Followers::new(self.library.raft(), self.reconciliation.uninitialised())
+    }
+
+    /// The highest index known committed.
+    #[must_use]
     pub fn commit(&self) -> Index {
-        Index(self.raw.raft.raft_log.committed)
+        Index(self.library.raft().raft_log.committed)
     }
 
-    /// Highest index reported applied.
+    /// The highest index reported applied.
+    #[must_use]
     pub fn applied_index(&self) -> Index {
-        Index(self.raw.raft.raft_log.applied)
+        Index(self.library.raft().raft_log.applied)
     }
 
     /// Index of the last entry, durable or not.
+    #[must_use]
     pub fn last_index(&self) -> Index {
-        Index(self.raw.raft.raft_log.last_index())
+        Index(self.library.raft().raft_log.last_index())
     }
 
     /// Bytes of log entries held in memory, overhead included.
+    #[must_use]
     pub fn held_bytes(&self) -> u64 {
-        self.unready_bytes + self.raw.store().held_bytes()
+        self.pipeline.proposals().unready_bytes() + self.library.store().held_bytes()
     }
 
-    pub(crate) fn raft(&self) -> &Raft<MemLog> {
-        &self.raw.raft
+    /// The largest term that is accepted from a peer now. It does not depend on the terms that peers send.
+    #[must_use]
+    pub fn plausible_term(&self) -> Term {
+        self.plausibility.term_max(self.library.election_ticks())
     }
 
-    /// Whether an election may begin. The library panics if a node wins one whose log is not durable to the end, or
-    /// stands for one with an image not applied yet.
-    pub(crate) fn can_campaign(&self) -> bool {
-        let raft = &self.raw.raft;
-        let log = &raft.raft_log;
-        raft.term < limits::TERM_MAX
-            && !self.log_full
-            && self.distrusted.is_none_or(Distrust::may_lead)
-            && self.awaiting.iter().all(|append| !append.log)
-            && log.unstable_snapshot().is_none()
-            && log.persisted == log.last_index()
-            && log.applied >= log.store.cut_index()
+    /// Whether the present leader's log ends before what is committed here, as far as its appends tell.
+    #[must_use]
+    pub fn leader_lacks_committed(&self) -> bool {
+        !self.library.is_leader() && self.plausibility.leader_lacks_committed()
     }
 
-    /// All appends up to this one are durable.
-    fn durable_number(&self) -> u64 {
-        self.awaiting.front().map_or(self.last_number, |append| append.number - 1)
+    /// Whether a membership change would be accepted now: this node leads, no change is in flight, and the log has room.
+    #[must_use]
+    pub fn may_change_membership(&self) -> bool {
+        self.library.is_leader() && !self.library.raft().has_pending_conf() && self.has_room()
     }
 
-    fn now_seen(&self) -> (u64, StateRole, u64) {
-        let raft = &self.raw.raft;
-        (raft.term, raft.state, raft.leader_id)
+    /// Whether this node's log holds a membership change that is not applied.
+    #[must_use]
+    pub fn holds_membership_change(&self) -> bool {
+        self.library.store().holds_conf_change()
     }
 
-    /// To be called after every input: the library draws election timeouts from the thread's own randomness, which
-    /// must not show. A new one is drawn here whenever term, role or leader changed.
-    fn settle(&mut self) {
-        let now = self.now_seen();
-        if now != self.seen {
-            self.seen = now;
-            self.newborns.clear();
-            self.informed.clear();
-            self.keeping_up.clear();
-            self.draw_timeout();
-            self.drop_request();
-            self.reads.ask_again();
-            self.short_appends = 0;
-        }
-        self.raw.raft.set_randomized_election_timeout(self.timeout);
-        self.want_image();
+    /// Whether a snapshot of the leader is on its way to [`Outputs::install`]: then the membership is already that of the
+    /// snapshot, and all else is not.
+    #[must_use]
+    pub fn is_restoring(&self) -> bool {
+        self.restores().is_some()
     }
 
-    fn draw_timeout(&mut self) {
-        let shortest = self.raw.raft.election_timeout();
-        let extra = self.rng.below(shortest as u64);
-        self.timeout = shortest + usize::try_from(extra).expect("below TICKS_MAX");
+    /// The index at which the snapshot ends that this node is restoring, if there is one.
+    #[must_use]
+    pub fn restores(&self) -> Option<Index> {
+        let snapshot = self.library.raft().raft_log.unstable.snapshot.as_ref();
+        snapshot.map(|snapshot| Index(snapshot.get_metadata().index))
     }
-}
 
-fn library_config(config: &Config, applied: u64) -> raft::Config {
-    raft::Config {
-        id: config.id.0,
-        election_tick: config.election_ticks as usize,
-        heartbeat_tick: config.heartbeat_ticks as usize,
-        applied,
-        max_size_per_msg: limits::APPEND_BYTES_MAX,
-        max_inflight_msgs: limits::INFLIGHT_MESSAGES_MAX,
-        check_quorum: true,
-        pre_vote: true,
-        // See `notices`.
-        skip_bcast_commit: true,
-        read_only_option: ReadOnlyOption::Safe,
-        max_committed_size_per_ready: limits::COMMITTED_PAGE_BYTES,
-        ..raft::Config::default()
+    /// Whether this server has no data and is not a member yet.
+    #[must_use]
+    pub fn is_uninitialised(&self) -> bool {
+        self.uninitialised.is_some()
+    }
+
+    /// Whether it has bootstrapped an ensemble and done nothing since: it has not voted and has no entry.
+    #[must_use]
+    pub fn is_pristine(&self) -> bool {
+        let raft = self.library.raft();
+        let has_begun = !self.is_uninitialised() && raft.raft_log.last_index() == BOOTSTRAP_INDEX.0;
+        has_begun && raft.term == BOOTSTRAP_TERM.0 && raft.vote == 0
+    }
+
+    /// The members of the ensemble that this server would bootstrap; `None` unless it is uninitialised.
+    #[must_use]
+    pub fn founders(&self) -> Option<Membership> {
+        self.uninitialised.as_deref().map(|config| Membership::simple(&config.voters, &config.learners))
     }
 }

@@ -1,32 +1,37 @@
-//! What a node wants done, filled by `RaftNode::ready`.
+//! Outputs: what a node wants done, as [`RaftNode::ready`](crate::RaftNode::ready) gives it.
 //!
-//! The fields are independent of each other; nothing in here has to wait for anything else in the same value,
-//! except that `Append` must be written before a later one and `install` before entries of the same append.
+//! The fields are independent of each other, with two exceptions: appends are written in their order, and `install` is
+//! carried out before the entries of the same append are written.
 
+use crate::log::ReplacedLog;
+use crate::membership::Membership;
 use crate::message::PeerMessage;
-use crate::types::{Entry, EntryKind, HardState, Index, Membership, NodeId, Role, Term};
+use crate::types::{Entry, EntryKind, HardState, Index, NodeId, Role, Term};
 
-/// Reused by the caller from turn to turn; `ready` clears it first.
+/// The outputs of one call of [`RaftNode::ready`](crate::RaftNode::ready), which clears the former ones first. The caller
+/// reuses the buffers.
 #[derive(Debug, Default)]
 pub struct Outputs {
     /// To be written to the log.
     pub append: Option<Append>,
-    /// May go out now: whatever must not be said before an append is durable is held back inside the node.
+    /// To be sent now. A message that must wait until an append is durable is held inside the node.
     pub messages: Vec<PeerMessage>,
     /// Committed and durable here, in order, without a gap: to be applied. At most one page
     /// (`limits::COMMITTED_PAGE_BYTES`); call `ready` again for more.
     pub committed: Vec<Entry>,
     /// Answers to `read_index`.
     pub reads: Vec<ReadReady>,
-    /// Tokens of `read_index` that will not be answered: no leader for too long, or too many waiting.
+    /// Tokens of `read_index` that are refused: no leader confirmed them in time, or too many waited.
     pub reads_refused: Vec<u64>,
-    /// Set when role, term or leader changed since last told.
+    /// The new role, if role, term or leader have changed since the last call.
     pub role_change: Option<RoleChange>,
-    /// A leader's image replaces log and state. Part of the append of the same output.
+    /// A leader's snapshot replaces log and state. Part of the append of the same output.
     pub install: Option<InstallSnapshot>,
-    /// A follower lags behind what is kept in memory and the last image reported by `compact` is too old for it: a
-    /// newer image is wanted.
-    pub image_wanted: bool,
+    /// What that snapshot replaces: dropped on another thread, because that takes long.
+    pub replaced: Option<ReplacedLog>,
+    /// A follower lags behind the log in memory, and the last snapshot reported by `compact` is too old for it: a newer
+    /// one is wanted.
+    pub snapshot_wanted: bool,
 }
 
 /// One write to the log. Writes are done in the order of `number`.
@@ -38,40 +43,42 @@ pub struct Append {
     pub entries: Vec<Entry>,
     /// To be written if present.
     pub hard_state: Option<HardState>,
-    /// False: only the commit index moved. It need not be synced nor reported, and may be left unwritten.
+    /// False: only the commit index moved. It need not be synced nor reported, and may be left unwritten: the next append
+    /// that is synced holds it.
     pub must_sync: bool,
 }
 
-/// What the log stores of an append.
+/// A record of an append in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored<'a> {
-    /// It counts in the place of the one before.
+    /// Replaces the hard state before it.
     HardState(HardState),
-    /// It replaces what the log holds from there on.
+    /// Replaces what the log holds from its index on.
     Entry(&'a Entry),
 }
 
 impl Append {
-    /// What the log stores, in this order. Of that a crash before the sync leaves a beginning, and of what is left nothing must be
-    /// taken for committed that is to be replaced: so a commit index stands behind the entries that it counts for. In front of a
-    /// change of the membership stands that the entries before are committed, if they are: who holds the second of two changes has
-    /// to know that the first is in force.
+    /// The records that the log stores, in this order. A crash before the sync may leave only a first part of them. No entry
+    /// that is to be replaced may then count as committed, so a commit index is stored behind the entries that it covers. A
+    /// commit index is also stored in front of a membership change: a server that holds the second of two changes must know
+    /// that the first is in force.
+    #[must_use]
     pub fn stored(&self) -> Vec<Stored<'_>> {
         let mut stored = Vec::with_capacity(self.entries.len() + 2);
         let commit = self.hard_state.map_or(Index(0), |state| state.commit);
         let before = |entry: &Entry| Index(entry.index.0 - 1);
-        let mut said = self.entries.first().map_or(commit, |first| commit.min(before(first)));
+        let mut stored_commit = self.entries.first().map_or(commit, |first| commit.min(before(first)));
         let state = |commit: Index| self.hard_state.map(|state| Stored::HardState(HardState { commit, ..state }));
-        stored.extend(state(said));
+        stored.extend(state(stored_commit));
         for entry in &self.entries {
             let sure = commit.min(before(entry));
-            if entry.kind == EntryKind::ConfChange && sure > said {
-                said = sure;
-                stored.extend(state(said));
+            if entry.kind == EntryKind::ConfChange && sure > stored_commit {
+                stored_commit = sure;
+                stored.extend(state(stored_commit));
             }
             stored.push(Stored::Entry(entry));
         }
-        if commit > said {
+        if commit > stored_commit {
             stored.extend(state(commit));
         }
         stored
@@ -87,23 +94,23 @@ pub struct ReadReady {
     pub index: Index,
 }
 
-/// Where the node stands now.
+/// The role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoleChange {
-    /// What it is.
+    /// The role.
     pub role: Role,
-    /// In which term.
+    /// The term.
     pub term: Term,
-    /// Who leads, if known.
+    /// The leader, if one is known.
     pub leader: Option<NodeId>,
 }
 
-/// The image at `index`, which the transport brought along, takes the place of everything here.
+/// The received snapshot at `index` replaces log and state.
 ///
 /// Install it durably, report the append's number with `persisted`, then `applied(index)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallSnapshot {
-    /// Last index in the image.
+    /// Last index in the snapshot.
     pub index: Index,
     /// Term of that entry.
     pub term: Term,
@@ -114,7 +121,7 @@ pub struct InstallSnapshot {
 }
 
 impl Outputs {
-    /// Empties it, keeping the buffers.
+    /// Clears it, and keeps the buffers.
     pub fn clear(&mut self) {
         self.append = None;
         self.messages.clear();
@@ -123,10 +130,12 @@ impl Outputs {
         self.reads_refused.clear();
         self.role_change = None;
         self.install = None;
-        self.image_wanted = false;
+        self.replaced = None;
+        self.snapshot_wanted = false;
     }
 
     /// Whether there is nothing to do.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.append.is_none()
             && self.messages.is_empty()
@@ -135,7 +144,7 @@ impl Outputs {
             && self.reads_refused.is_empty()
             && self.role_change.is_none()
             && self.install.is_none()
-            && !self.image_wanted
+            && !self.snapshot_wanted
     }
 }
 
@@ -145,7 +154,8 @@ mod tests {
 
     use super::*;
 
-    /// What is stored of entries from an index on, `c` for a change of the membership: commit indexes, and `-` for each entry.
+    /// What is stored of entries from an index on, `c` for a change of the membership: commit indexes, and `-` for each
+    /// entry.
     fn check(first: u64, kinds: &str, commit: Option<u64>, expect: &str) {
         let kind = |letter| if letter == 'c' { EntryKind::ConfChange } else { EntryKind::Normal };
         let entry = |(at, letter)| Entry { term: Term(3), index: Index(at), kind: kind(letter), payload: Bytes::new() };

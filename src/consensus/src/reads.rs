@@ -1,8 +1,10 @@
-//! Read-index requests on their way: which tokens wait for which answer.
+//! Read barriers: which tokens wait for which read-index request.
 //!
-//! The library forgets requests when leadership changes and drops them when there is no leader or the leader has
-//! not committed in its term yet. So tokens wait here until they can be asked for, are asked for again after every
-//! change, and are refused after a limit of ticks. Tokens that come in one turn share one request.
+//! The library drops requests when leadership changes, while there is no leader, and before the leader has committed in
+//! its term. So tokens wait here until a request can be answered. Requests are repeated after every change, and refused
+//! after a limit of ticks. Tokens of one turn share one request.
+//!
+//! Invariant: every token is answered or refused once; at most [`limits::READS_PENDING_MAX`] tokens wait.
 
 use std::collections::VecDeque;
 
@@ -23,7 +25,7 @@ pub(crate) struct Reads {
     answered: Vec<ReadReady>,
     refused: Vec<u64>,
     /// Ticks after which a request is asked again.
-    patience: u32,
+    timeout: u32,
 }
 
 struct Batch {
@@ -34,7 +36,7 @@ struct Batch {
 
 impl Reads {
     /// `nonce` must differ between starts of one server, so that a late answer to an earlier start fits nothing.
-    pub(crate) fn new(id: NodeId, nonce: u64, patience: u32) -> Reads {
+    pub(crate) fn new(id: NodeId, nonce: u64, timeout: u32) -> Reads {
         Reads {
             id,
             nonce,
@@ -46,7 +48,7 @@ impl Reads {
             ask_again: false,
             answered: Vec::new(),
             refused: Vec::new(),
-            patience,
+            timeout,
         }
     }
 
@@ -59,7 +61,7 @@ impl Reads {
         self.unasked.push(token);
     }
 
-    /// The requests to send now that somebody can answer.
+    /// The requests to send now that a leader can answer.
     pub(crate) fn take_requests(&mut self) -> Vec<ReadContext> {
         let mut contexts = Vec::new();
         if std::mem::take(&mut self.ask_again) {
@@ -76,10 +78,6 @@ impl Reads {
         contexts
     }
 
-    pub(crate) fn has_something_take_requests(&self) -> bool {
-        !self.unasked.is_empty() || self.ask_again && !self.asked.is_empty()
-    }
-
     /// Role, term or leader changed: what was asked may be forgotten.
     pub(crate) fn ask_again(&mut self) {
         self.ask_again = true;
@@ -93,7 +91,7 @@ impl Reads {
     }
 
     pub(crate) fn tick(&mut self) {
-        let limit = self.patience * limits::READ_TIMEOUT_ELECTIONS;
+        let limit = self.timeout * limits::READ_TIMEOUT_ELECTIONS;
         if !self.unasked.is_empty() {
             self.unasked_age += 1;
             if self.unasked_age >= limit {
@@ -104,7 +102,7 @@ impl Reads {
         }
         for batch in &mut self.asked {
             batch.age += 1;
-            self.ask_again |= batch.age % self.patience == 0;
+            self.ask_again |= batch.age % self.timeout == 0;
         }
         // The oldest are in front.
         while self.asked.front().is_some_and(|batch| batch.age >= limit) {

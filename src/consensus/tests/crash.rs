@@ -1,4 +1,4 @@
-//! What a node knows after a crash because it had acknowledged something, and what it takes while its log stands still.
+//! What a node knows after a crash because it had acknowledged something, and what it takes while its log is stalled.
 
 #[allow(dead_code)]
 mod net;
@@ -47,7 +47,7 @@ fn who_acknowledges_a_second_change_of_the_members_remembers_that_the_first_is_i
 }
 
 #[test]
-fn a_follower_takes_no_more_than_it_may_while_its_log_stands_still() {
+fn a_follower_takes_no_more_than_it_may_while_its_log_is_stalled() {
     fill_a_follower(false);
 }
 
@@ -65,7 +65,9 @@ fn fill_a_follower(stores: bool) {
     let most = limits::UNSTORED_BYTES_MAX / BYTES as u64 + 1;
     let (mut taken, mut last) = (0, 0);
     let refusal = loop {
-        match server.node.step(append(taken, 0, vec![entry(taken + 1)])) {
+        // What is stored is committed, too: otherwise there is nothing to be applied.
+        let commit = if stores { taken } else { 0 };
+        match server.node.step(append(taken, commit, vec![entry(taken + 1)])) {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }
@@ -87,4 +89,26 @@ fn fill_a_follower(stores: bool) {
         }
     }
     server.node.step(append(taken, taken, vec![entry(taken + 1)])).expect("everything is stored and applied");
+}
+
+#[test]
+fn a_follower_whose_log_holds_more_than_it_may_without_a_commit_takes_what_commits_it() {
+    const BYTES: usize = 1 << 20;
+    let payload = Bytes::from(vec![7; BYTES]);
+    let entry = |at| Entry { index: Index(at), term: Term(1), kind: EntryKind::Normal, payload: payload.clone() };
+    let last = limits::UNSTORED_BYTES_MAX / BYTES as u64 + 2;
+    let mut disk = Disk::new(Membership::simple(&[1, 2, 3].map(NodeId), &[]));
+    disk.entries = (1..=last).map(entry).collect();
+    disk.hard.term = Term(1);
+    let mut server = Server::start(1, &disk, 1);
+    server.node.step(append(last, 0, vec![entry(last + 1)])).expect("only this commits what is before it");
+    let early = server.node.step(append(last + 1, 0, vec![entry(last + 2)]));
+    assert!(matches!(early, Err(PeerError::Busy(_))), "the log has to get on first: {early:?}");
+    assert!(server.node.ready(&mut server.out));
+    server.node.persisted(server.out.append.take().expect("an entry").number);
+    server.node.step(append(last + 1, last + 1, vec![entry(last + 2)])).expect("all is stored");
+    assert!(server.node.ready(&mut server.out));
+    server.node.persisted(server.out.append.take().expect("an entry").number);
+    let early = server.node.step(append(last + 2, last + 1, vec![entry(last + 3)]));
+    assert!(matches!(early, Err(PeerError::Busy(_))), "what is committed has to be applied first: {early:?}");
 }

@@ -112,6 +112,25 @@ fn commits_nothing_that_is_not_durable() {
 }
 
 #[test]
+fn what_one_writer_was_told_is_committed_is_stored_with_its_next_entry() {
+    let mut node = leader(config());
+    for index in 2..12 {
+        node.propose(Bytes::from_static(b"one at a time")).expect("room");
+        let (appends, _) = drain(&mut node);
+        let stored: Vec<_> = appends.iter().map(|append| append.hard_state.map(|state| state.commit)).collect();
+        assert_eq!(stored, [Some(Index(index - 1))]);
+        node.persisted(appends[0].number);
+        // It says how far is committed, which nobody has to store.
+        assert!(drain(&mut node).0.iter().all(|append| !append.must_sync));
+        node.applied(Index(index));
+    }
+    node.propose(Bytes::from_static(b"first of two")).expect("room");
+    drain(&mut node);
+    node.propose(Bytes::from_static(b"second of two")).expect("room");
+    assert_eq!(drain(&mut node).0[0].hard_state, None, "it is said already");
+}
+
+#[test]
 fn ticks_disturb_nothing() {
     let mut node = leader(config());
     node.propose(Bytes::from_static(b"not durable yet")).expect("room");
@@ -130,7 +149,7 @@ fn restarts_in_pages_of_bounded_size() {
     let hard_state = HardState { term: Term(3), vote: Some(NodeId(1)), commit: Index(0) };
     let (at, entries_here) = (Index(10), entries.clone());
     let restored =
-        Restored { hard_state, cut_index: at, cut_term: Term(2), entries: entries_here, image: at, applied: at };
+        Restored { hard_state, cut_index: at, cut_term: Term(2), entries: entries_here, snapshot: at, applied: at };
     let mut node = RaftNode::new(config(), restored).expect("valid");
     node.campaign();
     assert_eq!((node.role(), node.term()), (Role::Leader, Term(4)));
@@ -296,7 +315,7 @@ fn refuses_a_log_that_does_not_hold_together() {
         cut_index: Index(10),
         cut_term: Term(2),
         entries: vec![entry(11, 2, x.clone()), entry(12, 4, x.clone()), entry(13, 5, x.clone())],
-        image: Index(10),
+        snapshot: Index(10),
         applied: Index(11),
     };
     RaftNode::new(config(), good.clone()).expect("valid");
@@ -316,7 +335,7 @@ fn refuses_a_log_that_does_not_hold_together() {
     check(&|r| r.hard_state.commit = Index(14), "acknowledged entries are missing");
     check(&|r| r.applied = Index(14), "acknowledged entries are missing");
     check(&|r| r.applied = Index(9), "applied");
-    check(&|r| r.image = Index(12), "applied");
+    check(&|r| r.snapshot = Index(12), "applied");
     check(&|r| r.hard_state.term = Term(u64::MAX), "hard state");
     check(&|r| r.hard_state.vote = Some(NodeId(0)), "node 0");
     check(&|r| r.entries[1].kind = EntryKind::ConfChange, "membership change at index 12");
@@ -342,6 +361,6 @@ fn applying_backwards_is_a_bug() {
 
 #[test]
 #[should_panic(expected = "is applied")]
-fn an_image_of_what_is_not_applied_is_a_bug() {
+fn a_snapshot_of_what_is_not_applied_is_a_bug() {
     leader(config()).compact(Index(2), Term(1));
 }

@@ -164,7 +164,7 @@ fn torment(seed: u64, voters: u64, tally: &mut Tally) {
             3 if random.chance(20) => server.node.report_unreachable(NodeId(random.below(5))),
             3 => server.node.read_index(now),
             4 if random.chance(10) => server.node.campaign(),
-            4 if random.chance(10) => server.make_image(&mut disk),
+            4 if random.chance(10) => server.make_snapshot(&mut disk),
             4 if random.chance(5) => {
                 server.crash(&mut disk, &mut random);
                 server = Server::start(0, &disk, random.next());
@@ -339,6 +339,24 @@ fn says_nothing_before_its_term_is_durable() {
 }
 
 #[test]
+fn one_turn_sends_a_probed_member_its_entries_once() {
+    let (mut server, _) = leader_with_learner();
+    let body = PeerBody::HeartbeatReply { commit: Index(0), context: None };
+    let reply = PeerMessage { from: NodeId(4), to: NodeId(1), term: Term(1), body };
+    for _ in 0..3 {
+        for _ in 0..400 {
+            assert_eq!(server.node.step(reply.clone()), Ok(()));
+        }
+        let mut appends = 0;
+        while server.node.ready(&mut server.out) {
+            let is_append = |message: &&PeerMessage| matches!(message.body, PeerBody::Append { .. });
+            appends += server.out.messages.iter().filter(is_append).count();
+        }
+        assert_eq!(appends, 1);
+    }
+}
+
+#[test]
 fn names_what_is_wrong() {
     let check = |from: u64, term: u64, body: PeerBody, expect: PeerError| {
         let (mut server, _disk) = leader_with_learner();
@@ -382,7 +400,8 @@ fn names_what_is_wrong() {
     check(4, 1, PeerBody::TimeoutNow, PeerError::Stale("leadership handed over by another leader"));
 }
 
-/// What a follower that has a committed entry 1 of term 1, and nothing more in its memory, says to this of a leader in term 2.
+/// What a follower that has a committed entry 1 of term 1, and nothing more in its memory, says to this of a leader in
+/// term 2.
 fn after_committed(body: PeerBody) -> Result<(), PeerError> {
     let mut server = follower_with_two_entries();
     server.node.step(PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(2), body })
@@ -430,10 +449,10 @@ fn a_term_moves_no_faster_than_elections_can_be_held() {
     for term in bad {
         let refused = told(&mut server, term);
         assert_eq!(refused, Err(PeerError::TermJump { term: Term(term), most }));
-        assert!(refused.is_err_and(|error| error.breaks_link()));
+        assert!(refused.is_err_and(|error| error.breaks_connection()));
     }
     for term in [limits::TERM_MAX + 1, u64::from(u32::MAX), i64::MAX as u64, u64::MAX] {
-        assert!(told(&mut server, term).is_err_and(|error| error.breaks_link()), "{term}");
+        assert!(told(&mut server, term).is_err_and(|error| error.breaks_connection()), "{term}");
     }
     assert_eq!(server.node.term(), Term(1), "nothing of that counts");
     // What is taken does not raise what may be taken next.

@@ -91,7 +91,7 @@ fn entries_larger_than_what_is_kept_for_followers() {
     for seed in 0..20 {
         installs += run(seed, 3, 0, |faults| faults.big_entries = true).installs;
     }
-    assert!(installs > 0, "nobody needed an image");
+    assert!(installs > 0, "nobody needed a snapshot");
 }
 
 #[test]

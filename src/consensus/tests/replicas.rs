@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{
-    ConfChange, Config, Effects, Entry, EntryKind, HardState, Index, LogDisk, MemberChange, Micros, NodeId, PeerBody,
-    PeerMessage, RaftNode, Replica, Restored, Role, Term, Transition,
+    AppendReply, ConfChange, Config, Effects, Entry, EntryKind, HardState, Index, LogDisk, MemberChange, Membership,
+    Micros, NodeId, PeerBody, PeerMessage, RaftNode, Replica, Restored, Role, Term, Transition,
 };
 use group::ledger::{COST, Ledger};
 use group::{Bug, Counts, Faults, Group, Random, STEPS_PER_TICK, id_of};
@@ -105,7 +105,7 @@ fn a_server_whose_state_is_damaged_takes_it_from_the_leader_although_nobody_writ
         let at = if leads { leader } else { (leader + 1) % 3 };
         group.distrust(at);
         group.run_until(3000, "healed", |group| {
-            group.servers[at].as_ref().is_some_and(|server| !server.replica.is_distrusted()) && group.is_whole()
+            group.servers[at].as_ref().is_some_and(|server| !server.replica.is_state_corrupt()) && group.is_whole()
         });
         assert_ne!(group.leader(), Some(at), "who distrusts itself hands over");
         let lines = &group.servers[at].as_ref().expect("running").replica.machine().lines;
@@ -114,7 +114,56 @@ fn a_server_whose_state_is_damaged_takes_it_from_the_leader_although_nobody_writ
     }
 }
 
-/// The leader falls silent, and one of the other two cannot stand for election: it must not count itself as led for ever.
+/// Another server's snapshot takes the place of a state that is not to be trusted when another fault of that state is found.
+#[test]
+fn a_fault_of_a_state_that_is_being_replaced_withholds_no_later_snapshot() {
+    let all = Membership::simple(&[1, 2, 3].map(NodeId), &[]);
+    let entry = |at| Entry { term: Term(1), index: Index(at), kind: EntryKind::Normal, payload: Bytes::new() };
+    let config = Config {
+        id: NodeId(1),
+        voters: Vec::new(),
+        learners: Vec::new(),
+        election_ticks: 10,
+        heartbeat_ticks: 2,
+        max_inflight_entries: 50,
+        log_cache_bytes: 1 << 20,
+        max_entry_bytes: 1 << 20,
+        seed: 1,
+    };
+    let hard_state = HardState { term: Term(2), vote: None, commit: Index(0) };
+    let restored = Restored { hard_state, entries: (1..=3).map(entry).collect(), ..Restored::default() };
+    let raft = RaftNode::with_membership(config, all.clone(), restored).expect("a disk is consistent");
+    let mut replica = Replica::new(raft, Ledger::holding(Vec::new()), Index(0));
+    let turn = |replica: &mut Replica<Ledger>| {
+        let mut effects = Effects::default();
+        while replica.turn(Micros(0), &mut effects).expect("it can be applied") {}
+        effects.appends.iter().for_each(|append| replica.persisted(Micros(0), append.number));
+        effects
+    };
+    let hear = |replica: &mut Replica<Ledger>, from, term, body| {
+        let message = PeerMessage { from: NodeId(from), to: NodeId(1), term: Term(term), body };
+        replica.step(message).expect("it is in order");
+    };
+    assert!(replica.mark_state_corrupt(true));
+    hear(&mut replica, 2, 2, PeerBody::Snapshot { index: Index(5), term: Term(2), membership: all });
+    assert_eq!(turn(&mut replica).installs.len(), 1);
+    assert!(!replica.mark_state_corrupt(false), "it is replaced already");
+    replica.installed(Index(5));
+    replica.compact(Index(5), Term(2));
+    hear(&mut replica, 2, 2, PeerBody::TimeoutNow);
+    let _ = turn(&mut replica);
+    let granted = PeerBody::VoteReply { pre: false, granted: true, commit: Index(0), commit_term: Term(0) };
+    hear(&mut replica, 3, 3, granted);
+    assert_eq!(replica.raft().role(), Role::Leader);
+    let _ = turn(&mut replica);
+    let (index, hint, hint_term, commit) = (Index(5), Index(0), Term(0), Index(0));
+    hear(&mut replica, 3, 3, PeerBody::AppendReply(AppendReply::Rejected { index, hint, hint_term, commit }));
+    let said = turn(&mut replica).messages;
+    assert!(said.iter().any(|message| matches!(message.body, PeerBody::Snapshot { .. })), "{said:?}");
+}
+
+/// The leader falls silent, and one of the other two cannot stand for election: it must not count itself as led for
+/// ever.
 fn the_third_leads(unfit: impl Fn(&mut Group, usize)) {
     for seed in 0..60 {
         let mut group = Group::new(seed, 3, 0, Faults::NONE);
@@ -138,7 +187,7 @@ fn a_server_whose_state_is_damaged_does_not_keep_others_from_being_elected() {
 fn a_server_whose_disk_is_full_does_not_keep_others_from_being_elected() {
     the_third_leads(|group, at| {
         let replica = &mut group.servers[at].as_mut().expect("running").replica;
-        replica.relieve(Micros(0), Micros(u64::MAX), LogDisk::Full);
+        replica.transfer_leadership_if_slow(Micros(0), Micros(u64::MAX), LogDisk::Full);
     });
 }
 
@@ -207,7 +256,7 @@ fn an_entry_that_the_log_does_not_take_is_refused_with_the_reason() {
         PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(1), body }
     };
     let refused = replica.step(append(BYTES_MAX as usize + 8)).expect_err("too large");
-    assert!(refused.breaks_link() && refused.to_string().contains("log.segment_bytes"), "{refused}");
+    assert!(refused.breaks_connection() && refused.to_string().contains("log.segment_bytes"), "{refused}");
     assert_eq!(replica.raft().last_index(), Index(0));
     replica.step(append(BYTES_MAX as usize)).expect("it fits");
 }
@@ -298,7 +347,7 @@ fn leadership_goes_where_it_is_sent() {
     let mut group = calm(5, 0);
     let old = group.leader().expect("it is led");
     let replica = &mut group.servers[old].as_mut().expect("running").replica;
-    let to = replica.raft().successor().expect("others vote");
+    let to = replica.raft().followers().successor().expect("others vote");
     replica.transfer(to).expect("it may");
     group.offer_to_leader();
     group.run_until(100, "handed over", |group| group.leader().is_some_and(|now| id_of(now) == to));
@@ -306,7 +355,7 @@ fn leadership_goes_where_it_is_sent() {
 }
 
 #[test]
-fn a_server_that_lost_everything_gets_the_image() {
+fn a_server_that_lost_everything_gets_the_snapshot() {
     let mut group = calm(3, 0);
     let leader = group.leader().expect("it is led");
     let other = (leader + 1) % 3;
@@ -315,7 +364,7 @@ fn a_server_that_lost_everything_gets_the_image() {
         group.offer_to_leader();
         group.run(20);
     }
-    // Long enough for the leader to have an image, and its log is cut with a restart of its.
+    // Long enough for the leader to have a snapshot, and its log is cut with a restart of its.
     group.crash(leader);
     group.start(other);
     group.start(leader);

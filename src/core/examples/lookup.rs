@@ -1,13 +1,17 @@
-//! Measures the view: the cost of a lookup in each layer, the worst pause of a growing delta, the size of an image and
-//! the speed of writing and checking one. Run with `cargo run --release -p corral-core --example lookup [znodes]`.
+//! Measures the view: the cost of a lookup in each layer, the worst pause of a growing delta, the size of a snapshot
+//! and the speed of writing and checking one. Run with `cargo run --release -p corral-core --example lookup [znodes]`.
 #![allow(clippy::print_stdout, reason = "it prints its figures")]
 
 use corral_core::change::Change;
 use corral_core::delta::Delta;
-use corral_core::image::{AlignedBytes, Image, ImageBytes, ImageLayout, ImageMerger, SECTION_ALIGN, section_bits_for};
 use corral_core::shared::{Data, Text};
+use corral_core::snapshot::{
+    AlignedBytes, SECTION_ALIGN, Snapshot, SnapshotBytes, SnapshotLayout, SnapshotMerger, section_bits_for,
+};
 use corral_core::view::View;
 use corral_core::znode::{Acl, NodeStat, Znode};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use rkyv::util::AlignedVec;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -25,28 +29,28 @@ fn main() {
 
     let frozen = view.freeze();
     lookups(&view, &present, "live empty, frozen hit");
-    let image = Arc::new(merge(view.image(), &frozen, &view, "whole tree"));
-    view.swap_image(image);
+    let snapshot = Arc::new(merge(view.snapshot(), &frozen, &view, "whole tree"));
+    view.swap_snapshot(snapshot);
     drop(frozen);
-    lookups(&view, &present, "live empty, image hit");
-    lookups(&view, &absent, "live empty, image miss");
+    lookups(&view, &present, "live empty, snapshot hit");
+    lookups(&view, &absent, "live empty, snapshot miss");
 
     grow(&mut view, znodes..znodes + znodes / 10, "a tenth more");
-    lookups(&view, &present, "live miss, image hit");
-    lookups(&view, &absent, "live miss, image miss");
+    lookups(&view, &present, "live miss, snapshot hit");
+    lookups(&view, &absent, "live miss, snapshot miss");
     set_data(&mut view, &present[..present.len() / 20]);
     let frozen = view.freeze();
-    lookups(&view, &present, "live and frozen miss, image hit (1 of 20: frozen hit)");
-    let image = Arc::new(merge(view.image(), &frozen, &view, "a tenth new, a twentieth written"));
-    view.swap_image(image);
-    lookups(&view, &present, "live empty, image hit, 1 of 20 written");
+    lookups(&view, &present, "live and frozen miss, snapshot hit (1 of 20: frozen hit)");
+    let snapshot = Arc::new(merge(view.snapshot(), &frozen, &view, "a tenth new, a twentieth written"));
+    view.swap_snapshot(snapshot);
+    lookups(&view, &present, "live empty, snapshot hit, 1 of 20 written");
     list(&view);
 
     worst_insert();
 }
 
-/// Tables grow at the same entries in each run, the machine's own pauses fall elsewhere: the least of several runs, entry
-/// by entry, leaves the tables' pauses.
+/// Tables grow at the same entries in each run, the machine's own pauses fall elsewhere: the least of several runs,
+/// entry by entry, leaves the tables' pauses.
 fn worst_insert() {
     let mut least = vec![Duration::MAX; 2_000_000];
     for _ in 0..4 {
@@ -75,13 +79,8 @@ fn path(i: u32) -> String {
 
 /// Paths in random order.
 fn paths(znodes: u32, offset: u32) -> Vec<String> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        u32::try_from(state % u64::from(znodes)).expect("below a u32")
-    };
+    let mut random = SplitMix64::seed_from_u64(1);
+    let mut next = || u32::try_from(random.next_u64() % u64::from(znodes)).expect("below a u32");
     (0..LOOKUPS).map(|_| path(offset + next())).collect()
 }
 
@@ -131,7 +130,7 @@ fn set_data(view: &mut View, paths: &[String]) {
         let at = view.hashed(Text::from(path.as_str()));
         view.apply(node.stat.mzxid, &Change::DataSet { at, node: Arc::new(node) });
     }
-    println!("setData on image znodes: {} ns each, copy included", start.elapsed().as_nanos() / paths.len() as u128);
+    println!("setData on snapshot znodes: {} ns each, copy included", start.elapsed().as_nanos() / paths.len() as u128);
 }
 
 fn lookups(view: &View, paths: &[String], what: &str) {
@@ -155,10 +154,10 @@ fn list(view: &View) {
     println!("listing {count} children: {:?}", start.elapsed());
 }
 
-fn merge(below: &Image, frozen: &Delta, view: &View, what: &str) -> Image {
+fn merge(below: &Snapshot, frozen: &Delta, view: &View, what: &str) -> Snapshot {
     let bits = section_bits_for(below, frozen);
     let start = Instant::now();
-    let mut merger = ImageMerger::new(below, frozen, bits);
+    let mut merger = SnapshotMerger::new(below, frozen, bits);
     let (mut parts, mut worst) = (Vec::new(), Duration::ZERO);
     loop {
         let start = Instant::now();
@@ -176,11 +175,11 @@ fn merge(below: &Image, frozen: &Delta, view: &View, what: &str) -> Image {
     };
     let sections = parts.iter().map(&mut place).collect();
     let meta = place(&meta);
-    let layout = ImageLayout { seed: view.hasher().seed(), zxid: view.zxid().0, sections, meta };
+    let layout = SnapshotLayout { seed: view.hasher().seed(), zxid: view.zxid().0, sections, meta };
     let (length, nodes) = (bytes.len(), view.node_count());
-    let bytes: Arc<dyn ImageBytes> = Arc::new(AlignedBytes::new(bytes));
+    let bytes: Arc<dyn SnapshotBytes> = Arc::new(AlignedBytes::new(bytes));
     let start = Instant::now();
-    let image = Image::open(bytes, &layout).expect("opens");
+    let snapshot = Snapshot::open(bytes, &layout).expect("opens");
     println!(
         "merge, {what}: {merging:?} for {nodes} znodes in {} sections (worst {worst:?}), {:.1} bytes each, {:.3} x payload; checked in {:?}",
         1 << bits,
@@ -188,5 +187,5 @@ fn merge(below: &Image, frozen: &Delta, view: &View, what: &str) -> Image {
         length as f64 / view.data_bytes() as f64,
         start.elapsed(),
     );
-    image
+    snapshot
 }

@@ -109,11 +109,15 @@ pub fn text_bytes(list: &[AclEntry]) -> usize {
 }
 
 fn expand_auth(perms: i32, identities: &[Identity], fixed: &mut Vec<AclEntry>) -> Result<(), ErrorCode> {
-    let before = fixed.len();
-    for identity in identities.iter().filter(|id| is_authenticated(&id.scheme)) {
+    let proven = || identities.iter().filter(|identity| is_authenticated(&identity.scheme));
+    if proven().next().is_none() {
+        return Err(ErrorCode::InvalidAcl);
+    }
+    // A list beyond the limit is refused: one more entry than it may hold is enough for that.
+    for identity in proven().take((ENTRIES_MAX + 1).saturating_sub(fixed.len())) {
         fixed.push(AclEntry { perms, scheme: identity.scheme.clone(), id: identity.id.clone() });
     }
-    if fixed.len() == before { Err(ErrorCode::InvalidAcl) } else { Ok(()) }
+    Ok(())
 }
 
 /// Whether an identity of this scheme proves who somebody is: an address does not.
@@ -223,6 +227,9 @@ mod tests {
             check(vec![entry(1, "ip", id)], good.then(|| vec![entry(1, "ip", id)]));
         }
         check(vec![entry(5, "auth", "")], Some(vec![entry(5, "digest", "a:h1"), entry(5, "digest", "b:h2")]));
+        // Each entry stands for all identities, as in ZooKeeper.
+        let by_two = [(1, "a:h1"), (1, "b:h2"), (4, "a:h1"), (4, "b:h2")].map(|(perms, id)| entry(perms, "digest", id));
+        check(vec![entry(1, "auth", ""), entry(4, "auth", "")], Some(by_two.to_vec()));
         check(vec![entry(5, "super", "")], None);
         assert_eq!(
             fix_up(&AclSpec::List(vec![entry(5, "auth", "")]), &me[..1], NO_MORE, true),
@@ -243,6 +250,21 @@ mod tests {
         let mut expanding = list(ENTRIES_MAX - 1);
         expanding.push(entry(1, "auth", ""));
         assert_eq!(fix_up(&AclSpec::List(expanding), &me, NO_MORE, true), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn many_identities_are_not_copied_for_each_wish() {
+        let many = vec![identity("digest", ""); 10 * ENTRIES_MAX];
+        let mut fixed = Vec::new();
+        for perms in 0..10 {
+            assert_eq!(expand_auth(perms, &many, &mut fixed), Ok(()));
+        }
+        assert_eq!(fixed.len(), ENTRIES_MAX + 1);
+        assert_eq!(expand_auth(1, &[identity("ip", "::1")], &mut fixed), Err(ErrorCode::InvalidAcl));
+        let wish = vec![entry(1, "auth", "")];
+        let fixed = |spec| fix_up(&spec, &many, NO_MORE, true);
+        assert_eq!(fixed(AclSpec::List(wish.clone())), Err(ErrorCode::InvalidAcl));
+        assert_eq!(fixed(AclSpec::BrokenOff(wish)), Err(ErrorCode::MarshallingError));
     }
 
     #[test]

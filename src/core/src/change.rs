@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 /// One step of a transaction, in the order in which watches fire.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A znode appeared. What that does to its parent's Stat follows from the zxid: each view keeps that in step itself.
+    /// A znode appeared. What that does to its parent's Stat follows from the zxid: each view keeps that in step
+    /// itself.
     Created { at: HashedPath, node: Arc<Znode> },
     /// A znode without children went away. The parent's Stat follows as well.
     Deleted { at: HashedPath },
@@ -102,10 +103,10 @@ pub enum Outcome {
     /// Unknown session, wrong password or table full: the client is told that its session is expired.
     SessionRefused,
     SessionClosed,
-    /// Of reconfig: the new list of servers and its znode's Stat.
+    /// Of reconfig: the new membership and its znode's Stat.
     Configured(Box<(Data, Stat)>),
-    /// Of reconfig: the leader has to change the membership to this list first, which takes the place of the one with this
-    /// version. Not an answer yet.
+    /// Of reconfig: the leader has to change the membership to this list first, which takes the place of the one with
+    /// this version. Not an answer yet.
     Underway(Box<(Servers, u64)>),
     /// The answer to what was under way.
     Later(Box<Self>),

@@ -7,7 +7,8 @@ mod encoding;
 mod waiting;
 
 pub use encoding::BatchError;
-pub(crate) use waiting::{Waiting, identities_weight};
+pub(crate) use encoding::is_too_heavy;
+pub(crate) use waiting::{Renumbered, Waiting, identities_weight};
 
 use crate::evaluate::Counted;
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
@@ -119,20 +120,28 @@ pub enum WriteOp {
 }
 
 impl WriteOp {
-    /// Bytes of the path and the data.
-    pub(crate) fn bytes(&self) -> usize {
+    /// The path that it is for, as sent.
+    pub fn path(&self) -> &str {
         match self {
-            Self::Create { path, data, .. } | Self::SetData { path, data, .. } => {
-                path.len() + data.as_ref().map_or(0, |data| data.len())
-            }
-            Self::Delete { path, .. }
+            Self::Create { path, .. }
+            | Self::Delete { path, .. }
+            | Self::SetData { path, .. }
             | Self::SetAcl { path, .. }
             | Self::Check { path, .. }
             | Self::CheckNotExists { path, .. }
             | Self::CheckStat { path, .. }
             | Self::TryRemove { path, .. }
-            | Self::RemoveRecursive { path, .. } => path.len(),
+            | Self::RemoveRecursive { path, .. } => path,
         }
+    }
+
+    /// Bytes of the path and the data.
+    pub(crate) fn bytes(&self) -> usize {
+        let data = match self {
+            Self::Create { data, .. } | Self::SetData { data, .. } => data.as_ref(),
+            _ => None,
+        };
+        self.path().len() + data.map_or(0, |data| data.len())
     }
 }
 
@@ -155,7 +164,7 @@ pub enum CommandKind {
         password: [u8; 16],
     },
     CloseSession,
-    /// A change of the list of servers.
+    /// A membership change.
     Reconfig(Box<Reconfig>),
     /// The server's own: what the leader's configuration says of the servers, line by line.
     Configured(Text),
@@ -224,17 +233,7 @@ impl Command {
             CommandKind::Multi(ops) => ops,
             _ => &[],
         };
-        ops.iter().map(|op| match op {
-            WriteOp::Create { path, .. }
-            | WriteOp::Delete { path, .. }
-            | WriteOp::SetData { path, .. }
-            | WriteOp::SetAcl { path, .. }
-            | WriteOp::Check { path, .. }
-            | WriteOp::CheckNotExists { path, .. }
-            | WriteOp::CheckStat { path, .. }
-            | WriteOp::TryRemove { path, .. }
-            | WriteOp::RemoveRecursive { path, .. } => &**path,
-        })
+        ops.iter().map(WriteOp::path)
     }
 
     /// Whether one of its operations creates a znode at such a path.
@@ -247,7 +246,8 @@ impl Command {
         ops.iter().any(|op| matches!(op, WriteOp::Create { path, .. } if at(path)))
     }
 
-    /// Attaching moves a connection, not the tree: as in ZooKeeper it takes no zxid. Nor does what only announces a change.
+    /// Attaching moves a connection, not the tree: as in ZooKeeper it takes no zxid. Nor does what only announces a
+    /// change.
     pub const fn takes_zxid(&self) -> bool {
         !matches!(self.kind, CommandKind::AttachSession { .. } | CommandKind::ReconfigBegins(_))
     }
@@ -258,12 +258,16 @@ impl Command {
 pub struct Proposals {
     pub identities: Vec<Arc<Vec<Identity>>>,
     pub commands: Vec<Command>,
-    /// Bytes by and large, seldom fewer than it takes in the log: what fills a log entry, and what is in flight, goes by them.
+    /// Bytes by and large, seldom fewer than it takes in the log: what fills a log entry, and what is in flight, goes
+    /// by them.
     pub bytes: usize,
-    /// What their evaluation costs at most, in units of [`crate::cost`]: a log entry goes by it too. 0 before the sequencer has
-    /// taken them.
+    /// What their evaluation costs at most, in units of [`crate::cost`]: a log entry goes by it too. 0 before the
+    /// sequencer has taken them.
     pub cost: u64,
-    /// Which of the shard's courses they belong to, see [`crate::member`]: what comes of a former one is not ordered.
+    /// Of that, what it costs to close sessions: it grows with the ephemerals that they get until then.
+    pub cost_of_closing: u64,
+    /// Which of the shard's courses they belong to, see [`crate::coordinator`]: what comes of a former one is not
+    /// ordered.
     pub generation: u32,
 }
 

@@ -2,12 +2,14 @@
 //!
 //! Lives on one shard for its whole life. An idle connection owns no buffer.
 
+mod input;
 mod output;
+mod slots;
 
 use crate::acl;
 use crate::command::Identity;
 use crate::ids::{ConnId, Millis, SessionId, Zxid};
-use crate::limits::WORD_BYTES_MAX;
+use crate::limits::FOUR_LETTER_BYTES_MAX;
 use crate::read::{GradualList, Rewatch};
 use crate::report::{ConnCounters, is_long};
 use crate::shared::Text;
@@ -20,10 +22,12 @@ use core::fmt;
 use core::mem;
 use core::net::{IpAddr, SocketAddr};
 use corral_wire::fourletter::FourLetter;
-use corral_wire::frame::frame_bytes;
 use corral_wire::op::OpCode;
+pub(crate) use input::Input;
 pub(crate) use output::BufferPool;
-use output::{CHUNK_BYTES, Chunks};
+pub(crate) use output::SHARED_BYTES;
+use output::{CHUNK_BYTES, Chunk, Chunks};
+pub(crate) use slots::Conns;
 
 /// Bytes that were sent and may lie in front of those that were not.
 const SENT_KEPT_MAX: usize = 64 * 1024;
@@ -31,7 +35,7 @@ const SENT_KEPT_MAX: usize = 64 * 1024;
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing understood yet: a connect request or a four-letter word may come.
+    /// Nothing understood yet: a connect request or a four-letter command may come.
     Greeting {
         /// Fresh random bytes; the password, should this connection begin a session.
         entropy: [u8; 16],
@@ -49,7 +53,7 @@ pub(crate) enum Phase {
 /// Why the server ends a connection. Each reason is logged and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Close {
-    /// The client asked (closeSession), or a four-letter word was answered.
+    /// The client asked (closeSession), or a four-letter command was answered.
     Done,
     /// The client closed its end or the socket failed.
     HungUp,
@@ -90,7 +94,7 @@ pub enum Close {
     SessionLimit,
     /// The leader that its writes were on the way to is gone: what became of them is not known.
     Uncertain,
-    /// The leader's image took the place of this server's state.
+    /// The leader's snapshot took the place of this server's state.
     Replaced,
     /// No leader is found: another server may have one.
     NoLeader,
@@ -111,7 +115,7 @@ impl fmt::Display for Close {
             Self::BadLength(length) => write!(f, "a request of {length} bytes cannot be"),
             Self::Http => f.write_str("HTTP spoken on the plain client port"),
             Self::Tls => f.write_str("TLS spoken on the plain client port"),
-            Self::Malformed => f.write_str("bytes that are no request"),
+            Self::Malformed => f.write_str("malformed request"),
             Self::UnknownOp(number) => write!(f, "operation {number} is not served"),
             Self::AuthFailed => f.write_str("authentication refused"),
             Self::Unauthenticated => f.write_str("a request before authentication (security.enforce_digest)"),
@@ -123,7 +127,7 @@ impl fmt::Display for Close {
             Self::SessionMoved => f.write_str("its session moved to another connection"),
             Self::ClientAhead => f.write_str("the client has seen a later state than this server has"),
             Self::NeverConnected => f.write_str("no connect request in time"),
-            Self::Silent => f.write_str("nothing heard for the session's timeout"),
+            Self::Silent => f.write_str("no request within the session timeout"),
             Self::SlowReader => f.write_str("it does not read its replies"),
             Self::SlowSender => f.write_str("its request did not come whole while other connections waited for memory"),
             Self::LargeRequests => {
@@ -131,11 +135,11 @@ impl fmt::Display for Close {
             }
             Self::SessionLimit => f.write_str("too many sessions (sessions_max)"),
             Self::Uncertain => {
-                f.write_str("the leader is gone or the disk is full, and nobody knows what became of its writes")
+                f.write_str("the leader was lost or the disk is full: the outcome of its writes is unknown")
             }
-            Self::Replaced => f.write_str("the leader's image took the place of this server's state"),
-            Self::NoLeader => f.write_str("no leader is found, or the disk is full"),
-            Self::LeaderFound => f.write_str("it was read-only, and a leader is found"),
+            Self::Replaced => f.write_str("a snapshot of the leader replaced this server's state"),
+            Self::NoLeader => f.write_str("the server has no leader, or its disk is full"),
+            Self::LeaderFound => f.write_str("the session was read-only, and the server has a leader again"),
             Self::Shutdown => f.write_str("the server stops"),
         }
     }
@@ -145,7 +149,7 @@ impl Pending {
     /// For what can be answered once it is the first: the zxid that the view must have reached by then.
     pub(crate) fn ready_at(&self) -> Option<Zxid> {
         match self {
-            Self::Parked { floor, .. } | Self::Long { begun: None, floor, .. } => Some(*floor),
+            Self::Queued { floor, .. } | Self::Long { begun: None, floor, .. } => Some(*floor),
             Self::Sync { done: true, .. } => Some(Zxid(0)),
             Self::Write { .. }
             | Self::Underway { .. }
@@ -156,27 +160,28 @@ impl Pending {
     }
 
     /// Whether nothing more is taken before it is answered.
-    pub(crate) const fn bars(&self) -> bool {
+    pub(crate) const fn blocks(&self) -> bool {
         match self {
             Self::Write { op, .. } => matches!(op, OpCode::CloseSession | OpCode::Reconfig),
-            Self::Underway { .. } | Self::Long { .. } | Self::Sync { .. } => true,
-            Self::Connect { .. } | Self::Parked { .. } => false,
+            Self::Underway { .. } | Self::Long { .. } => true,
+            Self::Sync { done, .. } => !*done,
+            Self::Connect { .. } | Self::Queued { .. } => false,
         }
     }
 
-    /// Bytes that are held for it, but for a parked request's.
+    /// Bytes that are held for it, but for a queued request's.
     fn bytes(&self) -> usize {
         match self {
             Self::Long { begun, record, .. } => record.len() + begun.as_ref().map_or(0, |long| long.bytes()),
             Self::Sync { path, .. } => path.as_ref().map_or(0, |path| path.len()),
-            Self::Write { .. } | Self::Underway { .. } | Self::Connect { .. } | Self::Parked { .. } => 0,
+            Self::Write { .. } | Self::Underway { .. } | Self::Connect { .. } | Self::Queued { .. } => 0,
         }
     }
 
     /// The connection's barrier that it waits for; 0 for none.
     pub(crate) fn barrier(&self) -> u64 {
         match self {
-            Self::Parked { barrier, .. } | Self::Long { barrier, .. } => *barrier,
+            Self::Queued { barrier, .. } | Self::Long { barrier, .. } => *barrier,
             Self::Write { .. } | Self::Underway { .. } | Self::Connect { .. } | Self::Sync { .. } => 0,
         }
     }
@@ -187,13 +192,13 @@ impl Pending {
 pub(crate) enum Pending {
     /// Proposed; the outcome comes with a committed batch.
     Write { xid: i32, op: OpCode, at: Millis },
-    /// A change of the list of servers that was ordered; its answer comes later.
+    /// A membership change that was ordered; its answer comes later.
     Underway { xid: i32, op: OpCode, at: Millis },
     /// The session command of a connect request.
     Connect { at: Millis },
-    /// Waits for the requests before it, for a view that is at least at `floor`, and for the connection's barrier of that
-    /// number; the whole frame.
-    Parked { frame: Box<[u8]>, floor: Zxid, barrier: u64, at: Millis },
+    /// Waits for the requests before it, for a view that is at least at `floor`, and for the connection's barrier of
+    /// that number; the whole frame.
+    Queued { frame: Box<[u8]>, floor: Zxid, barrier: u64, at: Millis },
     /// A read that takes more than a turn: not begun, or under way when it is the first of all.
     Long { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Long>>, floor: Zxid, barrier: u64, at: Millis },
     /// A sync on its way to the leader and back; `path` is echoed.
@@ -235,11 +240,13 @@ pub(crate) struct Conn {
     pub(crate) heard: Millis,
     /// Already on the list of those heard from since the last report.
     pub(crate) heard_noted: bool,
+    /// On the shard's list of those that are idle if they are not heard from again.
+    pub(crate) cooling: bool,
     pub(crate) identities: Arc<Vec<Identity>>,
     /// The turn, and the place in its table of identities, of this connection's latest proposal.
     pub(crate) identity_turn: u64,
     pub(crate) identity_place: u32,
-    pub(crate) input: Vec<u8>,
+    pub(crate) input: Input,
     /// What is appended to.
     pub(crate) output: Vec<u8>,
     /// Full chunks that are sent before it.
@@ -254,7 +261,7 @@ pub(crate) struct Conn {
     pub(crate) pending: VecDeque<Pending>,
     /// How many of `pending` are proposed and will be answered by a committed batch.
     pub(crate) proposed: u32,
-    pub(crate) parked_bytes: u32,
+    pub(crate) queued_bytes: u32,
     /// The number of the latest transaction of whose events it was told one, see [`Telling`](crate::notify::Telling).
     pub(crate) told: u32,
     /// Waits for memory.
@@ -263,18 +270,20 @@ pub(crate) struct Conn {
     pub(crate) queued: bool,
     /// Its next requests wait until others have had their turns.
     pub(crate) again: bool,
+    /// On the shard's list of those that wait because too much of the shard is in flight.
+    pub(crate) held_back: bool,
     /// On the shard's list of those whose next read waits for the view.
     pub(crate) behind: bool,
     /// Nothing more is taken before the answer to a sync, a walk or a reconfig, or ever after a closeSession.
-    pub(crate) barred: bool,
+    pub(crate) blocked: bool,
     /// Not to be read from until what holds it back has gone.
     pub(crate) stalled: bool,
     /// The client sends no more: when nothing is owed to it any more, the connection ends.
     pub(crate) mute: bool,
     /// The driver knows that there is something to send.
     pub(crate) announced: bool,
-    /// The four-letter word this connection waits for an answer to.
-    pub(crate) word: Option<FourLetter>,
+    /// The four-letter command this connection waits for an answer to.
+    pub(crate) command: Option<FourLetter>,
     pub(crate) counters: ConnCounters,
 }
 
@@ -300,10 +309,11 @@ impl Conn {
             opened: now,
             heard: now,
             heard_noted: false,
+            cooling: false,
             identities,
             identity_turn: 0,
             identity_place: 0,
-            input: Vec::new(),
+            input: Input::default(),
             output: Vec::new(),
             earlier: None,
             sent: 0,
@@ -312,26 +322,24 @@ impl Conn {
             took: 0,
             pending: VecDeque::new(),
             proposed: 0,
-            parked_bytes: 0,
+            queued_bytes: 0,
             told: 0,
             wanting: false,
             queued: false,
             again: false,
+            held_back: false,
             behind: false,
-            barred: false,
+            blocked: false,
             stalled: false,
             mute: false,
             announced: false,
-            word: None,
+            command: None,
             counters: ConnCounters::default(),
         }
     }
 
     /// Not heard from for a while: gives back what was kept for the next request. True when all is given back.
     pub(crate) fn cool_down(&mut self) -> bool {
-        if self.input.is_empty() {
-            self.input = Vec::new();
-        }
         if self.pending.is_empty() {
             self.pending = VecDeque::new();
         }
@@ -372,28 +380,29 @@ impl Conn {
     /// counted: those who wait must not keep each other waiting.
     #[inline]
     pub(crate) fn holds(&self) -> usize {
-        let mut bytes = self.output.capacity() + self.parked_bytes as usize;
+        let mut bytes = self.output.capacity() + self.queued_bytes as usize;
         bytes += self.earlier.as_ref().map_or(0, |earlier| earlier.capacity);
         if !(self.wanting && self.missing() > 0) {
             bytes += self.input.capacity();
         }
-        if self.barred {
+        if self.blocked {
             // What bars is the last that was taken, or a read that turned out to be long, which is the first.
             let last = self.pending.back().filter(|_| self.pending.len() > 1);
             bytes += [self.pending.front(), last].into_iter().flatten().map(Pending::bytes).sum::<usize>();
         }
-        if self.word.is_some_and(is_long) && self.output.is_empty() {
-            bytes += WORD_BYTES_MAX;
+        if self.command.is_some_and(is_long) && self.output.is_empty() {
+            bytes += FOUR_LETTER_BYTES_MAX;
         }
         bytes
     }
 
-    /// Bytes that are missing of the request that the input begins with; 0 when it is whole, or its length has not come.
+    /// Bytes that are missing of the request that the input begins with; 0 when it is whole, or its length has not
+    /// come.
     pub(crate) fn missing(&self) -> usize {
         if self.is_greeting() {
             return 0;
         }
-        frame_bytes(&self.input).map_or(0, |whole| whole.saturating_sub(self.input.len()))
+        self.input.missing()
     }
 
     #[inline]
@@ -404,11 +413,11 @@ impl Conn {
     /// The first of the bytes that are to be sent: a chunk's, or all.
     pub(crate) fn front(&self) -> &[u8] {
         let first = self.earlier.as_ref().and_then(|earlier| earlier.list.front());
-        &first.unwrap_or(&self.output)[self.sent..]
+        &first.map_or(&*self.output, |chunk| chunk)[self.sent..]
     }
 
-    /// So many bytes of the front were sent. A chunk is dropped when it was sent, and of the output what was sent once it outweighs
-    /// the rest: a client that always has more to take must not make the server keep what it has taken.
+    /// So many bytes of the front were sent. A chunk is dropped when it was sent, and of the output what was sent once
+    /// it outweighs the rest: a client that always has more to take must not make the server keep what it has taken.
     pub(crate) fn forget_sent(&mut self, count: usize) {
         assert!(count <= self.front().len(), "no more was sent than there was");
         self.sent += count;
@@ -429,15 +438,34 @@ impl Conn {
     /// A large output becomes a chunk: what comes behind it must not make it grow, which copies it.
     pub(crate) fn begin_chunk(&mut self) {
         if self.output.len() >= CHUNK_BYTES {
-            self.earlier.get_or_insert_default().push(mem::take(&mut self.output));
+            self.earlier.get_or_insert_default().push(Chunk::Own(mem::take(&mut self.output)));
         }
     }
 
-    /// What is unsent now may wait, although it is much: it is one read's reply, and the tree's size is no fault of its reader.
+    /// Puts bytes behind what is unsent. Many are not copied.
+    pub(crate) fn append_whole(&mut self, bytes: Vec<u8>) {
+        self.begin_chunk();
+        if bytes.len() < CHUNK_BYTES {
+            self.output.extend_from_slice(&bytes);
+        } else {
+            self.earlier.get_or_insert_default().push(Chunk::Own(mem::take(&mut self.output)));
+            self.output = bytes;
+        }
+    }
+
+    /// Puts bytes behind what is unsent that other connections are sent as well.
+    pub(crate) fn append_shared(&mut self, bytes: &Arc<[u8]>) {
+        let earlier = self.earlier.get_or_insert_default();
+        earlier.push(Chunk::Own(mem::take(&mut self.output)));
+        earlier.push(Chunk::Shared(Arc::clone(bytes)));
+    }
+
+    /// What is unsent now may wait, although it is much: it is one read's reply, and the tree's size is no fault of its
+    /// reader.
     pub(crate) fn allow_unsent(&mut self) {
         let unsent = self.unsent();
         let earlier = self.earlier.get_or_insert_default();
-        earlier.push(mem::take(&mut self.output));
+        earlier.push(Chunk::Own(mem::take(&mut self.output)));
         earlier.allowance = unsent;
     }
 
@@ -452,7 +480,7 @@ impl Conn {
 
     /// Whether everything it was asked is answered and sent; what it waits for that is no request of its, is not owed.
     pub(crate) fn is_paid(&self) -> bool {
-        self.pending.is_empty() && self.unsent() == 0 && !self.stalled && self.word.is_none()
+        self.pending.is_empty() && self.unsent() == 0 && !self.stalled && self.command.is_none()
     }
 
     /// Whether it only sends what is queued already.
@@ -464,7 +492,7 @@ impl Conn {
     pub(crate) fn close_after_flush(&mut self, now: Millis, why: Close) {
         if !self.is_closing() {
             self.phase = Phase::Closing { since: now, why };
-            (self.pending, self.parked_bytes, self.input) = Default::default();
+            (self.pending, self.queued_bytes, self.input) = Default::default();
         }
     }
 }
@@ -472,91 +500,6 @@ impl Conn {
 #[expect(clippy::cast_possible_truncation, reason = "times are compared within weeks")]
 const fn low_half(ms: u64) -> u32 {
     ms as u32
-}
-
-/// The connections of a shard by slot. A slot's generation grows with each tenant, so a late message for a former
-/// tenant finds nobody.
-#[derive(Debug, Default)]
-pub(crate) struct Conns {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    count: usize,
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    conn: Option<Box<Conn>>,
-}
-
-impl Conns {
-    pub(crate) const fn len(&self) -> usize {
-        self.count
-    }
-
-    pub(crate) fn insert(&mut self, build: impl FnOnce(ConnId) -> Conn) -> ConnId {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, conn: None });
-            u32::try_from(self.slots.len() - 1).expect("fewer connections than 2^32")
-        });
-        let place = &mut self.slots[slot as usize];
-        place.generation = place.generation.wrapping_add(1);
-        let id = ConnId { slot, generation: place.generation };
-        place.conn = Some(Box::new(build(id)));
-        self.count += 1;
-        id
-    }
-
-    pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
-        self.slots.get(id.slot as usize).filter(|slot| slot.generation == id.generation)?.conn.as_deref()
-    }
-
-    pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
-        self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?.conn.as_deref_mut()
-    }
-
-    /// Takes a connection out while a request of its is served; `put_back` must follow, or `forget` and `free`.
-    pub(crate) fn take(&mut self, id: ConnId) -> Option<Box<Conn>> {
-        self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?.conn.take()
-    }
-
-    pub(crate) fn put_back(&mut self, conn: Box<Conn>) {
-        let slot = &mut self.slots[conn.id.slot as usize];
-        debug_assert!(slot.conn.is_none() && slot.generation == conn.id.generation);
-        slot.conn = Some(conn);
-    }
-
-    /// Ends the life of a connection that was taken out; its slot is not free yet.
-    pub(crate) const fn forget(&mut self) {
-        self.count -= 1;
-    }
-
-    /// Nothing is left of a connection that was forgotten.
-    pub(crate) fn free(&mut self, id: ConnId) {
-        self.free.push(id.slot);
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {
-        self.slots.iter_mut().filter_map(|slot| slot.conn.as_deref_mut())
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Conn> {
-        self.slots.iter().filter_map(|slot| slot.conn.as_deref())
-    }
-
-    /// The connections in `count` slots, from a slot on.
-    pub(crate) fn range(&self, from: usize, count: usize) -> impl Iterator<Item = &Conn> {
-        self.slots.iter().skip(from).take(count).filter_map(|slot| slot.conn.as_deref())
-    }
-
-    pub(crate) fn range_mut(&mut self, from: usize, count: usize) -> impl Iterator<Item = &mut Conn> {
-        self.slots.iter_mut().skip(from).take(count).filter_map(|slot| slot.conn.as_deref_mut())
-    }
-
-    /// The slot behind those, if there are any more.
-    pub(crate) fn after(&self, from: usize, count: usize) -> Option<usize> {
-        Some(from + count).filter(|next| *next < self.slots.len())
-    }
 }
 
 /// The identities that come with an address, shared by the latest connections from it.
@@ -567,7 +510,7 @@ pub(crate) struct AddressIdentities {
 }
 
 impl AddressIdentities {
-    /// Addresses remembered; which one has to go is decided by its last byte.
+    /// Addresses kept; which one has to go is decided by its last byte.
     const KEPT_MAX: usize = 64;
 
     pub(crate) fn new() -> Self {

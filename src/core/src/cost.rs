@@ -6,6 +6,8 @@
 
 use core::cell::Cell;
 
+use corral_wire::limits::MULTI_OPS_MAX;
+
 /// One operation, whatever it does.
 pub const OP: u64 = 300;
 /// A znode found by its path, or found missing.
@@ -14,6 +16,8 @@ pub const ZNODE: u64 = 200;
 pub const CHANGE: u64 = 1000;
 /// One entry of an ACL, held against one identity.
 pub const ACL_ENTRY: u64 = 1;
+/// One entry of an ACL that no cache holds, whatever it is held against: the least for each entry of a list that is checked.
+pub const ACL_ENTRY_FETCHED: u64 = 6;
 /// One child's name, listed.
 pub const NAME: u64 = 20;
 /// Bytes that are hashed, compared or copied for one unit.
@@ -24,6 +28,7 @@ pub const BYTES_PER_UNIT: u64 = 8;
 ///
 /// Not configurable, because it decides how the log is replayed.
 pub const COMMAND_MAX: u64 = 20_000_000;
+const _: () = assert!(MULTI_OPS_MAX as u64 == COMMAND_MAX / OP, "a multi of more operations is never evaluated");
 
 /// What the commands of one log entry may cost together, if they are more than one. A leader closes an entry by what its commands
 /// cost at most, so that one client's expensive commands never use up what another client's need. Half of [`COMMAND_MAX`]: a core

@@ -1,10 +1,11 @@
 //! The changes of one span of zxids, as an index by path over shared immutable znodes.
 //!
-//! A delta lives on the core of its view while it grows; frozen (behind an `Arc`) every core and the image writer read
-//! it. What it holds is relative to the layers below it, which it does not know: `view` and `image` combine them.
+//! A delta lives on the core of its view while it grows; frozen (behind an `Arc`) every core and the snapshot writer
+//! read it. What it holds is relative to the layers below it, which it does not know: `view` and `snapshot` combine
+//! them.
 //!
 //! The index is cut into 4,096 tables by the top bits of the path hash, so that growing never rehashes more than one
-//! table's entries at once, and so that the image writer finds the entries of one section without a full pass.
+//! table's entries at once, and so that the snapshot writer finds the entries of one section without a full pass.
 
 use crate::digest;
 use crate::ids::Zxid;
@@ -14,6 +15,7 @@ use crate::znode::{Acl, NodeStat, Znode};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 use core::mem::size_of;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Slot;
@@ -28,12 +30,16 @@ const ENTRY_BYTES: usize = size_of::<Entry>() * 3 / 2 + 16;
 /// Estimated heap bytes of one znode without its data: the value and the headers of two allocations.
 const ZNODE_BYTES: usize = size_of::<Znode>() + 32;
 
+/// A list of more entries is not dropped on the core of a view: 1 ms.
+const DROPPED_MAX: usize = 32 << 10;
+
 /// What a delta says about one znode.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeState {
     /// This is its state; children come from this layer's marks over the layers below.
     Present(Arc<Znode>),
-    /// Deleted in this layer and created anew: nothing of the layers below shines through.
+    /// Deleted in this layer and created anew, or its list of children was made anew: no child of the layers below shines
+    /// through.
     Recreated(Arc<Znode>),
     /// Deleted in this layer; it exists below.
     Deleted,
@@ -96,12 +102,27 @@ pub(crate) enum KidNote<'a> {
     Forget(&'a str),
 }
 
+/// What a note of a child has changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Noted {
+    /// The CRC of the parent before and after, where a digest is kept.
+    pub(crate) moved: Option<(u32, u32)>,
+    /// The parent's marks, or its children, have become more or fewer by another step.
+    pub(crate) stepped: bool,
+}
+
+/// A step: so many marks, or bytes of their names.
+pub(crate) const MARKS_STEP: u64 = if cfg!(test) { 4 } else { 256 };
+pub(crate) const MARKS_STEP_BYTES: u64 = if cfg!(test) { 64 } else { 64 << 10 };
+
 /// Changes relative to a lower layer, see the module's header.
 #[derive(Clone)]
 pub struct Delta {
     tables: Box<[HashTable<Entry>]>,
     len: usize,
     bytes: usize,
+    /// Lists that were replaced and are too long to be dropped at once, on the core of a view. Dropped with the delta.
+    replaced: Vec<Kids>,
     /// The last zxid inside; set when frozen.
     zxid: Zxid,
     /// ZooKeeper's digest of the tree with these changes, where it was kept; set when frozen.
@@ -114,6 +135,7 @@ impl Default for Delta {
             tables: (0..TABLES).map(|_| HashTable::new()).collect(),
             len: 0,
             bytes: 0,
+            replaced: Vec::new(),
             zxid: Zxid::default(),
             digest: None,
         }
@@ -161,8 +183,8 @@ impl Delta {
         self.tables[table_of(hash)].find(spread(hash), |entry| entry.hash == hash)
     }
 
-    /// Gives a znode its new state, with the CRC for its digest where that is kept. Answers what it was in this layer, if it was
-    /// here.
+    /// Gives a znode its new state, with the CRC for its digest where that is kept. Answers what it was in this layer,
+    /// if it was here.
     pub(crate) fn set(&mut self, path: &Text, hash: u64, node: &Arc<Znode>, crc: Option<u32>) -> Option<Before> {
         let Some(entry) = self.entry_mut(path, hash) else {
             self.insert(path.clone(), hash, Arc::clone(node), crc);
@@ -181,9 +203,9 @@ impl Delta {
         here
     }
 
-    /// Notes a created or deleted child of a znode that exists, and what that does to its Stat. `below` gives the znode as
-    /// the layers below have it; it is asked if this layer does not have it yet. A state that nobody else holds, which is
-    /// the usual case, is changed where it is. Where a digest is `kept`, answers the znode's CRC before and after.
+    /// Notes a created or deleted child of a znode that exists, and what that does to its Stat. `below` gives the znode
+    /// as the layers below have it; it is asked if this layer does not have it yet. A state that nobody else holds,
+    /// which is the usual case, is changed where it is.
     pub(crate) fn note_child(
         &mut self,
         path: &str,
@@ -192,12 +214,14 @@ impl Delta {
         kept: bool,
         change: impl FnOnce(&mut NodeStat),
         below: impl FnOnce() -> Option<(Text, Arc<Znode>, Option<u32>)>,
-    ) -> Option<(u32, u32)> {
-        if self.entry(path, hash).is_none() {
-            let (path, node, crc) = below()?;
+    ) -> Noted {
+        if self.entry(path, hash).is_none()
+            && let Some((path, node, crc)) = below()
+        {
             self.insert(path, hash, node, crc);
         }
-        let entry = self.entry_mut(path, hash)?;
+        let Some(entry) = self.entry_mut(path, hash) else { return Noted::default() };
+        let sums_before = sums(entry);
         let crc = if kept { entry.known_crc() } else { None };
         entry.crc = None;
         let mut moved = None;
@@ -210,9 +234,33 @@ impl Delta {
         }
         let before = kids_cost(entry);
         note_kid(entry, note);
+        let (after, stepped) = (kids_cost(entry), have_stepped(sums_before, sums(entry)));
+        self.bytes = self.bytes + after - before;
+        Noted { moved, stepped }
+    }
+
+    /// Gives a znode all of its children in this layer: from now on none of the layers below counts.
+    pub(crate) fn replace_kids(&mut self, path: &str, hash: u64, kids: Kids) {
+        let Some(entry) = self.entry_mut(path, hash) else { return };
+        let before = kids_cost(entry);
+        if let NodeState::Present(node) = &entry.state {
+            entry.state = NodeState::Recreated(Arc::clone(node));
+        }
+        let kids = if kids.is_empty() { None } else { Some(Box::new(kids)) };
+        let replaced = mem::replace(&mut entry.kids, kids);
         let after = kids_cost(entry);
         self.bytes = self.bytes + after - before;
-        moved
+        if let Some(replaced) = replaced {
+            self.drop_later(*replaced);
+        }
+    }
+
+    /// Drops a list that is no part of this delta, with it if the list is long.
+    pub(crate) fn drop_later(&mut self, kids: Kids) {
+        if kids.len() > DROPPED_MAX {
+            self.bytes += kids.len() * KID_BYTES;
+            self.replaced.push(kids);
+        }
     }
 
     #[inline]
@@ -260,7 +308,7 @@ impl Delta {
         }
     }
 
-    /// The entries whose hash falls into section `index` of `1 << bits`, in the order of sections (see `image`).
+    /// The entries whose hash falls into section `index` of `1 << bits`, in the order of sections (see `snapshot`).
     pub(crate) fn section(&self, index: usize, bits: u32) -> Vec<&Entry> {
         let tables = if bits <= TABLE_BITS {
             let width = TABLES >> bits;
@@ -270,7 +318,7 @@ impl Delta {
             table..table + 1
         };
         let all = self.tables[tables].iter().flat_map(HashTable::iter);
-        all.filter(|entry| crate::image::section_of(entry.hash, bits) == index).collect()
+        all.filter(|entry| crate::snapshot::section_of(entry.hash, bits) == index).collect()
     }
 }
 
@@ -280,8 +328,30 @@ impl core::fmt::Debug for Delta {
     }
 }
 
+/// Marks and children of a znode, in number and in bytes.
+fn sums(entry: &Entry) -> [u64; 4] {
+    let (marks, bytes) = entry.kids.as_ref().map_or((0, 0), |kids| (kids.len() as u64, kids.bytes() as u64));
+    let (children, names) =
+        entry.state.node().map_or((0, 0), |node| (node.stat.num_children.into(), node.stat.names_bytes));
+    [marks, children, bytes, names]
+}
+
+/// Whether any of the sums has come to another step.
+const fn have_stepped(before: [u64; 4], after: [u64; 4]) -> bool {
+    const {
+        assert!(MARKS_STEP.is_power_of_two() && MARKS_STEP_BYTES.is_power_of_two(), "steps are told by their high bits")
+    };
+    let numbers = (before[0] ^ after[0]) | (before[1] ^ after[1]);
+    let bytes = (before[2] ^ after[2]) | (before[3] ^ after[3]);
+    numbers >= MARKS_STEP || bytes >= MARKS_STEP_BYTES
+}
+
 fn note_kid(entry: &mut Entry, note: KidNote<'_>) {
     match note {
+        // There is nothing below that this would hide.
+        KidNote::Set(child, Mark::Removed) if !entry.state.shows_below() => {
+            note_kid(entry, KidNote::Forget(child.name()))
+        }
         KidNote::Set(child, mark) => {
             entry.kids.get_or_insert_default().set(child, mark);
         }
@@ -305,7 +375,8 @@ fn node_cost(state: &NodeState) -> usize {
 }
 
 fn kids_cost(entry: &Entry) -> usize {
-    entry.kids.as_ref().map_or(0, |kids| kids.len() * KID_BYTES)
+    let names = |kids: &Kids| if entry.state.shows_below() { 0 } else { kids.bytes() };
+    entry.kids.as_ref().map_or(0, |kids| kids.len() * KID_BYTES + names(kids))
 }
 
 /// A list is usually shared by many znodes; a pointer's worth for each.

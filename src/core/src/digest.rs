@@ -1,7 +1,8 @@
 //! ZooKeeper's digest of the tree, version 2: for each znode the CRC-32 of its path, data and stat, summed modulo 2^64.
 //!
-//! Responsible for the definition, and for the sum that moves with each change. Does not know the tree: the view says what
-//! changes, the image what the sum of its znodes is. The sum depends on the tree alone, not on the order of changes.
+//! Responsible for the definition, and for the sum that moves with each change. Does not know the tree: the view says
+//! what changes, the snapshot what the sum of its znodes is. The sum depends on the tree alone, not on the order of
+//! changes.
 
 use crate::ids::Zxid;
 use crate::znode::NodeStat;
@@ -56,8 +57,8 @@ pub(crate) fn crc_of(path: &str, data: Option<&[u8]>, stat: &NodeStat) -> u32 {
     crc_of_ending(hasher.finalize(), &mut bytes, STAT_AT)
 }
 
-/// The CRC-32 of a znode whose Stat alone became another. A CRC is linear: what differs between two texts of one length tells what
-/// differs between their CRCs, so that neither path nor data are read.
+/// The CRC-32 of a znode whose Stat alone became another. A CRC is linear: what differs between two texts of one length
+/// tells what differs between their CRCs, so that neither path nor data are read.
 pub(crate) fn crc_restated(crc: u32, before: &NodeStat, after: &NodeStat) -> u32 {
     let mut differ = [0; ENDING_BYTES];
     let numbers = bytes_of(before).into_iter().zip(bytes_of(after));
@@ -66,10 +67,11 @@ pub(crate) fn crc_restated(crc: u32, before: &NodeStat, after: &NodeStat) -> u32
     crc ^ !crc_of_ending(u32::MAX, &mut differ, STAT_AT)
 }
 
-/// The CRC-32 of a text whose beginning has the CRC `before` and whose end are these bytes from `first` on; all before `first` are 0.
+/// The CRC-32 of a text whose beginning has the CRC `before` and whose end are these bytes from `first` on; all before
+/// `first` are 0.
 ///
-/// A CRC-32 is fast in whole blocks, and slow byte by byte. With nothing before them leading zeros change nothing, and what the
-/// beginning comes to can be added to the first four bytes of the end. So the end is hashed as whole blocks.
+/// A CRC-32 is fast in whole blocks, and slow byte by byte. With nothing before them leading zeros change nothing, and
+/// what the beginning comes to can be added to the first four bytes of the end. So the end is hashed as whole blocks.
 #[inline]
 fn crc_of_ending(before: u32, bytes: &mut [u8; ENDING_BYTES], first: usize) -> u32 {
     for (byte, register) in bytes[first..first + 4].iter_mut().zip((!before).to_le_bytes()) {
@@ -145,15 +147,15 @@ impl TreeDigest {
     }
 }
 
-// ----- in images -----
+// ----- in snapshots -----
 
-/// Not UTF-8: no image of a version without digests begins with it.
+/// Not UTF-8: no snapshot of a version without digests begins with it.
 const STORED_MAGIC: [u8; 8] = *b"\xffDIGEST\x02";
 /// Magic, digest, CRC-32 of both, padding to the alignment of sections.
 pub(crate) const STORED_BYTES: usize = 32;
 
-/// The digest as it stands in front of the archive of a meta section. Versions that do not know it read the archive from its
-/// end, and do not see it.
+/// The digest as it stands in front of the archive of a meta section. Versions that do not know it read the archive
+/// from its end, and do not see it.
 pub(crate) fn stored(digest: u64) -> [u8; STORED_BYTES] {
     let mut bytes = [0; STORED_BYTES];
     bytes[..8].copy_from_slice(&STORED_MAGIC);

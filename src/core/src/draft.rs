@@ -21,6 +21,7 @@ pub(crate) struct Draft<'v> {
     own: Option<BTreeMap<Text, Option<Arc<Znode>>>>,
     changes: Changes,
     removed: usize,
+    quotas: usize,
 }
 
 fn is_below(root: &str, path: &str) -> bool {
@@ -35,17 +36,27 @@ impl<'v> Draft<'v> {
 
     /// For one change, or for several none of which depends on another.
     pub(crate) fn single(view: &'v View, zxid: Zxid) -> Self {
-        Self { view, zxid, own: None, changes: Changes::new(), removed: 0 }
+        Self { view, zxid, own: None, changes: Changes::new(), removed: 0, quotas: 0 }
     }
 
     /// For several operations, each of which sees those before it.
     pub(crate) fn chained(view: &'v View, zxid: Zxid) -> Self {
-        Self { view, zxid, own: Some(BTreeMap::new()), changes: Changes::new(), removed: 0 }
+        Self { view, zxid, own: Some(BTreeMap::new()), changes: Changes::new(), removed: 0, quotas: 0 }
     }
 
     /// Changes of this transaction so far.
     pub(crate) fn change_count(&self) -> usize {
         self.changes.len()
+    }
+
+    /// Quotas that this transaction begins.
+    pub(crate) const fn quotas(&self) -> usize {
+        self.quotas
+    }
+
+    /// The last znode created begins a quota.
+    pub(crate) fn note_quota(&mut self) {
+        self.quotas += 1;
     }
 
     pub(crate) fn into_changes(self) -> Changes {
@@ -60,6 +71,11 @@ impl<'v> Draft<'v> {
     /// How many deletions there are so far.
     pub(crate) const fn removed(&self) -> usize {
         self.removed
+    }
+
+    /// Whether it is made of several operations.
+    pub(crate) const fn is_chained(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Whether this transaction changed or deleted the node.

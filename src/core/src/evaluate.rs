@@ -12,26 +12,28 @@ mod proof;
 mod quota;
 mod reconfig;
 mod subtrees;
+mod usage;
 mod weight;
 
 pub use count::Counted;
 pub use keeper::system_nodes;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
-pub use quota::{Measure, QuotaExceeded, QuotaReport};
+pub use quota::QuotaReport;
 pub(crate) use quota::{counts, may_set_quota};
 pub use reconfig::{Begun, configured, servers};
-pub(crate) use weight::{Circumstances, cost_at_most, cost_of_data};
+pub use usage::{Measure, QuotaExceeded};
+pub(crate) use weight::{Circumstances, cost_at_most, cost_of_znodes};
 
 use crate::change::{AppliedBatch, AppliedTxn, Changes, OpResult, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Identity, Origin};
 use crate::cost::{self, Budget};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
-use crate::image::Image;
 use crate::limits::NAMES_BYTES_MAX;
 use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::Text;
+use crate::snapshot::Snapshot;
 use crate::view::{View, WARM_MAX};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -43,8 +45,8 @@ use ops::Caller;
 use owners::{close_changes, note_owner, reap, session_id};
 use quota::{Books, QUOTA_DELETE_COST, Quotas};
 
-/// The epoch that the leader of a term begins, where this was the last zxid: the term, or one more than the last epoch, whichever is
-/// larger. Zxids only grow.
+/// The epoch that the leader of a term begins, where this was the last zxid: the term, or one more than the last epoch,
+/// whichever is larger. Zxids only grow.
 pub(crate) fn epoch_of(term: u64, last: Zxid) -> u32 {
     let term = u32::try_from(term).unwrap_or(u32::MAX);
     term.max(last.epoch().saturating_add(1)).min(Zxid::EPOCH_MAX)
@@ -71,13 +73,19 @@ pub mod features {
     pub const ONE_VOTER: u32 = 128;
     /// The server is one of an ensemble.
     pub const ENSEMBLE: u32 = 256;
-    /// The leader has a change of the list of servers in hand. No switch of a configuration.
+    /// The leader has a membership change in hand. No switch of a configuration.
     pub const RECONFIGURING: u32 = 512;
     /// Work, ACLs, paths and lists of children are bounded. Every leader sets it; older log entries lack it and are
     /// evaluated by the rules of their time. No switch of a configuration.
     pub const BOUNDED: u32 = 1024;
-    /// What quotas cost is bounded too: deletions count with it, and there are only so many. As BOUNDED, of a later version.
+    /// What quotas cost is bounded too: deletions count with it, and there are only so many. As BOUNDED, of a later
+    /// version.
     pub const QUOTAS_BOUNDED: u32 = 2048;
+    /// Work counts the children that were deleted below a znode whose children are looked for. As BOUNDED, of a still later
+    /// version.
+    pub const DELETIONS_BOUNDED: u32 = 4096;
+    /// What every leader sets.
+    pub const BOUNDS: u32 = BOUNDED | QUOTAS_BOUNDED | DELETIONS_BOUNDED;
 }
 
 /// Tree, sessions and ephemerals at one zxid.
@@ -85,10 +93,10 @@ pub struct StateMachine {
     view: View,
     sessions: SessionTable,
     quotas: Quotas,
-    mortals: BTreeSet<Text>,
-    /// The change of the list of servers that the membership is in the middle of. Images keep it beside the tree.
+    reapable: BTreeSet<Text>,
+    /// The membership change that is under way. Snapshots keep it beside the tree.
     begun: Option<Box<Begun>>,
-    /// How often the list of servers has changed since the machine was made.
+    /// How often the membership has changed since the machine was made.
     list_changes: u64,
     /// Units of cost spent by all commands since the machine was made.
     units_spent: u64,
@@ -103,22 +111,22 @@ impl fmt::Debug for StateMachine {
 }
 
 impl StateMachine {
-    /// What an image holds, and nothing since.
-    pub fn of_image(image: Arc<Image>) -> Self {
-        let sessions = image.sessions().collect();
-        Self::new(View::new(image), sessions)
+    /// What a snapshot holds, and nothing since.
+    pub fn of_snapshot(snapshot: Arc<Snapshot>) -> Self {
+        let sessions = snapshot.sessions().collect();
+        Self::new(View::new(snapshot), sessions)
     }
 
-    /// `sessions` as stored in the image that `view` stands on.
+    /// `sessions` as stored in the snapshot that `view` stands on.
     pub fn new(mut view: View, sessions: SessionTable) -> Self {
         view.keep_digest();
         let quotas = Quotas::of(&view);
-        let mortals = view.image().mortals().collect();
+        let reapable = view.snapshot().reapable().collect();
         Self {
             view,
             sessions,
             quotas,
-            mortals,
+            reapable,
             begun: None,
             list_changes: 0,
             units_spent: 0,
@@ -126,14 +134,14 @@ impl StateMachine {
         }
     }
 
-    /// .. and the change of the list of servers that was begun where the image ends.
+    /// .. and the membership change that was begun where the snapshot ends.
     #[must_use]
     pub fn in_the_middle_of(self, begun: Option<Begun>) -> Self {
         Self { begun: begun.map(Box::new), ..self }
     }
 
-    /// .. with another limit on the names below one parent. For the search for costs alone: the servers of an ensemble must all have
-    /// the same one.
+    /// .. with another limit on the names below one parent. For the search for costs alone: the servers of an ensemble
+    /// must all have the same one.
     #[doc(hidden)]
     #[must_use]
     pub fn with_names_bytes_max(self, names_bytes_max: u64) -> Self {
@@ -153,16 +161,16 @@ impl StateMachine {
     }
 
     /// Paths of all containers and TTL nodes.
-    pub const fn mortals(&self) -> &BTreeSet<Text> {
-        &self.mortals
+    pub const fn reapable(&self) -> &BTreeSet<Text> {
+        &self.reapable
     }
 
-    /// The change of the list of servers that the membership is in the middle of.
+    /// The membership change that is under way.
     pub fn begun(&self) -> Option<&Begun> {
         self.begun.as_deref()
     }
 
-    /// How often the list of servers has changed since the machine was made.
+    /// How often the membership has changed since the machine was made.
     pub const fn list_changes(&self) -> u64 {
         self.list_changes
     }
@@ -182,8 +190,8 @@ impl StateMachine {
         !self.quotas.is_empty()
     }
 
-    /// Goes on counting what a large subtree uses that was given a quota. For the leader; gives the command to be ordered when it
-    /// is done.
+    /// Goes on counting what a large subtree uses that was given a quota. For the leader; gives the command to be
+    /// ordered when it is done.
     pub fn count_on(&mut self) -> Option<Counted> {
         self.quotas.count_on(&self.view)
     }
@@ -193,8 +201,8 @@ impl StateMachine {
         self.quotas.stop_counting();
     }
 
-    /// Applies a committed batch, whose entry of the log is of this term. Zxids follow from the batch alone. One with zxids that no leader
-    /// of the term gives takes effect as nothing: every server replays what the log holds.
+    /// Applies a committed batch, whose entry of the log is of this term. Zxids follow from the batch alone. One with
+    /// zxids that no leader of the term gives takes effect as nothing: every server replays what the log holds.
     pub fn apply(&mut self, batch: Batch, term: u64) -> AppliedBatch {
         if !self.is_next(&batch, term) {
             return AppliedBatch { txns: Vec::new() };
@@ -224,7 +232,8 @@ impl StateMachine {
         AppliedBatch { txns }
     }
 
-    /// Whether the batch's zxids are behind those of the state, in an epoch that a leader of the term begins, see [`epoch_of`].
+    /// Whether the batch's zxids are behind those of the state, in an epoch that a leader of the term begins, see
+    /// [`epoch_of`].
     fn is_next(&self, batch: &Batch, term: u64) -> bool {
         let takes = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
         let last = batch.first_zxid.checked_add(takes);
@@ -296,11 +305,12 @@ impl StateMachine {
             }
             kind => self.seldom(context, identities, session, &mut applied, kind),
         }
-        self.commit(&mut applied, context.features & features::BOUNDED != 0);
+        self.commit(&mut applied, context.features);
         applied
     }
 
-    /// What the server asks for itself, and changes of the list of servers. Seldom, and no part of what a client's write costs.
+    /// What the server asks for itself, and membership changes. Seldom, and no part of what a client's
+    /// write costs.
     #[cold]
     #[inline(never)]
     fn seldom(
@@ -327,6 +337,7 @@ impl StateMachine {
             CommandKind::Reconfig(request) => {
                 let caller = self.caller(applied.origin, session, identities, context, zxid);
                 (applied.changes, applied.outcome) = caller.reconfig(&self.view, &request, self.begun.is_some());
+                self.note(caller.budget.spent(), None);
                 self.list_changes += u64::from(!applied.changes.is_empty());
             }
             kind => self.reconfigure(context, applied, &kind),
@@ -366,17 +377,17 @@ impl StateMachine {
     }
 
     /// Takes the changes into the tree, the lists of who owns what, and the usage of quotas, which adds changes.
-    fn commit(&mut self, applied: &mut AppliedTxn, bounded: bool) {
+    fn commit(&mut self, applied: &mut AppliedTxn, features: u32) {
         if self.quotas.concern(&applied.changes) {
-            let mut books = Books::new(bounded);
+            let mut books = Books::new(features);
             for change in mem::take(&mut applied.changes) {
-                note_owner(&self.view, &mut self.sessions, &mut self.mortals, &change);
+                note_owner(&self.view, &mut self.sessions, &mut self.reapable, &change);
                 self.quotas.apply(&mut self.view, applied.zxid, change, &mut books);
             }
             applied.changes = books.finish(&mut self.view, applied.zxid);
         } else {
             for change in &applied.changes {
-                note_owner(&self.view, &mut self.sessions, &mut self.mortals, change);
+                note_owner(&self.view, &mut self.sessions, &mut self.reapable, change);
                 self.view.apply(applied.zxid, change);
             }
         }

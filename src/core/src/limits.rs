@@ -8,20 +8,21 @@ pub struct ShardLimits {
     pub frame_bytes_max: usize,
     /// Requests of one connection that may be unanswered before it is read no further.
     pub requests_in_flight_per_connection_max: usize,
-    /// Requests of one connection that may wait parked before it is read no further. Those with a write behind them are
+    /// Requests of one connection that may wait queued before it is read no further. Those with a write behind them are
     /// all answered before that write is applied, whatever the size of their replies.
-    pub parked_per_conn_max: usize,
-    /// Bytes of parked requests of one connection before it is read no further.
-    pub parked_bytes_max: usize,
+    pub queued_per_connection_max: usize,
+    /// Bytes of queued requests of one connection before it is read no further.
+    pub queued_bytes_max: usize,
     /// Unsent bytes of replies before a connection's requests are read no further.
     pub reply_buffer_bytes_soft_max: usize,
     /// Unsent bytes at which a connection that does not read its events is ended. One read's reply may be larger.
     pub reply_buffer_bytes_hard_max: usize,
     /// Bytes of commands that a shard may have on their way before its connections are read no further.
     pub inflight_bytes_per_shard_max: usize,
-    /// This shard's share of the bytes that all connections hold together: replies and events not sent, as much memory as they take, lists
-    /// under way, requests that are not whole or that wait. A reply that does not fit waits until others have been sent; a
-    /// connection that has more than [`SMALL_BYTES`] to take is ended when an event is due to it.
+    /// This shard's share of the bytes that all connections hold together: replies and events not sent, as much memory
+    /// as they take, lists under way, requests that are not whole or that wait. A reply that does not fit waits until
+    /// others have been sent; a connection that has more than [`SMALL_BYTES`] to take is ended when an event is due to
+    /// it.
     pub reply_buffer_bytes_total_max: usize,
     /// Bytes of proposals given to the driver at a time, if they are more than one.
     pub proposals_bytes_max: usize,
@@ -52,8 +53,8 @@ impl Default for ShardLimits {
         Self {
             frame_bytes_max: corral_wire::limits::FRAME_MAX_DEFAULT,
             requests_in_flight_per_connection_max: 1000,
-            parked_per_conn_max: 128,
-            parked_bytes_max: 4 << 20,
+            queued_per_connection_max: 128,
+            queued_bytes_max: 4 << 20,
             reply_buffer_bytes_soft_max: 1 << 20,
             reply_buffer_bytes_hard_max: 64 << 20,
             inflight_bytes_per_shard_max: 64 << 20,
@@ -80,24 +81,25 @@ impl ShardLimits {
     }
 }
 
-const _: () = assert!(corral_wire::limits::FRAME_MAX_DEFAULT < 4 << 20, "a frame fits what may be parked");
+const _: () = assert!(corral_wire::limits::FRAME_MAX_DEFAULT < 4 << 20, "a frame fits what may be queued");
 
-/// Bytes of one connection's identities, however many they are: they travel with its commands, in each log entry that holds
-/// any, and an ACL entry for `auth` stands for them.
+/// Bytes of one connection's identities, however many they are: they travel with its commands, in each log entry that
+/// holds any, and an ACL entry for `auth` stands for them.
 pub const IDENTITIES_BYTES_MAX: usize = 2 << 10;
 /// Bytes of the path of a znode that is created. ZooKeeper's only limit is that of a request.
 ///
-/// The limits on what is created cannot be configured, because they decide how the log is replayed. Znodes of former versions that
-/// are beyond them are served, changed and deleted as others.
+/// The limits on what is created cannot be configured, because they decide how the log is replayed. Znodes of former
+/// versions that are beyond them are served, changed and deleted as others.
 pub const PATH_BYTES_MAX: usize = 64 << 10;
 /// Levels of the path of a znode that is created.
 pub const PATH_LEVELS_MAX: usize = 1000;
 /// Bytes of the last part of that path.
 pub const NAME_BYTES_MAX: usize = 16 << 10;
-/// Bytes of the names of one znode's children, each with its length: what a listing must hold, and a section of an image.
+/// Bytes of the names of one znode's children, each with its length: what a listing must hold, and a section of a
+/// snapshot.
 pub const NAMES_BYTES_MAX: u64 = 256 << 20;
 /// Ephemerals of one session: they are deleted in one transaction.
-pub const EPHEMERALS_PER_SESSION_MAX: usize = 20_000;
+pub const EPHEMERALS_PER_SESSION_MAX: usize = 10_000;
 /// Bytes of the paths of one session's ephemerals; the request that reaches it may go beyond.
 pub const EPHEMERALS_BYTES_MAX: usize = 4 << 20;
 /// Connections, watches or sessions told of in one pass of a core: well below a millisecond.
@@ -108,16 +110,25 @@ pub const SESSIONS_PIECE: usize = 16 * PIECE_ENTRIES;
 pub const PIECE_PATH_BYTES: usize = 256 << 10;
 /// Places of a hash table looked at in one pass, most of them empty after a great shrinking.
 pub const PIECE_PLACES: usize = 64 * PIECE_ENTRIES;
-/// Bytes of the answer to a four-letter word, by and large: what is longer is cut and says so.
-pub const WORD_BYTES_MAX: usize = 32 << 20;
+/// Bytes of the answer to a four-letter command, by and large: what is longer is cut and says so.
+pub const FOUR_LETTER_BYTES_MAX: usize = 32 << 20;
+/// Four-letter commands with long answers that a shard has asked for and not been given; those beyond wait, beside the queue for
+/// memory. Fewer if their answers could take more than half of the memory for replies; one always may.
+pub const LONG_COMMANDS_MAX: usize = 4;
 
-/// Work of one turn after which a connection's next requests wait for the turns of others, and a batch's next transactions for
-/// the next turn. A unit is about a nanosecond; a request counts with what it looks at and with the bytes of its reply.
+/// Work of one turn after which a connection's next requests wait for the turns of others, and a batch's next
+/// transactions for the next turn. A unit is about a nanosecond; a request counts with what it looks at and with the
+/// bytes of its reply.
 pub const TURN_COST_MAX: usize = 1_000_000;
 /// Work of a multiRead beyond which it is refused.
 pub const MULTI_READ_COST_MAX: usize = 20_000_000;
-/// Work of reads that one transaction waits for, because its client sent them before it, beyond which they are refused: all that is
-/// behind it waits as well.
+/// Bytes of a multiRead's reply beyond which it is refused: it is made in one go, in memory that is new.
+pub const MULTI_READ_BYTES_MAX: usize = 16 << 20;
+/// A multiRead of more work, or of a longer request, waits for its connection's turn: each turn has one.
+pub const MULTI_READ_FREE_COST: usize = TURN_COST_MAX / 8;
+pub const MULTI_READ_FREE_BYTES: usize = 4 << 10;
+/// Work of reads that one transaction waits for, because its client sent them before it, beyond which they are refused:
+/// all that is behind it waits as well.
 pub const DELAY_COST_MAX: usize = MULTI_READ_COST_MAX;
 /// What a request costs at least, and a change that is applied.
 pub const REQUEST_COST: usize = 500;
@@ -138,8 +149,10 @@ pub const UNCONCERNED_COST: usize = 20;
 pub const DROP_COST: usize = 100;
 /// What a look-up of a znode costs.
 pub const LOOK_UP_COST: usize = 300;
-/// What a comparison of an ACL's entry with an identity costs.
+/// What each entry of an ACL costs in a check of it ...
 pub const ACL_ENTRY_COST: usize = 20;
+/// ... and each identity of the connection, which is hashed.
+pub const ACL_IDENTITY_COST: usize = 100;
 /// What a byte of an auth packet costs, most of it to hash.
 pub const AUTH_BYTE_COST: usize = 4;
 /// What a name of a list costs besides its bytes.
@@ -164,14 +177,29 @@ pub const REPLY_FRAME_BYTES_MAX: usize = 1 << 30;
 pub const REWATCH_BYTES_AT_ONCE: usize = 16 << 10;
 /// Watches set again in one piece of a longer one.
 pub const WATCHES_PIECE: usize = 2000;
-/// Watches of a connection that has ended that are dropped in one piece.
+/// Slots of connections that are looked at in one piece of a look at all of them: some hundred microseconds, and about a
+/// millisecond if all of them end.
+pub const SLOTS_PIECE: usize = 1024;
+/// Of more slots a look at all of them begins at every second tick, of twice as many at every third ...
+pub(crate) const SLOTS_A_TICK: usize = 32 << 10;
+/// ... and so on.
+pub(crate) const ROUND_TICKS_MAX: usize = 8;
+/// Connections that hold memory for too long, ended in one piece.
+pub const ENDED_PIECE: usize = 256;
+/// Watches of a connection that has ended that are dropped in one piece ...
 pub const DROPPED_PIECE: usize = 1000;
+/// ... where so many bytes of a path, which are hashed, count for one watch more.
+pub const DROPPED_BYTES: usize = 1 << 10;
 /// Bytes that a connection may hold, whatever the others hold: small replies are never kept waiting.
 pub const SMALL_BYTES: usize = 16 << 10;
 /// Bytes of a connect request: who has no session yet holds little.
 pub const CONNECT_BYTES_MAX: usize = 16 << 10;
-/// When connections have waited for memory for so long, those that have held it for so long and do not take their replies are
-/// ended ...
+/// A connection that holds no more than this does not wait behind the large replies of others ...
+pub(crate) const MODERATE_BYTES: usize = 256 << 10;
+/// ... because one of so many parts of the memory for all is not for these.
+pub(crate) const RESERVED_SHARE: usize = 8;
+/// When connections have waited for memory for so long, those that have held it for so long and do not take their
+/// replies are ended ...
 pub const MEMORY_WAIT_MS: u64 = 2000;
 pub const READER_LOOK_MS: u64 = 1000;
 /// ... and those that do not send the rest of a request, for which memory is set aside, sooner ...
@@ -182,28 +210,36 @@ pub const SLOW_BYTES_PER_S: u64 = 256 << 10;
 
 /// Servers of an ensemble at most.
 pub const ENSEMBLE_SERVERS_MAX: usize = 64;
+/// Longest texts of a reconfig together: more than such a list takes with the longest names.
+pub const RECONFIG_BYTES_MAX: usize = 64 << 10;
 /// Largest id of one: it is the highest byte of session ids, and 255 there is ZooKeeper's mark of local sessions.
 pub const ENSEMBLE_ID_MAX: u8 = 254;
 
 /// How long a leader that wants to let another lead waits for the others to send nothing more.
 pub const PAUSE_MAX_MS: u64 = 300;
 
-/// Sessions named in one message to the leader; more go in several.
+/// Bytes of commands that wait for a log entry at a leader, at most, before another server may send more: what 128 shards of all
+/// servers have in flight at the default of `limits.inflight_bytes_per_shard_max`.
+pub const FORWARDED_BYTES_MAX: usize = 8 << 30;
+
+/// Sessions named in one message to the leader, at most.
 pub const TOUCH_SESSIONS_MAX: usize = 64 * 1024;
-/// Times of the leader remembered until the shards' reports have come that far.
-pub const BEATS_MAX: usize = 64;
+/// More than so many sessions go in several messages: the leader looks each one up.
+pub const REPORT_SESSIONS: usize = 16 * 1024;
+/// Times of the leader that are kept until the shards' reports have come that far.
+pub const HEARTBEATS_MAX: usize = 64;
 /// Servers of an ensemble that this one keeps an account of. Ids are 1..=255.
 pub const SERVERS_MAX: usize = 255;
-/// How often a server that remembers nothing says so.
-pub const NEWBORN_EVERY_MS: u64 = 200;
+/// How often an uninitialised server reports that it is.
+pub const UNINITIALISED_EVERY_MS: u64 = 200;
 /// Znodes that a walk over a subtree visits in one piece: some hundred microseconds.
 pub const WALK_PIECE: usize = 1000;
-/// A change of the list of servers goes on without those who have not caught up after so long, if a majority of the new
+/// A membership change goes on without those who have not caught up after so long, if a majority of the new
 /// list has; they have their votes later.
 pub const RECONFIG_GRACE_MS: u64 = 3000;
 /// So long at most it waits for who leaves to be in step, so that he hears of it.
 pub const RECONFIG_FAREWELL_MS: u64 = 500;
-/// A change of the list of servers fails when for so long no majority of the new list could be reached ...
+/// A membership change fails when for so long no majority of the new list could be reached ...
 pub const RECONFIG_UNREACHED_MS: u64 = 5000;
 /// ... or when after so long none has caught up.
 pub const RECONFIG_CATCH_UP_MS: u64 = 120_000;

@@ -1,21 +1,24 @@
 //! Watch events: which of this shard's connections hear of a change, and in which order (protocol chapter 14.3).
 //!
-//! The events of a transaction are queued before any of its changes reaches the view, so before anybody can read the new
-//! state. Where they are more than a turn's work, the turn ends between two of them, and the view stays as it was until all
-//! are told. Meanwhile a connection that was told is not served, and nobody sets a watch: it would miss the change. Plain
-//! reads of the others go on; they show the state before the transaction.
+//! The events of a transaction are queued before any of its changes reaches the view, so before anybody can read the
+//! new state. Where they are more than a turn's work, the turn ends between two of them, and the view stays as it was
+//! until all are told. Meanwhile a connection that was told is not served, and nobody sets a watch: it would miss the
+//! change. Plain reads of the others go on; they show the state before the transaction.
 
 use crate::acl::READ;
 use crate::change::{AppliedTxn, Change};
-use crate::conn::{Conn, Long, Pending};
+use crate::conn::{Conn, Long, Pending, SHARED_BYTES};
 use crate::ids::{ConnId, Millis, Zxid};
-use crate::limits::{BYTES_PER_COST, EVENT_COST, WATCH_LOOK_COST, WATCHED_COST, WATCHERS_PIECE};
+use crate::limits::{
+    ACL_ENTRY_COST, ACL_IDENTITY_COST, BYTES_PER_COST, EVENT_COST, WATCH_LOOK_COST, WATCHED_COST, WATCHERS_PIECE,
+};
 use crate::reply;
 use crate::shard::{Outputs, Shard};
 use crate::view::{NodeRef, View};
 use crate::watch::{Kind, Watchers};
 use crate::znode::Acl;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
 use corral_wire::consts::EventType;
@@ -33,6 +36,14 @@ pub(crate) struct Telling {
     pub(crate) seen: Zxid,
     /// Connections whose long setWatches goes on afterwards.
     paused: Vec<ConnId>,
+}
+
+/// The event that is being told.
+#[derive(Debug, Default)]
+pub(crate) struct Event {
+    pub(crate) bytes: Vec<u8>,
+    /// The same bytes, if several connections hear of a long one.
+    pub(crate) shared: Option<Arc<[u8]>>,
 }
 
 /// How far the events of a transaction are told.
@@ -80,8 +91,8 @@ impl Earlier {
 }
 
 impl Shard {
-    /// Queues the events of a transaction that is about to reach the view, from where the last call ended. False when the
-    /// turn's work is done before all are told.
+    /// Queues the events of a transaction that is about to reach the view, from where the last call ended. False when
+    /// the turn's work is done before all are told.
     pub(crate) fn tell_events(&mut self, now: Millis, txn: &AppliedTxn, out: &mut Outputs) -> bool {
         let (mut at, mut earlier) = match &mut self.telling {
             Some(telling) => (telling.at, mem::take(&mut telling.earlier)),
@@ -115,8 +126,8 @@ impl Shard {
         self.gate = self.gate.max(zxid);
     }
 
-    /// Whether a request that comes, or waited, may be served although the events of a transaction are being told: one that
-    /// sets no watch, of a connection that was not told.
+    /// Whether a request that comes, or waited, may be served although the events of a transaction are being told: one
+    /// that sets no watch, of a connection that was not told.
     #[cold]
     pub(crate) fn may_see_before(&self, conn: &Conn, frame: &[u8]) -> bool {
         let Some(telling) = &self.telling else { return false };
@@ -126,15 +137,16 @@ impl Shard {
     /// Whether the connection's first request waits until the events of a transaction are told.
     pub(crate) fn waits_for_events(&self, conn: &Conn) -> bool {
         self.telling.is_some()
-            && !matches!(conn.pending.front(), Some(Pending::Parked { frame, .. }) if self.may_see_before(conn, frame))
+            && !matches!(conn.pending.front(), Some(Pending::Queued { frame, .. }) if self.may_see_before(conn, frame))
     }
 
-    /// Whether a read under way sets watches, and waits until the events of a transaction are told. It goes on then.
+    /// Whether a read under way sets watches, or may end, and waits until the events of a transaction are told: its reply
+    /// is of a state that lies before them all, or behind. It goes on then.
     pub(crate) fn pauses(&mut self, conn: &Conn) -> bool {
         let Some(telling) = &mut self.telling else { return false };
         let first = conn.pending.front();
         let begun = if let Some(Pending::Long { begun, .. }) = first { begun.as_deref() } else { None };
-        let waits = !conn.again && matches!(begun, Some(Long::Rewatch(_)));
+        let waits = !conn.again && matches!(begun, Some(Long::Rewatch(_) | Long::Walk(_)));
         if waits {
             telling.paused.push(conn.id);
         }
@@ -197,10 +209,12 @@ impl Shard {
         told: Vec<ConnId>,
         out: &mut Outputs,
     ) {
-        let mut event = mem::take(&mut self.event);
-        event.clear();
-        reply::event(&mut event, zxid.wire(), kind, path);
-        self.event = event;
+        self.event.bytes.clear();
+        reply::event(&mut self.event.bytes, zxid.wire(), kind, path);
+        self.event.shared = None;
+        if told.len() > 1 && self.event.bytes.len() >= SHARED_BYTES {
+            self.event.shared = Some(Arc::from(&*self.event.bytes));
+        }
         for id in told {
             if self.may_read(id, acl) {
                 self.deliver(now, id, out);
@@ -214,9 +228,10 @@ impl Shard {
             _ => return true,
         };
         let Some(identities) = self.identities(id) else { return false };
-        let (pairs, grants) = (list.len() * identities.len(), list.grants(READ, identities));
-        // A pair takes about a nanosecond, whether or not there is an event to deliver.
-        self.spent += EVENT_COST + pairs;
+        let check = ACL_ENTRY_COST * list.len() + ACL_IDENTITY_COST * identities.len();
+        let grants = list.grants(READ, identities);
+        // Whether or not there is an event to deliver.
+        self.spent += EVENT_COST + check;
         grants
     }
 }

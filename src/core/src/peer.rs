@@ -1,13 +1,14 @@
 //! What servers of an ensemble say to each other beside Raft: commands on their way to the leader, signs of life, the
 //! leader's clock, that one remembers nothing. Types and their encoding.
 //!
-//! Little-endian: version, kind, six bytes of zero, term, then by kind. Every field of what is read is checked here, and
-//! what depends on who sent it in [`Forward::check`]: no byte of a peer can make this server panic or order what a
+//! Little-endian: version, kind, six bytes of zero, term, then by kind. Every field of what is read is checked here,
+//! and what depends on who sent it in [`Forward::check`]: no byte of a peer can make this server panic or order what a
 //! client's shard would not have proposed. Framing, checksums and the sender's identity are the transport's.
 
-use crate::command::{Batch, Proposals};
+use crate::command::{Batch, Command, Identity, Proposals, Renumbered, identities_weight};
 use crate::ids::{Millis, SessionId, WallMillis};
-use crate::limits::TOUCH_SESSIONS_MAX;
+use crate::limits::{IDENTITIES_BYTES_MAX, TOUCH_SESSIONS_MAX};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -16,7 +17,7 @@ const VERSION: u8 = 1;
 /// Version, kind, padding.
 const TAG_BYTES: usize = 8;
 
-/// Why a peer's message is not taken. The link it came on is to be closed with this as the reason.
+/// Why a peer's message is not taken. The connection it came on is to be closed with this as the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFault {
     /// Another version of the encoding; which.
@@ -27,6 +28,8 @@ pub enum PeerFault {
     Foreign(&'static str),
     /// A message of a stream is missing: `expected` should have come.
     Gap { expected: u64, found: u64 },
+    /// Commands come faster than they are ordered, beyond [`crate::limits::FORWARDED_BYTES_MAX`].
+    Flood,
 }
 
 impl fmt::Display for PeerFault {
@@ -35,6 +38,7 @@ impl fmt::Display for PeerFault {
             Self::Version(version) => write!(f, "message version {version} is not supported"),
             Self::Malformed(what) => write!(f, "malformed message: {what}"),
             Self::Foreign(what) => write!(f, "a command that is not the sender's: {what}"),
+            Self::Flood => f.write_str("more commands than this server can order; those that wait go on"),
             Self::Gap { expected, found } => write!(f, "message {expected} of the stream is missing, {found} came"),
         }
     }
@@ -46,9 +50,9 @@ impl core::error::Error for PeerFault {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerMessage {
     Forward(Forward),
-    Touch(Touch),
-    Beat(Beat),
-    Newborn(Newborn),
+    SessionReport(SessionReport),
+    Heartbeat(Heartbeat),
+    Uninitialised(Uninitialised),
     Pause(Pause),
     Paused(Paused),
     Digest(Digest),
@@ -67,12 +71,12 @@ pub struct Forward {
 
 /// To the leader: the sessions that a server heard from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touch {
+pub struct SessionReport {
     pub term: u64,
     /// As in a forward.
     pub sequence: u64,
-    /// A time of the leader's clock that the server knew of before its shards looked: whatever it heard until then is named
-    /// here or was before.
+    /// A time of the leader's clock that the server knew of before its shards looked: whatever it heard until then is
+    /// named here or was before.
     pub echo: Millis,
     /// At most [`TOUCH_SESSIONS_MAX`].
     pub sessions: Vec<SessionId>,
@@ -80,20 +84,20 @@ pub struct Touch {
 
 /// From the leader: its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
+pub struct Heartbeat {
     pub term: u64,
     pub clock: Millis,
 }
 
 /// To everybody: the sender has promised nothing to anybody that it remembers. Of no term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Newborn {
+pub struct Uninitialised {
     /// Digest of the founders of the ensemble, as the sender was configured.
     pub founders: u64,
     /// The start of the receiver that the sender heard the same from; 0 if it heard nothing.
     pub heard: u64,
-    /// It has formed the ensemble already, and nothing has come of that yet.
-    pub formed: bool,
+    /// It has bootstrapped the ensemble already, and nothing has come of that yet.
+    pub bootstrapped: bool,
 }
 
 /// From a leader that is about to let another lead: no more commands are to be sent to it.
@@ -118,12 +122,12 @@ pub struct Digest {
     pub digest: u64,
 }
 
-/// The kinds. The first four have the numbers of their frames between servers; a pause travels as a beat, and the word
-/// that it is kept as a touch.
+/// The kinds. The first four have the numbers of their frames between servers; a pause travels as a heartbeat, and the
+/// word that it is kept as a report.
 const FORWARD: u8 = 2;
-const TOUCH: u8 = 3;
-const BEAT: u8 = 4;
-const NEWBORN: u8 = 7;
+const SESSION_REPORT: u8 = 3;
+const HEARTBEAT: u8 = 4;
+const UNINITIALISED: u8 = 7;
 const PAUSE: u8 = 8;
 const PAUSED: u8 = 9;
 const DIGEST: u8 = 10;
@@ -133,9 +137,9 @@ impl PeerMessage {
     pub fn encode(self, out: &mut Vec<u8>) {
         let (kind, term) = match &self {
             Self::Forward(forward) => (FORWARD, forward.term),
-            Self::Touch(touch) => (TOUCH, touch.term),
-            Self::Beat(beat) => (BEAT, beat.term),
-            Self::Newborn(_) => (NEWBORN, 0),
+            Self::SessionReport(report) => (SESSION_REPORT, report.term),
+            Self::Heartbeat(heartbeat) => (HEARTBEAT, heartbeat.term),
+            Self::Uninitialised(_) => (UNINITIALISED, 0),
             Self::Digest(_) => (DIGEST, 0),
             Self::Pause(pause) => (PAUSE, pause.term),
             Self::Paused(paused) => (PAUSED, paused.term),
@@ -147,20 +151,20 @@ impl PeerMessage {
                 put(out, forward.sequence);
                 put_proposals(out, forward.proposals);
             }
-            Self::Touch(touch) => {
-                assert!(touch.sessions.len() <= TOUCH_SESSIONS_MAX, "more sessions go in several messages");
-                put(out, touch.sequence);
-                put(out, touch.echo.0);
-                put(out, touch.sessions.len() as u64);
-                for session in &touch.sessions {
+            Self::SessionReport(report) => {
+                assert!(report.sessions.len() <= TOUCH_SESSIONS_MAX, "more sessions go in several messages");
+                put(out, report.sequence);
+                put(out, report.echo.0);
+                put(out, report.sessions.len() as u64);
+                for session in &report.sessions {
                     put(out, session.0.cast_unsigned());
                 }
             }
-            Self::Beat(beat) => put(out, beat.clock.0),
-            Self::Newborn(newborn) => {
-                put(out, newborn.founders);
-                put(out, newborn.heard);
-                put(out, u64::from(newborn.formed));
+            Self::Heartbeat(heartbeat) => put(out, heartbeat.clock.0),
+            Self::Uninitialised(uninitialised) => {
+                put(out, uninitialised.founders);
+                put(out, uninitialised.heard);
+                put(out, u64::from(uninitialised.bootstrapped));
             }
             Self::Digest(report) => {
                 put(out, report.index);
@@ -192,14 +196,14 @@ impl PeerMessage {
                 rest = &[];
                 Self::Forward(Forward { term, sequence, proposals })
             }
-            TOUCH => {
+            SESSION_REPORT => {
                 let (sequence, echo) = (take(&mut rest)?, Millis(take(&mut rest)?));
                 let sessions = sessions(&mut rest)?;
-                Self::Touch(Touch { term, sequence, echo, sessions })
+                Self::SessionReport(SessionReport { term, sequence, echo, sessions })
             }
-            BEAT => Self::Beat(Beat { term, clock: Millis(take(&mut rest)?) }),
-            NEWBORN if term != 0 => return Err(PeerFault::Malformed("a newborn knows no term")),
-            NEWBORN => Self::Newborn(newborn(&mut rest)?),
+            HEARTBEAT => Self::Heartbeat(Heartbeat { term, clock: Millis(take(&mut rest)?) }),
+            UNINITIALISED if term != 0 => return Err(PeerFault::Malformed("an uninitialised server knows no term")),
+            UNINITIALISED => Self::Uninitialised(uninitialised(&mut rest)?),
             DIGEST if term != 0 => return Err(PeerFault::Malformed("a digest is of no term")),
             DIGEST => Self::Digest(Digest { index: take(&mut rest)?, digest: take(&mut rest)? }),
             PAUSE => Self::Pause(Pause { term }),
@@ -217,6 +221,9 @@ impl Forward {
     /// [`PeerFault::Foreign`] otherwise.
     pub fn check(&self, server: u8, incarnation: u64) -> Result<(), PeerFault> {
         let identities = self.proposals.identities.len();
+        if self.proposals.identities.iter().any(|list| identities_weight(list) > IDENTITIES_BYTES_MAX) {
+            return Err(PeerFault::Foreign("more identities than a connection may have"));
+        }
         for command in &self.proposals.commands {
             let origin = command.origin.ok_or(PeerFault::Foreign("nobody asked for it"))?;
             if origin.server != server || origin.incarnation != incarnation {
@@ -243,14 +250,14 @@ fn take(rest: &mut &[u8]) -> Result<u64, PeerFault> {
     Ok(u64::from_le_bytes(*value))
 }
 
-fn newborn(rest: &mut &[u8]) -> Result<Newborn, PeerFault> {
+fn uninitialised(rest: &mut &[u8]) -> Result<Uninitialised, PeerFault> {
     let (founders, heard) = (take(rest)?, take(rest)?);
-    let formed = match take(rest)? {
+    let bootstrapped = match take(rest)? {
         0 => false,
         1 => true,
-        _ => return Err(PeerFault::Malformed("neither formed nor not")),
+        _ => return Err(PeerFault::Malformed("neither bootstrapped nor not")),
     };
-    Ok(Newborn { founders, heard, formed })
+    Ok(Uninitialised { founders, heard, bootstrapped })
 }
 
 /// As a batch that is not ordered yet.
@@ -261,15 +268,31 @@ fn put_proposals(out: &mut Vec<u8>, proposals: Proposals) {
 }
 
 fn proposals(bytes: &[u8]) -> Result<Proposals, PeerFault> {
-    let batch = Batch::decode(bytes).map_err(|_| PeerFault::Malformed("no commands"))?;
-    let Batch { time, first_zxid, features, identities, commands } = batch;
+    let batch = Batch::decode_of_peer(bytes).map_err(|_| PeerFault::Malformed("no commands"))?;
+    let Batch { time, first_zxid, features, identities, mut commands } = batch;
     if (time, first_zxid, features) != (WallMillis(0), 0, 0) {
         return Err(PeerFault::Malformed("commands that were ordered already"));
     }
     if commands.is_empty() {
         return Err(PeerFault::Malformed("no command"));
     }
-    Ok(Proposals::new(identities, commands))
+    // Those of commands that were dropped are not used: each takes more memory than its bytes, if it is empty.
+    let identities =
+        if identities.len() > commands.len() { used_alone(&identities, &mut commands) } else { identities };
+    // Commands and identities count for what they are worth, and lists of no identities for nothing.
+    let mut proposals = Proposals::new(identities, commands);
+    proposals.bytes = proposals.bytes.max(bytes.len());
+    Ok(proposals)
+}
+
+/// The lists of identities that commands name, which then name them there. A number of no list stays one of no list.
+fn used_alone(lists: &[Arc<Vec<Identity>>], commands: &mut [Command]) -> Vec<Arc<Vec<Identity>>> {
+    let mut used = Renumbered::new();
+    for command in commands {
+        let Some(list) = lists.get(command.identities as usize) else { continue };
+        command.identities = used.place_of(command.identities, list);
+    }
+    used.lists
 }
 
 fn sessions(rest: &mut &[u8]) -> Result<Vec<SessionId>, PeerFault> {
@@ -320,10 +343,10 @@ mod tests {
         let sessions = vec![SessionId(-1), SessionId(i64::MAX)];
         [
             PeerMessage::Forward(forward()),
-            PeerMessage::Touch(Touch { term: 1, sequence: u64::MAX, echo: Millis(77), sessions }),
-            PeerMessage::Touch(Touch { term: 1, sequence: 0, echo: Millis(0), sessions: vec![] }),
-            PeerMessage::Beat(Beat { term: u64::MAX, clock: Millis(u64::MAX) }),
-            PeerMessage::Newborn(Newborn { founders: u64::MAX, heard: 7, formed: true }),
+            PeerMessage::SessionReport(SessionReport { term: 1, sequence: u64::MAX, echo: Millis(77), sessions }),
+            PeerMessage::SessionReport(SessionReport { term: 1, sequence: 0, echo: Millis(0), sessions: vec![] }),
+            PeerMessage::Heartbeat(Heartbeat { term: u64::MAX, clock: Millis(u64::MAX) }),
+            PeerMessage::Uninitialised(Uninitialised { founders: u64::MAX, heard: 7, bootstrapped: true }),
             PeerMessage::Digest(Digest { index: u64::MAX, digest: 3 }),
             PeerMessage::Pause(Pause { term: 7 }),
             PeerMessage::Paused(Paused { term: 7, sequence: u64::MAX }),
@@ -370,6 +393,11 @@ mod tests {
             change(&mut forward.proposals.commands[1]);
             forward.check(2, 5)
         };
+        let mut many = forward();
+        many.proposals
+            .identities
+            .push(Arc::new(vec![Identity { scheme: Text::from("digest"), id: Text::from("") }; 200]));
+        assert!(many.check(2, 5).is_err(), "more identities than a connection may have");
         assert!(with(|command| command.origin = None).is_err());
         assert!(with(|command| command.identities = 1).is_err());
         assert!(with(|command| command.kind = CommandKind::SystemNodes(vec![])).is_err());
@@ -378,6 +406,26 @@ mod tests {
         assert!(with(|command| command.kind = CommandKind::ReconfigBegins(Text::from(""))).is_err());
         assert!(with(|command| command.kind = CommandKind::ReconfigEnds).is_err());
         assert!(with(|command| command.kind = CommandKind::Reconfig(Box::default())).is_ok());
+    }
+
+    #[test]
+    fn lists_of_identities_that_no_command_names_go() {
+        let mut sent = forward();
+        let named = Arc::clone(&sent.proposals.identities[0]);
+        sent.proposals.identities = vec![Arc::default(), Arc::default(), named, Arc::default()];
+        sent.proposals.commands[0].identities = 2;
+        sent.proposals.commands[1].identities = 2;
+        let Ok(PeerMessage::Forward(came)) = PeerMessage::decode(&encoded(&PeerMessage::Forward(sent.clone()))) else {
+            panic!("it is a forward");
+        };
+        assert_eq!(came.proposals.identities, forward().proposals.identities);
+        assert!(came.proposals.commands.iter().all(|command| command.identities == 0));
+        assert_eq!(came.check(2, 5), Ok(()));
+        sent.proposals.commands[1].identities = 7;
+        let Ok(PeerMessage::Forward(came)) = PeerMessage::decode(&encoded(&PeerMessage::Forward(sent))) else {
+            panic!("it is a forward");
+        };
+        assert!(came.check(2, 5).is_err(), "a command names no list of identities");
     }
 
     #[test]
@@ -393,10 +441,13 @@ mod tests {
         check(|bytes| bytes[39] = 1, PeerFault::Malformed("too many sessions"));
         check(|bytes| bytes[32] = 3, PeerFault::Malformed("another number of sessions than it says"));
         check(|bytes| bytes[40..48].fill(0), PeerFault::Malformed("session 0"));
-        let mut newborn = encoded(&messages()[4]);
-        newborn[8] = 1;
-        assert_eq!(PeerMessage::decode(&newborn), Err(PeerFault::Malformed("a newborn knows no term")));
-        (newborn[8], newborn[32]) = (0, 2);
-        assert_eq!(PeerMessage::decode(&newborn), Err(PeerFault::Malformed("neither formed nor not")));
+        let mut uninitialised = encoded(&messages()[4]);
+        uninitialised[8] = 1;
+        assert_eq!(
+            PeerMessage::decode(&uninitialised),
+            Err(PeerFault::Malformed("an uninitialised server knows no term"))
+        );
+        (uninitialised[8], uninitialised[32]) = (0, 2);
+        assert_eq!(PeerMessage::decode(&uninitialised), Err(PeerFault::Malformed("neither bootstrapped nor not")));
     }
 }

@@ -1,4 +1,4 @@
-//! Reads: served from the shard's own view, in one go, straight from the stored bytes (protocol chapter 12).
+//! Reads: served from the shard's own view, in one go, straight from the stored bytes (protocol chapter 12.1).
 
 mod gradual;
 mod listing;
@@ -11,8 +11,8 @@ use crate::acl::AclList;
 use crate::command::Identity;
 use crate::ids::{ConnId, Zxid};
 use crate::limits::{
-    ACL_ENTRY_COST, BYTES_PER_COST, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LOOK_UP_COST, LOOK_UPS_AT_ONCE,
-    MULTI_READ_COST_MAX, NAME_COST,
+    ACL_ENTRY_COST, ACL_IDENTITY_COST, BYTES_PER_COST, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LOOK_UP_COST,
+    LOOK_UPS_AT_ONCE, MULTI_READ_COST_MAX, NAME_COST,
 };
 use crate::path;
 use crate::reply;
@@ -41,8 +41,11 @@ pub(crate) struct ReadContext<'s> {
     pub(crate) reply_bytes_max: usize,
     /// Bytes of a reply for which there is memory now.
     pub(crate) room: usize,
-    /// Whether a read may be put off: writes behind it would have to wait too. If not, it is refused.
+    /// Whether a read may be put off for longer than until its turn: writes behind it would have to wait too. If not, it is
+    /// refused.
     pub(crate) may_wait: bool,
+    /// Whether it is the connection's turn for a costly read, or a write behind the read is about to be applied.
+    pub(crate) has_turn: bool,
     /// A multiRead is served.
     pub(crate) multi: bool,
     /// Why the read is put off.
@@ -58,6 +61,8 @@ pub(crate) enum PutOff {
     Long,
     /// There is no memory for a reply of so many bytes.
     Room(usize),
+    /// It is costly: it waits for the turn of its connection, so that the cheap reads of others go past it.
+    Turn,
 }
 
 /// Why a read has no reply.
@@ -69,6 +74,18 @@ pub(crate) enum Unserved {
 }
 
 type Failed = ErrorCode;
+
+/// Whether a list can be made in one turn, whose children are looked up below this path or not at all.
+pub(crate) fn is_short(size: ChildrenSize, look_ups: Option<&str>) -> bool {
+    let most = if look_ups.is_some() { LOOK_UPS_AT_ONCE * LOOK_UP_COST } else { LIST_ENTRIES_AT_ONCE * NAME_COST };
+    list_cost(size, look_ups) <= most && size.bytes <= LIST_BYTES_AT_ONCE
+}
+
+/// The whole path of a child that is looked up is copied, hashed and compared.
+fn list_cost(size: ChildrenSize, look_ups: Option<&str>) -> usize {
+    let each = look_ups.map_or(NAME_COST, |parent| LOOK_UP_COST + parent.len() / BYTES_PER_COST);
+    size.entries.saturating_mul(each)
+}
 
 impl ReadContext<'_> {
     /// Appends the reply (and, for setWatches, the events before it) to `out`.
@@ -118,15 +135,18 @@ impl ReadContext<'_> {
         self.cost.set(self.cost.get() + cost);
     }
 
-    /// Goes on if a list can be made in this turn, whose children are looked up or not; within a multiRead as long as all its
+    /// Goes on if a list can be made in this turn, whose children are looked up below this path or not at all; within a multiRead as long as all its
     /// reads together are affordable.
-    fn affords(&self, size: ChildrenSize, look_ups: bool) -> Result<(), Failed> {
-        let cost = size.entries * if look_ups { LOOK_UP_COST } else { NAME_COST };
+    fn affords(&self, size: ChildrenSize, look_ups: Option<&str>) -> Result<(), Failed> {
         if !self.multi {
-            let entries_max = if look_ups { LOOK_UPS_AT_ONCE } else { LIST_ENTRIES_AT_ONCE };
-            self.at_once(size.entries <= entries_max && size.bytes <= LIST_BYTES_AT_ONCE)?;
+            self.at_once(is_short(size, look_ups))?;
         }
-        self.spend(cost);
+        self.spend(list_cost(size, look_ups));
+        self.is_affordable()
+    }
+
+    /// Goes on while the reads of a multiRead are affordable.
+    fn is_affordable(&self) -> Result<(), Failed> {
         if self.multi && self.cost.get() > MULTI_READ_COST_MAX { Err(ErrorCode::ThrottledOp) } else { Ok(()) }
     }
 
@@ -141,9 +161,14 @@ impl ReadContext<'_> {
         if bytes <= self.room { Ok(()) } else { self.put_off(PutOff::Room(bytes)) }
     }
 
+    /// Goes on if a read that cannot be done in pieces is cheap, or has waited for its turn.
+    fn in_turn(&self, is_cheap: bool) -> Result<(), Failed> {
+        if is_cheap || self.has_turn { Ok(()) } else { self.put_off(PutOff::Turn) }
+    }
+
     #[cold]
     fn put_off(&self, why: PutOff) -> Result<(), Failed> {
-        self.put_off.set(self.may_wait.then_some(why));
+        self.put_off.set((self.may_wait || why == PutOff::Turn).then_some(why));
         Err(ErrorCode::ThrottledOp)
     }
 
@@ -164,16 +189,22 @@ impl ReadContext<'_> {
         if path.is_empty() { self.view.get(path::ROOT) } else { self.view.get_hashed(path, hash) }
     }
 
-    /// The children of a znode, and what reading them costs. The hash is the path's.
-    fn children(&self, path: &str, hash: u64) -> (ChildrenSize, impl Iterator<Item = &str>) {
-        let children = if path.is_empty() {
-            self.view.children_and_size(path::ROOT, self.view.hasher().hash(path::ROOT))
-        } else {
-            self.view.children_and_size(path, hash)
-        };
-        let (size, names) = children.unzip();
-        let size = size.unwrap_or_default();
-        (size, names.into_iter().flatten())
+    /// Names and marks of a znode's children: the cost of reading them. The hash is the path's.
+    fn children_size(&self, path: &str, hash: u64) -> ChildrenSize {
+        let (path, hash) = self.root_or(path, hash);
+        self.view.children_size(path, hash).unwrap_or_default()
+    }
+
+    /// The children of a znode. Weigh [`ReadContext::children_size`] first: deleted names in front of the first child are
+    /// passed over at once.
+    fn children(&self, path: &str, hash: u64) -> impl Iterator<Item = &str> {
+        let (path, hash) = self.root_or(path, hash);
+        self.view.children_hashed(path, hash).into_iter().flatten()
+    }
+
+    /// The empty path is the root's second name.
+    fn root_or<'p>(&self, path: &'p str, hash: u64) -> (&'p str, u64) {
+        if path.is_empty() { (path::ROOT, self.view.hasher().hash(path::ROOT)) } else { (path, hash) }
     }
 
     #[inline]
@@ -189,7 +220,7 @@ impl ReadContext<'_> {
 
     #[inline(never)]
     fn is_granted(&self, list: &AclList, wanted: i32) -> bool {
-        self.spend(list.len() * self.identities.len() * ACL_ENTRY_COST);
+        self.spend(ACL_ENTRY_COST * list.len() + ACL_IDENTITY_COST * self.identities.len());
         list.grants(wanted, self.identities)
     }
 
@@ -201,6 +232,9 @@ impl ReadContext<'_> {
     }
 }
 
-fn undecodable(_: corral_wire::DecodeError) -> ErrorCode {
-    ErrorCode::MarshallingError
+fn undecodable(error: corral_wire::DecodeError) -> ErrorCode {
+    match error {
+        corral_wire::DecodeError::TooManyOps => ErrorCode::ThrottledOp,
+        _ => ErrorCode::MarshallingError,
+    }
 }

@@ -1,8 +1,8 @@
 //! Containers that have become empty and TTL nodes whose time is over: which they are, and when each is deleted
 //! (protocol chapter 9.4, ZooKeeper's `ContainerManager`).
 //!
-//! Kept by the leader alone, in its memory alone, beside the deadlines of sessions. It only proposes: what is deleted is
-//! decided again, from the state alone, when the command is evaluated.
+//! Kept by the leader alone, in its memory alone, beside the deadlines of sessions. It only proposes: what is deleted
+//! is decided again, from the state alone, when the command is evaluated.
 
 use crate::ids::{Millis, WallMillis, Zxid};
 use crate::shared::Text;
@@ -61,25 +61,31 @@ impl Reaper {
         self.chosen.clear();
     }
 
-    /// Time passes. Looks at the next few of the containers and TTL nodes, `mortals`, and gives what is to be deleted.
-    pub(crate) fn tick(&mut self, now: Millis, wall: WallMillis, mortals: &BTreeSet<Text>, view: &View) -> Vec<Chosen> {
+    /// Time passes. Looks at the next few of the containers and TTL nodes, `reapable`, and gives what is to be deleted.
+    pub(crate) fn tick(
+        &mut self,
+        now: Millis,
+        wall: WallMillis,
+        reapable: &BTreeSet<Text>,
+        view: &View,
+    ) -> Vec<Chosen> {
         if self.after.is_none() && self.chosen.is_empty() && now >= self.next_check {
             self.next_check = now.plus(self.policy.check_interval_ms);
             self.after = Some(Text::from(""));
             self.next_delete_us = now.0.saturating_mul(1000);
         }
         if let Some(after) = self.after.take() {
-            self.after = self.look(wall, mortals, view, after);
+            self.after = self.look(wall, reapable, view, after);
         }
         self.due(now)
     }
 
     /// One slice of a check, behind the path `after`. Gives where to go on; `None` at the end.
-    fn look(&mut self, wall: WallMillis, mortals: &BTreeSet<Text>, view: &View, after: Text) -> Option<Text> {
+    fn look(&mut self, wall: WallMillis, reapable: &BTreeSet<Text>, view: &View, after: Text) -> Option<Text> {
         let slice = LOOKS_PER_TICK.min(CHOSEN_MAX.saturating_sub(self.chosen.len()));
         let mut last = after.clone();
         let mut left = slice;
-        for path in mortals.range::<str, _>((Bound::Excluded(&*after), Bound::Unbounded)) {
+        for path in reapable.range::<str, _>((Bound::Excluded(&*after), Bound::Unbounded)) {
             if left == 0 {
                 return Some(last);
             }
@@ -138,7 +144,7 @@ mod tests {
 
     struct World {
         view: View,
-        mortals: BTreeSet<Text>,
+        reapable: BTreeSet<Text>,
         reaper: Reaper,
     }
 
@@ -146,7 +152,7 @@ mod tests {
         fn new(policy: ReapPolicy) -> Self {
             let mut reaper = Reaper::new(policy);
             reaper.start(Millis(0));
-            Self { view: View::empty(1), mortals: BTreeSet::new(), reaper }
+            Self { view: View::empty(1), reapable: BTreeSet::new(), reaper }
         }
 
         fn add(&mut self, name: &str, owner: Owner, cversion: i32, num_children: u32, mtime: i64) {
@@ -156,11 +162,11 @@ mod tests {
                 NodeStat { mzxid: Zxid(9), owner: owner.bits(), cversion, num_children, mtime, ..NodeStat::default() };
             let node = Arc::new(Znode { stat, acl: Acl::Open, data: None });
             self.view.apply(Zxid(9), &Change::Created { at, node });
-            self.mortals.insert(path);
+            self.reapable.insert(path);
         }
 
         fn tick(&mut self, now: u64, wall: i64) -> Vec<String> {
-            let chosen = self.reaper.tick(Millis(now), WallMillis(wall), &self.mortals, &self.view);
+            let chosen = self.reaper.tick(Millis(now), WallMillis(wall), &self.reapable, &self.view);
             chosen.iter().map(|chosen| String::from(&*chosen.path)).collect()
         }
     }
@@ -203,7 +209,7 @@ mod tests {
             }
         }
         assert_eq!(all, count);
-        world.mortals.clear();
+        world.reapable.clear();
         assert!(world.tick(200_000, 0).is_empty());
         world.add("late", Owner::Container, 1, 0, 0);
         assert_eq!(world.tick(200_100, 0), Vec::<String>::new(), "the next check is an interval later");

@@ -1,5 +1,5 @@
-//! The four-letter words' answers (protocol chapter 23): what shards and the leader tell of themselves, in pieces, and
-//! the text made of all pieces.
+//! The four-letter commands' answers (protocol chapter 23): what shards and the leader tell of themselves, in pieces,
+//! and the text made of all pieces.
 //!
 //! Pieces are taken on the core that owns what they tell of, each in one short pass; putting them together and writing
 //! the text may take long and is done on a thread that holds nobody up. Knows no clock, no file and no process: what
@@ -17,7 +17,7 @@ mod server;
 mod watches;
 
 use crate::ids::{Millis, SessionId, WallMillis, Zxid};
-use crate::limits::WORD_BYTES_MAX;
+use crate::limits::FOUR_LETTER_BYTES_MAX;
 use crate::shared::Text;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -105,27 +105,27 @@ pub struct Report {
     watched: Vec<Watched>,
     sessions: Vec<SessionLine>,
     /// For `wchs`: hashes of watched paths and ids of watching sessions, as they came.
-    watched_hashes: Vec<u64>,
-    watching: Vec<SessionId>,
+    watched_hashes: watches::Distinct<u64>,
+    watching: watches::Distinct<SessionId>,
     /// About how long the answer becomes.
     bytes: usize,
 }
 
 impl Report {
     /// Takes in a shard's piece.
-    pub fn take(&mut self, word: FourLetter, piece: Piece) {
+    pub fn take(&mut self, command: FourLetter, piece: Piece) {
         self.totals.merge(&piece.totals);
         self.bytes += piece.conns.len() * clients::LINE_BYTES;
         self.conns.extend(piece.conns);
-        if word == FourLetter::Wchs {
+        if command == FourLetter::Wchs {
             for watched in &piece.watched {
-                self.watched_hashes.push(watched.hash);
-                self.watching.extend_from_slice(&watched.watchers);
+                self.watched_hashes.add(watched.hash);
+                watched.watchers.iter().for_each(|session| self.watching.add(*session));
             }
             return;
         }
         for mut watched in piece.watched {
-            watched.watchers.truncate(watches::fitting(&watched, WORD_BYTES_MAX.saturating_sub(self.bytes)));
+            watched.watchers.truncate(watches::fitting(&watched, FOUR_LETTER_BYTES_MAX.saturating_sub(self.bytes)));
             self.bytes += watches::bytes(&watched);
             self.watched.push(watched);
         }
@@ -139,7 +139,7 @@ impl Report {
 
     /// Whether the answer is as long as it may become: no more pieces are wanted.
     pub const fn is_full(&self) -> bool {
-        self.bytes >= WORD_BYTES_MAX
+        self.bytes >= FOUR_LETTER_BYTES_MAX
     }
 }
 
@@ -159,16 +159,16 @@ impl Totals {
     }
 }
 
-/// Whether a word's answer, or the work for it, grows with the number of connections, watches or sessions.
-pub const fn is_long(word: FourLetter) -> bool {
+/// Whether a command's answer, or the work for it, grows with the number of connections, watches or sessions.
+pub const fn is_long(command: FourLetter) -> bool {
     use FourLetter::{Cons, Dump, Stat, Wchc, Wchp, Wchs};
-    matches!(word, Stat | Cons | Dump | Wchc | Wchp | Wchs)
+    matches!(command, Stat | Cons | Dump | Wchc | Wchp | Wchs)
 }
 
 /// Whether the shards have something to say to it, or to do.
-pub const fn asks_shards(word: FourLetter) -> bool {
+pub const fn asks_shards(command: FourLetter) -> bool {
     use FourLetter::{Crst, Mntr, Srst, Srvr};
-    is_long(word) || matches!(word, Srvr | Mntr | Crst | Srst)
+    is_long(command) || matches!(command, Srvr | Mntr | Crst | Srst)
 }
 
 /// The moment an answer is given.
@@ -179,20 +179,20 @@ pub struct Moment {
 }
 
 /// The whole answer. `report` holds the pieces of everybody that was asked.
-pub fn render(word: FourLetter, report: Report, facts: &ServerFacts, moment: Moment) -> String {
-    if facts.mode == Mode::Looking && asks_shards(word) {
+pub fn render(command: FourLetter, report: Report, facts: &ServerFacts, moment: Moment) -> String {
+    if facts.mode == Mode::Looking && asks_shards(command) {
         let mut text = String::from("This ZooKeeper instance is not currently serving requests");
         if let Some(obstacle) = facts.obstacle {
             let _ = write!(text, ": {}", obstacle.sentence());
         }
         text.push('\n');
-        if word == FourLetter::Mntr {
+        if command == FourLetter::Mntr {
             text.push_str(&monitor::not_serving(facts));
         }
         return text;
     }
     let cut = report.is_full();
-    let mut text = match word {
+    let mut text = match command {
         FourLetter::Srvr => server::block(&report, facts, false),
         FourLetter::Stat => server::block(&report, facts, true),
         FourLetter::Mntr => monitor::text(&report.totals, facts, moment.now),
@@ -213,7 +213,7 @@ pub fn render(word: FourLetter, report: Report, facts: &ServerFacts, moment: Mom
         FourLetter::Ruok | FourLetter::Isro => String::new(),
     };
     if cut {
-        let _ = writeln!(text, "Cut: there is more than the {WORD_BYTES_MAX} bytes that an answer may have.");
+        let _ = writeln!(text, "Cut: there is more than the {FOUR_LETTER_BYTES_MAX} bytes that an answer may have.");
     }
     text
 }
@@ -243,7 +243,7 @@ mod tests {
     fn a_full_answer_says_that_it_is_cut() {
         let mut report = Report::default();
         assert!(!report.is_full());
-        let path = Text::from("x".repeat(WORD_BYTES_MAX / 32));
+        let path = Text::from("x".repeat(FOUR_LETTER_BYTES_MAX / 32));
         let line = SessionLine { id: SessionId(1), due: None, ephemerals: vec![path; 32] };
         report.take_sessions(SessionPiece { sessions: vec![line], next: None });
         assert!(report.is_full());

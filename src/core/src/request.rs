@@ -19,6 +19,8 @@ use corral_wire::{DecodeError, OpCode, Reader, Vector};
 pub(crate) enum Refused {
     /// The record cannot be decoded: MARSHALLINGERROR.
     Undecodable,
+    /// More operations than any budget allows: THROTTLEDOP.
+    TooManyOps,
     /// Known to the protocol, not served here: UNIMPLEMENTED, and the connection ends.
     NotServed,
 }
@@ -84,6 +86,7 @@ fn multi(kind: MultiKind, reader: &mut Reader<'_>) -> Result<CommandKind, Refuse
         Ok(request) => request,
         // This alone stops ZooKeeper before the zxid is taken.
         Err(DecodeError::NullAcl) => return Err(Refused::Undecodable),
+        Err(DecodeError::TooManyOps) => return Err(Refused::TooManyOps),
         Err(_) => return Ok(CommandKind::Undecodable),
     };
     if request.iter().any(|op| path_of(&op).is_none()) {

@@ -3,14 +3,15 @@
 //! One per server, beside the Raft node; it alone gives out zxids while this server leads. Knows neither Raft nor the
 //! log: the driver hands it committed payloads in log order and takes batches to propose from it.
 
-mod images;
 mod prepared;
+mod queue;
 mod reconfig;
 mod room;
+mod snapshots;
 
-pub use images::SnapshotPolicy;
 pub use reconfig::{MembersSeen, Proposal, Seat};
 pub use room::Oversized;
+pub use snapshots::SnapshotPolicy;
 
 use crate::change::{AppliedBatch, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
@@ -18,18 +19,19 @@ use crate::cost::ENTRY_MAX;
 use crate::delta::Delta;
 use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, epoch_of, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
-use crate::image::Image;
 use crate::limits::SESSIONS_PIECE;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
 use crate::session::{Expiry, SessionTable, Witness};
 use crate::shared::Text;
+use crate::snapshot::Snapshot;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use images::{SinceImage, Sizes};
 use prepared::Prepared;
+use queue::Queue;
 use reconfig::Asked;
+use snapshots::{SinceSnapshot, Sizes};
 
 /// What the sequencer is told at its start.
 #[derive(Clone, Copy, Debug)]
@@ -63,10 +65,10 @@ pub struct Ticked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotABatch;
 
-/// All that an image writer needs: one zxid's state, immutable.
+/// All that a snapshot writer needs: one zxid's state, immutable.
 #[derive(Clone, Debug)]
 pub struct FrozenState {
-    pub image: Arc<Image>,
+    pub snapshot: Arc<Snapshot>,
     pub delta: Arc<Delta>,
     pub sessions: SessionTable,
     pub zxid: Zxid,
@@ -74,7 +76,7 @@ pub struct FrozenState {
     pub index: u64,
     pub term: u64,
     pub nodes: u64,
-    /// The driver's own, kept in the image as it is.
+    /// The driver's own, kept in the snapshot as it is.
     pub extra: Vec<u8>,
 }
 
@@ -88,11 +90,11 @@ pub struct Sequencer {
     reaper: Reaper,
     /// Set while this server leads: the zxid that the next command takes.
     next_zxid: Option<u64>,
-    queue: VecDeque<Proposals>,
-    /// Commands in the queue.
-    commands_waiting: usize,
-    /// Whether a command that waits or is proposed may give the first subtree a quota: those behind it then cost more than the
-    /// state tells.
+    queue: Queue,
+    /// See [`Sequencer::take_unordered`].
+    unordered: VecDeque<Proposals>,
+    /// Whether a command that waits or is proposed may give the first subtree a quota: those behind it then cost more
+    /// than the state tells.
     quotas_ahead: bool,
     /// Batches proposed by this server and not yet committed, in log order.
     proposed: VecDeque<Batch>,
@@ -102,7 +104,7 @@ pub struct Sequencer {
     term: u64,
     /// What is being written, to be tried again should that fail.
     frozen: Option<FrozenState>,
-    since_image: SinceImage,
+    since_snapshot: SinceSnapshot,
     quota_reported: Millis,
     /// When a subtree was last counted on.
     counted: Millis,
@@ -124,15 +126,15 @@ impl Sequencer {
             starts_from: None,
             reaper: Reaper::new(config.reap),
             next_zxid: None,
-            queue: VecDeque::new(),
-            commands_waiting: 0,
+            queue: Queue::default(),
+            unordered: VecDeque::new(),
             quotas_ahead: false,
             proposed: VecDeque::new(),
             prepared: Prepared::default(),
             index,
             term,
             frozen: None,
-            since_image: SinceImage::default(),
+            since_snapshot: SinceSnapshot::default(),
             quota_reported: Millis(0),
             counted: Millis(0),
             servers: None,
@@ -202,10 +204,9 @@ impl Sequencer {
         self.propose_servers();
     }
 
-    /// Every session has a full timeout from now on: nobody could be heard before. Where they are very many, the deadlines of some
-    /// are started later.
+    /// Every session has a full timeout from now on: nobody could be heard before. Where they are very many, the
+    /// deadlines of some are started later.
     pub fn start_deadlines(&mut self, now: Millis) {
-        self.expiry.expect_sessions(self.machine.sessions().len());
         self.starts_from = Some(SessionId(i64::MIN));
         self.start_some(now);
     }
@@ -231,7 +232,7 @@ impl Sequencer {
         }
     }
 
-    /// The list of servers as the configuration has it, if that changes anything.
+    /// The membership as the configuration has it, if that changes anything.
     fn propose_servers(&mut self) {
         let (Some(lines), Some(next)) = (&self.servers, self.next_zxid) else { return };
         if configured(self.machine.view(), lines, self.config.features, Zxid(next)).is_some() {
@@ -243,12 +244,21 @@ impl Sequencer {
         self.propose_for(None, kind);
     }
 
+    /// What waited, or was not committed, when another began to lead, to be dropped where a long drop does no harm.
+    pub fn take_unordered(&mut self) -> Option<VecDeque<Proposals>> {
+        Some(core::mem::take(&mut self.unordered)).filter(|unordered| !unordered.is_empty())
+    }
+
     /// Another leads: what waits here will not be ordered by this server.
     pub fn follow(&mut self) {
         self.next_zxid = None;
-        self.queue.clear();
-        self.commands_waiting = 0;
-        self.proposed.clear();
+        self.unordered.append(&mut self.queue.take());
+        let proposed = self.proposed.drain(..);
+        self.unordered.extend(proposed.map(|Batch { identities, commands, .. }| Proposals {
+            identities,
+            commands,
+            ..Proposals::default()
+        }));
         self.expiry.clear();
         self.starts_from = None;
         self.machine.stop_counting();
@@ -259,8 +269,9 @@ impl Sequencer {
         self.next_zxid.is_some()
     }
 
-    /// Takes a shard's proposals of one turn. An attach with the session's password is a sign of life, so that the session
-    /// does not expire while the attach waits for its log entry. One without it is none: session ids are public.
+    /// Takes a shard's proposals of one turn. An attach with the session's password is a sign of life, so that the
+    /// session does not expire while the attach waits for its log entry. One without it is none: session ids are
+    /// public.
     pub fn enqueue(&mut self, now: Millis, proposals: Proposals) {
         for command in &proposals.commands {
             if let CommandKind::AttachSession { session, password, .. } = &command.kind
@@ -272,9 +283,14 @@ impl Sequencer {
         self.wait(proposals);
     }
 
+    /// Bytes of the commands that wait for a log entry.
+    pub const fn bytes_waiting(&self) -> usize {
+        self.queue.bytes()
+    }
+
     /// Commands that wait for a log entry.
     pub const fn commands_waiting(&self) -> usize {
-        self.commands_waiting
+        self.queue.commands()
     }
 
     /// A shard's report of the sessions it heard from, complete up to `upto`.
@@ -290,7 +306,7 @@ impl Sequencer {
         }
         self.start_some(now);
         let expired = self.expiry.expired(now);
-        let reaped = self.reaper.tick(now, wall, self.machine.mortals(), self.machine.view());
+        let reaped = self.reaper.tick(now, wall, self.machine.reapable(), self.machine.view());
         let close = expired.iter().map(|session| (*session, CommandKind::CloseSession));
         let reap = reaped
             .iter()
@@ -327,15 +343,15 @@ impl Sequencer {
         Some(report)
     }
 
-    /// The next log entry, made of everything that waits, up to the limit; it always fits (`room`). `None` when nothing waits or
-    /// another leads.
+    /// The next log entry, made of everything that waits, up to the limit; it always fits (`room`). `None` when nothing
+    /// waits or another leads.
     pub fn next_batch(&mut self, time: WallMillis) -> Option<Batch> {
         let first_zxid = self.next_zxid?;
         let mut batch =
             Batch { time, first_zxid, features: self.features(), identities: Vec::new(), commands: Vec::new() };
         let (mut bytes, mut cost) = (0, 0);
         while bytes < self.config.batch_bytes_max
-            && self.queue.front().is_some_and(|next| cost == 0 || cost + next.cost <= ENTRY_MAX)
+            && self.weigh_next().is_some_and(|next| cost == 0 || cost + next <= ENTRY_MAX)
             && let Some(mut proposals) = self.queue.pop_front()
         {
             bytes += proposals.bytes;
@@ -357,7 +373,6 @@ impl Sequencer {
             return None;
         }
         batch.share_identities();
-        self.commands_waiting -= batch.commands.len();
         let taken = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
         self.next_zxid = Some(first_zxid + taken);
         Some(batch)
@@ -374,15 +389,14 @@ impl Sequencer {
         self.queue.iter().take_while(fits).map(|waiting| waiting.commands.len()).sum()
     }
 
-    /// An image took the place of everything: this state, up to that log entry. This server follows. Gives the former state, to be
-    /// dropped where a long drop does no harm.
-    pub fn install(&mut self, machine: StateMachine, index: u64, term: u64) -> StateMachine {
+    /// A snapshot took the place of everything: this state, up to that log entry. This server follows. Gives the former
+    /// state, and the one that was being written, to be dropped where a long drop does no harm.
+    pub fn install(&mut self, machine: StateMachine, index: u64, term: u64) -> (StateMachine, Option<FrozenState>) {
         self.follow();
         self.asked_changes += self.machine.list_changes() + 1;
         (self.index, self.term) = (index, term);
-        self.frozen = None;
-        self.since_image = SinceImage::default();
-        core::mem::replace(&mut self.machine, machine)
+        self.since_snapshot = SinceSnapshot::default();
+        (core::mem::replace(&mut self.machine, machine), self.frozen.take())
     }
 
     /// The driver has handed the batch to the log; it comes back through [`Sequencer::commit`].
@@ -419,10 +433,10 @@ impl Sequencer {
             Batch::decode(payload).map_err(|_| NotABatch)?
         };
         let (txns, bytes) = (batch.commands.len() as u64, payload.len() as u64);
-        self.since_image.note(&self.config.snapshot, now, txns, bytes);
+        self.since_snapshot.note(&self.config.snapshot, now, txns, bytes);
         let before = self.machine.units_spent();
         let applied = self.machine.apply(batch, term);
-        self.since_image.spent(self.machine.units_spent().wrapping_sub(before));
+        self.since_snapshot.spent(self.machine.units_spent().wrapping_sub(before));
         if self.is_leading() {
             self.track(now, &applied);
         }
@@ -456,47 +470,47 @@ impl Sequencer {
         }
     }
 
-    /// Whether it is time for the next image.
+    /// Whether it is time for the next snapshot.
     pub fn wants_snapshot(&self, now: Millis) -> bool {
         !self.snapshot_running()
             && self.has_changes()
-            && self.since_image.wants_image(&self.config.snapshot, now, self.sizes())
+            && self.since_snapshot.wants_snapshot(&self.config.snapshot, now, self.sizes())
     }
 
-    /// Whether so much was replayed at this start that it is worth an image at once, before the shards take their views:
-    /// they then share the frozen changes, and the next start has nothing to replay.
+    /// Whether so much was replayed at this start that it is worth a snapshot at once, before the shards take their
+    /// views: they then share the frozen changes, and the next start has nothing to replay.
     pub fn wants_snapshot_of_replay(&self) -> bool {
-        !self.snapshot_running() && self.since_image.wants_image_of_replay(&self.config.snapshot, self.sizes())
+        !self.snapshot_running() && self.since_snapshot.wants_snapshot_of_replay(&self.config.snapshot, self.sizes())
     }
 
     fn sizes(&self) -> Sizes {
         let view = self.machine.view();
-        Sizes { delta: view.delta_bytes(), image: view.image().bytes() }
+        Sizes { delta: view.delta_bytes(), snapshot: view.snapshot().bytes() }
     }
 
-    /// Whether an image is being written.
+    /// Whether a snapshot is being written.
     pub const fn snapshot_running(&self) -> bool {
         self.frozen.is_some()
     }
 
-    /// Whether anything changed since the last image.
+    /// Whether anything changed since the last snapshot.
     pub const fn has_changes(&self) -> bool {
-        self.since_image.is_some()
+        self.since_snapshot.is_some()
     }
 
-    /// Freezes the state at this zxid for the image writer. Every shard must be told to adopt the frozen delta before
-    /// it is given the next batch. The image holds `extra` besides.
+    /// Freezes the state at this zxid for the snapshot writer. Every shard must be told to adopt the frozen delta
+    /// before it is given the next batch. The snapshot holds `extra` besides.
     ///
     /// # Panics
-    /// When an image is being written already.
+    /// When a snapshot is being written already.
     pub fn freeze(&mut self, now: Millis, extra: Vec<u8>) -> FrozenState {
-        assert!(!self.snapshot_running(), "one image at a time");
-        self.since_image.begin(now);
+        assert!(!self.snapshot_running(), "one snapshot at a time");
+        self.since_snapshot.begin(now);
         let view = self.machine.view_mut();
         let delta = view.freeze();
         let view = self.machine.view();
         let frozen = FrozenState {
-            image: Arc::clone(view.image()),
+            snapshot: Arc::clone(view.snapshot()),
             delta,
             sessions: self.machine.sessions().clone(),
             zxid: view.zxid(),
@@ -509,16 +523,22 @@ impl Sequencer {
         frozen
     }
 
-    /// The state that was frozen at this index, because writing it failed. `None` when the image of another server has taken
-    /// its place meanwhile.
+    /// The state that was frozen at this index, because writing it failed. `None` when the snapshot of another server
+    /// has taken its place meanwhile.
     pub fn frozen_again(&self, index: u64) -> Option<FrozenState> {
         self.frozen.clone().filter(|frozen| frozen.index == index)
     }
 
-    /// The image of the frozen state is durable and mapped. Gives back what it replaces, to be dropped elsewhere.
-    pub fn image_ready(&mut self, image: Arc<Image>) -> (Arc<Image>, Option<Arc<Delta>>) {
-        self.frozen = None;
-        self.machine.view_mut().swap_image(image)
+    /// The snapshot of the frozen state is durable and mapped. Gives back what it replaces, to be dropped elsewhere: the
+    /// former snapshot, and the frozen state.
+    pub fn snapshot_ready(&mut self, snapshot: Arc<Snapshot>) -> (Arc<Snapshot>, Option<FrozenState>) {
+        let (former, delta) = self.machine.view_mut().swap_snapshot(snapshot);
+        let frozen = self.frozen.take();
+        debug_assert!(
+            delta.is_none_or(|delta| frozen.as_ref().is_some_and(|frozen| Arc::ptr_eq(&frozen.delta, &delta))),
+            "the delta is that of the frozen state"
+        );
+        (former, frozen)
     }
 }
 

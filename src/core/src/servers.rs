@@ -6,7 +6,7 @@
 
 mod read;
 
-use crate::limits::{ENSEMBLE_ID_MAX, ENSEMBLE_SERVERS_MAX};
+use crate::limits::{ENSEMBLE_ID_MAX, ENSEMBLE_SERVERS_MAX, RECONFIG_BYTES_MAX};
 use crate::shared::Text;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -144,6 +144,14 @@ impl Reconfig {
     pub fn bytes(&self) -> usize {
         let texts = [&self.joining, &self.leaving, &self.members];
         texts.into_iter().flatten().map(|text| text.len()).sum()
+    }
+
+    /// Whether it has more texts than any list of servers, or names more of them than a list may ever hold: each one is
+    /// compared with all others.
+    pub fn is_too_long(&self) -> bool {
+        let texts = [&self.joining, &self.leaving, &self.members];
+        let names_too_many = |text: &Text| text.split([',', '\n', '\r']).nth(4 * ENSEMBLE_SERVERS_MAX).is_some();
+        self.bytes() > RECONFIG_BYTES_MAX || texts.into_iter().flatten().any(names_too_many)
     }
 
     /// The list that it makes of this one, or why there is none: BADARGUMENTS, or MARSHALLINGERROR where ZooKeeper breaks

@@ -4,10 +4,9 @@
 //! Exists once per configured shard. Knows no socket, no clock, no other shard: the driver carries bytes and messages.
 //!
 //! Order within a connection: requests are answered in the order they came. A write is proposed the moment it is
-//! read; a read behind it waits parked, and is served when that write's transaction has been applied and no later one.
+//! read; a read behind it waits queued, and is served when that write's transaction has been applied and no later one.
 
 mod barriers;
-mod course;
 mod delays;
 mod flow;
 mod greeting;
@@ -16,6 +15,7 @@ mod leaderless;
 mod long;
 mod memory;
 mod outcomes;
+mod proposal_flow;
 mod requests;
 mod warm;
 
@@ -25,12 +25,12 @@ use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
 use crate::evaluate::StateMachine;
 use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
-use crate::image::Image;
 use crate::limits::{REQUEST_COST, ShardLimits};
-use crate::notify::Telling;
+use crate::notify::{Event, Telling};
 use crate::report::Statistics;
 use crate::session::Ephemerals;
 use crate::shared::Text;
+use crate::snapshot::Snapshot;
 use crate::view::{View, WARM_MAX};
 use crate::watch::WatchTable;
 use alloc::boxed::Box;
@@ -39,14 +39,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use barriers::Barriers;
 use core::cmp::Reverse;
+use core::iter;
 use core::mem;
 use core::net::SocketAddr;
 use corral_wire::fourletter::FourLetter;
-use course::Course;
 use delays::Delay;
 use flow::{Costly, InFlight};
+use greeting::LongCommands;
 use hashbrown::HashMap;
-use memory::Wanting;
+use input::Round;
+use memory::{SlowHolders, Wanting};
+use proposal_flow::ProposalFlow;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 /// What a shard is told at its start and never changes.
@@ -61,7 +64,7 @@ pub struct ShardConfig {
     pub session_timeout_max_ms: i32,
     /// How long a connection may take to send its connect request.
     pub sessionless_timeout_ms: u64,
-    /// Four-letter words that are answered.
+    /// four-letter commands that are answered.
     pub whitelist: Vec<FourLetter>,
     /// `user:hash` of the super user, if there is one.
     pub super_digest: Option<Text>,
@@ -82,18 +85,20 @@ pub struct ShardConfig {
 pub enum Garbage {
     Delta(Delta),
     Frozen(Arc<Delta>),
-    Image(Arc<Image>),
+    Snapshot(Arc<Snapshot>),
     View(Box<View>),
     Ephemerals(Ephemerals),
     Watches(Box<WatchTable>),
     State(Box<StateMachine>),
+    /// Of a former leader, never ordered.
+    Unordered(VecDeque<Proposals>),
 }
 
-/// A connection that waits for [`Shard::answer_word`].
+/// A connection that waits for [`Shard::answer_four_letter`].
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     pub conn: ConnId,
-    pub word: FourLetter,
+    pub command: FourLetter,
     /// What came behind the word; 0 for all but `stmk`.
     pub argument: i64,
 }
@@ -109,8 +114,8 @@ pub struct Outputs {
     pub closed: Vec<(ConnId, Close)>,
     /// Connections whose sync, or whose read that must be linearizable, waits for the leader; one answer for each.
     pub syncs: Vec<ConnId>,
-    /// Four-letter words to be answered with what others know.
-    pub words: Vec<Question>,
+    /// four-letter commands to be answered with what others know.
+    pub questions: Vec<Question>,
     pub garbage: Vec<Garbage>,
 }
 
@@ -121,7 +126,7 @@ impl Outputs {
             && self.resumed.is_empty()
             && self.closed.is_empty()
             && self.syncs.is_empty()
-            && self.words.is_empty()
+            && self.questions.is_empty()
             && self.garbage.is_empty()
     }
 }
@@ -139,7 +144,7 @@ pub struct Shard {
     pub(crate) sessions_alive: u64,
     /// Proposed and not taken yet: the tail of what is in flight.
     proposals: Waiting,
-    course: Course,
+    flow: ProposalFlow,
     /// Each proposed command that has not come back, oldest first.
     in_flight: VecDeque<InFlight>,
     pub(crate) in_flight_bytes: usize,
@@ -150,10 +155,20 @@ pub struct Shard {
     held_bytes: usize,
     /// Connections that wait for memory, oldest first.
     wanting: VecDeque<Wanting>,
+    long_commands: LongCommands,
     /// When those who hold memory were last looked at.
     looked_at: Millis,
+    slow_holders: Option<Box<SlowHolders>>,
+    /// A look at all connections that is under way.
+    round: Option<Round>,
+    /// Ticks since the last one began.
+    ticks: usize,
     /// The first of these has its turn.
     admitting: bool,
+    /// The first that waits for memory has waited so long that no others go past it.
+    keeps_order: bool,
+    /// The next read is the first of a connection's turn: it may be costly.
+    has_turn: bool,
     /// Work done in this turn, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
     pub(crate) spent: usize,
     /// The transaction that is applied next, if telling its events takes several turns.
@@ -167,34 +182,37 @@ pub struct Shard {
     /// Ended connections with watches.
     dropping: VecDeque<ConnId>,
     /// Stalled because too much is in flight from this shard.
-    held_back: Vec<ConnId>,
+    held_back: VecDeque<ConnId>,
     draining: bool,
     /// The newest state that any client of this server may have seen: no read shows an older one.
     pub(crate) floor: Zxid,
-    /// A read that comes while the view is there may be served at once: the floor, or out of reach if reads wait for a barrier.
+    /// A read that comes while the view is there may be served at once: the floor, or out of reach if reads wait for a
+    /// barrier.
     pub(crate) gate: Zxid,
     barriers: HashMap<ConnId, Barriers, Xxh3DefaultBuilder>,
     /// Connections whose next read waits until the view has come that far.
     behind: BinaryHeap<Reverse<(Zxid, ConnId)>>,
     /// Connections whose long read goes on, or whose next requests, in turn.
     pub(crate) walking: VecDeque<ConnId>,
+    /// What the next [`Shard::walk_on`] does first.
+    walk_first: u8,
     delay: Delay,
-    /// Connections that wait for the end of a change of the list of servers.
+    /// Connections that wait for the end of a membership change.
     underway: Vec<ConnId>,
     heard: Vec<ConnId>,
-    /// Heard from before the last tick: when they are still not heard from again, they are idle.
-    cooling: Vec<ConnId>,
+    /// Heard from before the last tick, each once: when they are still not heard from again, they are idle.
+    cooling: VecDeque<ConnId>,
     /// Sessions heard from since the last report on connections that have ended.
     heard_and_ended: Vec<(SessionId, Millis)>,
     reported_at: Millis,
     buffers: BufferPool,
     addresses: AddressIdentities,
-    pub(crate) event: Vec<u8>,
+    pub(crate) event: Event,
     pub(crate) statistics: Statistics,
 }
 
 /// The verdict on a connection after some of its input: go on, or end it.
-type Verdict = Result<(), Close>;
+type Served = Result<(), Close>;
 
 impl Shard {
     /// A shard without connections, at the zxid of `view`.
@@ -210,37 +228,44 @@ impl Shard {
             ephemerals: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             sessions_alive,
             proposals: Waiting::default(),
-            course: Course::default(),
+            flow: ProposalFlow::default(),
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             large_bytes: 0,
             costly: Costly::default(),
             held_bytes: 0,
             wanting: VecDeque::new(),
+            long_commands: LongCommands::default(),
             looked_at: now,
+            slow_holders: None,
+            round: None,
+            ticks: 0,
             admitting: false,
+            keeps_order: false,
+            has_turn: false,
             spent: 0,
             telling: None,
             tellings: 0,
             lists: Vec::new(),
             preserved: 0,
             dropping: VecDeque::new(),
-            held_back: Vec::new(),
+            held_back: VecDeque::new(),
             draining: false,
             floor: Zxid(0),
             gate,
             barriers: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             behind: BinaryHeap::new(),
             walking: VecDeque::new(),
+            walk_first: 0,
             delay: Delay::default(),
             underway: Vec::new(),
             heard: Vec::new(),
-            cooling: Vec::new(),
+            cooling: VecDeque::new(),
             heard_and_ended: Vec::new(),
             reported_at: now,
             buffers: BufferPool::default(),
             addresses: AddressIdentities::new(),
-            event: Vec::new(),
+            event: Event::default(),
             statistics: Statistics::default(),
         }
     }
@@ -264,8 +289,8 @@ impl Shard {
         self.conns.insert(|id| Conn::new(id, peer, entropy, now, identities))
     }
 
-    /// Another shard's view has come to this zxid, so its clients may have seen that state and told of it: what is received
-    /// from here on is answered from no older one. The batch that leads there is on its way to this shard.
+    /// Another shard's view has come to this zxid, so its clients may have seen that state and told of it: what is
+    /// received from here on is answered from no older one. The batch that leads there is on its way to this shard.
     pub fn observe(&mut self, zxid: Zxid) {
         self.floor = self.floor.max(zxid);
         self.gate = self.gate.max(zxid);
@@ -285,12 +310,12 @@ impl Shard {
             self.heard.push(id);
         }
         let verdict = if conn.input.is_empty() {
-            self.consume(now, &mut conn, bytes, out).map(|used| conn.input.extend_from_slice(&bytes[used..]))
+            self.consume(now, &mut conn, bytes, out).map(|used| conn.input.append(&bytes[used..]))
         } else if conn.missing() > bytes.len() && !conn.is_closing() {
-            conn.input.extend_from_slice(bytes);
+            conn.input.append(bytes);
             Ok(())
         } else {
-            conn.input.extend_from_slice(bytes);
+            conn.input.append(bytes);
             self.consume_kept(now, &mut conn, out)
         };
         self.settle(now, conn, verdict, out);
@@ -332,8 +357,8 @@ impl Shard {
         self.settle(now, conn, verdict, out);
     }
 
-    /// The client sends no more. It may still read, as netcat does, which closes its side at once: what it has asked for is
-    /// answered, then the connection ends.
+    /// The client sends no more. It may still read, as netcat does, which closes its side at once: what it has asked
+    /// for is answered, then the connection ends.
     pub fn input_ended(&mut self, id: ConnId, out: &mut Outputs) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.mute = true;
@@ -351,16 +376,16 @@ impl Shard {
 
     /// Bytes of proposals not taken yet that may go; the driver takes them before they are many.
     pub const fn proposal_bytes(&self) -> usize {
-        if self.course.held { 0 } else { self.proposals.bytes() }
+        if self.flow.paused { 0 } else { self.proposals.bytes() }
     }
 
-    /// The turn's proposals, if there are any and they may go. No more at a time than the limit; the driver takes all, one
-    /// behind the other.
+    /// The turn's proposals, if there are any and they may go. No more at a time than the limit; the driver takes all,
+    /// one behind the other.
     pub fn take_proposals(&mut self) -> Option<Proposals> {
-        if self.course.held {
+        if self.flow.paused {
             return None;
         }
-        let generation = self.course.generation;
+        let generation = self.flow.generation;
         self.proposals.take(self.config.limits.proposals_bytes_max).map(|taken| Proposals { generation, ..taken })
     }
 
@@ -374,9 +399,9 @@ impl Shard {
         }
     }
 
-    /// Applies a batch from one of its transactions on, until the turn's work is done; gives the next transaction, which is
-    /// the same one when not all of what goes before it is done, such as its events. Until all are applied no other batch
-    /// may come, and nothing that goes by the batch's last zxid.
+    /// Applies a batch from one of its transactions on, until the turn's work is done; gives the next transaction,
+    /// which is the same one when not all of what goes before it is done, such as its events. Until all are applied no
+    /// other batch may come, and nothing that goes by the batch's last zxid.
     pub fn apply_some(&mut self, now: Millis, batch: &AppliedBatch, from: usize, out: &mut Outputs) -> usize {
         self.spent = 0;
         let mut next = batch.txns.len();
@@ -387,6 +412,14 @@ impl Shard {
                 break;
             }
             let goes_on = self.telling.is_some();
+            if !goes_on && self.may_serve_behind() {
+                // Before the next events, which they would have to wait for.
+                self.serve_those_behind(now, out);
+                if self.may_serve_behind() {
+                    next = at;
+                    break;
+                }
+            }
             if (at - from).is_multiple_of(WARM_MAX) && !goes_on {
                 let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
                 self.view.warm(changes.map(|change| change.at().hash));
@@ -455,44 +488,25 @@ impl Shard {
             && last
         {
             *done = true;
-            conn.barred = false;
+            // A read in front of it may have become a long one meanwhile.
+            conn.blocked = conn.pending.iter().any(Pending::blocks);
         }
         let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
         self.settle(now, conn, verdict, out);
     }
 
-    /// Time passes; call it every few hundred milliseconds. Gives the sessions heard from since the last call, and the
+    /// Time passes; call it every few hundred milliseconds. Begins a look at all connections, with which
+    /// [`Shard::walk_on`] goes on. Gives the sessions heard from since the last call, and the
     /// time up to which that list is complete: the last call's, because every socket has had its turn since.
     pub fn tick(&mut self, now: Millis, out: &mut Outputs) -> (Millis, Vec<(SessionId, Millis)>) {
-        let mut list = mem::take(&mut self.heard_and_ended);
-        list.reserve(self.heard.len());
-        self.cool_down();
-        for id in mem::take(&mut self.heard) {
-            self.cooling.push(id);
-            if let Some(conn) = self.conns.get_mut(id) {
-                conn.heard_noted = false;
-                if conn.session != SessionId(0) && !conn.read_only {
-                    list.push((conn.session, conn.heard));
-                }
-            }
-        }
-        self.excuse_those_who_wait(now);
-        self.close_overdue(now, out);
-        self.send_away_in_time(now, out);
-        self.end_slow_holders(now, out);
+        self.spent = 0;
+        self.begin_round();
+        let list = self.take_heard();
+        self.look_for_slow_holders(now);
+        self.look_around(now, out);
+        self.let_ask(now);
+        out.garbage.extend(iter::from_fn(|| self.watches.take_emptied()).map(Garbage::Watches));
         (mem::replace(&mut self.reported_at, now), list)
-    }
-
-    /// An idle connection owns no buffer. One that still waits for answers is looked at again.
-    fn cool_down(&mut self) {
-        let conns = &mut self.conns;
-        self.cooling.retain(|id| {
-            let idle = conns.get_mut(*id).filter(|conn| !conn.heard_noted);
-            idle.is_some_and(|conn| !conn.cool_down())
-        });
-        if self.cooling.capacity() > 2 * (self.cooling.len() + self.heard.len()) {
-            self.cooling.shrink_to(self.cooling.len() + self.heard.len());
-        }
     }
 
     /// The server stops: nothing more is read. Connections end when every answer under way has been sent.
@@ -521,10 +535,10 @@ impl Shard {
         out.garbage.push(Garbage::Delta(own));
     }
 
-    /// The frozen delta is part of the new image.
-    pub fn swap_image(&mut self, image: Arc<Image>, out: &mut Outputs) {
-        let (old, frozen) = self.view.swap_image(image);
-        out.garbage.push(Garbage::Image(old));
+    /// The frozen delta is part of the new snapshot.
+    pub fn swap_snapshot(&mut self, snapshot: Arc<Snapshot>, out: &mut Outputs) {
+        let (old, frozen) = self.view.swap_snapshot(snapshot);
+        out.garbage.push(Garbage::Snapshot(old));
         out.garbage.extend(frozen.map(Garbage::Frozen));
     }
 }
@@ -533,7 +547,7 @@ impl Shard {
 pub(crate) mod tests {
     use super::*;
 
-    /// A shard of an empty tree that answers all words but `wchc`.
+    /// A shard of an empty tree that answers all commands but `wchc`.
     pub(crate) fn shard() -> Shard {
         let whitelist = FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Wchc).collect();
         let config = ShardConfig {

@@ -1,9 +1,11 @@
-//! The tree as one actor sees it, always at exactly one zxid: a live delta, over perhaps a frozen one, over the image.
+//! The tree as one actor sees it, always at exactly one zxid: a live delta, over perhaps a frozen one, over the
+//! snapshot.
 //!
 //! Each shard and the state machine own a view; it lives on its owner's core and moves only by [`View::apply`]. Reads
-//! take no lock and no atomic: image, frozen delta and znodes are shared but immutable. A view knows no sessions, no
+//! take no lock and no atomic: snapshot, frozen delta and znodes are shared but immutable. A view knows no sessions, no
 //! watches and no rules; what may change and how is decided before (`evaluate`).
 
+mod compacted;
 mod digested;
 mod pieces;
 mod warming;
@@ -13,23 +15,25 @@ use crate::change::Change;
 use crate::delta::{Delta, Entry, KidNote, NodeState};
 use crate::digest::TreeDigest;
 use crate::ids::Zxid;
-use crate::image::{Image, ImageNode, Names, initial_image};
 use crate::kids::{self, Kids, Mark};
 use crate::path;
 use crate::shared::{HashedPath, Text};
+use crate::snapshot::{Names, Snapshot, SnapshotNode, initial_snapshot};
 use crate::znode::{Acl, AclEntry, NodeStat, Owner, Znode};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use compacted::Compactions;
+pub(crate) use compacted::marks_at_most;
 use core::cmp::Ordering;
 use core::mem;
 use corral_wire::records::Stat;
-pub(crate) use pieces::{ChildrenSize, Place};
+pub(crate) use pieces::{ChildrenSize, ListPosition};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 pub(crate) use warming::{WARM_MAX, Warming};
 
-/// The hash of paths. Its seed is chosen once for a data directory and stored with every image.
+/// The hash of paths. Its seed is chosen once for a data directory and stored with every snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathHasher {
     seed: u64,
@@ -75,37 +79,39 @@ impl Prefixes {
 pub struct View {
     live: Delta,
     frozen: Option<Arc<Delta>>,
-    image: Arc<Image>,
+    snapshot: Arc<Snapshot>,
     hasher: PathHasher,
     zxid: Zxid,
-    // Sums start from what an image says, so they saturate: nonsense in its bytes must not stop the process.
+    // Sums start from what a snapshot says, so they saturate: nonsense in its bytes must not stop the process.
     nodes: u64,
     data_bytes: u64,
     ephemerals: u64,
     /// Of the state machine's view alone.
     digest: TreeDigest,
+    compactions: Compactions,
 }
 
 impl View {
-    /// The tree of an image.
-    pub fn new(image: Arc<Image>) -> Self {
-        let stats = image.stats();
+    /// The tree of a snapshot.
+    pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        let stats = snapshot.stats();
         Self {
             live: Delta::default(),
             frozen: None,
-            hasher: PathHasher::new(image.seed()),
-            zxid: image.zxid(),
+            hasher: PathHasher::new(snapshot.seed()),
+            zxid: snapshot.zxid(),
             nodes: stats.nodes,
             data_bytes: stats.data_bytes,
             ephemerals: stats.ephemerals,
             digest: TreeDigest::default(),
-            image,
+            compactions: Compactions::default(),
+            snapshot,
         }
     }
 
     /// The tree of a new data directory: `/`, `/zookeeper`, `/zookeeper/quota`, `/zookeeper/config`.
     pub fn empty(seed: u64) -> Self {
-        Self::new(Arc::new(initial_image(seed)))
+        Self::new(Arc::new(initial_snapshot(seed)))
     }
 
     pub const fn hasher(&self) -> PathHasher {
@@ -140,7 +146,7 @@ impl View {
         if let Some(entry) = self.frozen.as_ref().and_then(|frozen| frozen.entry(path, hash)) {
             return entry.state.node().map(NodeRef::Live);
         }
-        self.image.find(path, hash).map(NodeRef::Image)
+        self.snapshot.find(path, hash).map(NodeRef::Snapshot)
     }
 
     /// The path's shared allocation, if a delta holds one: saves a new one for a change of an existing znode.
@@ -200,6 +206,9 @@ impl View {
             self.digest.moves(before, None);
         }
         self.live.delete(&at.path, at.hash, exists_below);
+        if !self.compactions.copies.is_empty() {
+            self.drop_copy(&at.path, at.hash);
+        }
         let note = if exists_below { KidNote::Set(at, Mark::Removed) } else { KidNote::Forget(at.name()) };
         self.note_child(at, note, |stat| stat.remove_child(zxid, at.name()));
     }
@@ -209,15 +218,24 @@ impl View {
         let (path, hash) = (at.parent(), at.parent_hash);
         debug_assert!(self.get_hashed(path, hash).is_some(), "{path:?} does not exist");
         let kept = self.counts(path);
-        let Self { live, frozen, image, .. } = self;
-        let crc = || if kept { digested::crc_in(frozen.as_deref(), image, path, hash) } else { None };
+        let Self { live, frozen, snapshot, .. } = self;
+        let crc = || if kept { digested::crc_in(frozen.as_deref(), snapshot, path, hash) } else { None };
         let below = || match frozen.as_ref().and_then(|frozen| frozen.entry(path, hash)) {
             Some(entry) => Some((entry.path.clone(), Arc::clone(entry.state.node()?), crc())),
-            None => Some((Text::from(path), Arc::new(image.find(path, hash)?.to_znode()), crc())),
+            None => Some((Text::from(path), Arc::new(snapshot.find(path, hash)?.to_znode()), crc())),
         };
-        let moved = live.note_child(path, hash, note, kept, change, below);
-        if let Some((before, after)) = moved {
+        let noted = live.note_child(path, hash, note, kept, change, below);
+        if let Some((before, after)) = noted.moved {
             self.digest.moves(Some(before), Some(after));
+        }
+        if !self.compactions.copies.is_empty() {
+            self.compactions.copies.note(path, hash, note);
+        }
+        if noted.stepped {
+            self.compact_children(path, hash);
+        }
+        if self.compactions.are_due() {
+            self.compact_some();
         }
     }
 
@@ -233,7 +251,8 @@ impl View {
     }
 
     /// Visits a znode and all below it, parents before children and siblings in order, until `visit` gives `false`.
-    /// Never more visits than there are znodes, even in an image whose names make no sense. No name is looked at before its turn.
+    /// Never more visits than there are znodes, even in a snapshot whose names make no sense. The children of a znode, and
+    /// those that it lost, are looked at after it was visited, and only if it has any.
     pub fn walk<'v>(&'v self, path: &str, mut visit: impl FnMut(&str, NodeRef<'v>) -> bool) {
         let mut levels: Vec<(String, Children<'v>)> = Vec::new();
         let (mut next, mut left) = (Some(String::from(path)), self.nodes);
@@ -244,8 +263,9 @@ impl View {
                     return;
                 }
                 left -= 1;
-                let children = self.children_hashed(&path, hash).filter(|_| node.stat().num_children > 0);
-                levels.extend(children.map(|children| (path, children)));
+                if node.stat().num_children > 0 {
+                    levels.extend(self.children_hashed(&path, hash).map(|children| (path, children)));
+                }
             }
             while next.is_none()
                 && let Some((parent, children)) = levels.last_mut()
@@ -302,16 +322,16 @@ impl View {
         self.live.len()
     }
 
-    pub const fn image(&self) -> &Arc<Image> {
-        &self.image
+    pub const fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
     }
 
     pub const fn frozen(&self) -> Option<&Arc<Delta>> {
         self.frozen.as_ref()
     }
 
-    /// Starts a new live delta; the former one, up to the present zxid, is frozen and given to the image writer and to
-    /// the shards (see [`View::adopt_frozen`]).
+    /// Starts a new live delta; the former one, up to the present zxid, is frozen and given to the snapshot writer and
+    /// to the shards (see [`View::adopt_frozen`]).
     ///
     /// # Panics
     /// When one is frozen already.
@@ -336,17 +356,17 @@ impl View {
         mem::take(&mut self.live)
     }
 
-    /// Takes the image that contains the frozen delta into use. The former image and the frozen delta are given back,
-    /// to be dropped where a long drop does no harm.
+    /// Takes the snapshot that contains the frozen delta into use. The former snapshot and the frozen delta are given
+    /// back, to be dropped where a long drop does no harm.
     ///
     /// # Panics
-    /// When the image is not at the zxid of the frozen delta, or has another seed.
-    pub fn swap_image(&mut self, image: Arc<Image>) -> (Arc<Image>, Option<Arc<Delta>>) {
+    /// When the snapshot is not at the zxid of the frozen delta, or has another seed.
+    pub fn swap_snapshot(&mut self, snapshot: Arc<Snapshot>) -> (Arc<Snapshot>, Option<Arc<Delta>>) {
         let frozen = self.frozen.take();
-        let expected = frozen.as_ref().map_or(self.image.zxid(), |frozen| frozen.zxid());
-        assert!(image.zxid() == expected, "the new image contains the frozen delta and no more");
-        assert!(image.seed() == self.hasher.seed(), "the seed stays for ever");
-        (mem::replace(&mut self.image, image), frozen)
+        let expected = frozen.as_ref().map_or(self.snapshot.zxid(), |frozen| frozen.zxid());
+        assert!(snapshot.zxid() == expected, "the new snapshot contains the frozen delta and no more");
+        assert!(snapshot.seed() == self.hasher.seed(), "the seed stays for ever");
+        (mem::replace(&mut self.snapshot, snapshot), frozen)
     }
 }
 
@@ -354,7 +374,7 @@ impl View {
 #[derive(Clone, Copy)]
 pub enum NodeRef<'a> {
     Live(&'a Arc<Znode>),
-    Image(ImageNode<'a>),
+    Snapshot(SnapshotNode<'a>),
 }
 
 impl<'a> NodeRef<'a> {
@@ -362,7 +382,7 @@ impl<'a> NodeRef<'a> {
     pub fn stat(&self) -> NodeStat {
         match self {
             Self::Live(node) => node.stat,
-            Self::Image(node) => node.stat(),
+            Self::Snapshot(node) => node.stat(),
         }
     }
 
@@ -371,7 +391,7 @@ impl<'a> NodeRef<'a> {
     pub fn wire_stat(&self) -> Stat {
         match self {
             Self::Live(node) => node.wire_stat(),
-            Self::Image(node) => node.wire_stat(),
+            Self::Snapshot(node) => node.wire_stat(),
         }
     }
 
@@ -380,7 +400,7 @@ impl<'a> NodeRef<'a> {
     pub fn data(&self) -> Option<&'a [u8]> {
         match self {
             Self::Live(node) => node.data.as_deref(),
-            Self::Image(node) => node.data(),
+            Self::Snapshot(node) => node.data(),
         }
     }
 
@@ -403,7 +423,7 @@ impl<'a> NodeRef<'a> {
                 Acl::Open => None,
                 Acl::List(list) => Some(list),
             },
-            Self::Image(node) => node.acl_list(),
+            Self::Snapshot(node) => node.acl_list(),
         }
     }
 
@@ -411,7 +431,7 @@ impl<'a> NodeRef<'a> {
     pub fn to_acl(&self) -> Acl {
         match self {
             Self::Live(node) => node.acl.clone(),
-            Self::Image(node) => node.to_acl(),
+            Self::Snapshot(node) => node.to_acl(),
         }
     }
 
@@ -420,7 +440,7 @@ impl<'a> NodeRef<'a> {
     pub fn is_open_acl(&self) -> bool {
         match self {
             Self::Live(node) => matches!(node.acl, Acl::Open),
-            Self::Image(node) => node.is_open(),
+            Self::Snapshot(node) => node.is_open(),
         }
     }
 
@@ -428,7 +448,7 @@ impl<'a> NodeRef<'a> {
     pub fn to_znode(&self) -> Arc<Znode> {
         match self {
             Self::Live(node) => Arc::clone(node),
-            Self::Image(node) => Arc::new(node.to_znode()),
+            Self::Snapshot(node) => Arc::new(node.to_znode()),
         }
     }
 }
@@ -474,9 +494,11 @@ pub struct Overlay<'v, I: Iterator<Item = &'v str>> {
     mark_next: Option<(&'v str, Mark)>,
 }
 
-/// The children of a znode: live marks over frozen ones over the image.
+/// The children of a znode: live marks over frozen ones over the snapshot.
 pub type Children<'v> = Overlay<'v, Overlay<'v, Names<'v>>>;
 
+/// Lays marks over names. Passes at once over the deleted names in front of the first child of the lower layers: the caller
+/// weighs the size of the list before.
 pub(crate) fn overlay<'v, I: Iterator<Item = &'v str>>(below: I, marks: Option<&'v Kids>) -> Overlay<'v, I> {
     static NONE: Kids = Kids::new();
     let mut over = Overlay { below, below_next: None, marks: marks.unwrap_or(&NONE).iter(), mark_next: None };

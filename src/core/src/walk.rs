@@ -9,7 +9,7 @@ use crate::ids::Zxid;
 use crate::limits::WALK_PIECE;
 use crate::path::{self, ROOT};
 use crate::reply;
-use crate::view::{NodeRef, Place, View};
+use crate::view::{ListPosition, NodeRef, View};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -47,7 +47,7 @@ enum Parent {
 #[derive(Debug)]
 struct Level {
     parent: Parent,
-    place: Place,
+    place: ListPosition,
     /// The next names, each followed by a NUL, which no name contains.
     names: String,
     at: usize,
@@ -118,7 +118,7 @@ impl Walk {
             }
             Wanted::List { .. } => Parent::Path(String::from(path)),
         };
-        let level = Level { parent, place: Place::default(), names: String::new(), at: 0, whole: false };
+        let level = Level { parent, place: ListPosition::default(), names: String::new(), at: 0, whole: false };
         self.held += level.bytes();
         self.levels.push_back(level);
     }
@@ -158,15 +158,22 @@ impl Walk {
         }
     }
 
-    /// Visits znodes until [`WALK_PIECE`] of them, or as many names, are looked at. True when the walk is over.
+    /// Visits znodes until [`WALK_PIECE`] of them, or as many names, are looked at. True when the walk is over. Adds to `looked`
+    /// what it looked at, in names.
     ///
     /// # Errors
     /// THROTTLEDOP when the list outgrows a reply, or the walk the memory that there is.
-    pub(crate) fn step(&mut self, context: &WalkContext<'_>) -> Result<bool, ErrorCode> {
+    pub(crate) fn step(&mut self, context: &WalkContext<'_>, looked: &mut usize) -> Result<bool, ErrorCode> {
         let mut left = WALK_PIECE * NAMES_PER_VISIT;
-        while left > 0 {
-            let Some(path) = self.next_path(context.view, &mut left) else { return Ok(self.levels.is_empty()) };
-            left = left.saturating_sub(NAMES_PER_VISIT + path.len() / BYTES_PER_NAME);
+        let over = self.visit_some(context, &mut left);
+        *looked += WALK_PIECE * NAMES_PER_VISIT - left;
+        over
+    }
+
+    fn visit_some(&mut self, context: &WalkContext<'_>, left: &mut usize) -> Result<bool, ErrorCode> {
+        while *left > 0 {
+            let Some(path) = self.next_path(context.view, left) else { return Ok(self.levels.is_empty()) };
+            *left = left.saturating_sub(NAMES_PER_VISIT + path.len() / BYTES_PER_NAME);
             let Some(node) = context.view.get(&path) else { continue };
             if let Wanted::List { max, paths } = &mut self.wanted {
                 if self.visited >= *max {
@@ -235,7 +242,11 @@ impl Level {
         const NAMES_BYTES: usize = 16 << 10;
         (self.names, self.at) = (String::new(), 0);
         let parent = self.parent.path(deepest);
-        let mut steps = view.children_behind(parent, view.hasher().hash(parent), &mut self.place);
+        let hash = view.hasher().hash(parent);
+        let mut names_left = u32::try_from(*left).unwrap_or(u32::MAX);
+        let found = view.children_behind(parent, hash, &mut self.place, &mut names_left);
+        *left = names_left as usize;
+        let Some(mut steps) = found else { return };
         let mut last = None;
         for _ in 0..NAMES {
             let Some((name, there)) = steps.next() else {
@@ -305,7 +316,7 @@ mod tests {
         let mut walk =
             Walk::start(&context(&view), OpCode::GetAllChildrenNumber, &mut Reader::new(&bytes)).expect("it is");
         let mut pieces = 1;
-        while walk.step(&context(&view)) == Ok(false) {
+        while walk.step(&context(&view), &mut 0) == Ok(false) {
             pieces += 1;
         }
         assert_eq!((walk.visited, pieces), (3201, 4));
@@ -329,7 +340,7 @@ mod tests {
         assert_eq!(walk.held, 0);
         let mut walk = start().expect("it is");
         let context = WalkContext { room: most / 2, ..context(&view) };
-        let ended = (0..LEVELS).map(|_| walk.step(&context)).find(|step| *step != Ok(false));
+        let ended = (0..LEVELS).map(|_| walk.step(&context, &mut 0)).find(|step| *step != Ok(false));
         assert_eq!(ended, Some(Err(ErrorCode::ThrottledOp)));
     }
 
@@ -341,7 +352,7 @@ mod tests {
             let bytes = request("/a", Some(limit));
             let mut walk =
                 Walk::start(&context(&view), OpCode::ListRecursive, &mut Reader::new(&bytes)).expect("it is");
-            assert_eq!(walk.step(&context(&view)), Ok(true));
+            assert_eq!(walk.step(&context(&view), &mut 0), Ok(true));
             let mut paths = Vec::new();
             want.iter().for_each(|path| Writer::new(&mut paths).str(path));
             assert!(matches!(&walk.wanted, Wanted::List { paths: got, .. } if *got == paths), "{limit}");

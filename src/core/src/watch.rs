@@ -1,21 +1,25 @@
 //! One shard's watch tables: who of this shard's connections wants to hear of a path (protocol chapter 14).
 //!
 //! Local to the shard, never replicated. Two tables, as in ZooKeeper: data watches (exists, getData) and child watches
-//! (getChildren). Persistent watches stand in both, recursive ones in the data table only. Both tables are kept as one list
-//! of paths, so that a watch costs about 60 bytes with a path of up to 22, and one among many of a path about 40.
+//! (getChildren). Persistent watches stand in both, recursive ones in the data table only. Both tables are kept as one
+//! list of paths, so that a watch costs about 60 bytes with a path of up to 22, and one among many of a path about 40.
 
 mod fire;
 mod paths;
+mod sets;
+mod tidying;
 
 use crate::ids::ConnId;
-use crate::limits::ShardLimits;
+use crate::limits::{DROPPED_BYTES, ShardLimits};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::mem;
 pub(crate) use fire::Watchers;
-use hashbrown::HashMap;
 use paths::{PathId, Paths, Who};
-use xxhash_rust::xxh3::Xxh3DefaultBuilder;
+use sets::{Sets, WatcherSet};
+use smallvec::SmallVec;
+use tidying::Tidying;
 
 /// How a watch lives; several may stand for one path and connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,21 +63,20 @@ impl Kind {
     }
 }
 
-/// Bytes that a watched path is counted with besides its text: its record, its place in the index and in the list of its
-/// connection.
+/// Bytes that a watched path is counted with besides its text: its record, its place in the index and in the list of
+/// its connection.
 const WATCH_BYTES: usize = 64;
+/// Entries of a connection's list beyond twice the paths that it watches.
+const LIST_SLACK: usize = 8;
+/// Entries of a list that is shortened at once: some ten microseconds.
+const LIST_AT_ONCE: usize = 1024;
+/// Entries of longer lists that are looked at with each watch that is added. Half of a list is out of date when it is due, so two
+/// would do.
+const LIST_LOOKS: usize = 8;
+
 /// A connection, or all connections of the shard, hold as many watches as a limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
-
-/// The watchers of a path that has, or had, several: modes by connection slot.
-#[derive(Debug, Default)]
-struct Crowd {
-    conns: BTreeMap<u32, u8>,
-    /// How many watch its data, and how many its children.
-    data: usize,
-    child: usize,
-}
 
 /// What a connection watches. The list may name paths that it watches no more, and a path twice.
 #[derive(Clone, Debug, Default)]
@@ -84,41 +87,61 @@ struct Held {
     /// Bytes of them, each with [`WATCH_BYTES`]; a path counts for each of its watchers.
     bytes: usize,
     first: Option<PathId>,
-    #[expect(clippy::box_collection, reason = "nearly every connection has one watch or none")]
-    more: Option<Box<Vec<PathId>>>,
+    /// Nearly every connection has one watch or none.
+    more: Option<Box<More>>,
+}
+
+/// What a connection watches besides the first path of its list.
+#[derive(Clone, Debug, Default)]
+struct More {
+    paths: Vec<PathId>,
+    /// The list waits to be shortened, or that is under way.
+    untidy: bool,
 }
 
 impl Held {
     fn push(&mut self, path: PathId) {
         match self.first {
             None => self.first = Some(path),
-            Some(_) => self.more.get_or_insert_default().push(path),
+            Some(_) => self.more.get_or_insert_default().paths.push(path),
         }
     }
 
     fn pop(&mut self) -> Option<PathId> {
-        self.more.as_mut().and_then(|more| more.pop()).or_else(|| self.first.take())
+        self.more.as_mut().and_then(|more| more.paths.pop()).or_else(|| self.first.take())
     }
 
     fn listed(&self) -> usize {
-        usize::from(self.first.is_some()) + self.more.as_ref().map_or(0, |more| more.len())
+        usize::from(self.first.is_some()) + self.more.as_ref().map_or(0, |more| more.paths.len())
     }
 
     fn take(&mut self) -> Vec<PathId> {
-        let mut all = self.more.take().map_or_else(Vec::new, |more| *more);
+        let mut all = self.more.take().map_or_else(Vec::new, |more| more.paths);
         all.extend(self.first.take());
         all
     }
+}
+
+/// Who watches the data of a path, of some of its watchers.
+#[derive(Debug)]
+pub(crate) struct DataWatchers<'t> {
+    pub(crate) path: &'t str,
+    pub(crate) watchers: SmallVec<[ConnId; 1]>,
+    /// Watchers that were looked at.
+    pub(crate) looked: usize,
+    /// The slot of the next one.
+    pub(crate) next: Option<u32>,
 }
 
 /// All watches of a shard.
 #[derive(Debug)]
 pub struct WatchTable {
     paths: Paths,
-    crowds: HashMap<PathId, Crowd, Xxh3DefaultBuilder>,
+    sets: Sets,
     /// By connection slot.
     held: Vec<Held>,
-    /// How many recursive watches there are by the length of their path: a change looks for them at these lengths alone.
+    /// How many recursive watches there are by the length of their path: a change looks for them at these lengths
+    /// alone.
     recursive: BTreeMap<usize, usize>,
     /// Bytes of all connections' watches together.
     bytes: usize,
@@ -126,6 +149,7 @@ pub struct WatchTable {
     data_paths: usize,
     child_paths: usize,
     limits: WatchLimits,
+    tidying: Tidying,
 }
 
 /// How much may be watched.
@@ -152,7 +176,7 @@ impl WatchTable {
     pub fn new(limits: WatchLimits) -> Self {
         Self {
             paths: Paths::default(),
-            crowds: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
+            sets: Sets::default(),
             held: Vec::new(),
             recursive: BTreeMap::new(),
             bytes: 0,
@@ -160,6 +184,7 @@ impl WatchTable {
             data_paths: 0,
             child_paths: 0,
             limits,
+            tidying: Tidying::default(),
         }
     }
 
@@ -175,12 +200,6 @@ impl WatchTable {
     /// Whether any watch is recursive.
     pub(crate) fn has_recursive(&self) -> bool {
         !self.recursive.is_empty()
-    }
-
-    /// Paths that a connection watches.
-    pub(crate) fn watched_by(&self, conn: ConnId) -> usize {
-        let held = self.held.get(conn.slot as usize).filter(|held| held.generation == conn.generation);
-        held.map_or(0, |held| held.live as usize)
     }
 
     /// Registers a watch; registering it again changes nothing.
@@ -248,20 +267,23 @@ impl WatchTable {
         self.remove(Kind::Child, conn, path, hash, Mode::Standard);
     }
 
-    /// Drops watches of a connection that went away, about `count` of them. True when none is left: only then may its slot
-    /// have another tenant. `hash_of` hashes a path.
-    pub fn drop_some(&mut self, conn: ConnId, count: usize, hash_of: impl Fn(&str) -> u64) -> bool {
-        for _ in 0..count {
+    /// Drops watches of a connection that went away until `left` is used up; a long path counts for several. True when
+    /// none remains: only then may its slot have another tenant. `hash_of` hashes a path.
+    pub fn drop_some(&mut self, conn: ConnId, left: &mut usize, hash_of: impl Fn(&str) -> u64) -> bool {
+        while *left > 0 {
             let held = self.held.get_mut(conn.slot as usize).filter(|held| held.generation == conn.generation);
             let Some(held) = held else { return true };
             let Some(id) = held.pop() else {
                 debug_assert!(held.live == 0 && held.bytes == 0, "all that a connection watches is listed");
                 return true;
             };
+            *left -= 1;
             // The list may be out of date, but whatever is this connection's goes.
             let modes = self.modes(id, conn.slot);
             if modes != 0 {
-                let hash = hash_of(self.paths.text(id));
+                let path = self.paths.text(id);
+                let hash = hash_of(path);
+                *left = left.saturating_sub(path.len() / DROPPED_BYTES);
                 self.lower(id, hash, conn.slot, modes, 0);
             }
         }
@@ -278,23 +300,29 @@ impl WatchTable {
         self.paths.places()
     }
 
-    /// The path at a place and who watches its data, from a slot on and in the order of slots; `None` when nobody does.
-    pub(crate) fn data_at(&self, place: usize, from: u32) -> Option<(&str, impl Iterator<Item = ConnId>)> {
+    /// The path at a place and who watches its data, among `most` of its watchers from a slot on and in the order of slots;
+    /// `None` when there is no path.
+    pub(crate) fn data_at(&self, place: usize, from: u32, most: usize) -> Option<DataWatchers<'_>> {
         let id = self.paths.at(place)?;
-        self.watchers_from(id, DATA_MODES, from).next()?;
-        Some((self.paths.text(id), self.watchers_from(id, DATA_MODES, from)))
-    }
-
-    /// The connections that watch a path in any of the modes, from a slot on and in the order of slots.
-    fn watchers_from(&self, id: PathId, wanted: u8, from: u32) -> impl Iterator<Item = ConnId> {
-        let who = self.paths.who(id);
-        let one = if let Who::One { slot, modes } = who { Some((slot, modes)) } else { None };
-        let one = one.filter(|(slot, _)| *slot >= from);
-        let crowd = if who == Who::Crowd { self.crowds.get(&id) } else { None };
-        let crowd =
-            crowd.into_iter().flat_map(move |crowd| crowd.conns.range(from..).map(|(slot, modes)| (*slot, *modes)));
-        let all = one.into_iter().chain(crowd);
-        all.filter(move |(_, modes)| modes & wanted != 0).map(|(slot, _)| self.conn(slot))
+        let (mut watchers, mut looked, mut next) = (SmallVec::new(), 0, None);
+        let set = match self.paths.who(id) {
+            Who::Nobody => None,
+            Who::One { slot, modes } => {
+                watchers.extend((modes & DATA_MODES != 0 && slot >= from).then(|| self.conn(slot)));
+                looked = 1;
+                None
+            }
+            Who::WatcherSet => self.sets.get(id).filter(|set| set.data > 0),
+        };
+        for (slot, modes) in set.into_iter().flat_map(|set| set.conns.range(from..)) {
+            if looked == most {
+                next = Some(*slot);
+                break;
+            }
+            looked += 1;
+            watchers.extend((modes & DATA_MODES != 0).then(|| self.conn(*slot)));
+        }
+        Some(DataWatchers { path: self.paths.text(id), watchers, looked, next })
     }
 
     fn conn(&self, slot: u32) -> ConnId {
@@ -302,11 +330,7 @@ impl WatchTable {
     }
 
     fn modes(&self, id: PathId, of: u32) -> u8 {
-        match self.paths.who(id) {
-            Who::One { slot, modes } if slot == of => modes,
-            Who::Nobody | Who::One { .. } => 0,
-            Who::Crowd => self.crowds.get(&id).and_then(|crowd| crowd.conns.get(&of)).copied().unwrap_or(0),
-        }
+        modes_of(&self.paths, &self.sets, id, of)
     }
 
     /// Takes modes away, with all that hangs on them.
@@ -333,23 +357,25 @@ impl WatchTable {
                 (steps(modes & DATA_MODES, after & DATA_MODES), steps(modes & CHILD_MODES, after & CHILD_MODES))
             }
             Who::One { slot: first, modes } => {
-                self.paths.set_who(id, Who::Crowd);
+                self.paths.set_who(id, Who::WatcherSet);
                 let count = |table: u8| usize::from(modes & table != 0) + usize::from(after & table != 0);
                 let (data, child) = (count(DATA_MODES), count(CHILD_MODES));
+                let recursive = count(RECURSIVE);
                 let conns = BTreeMap::from([(first, modes), (slot, after)]);
-                self.crowds.insert(id, Crowd { conns, data, child });
+                self.sets.insert(id, WatcherSet { conns, data, child, recursive });
                 let grown = |table: u8| (modes & table == 0 && after & table != 0, false);
                 (grown(DATA_MODES), grown(CHILD_MODES))
             }
-            Who::Crowd => {
-                let crowd = self.crowds.get_mut(&id).expect("a crowd is listed");
+            Who::WatcherSet => {
+                let set = self.sets.get_mut(id).expect("a set is listed");
                 if after == 0 {
-                    crowd.conns.remove(&slot);
+                    set.conns.remove(&slot);
                 } else {
-                    crowd.conns.insert(slot, after);
+                    set.conns.insert(slot, after);
                 }
-                let data = crowd_step(&mut crowd.data, before & DATA_MODES, after & DATA_MODES);
-                (data, crowd_step(&mut crowd.child, before & CHILD_MODES, after & CHILD_MODES))
+                count_step(&mut set.recursive, before & RECURSIVE, after & RECURSIVE);
+                let data = count_step(&mut set.data, before & DATA_MODES, after & DATA_MODES);
+                (data, count_step(&mut set.child, before & CHILD_MODES, after & CHILD_MODES))
             }
         };
         self.data_paths = self.data_paths + usize::from(data.0) - usize::from(data.1);
@@ -376,19 +402,36 @@ impl WatchTable {
         let deserted = match self.paths.who(id) {
             Who::Nobody => true,
             Who::One { .. } => false,
-            Who::Crowd => self.crowds.get(&id).is_none_or(|crowd| crowd.conns.is_empty()),
+            Who::WatcherSet => self.sets.get(id).is_none_or(|set| set.conns.is_empty()),
         };
         if deserted {
-            self.crowds.remove(&id);
+            self.sets.remove(id);
             self.paths.remove(id, hash);
         }
     }
 
-    /// Shortens a connection's list once most of it is out of date.
+    /// Keeps lists short, of which most would be out of date otherwise; to be called for each watch that a connection adds.
+    #[inline]
     fn tidy(&mut self, slot: u32) {
-        const SLACK: usize = 8;
+        let held = &self.held[slot as usize];
+        if held.listed() > held.live as usize * 2 + LIST_SLACK {
+            self.tidy_list(slot);
+        }
+        if !self.tidying.is_idle() {
+            self.tidy_some();
+        }
+    }
+
+    /// Shortens a short list. A longer one is shortened with the watches that are added from here on: 400,000 entries at once
+    /// took 40 ms.
+    #[inline(never)]
+    fn tidy_list(&mut self, slot: u32) {
         let held = &mut self.held[slot as usize];
-        if held.listed() <= held.live as usize * 2 + SLACK {
+        if held.listed() > LIST_AT_ONCE {
+            let id = ConnId { slot, generation: held.generation };
+            if held.more.as_mut().is_some_and(|more| !mem::replace(&mut more.untidy, true)) {
+                self.tidying.add(id);
+            }
             return;
         }
         let mut list = held.take();
@@ -397,6 +440,40 @@ impl WatchTable {
         list.retain(|id| self.modes(*id, slot) != 0);
         debug_assert!(list.len() == self.held[slot as usize].live as usize, "all that a connection watches is listed");
         list.into_iter().for_each(|id| self.held[slot as usize].push(id));
+    }
+
+    #[inline(never)]
+    fn tidy_some(&mut self) {
+        let Self { paths, sets, held, tidying, .. } = self;
+        for _ in 0..LIST_LOOKS {
+            let Some(conn) = tidying.first() else { return };
+            let held = held.get_mut(conn.slot as usize).filter(|held| held.generation == conn.generation);
+            // It may have ended, or have none of the list's paths any more.
+            let list = held.and_then(|held| held.more.as_mut()).filter(|more| more.untidy);
+            let is_watched = |id| modes_of(paths, sets, id, conn.slot) != 0;
+            let goes_on = list.is_some_and(|more| {
+                more.untidy = tidying.look(&mut more.paths, paths.places(), is_watched);
+                more.untidy
+            });
+            if !goes_on {
+                tidying.go_on();
+            }
+        }
+    }
+
+    /// Takes the memory of paths that all lost their watchers, as a table without watches. Freeing it may take
+    /// milliseconds. `None` if there is none.
+    pub(crate) fn take_emptied(&mut self) -> Option<Box<Self>> {
+        let paths = self.paths.take_emptied()?;
+        Some(Box::new(Self { paths, ..Self::new(self.limits) }))
+    }
+}
+
+fn modes_of(paths: &Paths, sets: &Sets, id: PathId, of: u32) -> u8 {
+    match paths.who(id) {
+        Who::One { slot, modes } if slot == of => modes,
+        Who::Nobody | Who::One { .. } => 0,
+        Who::WatcherSet => sets.get(id).and_then(|set| set.conns.get(&of)).copied().unwrap_or(0),
     }
 }
 
@@ -423,8 +500,8 @@ const fn steps(before: u8, after: u8) -> (bool, bool) {
     (before == 0 && after != 0, before != 0 && after == 0)
 }
 
-/// Counts a crowd's watchers in one table; tells whether it has got its first, or lost its last.
-const fn crowd_step(count: &mut usize, before: u8, after: u8) -> (bool, bool) {
+/// Counts a set's watchers in one table; tells whether it has got its first, or lost its last.
+const fn count_step(count: &mut usize, before: u8, after: u8) -> (bool, bool) {
     let was = *count;
     *count = was + (after != 0) as usize - (before != 0) as usize;
     (was == 0 && *count > 0, was > 0 && *count == 0)

@@ -65,7 +65,7 @@ pub struct NodeStat {
     /// Raw owner bits, see [`Owner`].
     pub owner: i64,
     pub num_children: u32,
-    /// Bytes of all children's names, each with its length, as an image keeps them. No part of a client's Stat.
+    /// Bytes of all children's names, each with its length, as a snapshot keeps them. No part of a client's Stat.
     pub names_bytes: u64,
 }
 
@@ -90,6 +90,11 @@ impl NodeStat {
         self.num_children = self.num_children.saturating_sub(1);
         self.names_bytes = self.names_bytes.saturating_sub(name_bytes(name));
         self.pzxid = self.pzxid.max(zxid);
+    }
+
+    /// Children deleted since the znode was created, unless so many were created that their number began anew.
+    pub const fn deletions(&self) -> u32 {
+        self.cversion.cast_unsigned().saturating_sub(self.num_children)
     }
 
     /// The Stat a client sees.

@@ -1,4 +1,5 @@
-//! Digests of the tree are those that a ZooKeeper computed over the same history: same transactions, same zxids and times.
+//! Digests of the tree are those that a ZooKeeper computed over the same history: same transactions, same zxids and
+//! times.
 //! `golden/record_digests.py` recorded them from ZooKeeper's own transaction log.
 
 use std::sync::Arc;
@@ -8,9 +9,9 @@ use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Origi
 use corral_core::digest::of_znode;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
-use corral_core::image::{ImageFault, merge_in_memory};
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
+use corral_core::snapshot::{SnapshotFault, merge_in_memory};
 use corral_core::view::View;
 use corral_core::znode::AclEntry;
 
@@ -106,11 +107,13 @@ fn digests_are_those_of_zookeeper_after_each_transaction() {
         }
         assert_eq!(digest, Some(walked(machine.view())), "line {}: {line}", number + 1);
         if number % 40 == 39 {
-            // An image in between: its digest, from all of its znodes, is the one that was kept. Otherwise it is not made.
+            // A snapshot in between: its digest, from all of its znodes, is the one that was kept. Otherwise it is not
+            // made.
             let delta = machine.view_mut().freeze();
-            let image = merge_in_memory(machine.view().image(), &delta, 1, Vec::new(), Vec::new()).expect("an image");
-            assert_eq!(Some(image.digest()), digest);
-            machine.view_mut().swap_image(Arc::new(image));
+            let snapshot =
+                merge_in_memory(machine.view().snapshot(), &delta, 1, Vec::new(), Vec::new()).expect("a snapshot");
+            assert_eq!(Some(snapshot.digest()), digest);
+            machine.view_mut().swap_snapshot(Arc::new(snapshot));
             assert_eq!(machine.view().tree_digest(), digest);
         }
     }
@@ -139,25 +142,25 @@ fn apply(machine: &mut StateMachine, first_zxid: u64, op: WriteOp) {
 }
 
 #[test]
-fn an_image_is_not_made_of_znodes_that_the_changes_did_not_lead_to() {
+fn a_snapshot_is_not_made_of_znodes_that_the_changes_did_not_lead_to() {
     let (mut right, mut wrong) = (with_one("x01"), with_one("x02"));
-    let image = |machine: &mut StateMachine| {
+    let snapshot = |machine: &mut StateMachine| {
         let delta = machine.view_mut().freeze();
-        merge_in_memory(machine.view().image(), &delta, 1, Vec::new(), Vec::new()).expect("an image")
+        merge_in_memory(machine.view().snapshot(), &delta, 1, Vec::new(), Vec::new()).expect("a snapshot")
     };
-    let (below, other) = (image(&mut right), image(&mut wrong));
-    right.view_mut().swap_image(Arc::new(below));
+    let (below, other) = (snapshot(&mut right), snapshot(&mut wrong));
+    right.view_mut().swap_snapshot(Arc::new(below));
     apply(&mut right, 2, create(CreateOp::Create, "/two", "x", 0, -1));
     let delta = right.view_mut().freeze();
     let merge = |below| merge_in_memory(below, &delta, 1, Vec::new(), Vec::new());
     let digest = right.view().tree_digest();
-    assert_eq!(merge(right.view().image()).map(|image| image.digest()).ok(), digest);
+    assert_eq!(merge(right.view().snapshot()).map(|snapshot| snapshot.digest()).ok(), digest);
     let refused = merge(&other).expect_err("its digest differs");
-    assert!(matches!(refused, ImageFault::Diverged { kept, .. } if Some(kept) == digest), "{refused}");
+    assert!(matches!(refused, SnapshotFault::Diverged { kept, .. } if Some(kept) == digest), "{refused}");
 }
 
 #[test]
-fn large_data_of_an_image_count_by_the_crc_that_was_taken_when_it_was_opened() {
+fn large_data_of_a_snapshot_count_by_the_crc_that_was_taken_when_it_was_opened() {
     let mut machine = machine();
     let large = format!("x{}", "5a".repeat(5000));
     let mut zxid = 0;
@@ -172,8 +175,8 @@ fn large_data_of_an_image_count_by_the_crc_that_was_taken_when_it_was_opened() {
         next(&mut machine, create(CreateOp::Create, path, content, 0, -1));
     }
     let delta = machine.view_mut().freeze();
-    let image = merge_in_memory(machine.view().image(), &delta, 2, Vec::new(), Vec::new()).expect("an image");
-    machine.view_mut().swap_image(Arc::new(image));
+    let snapshot = merge_in_memory(machine.view().snapshot(), &delta, 2, Vec::new(), Vec::new()).expect("a snapshot");
+    machine.view_mut().swap_snapshot(Arc::new(snapshot));
     for (at, path) in paths.iter().enumerate() {
         match at % 4 {
             0 => next(&mut machine, WriteOp::Delete { path: Text::from(path.as_str()), version: -1 }),

@@ -1,15 +1,18 @@
 //! However much is to be ordered at once, every log entry fits the log.
 
-use corral_core::command::{Batch, Command, CommandKind, Identity, Origin, Proposals, WriteOp};
+use corral_core::change::{AppliedTxn, SessionChange};
+use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, Proposals, WriteOp};
 use corral_core::cost;
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use corral_core::limits::SESSIONS_PIECE;
+use corral_core::peer::{Forward, PeerMessage};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Of the smallest segment that a configuration may ask for.
@@ -17,13 +20,17 @@ const ENTRY_BYTES_MAX: usize = (4 << 20) - 10_000;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 fn leader(sessions: SessionTable) -> Sequencer {
+    leader_with(ENTRY_BYTES_MAX, BATCH_BYTES_MAX, sessions)
+}
+
+fn leader_with(entry_bytes_max: usize, batch_bytes_max: usize, sessions: SessionTable) -> Sequencer {
     let config = SequencerConfig {
         server: 1,
         incarnation: 1,
         tick_ms: 100,
         features: 0,
-        batch_bytes_max: BATCH_BYTES_MAX,
-        entry_bytes_max: ENTRY_BYTES_MAX,
+        batch_bytes_max,
+        entry_bytes_max,
         snapshot: SnapshotPolicy::NEVER,
         reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
     };
@@ -159,6 +166,52 @@ fn sessions_with_ephemerals_that_end_together_go_in_several_entries() {
     assert!(entries.len() < 20, "{} entries", entries.len());
 }
 
+/// They are weighed when they go into an entry: their ephemerals were created by what was ordered before them.
+#[test]
+fn sessions_that_end_right_behind_their_creates_go_in_several_entries() {
+    const SESSIONS: i64 = 60;
+    const EPHEMERALS: i64 = 2250;
+    let session = Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals: Ephemerals::default() };
+    let mut sequencer = leader(SessionTable::from_iter((1..=SESSIONS).map(|id| (SessionId(id), session.clone()))));
+    let of = |id, kind| Command { session: SessionId(id), identities: 0, ..Command::own(None, kind) };
+    let ephemeral = |id: i64, number: i64| WriteOp::Create {
+        op: CreateOp::Create,
+        path: Text::from(&*format!("/{id}-{number}")),
+        data: None,
+        acl: AclSpec::Open,
+        flags: 1,
+        ttl_ms: -1,
+    };
+    for id in 1..=SESSIONS {
+        let ops = (0..EPHEMERALS).map(|number| ephemeral(id, number)).collect();
+        sequencer.enqueue(Millis(0), proposals(9, vec![of(id, CommandKind::Multi(ops))]));
+    }
+    let closings = (1..=SESSIONS).map(|id| of(id, CommandKind::CloseSession));
+    sequencer.enqueue(Millis(0), proposals(9, closings.chain([write(0, 10)]).collect()));
+    let (mut index, mut applied, mut deleted) = (0, 0, 0);
+    // As a leader does: at most two entries are proposed and not applied.
+    let mut proposed = VecDeque::new();
+    loop {
+        while proposed.len() < 2
+            && let Some(batch) = sequencer.next_batch(WallMillis(1))
+        {
+            proposed.push_back(batch.encode());
+            sequencer.proposed(batch);
+        }
+        let Some(payload) = proposed.pop_front() else { break };
+        index += 1;
+        let txns = sequencer.commit(Millis(0), index, 1, &payload, true).expect("a batch").txns;
+        let of_entry = |txn: &AppliedTxn| {
+            if matches!(txn.session, Some(SessionChange::Closed(_))) { txn.changes.len() } else { 0 }
+        };
+        let together = txns.iter().map(of_entry).sum::<usize>();
+        assert!(together as u64 * cost::CHANGE <= cost::ENTRY_MAX * 5 / 2, "{together} in one entry");
+        (applied, deleted) = (applied + txns.len() as i64, deleted + together);
+    }
+    assert_eq!((applied, deleted as i64), (2 * SESSIONS + 1, SESSIONS * EPHEMERALS));
+    assert_eq!(sequencer.commands_waiting(), 0);
+}
+
 #[test]
 fn expensive_commands_do_not_share_an_entry_beyond_its_budget() {
     let mut sequencer = leader(SessionTable::default());
@@ -197,5 +250,33 @@ fn connections_with_the_same_long_identities_share_one_copy() {
             assert!(batch.identities[command.identities as usize][0].id.starts_with(whom(slot)));
         }
         assert_eq!(Batch::decode(&batch.encode()).as_ref(), Ok(batch));
+    }
+}
+
+#[test]
+fn identities_of_nobody_do_not_fill_an_entry() {
+    let entry_bytes_max = 1 << 20;
+    let mut sequencer = leader_with(entry_bytes_max, entry_bytes_max / 16, SessionTable::default());
+    let command = Command { identities: 0, ..write(1, 0) };
+    let nobody = vec![Arc::default(); entry_bytes_max / 2 * 3];
+    let proposals = Proposals { identities: nobody, commands: vec![command], ..Proposals::default() };
+    let mut bytes = Vec::new();
+    PeerMessage::Forward(Forward { term: 1, sequence: 0, proposals }).encode(&mut bytes);
+    let Ok(PeerMessage::Forward(forward)) = PeerMessage::decode(&bytes) else { panic!("it is no forward") };
+    sequencer.enqueue(Millis(0), forward.proposals);
+    let batch = sequencer.next_batch(WallMillis(1)).expect("a command waits");
+    assert!(batch.encode().len() <= entry_bytes_max && batch.commands.len() == 1);
+}
+
+#[test]
+fn what_a_follower_could_not_decode_in_its_memory_is_not_ordered() {
+    let op = WriteOp::Check { path: Text::from("/"), version: -1 };
+    for (ops, refused) in [(100_000, false), (600_000, true)] {
+        let mut sequencer = leader_with(64 << 20, BATCH_BYTES_MAX, SessionTable::default());
+        let multi = Command { kind: CommandKind::Multi(vec![op.clone(); ops]), ..write(0, 0) };
+        sequencer.enqueue(Millis(0), Proposals { bytes: 128 * ops, ..proposals(9, vec![multi]) });
+        let batch = sequencer.next_batch(WallMillis(1)).expect("a command waits");
+        assert_eq!(matches!(batch.commands[0].kind, CommandKind::Undecodable), refused, "{ops} operations");
+        assert_eq!(leader(SessionTable::default()).prepare(1, 1, &batch.encode()), Ok(()));
     }
 }

@@ -5,7 +5,7 @@ mod twins;
 
 use corral_core::acl::{AUTH_BYTES_MAX, BYTES_MAX, ENTRIES_MAX, IP_BYTES_MAX, digest_id, identity};
 use corral_core::command::{AclSpec, CommandKind, Identity, WriteOp};
-use corral_core::cost::{COMMAND_MAX, ENTRY_MAX};
+use corral_core::cost::{ACL_ENTRY_FETCHED, COMMAND_MAX, ENTRY_MAX};
 use corral_core::ids::SessionId;
 use corral_core::limits::{
     EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
@@ -73,6 +73,20 @@ fn stored(sent: &[AclEntry], identities: &[Identity]) -> Option<Vec<AclEntry>> {
         && by_auth <= AUTH_BYTES_MAX
         && !long_ip;
     fits.then_some(list)
+}
+
+#[test]
+fn the_pages_name_the_limits_on_an_acl() {
+    let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
+    for (page, row) in [("operations.md", "| an ACL |"), ("compatibility.md", "| ACLs of more than")] {
+        let file = format!("{}/../../docs/{page}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(file).expect("the page is in the repository");
+        let row = text.lines().find(|line| line.starts_with(row)).expect("the row is on the page");
+        let (entries, address) = (format!("{ENTRIES_MAX} entries"), format!("{IP_BYTES_MAX} bytes"));
+        for limit in [entries, kib(BYTES_MAX), kib(AUTH_BYTES_MAX), address] {
+            assert!(row.contains(&limit), "{page} does not name {limit}: {row}");
+        }
+    }
 }
 
 proptest! {
@@ -301,7 +315,8 @@ proptest! {
         }));
         let applied = apply(&world, &identities, &commands, cuts);
         let who: usize = identities.iter().map(|who| who.scheme.len() + who.id.len()).sum();
-        let per_check = (list.len() * identities.len()) as u64 + who as u64 / 8;
+        let held = (list.len() * identities.len()) as u64 + who as u64 / 8;
+        let per_check = held.max(ACL_ENTRY_FETCHED * list.len() as u64);
         let mut version = 0;
         for ((kind, count), codes) in multis.iter().zip(&applied.codes()[1..]) {
             let per_op = match kind {

@@ -3,10 +3,10 @@
 use corral_core::change::AppliedBatch;
 use corral_core::command::{Command, CommandKind, Origin, Proposals, WriteOp};
 use corral_core::conn::Close;
+use corral_core::coordinator::Coordinator;
 use corral_core::evaluate::{Proof, StateMachine};
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::limits::ShardLimits;
-use corral_core::member::Member;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
@@ -22,7 +22,7 @@ const TIMEOUT_MS: i32 = 400;
 const RIGHT: [u8; 16] = [7; 16];
 const WRONG: [u8; 16] = [8; 16];
 
-fn leader() -> Member {
+fn leader() -> Coordinator {
     let config = SequencerConfig {
         server: 1,
         incarnation: 1,
@@ -34,7 +34,7 @@ fn leader() -> Member {
         reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
     };
     let machine = StateMachine::new(View::empty(7), SessionTable::default());
-    let mut member = Member::alone(Sequencer::new(config, machine, 0, 0));
+    let mut member = Coordinator::alone(Sequencer::new(config, machine, 0, 0));
     member.shows = true;
     member.lead(1);
     member
@@ -54,7 +54,7 @@ fn proposals(commands: Vec<Command>) -> Proposals {
 }
 
 /// All that waits is ordered, logged and applied.
-fn commit(member: &mut Member) -> Vec<AppliedBatch> {
+fn commit(member: &mut Coordinator) -> Vec<AppliedBatch> {
     while let Some(payload) = member.propose() {
         let index = member.sequencer.index() + 1;
         member.commit(index, 1, &payload, true).expect("it was just encoded");
@@ -63,7 +63,7 @@ fn commit(member: &mut Member) -> Vec<AppliedBatch> {
 }
 
 /// A leader with a session that nobody is connected for, since time 0.
-fn with_session() -> (Member, SessionId) {
+fn with_session() -> (Coordinator, SessionId) {
     let mut member = leader();
     let create = CommandKind::CreateSession { timeout_ms: TIMEOUT_MS, password: RIGHT };
     assert_eq!(member.proposed(Millis(0), proposals(vec![command(1, create)])), []);

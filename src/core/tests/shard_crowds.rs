@@ -1,5 +1,5 @@
-//! One shard and one state machine, without log or sockets: many connections that wait, watch or close at once keep nobody from his
-//! turn, and a list in pieces shows one state whatever changes below its children.
+//! One shard and one state machine, without log or sockets: many connections that wait, watch or close at once keep
+//! nobody from his turn, and a list in pieces shows one state whatever changes below its children.
 
 mod one_shard;
 
@@ -100,10 +100,13 @@ fn those_who_wait_for_a_later_state_are_not_looked_at_before_it_comes() {
             spent += server.shard.spent();
         }
     }
-    // Each is looked at once.
-    let least = 900 * 2 * REQUEST_COST + WAITING * LOOK_UP_COST;
+    while server.shard.is_walking() {
+        server.shard.walk_on(server.now, &mut server.out);
+        spent += server.shard.spent();
+    }
+    // Each is looked at once, and served.
+    let least = 900 * 2 * REQUEST_COST + WAITING * (LOOK_UP_COST + REQUEST_COST);
     assert!((least..least * 5 / 4).contains(&spent), "{spent} are spent");
-    walk(&mut server);
     for client in waiting {
         assert_eq!(server.replies(client), [(1, 0)]);
     }
@@ -120,8 +123,8 @@ fn connections_that_close_keep_no_list_from_being_written() {
         assert!(server.shard.unsent_bytes(*client) > 0);
     }
     server.send(a, &children(1, "/p", false));
-    server.shard.away(server.now, &mut server.out);
-    server.shard.release(server.now, &mut server.out);
+    server.shard.leaderless(server.now, &mut server.out);
+    server.shard.resume_proposals(server.now, &mut server.out);
     assert!(server.closed().iter().all(|why| *why == Close::NoLeader));
     let b = server.client();
     server.send(b, &children(1, "/p", false));
@@ -189,8 +192,12 @@ fn a_multi_read_of_whole_lists_is_weighed_with_their_data() {
         })
     };
     server.send(a, &lists(10, 2));
-    assert!(server.shard.spent() > 800_000 / 4, "{} are spent", server.shard.spent());
     server.send(b, &lists(10, 2));
+    assert_eq!((server.shard.unsent_bytes(a), server.shard.unsent_bytes(b)), (0, 0), "they wait for their turns");
+    server.shard.walk_on(server.now, &mut server.out);
+    assert!(server.shard.spent() > 800_000 / 4, "{} are spent", server.shard.spent());
+    assert!(server.shard.unsent_bytes(a) > 800_000, "one turn has one of them");
+    walk(&mut server);
     assert_eq!(server.shard.unsent_bytes(b), 0, "it waits until the other has taken his");
     assert_eq!(server.replies(a), [(10, 0)]);
     walk(&mut server);
@@ -198,4 +205,26 @@ fn a_multi_read_of_whole_lists_is_weighed_with_their_data() {
     server.send(a, &lists(11, 3));
     assert!(server.shard.unsent_bytes(a) < 1000, "it is refused before it is made");
     assert_eq!(server.replies(a), [(11, ErrorCode::ThrottledOp.code())]);
+}
+
+#[test]
+fn a_multi_read_looks_up_many_children_in_its_turn_alone() {
+    const COUNT: usize = 4000;
+    let mut server = Server::with_view(ShardLimits::default(), wide(COUNT, "n"));
+    let a = server.client();
+    let list = request(1, OpCode::MultiRead, |writer: &mut Writer<'_>| {
+        writer.i32(OpCode::FilteredListWithStatsAndData.number());
+        writer.bool(false);
+        writer.i32(-1);
+        let (watch, list_type, with_stat, with_data) = (false, 0, true, true);
+        FilteredListWithStatsAndDataRequest { path: Some("/p"), watch, list_type, with_stat, with_data }.encode(writer);
+        writer.i32(-1);
+        writer.bool(true);
+        writer.i32(-1);
+    });
+    server.send(a, &list);
+    assert!(server.shard.spent() < COUNT * LOOK_UP_COST / 10, "{} are spent", server.shard.spent());
+    assert!(server.shard.is_walking() && server.shard.unsent(a).is_empty());
+    walk(&mut server);
+    assert_eq!(server.replies(a), [(1, 0)]);
 }

@@ -42,23 +42,52 @@ fn reads_between_two_writes_are_served_between_them_a_turn_at_a_time() {
     assert_eq!(server.replies(a), expected);
 }
 
+/// A multiRead that lists the children of `/p` 20 times.
+fn listing(xid: i32) -> Vec<u8> {
+    request(xid, OpCode::MultiRead, |writer: &mut Writer<'_>| {
+        for _ in 0..20 {
+            writer.i32(OpCode::GetChildren.number());
+            writer.bool(false);
+            writer.i32(-1);
+            GetChildrenRequest { path: Some("/p"), watch: false }.encode(writer);
+        }
+        writer.i32(-1);
+        writer.bool(true);
+        writer.i32(-1);
+    })
+}
+
+#[test]
+fn a_costly_read_between_two_writes_waits_for_its_turn_and_keeps_its_place() {
+    let mut server = Server::with_view(ShardLimits::default(), wide(5000, "n"));
+    let (a, b) = (server.client(), server.client());
+    server.send(a, &[create(1, "/new", b"1"), listing(2), get(3, "/new")].concat());
+    server.send(b, &create(1, "/other", b""));
+    server.send(a, &[delete(4, "/new"), get(5, "/new")].concat());
+    let proposals = server.take().expect("three writes");
+    let batch = server.evaluate(proposals);
+    // The third write waits for the reads before it, which end the turn.
+    assert_eq!(server.shard.apply_some(server.now, &batch, 0, &mut server.out), 2);
+    assert!(server.shard.spent() > TURN_COST_MAX);
+    assert_eq!(server.replies(b), [(1, 0)], "a write of another client does not wait for the costly read");
+    let mut next = 2;
+    while next < batch.txns.len() {
+        next = server.shard.apply_some(server.now, &batch, next, &mut server.out);
+    }
+    walk(&mut server);
+    assert_eq!(server.replies(a), [(1, 0), (2, 0), (3, 0), (4, 0), (5, ErrorCode::NoNode.code())]);
+    // No write comes behind: the read has its turn by itself.
+    server.send(a, &[create(6, "/new", b"1"), listing(7), get(8, "/new")].concat());
+    server.commit();
+    assert_eq!(server.replies(a), [(6, 0)]);
+    walk(&mut server);
+    assert_eq!(server.replies(a), [(7, 0), (8, 0)]);
+}
+
 #[test]
 fn reads_that_delay_a_write_for_too_long_are_refused() {
     let mut server = Server::with_view(ShardLimits::default(), wide(5000, "n"));
     let (a, b) = (server.client(), server.client());
-    let listing = |xid: i32| {
-        request(xid, OpCode::MultiRead, |writer: &mut Writer<'_>| {
-            for _ in 0..20 {
-                writer.i32(OpCode::GetChildren.number());
-                writer.bool(false);
-                writer.i32(-1);
-                GetChildrenRequest { path: Some("/p"), watch: false }.encode(writer);
-            }
-            writer.i32(-1);
-            writer.bool(true);
-            writer.i32(-1);
-        })
-    };
     let reads: Vec<u8> = (2..=100).flat_map(listing).collect();
     server.send(a, &[create(1, "/new", b"1"), reads, delete(101, "/new")].concat());
     server.send(b, &create(1, "/other", b""));

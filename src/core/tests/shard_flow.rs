@@ -74,6 +74,28 @@ fn a_cheap_write_waits_for_few_costly_ones() {
 }
 
 #[test]
+fn a_small_write_waits_for_few_megabytes() {
+    let mut server = server();
+    let hostile: Vec<ConnId> = (0..30).map(|_| server.client()).collect();
+    let polite = server.client();
+    let large = vec![7; 900_000];
+    for (id, at) in hostile.iter().zip(0..) {
+        server.send(*id, &[create(1, &format!("/{at}"), &large), create(2, &format!("/{at}-"), b"")].concat());
+    }
+    server.send(polite, &create(1, "/polite", &large[..100_000]));
+    let (taken, by) = proposed(&mut server);
+    assert_eq!(by.last(), Some(&polite), "what is not large goes past what waits");
+    let large_ones = by.iter().filter(|id| **id != polite).count() / 2;
+    assert!((2..6).contains(&large_ones), "{large_ones} of 30 large writes are in flight");
+    server.commit_these(taken);
+    server.commit();
+    assert_eq!(server.replies(polite), [(1, 0)]);
+    for id in hostile {
+        assert_eq!(server.replies(id), [(1, 0), (2, 0)]);
+    }
+}
+
+#[test]
 fn a_long_pipeline_of_cheap_writes_is_costly_too() {
     let mut server = server();
     let (a, b) = (server.client(), server.client());

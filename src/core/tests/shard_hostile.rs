@@ -8,7 +8,8 @@ use corral_core::change::Change;
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::{
-    LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE, MEMORY_WAIT_MS, SMALL_BYTES, ShardLimits, TURN_COST_MAX,
+    LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE, MEMORY_WAIT_MS, NAME_BYTES_MAX, SMALL_BYTES,
+    ShardLimits, TURN_COST_MAX,
 };
 use corral_core::shared::Text;
 use corral_core::view::View;
@@ -120,22 +121,49 @@ fn a_transaction_that_changes_much_of_many_lists_waits_until_they_have_kept_it()
 }
 
 #[test]
-fn a_list_whose_children_are_all_deleted_is_read_in_pieces_too() {
+fn a_list_that_has_lost_most_of_its_children_is_read_at_once() {
     const COUNT: usize = 3 * LIST_ENTRIES_AT_ONCE;
-    let mut view = wide(COUNT, "n");
-    let zxid = view.zxid();
-    // What lies below is frozen, so that each deletion leaves a mark.
-    view.freeze();
-    for number in 0..COUNT {
-        let at = view.hashed(Text::from(format!("/p/n{number:07}")));
-        view.apply(zxid, &Change::Deleted { at });
+    for left in [0, 100] {
+        let mut server = Server::with_view(ShardLimits::default(), without_first(COUNT, left));
+        let a = server.client();
+        server.send(a, &children(1, "/p", false));
+        assert_eq!(walk(&mut server), 0);
+        assert_eq!(names(&server.take_frames(a)[0]).len(), left);
     }
-    assert_eq!(view.get("/p").expect("it is there").stat().num_children, 0);
-    let mut server = Server::with_view(ShardLimits::default(), view);
+}
+
+#[test]
+fn a_long_list_with_many_deleted_children_is_read_in_pieces() {
+    const LEFT: usize = 40_000;
+    let mut server = Server::with_view(ShardLimits::default(), without_first(LEFT + 3 * LIST_ENTRIES_AT_ONCE, LEFT));
     let a = server.client();
     server.send(a, &children(1, "/p", false));
     assert!(walk(&mut server) >= 3);
-    assert_eq!(names(&server.take_frames(a)[0]), Vec::<String>::new());
+    assert_eq!(names(&server.take_frames(a)[0]).len(), LEFT);
+}
+
+/// So many children, of which all but the last so many are deleted, each with a mark because what lies below is frozen.
+fn without_first(count: usize, left: usize) -> View {
+    let mut view = wide(count, "n");
+    let zxid = view.zxid();
+    view.freeze();
+    for number in 0..count - left {
+        let at = view.hashed(Text::from(format!("/p/n{number:07}")));
+        view.apply(zxid, &Change::Deleted { at });
+    }
+    view
+}
+
+#[test]
+fn short_walks_of_one_client_share_turns_with_others() {
+    const WALKS: i32 = 200;
+    let mut server = Server::with_view(ShardLimits::default(), wide(800, "n"));
+    let a = server.client();
+    let count = |xid: i32| request(xid, OpCode::GetAllChildrenNumber, |writer| writer.str("/p"));
+    server.send(a, &(1..=WALKS).flat_map(count).collect::<Vec<u8>>());
+    assert!(server.shard.spent() < 2 * TURN_COST_MAX, "{} in one turn", server.shard.spent());
+    assert!(walk(&mut server) > 10, "the rest comes a turn at a time");
+    assert_eq!(server.take_frames(a).len(), WALKS as usize);
 }
 
 #[test]
@@ -321,13 +349,13 @@ fn replies_wait_for_memory_and_who_does_not_read_is_ended() {
     const MAX: usize = 1_000_000;
     let view = wide(LIST_BYTES / 12, "n");
     let mut server = Server::with_view(limits(|limits| limits.reply_buffer_bytes_total_max = MAX), view);
-    let deaf: Vec<ConnId> = (0..40).map(|_| server.client()).collect();
+    let stalled: Vec<ConnId> = (0..40).map(|_| server.client()).collect();
     let polite = server.client();
-    for client in &deaf {
+    for client in &stalled {
         server.send(*client, &children(1, "/p", false));
     }
     walk(&mut server);
-    let held = unsent(&server, &deaf);
+    let held = unsent(&server, &stalled);
     assert!((LIST_BYTES..=MAX).contains(&held), "{held} bytes are held");
     // Small replies are never kept waiting.
     server.send(polite, &get(1, "/p"));
@@ -341,7 +369,7 @@ fn replies_wait_for_memory_and_who_does_not_read_is_ended() {
         server.now = Millis(server.now.0 + MEMORY_WAIT_MS);
         let _ = server.shard.tick(server.now, &mut server.out);
         walk(&mut server);
-        assert!(unsent(&server, &deaf) + server.shard.unsent_bytes(polite) <= MAX);
+        assert!(unsent(&server, &stalled) + server.shard.unsent_bytes(polite) <= MAX);
         answered.extend(server.replies(polite));
     }
     assert_eq!(answered, BTreeSet::from([(2, 0)]));
@@ -450,19 +478,19 @@ fn events_for_those_who_do_not_read_are_bounded_together() {
     const MAX: usize = 2_000_000;
     let mut server = Server::new(limits(|limits| limits.reply_buffer_bytes_total_max = MAX));
     let writer = server.client();
-    let deaf: Vec<ConnId> = (0..45).map(|_| server.client()).collect();
+    let stalled: Vec<ConnId> = (0..45).map(|_| server.client()).collect();
     let everything = request(1, OpCode::AddWatch, |writer| {
         writer.str("/");
         writer.i32(1);
     });
-    for client in &deaf {
+    for client in &stalled {
         server.send(*client, &everything);
     }
     for xid in 1..=3000 {
         server.send(writer, &create(xid, &format!("/{xid}{}", "x".repeat(200)), b""));
         server.commit();
         assert_eq!(server.replies(writer), [(xid, 0)]);
-        let held = unsent(&server, &deaf);
+        let held = unsent(&server, &stalled);
         assert!(held <= MAX + 45 * SMALL_BYTES, "{held} bytes are held after {xid}");
     }
     assert!(server.closed().iter().all(|why| *why == Close::SlowReader));
@@ -496,4 +524,56 @@ fn what_waits_for_long_comes_in_its_order() {
     assert!(waiting > 500_000 && server.shard.unsent(late).len() < waiting / 2, "{waiting} bytes wait in chunks");
     assert!(server.take_frames(late) == read, "the same frames in the same order");
     assert_eq!(server.shard.unsent_bytes(late), 0);
+}
+
+/// A read that waits for a write of its client becomes a long one with that write, and a sync behind it is answered meanwhile.
+#[test]
+fn an_answered_sync_lets_nothing_pass_a_list_under_way() {
+    // Long by the bytes of its names.
+    const NAMES: usize = 2 * LIST_BYTES_AT_ONCE / NAME_BYTES_MAX / 3;
+    let creates = |xid: i32| {
+        request(xid, OpCode::Multi, |writer: &mut Writer<'_>| {
+            for number in 0..NAMES {
+                writer.i32(OpCode::Create.number());
+                writer.bool(false);
+                writer.i32(-1);
+                writer.str(&format!("/p/{xid}{number:0width$}", width = NAME_BYTES_MAX - 1));
+                writer.buffer(Some(b""));
+                writer.i32(1);
+                writer.i32(31);
+                writer.str("world");
+                writer.str("anyone");
+                writer.i32(0);
+            }
+            writer.i32(-1);
+            writer.bool(true);
+            writer.i32(-1);
+        })
+    };
+    // The sync is answered while the list is under way, or before it begins.
+    for early in [false, true] {
+        let mut server = Server::with_view(ShardLimits::default(), wide(0, "n"));
+        let a = server.client();
+        server.send(a, &creates(1));
+        server.send(a, &creates(2));
+        server.send(a, &children(3, "/p", false));
+        server.send(a, &request(4, OpCode::Sync, |writer| writer.str("/")));
+        assert_eq!(server.out.syncs, [a], "the sync is taken");
+        let synced = |server: &mut Server| server.shard.synced(server.now, a, &mut server.out);
+        if early {
+            synced(&mut server);
+        }
+        server.commit();
+        assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
+        assert!(server.shard.is_walking(), "the list is under way");
+        if !early {
+            synced(&mut server);
+        }
+        server.send(a, &create(5, "/last", b""));
+        server.commit();
+        walk(&mut server);
+        assert_eq!(server.replies(a), [(3, 0), (4, 0)], "{early}");
+        server.commit();
+        assert_eq!(server.replies(a), [(5, 0)], "{early}");
+    }
 }

@@ -25,8 +25,8 @@ fn server() -> Server {
 }
 
 fn hold_and_go(server: &mut Server) {
-    server.shard.hold(server.now);
-    server.shard.away(server.now, &mut server.out);
+    server.shard.pause_proposals(server.now);
+    server.shard.leaderless(server.now, &mut server.out);
 }
 
 /// A connection that asks for a session.
@@ -67,10 +67,10 @@ fn reader(server: &mut Server) -> ConnId {
 fn everybody_is_sent_away_and_only_who_asks_may_read() {
     let mut server = server();
     let idle = server.client();
-    server.shard.hold(server.now);
+    server.shard.pause_proposals(server.now);
     server.send(idle, &get(1, "/there"));
     assert_eq!(server.replies(idle), [(1, 0)], "reads are served for the length of an election");
-    server.shard.away(server.now, &mut server.out);
+    server.shard.leaderless(server.now, &mut server.out);
     assert_eq!(server.closed(), [Close::NoLeader]);
     for read_only in [None, Some(false)] {
         connect(&mut server, read_only, 0, [0; 16], 0);
@@ -141,9 +141,9 @@ fn a_session_does_not_wait_until_it_ends_elsewhere() {
     let mut server = server();
     server.client();
     let (hold_at, timeout_ms) = (Millis(500), 30_000);
-    server.shard.hold(hold_at);
+    server.shard.pause_proposals(hold_at);
     // A second word for it changes nothing.
-    server.shard.hold(Millis(5000));
+    server.shard.pause_proposals(Millis(5000));
     server.shard.tick(Millis(499 + timeout_ms * 2 / 3), &mut server.out);
     assert!(server.closed().is_empty());
     server.shard.tick(Millis(500 + timeout_ms * 2 / 3), &mut server.out);

@@ -5,6 +5,9 @@ mod one_shard;
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::{IDENTITIES_BYTES_MAX, ShardLimits};
+use corral_wire::limits::MULTI_OPS_MAX;
+use corral_wire::multi::{MultiOp, encode_request};
+use corral_wire::records::{DeleteRequest, GetChildrenRequest};
 use corral_wire::{ErrorCode, OpCode};
 use one_shard::{Server, create, get, request};
 use proptest::prelude::*;
@@ -33,6 +36,21 @@ fn writes_on_their_way_have_a_limit() {
     }
     assert_eq!(server.replies(a), (1..=5).map(|xid| (xid, 0)).collect::<Vec<_>>());
     assert_eq!(server.replies(b), [(1, 0)]);
+}
+
+/// In frames larger than the default: neither proposed nor weighed operation by operation.
+#[test]
+fn a_multi_of_more_operations_than_any_budget_allows_is_refused_as_it_is_decoded() {
+    let delete = MultiOp::Delete(DeleteRequest { path: Some("/a"), version: -1 });
+    let read = MultiOp::GetChildren(GetChildrenRequest { path: Some("/a"), watch: false });
+    for (op, one) in [(OpCode::Multi, delete), (OpCode::MultiRead, read)] {
+        let mut server = Server::new(limits(|limits| limits.frame_bytes_max = 64 << 20));
+        let id = server.client();
+        let ops = std::iter::repeat_n(one, MULTI_OPS_MAX + 1);
+        server.send(id, &request(1, op, |writer| encode_request(writer, ops.clone())));
+        assert!(server.take().is_none(), "nothing is proposed");
+        assert_eq!(server.replies(id), [(1, ErrorCode::ThrottledOp.code())]);
+    }
 }
 
 #[test]
@@ -88,7 +106,7 @@ fn reads_that_waited_too_long_are_throttled() {
 }
 
 #[test]
-fn parked_reads_come_when_their_client_reads() {
+fn deferred_reads_come_when_their_client_reads() {
     let mut server = Server::new(limits(|limits| limits.reply_buffer_bytes_soft_max = 10_000));
     let a = server.client();
     server.send(a, &create(1, "/a", &[0; 9000]));
@@ -215,6 +233,30 @@ fn all_connections_together_have_a_limit_on_what_waits() {
     assert!(waiting < 10_000 + 8 * 100, "{waiting} bytes wait");
     let closed = server.closed();
     assert!(!closed.is_empty() && closed.iter().all(|why| *why == Close::SlowReader), "{closed:?}");
+}
+
+#[test]
+fn a_moderate_reply_does_not_wait_behind_large_ones() {
+    const LARGE: usize = 1_000_000;
+    let reply_buffer_bytes_total_max = 8 * LARGE;
+    let limits = ShardLimits { reply_buffer_bytes_total_max, turn_cost_max: usize::MAX, ..ShardLimits::default() };
+    let mut server = Server::new(limits);
+    let a = server.client();
+    server.send(a, &create(1, "/large", &vec![7; LARGE]));
+    server.commit();
+    server.send(a, &create(2, "/moderate", &vec![7; 100_000]));
+    server.commit();
+    assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
+    let slow: Vec<ConnId> = (0..12).map(|_| server.client()).collect();
+    for id in &slow {
+        server.send(*id, &get(1, "/large"));
+    }
+    let served = slow.iter().filter(|id| server.shard.unsent_bytes(**id) > LARGE).count();
+    assert!((3..8).contains(&served), "{served} of 12 have their reply, the others wait for memory");
+    server.send(a, &get(3, "/moderate"));
+    assert_eq!(server.replies(a), [(3, 0)]);
+    server.send(a, &get(4, "/large"));
+    assert_eq!(server.replies(a), [], "it waits as theirs do");
 }
 
 #[test]

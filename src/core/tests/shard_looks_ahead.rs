@@ -4,16 +4,16 @@ mod one_shard;
 
 use corral_core::change::Change;
 use corral_core::ids::Zxid;
-use corral_core::image::merge_in_memory;
 use corral_core::limits::ShardLimits;
 use corral_core::shared::{Data, Text};
+use corral_core::snapshot::merge_in_memory;
 use corral_core::view::View;
 use corral_core::znode::{Acl, NodeStat, Znode};
 use corral_wire::OpCode;
 use one_shard::{Server, get, request};
 use std::sync::Arc;
 
-/// A tree beyond the caches of which an image, a frozen delta and a live one each hold a part.
+/// A tree beyond the caches of which a snapshot, a frozen delta and a live one each hold a part.
 fn large_view() -> View {
     let mut view = View::empty(7);
     let grow = |view: &mut View, range: std::ops::Range<u32>| {
@@ -27,8 +27,8 @@ fn large_view() -> View {
     };
     grow(&mut view, 0..12_000);
     let frozen = view.freeze();
-    let image = merge_in_memory(view.image(), &frozen, 2, Vec::new(), Vec::new()).expect("a sound tree");
-    view.swap_image(Arc::new(image));
+    let snapshot = merge_in_memory(view.snapshot(), &frozen, 2, Vec::new(), Vec::new()).expect("a sound tree");
+    view.swap_snapshot(Arc::new(snapshot));
     grow(&mut view, 12_000..20_000);
     view.freeze();
     grow(&mut view, 20_000..24_000);

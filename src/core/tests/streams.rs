@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use corral_core::change::AppliedBatch;
 use corral_core::conn::Close;
+use corral_core::coordinator::{Coordinator, EnsembleConfig, Flow, Leadership, Sender};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
-use corral_core::member::{EnsembleConfig, Member, Note, Sender, Standing};
 use corral_core::peer::PeerMessage;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
@@ -21,21 +21,19 @@ use corral_core::view::View;
 use corral_wire::frame::{begin_frame, end_frame, next_frame};
 use corral_wire::records::{ConnectRequest, ReplyHeader, RequestHeader};
 use corral_wire::{OpCode, Reader, Writer};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 const SERVERS: usize = 3;
 const CLIENTS: usize = 4;
 const SEEDS: u64 = 60;
 const STEPS: u64 = 3000;
 
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
+        self.0.next_u64() % bound
     }
 
     fn index(&mut self, bound: usize) -> usize {
@@ -60,7 +58,7 @@ struct Client {
 
 struct Server {
     at: usize,
-    member: Member,
+    member: Coordinator,
     shard: Shard,
     out: Outputs,
     clients: Vec<Client>,
@@ -77,7 +75,7 @@ struct Server {
 
 enum ToShard {
     Batch(AppliedBatch),
-    Note(Note),
+    Flow(Flow),
 }
 
 #[derive(Clone)]
@@ -114,7 +112,7 @@ fn server(at: usize) -> Server {
     let incarnation = 100 + at as u64;
     let snapshot = SnapshotPolicy {
         floor_bytes: 1 << 30,
-        share_of_image_percent: 50,
+        share_of_snapshot_percent: 50,
         txns_max: u64::MAX,
         log_bytes_max: u64::MAX,
         interval_min_ms: 0,
@@ -153,7 +151,7 @@ fn server(at: usize) -> Server {
     };
     Server {
         at,
-        member: Member::of_ensemble(Sequencer::new(config, machine, 0, 0), ensemble),
+        member: Coordinator::of_ensemble(Sequencer::new(config, machine, 0, 0), ensemble),
         shard: Shard::new(shard_config, view, 0, Millis(0)),
         out: Outputs::default(),
         clients: (0..CLIENTS).map(|_| Client::default()).collect(),
@@ -204,7 +202,7 @@ fn create(name: &str, xid: u32) -> Vec<u8> {
 impl World {
     fn new(seed: u64) -> World {
         let mut world = World {
-            random: Random(seed ^ 0xabcd_ef01),
+            random: Random(SplitMix64::seed_from_u64(seed ^ 0xabcd_ef01)),
             now: 0,
             servers: (0..SERVERS).map(server).collect(),
             links: BTreeMap::new(),
@@ -244,11 +242,11 @@ impl World {
             server.member.follow();
         }
         server.known = (term, Some(leader));
-        let standing = match leader == at {
-            true => Standing::Leader,
-            false => Standing::Follower { leader: Some(u8::try_from(leader + 1).expect("small")) },
+        let leadership = match leader == at {
+            true => Leadership::Leader,
+            false => Leadership::Follower { leader: Some(u8::try_from(leader + 1).expect("small")) },
         };
-        server.member.stand(standing, term);
+        server.member.set_leadership(leadership, term);
         self.settle(at);
     }
 
@@ -257,7 +255,7 @@ impl World {
             let server = &mut self.servers[at];
             server.own.clear();
             server.member.follow();
-            server.member.stand(Standing::Follower { leader: None }, server.known.0);
+            server.member.set_leadership(Leadership::Follower { leader: None }, server.known.0);
             server.known.1 = None;
             self.settle(at);
         }
@@ -270,11 +268,11 @@ impl World {
         for batch in server.member.take_applied() {
             server.to_shard.push_back(ToShard::Batch(batch));
         }
-        let notes = server.member.take_notes();
-        server.to_shard.extend(notes.into_iter().map(ToShard::Note));
+        let notes = server.member.take_flow();
+        server.to_shard.extend(notes.into_iter().map(ToShard::Flow));
         for send in server.member.take_sends() {
             let link = self.links.get_mut(&(at, usize::from(send.peer) - 1)).expect("all are there");
-            if link.up && link.number == send.link {
+            if link.up && link.number == send.connection {
                 let mut bytes = Vec::new();
                 send.message.clone().encode(&mut bytes);
                 assert_eq!(PeerMessage::decode(&bytes).as_ref().map(kind), Ok(kind(&send.message)));
@@ -328,11 +326,11 @@ impl World {
         if link.up && now == 0 {
             link.up = false;
             link.flying.clear();
-            self.servers[at].member.link_down(id, link.number);
+            self.servers[at].member.peer_disconnected(id, link.number);
             self.settle(at);
         } else if !link.up && now < 10 {
             (link.up, link.number) = (true, link.number + 1);
-            self.servers[at].member.link_up(id, link.number);
+            self.servers[at].member.peer_connected(id, link.number);
             self.settle(at);
         }
     }
@@ -378,11 +376,11 @@ impl World {
         let Some(message) = server.to_shard.pop_front() else { return };
         match message {
             ToShard::Batch(batch) => server.shard.apply(Millis(0), &batch, &mut server.out),
-            ToShard::Note(Note::Hold) => server.shard.hold(Millis(0)),
-            ToShard::Note(Note::Release) => server.shard.release(Millis(0), &mut server.out),
-            ToShard::Note(Note::Away) => server.shard.away(Millis(0), &mut server.out),
-            ToShard::Note(Note::Distrusted) => server.shard.distrust(Millis(0), &mut server.out),
-            ToShard::Note(Note::Uncertain { generation, unsent_too }) => {
+            ToShard::Flow(Flow::Pause) => server.shard.pause_proposals(Millis(0)),
+            ToShard::Flow(Flow::Resume) => server.shard.resume_proposals(Millis(0), &mut server.out),
+            ToShard::Flow(Flow::Leaderless) => server.shard.leaderless(Millis(0), &mut server.out),
+            ToShard::Flow(Flow::Distrusted) => server.shard.distrust(Millis(0), &mut server.out),
+            ToShard::Flow(Flow::Uncertain { generation, unsent_too }) => {
                 server.shard.uncertain(Millis(0), generation, unsent_too, &mut server.out);
             }
         }
@@ -425,8 +423,11 @@ impl World {
         let (from, to) = (self.random.index(SERVERS), self.random.index(SERVERS));
         let Some(link) = self.links.get_mut(&(from, to)) else { return };
         let Some(message) = link.flying.pop_front() else { return };
-        let sender =
-            Sender { peer: u8::try_from(from + 1).expect("small"), incarnation: 100 + from as u64, link: link.number };
+        let sender = Sender {
+            peer: u8::try_from(from + 1).expect("small"),
+            incarnation: 100 + from as u64,
+            connection: link.number,
+        };
         let taken = self.servers[to].member.received(Millis(self.now), sender, message);
         assert_eq!(taken, Ok(()), "a link without loss has no gap");
         self.settle(to);
@@ -494,12 +495,12 @@ impl World {
 fn kind(message: &PeerMessage) -> u8 {
     match message {
         PeerMessage::Forward(_) => 1,
-        PeerMessage::Touch(_) => 2,
-        PeerMessage::Beat(_) => 3,
+        PeerMessage::SessionReport(_) => 2,
+        PeerMessage::Heartbeat(_) => 3,
         PeerMessage::Pause(_) => 4,
         PeerMessage::Paused(_) => 5,
         PeerMessage::Digest(_) => 6,
-        PeerMessage::Newborn(_) => unreachable!("all of them remember everything"),
+        PeerMessage::Uninitialised(_) => unreachable!("all of them remember everything"),
     }
 }
 

@@ -5,9 +5,9 @@ use corral_core::acl::AclList;
 use corral_core::change::Change;
 use corral_core::delta::Delta;
 use corral_core::ids::Zxid;
-use corral_core::image::{Image, merge_in_memory};
 use corral_core::path;
 use corral_core::shared::{Data, Text};
+use corral_core::snapshot::{Snapshot, merge_in_memory};
 use corral_core::view::{AclRef, NodeRef, View};
 use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
 use proptest::collection::vec;
@@ -84,7 +84,7 @@ fn is_child(parent: &str, path: &str) -> bool {
 enum Message {
     Apply(Zxid, Change),
     Adopt(Arc<Delta>),
-    Swap(Arc<Image>),
+    Swap(Arc<Snapshot>),
 }
 
 struct World {
@@ -95,7 +95,7 @@ struct World {
     /// The tree after each zxid.
     history: Vec<Model>,
     frozen: Option<Arc<Delta>>,
-    merged: Option<Arc<Image>>,
+    merged: Option<Arc<Snapshot>>,
 }
 
 impl World {
@@ -156,17 +156,17 @@ impl World {
             }
             Step::Merge { grow } => {
                 if let Some(frozen) = self.frozen.take() {
-                    let below = self.state.image();
+                    let below = self.state.snapshot();
                     let bits = (below.section_bits() + u32::from(grow)).min(10);
-                    let image = merge_in_memory(below, &frozen, bits, Vec::new(), Vec::new()).expect("merges");
-                    self.merged = Some(Arc::new(image));
+                    let snapshot = merge_in_memory(below, &frozen, bits, Vec::new(), Vec::new()).expect("merges");
+                    self.merged = Some(Arc::new(snapshot));
                 }
             }
             Step::Swap => {
-                if let Some(image) = self.merged.take() {
-                    let (_, frozen) = self.state.swap_image(Arc::clone(&image));
+                if let Some(snapshot) = self.merged.take() {
+                    let (_, frozen) = self.state.swap_snapshot(Arc::clone(&snapshot));
                     assert!(frozen.is_some());
-                    self.send(&Message::Swap(image));
+                    self.send(&Message::Swap(snapshot));
                 }
             }
             Step::Deliver { shard, messages } => self.deliver(shard, messages),
@@ -233,8 +233,8 @@ impl World {
                 Message::Adopt(frozen) => {
                     view.adopt_frozen(frozen);
                 }
-                Message::Swap(image) => {
-                    view.swap_image(image);
+                Message::Swap(snapshot) => {
+                    view.swap_snapshot(snapshot);
                 }
             }
         }
@@ -314,13 +314,13 @@ proptest! {
             world.check();
         }
         world.check_digests();
-        // The image alone is the same tree, and a new view of it counts the same.
+        // The snapshot alone is the same tree, and a new view of it counts the same.
         for last in [Step::Merge { grow: true }, Step::Swap, Step::Freeze, Step::Merge { grow: false }, Step::Swap] {
             world.step(&last);
             world.check_digests();
         }
         prop_assert_eq!(world.state.delta_len(), 0);
-        let fresh = View::new(Arc::clone(world.state.image()));
+        let fresh = View::new(Arc::clone(world.state.snapshot()));
         check_view(&fresh, world.model());
         prop_assert_eq!(fresh.digest(), world.flat.digest());
     }
@@ -435,8 +435,8 @@ fn many_children() {
         assert!(view.children("/").expect("root").eq(expected.iter().map(String::as_str)));
         let frozen = view.freeze();
         assert!(view.children("/").expect("root").eq(expected.iter().map(String::as_str)));
-        let image = merge_in_memory(view.image(), &frozen, round, Vec::new(), Vec::new()).expect("merges");
-        view.swap_image(Arc::new(image));
+        let snapshot = merge_in_memory(view.snapshot(), &frozen, round, Vec::new(), Vec::new()).expect("merges");
+        view.swap_snapshot(Arc::new(snapshot));
         assert!(view.children("/").expect("root").eq(expected.iter().map(String::as_str)));
         assert_eq!(view.node_count(), expected.len() as u64 + 3);
     }

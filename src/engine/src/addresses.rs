@@ -1,4 +1,7 @@
-//! Where servers are found: as the newest list of servers says, and as configured.
+//! The addresses of servers: as the list of servers in the tree states them, and as configured.
+//!
+//! The newest list counts. Servers that are not in it keep their configured addresses, because this server's list may be
+//! old, and a leader of today not in it.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -6,64 +9,69 @@ use corral_consensus::NodeId;
 use corral_core::ids::Millis;
 use corral_core::servers::{Server, Servers};
 
-/// Where one server of the ensemble is reached by the others.
+/// The address at which the other servers reach one server of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
+    /// The server.
     pub id: NodeId,
     /// Name or IP address, without brackets.
     pub host: String,
+    /// Port of its peer listener.
     pub port: u16,
 }
 
-/// A list of servers that was known, and its version.
+/// A list of servers with its version, as it is stored for the next start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
+pub struct StoredServers {
+    /// The list.
     pub servers: Servers,
+    /// Its version; a newer list has a higher one.
     pub version: u64,
 }
 
-/// Where the list of servers says now that this server is found, of what has changed there.
+/// What a new list of servers changes for this server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// By the other servers: host and port.
+    /// Its address for the other servers, host and port, if that has changed.
     pub peers: Option<(String, u16)>,
+    /// Its address for clients, host and port, if that has changed.
     pub clients: Option<(String, u16)>,
-    /// The list itself, to be remembered.
-    pub list: Option<Remembered>,
+    /// The list itself, to be stored, if it is newer than the stored one.
+    pub list: Option<StoredServers>,
 }
 
-/// Where this server finds the others: as the list says, and as it is configured for those who are not in it: what this
-/// server has of the list may be old, and a leader of today not in there. A server that is listed with any address of its
-/// host is found at the host that it is configured with.
+/// The addresses of all servers: those of the list, and the configured ones of servers that are not in it. A server that
+/// is listed with an unspecified address (`0.0.0.0`) has the host of the configuration.
+#[must_use]
 pub fn addresses(known: Option<Servers>, configured: &[PeerAddress]) -> Vec<PeerAddress> {
     let known = known.unwrap_or_default();
-    let mut all: Vec<PeerAddress> = known.0.iter().map(|(id, server)| place_of(*id, server, configured)).collect();
+    let mut all: Vec<PeerAddress> = known.0.iter().map(|(id, server)| address_of(*id, server, configured)).collect();
     let more = configured.iter().filter(|peer| !known.0.keys().any(|id| u64::from(*id) == peer.id.0));
     all.extend(more.cloned());
     all
 }
 
-/// Where the list says that the other servers find this one.
-fn place_of(id: u8, server: &Server, configured: &[PeerAddress]) -> PeerAddress {
+/// The address of one listed server for the other servers.
+fn address_of(id: u8, server: &Server, configured: &[PeerAddress]) -> PeerAddress {
     let id = NodeId(u64::from(id));
     let configured = configured.iter().find(|peer| peer.id == id && is_any(server));
     let host = configured.map_or_else(|| server.host.to_string(), |configured| configured.host.clone());
     PeerAddress { id, host, port: server.peer_port }
 }
 
-/// Time until the configuration is compared with the list.
+/// Time after the start until the configuration is compared with the list, in milliseconds.
 const COMPARED_AFTER_MS: u64 = 3000;
 
-/// Where this server is found, as the list of servers says it.
+/// The addresses of this server, as the list of servers states them.
 pub(crate) struct AdvertisedAddress {
     own: u8,
-    /// Where clients find it, as configured.
+    /// Its address for clients, as configured.
     client_addr: SocketAddr,
-    /// The newest list that was known, maybe before this start.
-    newest: Option<Remembered>,
-    /// As the list said it last.
+    /// The newest list known, perhaps stored before this start.
+    newest: Option<StoredServers>,
+    /// This server in the last list.
     listed: Option<Server>,
-    /// Since this start: for the other servers, and for clients.
+    /// Whether its address has changed since this start: for the other servers, and for clients.
     moved: (bool, bool),
     /// The first tick.
     since: Option<Millis>,
@@ -72,12 +80,12 @@ pub(crate) struct AdvertisedAddress {
 }
 
 impl AdvertisedAddress {
-    /// `remembered` is a list of before this start, and `client_addr` as configured.
-    pub(crate) fn new(own: u8, client_addr: SocketAddr, remembered: Option<Remembered>) -> AdvertisedAddress {
+    /// `stored` is a list from before this start, and `client_addr` as configured.
+    pub(crate) fn new(own: u8, client_addr: SocketAddr, stored: Option<StoredServers>) -> AdvertisedAddress {
         let mut advertised = AdvertisedAddress {
             own,
             client_addr,
-            newest: remembered,
+            newest: stored,
             listed: None,
             moved: (false, false),
             since: None,
@@ -87,12 +95,13 @@ impl AdvertisedAddress {
         advertised
     }
 
-    /// The list in the tree is this one now, and with those who join these servers are `known`. Gives the servers that count, and
-    /// what changes for this server: a list that is older than one that was known before is not followed, but the servers that
-    /// it names are found.
+    /// The list in the tree has changed to `list`; with joining servers it is `known`. Gives the servers that count, and
+    /// what changes for this server. A list that is older than the newest known one moves no server; only the servers
+    /// that it adds count.
     ///
-    /// At its start a server listens where its configuration says, for it may be that all servers were started at other
-    /// places: where the newest list says otherwise, [`AdvertisedAddress::compare`] tells. From then on a newer list counts.
+    /// At its start a server listens at its configured address, because an operator may have moved all servers while
+    /// they were stopped. [`AdvertisedAddress::compare`] reports a difference to the newest list. After the start a newer
+    /// list counts.
     pub(crate) fn follow(
         &mut self,
         list: Option<(Servers, u64)>,
@@ -103,12 +112,12 @@ impl AdvertisedAddress {
         let version = list.as_ref().map(|(_, version)| *version);
         let mut moved = Moved::default();
         if version > newest {
-            let list = list.map(|(servers, version)| Remembered { servers, version });
+            let list = list.map(|(servers, version)| StoredServers { servers, version });
             self.newest.clone_from(&list);
             moved.list = list;
         }
         if let Some(now) = self.own_line().cloned() {
-            let at = |server: &Server| place_of(self.own, server, configured);
+            let at = |server: &Server| address_of(self.own, server, configured);
             let clients = |server: &Server| server.client.as_ref().map(|(host, port)| (host.to_string(), *port));
             if let Some(before) = &self.listed {
                 let peers = Some(at(&now)).filter(|now| *now != at(before));
@@ -134,8 +143,8 @@ impl AdvertisedAddress {
         Some(all)
     }
 
-    /// Once, when a server that was away has had the time to learn the list: where it listens elsewhere than the list says, as
-    /// sentences. What has moved since its start was told then.
+    /// Once, when a restarted server has had the time to receive the list: the differences between the list and the
+    /// configuration, as sentences. Addresses that have changed since the start are left out.
     pub(crate) fn compare(&mut self, now: Millis, configured: &[PeerAddress]) -> Vec<String> {
         let since = *self.since.get_or_insert(now);
         let own = configured.iter().find(|peer| peer.id == NodeId(u64::from(self.own)));
@@ -145,10 +154,10 @@ impl AdvertisedAddress {
         }
         self.compared = true;
         let mut differences = Vec::new();
-        let at = place_of(self.own, &listed, configured);
+        let at = address_of(self.own, &listed, configured);
         if at != *own && !self.moved.0 {
             differences.push(format!(
-                "the list of servers says that the others find this one at {}:{}, and its configuration says {}:{}: correct \
+                "the membership says that the others find this one at {}:{}, and its configuration says {}:{}: correct \
                  the configuration and start it again, or the list",
                 at.host, at.port, own.host, own.port
             ));
@@ -156,7 +165,7 @@ impl AdvertisedAddress {
         let (port, client) = (self.client_addr.port(), listed.client.as_ref().map(|(_, port)| *port));
         if let Some(client) = client.filter(|client| *client != port && port != 0 && !self.moved.1) {
             differences.push(format!(
-                "the list of servers says that clients find this one at port {client}, and it listens at {port}: correct its \
+                "the membership says that clients find this one at port {client}, and it listens at {port}: correct its \
                  configuration and start it again, or the list"
             ));
         }
@@ -164,7 +173,7 @@ impl AdvertisedAddress {
     }
 }
 
-/// Whether a server is listed with any address of its host.
+/// Whether a server is listed with an unspecified address.
 fn is_any(server: &Server) -> bool {
     server.host.parse::<IpAddr>().is_ok_and(|host| host.is_unspecified())
 }
@@ -182,14 +191,15 @@ mod tests {
     }
 
     /// Server 2 with its configuration and a list of before.
-    fn advertised(remembered: Option<&str>) -> AdvertisedAddress {
-        let remembered = remembered.map(list).map(|(servers, version)| Remembered { servers, version });
+    fn advertised(stored: Option<&str>) -> AdvertisedAddress {
+        let stored = stored.map(list).map(|(servers, version)| StoredServers { servers, version });
         let client_addr = SocketAddr::from(([127, 0, 0, 1], 9));
-        AdvertisedAddress::new(2, client_addr, remembered)
+        AdvertisedAddress::new(2, client_addr, stored)
     }
 
-    /// Where the others and clients find it from then on, and the version of the list to be remembered; `-` = nothing new.
-    fn told(moved: Option<Moved>) -> String {
+    /// Where the others and clients find it from then on, and the version of the list to store; `-` = nothing
+    /// new.
+    fn text_of(moved: Option<Moved>) -> String {
         let Some(Moved { peers, clients, list }) = moved else { return "-".to_owned() };
         let text = |at: Option<(String, u16)>| at.map_or("-".to_owned(), |(host, port)| format!("{host}:{port}"));
         let version = list.map_or("-".to_owned(), |list| list.version.to_string());
@@ -197,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn where_this_server_is_follows_the_list_but_not_at_first() {
+    fn the_address_follows_the_list_after_the_first_one() {
         let configured = [peer(2, "a", 1)];
         let mut advertised = advertised(None);
         let mut check = |text: &str, expect: &str| {
             let (servers, version) = list(text);
             let (counts, moved) =
                 advertised.follow(Some((servers.clone(), version)), Some(servers.clone()), &configured);
-            assert_eq!((told(moved).as_str(), counts), (expect, Some(servers)), "{text}");
+            assert_eq!((text_of(moved).as_str(), counts), (expect, Some(servers)), "{text}");
         };
         check("server.1=c:1:2\nversion=1", "- - 1");
         check("server.2=b:1:2;9\nversion=2", "- - 2");
@@ -222,11 +232,11 @@ mod tests {
         check("server.2=[::]:4:7;b:10\nversion=c", "- - 12");
         let (counts, moved) = advertised.follow(None, None, &configured);
         assert_eq!(counts.map(|all| all.lines()), Some("server.2=[0:0:0:0:0:0:0:0]:4:7:participant;b:10\n".to_owned()));
-        assert_eq!(told(moved), "-");
+        assert_eq!(text_of(moved), "-");
     }
 
     #[test]
-    fn a_list_that_is_older_than_what_was_known_moves_nobody() {
+    fn an_older_list_moves_no_server() {
         let configured = [peer(1, "a", 1), peer(2, "a", 2), peer(3, "a", 3)];
         let mut advertised = advertised(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"));
         let mut check = |text: Option<&str>, told_now: &str, lines: &[&str]| {
@@ -235,28 +245,28 @@ mod tests {
             let (counts, moved) = advertised.follow(tree, known, &configured);
             let counts = counts.expect("a list is known").lines();
             let expect: String = lines.iter().map(|line| format!("server.{line}:participant\n")).collect();
-            assert_eq!((told(moved).as_str(), counts.replace(";0.0.0.0:9", "")), (told_now, expect), "{text:?}");
+            assert_eq!((text_of(moved).as_str(), counts.replace(";0.0.0.0:9", "")), (told_now, expect), "{text:?}");
         };
-        let remembered = ["1=b:1:7", "2=b:2:7", "4=b:4:7"];
-        check(None, "-", &remembered);
+        let newest = ["1=b:1:7", "2=b:2:7", "4=b:4:7"];
+        check(None, "-", &newest);
         let old = "server.1=a:1:7\nserver.2=a:2:7;8\nserver.3=a:3:7\nversion=1";
         check(Some(old), "-", &["1=b:1:7", "2=b:2:7", "3=a:3:7", "4=b:4:7"]);
-        check(Some("server.2=c:2:7;7\nversion=4"), "-", &remembered);
-        check(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"), "-", &remembered);
+        check(Some("server.2=c:2:7;7\nversion=4"), "-", &newest);
+        check(Some("server.1=b:1:7\nserver.2=b:2:7;9\nserver.4=b:4:7\nversion=5"), "-", &newest);
         // A newer one counts alone.
         check(Some("server.1=b:1:7\nserver.2=b:3:7;9\nversion=6"), "b:3 - 6", &["1=b:1:7", "2=b:3:7"]);
     }
 
     #[test]
-    fn a_list_that_is_newer_than_what_was_known_moves_at_once() {
+    fn a_newer_list_moves_this_server_at_once() {
         let mut advertised = advertised(Some("server.2=a:2:7;9\nversion=5"));
         let (servers, version) = list("server.2=a:3:7;10\nversion=6");
         let (_, moved) = advertised.follow(Some((servers.clone(), version)), Some(servers), &[peer(2, "a", 2)]);
-        assert_eq!(told(moved), "a:3 0.0.0.0:10 6");
+        assert_eq!(text_of(moved), "a:3 0.0.0.0:10 6");
     }
 
     #[test]
-    fn where_the_list_differs_from_the_configuration_is_told_once_and_not_at_once() {
+    fn a_difference_between_list_and_configuration_is_reported_once() {
         let check = |text: &str, newer: Option<&str>, expect: &[&str]| {
             let configured = [peer(1, "a", 1), peer(2, "a", 2)];
             let mut advertised = advertised(Some(text));
@@ -276,13 +286,13 @@ mod tests {
         check("server.2=b:2:7;8\nversion=5", None, &["find this one at b:2, and its configuration says a:2", "port 8"]);
         check("server.2=[::]:3:7;9\nversion=5", None, &["a:3, and its configuration says a:2"]);
         check("server.1=b:2:7;8\nversion=5", None, &[]);
-        // Moved while it was away, and its configuration says so.
+        // Moved while it was not running, and its configuration says so.
         check("server.2=b:2:7;8\nversion=5", Some("server.2=a:2:7;9\nversion=6"), &[]);
         check("server.2=b:2:7;8\nversion=5", Some("server.2=a:2:7;8\nversion=6"), &["port 8"]);
     }
 
     #[test]
-    fn where_others_are_found() {
+    fn addresses_of_the_list_and_of_the_configuration() {
         let configured = [peer(1, "old", 1), peer(2, "b", 1), peer(3, "c", 1)];
         assert_eq!(addresses(None, &configured), configured);
         let (known, _) = list("server.1=a:1:2\nserver.2=0.0.0.0:7:2\nserver.4=d:1:2");

@@ -1,146 +1,204 @@
-//! What a driver is to do.
+//! Effects: what the engine asks of its driver, and the status that it shows.
 
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use corral_consensus::{Append, NodeId};
+use corral_consensus::{Append, NodeId, ReplacedLog};
 use corral_core::change::AppliedBatch;
+use corral_core::coordinator::Flow;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::image::Image;
-use corral_core::member::Note;
 use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep};
 use corral_core::sequencer::FrozenState;
-use corral_core::shard::Garbage;
+use corral_core::shard;
+use corral_core::snapshot::Snapshot;
 use corral_core::view::View;
-use corral_link::{Generation, Kind};
+use corral_peer::{Generation, Kind};
 
 use crate::addresses::{Moved, PeerAddress};
-use crate::event::Receive;
+use crate::event::{Receive, WrittenSnapshot};
+use crate::snapshot::Arrived;
 
-/// Something that the driver has to do. Effects are carried out in the order in which they are given; each says what else it
-/// obliges the driver to.
+/// An effect that the driver carries out. Effects are carried out in the order in which they are given.
+///
+/// Each kind keeps its order towards its receiver (log, shard, connection). What a variant obliges the driver to report
+/// is stated there.
+#[must_use = "an effect that is not carried out loses a message or an append"]
 pub enum Effect {
-    /// Every shard hears of this, in this order.
+    /// Sends this to every shard.
     Shards(ToShards),
-    /// These connections of the shard hear that.
-    Shard { shard: ShardId, answer: Answer, conns: Vec<ConnId> },
-    /// The log does this, in this order.
+    /// Answers connections of one shard.
+    Shard {
+        /// The shard that owns the connections.
+        shard: ShardId,
+        /// The answer.
+        answer: Answer,
+        /// The connections; some may have ended.
+        conns: Vec<ConnId>,
+    },
+    /// Sends this to the log.
     Log(ToLog),
-    /// An image of this state is written, at leisure; the end is reported as [`crate::Event::ImageWritten`] or
-    /// [`crate::Event::ImageFailed`]. There is never more than one under way.
-    WriteImage(Box<FrozenState>),
-    /// The image `by` took the place of this one: changes may have copied from it until now.
-    Replaced { image: Arc<Image>, by: Weak<Image> },
-    /// To be dropped where that stops nobody.
+    /// Writes a snapshot of this state in the background. The end is reported as [`crate::Event::SnapshotWritten`] or
+    /// [`crate::Event::SnapshotFailed`]. At most one of the present state is in progress.
+    WriteSnapshot(Box<FrozenState>),
+    /// The snapshot `by` has replaced this one. Changes may have copied from `snapshot` until now, so it is verified
+    /// once more before it is dropped. If it is damaged, the driver reports [`crate::Event::CopiedDamage`].
+    Replaced {
+        /// The former snapshot.
+        snapshot: Arc<Snapshot>,
+        /// The present one.
+        by: Weak<Snapshot>,
+        /// How many snapshots of other servers were installed before.
+        installs: u64,
+    },
+    /// Drops this on a thread that no client waits for.
     Drop(Garbage),
-    /// Another server's image is written beside this server's own. After [`Receive::Begin`] failed, and after each piece, the driver
-    /// reports [`crate::Event::Incoming`]; after the last piece once the file is durable, checked and mapped.
+    /// Writes another server's snapshot beside this server's own. The driver reports [`crate::Event::Incoming`] when
+    /// [`Receive::Begin`] failed, after each piece, and after the last piece once the file is durable, checked and mapped.
     Receive(Receive),
-    /// Whether the state is to be trusted is noted for a later process, where its start would not find out by checksums:
-    /// the reason why not, or that it is again.
-    NoteDistrust(Option<String>),
-    /// All files are to be checked now.
+    /// Notes on disk that the state is corrupt, with the reason, or that it is intact again. A later start reports a note
+    /// that it finds, because its checksums would not find a state that diverged.
+    NoteStateCorrupt(Option<String>),
+    /// Checks all files now.
     Scrub,
-    /// A message for another server. `stream`: on this connection or not at all; otherwise on the one that stands, and
-    /// [`crate::Event::Undelivered`] if there is none or its queue is full. May be held back until the end of the turn, see [`Effect::Flush`].
-    Send { peer: NodeId, stream: Option<u64>, kind: Kind, payload: Bytes, announces_image: bool },
-    /// What was sent leaves now.
+    /// Sends a message to another server. It may be held back until the next [`Effect::Flush`].
+    Send {
+        /// The receiver.
+        peer: NodeId,
+        /// On this connection or not at all. `None`: on the connection that is open; if there is none, or its queue is
+        /// full, the driver reports [`crate::Event::Undelivered`].
+        stream: Option<u64>,
+        /// Kind of the frame.
+        kind: Kind,
+        /// The encoded message.
+        payload: Bytes,
+        /// Whether the message announces a snapshot; reported back if it is not delivered.
+        announces_snapshot: bool,
+    },
+    /// Sends what was held back.
     Flush,
-    /// This connection, which another server dialled, is closed because of what it said.
-    Close { peer: NodeId, stream: u64 },
-    /// The servers to be dialled and let in from now on; this one may be among them.
+    /// Closes a connection that another server dialled, because of an invalid message.
+    Close {
+        /// The server that dialled it.
+        peer: NodeId,
+        /// The connection.
+        stream: u64,
+    },
+    /// Dials these servers, and accepts connections of them alone, from now on. This server may be among them.
     Connect(Vec<PeerAddress>),
-    /// This server's data are of that generation from now on: connections with servers of others end.
+    /// The data of this server are of that generation from now on: connections with servers of other generations end.
     Adopt(Generation),
-    /// The list of servers says that this server is found elsewhere, or is another.
+    /// The list of servers has changed for this server: its addresses, or the list to store.
     Moved(Moved),
-    /// The process ends. Nothing is called after that.
+    /// Ends the process. The engine is not called after that.
     End(Ended),
 }
 
-/// To every shard.
+/// Structures that are dropped where no client waits: to free a million entries, or a mapping, takes long.
+pub enum Garbage {
+    /// A structure of a shard or of the state machine.
+    Core(shard::Garbage),
+    /// The state that a snapshot was written of.
+    Frozen(Box<FrozenState>),
+    /// Another server's snapshot that was received and will not be installed.
+    Arrived(Box<Arrived>),
+    /// A snapshot of a state that was replaced.
+    Written(WrittenSnapshot),
+    /// Log entries that a snapshot replaced.
+    Log(ReplacedLog),
+}
+
+/// A message to every shard.
 #[derive(Clone)]
 pub enum ToShards {
-    /// A committed log entry.
+    /// A committed log entry, applied.
     Batch(Arc<AppliedBatch>),
-    /// The state machine froze its delta; every batch before it has been given.
+    /// The state machine froze its delta: the shards replace theirs by it. Every batch before it has been sent.
     Adopt(Arc<Delta>),
-    /// The frozen delta is in this image.
-    Swap(Arc<Image>),
-    /// How commands go from here on.
-    Note(Note),
-    /// Another server's image took the place of everything: this is the tree now, and so many sessions live.
+    /// The frozen delta is in this snapshot: the shards swap to it.
+    Swap(Arc<Snapshot>),
+    /// Whether commands are accepted from here on.
+    Flow(Flow),
+    /// Another server's snapshot replaced everything: the tree, and the number of live sessions.
     Install(Arc<View>, u64),
-    /// Answer what is under way, take nothing new, then close every connection; [`crate::Event::Drained`] when that is done.
+    /// Answer the requests in flight, accept no new ones, then close every connection. Each shard reports
+    /// [`crate::Event::Drained`].
     Drain,
 }
 
-/// What connections of one shard hear.
+/// An answer to connections of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Their syncs are answered, behind every batch they wait for.
+    /// Their `sync` requests are answered, behind every batch that they wait for.
     Synced,
-    /// Their syncs cannot be answered.
+    /// Their `sync` requests fail: no leader confirmed the read index in time.
     SyncRefused,
-    /// They asked for sessions that are not theirs.
+    /// Their sessions are refused: password or id do not match.
     Refused,
 }
 
-/// To the log.
+/// A message to the log.
 #[derive(Debug)]
 pub enum ToLog {
-    /// Written, synced, then reported as [`crate::Event::Durable`].
+    /// Write, sync, then report [`crate::Event::Durable`].
     Append(Append),
     /// Entries before this index are not needed any more.
     Trim(u64),
-    /// What was written so far is to be let go with the next trim: another segment begins.
+    /// Begin another segment, so that the next trim can drop all that was written so far.
     Seal,
-    /// All entries are void: an image is durable, and the next entry has this index.
+    /// All entries are void: a snapshot is durable, and the next entry has this index.
     Reset(u64),
-    /// Synced, then closed.
+    /// Sync, then close.
     Close,
 }
 
-/// How it ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why the process ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ended {
-    /// As it was told to, and everything is written.
+    /// It was told to stop, and everything is written.
+    #[error("stopped")]
     Stopped,
-    /// This committed entry cannot be read by this version.
-    NotABatch { index: u64 },
-    /// The data here cannot be served, as this sentence says with what to do.
+    /// A committed entry cannot be read by this version.
+    #[error("log entry {index} cannot be read by this version")]
+    NotABatch {
+        /// Index of the entry.
+        index: u64,
+    },
+    /// The data of this server cannot be served; the sentence states why and what to do.
+    #[error("{0}")]
     Damaged(String),
 }
 
-/// What there is to be shown of a server.
+/// What a server shows of itself: for four-letter commands and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
+    /// Role, in ZooKeeper's words.
     pub mode: Mode,
-    /// The log, or another server's image, has no space: what the leader gives is not taken.
+    /// The log, or a received snapshot, has no space: what the leader sends is not accepted.
     pub stalled: bool,
-    /// Why it opens no sessions or takes no writes, as found at the last tick.
+    /// Why it accepts no sessions or no writes, as found at the last tick.
     pub found: Option<Obstacle>,
-    /// The data here are wrong: [`Obstacle::Damaged`], [`Obstacle::Diverged`] or [`Obstacle::CannotHeal`].
+    /// The state is corrupt: [`Obstacle::Damaged`], [`Obstacle::Diverged`] or [`Obstacle::CannotHeal`].
     pub withheld: Option<Obstacle>,
-    /// Times that it let another server lead because its log stood still.
-    pub relieved: u64,
-    /// Who votes, and who keeps up with this leader; `None` of a server that is alone.
+    /// How often leadership was transferred because of a slow disk.
+    pub slow_disk_transfers: u64,
+    /// Voters and followers that keep up, as the leader counts them; `None` of a standalone server.
     pub quorum: Option<Quorum>,
     /// How far a membership change is.
     pub reconfig: ReconfigStep,
-    /// Place in the log of the image that is served; 0: none that is a file.
-    pub served_image: u64,
+    /// Log index of the snapshot that is served; 0: it is not a file.
+    pub served_snapshot: u64,
 }
 
 impl Status {
-    /// Why it opens no sessions or takes no writes.
+    /// Why this server accepts no sessions or no writes; `None` if it does.
+    #[must_use]
     pub fn obstacle(&self) -> Option<Obstacle> {
         [self.withheld, self.found].into_iter().flatten().min()
     }
 }
 
-/// What is to be done and shown, as it is gathered.
+/// Effects and status as the engine's components gather them in one call.
 pub(crate) struct Outbox {
     pub(crate) effects: Vec<Effect>,
     pub(crate) status: Status,
@@ -160,6 +218,6 @@ impl Outbox {
     }
 
     pub(crate) fn send(&mut self, peer: NodeId, kind: Kind, payload: Bytes) {
-        self.push(Effect::Send { peer, stream: None, kind, payload, announces_image: false });
+        self.push(Effect::Send { peer, stream: None, kind, payload, announces_snapshot: false });
     }
 }

@@ -1,157 +1,152 @@
-//! One server's decisions, turn by turn: see the crate.
+//! The engine of one server: it takes events, drives the replica turn by turn, and composes the components that decide.
+//!
+//! Each component guards its own state, in its own file: `sync_requests`, `snapshots` (those of this server, and the
+//! installation of another server's), `state_repair`, `shutdown`, `shard_backlog`, `expiry_log`, and [`Peers`]. What they
+//! share in one call is a `Context`. The crate's page states the order of calls.
 
-mod healing;
-mod images;
-mod stopping;
+mod context;
+mod expiry_log;
+mod shard_backlog;
+mod shutdown;
+mod snapshots;
+mod state_repair;
+mod sync_requests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corral_consensus::limits::PREPARED_BYTES_MAX;
 use corral_consensus::{
-    Backlog, Effects as RaftEffects, FORMED_INDEX, FORMED_TERM, Index, Install, LogDisk, Micros, NodeId, Replica, Term,
+    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Effects as RaftEffects, Index, Install, LogDisk, Micros, NodeId, Replica, Term,
 };
 use corral_core::evaluate::QuotaExceeded;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId};
 use corral_core::report::{Mode, ReconfigStep, SessionMark, SessionPiece};
 use corral_core::sequencer::{Oversized, Sequencer, Ticked};
-use corral_core::shard::Garbage;
-use corral_link::Generation;
-use corral_members::{carry_out, next_step, seen};
+use corral_core::shard;
+use corral_members::{next_step, observe, propose_step};
+use corral_peer::Generation;
 
-use crate::effect::{Answer, Effect, Ended, Outbox, Status, ToLog, ToShards};
-use crate::event::{Event, Now};
-use crate::machine::{Replicated, ReplicatedMember};
+use crate::effect::{Answer, Effect, Ended, Garbage, Outbox, Status, ToLog, ToShards};
+use crate::event::{CorruptState, Event, Now, WrittenSnapshot};
+use crate::machine::{Replicated, ReplicatedCoordinator};
 use crate::peers::{self, Peers};
-use crate::progress::{CatchUp, place_of};
+use crate::progress::{CatchUp, log_position_of};
 use crate::serving::{ServerState, Serving};
 use crate::settings::Settings;
-use crate::transfer::Arrived;
-use healing::{Differences, Distrusted};
-use images::{Retry, Writes};
-use stopping::Stopping;
+use crate::snapshot::{Arrived, Offered};
+use context::Context;
+use expiry_log::ExpiryLog;
+use shard_backlog::ShardBacklog;
+use shutdown::Shutdown;
+use snapshots::Snapshots;
+use state_repair::StateRepair;
+use sync_requests::SyncRequests;
 
-/// Log lines for sessions that expire.
-const EXPIRY_LINES_PER_SECOND: usize = 20;
-/// What a transaction takes on its way to the shards, beside its bytes in the log.
-const TXN_BYTES: u64 = 512;
+/// What a frame of another server counts for beside its bytes: there may be very many small ones.
+const FRAME_BYTES: usize = 128;
 
-/// What became of a call of [`Engine::turn`].
+/// The result of [`Engine::turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "it states when the next turn is due"]
 pub enum Turned {
-    /// To be called again at once, when the effects so far are carried out: they should not wait for what is left to do.
+    /// The driver carries out the effects so far, and calls [`Engine::turn`] again at once.
     Again,
-    /// The turn is over. Another one is wanted at that time, whatever else happens; it may be now.
+    /// The turn is over. Another one is wanted at that time, whatever else happens. It may be now.
     Done(Option<Micros>),
 }
 
-/// How far a turn is.
+/// The stage of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// None has begun.
+    /// No turn has begun.
     Rest,
-    /// The replica does what it can.
+    /// The replica works.
     Replica,
-    /// What that meant for this server's place in the ensemble is seen to, and commands that waited for a leader go.
+    /// The role of this server is known to its components, and commands that waited for a leader were sent.
     Settled,
 }
 
-/// See the crate.
-pub struct Engine<M: Replicated = ReplicatedMember> {
+/// The engine of one server. Owned by its driver, on one thread.
+pub struct Engine<M: Replicated = ReplicatedCoordinator> {
     replica: Replica<M>,
     shards: usize,
-    /// The other servers of the ensemble; `None` of a server that is alone.
+    /// The other servers of the ensemble; `None` of a standalone server.
     peers: Option<Peers>,
     out: Outbox,
-    /// What the replica asked for in this turn, as far as it is not in `out`.
+    /// What the replica asked for in this turn and is not in `out` yet.
     asked: RaftEffects,
     stage: Stage,
-    /// Syncs that wait for a read index, by token.
-    syncs: BTreeMap<u64, (ShardId, Vec<ConnId>)>,
-    next_token: u64,
-    log_disk: LogDisk,
-    stopping: Stopping,
-    /// An image of another server takes the place of everything when the append of that number is durable.
-    installing: Option<(u64, Index)>,
-    /// Place in the log of the last such image.
-    installed: u64,
-    /// The log is damaged somewhere up to this entry: an image that holds it takes the place of all of the log before.
-    damaged_to: Option<Index>,
-    /// Present while the state is not to be trusted.
-    distrusted: Option<Distrusted>,
-    differences: Differences,
-    /// An image could not be written, and waits to be tried again.
-    retry: Option<Retry>,
-    /// How often one could not be written since the last that was.
-    failures: u32,
-    writes: Writes,
-    /// Of the list of servers that the connections follow.
-    servers_version: Option<u64>,
-    /// What a server that is alone shows; of one of an ensemble, [`Peers`] does.
-    alone: Serving,
+    syncs: SyncRequests,
+    snapshots: Snapshots,
+    repair: StateRepair,
+    shutdown: Shutdown,
+    backlog: ShardBacklog,
+    expiry_log: ExpiryLog,
     catch_up: CatchUp,
-    /// Lines for sessions that expired, in this second.
-    expiry_lines: (u64, usize),
-    /// What the slowest shard has not applied yet.
-    backlog: Backlog,
-    /// Bytes of all entries that were applied when the shards were last told.
-    applied_bytes: u64,
+    log_disk: LogDisk,
+    /// Version of the list of servers that the connections follow.
+    servers_version: Option<u64>,
+    /// Bytes of the frames that were handled since the last turn, see [`FRAME_BYTES`].
+    frame_bytes: usize,
+    /// Why a standalone server does not serve; in an ensemble, [`Peers`] has that.
+    standalone: Serving,
+}
+
+/// Components of the engine that work on its other parts.
+struct Parts<'a> {
+    snapshots: &'a mut Snapshots,
+    repair: &'a mut StateRepair,
+    shutdown: &'a mut Shutdown,
 }
 
 impl<M: Replicated> Engine<M> {
-    /// `replica` as recovery made it.
+    /// An engine for the replica that [`crate::recovery::recover`] made.
     pub fn new(replica: Replica<M>, settings: Settings) -> Engine<M> {
         let Settings { shards, newest, ensemble } = settings;
-        let served_image = newest.as_ref().map_or(0, |image| image.index);
+        let served_snapshot = newest.as_ref().map_or(0, |snapshot| snapshot.index);
         let mode = if ensemble.is_some() { Mode::Looking } else { Mode::Standalone };
         let status = Status {
             mode,
             stalled: false,
             found: None,
             withheld: None,
-            relieved: 0,
+            slow_disk_transfers: 0,
             quorum: None,
             reconfig: ReconfigStep::default(),
-            served_image,
+            served_snapshot,
         };
-        let writes = Writes::new(replica.machine().sequencer.snapshot_running());
+        let snapshots = Snapshots::new(replica.machine().sequencer.snapshot_running());
         Engine {
-            applied_bytes: replica.applied_bytes(),
+            backlog: ShardBacklog::new(replica.applied_bytes()),
             replica,
             shards,
             peers: ensemble.map(|ensemble| Peers::new(ensemble, newest)),
             out: Outbox { effects: Vec::new(), status },
             asked: RaftEffects::default(),
             stage: Stage::Rest,
-            syncs: BTreeMap::new(),
-            next_token: 1,
-            log_disk: LogDisk::Writes,
-            stopping: Stopping::No,
-            installing: None,
-            installed: 0,
-            damaged_to: None,
-            distrusted: None,
-            differences: Differences::default(),
-            retry: None,
-            failures: 0,
-            writes,
-            servers_version: None,
-            alone: Serving::default(),
+            syncs: SyncRequests::new(),
+            snapshots,
+            repair: StateRepair::default(),
+            shutdown: Shutdown::new(),
+            expiry_log: ExpiryLog::default(),
             catch_up: CatchUp::default(),
-            expiry_lines: (0, 0),
-            backlog: Backlog::default(),
+            log_disk: LogDisk::Writes,
+            servers_version: None,
+            frame_bytes: 0,
+            standalone: Serving::default(),
         }
     }
 
-    /// To be called once, before anything else.
+    /// Starts the deadlines of sessions on a standalone server. Called once, before any event.
     pub fn begin(&mut self, now: Now) {
-        // Recovery may have taken longer than a session's timeout. In an ensemble deadlines begin with a leader.
+        // Recovery may have taken longer than a session's timeout. In an ensemble deadlines start with a leader.
         if self.peers.is_none() {
             self.replica.machine_mut().sequencer.start_deadlines(now.millis());
         }
     }
 
-    /// The replica, to be looked at.
+    /// The replica, read only.
+    #[must_use]
     pub fn replica(&self) -> &Replica<M> {
         &self.replica
     }
@@ -161,36 +156,41 @@ impl<M: Replicated> Engine<M> {
         self.replica.machine_mut()
     }
 
-    /// What there is to be shown.
+    /// The status, as of the last call.
+    #[must_use]
     pub fn status(&self) -> &Status {
         &self.out.status
     }
 
-    /// Differences to other servers' digests that were found since this was asked last.
+    /// Number of differences to other servers' digests found since the last call.
+    #[must_use]
     pub fn take_digest_mismatches(&mut self) -> u64 {
         self.replica.machine_mut().take_digest_mismatches()
     }
 
-    /// Sessions from this one on, for `dump`.
+    /// A piece of the list of sessions, from this mark on, for the four-letter command `dump`.
+    #[must_use]
     pub fn report_sessions(&self, from: &SessionMark) -> SessionPiece {
         self.replica.machine().sequencer.report_sessions(from)
     }
 
-    /// What is to be done now, in this order. To be taken after each call of [`Engine::handle`] and [`Engine::turn`].
+    /// Appends the effects of the calls so far to `into`, in the order in which they are to be carried out. Called after
+    /// each call of [`Engine::handle`] and [`Engine::turn`].
     pub fn take_effects(&mut self, into: &mut Vec<Effect>) {
         into.append(&mut self.out.effects);
     }
 
-    /// Whether a turn is due before anything else is handled: what was taken in is held in memory until then.
+    /// Whether a turn is due before the next event: received entries are held in memory until then.
+    #[must_use]
     pub fn needs_turn(&self) -> bool {
-        self.replica.has_much_prepared()
+        self.replica.has_much_prepared() || self.frame_bytes as u64 >= PREPARED_BYTES_MAX
     }
 
-    /// Takes in what happened. What follows from it, but for effects that cannot wait, follows with the next turn.
+    /// Handles one event. Its effects follow with the next turn, except those that cannot wait.
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Tick => self.tick(now),
-            Event::Proposed { shard, proposals, syncs } => {
+            Event::Requests { shard, proposals, syncs } => {
                 if !proposals.commands.is_empty() {
                     let conns = self.replica.machine_mut().proposed(now.millis(), proposals);
                     if !conns.is_empty() {
@@ -198,10 +198,7 @@ impl<M: Replicated> Engine<M> {
                     }
                 }
                 if !syncs.is_empty() {
-                    let token = self.next_token;
-                    self.next_token += 1;
-                    self.syncs.insert(token, (shard, syncs));
-                    self.replica.read_index(token);
+                    self.replica.read_index(self.syncs.add(shard, syncs));
                 }
             }
             Event::SessionActivity { shard, upto, sessions } => {
@@ -212,33 +209,38 @@ impl<M: Replicated> Engine<M> {
                 self.install_if_durable(now, number);
             }
             Event::LogFull(full) => self.log_disk = if full { LogDisk::Full } else { LogDisk::Writes },
-            Event::ImageWritten(written) => self.image_written(now, written),
-            Event::ImageFailed { index, was_tried } => self.image_failed(now, index, was_tried),
-            Event::ImageAsked => self.write_image_if(now, Sequencer::has_changes),
-            Event::Distrust(distrust) => self.distrust(now, &distrust),
-            Event::LogDamaged(what) => self.log_damaged(now, &what),
+            Event::SnapshotWritten(written) => self.snapshot_written(now, written),
+            Event::SnapshotFailed { index, was_tried, found } => {
+                self.snapshot_failed(now, index, was_tried, found.as_ref());
+            }
+            Event::SnapshotRequested => self.write_snapshot_if(now, Sequencer::has_changes),
+            Event::StateCorrupt(found) => self.begin_repair(now, &found),
+            Event::CopiedDamage { found, installs } => {
+                // What was copied before an install is gone.
+                if installs == self.snapshots.installs() {
+                    self.begin_repair(now, &found);
+                }
+            }
+            Event::LogDamaged(what) => {
+                let (parts, mut context) = self.parts(now);
+                parts.snapshots.log_damaged(&what, &mut context);
+            }
             Event::Stop => {
-                if self.stopping == Stopping::No {
-                    tracing::info!("stopping: answering what is under way");
-                    self.stopping = Stopping::Draining(self.shards);
-                    self.out.shards(ToShards::Drain);
-                }
+                let shards = self.shards;
+                let (parts, mut context) = self.parts(now);
+                parts.shutdown.begin(shards, &mut context);
             }
-            Event::Drained => {
-                if let Stopping::Draining(left) = self.stopping {
-                    self.stopping = Stopping::Draining(left - 1);
-                }
-            }
+            Event::Drained => self.shutdown.drained(),
             of_ensemble => self.handle_of_ensemble(now, of_ensemble),
         }
     }
 
-    /// What happens to a server that is one of an ensemble.
+    /// Handles the events of a server of an ensemble; a standalone server ignores them.
     fn handle_of_ensemble(&mut self, now: Now, event: Event) {
         let (Some(peers), replica, out) = (&mut self.peers, &mut self.replica, &mut self.out) else { return };
         match event {
             Event::Incoming(incoming) => {
-                let installing = self.installing.map(|(_, index)| index);
+                let installing = self.snapshots.installing();
                 peers.incoming(now.millis(), incoming, installing, replica, out);
             }
             Event::ConnectedTo { peer, stream } => peers.connected_to(now.millis(), peer, stream, replica, out),
@@ -255,31 +257,36 @@ impl<M: Replicated> Engine<M> {
                     Peers::gone(peer, replica);
                 }
             }
-            Event::Frame { peer, stream, frame } => peers.frame(now.millis(), (peer, stream), &frame, replica, out),
-            Event::Undelivered { peer, announced_image } => peers::undelivered(peer, announced_image, replica),
-            Event::Stranger(stranger) => peers.stranger = stranger,
+            Event::Frame { peer, stream, frame } => {
+                self.frame_bytes += frame.payload.len() + FRAME_BYTES;
+                peers.frame(now.millis(), (peer, stream), &frame, replica, out);
+            }
+            Event::Undelivered { peer, announced_snapshot } => peers::undelivered(peer, announced_snapshot, replica),
+            Event::UnknownServer(server) => peers.unknown_server = server,
             _ => unreachable!("handled above"),
         }
     }
 
     fn tick(&mut self, now: Now) {
         self.replica.tick();
-        self.end_if_stuck();
+        let (parts, mut context) = self.parts(now);
+        parts.repair.end_if_stuck(&mut context);
         if let Some(peers) = &mut self.peers {
             peers.tick(now.millis(), &self.replica, &mut self.out);
             self.replica.reconcile(&peers.wanted);
-            peers.relieve(now.micros, self.log_disk, &mut self.replica, &mut self.out);
+            peers.transfer_leadership_if_slow(now.micros, self.log_disk, &mut self.replica, &mut self.out);
         }
         self.show(now);
         let ticked = self.replica.machine_mut().tick(now.millis(), now.wall);
-        self.replica.machine_mut().ticked(&ticked);
+        self.replica.machine_mut().observe_tick(&ticked);
         let Ticked { expired, reaped } = ticked;
-        self.tell_expired(now.millis(), &expired);
+        self.expiry_log.write(now.millis(), &expired);
         for chosen in reaped {
-            tracing::debug!(path = &*chosen.path, "container or TTL node outlived");
+            tracing::debug!(path = &*chosen.path, "container or TTL node expired");
         }
-        let applies = self.log_disk == LogDisk::Writes && !self.replica.is_distrusted();
-        if let Some(progress) = self.catch_up.look(Duration::from_micros(now.micros.0), place_of(&self.replica))
+        let applies = self.log_disk == LogDisk::Writes && !self.replica.is_state_corrupt();
+        if let Some(progress) =
+            self.catch_up.observe(Duration::from_micros(now.micros.0), log_position_of(&self.replica))
             && applies
         {
             progress.log();
@@ -289,44 +296,39 @@ impl<M: Replicated> Engine<M> {
             tracing::warn!(path = &*path, ?of, usage, limit, hard, refused, writes = report.writes, "quota exceeded");
         }
         if let Some(Oversized { session, bytes, bytes_max }) = self.replica.machine_mut().sequencer.take_oversized() {
-            tracing::warn!(%session, bytes, bytes_max, "a command that fits no log entry here was refused");
+            tracing::warn!(%session, bytes, bytes_max, "a command that exceeds the maximum log entry size was refused");
         }
-        self.retry_image(now);
-        self.replace_void_image(now);
-        self.write_image_if(now, |sequencer| sequencer.wants_snapshot(now.millis()));
+        let (parts, mut context) = self.parts(now);
+        parts.snapshots.tick(&mut context);
+        parts.snapshots.write_if(&mut context, |sequencer| sequencer.wants_snapshot(now.millis()));
         self.reconfigure(now);
-        self.compare_digests(now);
-        self.replace_damaged_log(now);
+        let (parts, mut context) = self.parts(now);
+        if let Some(found) = parts.repair.compare_digests(&mut context) {
+            self.begin_repair(now, &found);
+        }
+        let (parts, mut context) = self.parts(now);
+        parts.snapshots.replace_damaged_log(&mut context);
     }
 
-    /// Why this server takes no sessions and writes, if it does not.
+    /// Updates in the status why this server accepts no sessions or no writes.
     fn show(&mut self, now: Now) {
-        let stopping = self.stopping != Stopping::No;
+        let stopping = self.shutdown.has_begun();
         if let Some(peers) = &mut self.peers {
-            let installing = self.installing.is_some();
+            let installing = self.snapshots.installing().is_some();
             return peers.show(now.micros, &self.replica, (stopping, installing), &mut self.out);
         }
         let stalled = self.log_disk == LogDisk::Full;
         self.out.status.stalled = stalled;
-        self.alone.look(now.millis(), &self.replica, &ServerState::alone(stopping, stalled), &mut self.out.status);
+        self.standalone.tick(
+            now.millis(),
+            &self.replica,
+            &ServerState::standalone(stopping, stalled),
+            &mut self.out.status,
+        );
     }
 
-    /// A line for each session that expired, as long as they are few; the rest are counted.
-    fn tell_expired(&mut self, now: Millis, expired: &[SessionId]) {
-        let second = now.0 / 1000;
-        let so_far = if self.expiry_lines.0 == second { self.expiry_lines.1 } else { 0 };
-        let lines = expired.len().min(EXPIRY_LINES_PER_SECOND - so_far);
-        self.expiry_lines = (second, so_far + lines);
-        for session in &expired[..lines] {
-            tracing::info!(%session, "session expired");
-        }
-        if expired.len() > lines {
-            tracing::info!(sessions = expired.len() - lines, "more sessions expired");
-        }
-    }
-
-    /// Does everything that can be done now, step by step: see [`Turned`]. `applied`: so many batches every shard has applied since
-    /// the beginning; `u64::MAX` of one that has ended.
+    /// Does one step of what can be done now: see [`Turned`]. `applied` is the number of batches that every shard has
+    /// applied since the start; a shard that has ended counts as `u64::MAX`.
     pub fn turn(&mut self, now: Now, applied: u64) -> Turned {
         if self.stage == Stage::Rest {
             self.begin_turn(now, applied);
@@ -357,30 +359,31 @@ impl<M: Replicated> Engine<M> {
 
     fn begin_turn(&mut self, now: Now, applied: u64) {
         self.stage = Stage::Replica;
+        self.frame_bytes = 0;
+        if let Some(peers) = &mut self.peers {
+            peers.offer.begin_turn();
+        }
         let member = self.replica.machine_mut();
         member.set_time(now.millis(), now.wall);
-        for newborn in member.take_newborns() {
-            self.replica.heard_newborn(NodeId(u64::from(newborn)));
+        for uninitialised in member.take_uninitialised() {
+            self.replica.report_uninitialised(NodeId(u64::from(uninitialised)));
         }
         if self.replica.machine().sequencer.is_reconfiguring() {
             self.reconfigure(now);
         }
-        // Nothing more is applied while a shard is far behind.
-        if !self.backlog.is_empty() {
-            self.backlog.taken(applied);
-        }
-        self.replica.hold(self.backlog.is_full(now.micros));
+        self.replica.hold(self.backlog.is_full(now.micros, applied));
     }
 
-    /// What the replica wants said and written.
+    /// Turns the messages, installs and appends of the replica into effects.
     fn hand_out(&mut self) {
         peers::send_raft(&mut self.asked.messages, &mut self.out);
-        for Install { number, image } in self.asked.installs.drain(..) {
-            let here = self.peers.as_ref().is_some_and(|peers| peers.has_arrived(image.index));
-            assert!(here, "an image is announced to Raft when it is here, and nothing is dropped before");
-            self.out.log(ToLog::Reset(image.index.0 + 1));
-            self.damaged_to = None;
-            self.installing = Some((number, image.index));
+        for replaced in self.asked.replaced.drain(..) {
+            self.out.push(Effect::Drop(Garbage::Log(replaced)));
+        }
+        for Install { number, snapshot } in self.asked.installs.drain(..) {
+            let here = self.peers.as_ref().is_some_and(|peers| peers.arrivals.get(snapshot.index).is_some());
+            assert!(here, "a snapshot is announced to Raft when it is received, and is not dropped before");
+            self.snapshots.begin_install(number, snapshot.index, &mut self.out);
         }
         for append in self.asked.appends.drain(..) {
             self.out.log(ToLog::Append(append));
@@ -392,62 +395,119 @@ impl<M: Replicated> Engine<M> {
 
     fn end_turn(&mut self, now: Now) -> Option<Micros> {
         let asked = std::mem::take(&mut self.asked);
-        self.tell_applied(now.micros);
-        self.tell_notes();
+        self.send_applied(now.micros);
+        self.send_flow();
+        let unordered = self.replica.machine_mut().sequencer.take_unordered().map(shard::Garbage::Unordered);
+        self.out.effects.extend(unordered.map(|unordered| Effect::Drop(Garbage::Core(unordered))));
         asked.reads.into_iter().for_each(|token| self.answer_syncs(token, Answer::Synced));
         asked.reads_refused.into_iter().for_each(|token| self.answer_syncs(token, Answer::SyncRefused));
-        // Behind the batches: a shard adopts what is frozen where it stands itself.
-        self.form_if_complete(now);
-        if asked.image_wanted {
-            self.offer_image(now);
+        // Behind the batches: a shard adopts the frozen delta at the zxid of its own view.
+        self.bootstrap_if_complete(now);
+        if asked.snapshot_wanted {
+            self.offer_snapshot(now);
         }
         if self.peers.is_some() {
             self.out.push(Effect::Flush);
         }
-        if self.go_on_stopping(now) { Some(now.micros) } else { asked.wake_at }
+        let (parts, mut context) = self.parts(now);
+        let has_sent = parts.shutdown.advance(parts.snapshots, &mut context);
+        if has_sent { Some(now.micros) } else { asked.wake_at }
     }
 
-    /// Every committed batch goes to every shard.
-    fn tell_applied(&mut self, now: Micros) {
+    /// Sends every applied batch to every shard.
+    fn send_applied(&mut self, now: Micros) {
         for batch in self.replica.machine_mut().take_applied() {
-            let payload = self.replica.applied_bytes() - self.applied_bytes;
-            self.applied_bytes += payload;
-            self.backlog.handed(now, payload + TXN_BYTES * batch.txns.len() as u64);
+            self.backlog.sent(now, &batch, self.replica.applied_bytes());
             self.out.shards(ToShards::Batch(Arc::new(batch)));
         }
     }
 
-    /// What the shards are to be told of the way of commands, behind the batches before it.
-    fn tell_notes(&mut self) {
-        for note in self.replica.machine_mut().take_notes() {
+    /// Sends the shards whether commands are accepted, behind the batches before that.
+    fn send_flow(&mut self) {
+        for note in self.replica.machine_mut().take_flow() {
             if let Some(peers) = &mut self.peers {
-                peers.on_note(note, &mut self.out);
+                peers.on_flow(note, &mut self.out);
             }
-            self.out.shards(ToShards::Note(note));
+            self.out.shards(ToShards::Flow(note));
         }
     }
 
     fn answer_syncs(&mut self, token: u64, answer: Answer) {
-        if let Some((shard, conns)) = self.syncs.remove(&token) {
+        if let Some((shard, conns)) = self.syncs.take(token) {
             self.out.push(Effect::Shard { shard, answer, conns });
         }
     }
 
-    // ----- the ensemble -----
+    /// The components that need the rest of the engine, and what they need of it.
+    fn parts(&mut self, now: Now) -> (Parts<'_>, Context<'_, M>) {
+        let generation = self.peers.as_ref().map(Peers::generation);
+        let (replica, out) = (&mut self.replica, &mut self.out);
+        let parts = Parts { snapshots: &mut self.snapshots, repair: &mut self.repair, shutdown: &mut self.shutdown };
+        (parts, Context { now, replica, generation, out })
+    }
 
-    /// The next step of a membership change, if one can be done now.
+    fn write_snapshot_if(&mut self, now: Now, wanted: impl FnOnce(&Sequencer) -> bool) {
+        let (parts, mut context) = self.parts(now);
+        parts.snapshots.write_if(&mut context, wanted);
+    }
+
+    /// A snapshot is durable: it is served, offered to other servers, and the log before it is trimmed.
+    fn snapshot_written(&mut self, now: Now, written: WrittenSnapshot) {
+        let (parts, context) = self.parts(now);
+        if !parts.snapshots.written(written.index, &context) {
+            return self.out.push(Effect::Drop(Garbage::Written(written)));
+        }
+        let WrittenSnapshot { snapshot, bytes, index, term, log_from } = written;
+        if self.replica.raft().is_uninitialised() {
+            self.bootstrapped();
+        }
+        if let Some(peers) = &mut self.peers {
+            peers.offer.add(Offered { index, zxid: snapshot.zxid().0, bytes });
+        }
+        self.out.status.served_snapshot = index;
+        self.out.shards(ToShards::Swap(Arc::clone(&snapshot)));
+        let by = Arc::downgrade(&snapshot);
+        let (snapshot, frozen) = self.replica.machine_mut().sequencer.snapshot_ready(snapshot);
+        self.out.push(Effect::Replaced { snapshot, by, installs: self.snapshots.installs() });
+        self.out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(Box::new(frozen)))));
+        self.replica.compact(Index(index), Term(term));
+        let (parts, mut context) = self.parts(now);
+        parts.snapshots.trim_log(index, log_from, &mut context);
+    }
+
+    fn snapshot_failed(&mut self, now: Now, index: u64, was_tried: bool, found: Option<&CorruptState>) {
+        if !self.snapshots.failed() {
+            return;
+        }
+        if let Some(found) = found {
+            self.begin_repair(now, found);
+        }
+        if self.shutdown.gives_up_snapshot() {
+            return;
+        }
+        self.snapshots.retry_later(now.micros, index, was_tried);
+    }
+
+    fn begin_repair(&mut self, now: Now, found: &CorruptState) {
+        let (parts, mut context) = self.parts(now);
+        if parts.repair.begin(found, &mut context) {
+            self.send_flow();
+        }
+    }
+
+    /// Proposes the next step of a membership change, if one is possible now.
     fn reconfigure(&mut self, now: Now) {
         if self.peers.is_none() {
             return;
         }
-        let look = |replica: &Replica<M>| replica.machine().sees(seen(replica));
-        if let Some(step) = next_step(&mut self.replica, (now.millis(), now.wall), look) {
-            let step = self.replica.machine_mut().proposes(step);
-            carry_out(&mut self.replica, step);
+        let members_seen = |replica: &Replica<M>| replica.machine().members_seen(observe(replica));
+        if let Some(step) = next_step(&mut self.replica, (now.millis(), now.wall), members_seen) {
+            let step = self.replica.machine_mut().membership_step(step);
+            propose_step(&mut self.replica, step);
         }
     }
 
-    /// The connections follow the list of servers.
+    /// Connects to the servers of the list, if that has changed.
     fn follow_list(&mut self) {
         let version = Some(self.replica.machine().sequencer.servers_version());
         if self.servers_version != version
@@ -458,77 +518,81 @@ impl<M: Replicated> Engine<M> {
         }
     }
 
-    /// What a turn means for the way of commands, and what is to be said to other servers because of it.
+    /// Passes the role after a turn to the coordinator, and sends its messages to other servers.
     fn follow_role(&mut self) {
         let Some(peers) = &mut self.peers else { return };
         let stalled = peers.is_stalled(self.log_disk, &self.replica);
         self.out.status.stalled = stalled;
         let member = self.replica.machine_mut();
         if let Some(change) = self.asked.role.take() {
-            let standing = peers.role_changed(change, &mut self.out);
-            member.stand(standing, change.term.0);
+            let leadership = peers.role_changed(change, &mut self.out);
+            member.set_leadership(leadership, change.term.0);
         }
         member.stall(stalled);
         member.settle();
         let raft = self.replica.raft();
-        let grown_up = !raft.is_newborn() && !raft.is_pristine();
-        peers.is_blank = !grown_up;
+        let is_initialised = !raft.is_uninitialised() && !raft.is_pristine();
+        peers.has_no_data = !is_initialised;
         let member = self.replica.machine_mut();
-        if grown_up {
-            member.grow_up();
+        if is_initialised {
+            member.initialised();
         }
         self.out.status.reconfig = member.sequencer.reconfig_step();
         peers::send_of_member(member.take_sends(), &mut self.out);
     }
 
-    /// A server lags so far behind that it needs an image: the newest, if that is of any use. Only behind the turn's batches.
-    fn offer_image(&mut self, now: Now) {
+    /// A follower lags so far that it needs a snapshot: writes one if it would be newer than the newest. Only behind the
+    /// turn's batches.
+    fn offer_snapshot(&mut self, now: Now) {
         if let Some(peers) = &self.peers {
             let newest = peers.offer.newest();
-            self.write_image_if(now, |sequencer| sequencer.index() > newest);
+            self.write_snapshot_if(now, |sequencer| sequencer.index() > newest);
         }
     }
 
-    /// All founders are newborn: the empty state becomes durable with them as its members, see [`Self::formed`].
-    fn form_if_complete(&mut self, now: Now) {
+    /// If all founders are uninitialised, the empty state is written with them as members; see [`Self::bootstrapped`].
+    fn bootstrap_if_complete(&mut self, now: Now) {
         let Some(peers) = &self.peers else { return };
-        if !peers.may_begin() || !self.replica.machine_mut().forms(FORMED_INDEX.0, FORMED_TERM.0) {
+        if !peers.may_bootstrap() || !self.replica.machine_mut().bootstraps(BOOTSTRAP_INDEX.0, BOOTSTRAP_TERM.0) {
             return;
         }
-        tracing::info!("all servers that vote have no data: a new ensemble begins");
-        self.write_image_if(now, |_| true);
+        tracing::info!("no voting server has data: bootstrapping a new ensemble");
+        self.write_snapshot_if(now, |_| true);
     }
 
-    /// The ensemble has begun, and this server will remember that.
-    fn formed(&mut self) {
-        self.out.log(ToLog::Reset(FORMED_INDEX.0 + 1));
-        self.replica.form();
-        self.replica.machine_mut().formed();
+    /// The snapshot of the empty state is durable: the ensemble is bootstrapped.
+    fn bootstrapped(&mut self) {
+        self.out.log(ToLog::Reset(BOOTSTRAP_INDEX.0 + 1));
+        self.replica.bootstrap();
+        self.replica.machine_mut().bootstrapped();
         if let Some(peers) = &mut self.peers {
             peers.adopt(Generation::FIRST, &mut self.out);
         }
     }
 
-    /// The log is empty behind the image that another server gave: from here on this server has that image's state.
+    /// Installs the snapshot of another server if append `number`, which empties the log, is durable: from here on this
+    /// server has the state of that snapshot.
     fn install_if_durable(&mut self, now: Now, number: u64) {
-        let Some((_, index)) = self.installing.filter(|(wanted, _)| *wanted <= number) else { return };
-        self.installing = None;
-        self.writes.void();
-        let arrived = self.peers.as_mut().and_then(|peers| peers.arrived(index));
-        let Arrived { loaded, state } = *arrived.expect("an image is announced to Raft when it is here");
+        let Some(index) = self.snapshots.next_install(number) else { return };
+        let arrived = self.peers.as_mut().and_then(|peers| peers.arrivals.take(index, &mut self.out.effects));
+        let Arrived { loaded, state } = *arrived.expect("a snapshot is announced to Raft when it is received");
         let (view, alive) = (state.view().clone(), state.sessions().len() as u64);
-        let former = self.replica.machine_mut().installed(state, loaded.index, loaded.term);
-        self.out.push(Effect::Drop(Garbage::State(Box::new(former))));
+        let (former, frozen) = self.replica.machine_mut().installed(state, loaded.index, loaded.term);
+        self.out.push(Effect::Drop(Garbage::Core(shard::Garbage::State(Box::new(former)))));
+        self.out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(Box::new(frozen)))));
         self.replica.installed(index);
         self.replica.compact(index, Term(loaded.term));
-        self.installed = loaded.index;
-        self.out.status.served_image = loaded.index;
-        self.healed(now);
+        self.out.status.served_snapshot = loaded.index;
+        let (parts, mut context) = self.parts(now);
+        parts.repair.end(&mut context);
         if let Some(peers) = &mut self.peers {
             peers.offer.add(loaded.offered());
             peers.adopt(loaded.generation(), &mut self.out);
         }
-        tracing::info!(index = loaded.index, zxid = %view.zxid(), nodes = view.node_count(), "the image is installed");
+        tracing::info!(index = loaded.index, zxid = %view.zxid(), nodes = view.node_count(), "snapshot installed");
         self.out.shards(ToShards::Install(Arc::new(view), alive));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,15 @@
-//! What happens to a server, as its driver reports it.
+//! Events: what the driver reports to the engine.
 
 use bytes::Bytes;
 use corral_consensus::{Micros, NodeId};
 use corral_core::command::Proposals;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
-use corral_core::image::Image;
 use corral_core::report::Obstacle;
-use corral_link::Frame;
+use corral_core::snapshot::Snapshot;
+use corral_peer::Frame;
 use std::sync::Arc;
 
-use crate::transfer::{Arrived, SnapshotBytes};
+use crate::snapshot::{Arrived, SnapshotContent};
 
 /// The time at which something is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,107 +27,210 @@ impl Now {
     }
 }
 
-/// Something that happened.
+/// An event, reported by the driver to [`crate::Engine::handle`].
 pub enum Event {
-    /// A unit of Raft's time has passed, see [`crate::Settings`].
+    /// One unit of Raft's time has passed, see [`crate::Settings`].
     Tick,
-    /// What a shard wants written, and the connections whose syncs it wants answered behind that.
-    Proposed { shard: ShardId, proposals: Proposals, syncs: Vec<ConnId> },
-    /// A shard's session activity report, complete up to `upto`.
-    SessionActivity { shard: ShardId, upto: Millis, sessions: Vec<(SessionId, Millis)> },
+    /// Requests of a shard: commands to be written, and `sync` requests to be answered behind them.
+    Requests {
+        /// The shard.
+        shard: ShardId,
+        /// The commands, in the order in which clients sent them.
+        proposals: Proposals,
+        /// Connections with a `sync` request.
+        syncs: Vec<ConnId>,
+    },
+    /// A shard's session activity report.
+    SessionActivity {
+        /// The shard.
+        shard: ShardId,
+        /// The time up to which the report is complete.
+        upto: Millis,
+        /// Sessions that were active since the last report, each with its time.
+        sessions: Vec<(SessionId, Millis)>,
+    },
     /// The append of this number, and all before it, are durable.
     Durable(u64),
-    /// Whether the log has no space for what it is to write; reported when that changes.
+    /// Whether the log has no space for the next append; reported when that changes.
     LogFull(bool),
-    /// The image that [`crate::Effect::WriteImage`] ordered is durable, checked and mapped.
-    ImageWritten(WrittenImage),
-    /// The image of the state at this index was not written. `was_tried`: writing it had begun.
-    ImageFailed { index: u64, was_tried: bool },
-    /// An image is wanted now if anything has changed.
-    ImageAsked,
-    /// The state here is not to be trusted.
-    Distrust(Distrust),
-    /// A sealed segment of the log is damaged, as this sentence says.
+    /// The snapshot that [`crate::Effect::WriteSnapshot`] requested is durable, checked and mapped.
+    SnapshotWritten(WrittenSnapshot),
+    /// A requested snapshot could not be written.
+    SnapshotFailed {
+        /// Log index of the state that was to be written.
+        index: u64,
+        /// Whether writing had begun; false if there was no space for it.
+        was_tried: bool,
+        /// What is corrupt, if that is why.
+        found: Option<CorruptState>,
+    },
+    /// An operator requests a snapshot. It is written if anything has changed.
+    SnapshotRequested,
+    /// The state of this server is corrupt.
+    StateCorrupt(CorruptState),
+    /// A snapshot that [`crate::Effect::Replaced`] named is damaged, and changes may have copied from it.
+    CopiedDamage {
+        /// What was found.
+        found: CorruptState,
+        /// As [`crate::Effect::Replaced`] had it.
+        installs: u64,
+    },
+    /// A sealed segment of the log is damaged, as this sentence states.
     LogDamaged(String),
-    /// How far the image of another server is, see [`crate::Effect::Receive`].
+    /// Progress of a snapshot from another server, see [`crate::Effect::Receive`].
     Incoming(Incoming),
-    /// A connection that this server dialled stands: messages for that server go there.
-    ConnectedTo { peer: NodeId, stream: u64 },
-    /// A connection that this server dialled has ended: what was sent on it may not have arrived. `gone`: the other server's
-    /// process has ended.
-    DisconnectedFrom { peer: NodeId, stream: u64, gone: bool },
-    /// A connection that another server dialled stands. `incarnation` names that server's start.
-    Accepted { peer: NodeId, stream: u64, incarnation: u64 },
+    /// A connection that this server dialled is open: messages for that server use it from now on.
+    ConnectedTo {
+        /// The other server.
+        peer: NodeId,
+        /// Number of the connection, never used again.
+        stream: u64,
+    },
+    /// A connection that this server dialled has ended. Messages sent on it may be lost.
+    DisconnectedFrom {
+        /// The other server.
+        peer: NodeId,
+        /// The connection.
+        stream: u64,
+        /// Whether the process of the other server has ended.
+        gone: bool,
+    },
+    /// A connection that another server dialled is open.
+    Accepted {
+        /// The other server.
+        peer: NodeId,
+        /// Number of the connection, never used again.
+        stream: u64,
+        /// Names the start of the other server.
+        incarnation: u64,
+    },
     /// A connection that another server dialled has ended.
-    Lost { peer: NodeId, stream: u64, gone: bool },
-    /// A frame arrived on a connection that another server dialled.
-    Frame { peer: NodeId, stream: u64, frame: Frame },
-    /// A message for that server could not be queued. `announced_image`: as [`crate::Effect::Send`] had it.
-    Undelivered { peer: NodeId, announced_image: bool },
-    /// Which server, unknown to this one, holds data of this cluster, as far as the driver knows; reported when that changes.
-    Stranger(Option<NodeId>),
-    /// The process is to end: drain the shards, let another server lead, write a last image.
+    Lost {
+        /// The other server.
+        peer: NodeId,
+        /// The connection.
+        stream: u64,
+        /// Whether the process of the other server has ended.
+        gone: bool,
+    },
+    /// A frame was received on a connection that another server dialled.
+    Frame {
+        /// The other server.
+        peer: NodeId,
+        /// The connection.
+        stream: u64,
+        /// The frame. Its content is not checked yet.
+        frame: Frame,
+    },
+    /// A message for that server could not be queued.
+    Undelivered {
+        /// The other server.
+        peer: NodeId,
+        /// As [`crate::Effect::Send`] had it.
+        announced_snapshot: bool,
+    },
+    /// A server that is not in the list of servers, and holds data of this cluster; reported when that changes.
+    UnknownServer(Option<NodeId>),
+    /// The process is to stop: drain the shards, transfer leadership, write a last snapshot.
     Stop,
     /// A shard has no connection left.
     Drained,
 }
 
-/// A durable, verified, mapped image of this server's state.
-pub struct WrittenImage {
-    pub image: Arc<Image>,
+/// A durable, verified, mapped snapshot of this server's state.
+pub struct WrittenSnapshot {
+    /// The snapshot.
+    pub snapshot: Arc<Snapshot>,
     /// The whole file, for other servers.
-    pub bytes: Arc<dyn SnapshotBytes>,
-    /// Place in the log of the last entry it contains.
+    pub bytes: Arc<dyn SnapshotContent>,
+    /// Log index of the last entry that it contains.
     pub index: u64,
+    /// Term of that entry.
     pub term: u64,
-    /// Entries before this index are in every image that is kept.
+    /// Entries before this index are in every snapshot that is kept.
     pub log_from: u64,
 }
 
-/// Why the state of this server is not to be trusted.
+/// That the state of this server is corrupt, and what was found.
 #[derive(Clone, Debug)]
-pub struct Distrust {
-    pub cause: Cause,
+pub struct CorruptState {
+    /// What was found.
+    pub finding: Finding,
     /// File and offset, or zxid and digests: the first part of a sentence.
     pub what: String,
 }
 
-/// What was found.
+/// How a corrupt state was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Bytes of the image that is served do not match their checksum.
-    Image,
-    /// The digest of the state differs from another server's at the same zxid, or from the one that was kept with the changes.
-    Digest,
-    /// The mark of an earlier process, which found another digest.
-    Noted,
+pub enum Finding {
+    /// Bytes of the snapshot that is served do not match their checksum.
+    DamagedSnapshot,
+    /// The digest of the state differs from another server's at the same zxid, or from the one that was stored with the
+    /// changes.
+    DivergedDigest,
+    /// The start found the mark of an earlier process, which had found another digest.
+    NotedByEarlierProcess,
 }
 
-impl Cause {
-    /// As it is reported.
+impl Finding {
+    /// As the status shows it.
     pub(crate) fn obstacle(self) -> Obstacle {
         match self {
-            Cause::Image => Obstacle::Damaged,
-            Cause::Digest | Cause::Noted => Obstacle::Diverged,
+            Finding::DamagedSnapshot => Obstacle::Damaged,
+            Finding::DivergedDigest | Finding::NotedByEarlierProcess => Obstacle::Diverged,
         }
     }
 }
 
-/// How far another server's image is.
+/// Progress of a snapshot from another server.
 pub enum Incoming {
-    /// So many bytes are written.
-    Written { index: u64, upto: u64 },
-    /// Durable, checked and mapped.
-    Whole { index: u64, image: Box<Arrived> },
-    /// It cannot be taken over, for this reason.
-    Failed { index: u64, reason: String },
+    /// A piece is written.
+    Written {
+        /// Log index of the snapshot.
+        index: u64,
+        /// Bytes written so far.
+        upto: u64,
+    },
+    /// The snapshot is received: durable, checked and mapped.
+    Whole {
+        /// Log index of the snapshot.
+        index: u64,
+        /// The snapshot with its state.
+        snapshot: Box<Arrived>,
+    },
+    /// The snapshot cannot be used.
+    Failed {
+        /// Log index of the snapshot.
+        index: u64,
+        /// Why.
+        reason: String,
+    },
 }
 
-/// Bytes of a received image, or what becomes of it; see [`crate::Effect::Receive`].
+/// The bytes of a snapshot from another server; see [`crate::Effect::Receive`].
 #[derive(Debug)]
 pub enum Receive {
-    /// An image of so many bytes comes, which ends at this place in the log; one before it is given up.
-    Begin { index: u64, zxid: u64, bytes: u64 },
-    /// Its next bytes.
-    Piece { index: u64, bytes: Bytes },
+    /// A snapshot begins. One that was begun before is given up.
+    Begin {
+        /// Log index of the snapshot.
+        index: u64,
+        /// Zxid of its state.
+        zxid: u64,
+        /// Bytes of the whole file.
+        bytes: u64,
+    },
+    /// The next bytes.
+    Piece {
+        /// Log index of the snapshot.
+        index: u64,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// The received snapshot is not installed: its file is deleted.
+    Forget {
+        /// Log index of the snapshot.
+        index: u64,
+        /// Zxid of its state.
+        zxid: u64,
+    },
 }

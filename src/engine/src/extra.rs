@@ -1,13 +1,28 @@
-//! What an image of an ensemble's server keeps besides the tree: the membership, what was begun of a change of it, and the
-//! generation, unless it is the first.
+//! What a snapshot of an ensemble's server holds besides the tree: the membership, the membership change in progress, and
+//! the generation, unless it is the first. To the snapshot format these are bytes.
 
-use corral_link::Generation;
-use corral_members::Extra;
+use corral_members::{DecodeExtraError, Extra};
+use corral_peer::Generation;
+
+/// Why the bytes of a snapshot are not those of a membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExtraError {
+    /// The bytes end within the generation.
+    #[error("its generation is cut off")]
+    TruncatedGeneration,
+    /// The generation is that of a server without data.
+    #[error("it is of no generation")]
+    NoGeneration,
+    /// The membership cannot be decoded.
+    #[error(transparent)]
+    Membership(#[from] DecodeExtraError),
+}
 
 /// Before a generation; what begins otherwise is a membership of the first one.
 const TAG_GENERATION: u8 = b'G';
 
-/// For an image.
+/// Encodes membership and generation for a snapshot.
+#[must_use]
 pub fn encode(ensemble: &Extra, generation: Generation) -> Vec<u8> {
     let mut extra = Vec::new();
     if generation != Generation::FIRST {
@@ -18,20 +33,20 @@ pub fn encode(ensemble: &Extra, generation: Generation) -> Vec<u8> {
     extra
 }
 
-/// Reads what [`encode`] wrote; every value is checked.
+/// Decodes what [`encode`] wrote; every value is checked.
 ///
 /// # Errors
-/// What is wrong with it, in a few words.
-pub fn decode(extra: &[u8]) -> Result<(Extra, Generation), &'static str> {
+/// If the bytes are not what [`encode`] writes.
+pub fn decode(extra: &[u8]) -> Result<(Extra, Generation), ExtraError> {
     let (generation, ensemble) = match extra {
         [TAG_GENERATION, rest @ ..] => {
-            let (generation, ensemble) = rest.split_first_chunk().ok_or("its generation is cut off")?;
+            let (generation, ensemble) = rest.split_first_chunk().ok_or(ExtraError::TruncatedGeneration)?;
             (Generation(u64::from_le_bytes(*generation)), ensemble)
         }
         _ => (Generation::FIRST, extra),
     };
     if generation == Generation::NONE {
-        return Err("it is of no generation");
+        return Err(ExtraError::NoGeneration);
     }
     Ok((Extra::decode(ensemble)?, generation))
 }
@@ -42,7 +57,7 @@ mod tests {
     use corral_consensus::{Membership, NodeId};
 
     #[test]
-    fn what_an_image_keeps_comes_back() {
+    fn what_a_snapshot_keeps_comes_back() {
         let members = Membership::simple(&[NodeId(1), NodeId(3)], &[NodeId(7)]);
         let ensemble = Extra::from(members.clone());
         for generation in [Generation::FIRST, Generation(1), Generation(u64::MAX - 1)] {

@@ -1,63 +1,61 @@
-//! What Raft replicates: the core's [`Member`].
+//! The replicated machine: the [`Coordinator`] of `corral-core` as a [`Machine`] of `corral-consensus`.
 //!
-//! Only here may both be named, the core's struct and the consensus crate's trait. The simulator wraps the same machine: it
-//! records what is committed, and plants bugs.
+//! The simulator wraps the same machine: it records what is committed, and plants bugs.
 
 use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use corral_consensus::{Index, Machine, NodeId, Term};
-use corral_core::member::Member;
+use corral_core::coordinator::Coordinator;
 use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Ticked};
 
-/// The replicated machine as the engine uses it. What it decides it decides as a [`Machine`]; these show it what the engine makes of
-/// that.
-pub trait Replicated: Machine<Fault = NotABatch> + DerefMut<Target = Member> {
-    /// Sessions have expired, or znodes are outlived: commands for that are under way.
-    fn ticked(&mut self, _ticked: &Ticked) {}
+/// The replicated machine as the engine uses it. The methods are hooks for a simulator; they change nothing by default.
+pub trait Replicated: Machine<Fault = NotABatch> + DerefMut<Target = Coordinator> {
+    /// A tick found expired sessions or znodes: commands for them are in flight.
+    fn observe_tick(&mut self, _ticked: &Ticked) {}
 
-    /// What the leader sees of the members before it takes the next step of a membership change.
-    fn sees(&self, seen: MembersSeen) -> MembersSeen {
+    /// What the leader observes of the members, before the next step of a membership change is chosen.
+    fn members_seen(&self, seen: MembersSeen) -> MembersSeen {
         seen
     }
 
     /// The next step of a membership change, before it is proposed.
-    fn proposes(&mut self, step: Proposal) -> Proposal {
+    fn membership_step(&mut self, step: Proposal) -> Proposal {
         step
     }
 }
 
-/// A [`Member`] as Raft's machine. Holds nothing of its own.
-pub struct ReplicatedMember(pub Member);
+/// A [`Coordinator`] as a [`Machine`].
+pub struct ReplicatedCoordinator(pub Coordinator);
 
-impl Replicated for ReplicatedMember {}
+impl Replicated for ReplicatedCoordinator {}
 
-impl Deref for ReplicatedMember {
-    type Target = Member;
+impl Deref for ReplicatedCoordinator {
+    type Target = Coordinator;
 
-    fn deref(&self) -> &Member {
+    fn deref(&self) -> &Coordinator {
         &self.0
     }
 }
 
-impl DerefMut for ReplicatedMember {
-    fn deref_mut(&mut self) -> &mut Member {
+impl DerefMut for ReplicatedCoordinator {
+    fn deref_mut(&mut self) -> &mut Coordinator {
         &mut self.0
     }
 }
 
-impl Machine for ReplicatedMember {
+impl Machine for ReplicatedCoordinator {
     type Fault = NotABatch;
 
-    fn waiting(&self) -> usize {
+    fn commands_queued(&self) -> usize {
         self.sequencer.commands_waiting()
     }
 
-    fn propose(&mut self) -> Option<Bytes> {
+    fn next_batch(&mut self) -> Option<Bytes> {
         self.0.propose().map(Bytes::from)
     }
 
-    fn waiting_elsewhere(&self) -> Vec<NodeId> {
+    fn servers_waiting(&self) -> Vec<NodeId> {
         self.elsewhere().iter().map(|server| NodeId(u64::from(*server))).collect()
     }
 

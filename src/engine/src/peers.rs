@@ -1,89 +1,94 @@
-//! What this server says to the others of an ensemble, and what these say to it: messages to frames and back.
+//! The other servers of an ensemble: messages to frames and back, the snapshot in transfer, and the state of this server
+//! as the others and its clients see it.
 //!
-//! The driver carries the bytes and reports what happens to connections; who leads, and what becomes of commands, the replica and its
-//! machine decide. A message that cannot be read is said in the log, and nothing more is taken from the connection it came on.
+//! The driver carries the bytes, and reports what happens to connections. The replica and its machine decide elections
+//! and commands. An invalid message is logged, and closes its connection.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{
     Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerError, PeerMessage as RaftMessage, Replica, Role,
     RoleChange,
 };
-use corral_core::ids::Millis;
-use corral_core::member::{Note, Send, Sender, Standing};
+use corral_core::coordinator::{Flow, Leadership, PeerSend, Sender};
+use corral_core::ids::{Millis, Zxid};
 use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
-use corral_link::image::{Ask, Part};
-use corral_link::{Frame, Generation, Kind};
 use corral_members::{leader_out_of, membership_of};
+use corral_peer::snapshot::{Ask, Part};
+use corral_peer::{Frame, Generation, Kind};
 
 use crate::addresses::{AdvertisedAddress, PeerAddress, addresses};
+use crate::arrivals::{Arrivals, discard};
 use crate::census::Census;
 use crate::effect::{Effect, Outbox};
-use crate::event::{Cause, Distrust, Incoming};
+use crate::event::{Incoming, Receive};
+use crate::frame_error::FrameError;
 use crate::machine::Replicated;
-use crate::serving::{ServerState, Serving, say_what_is_awaited, say_who_is_not_known};
+use crate::serving::{ServerState, Serving, log_unknown_server, log_what_is_awaited};
 use crate::settings::EnsembleSettings;
-use crate::transfer::{
-    Arrived, FailedTransfer, IMAGE_AGAIN_AFTER_MS, Offer, Offered, Outcome, Transfer, holds_membership,
-};
+use crate::snapshot::Offered;
+use crate::transfer::{FailedTransfer, Offer, Outcome, Transfer, is_as_announced};
 
-/// See the module.
+/// The other servers, as this one is connected with them.
 pub(crate) struct Peers {
     /// Connections that other servers dialled, by stream.
     from: BTreeMap<u64, Sender>,
-    /// Whether a leader was known when that was said last.
-    found: bool,
-    /// What this server is by its place in Raft.
+    /// Whether a leader was known when the role was logged last.
+    had_leader: bool,
+    /// The mode that follows from the role in Raft.
     mode: Mode,
-    /// All clients were sent away: what it is then.
+    /// The mode while client connections are closed.
     drained: Option<Mode>,
-    /// What it is without a leader.
+    /// The mode without a leader.
     leaderless: Mode,
-    /// A leader whose log stands still for so long lets another lead; a member that was not heard from for so long does not count.
+    /// The election timeout. A leader whose log is not synced for so long transfers leadership, and a member that is
+    /// silent for so long does not count as active.
     election: Micros,
-    /// Of this server's data.
+    /// Generation of this server's data.
     generation: Generation,
-    /// The servers as this one is configured with them.
+    /// The servers of this server's configuration.
     configured: Vec<PeerAddress>,
-    /// Bytes of a piece of an image.
+    /// Bytes of a piece of a snapshot.
     piece_bytes: usize,
-    /// Images for other servers.
+    /// Snapshots that other servers may request.
     pub(crate) offer: Offer,
-    /// The image that comes in.
+    /// The snapshot that is being received.
     transfer: Option<Box<Transfer>>,
-    /// Images that have come, and are to be installed when Raft says so; the newest last.
-    arrived: VecDeque<Box<Arrived>>,
-    /// An image that could not be taken over.
+    pub(crate) arrivals: Arrivals,
+    /// The snapshot that another server refused, and when all files were checked because of that.
+    refused: Option<(u64, Millis)>,
+    /// A snapshot that could not be installed.
     failed_transfer: Option<FailedTransfer>,
-    /// Who ought to belong to the ensemble.
+    /// The members that the ensemble is to have.
     pub(crate) wanted: Membership,
-    /// When it was last said what this server, as a newborn, waits for.
-    said: Millis,
-    /// A server that this one does not know, and that holds data of this cluster.
-    pub(crate) stranger: Option<NodeId>,
-    /// Whether this server is in the list of servers; `None` where the configuration counts.
+    /// When this server, while uninitialised, last logged what it waits for.
+    logged_waiting: Millis,
+    /// A server that is not in the list of servers and holds data of this cluster.
+    pub(crate) unknown_server: Option<NodeId>,
+    /// Whether this server is a member; `None` where the configuration counts.
     listed: Option<bool>,
     advertised: AdvertisedAddress,
-    /// It has never had any state, so that no leader was lost.
-    pub(crate) is_blank: bool,
+    /// This server has had no data yet, so it lost no leader.
+    pub(crate) has_no_data: bool,
     census: Census,
     serving: Serving,
 }
 
-/// Images that wait to be installed.
-const ARRIVED_MAX: usize = 2;
-/// How often a newborn says what it waits for.
-const SAY_EVERY_MS: u64 = 3000;
+/// Time until a snapshot that is refused again leads to another check of all files, in milliseconds: a server without
+/// space refuses it every few seconds.
+const CHECK_AGAIN_AFTER_MS: u64 = 300_000;
+/// Time between two log lines of an uninitialised server, in milliseconds.
+const LOG_WAITING_EVERY_MS: u64 = 3000;
 
 impl Peers {
     pub(crate) fn new(settings: EnsembleSettings, newest: Option<Offered>) -> Peers {
-        let EnsembleSettings { own, configured, client_addr, wanted, remembered, .. } = settings;
+        let EnsembleSettings { own, configured, client_addr, wanted, stored, .. } = settings;
         let EnsembleSettings { read_only, election, generation, piece_bytes, .. } = settings;
         Peers {
             from: BTreeMap::new(),
-            found: true,
+            had_leader: true,
             mode: Mode::Looking,
             drained: None,
             leaderless: if read_only { Mode::ReadOnly } else { Mode::Looking },
@@ -93,14 +98,15 @@ impl Peers {
             piece_bytes,
             offer: Offer::new(newest, piece_bytes),
             transfer: None,
-            arrived: VecDeque::new(),
+            arrivals: Arrivals::default(),
+            refused: None,
             failed_transfer: None,
             wanted,
-            said: Millis(0),
-            stranger: None,
+            logged_waiting: Millis(0),
+            unknown_server: None,
             listed: None,
-            advertised: AdvertisedAddress::new(own, client_addr, remembered),
-            is_blank: true,
+            advertised: AdvertisedAddress::new(own, client_addr, stored),
+            has_no_data: true,
             census: Census::default(),
             serving: Serving::default(),
         }
@@ -108,7 +114,7 @@ impl Peers {
 
     // ----- connections -----
 
-    /// Messages for that server go there from now on.
+    /// A connection to that server is open: messages for it use that from now on.
     pub(crate) fn connected_to<M: Replicated>(
         &mut self,
         now: Millis,
@@ -117,22 +123,22 @@ impl Peers {
         replica: &mut Replica<M>,
         out: &mut Outbox,
     ) {
-        replica.machine_mut().link_up(server(peer), stream);
+        replica.machine_mut().peer_connected(server(peer), stream);
         if self.transfer.is_none() {
-            // What was said of an image may have been lost with the connection before: it may announce it once more.
+            // A reply about a snapshot may be lost with the former connection: this one makes the server announce it again.
             refuse(peer, 0, out);
         }
-        self.ask_again(now, out);
+        self.request_again(now, out);
     }
 
     pub(crate) fn disconnected_from<M: Replicated>(&mut self, peer: NodeId, stream: u64, replica: &mut Replica<M>) {
-        replica.machine_mut().link_down(server(peer), stream);
-        // An image that was announced to it may not have been heard of: it is announced again.
+        replica.machine_mut().peer_disconnected(server(peer), stream);
+        // The announcement of a snapshot may be lost: it is announced again.
         undelivered(peer, true, replica);
     }
 
     pub(crate) fn accepted(&mut self, peer: NodeId, stream: u64, incarnation: u64) {
-        self.from.insert(stream, Sender { peer: server(peer), incarnation, link: stream });
+        self.from.insert(stream, Sender { peer: server(peer), incarnation, connection: stream });
     }
 
     pub(crate) fn lost(&mut self, stream: u64) {
@@ -146,7 +152,7 @@ impl Peers {
         }
     }
 
-    /// A frame came on a connection; on one that said what is not understood, none is taken any more.
+    /// A frame was received. An invalid one closes its connection, and later frames of it are dropped.
     pub(crate) fn frame<M: Replicated>(
         &mut self,
         now: Millis,
@@ -157,16 +163,16 @@ impl Peers {
     ) {
         let Some(sender) = self.from.get(&stream).copied() else { return };
         if let Err(reason) = self.read(now, sender, frame, replica, out) {
-            tracing::error!(
-                peer = peer.0,
-                "what the server says is not understood, its connection is closed: {reason}"
-            );
+            tracing::error!(peer = peer.0, "a message of the server is malformed, its connection is closed: {reason}");
             self.from.remove(&stream);
             out.push(Effect::Close { peer, stream });
         }
     }
 
-    /// Reads one frame and gives it to whom it is for.
+    /// Decodes one frame, and passes the message on.
+    ///
+    /// # Errors
+    /// What no server sends: the connection is closed.
     fn read<M: Replicated>(
         &mut self,
         now: Millis,
@@ -174,45 +180,47 @@ impl Peers {
         frame: &Frame,
         replica: &mut Replica<M>,
         out: &mut Outbox,
-    ) -> Result<(), String> {
+    ) -> Result<(), FrameError> {
         let peer = NodeId(u64::from(sender.peer));
         match frame.kind {
             Kind::Raft => {
-                let message = RaftMessage::decode(&frame.payload).map_err(|error| error.to_string())?;
+                let message = RaftMessage::decode(&frame.payload)?;
                 if message.from != peer {
-                    return Err(format!("server {peer} speaks for server {}", message.from));
+                    return Err(FrameError::ForeignSender { peer, sender: message.from });
                 }
                 self.step(now, message, replica, out)?;
             }
-            Kind::Forward | Kind::Touch | Kind::Beat | Kind::Newborn => {
-                let message = PeerMessage::decode(&frame.payload).map_err(|fault| fault.to_string())?;
-                replica.machine_mut().received(now, sender, message).map_err(|fault| fault.to_string())?;
+            Kind::Forward | Kind::SessionReport | Kind::Heartbeat | Kind::Uninitialised => {
+                let message = PeerMessage::decode(&frame.payload).map_err(FrameError::other)?;
+                replica.machine_mut().received(now, sender, message).map_err(FrameError::other)?;
             }
-            Kind::ImageAsk => {
-                let ask = Ask::decode(&frame.payload).map_err(|error| error.to_string())?;
+            Kind::SnapshotAsk => {
+                let ask = Ask::decode(&frame.payload).map_err(FrameError::other)?;
+                if ask.offset.is_some() && !self.offer.gives(peer) {
+                    return Ok(());
+                }
                 let part = ask.offset.map_or(Part::Gone { index: ask.index }, |at| self.offer.part(ask.index, at));
                 if matches!(part, Part::Gone { .. }) {
-                    replica.image_sent(peer, false);
+                    replica.snapshot_sent(peer, false);
                 }
                 if ask.offset.is_none() && ask.index > 0 && ask.index == self.offer.newest() {
-                    // It may be damaged: the other server checked it.
-                    out.push(Effect::Scrub);
+                    self.check_refused(now, ask.index, out);
                 }
                 if ask.offset.is_some() {
-                    out.send(peer, Kind::ImagePart, part.encode());
+                    out.send(peer, Kind::SnapshotPart, part.encode());
                 }
             }
-            Kind::ImagePart => {
-                let part = Part::decode(&frame.payload).map_err(|error| error.to_string())?;
+            Kind::SnapshotPart => {
+                let part = Part::decode(&frame.payload).map_err(FrameError::other)?;
                 let is_gone = matches!(part, Part::Gone { .. });
                 if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.from() == peer)
                     && let Outcome::Failed = transfer.piece(now, part, &mut out.effects)
                 {
-                    tracing::info!("the image is gone at its server, a newer one is awaited");
+                    tracing::info!("the sending server no longer has the snapshot: waiting for a newer one");
                     let index = transfer.index();
                     self.transfer = None;
                     if !is_gone {
-                        // It does not know that yet.
+                        // The sender does not know that yet.
                         refuse(peer, index, out);
                     }
                 }
@@ -221,7 +229,16 @@ impl Peers {
         Ok(())
     }
 
-    /// A message of Raft; one that announces an image waits for that image.
+    /// Another server refused the newest snapshot. It may be damaged: the other server checked it.
+    fn check_refused(&mut self, now: Millis, index: u64, out: &mut Outbox) {
+        let is_known = |(refused, at): (u64, Millis)| refused == index && now.since(at) < CHECK_AGAIN_AFTER_MS;
+        if !self.refused.is_some_and(is_known) {
+            self.refused = Some((index, now));
+            out.push(Effect::Scrub);
+        }
+    }
+
+    /// Handles a Raft message. One that announces a snapshot waits until the snapshot is received.
     ///
     /// # Errors
     /// What no server sends.
@@ -231,25 +248,28 @@ impl Peers {
         message: RaftMessage,
         replica: &mut Replica<M>,
         out: &mut Outbox,
-    ) -> Result<(), String> {
+    ) -> Result<(), FrameError> {
         let from = message.from;
         let most = replica.raft().plausible_term();
-        if message.term > most && !replica.raft().is_newborn() {
-            return Err(PeerError::TermJump { term: message.term, most }.to_string());
+        if message.term > most && !replica.raft().is_uninitialised() {
+            return Err(PeerError::TermJump { term: message.term, most }.into());
         }
         if let PeerBody::Snapshot { index, .. } = message.body
-            && (index > replica.applied() || replica.is_distrusted() && index == replica.applied())
+            && (index > replica.applied() || replica.is_state_corrupt() && index == replica.applied())
             && message.term >= replica.raft().term()
         {
-            // Also while a new ensemble is being formed here.
-            let forms = replica.raft().is_newborn() && replica.machine().sequencer.index() > 0;
-            if forms || replica.raft().check_newborn(&message).is_err() {
+            // A snapshot is refused as well while a new ensemble is bootstrapped here.
+            let forms = replica.raft().is_uninitialised() && replica.machine().sequencer.index() > 0;
+            if forms || replica.raft().check_uninitialised(&message).is_err() {
                 refuse(from, index.0, out);
                 return Ok(());
             }
-            if self.has_arrived(index) {
-                // It came in an earlier term.
-                let _ = replica.step(message);
+            if let Some(arrived) = self.arrivals.get(index) {
+                // It was received in an earlier term.
+                match is_as_announced(&arrived.loaded, &message) {
+                    Ok(()) => drop(replica.step(message)),
+                    Err(reason) => tracing::error!(from = from.0, "a received snapshot is not used: {reason}"),
+                }
                 return Ok(());
             }
             match &mut self.transfer {
@@ -259,30 +279,25 @@ impl Peers {
                     self.transfer = Some(Box::new(transfer));
                 }
             }
-            self.ask(out);
+            self.request_pieces(out);
             return Ok(());
         }
         match replica.step(message) {
-            Err(error) if error.breaks_link() => Err(error.to_string()),
+            Err(error) if error.breaks_connection() => Err(error.into()),
             Err(error) => {
                 if error.contradicts() {
                     self.serving.contradicted(now, from, replica.raft().leader(), &error);
                 }
-                tracing::debug!("a message of Raft is passed over: {error}");
+                tracing::debug!("Raft message dropped: {error}");
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    // ----- the image that comes in -----
+    // ----- the snapshot that is being received -----
 
-    /// Whether the image that ends there is here, whole.
-    pub(crate) fn has_arrived(&self, index: Index) -> bool {
-        self.arrived.iter().any(|image| image.loaded.index == index.0)
-    }
-
-    /// It is written so far. `installing` is the image that takes the place of everything just now.
+    /// The driver reports its progress. `installing` is the snapshot that is being installed.
     pub(crate) fn incoming<M: Replicated>(
         &mut self,
         now: Millis,
@@ -293,87 +308,73 @@ impl Peers {
     ) {
         let Some(transfer) = self.transfer.take() else { return };
         let from = transfer.from();
-        let (goes_on, outcome) = transfer.taken(&incoming);
-        self.transfer = goes_on;
+        let (rest, outcome) = transfer.progress(&incoming);
+        self.transfer = rest;
         match (outcome, incoming) {
-            (Outcome::Over(announced), Incoming::Whole { index, image }) => {
-                let loaded = &image.loaded;
-                if let Err(reason) = holds_membership(loaded, &announced) {
-                    tracing::error!(
-                        index,
-                        "an image of another server cannot be taken over, asking for another in {} s: {reason}",
-                        IMAGE_AGAIN_AFTER_MS / 1000
-                    );
-                    self.failed_transfer = Some(FailedTransfer::at(now, index, from, false));
-                    return;
+            (Outcome::Received(announced), Incoming::Whole { index, snapshot }) => {
+                let loaded = &snapshot.loaded;
+                if let Err(reason) = is_as_announced(loaded, &announced) {
+                    self.failed_transfer = Some(FailedTransfer::at(now, index, from, false, &reason.to_string()));
+                    // A later start would begin with it.
+                    out.push(Effect::Receive(Receive::Forget { index: loaded.index, zxid: loaded.zxid }));
+                    return discard(snapshot, &mut out.effects);
                 }
-                tracing::info!(index, zxid = loaded.zxid, bytes = loaded.bytes.size(), "the image is here");
+                tracing::info!(index, zxid = %Zxid(loaded.zxid), bytes = loaded.bytes.size(), "snapshot received");
                 self.failed_transfer = None;
-                // Before the one that is being installed has come to an end, another may have come.
-                self.arrived.push_back(image);
-                if self.arrived.len() > ARRIVED_MAX {
-                    let spare = |index| installing.is_none_or(|installing| installing != Index(index));
-                    self.arrived
-                        .iter()
-                        .position(|image| spare(image.loaded.index))
-                        .and_then(|at| self.arrived.remove(at));
+                self.arrivals.add(snapshot, [installing, replica.raft().restores()], &mut out.effects);
+                if self.arrivals.get(Index(index)).is_none() {
+                    return refuse(from, index, out);
                 }
                 if let Err(error) = replica.step(announced) {
-                    tracing::debug!("the image is not needed any more: {error}");
+                    tracing::debug!("the snapshot is not needed any more: {error}");
                 }
             }
             (Outcome::Failed, Incoming::Failed { index, reason }) => {
-                tracing::error!(
-                    "an image of another server cannot be taken over, asking for another in {} s: {reason}",
-                    IMAGE_AGAIN_AFTER_MS / 1000
-                );
-                self.failed_transfer = Some(FailedTransfer::at(now, index, from, true));
+                self.failed_transfer = Some(FailedTransfer::at(now, index, from, true, &reason));
             }
-            _ => self.ask(out),
+            _ => self.request_pieces(out),
         }
     }
 
-    /// Whether a new ensemble may begin: nobody has data for it.
-    pub(crate) fn may_begin(&self) -> bool {
-        !self.takes_an_image() && self.stranger.is_none()
+    /// Whether a new ensemble may be bootstrapped: no server is known to have data.
+    #[must_use]
+    pub(crate) fn may_bootstrap(&self) -> bool {
+        !self.receives_snapshot() && self.unknown_server.is_none()
     }
 
-    /// Whether an image comes in, or has come.
-    fn takes_an_image(&self) -> bool {
-        self.transfer.is_some() || !self.arrived.is_empty()
+    /// Whether a snapshot is being received, or waits to be installed.
+    fn receives_snapshot(&self) -> bool {
+        self.transfer.is_some() || !self.arrivals.is_empty()
     }
 
-    /// A leader's log, perhaps of another than the one who gave the image, brought this server that far.
-    fn forget_images_upto(&mut self, applied: Index) {
+    /// Cancels the transfer of snapshots that the log has made superfluous: everything up to `applied` is applied.
+    fn cancel_snapshots_upto(&mut self, applied: Index, out: &mut Outbox) {
         if let Some(transfer) = self.transfer.take_if(|transfer| transfer.index() <= applied.0) {
-            tracing::info!(index = transfer.index(), "the image is not needed any more: the log has come that far");
+            tracing::info!(index = transfer.index(), "snapshot transfer cancelled: the log covers it by now");
         }
-        self.arrived.retain(|image| image.loaded.index > applied.0);
+        self.arrivals.drop_upto(applied, &mut out.effects);
     }
 
-    /// The image that Raft wants installed, if it is the one that came.
-    pub(crate) fn arrived(&mut self, index: Index) -> Option<Box<Arrived>> {
-        let at = self.arrived.iter().position(|image| image.loaded.index == index.0)?;
-        self.arrived.drain(..=at).next_back()
-    }
-
-    /// Time passes: what was lost is asked for again, and a newborn says what it waits for.
+    /// One tick: requests lost pieces again. An uninitialised server logs what it waits for.
     pub(crate) fn tick<M: Replicated>(&mut self, now: Millis, replica: &Replica<M>, out: &mut Outbox) {
-        if replica.raft().is_newborn() && self.transfer.is_none() && now.since(self.said) >= SAY_EVERY_MS {
-            self.said = now;
-            match self.stranger {
-                Some(stranger) => say_who_is_not_known(stranger),
-                None => say_what_is_awaited(&replica.machine().awaited()),
+        if replica.raft().is_uninitialised()
+            && self.transfer.is_none()
+            && now.since(self.logged_waiting) >= LOG_WAITING_EVERY_MS
+        {
+            self.logged_waiting = now;
+            match self.unknown_server {
+                Some(server) => log_unknown_server(server),
+                None => log_what_is_awaited(&replica.machine().awaited()),
             }
         }
         for difference in self.advertised.compare(now, &self.configured) {
             tracing::warn!("{difference}");
         }
-        if !replica.is_distrusted() {
-            self.forget_images_upto(replica.applied());
+        if !replica.is_state_corrupt() {
+            self.cancel_snapshots_upto(replica.applied(), out);
         }
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
-            self.ask_again(now, out);
+            self.request_again(now, out);
         }
         if let Some(failed_transfer) = &mut self.failed_transfer
             && failed_transfer.again.take_if(|at| now >= *at).is_some()
@@ -383,66 +384,55 @@ impl Peers {
         }
     }
 
-    /// The state here is not to be trusted, or is again: for whoever asks, and for a later process where the start would not find
-    /// out by checksums.
-    pub(crate) fn distrusted(distrust: Option<&Distrust>, out: &mut Outbox) {
-        out.status.withheld = distrust.map(|distrust| distrust.cause.obstacle());
-        match distrust {
-            None => out.push(Effect::NoteDistrust(None)),
-            Some(Distrust { cause: Cause::Digest, what }) => out.push(Effect::NoteDistrust(Some(what.clone()))),
-            Some(Distrust { cause: Cause::Image | Cause::Noted, .. }) => {}
-        }
-    }
-
-    /// Whether what the leader gives has no space here, neither in the log nor as an image; for whoever asks, too.
+    /// Whether this server has no space for what the leader sends, in the log or for a snapshot.
     pub(crate) fn is_stalled<M: Replicated>(&mut self, disk: LogDisk, replica: &Replica<M>) -> bool {
         let applied = replica.applied();
-        // One that heals needs an image of what it has applied, too.
-        self.failed_transfer.take_if(|failed| applied.0 >= failed.index && !replica.is_distrusted());
+        // With a corrupt state a snapshot of what is applied is needed, too.
+        self.failed_transfer.take_if(|failed| applied.0 >= failed.index && !replica.is_state_corrupt());
         disk == LogDisk::Full || self.failed_transfer.as_ref().is_some_and(|failed_transfer| failed_transfer.stalls)
     }
 
-    /// A leader whose disk stands still, or is full, hands over.
-    pub(crate) fn relieve<M: Replicated>(
+    /// A leader whose log is slow or full transfers leadership, see [`Replica::transfer_leadership_if_slow`].
+    pub(crate) fn transfer_leadership_if_slow<M: Replicated>(
         &self,
         now: Micros,
         disk: LogDisk,
         replica: &mut Replica<M>,
         out: &mut Outbox,
     ) {
-        let Some(successor) = replica.relieve(now, self.election, disk) else { return };
-        out.status.relieved += 1;
+        let Some(successor) = replica.transfer_leadership_if_slow(now, self.election, disk) else { return };
+        out.status.slow_disk_transfers += 1;
         match disk {
             LogDisk::Full => {
-                tracing::warn!(to = successor.0, "the log has no space, handing over leadership; free space");
+                tracing::warn!(to = successor.0, "the log has no space: transferring leadership; free space");
             }
             LogDisk::Writes => tracing::warn!(
                 to = successor.0,
-                patience_ms = self.election.0 / 1000,
-                "the log is not synced in time, handing over leadership; look at the disk"
+                timeout_ms = self.election.0 / 1000,
+                "the log is not synced in time: transferring leadership; look at the disk"
             ),
         }
     }
 
-    fn ask_again(&mut self, now: Millis, out: &mut Outbox) {
+    fn request_again(&mut self, now: Millis, out: &mut Outbox) {
         if let Some(transfer) = &mut self.transfer {
-            transfer.ask_again();
-            transfer.note(now);
+            transfer.request_again();
+            transfer.restart_timer(now);
         }
-        self.ask(out);
+        self.request_pieces(out);
     }
 
-    fn ask(&mut self, out: &mut Outbox) {
+    fn request_pieces(&mut self, out: &mut Outbox) {
         if let Some(transfer) = &mut self.transfer {
-            for ask in transfer.asks() {
-                out.send(transfer.from(), Kind::ImageAsk, ask.encode());
+            for ask in transfer.requests() {
+                out.send(transfer.from(), Kind::SnapshotAsk, ask.encode());
             }
         }
     }
 
-    // ----- what is said -----
+    // ----- what this server shows -----
 
-    /// Of this server's data; those that are being formed are of the first.
+    /// Generation of this server's data. Data that are being bootstrapped are of the first.
     pub(crate) fn generation(&self) -> Generation {
         match self.generation {
             Generation::NONE => Generation::FIRST,
@@ -456,8 +446,8 @@ impl Peers {
         out.push(Effect::Adopt(generation));
     }
 
-    /// Who leads is another: for the log and for whoever asks.
-    pub(crate) fn role_changed(&mut self, change: RoleChange, out: &mut Outbox) -> Standing {
+    /// Term, role or leader have changed: logs that, and updates the status.
+    pub(crate) fn role_changed(&mut self, change: RoleChange, out: &mut Outbox) -> Leadership {
         let leader = change.leader.map(|leader| leader.0);
         let mode = match (change.role, change.leader) {
             (Role::Leader, _) => Mode::Leader,
@@ -467,41 +457,44 @@ impl Peers {
         };
         self.mode = mode;
         self.show_mode(out);
-        if mode != Mode::Looking || self.found {
+        if mode != Mode::Looking || self.had_leader {
             tracing::info!(role = mode.word(), term = change.term.0, leader, "leadership changed");
         }
-        self.found = mode != Mode::Looking;
+        self.had_leader = mode != Mode::Looking;
         match change.role {
-            Role::Leader => Standing::Leader,
-            _ => Standing::Follower { leader: change.leader.map(server) },
+            Role::Leader => Leadership::Leader,
+            _ => Leadership::Follower { leader: change.leader.map(server) },
         }
     }
 
-    /// What the shards are told: for the log and for whoever asks.
-    pub(crate) fn on_note(&mut self, note: Note, out: &mut Outbox) {
+    /// The shards are sent this: logs it, and updates the status.
+    pub(crate) fn on_flow(&mut self, note: Flow, out: &mut Outbox) {
         match note {
-            Note::Away => {
+            Flow::Leaderless => {
                 let mode = self.leaderless.word();
                 if out.status.stalled {
-                    tracing::warn!(mode, "the disk is full: clients are sent away; free space");
-                } else if self.is_blank {
-                    tracing::info!(mode, "this server has no data yet: clients are sent away until it has a leader");
+                    tracing::warn!(mode, "the disk is full: client connections are closed; free space");
+                } else if self.has_no_data {
+                    tracing::info!(
+                        mode,
+                        "this server has no data yet: client connections are closed until it has a leader"
+                    );
                 } else {
-                    tracing::warn!(mode, "no leader is found: clients are sent away");
+                    tracing::warn!(mode, "no leader: client connections are closed");
                 }
                 if self.listed == Some(false) {
-                    tracing::warn!("this server is not in the list of servers: stop it, or let it in with reconfig");
+                    tracing::warn!("this server is not a member of the ensemble: stop it, or add it with reconfig");
                 }
                 self.drained = Some(self.leaderless);
             }
-            Note::Distrusted => self.drained = Some(Mode::Looking),
-            Note::Release => self.drained = None,
-            Note::Hold | Note::Uncertain { .. } => return,
+            Flow::Distrusted => self.drained = Some(Mode::Looking),
+            Flow::Resume => self.drained = None,
+            Flow::Pause | Flow::Uncertain { .. } => return,
         }
         self.show_mode(out);
     }
 
-    /// Who keeps up, and whether this server takes sessions and writes: for the log and for whoever asks, once a tick.
+    /// One tick: updates in the status which followers keep up, and whether this server accepts sessions and writes.
     pub(crate) fn show<M: Replicated>(
         &mut self,
         now: Micros,
@@ -513,26 +506,28 @@ impl Peers {
         let state = ServerState {
             stopping,
             stalled: out.status.stalled,
-            takes_an_image: installing || self.takes_an_image(),
-            is_blank: self.is_blank,
+            receives_snapshot: installing || self.receives_snapshot(),
+            has_no_data: self.has_no_data,
             listed: self.listed,
-            is_alone: false,
+            is_standalone: false,
         };
-        self.serving.look(Millis(now.0 / 1000), replica, &state, &mut out.status);
+        self.serving.tick(Millis(now.0 / 1000), replica, &state, &mut out.status);
     }
 
     fn show_mode(&self, out: &mut Outbox) {
         out.status.mode = self.drained.unwrap_or(self.mode);
     }
 
-    /// The list of servers is another: the connections follow. A leader that is in it no more is not waited for.
+    /// The list of servers has changed: connects to its servers. A leader that is not in it counts as lost.
     pub(crate) fn follow<M: Replicated>(&mut self, replica: &mut Replica<M>, out: &mut Outbox) {
         if let Some(wanted) = replica.machine().sequencer.wanted() {
             self.wanted = membership_of(&wanted);
         }
         let listed = replica.machine().sequencer.lists(server(replica.raft().id()));
         if (self.listed, listed) == (Some(true), Some(false)) {
-            tracing::warn!("this server is taken out of the list of servers: stop it then, or let it in again");
+            tracing::warn!(
+                "this server is being removed from the ensemble: stop it then, or add it again with reconfig"
+            );
         }
         self.listed = listed;
         let known = replica.machine().sequencer.known_servers();
@@ -547,54 +542,54 @@ impl Peers {
     }
 }
 
-/// Raft's messages.
+/// Encodes and sends Raft messages.
 pub(crate) fn send_raft(messages: &mut Vec<RaftMessage>, out: &mut Outbox) {
     for message in messages.drain(..) {
         let mut bytes = BytesMut::new();
         message.encode(&mut bytes);
-        let announces_image = matches!(message.body, PeerBody::Snapshot { .. });
+        let announces_snapshot = matches!(message.body, PeerBody::Snapshot { .. });
         let (peer, payload) = (message.to, bytes.freeze());
-        out.push(Effect::Send { peer, stream: None, kind: Kind::Raft, payload, announces_image });
+        out.push(Effect::Send { peer, stream: None, kind: Kind::Raft, payload, announces_snapshot });
     }
 }
 
-/// The machine's messages. A connection that does not take one has ended, and that is reported.
-pub(crate) fn send_of_member(sends: Vec<Send>, out: &mut Outbox) {
-    for Send { peer, link, message } in sends {
+/// Encodes and sends messages of the coordinator. If one is not delivered, the driver reports the end of the connection.
+pub(crate) fn send_of_member(sends: Vec<PeerSend>, out: &mut Outbox) {
+    for PeerSend { peer, connection, message } in sends {
         let kind = match message {
             PeerMessage::Forward(_) => Kind::Forward,
-            PeerMessage::Touch(_) | PeerMessage::Paused(_) => Kind::Touch,
-            PeerMessage::Beat(_) | PeerMessage::Pause(_) => Kind::Beat,
-            PeerMessage::Newborn(_) | PeerMessage::Digest(_) => Kind::Newborn,
+            PeerMessage::SessionReport(_) | PeerMessage::Paused(_) => Kind::SessionReport,
+            PeerMessage::Heartbeat(_) | PeerMessage::Pause(_) => Kind::Heartbeat,
+            PeerMessage::Uninitialised(_) | PeerMessage::Digest(_) => Kind::Uninitialised,
         };
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        let (peer, stream, payload) = (NodeId(u64::from(peer)), Some(link), Bytes::from(bytes));
-        out.push(Effect::Send { peer, stream, kind, payload, announces_image: false });
+        let (peer, stream, payload) = (NodeId(u64::from(peer)), Some(connection), Bytes::from(bytes));
+        out.push(Effect::Send { peer, stream, kind, payload, announces_snapshot: false });
     }
 }
 
-/// A message for that server is lost. If it announced an image nobody heard of that, so nobody will say what became of it.
-pub(crate) fn undelivered<M: Replicated>(peer: NodeId, announced_image: bool, replica: &mut Replica<M>) {
+/// A message for that server is lost. If it announced a snapshot, the receiver will not report the end of that transfer.
+pub(crate) fn undelivered<M: Replicated>(peer: NodeId, announced_snapshot: bool, replica: &mut Replica<M>) {
     replica.unreachable(peer);
-    if announced_image {
-        replica.image_sent(peer, false);
+    if announced_snapshot {
+        replica.snapshot_sent(peer, false);
     }
 }
 
-/// Another image is wanted than that one, or none is on its way.
+/// Refuses the snapshot at `index`, so that the sender announces another one; 0 refuses all of them.
 fn refuse(from: NodeId, index: u64, out: &mut Outbox) {
-    out.send(from, Kind::ImageAsk, Ask { index, offset: None }.encode());
+    out.send(from, Kind::SnapshotAsk, Ask { index, offset: None }.encode());
 }
 
-/// Ticks that this server lets those before it have to be elected first, so that two do not stand in each other's way.
+/// Ticks of delay before an election: one for each voter with a smaller id, so that two do not split the votes.
 fn stagger<M: Replicated>(replica: &Replica<M>, lost: NodeId) -> u32 {
     let raft = replica.raft();
     let before = raft.membership().voters.iter().filter(|voter| **voter != lost && **voter < raft.id()).count();
     u32::try_from(before).unwrap_or(0)
 }
 
-/// A server's number as the core has it.
+/// The id of a server in the type of `corral-core`.
 fn server(node: NodeId) -> u8 {
     u8::try_from(node.0).expect("only configured servers are connected, and their numbers are at most 255")
 }

@@ -1,7 +1,10 @@
-//! From what a disk holds to a replica: the newest image, then the log behind it.
+//! Recovery: from the newest snapshot and the log behind it to a replica.
 //!
-//! The driver opens the files and judges what is damaged; what a server is by them, what is applied at once and what Raft is given
-//! is decided here. A tail of gigabytes stays where it is: what is known to be committed is applied from there, a page at a time.
+//! The driver opens the files and decides what is damaged. This module decides what kind of server the data belong to,
+//! what is applied at once, and what Raft starts from. Entries known to be committed are applied from the log, a page at
+//! a time, so that a tail of gigabytes is never held in memory.
+//!
+//! A position in the log is an index and the term of its entry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,66 +14,74 @@ use corral_consensus::{
     Append, Config as RaftConfig, ConsensusError, Effects, Entry, EntryKind, HardState, Index, Membership, RaftNode,
     Replica, Restored, Term,
 };
+use corral_core::coordinator::{Coordinator, EnsembleConfig, Founders};
 use corral_core::evaluate::StateMachine;
-use corral_core::image::{Image, initial_image};
-use corral_core::member::{EnsembleConfig, Founders, Member};
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig};
 use corral_core::shared::Text;
-use corral_link::Generation;
+use corral_core::snapshot::{Snapshot, initial_snapshot};
 use corral_members::Extra;
+use corral_peer::Generation;
 
 use crate::event::Now;
-use crate::extra;
+use crate::extra::{self, ExtraError};
 use crate::machine::Replicated;
-use crate::progress::{CatchUp, Place, place_of};
-use crate::transfer::LoadedImage;
+use crate::progress::{CatchUp, LogPosition, log_position_of};
+use crate::snapshot::LoadedSnapshot;
 
-/// Whether to go on with the next entry.
+/// What a visitor of log entries returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Go {
-    On,
-    /// This one was not taken.
-    No,
+pub enum Walk {
+    /// The next entry is visited.
+    Continue,
+    /// The visit ends. This entry was not used.
+    Stop,
 }
 
 /// An entry as the log holds it.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredEntry<'a> {
+    /// Its index.
     pub index: Index,
+    /// Term of the leader that appended it.
     pub term: Term,
+    /// What the payload is.
     pub kind: EntryKind,
+    /// Its payload.
     pub payload: &'a [u8],
 }
 
-/// A log that was just opened. Places are an index and its term.
+/// A log that was just opened. Every function blocks as long as the disk does.
 pub trait StoredLog {
+    /// A fault of the disk, or damage.
     type Error;
 
-    /// The first and the last entry held; the first is the one to come, and the last the one before, if none is.
+    /// Index of the first and of the last entry held. If there is none, the first is the index of the next entry, and the
+    /// last the one before it.
     fn held(&self) -> (u64, u64);
 
-    /// The newest hard state that is held.
+    /// The newest hard state held.
     fn hard_state(&self) -> Option<HardState>;
 
-    /// Damage to entries that an image holds was stepped over, and may have hit the newest hard state as well: the term of the last
-    /// entry.
+    /// The term of the last entry, if damage was stepped over. Only entries that a snapshot holds are stepped over, but
+    /// the newest hard state may have been among the damaged records.
     fn stepped_over(&self) -> Option<Term>;
 
-    /// Goes on behind an image that ends at this place: where the log ends before it, or holds another entry in its place, all that
-    /// it holds is void. Durable when it returns.
+    /// Makes the log continue behind a snapshot that ends at `position`. If the log ends before it, or holds another entry
+    /// there, all its entries are void. Durable when it returns.
     ///
     /// # Errors
     /// Those of the disk.
-    fn go_on_behind(&mut self, place: (u64, u64)) -> Result<(), Self::Error>;
+    fn go_on_behind(&mut self, position: (u64, u64)) -> Result<(), Self::Error>;
 
-    /// The last place to leave out so that what is read behind it includes so many bytes of entries up to `place`.
-    fn reach_back(&self, place: (u64, u64), bytes: u64) -> (u64, u64);
+    /// The position before `position` behind which the log holds at least `bytes` of entries up to there, if it reaches so
+    /// far back.
+    fn reach_back(&self, position: (u64, u64), bytes: u64) -> (u64, u64);
 
-    /// Shows each entry from one index to another, both included, until it is enough.
+    /// Calls `visit` with each entry of a range of indices, both ends included, until it returns [`Walk::Stop`].
     ///
     /// # Errors
     /// Those of the disk, and damage.
-    fn show(&self, range: (u64, u64), show: &mut dyn FnMut(StoredEntry<'_>) -> Go) -> Result<(), Self::Error>;
+    fn visit(&self, range: (u64, u64), visit: &mut dyn FnMut(StoredEntry<'_>) -> Walk) -> Result<(), Self::Error>;
 
     /// Writes an append. Durable when it returns.
     ///
@@ -79,99 +90,126 @@ pub trait StoredLog {
     fn write(&mut self, append: &Append) -> Result<(), Self::Error>;
 }
 
-/// What a server is by its disk.
+/// The kind of server that the data on a disk belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
-    Alone,
-    /// It holds nothing: it belongs to nothing before it is told, or all founders are newborn.
-    Newborn,
+pub enum DataKind {
+    /// A standalone server.
+    Standalone,
+    /// There are no data. The server becomes a member when a leader adds it, or when all founders have no data.
+    Uninitialised,
+    /// A server of an ensemble: its membership, and the generation of its data.
     Member(Membership, Generation),
 }
 
-impl Kept {
-    /// Judges the newest image and the entries that the log holds, first and last.
+impl DataKind {
+    /// The kind of data: from the newest snapshot, and the indices of the first and last entry of the log.
     ///
     /// # Errors
-    /// When they are of the other kind of server, or incomplete.
-    pub fn judge(in_ensemble: bool, image: Option<&Image>, (first, last): (u64, u64)) -> Result<Kept, Unkept> {
-        let kept = image.map_or(&[][..], Image::extra);
-        match (in_ensemble, image.is_some(), kept.is_empty()) {
-            (false, _, true) => Ok(Kept::Alone),
-            (false, _, false) => Err(Unkept::OfEnsemble),
-            (true, false, _) if last == 0 => Ok(Kept::Newborn),
-            (true, false, _) if first > 1 => Err(Unkept::NoImage { first }),
-            (true, _, true) => Err(Unkept::RanAlone),
+    /// If the data belong to the other kind of server, or are incomplete.
+    pub fn of(
+        in_ensemble: bool,
+        snapshot: Option<&Snapshot>,
+        (first, last): (u64, u64),
+    ) -> Result<DataKind, DataMismatch> {
+        let kept = snapshot.map_or(&[][..], Snapshot::extra);
+        match (in_ensemble, snapshot.is_some(), kept.is_empty()) {
+            (false, _, true) => Ok(DataKind::Standalone),
+            (false, _, false) => Err(DataMismatch::OfEnsemble),
+            (true, false, _) if last == 0 => Ok(DataKind::Uninitialised),
+            (true, false, _) if first > 1 => Err(DataMismatch::NoSnapshot { first }),
+            (true, _, true) => Err(DataMismatch::RanAlone),
             (true, _, false) => extra::decode(kept)
-                .map(|(ensemble, generation)| Kept::Member(ensemble.members, generation))
-                .map_err(Unkept::Nonsense),
+                .map(|(ensemble, generation)| DataKind::Member(ensemble.members, generation))
+                .map_err(DataMismatch::Membership),
         }
     }
 
-    /// Of which generation the data are.
+    /// Generation of the data.
+    #[must_use]
     pub fn generation(&self) -> Generation {
         match self {
-            Kept::Alone => Generation::FIRST,
-            Kept::Newborn => Generation::NONE,
-            Kept::Member(_, generation) => *generation,
+            DataKind::Standalone => Generation::FIRST,
+            DataKind::Uninitialised => Generation::NONE,
+            DataKind::Member(_, generation) => *generation,
         }
     }
 }
 
-/// Why data are not those of this server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unkept {
-    /// They are of a server of an ensemble, and this one runs alone.
+/// Why the data on a disk are not those of this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DataMismatch {
+    /// The data belong to a server of an ensemble, and this server is standalone.
+    #[error("the data belong to a server of an ensemble")]
     OfEnsemble,
-    /// They are of a server that ran alone, and this one is of an ensemble.
+    /// The data belong to a standalone server, and this server is one of an ensemble.
+    #[error("the data belong to a standalone server")]
     RanAlone,
-    /// The log begins with that entry, and there is no image before it.
-    NoImage { first: u64 },
-    /// What the image says of the membership cannot be true.
-    Nonsense(&'static str),
+    /// There is no snapshot before the first entry of the log.
+    #[error("there is no snapshot before log entry {first}")]
+    NoSnapshot {
+        /// Index of the first entry.
+        first: u64,
+    },
+    /// The membership in the snapshot is invalid.
+    #[error("invalid membership in the snapshot: {0}")]
+    Membership(ExtraError),
 }
 
-/// What is recovered from, and for whom.
+/// What a recovery starts from.
 pub struct Plan {
-    pub kept: Kept,
-    /// The state to begin with, and its place in the log: see [`state_of`].
+    /// The kind of data.
+    pub data: DataKind,
+    /// The state of the newest snapshot, with log index and term: see [`state_of`].
     pub state: (StateMachine, u64, u64),
+    /// Settings of the sequencer.
     pub sequencer: SequencerConfig,
-    /// The list of servers as clients are shown it.
+    /// The list of servers as clients see it.
     pub servers: Option<Text>,
-    /// Of a server of an ensemble.
+    /// Settings of a server of an ensemble; `None` of a standalone server.
     pub ensemble: Option<EnsembleConfig>,
-    /// Who would form a new ensemble with this server.
+    /// The servers that would bootstrap a new ensemble with this one.
     pub founders: Founders,
+    /// Settings of Raft.
     pub raft: RaftConfig,
-    /// No image is to be written of what was applied, because it is not to be trusted.
-    pub is_distrusted: bool,
+    /// Whether an earlier process noted that the state is corrupt: then no snapshot of it is written.
+    pub is_state_corrupt: bool,
 }
 
-/// What a recovery brings back.
+/// The result of a recovery.
 pub struct Recovered<M: Replicated> {
+    /// The replica.
     pub replica: Replica<M>,
-    /// What was applied, if it is worth an image: every view begins above it.
+    /// The state after the replay, frozen, if it is worth a snapshot. The driver writes it, and every view begins above it.
     pub frozen: Option<FrozenState>,
-    /// What this server remembers of elections.
+    /// Term, vote and commit index that the replica started with.
     pub hard_state: HardState,
 }
 
-/// Why there is no replica.
-#[derive(Debug)]
+/// Why a recovery failed.
+#[derive(Debug, thiserror::Error)]
 pub enum RecoveryFault<E> {
+    /// A fault of the log.
+    #[error("{0}")]
     Log(E),
-    /// The log holds the entries from `first` to `last`, and the image ends at `image`: entries between are missing.
+    /// Entries between the snapshot and the log are missing.
+    #[error("the snapshot ends at log entry {snapshot}, and the log holds entries {first} to {last}")]
     Gap {
+        /// Index of the first entry of the log.
         first: u64,
+        /// Index of its last entry.
         last: u64,
-        image: u64,
+        /// Index at which the snapshot ends.
+        snapshot: u64,
     },
-    /// This entry is whole and not understood.
+    /// An intact entry cannot be read by this version.
+    #[error("log entry {index} cannot be read by this version")]
     NotABatch {
+        /// Index of the entry.
         index: u64,
     },
-    /// Log and image do not fit together.
-    Unfit(ConsensusError),
+    /// Log, snapshot and configuration do not fit together.
+    #[error(transparent)]
+    Inconsistent(ConsensusError),
 }
 
 impl<E> From<E> for RecoveryFault<E> {
@@ -180,39 +218,43 @@ impl<E> From<E> for RecoveryFault<E> {
     }
 }
 
-/// The state of an image and its place in the log, or that of an empty server; `seed` is for its hashes of paths.
-pub fn state_of(loaded: Option<&LoadedImage>, seed: u64) -> (StateMachine, u64, u64) {
+/// The state of a snapshot with log index and term, or the empty state. `seed` is for the hashes of paths.
+#[must_use]
+pub fn state_of(loaded: Option<&LoadedSnapshot>, seed: u64) -> (StateMachine, u64, u64) {
     match loaded {
         Some(loaded) => (loaded.state(), loaded.index, loaded.term),
-        None => (StateMachine::of_image(Arc::new(initial_image(seed))), 0, 0),
+        None => (StateMachine::of_snapshot(Arc::new(initial_snapshot(seed))), 0, 0),
     }
 }
 
-/// Whether a log that holds these entries, first and last, goes on where an image ends.
-pub fn reaches((first, last): (u64, u64), image: u64) -> bool {
-    first <= image + 1 && last >= image
+/// Whether a log with these first and last indices continues a snapshot that ends at `snapshot` without a gap.
+#[must_use]
+pub fn reaches((first, last): (u64, u64), snapshot: u64) -> bool {
+    first <= snapshot + 1 && last >= snapshot
 }
 
-/// Makes the replica. A server that is alone applies its whole log and leads: everything that was acknowledged is applied then,
-/// and this start's own first entry is durable. One of an ensemble does not know what was acknowledged before it hears of a
-/// leader. `machine` makes what is replicated of the member; `now` reads the time.
+/// Makes the replica. A standalone server applies its whole log and leads: then everything acknowledged is applied, and
+/// the first entry of this start is durable. A server of an ensemble applies what it knows to be committed; the rest its
+/// leader decides. `machine` wraps the coordinator into the replicated machine; `now` reads the time. Called once at a
+/// start, before the engine exists. It takes time in proportion to the log.
 ///
 /// # Errors
 /// See [`RecoveryFault`].
 pub fn recover<M: Replicated, L: StoredLog>(
     plan: Plan,
     log: &mut L,
-    machine: impl FnOnce(Member) -> M,
+    machine: impl FnOnce(Coordinator) -> M,
     now: &dyn Fn() -> Now,
 ) -> Result<Recovered<M>, RecoveryFault<L::Error>> {
-    let Plan { kept, state: (state, index, term), sequencer, servers, ensemble, founders, raft, is_distrusted } = plan;
-    let is_alone = kept == Kept::Alone;
+    let Plan { data, state: (state, index, term), sequencer, servers, ensemble, founders, raft, is_state_corrupt } =
+        plan;
+    let is_alone = data == DataKind::Standalone;
     if !is_alone {
         log.go_on_behind((index, term))?;
     }
     let (first, last) = log.held();
     if !reaches((first, last), index) {
-        return Err(RecoveryFault::Gap { first, last, image: index });
+        return Err(RecoveryFault::Gap { first, last, snapshot: index });
     }
     let mut sequencer = Sequencer::new(sequencer, state, index, term);
     if let Some(servers) = servers {
@@ -222,8 +264,8 @@ pub fn recover<M: Replicated, L: StoredLog>(
     // A server that is alone has committed all that is durable.
     let committed = if is_alone { last } else { hard_state.commit.0 };
     let member = match ensemble {
-        None => Member::alone(sequencer),
-        Some(config) => Member::of_ensemble(sequencer, config),
+        None => Coordinator::alone(sequencer),
+        Some(config) => Coordinator::of_ensemble(sequencer, config),
     };
     let mut machine = machine(member);
     let applied = replay(&mut machine, log, (index, term), committed, now)?;
@@ -233,81 +275,82 @@ pub fn recover<M: Replicated, L: StoredLog>(
         cut_index: Index(cut.0),
         cut_term: Term(cut.1),
         entries: entries_after(log, cut.0)?,
-        image: Index(index),
+        snapshot: Index(index),
         applied: Index(applied.0),
     };
-    let node = match &kept {
-        Kept::Alone => RaftNode::new(raft, restored),
-        Kept::Newborn => RaftNode::newborn(raft),
-        Kept::Member(membership, _) => RaftNode::with_membership(raft, membership.clone(), restored),
+    let node = match &data {
+        DataKind::Standalone => RaftNode::new(raft, restored),
+        DataKind::Uninitialised => RaftNode::uninitialised(raft),
+        DataKind::Member(membership, _) => RaftNode::with_membership(raft, membership.clone(), restored),
     };
-    let node = node.map_err(RecoveryFault::Unfit)?;
-    if node.is_newborn() || node.is_pristine() {
-        machine.born(founders, node.is_pristine());
+    let node = node.map_err(RecoveryFault::Inconsistent)?;
+    if node.is_uninitialised() || node.is_pristine() {
+        machine.begin_uninitialised(founders, node.is_pristine());
     }
     let mut replica = Replica::new(node, machine, Index(applied.0));
     if is_alone {
         lead(&mut replica, log, now)?;
     }
-    let frozen = if is_distrusted { None } else { freeze(&mut replica, &kept, now()) };
+    let frozen = if is_state_corrupt { None } else { freeze(&mut replica, &data, now()) };
     Ok(Recovered { replica, frozen, hard_state })
 }
 
-/// A server that took over another's image may not have written down that image's term yet.
-fn hard_state<L: StoredLog>(log: &L, image: Term) -> HardState {
+/// The hard state to start with. A server that installed another's snapshot may not have stored the term of that snapshot
+/// yet, so the term is at least that.
+fn hard_state<L: StoredLog>(log: &L, snapshot: Term) -> HardState {
     let state = log.hard_state().unwrap_or_default();
-    // After a cut tail it may lead. A membership change that it covers is in force, whoever else is heard from.
+    // A torn tail may have held the entry of the commit index: the commit index is at most the last entry.
     let state = HardState { commit: Index(state.commit.0.min(log.held().1)), ..state };
-    let least = log.stepped_over().map_or(image, |last| image.max(last));
+    let least = log.stepped_over().map_or(snapshot, |last| snapshot.max(last));
     if state.term < least { HardState { term: least, vote: None, ..state } } else { state }
 }
 
-/// Brings the machine from the image's place as far as the log is known to be committed; gives the place where it is then. Ends
-/// before a change of the membership, which Raft has to see.
+/// Applies the log behind the snapshot as far as it is known to be committed. Gives the position of the last entry
+/// applied. Stops before a membership change, because Raft must apply it.
 fn replay<M: Replicated, L: StoredLog>(
     machine: &mut M,
     log: &L,
-    image: (u64, u64),
+    snapshot: (u64, u64),
     committed: u64,
     now: &dyn Fn() -> Now,
 ) -> Result<(u64, u64), RecoveryFault<L::Error>> {
-    let (mut place, mut bytes, mut catch_up, mut fault) = (image, 0, CatchUp::default(), None);
+    let (mut position, mut bytes, mut catch_up, mut fault) = (snapshot, 0, CatchUp::default(), None);
     machine.shows = false;
     let begun = now();
     machine.set_time(begun.millis(), begun.wall);
-    let shown = log.show((image.0 + 1, committed), &mut |entry| {
+    let visited = log.visit((snapshot.0 + 1, committed), &mut |entry| {
         if entry.kind == EntryKind::ConfChange {
-            return Go::No;
+            return Walk::Stop;
         }
-        let at = Place { applied: place.0, committed, bytes };
-        if let Some(progress) = catch_up.look(Duration::from_micros(now().micros.0), at) {
+        let at = LogPosition { applied: position.0, committed, bytes };
+        if let Some(progress) = catch_up.observe(Duration::from_micros(now().micros.0), at) {
             progress.log();
         }
         if machine.commit(entry.index, entry.term, entry.payload, false).is_err() {
             fault = Some(RecoveryFault::NotABatch { index: entry.index.0 });
-            return Go::No;
+            return Walk::Stop;
         }
-        place = (entry.index.0, entry.term.0);
+        position = (entry.index.0, entry.term.0);
         bytes += entry.payload.len() as u64;
-        Go::On
+        Walk::Continue
     });
     machine.shows = true;
-    shown?;
-    fault.map_or(Ok(place), Err)
+    visited?;
+    fault.map_or(Ok(position), Err)
 }
 
 /// Every log entry behind an index, for Raft.
 fn entries_after<L: StoredLog>(log: &L, index: u64) -> Result<Vec<Entry>, L::Error> {
     let mut entries = Vec::new();
-    log.show((index + 1, log.held().1), &mut |entry| {
+    log.visit((index + 1, log.held().1), &mut |entry| {
         let StoredEntry { index, term, kind, payload } = entry;
         entries.push(Entry { term, index, kind, payload: Bytes::copy_from_slice(payload) });
-        Go::On
+        Walk::Continue
     })?;
     Ok(entries)
 }
 
-/// A group of one elects itself; its log is written right here until the engine takes over.
+/// A standalone server elects itself. Its log is written here until the engine starts.
 fn lead<M: Replicated, L: StoredLog>(
     replica: &mut Replica<M>,
     log: &mut L,
@@ -318,7 +361,7 @@ fn lead<M: Replicated, L: StoredLog>(
     let mut catch_up = CatchUp::default();
     while !replica.is_leading() {
         let time = now();
-        if let Some(progress) = catch_up.look(Duration::from_micros(time.micros.0), place_of(replica)) {
+        if let Some(progress) = catch_up.observe(Duration::from_micros(time.micros.0), log_position_of(replica)) {
             progress.log();
         }
         replica.machine_mut().set_time(time.millis(), time.wall);
@@ -338,14 +381,14 @@ fn lead<M: Replicated, L: StoredLog>(
     Ok(())
 }
 
-/// What was applied is frozen if it is worth an image.
-fn freeze<M: Replicated>(replica: &mut Replica<M>, kept: &Kept, now: Now) -> Option<FrozenState> {
+/// Freezes the state if it is worth a snapshot.
+fn freeze<M: Replicated>(replica: &mut Replica<M>, data: &DataKind, now: Now) -> Option<FrozenState> {
     let raft = replica.raft();
-    if raft.is_newborn() || raft.is_restoring() {
+    if raft.is_uninitialised() || raft.is_restoring() {
         return None;
     }
-    let is_alone = *kept == Kept::Alone;
-    let members = if is_alone { Vec::new() } else { extra::encode(&Extra::of(replica), kept.generation()) };
+    let is_alone = *data == DataKind::Standalone;
+    let members = if is_alone { Vec::new() } else { extra::encode(&Extra::of(replica), data.generation()) };
     let sequencer = &mut replica.machine_mut().sequencer;
     sequencer.wants_snapshot_of_replay().then(|| sequencer.freeze(now.millis(), members))
 }
@@ -382,11 +425,11 @@ mod tests {
             Ok(())
         }
 
-        fn reach_back(&self, place: (u64, u64), _: u64) -> (u64, u64) {
-            place
+        fn reach_back(&self, position: (u64, u64), _: u64) -> (u64, u64) {
+            position
         }
 
-        fn show(&self, _: (u64, u64), _: &mut dyn FnMut(StoredEntry<'_>) -> Go) -> Result<(), ()> {
+        fn visit(&self, _: (u64, u64), _: &mut dyn FnMut(StoredEntry<'_>) -> Walk) -> Result<(), ()> {
             Ok(())
         }
 
@@ -397,14 +440,14 @@ mod tests {
 
     #[test]
     fn what_is_known_committed_stays_so_as_far_as_the_log_goes() {
-        let check = |last, state, stepped_over, image, expect: (u64, Option<u64>, u64)| {
-            let state = hard_state(&Held { last, state, stepped_over }, Term(image));
+        let check = |last, state, stepped_over, snapshot, expect: (u64, Option<u64>, u64)| {
+            let state = hard_state(&Held { last, state, stepped_over }, Term(snapshot));
             assert_eq!((state.term.0, state.vote.map(|vote| vote.0), state.commit.0), expect);
         };
         check(9, Some((3, 2, 7)), None, 0, (3, Some(2), 7));
         // The tail behind it was torn.
         check(5, Some((3, 0, 7)), None, 0, (3, None, 5));
-        // An image of a later term was taken over, and that term not yet written down.
+        // A snapshot of a later term was taken over, and that term not yet written down.
         check(9, Some((3, 2, 7)), None, 4, (4, None, 7));
         check(0, None, None, 0, (0, None, 0));
         // The newest hard state may have been where the damage is.
@@ -413,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_reaches_an_image_without_a_gap() {
+    fn a_log_reaches_a_snapshot_without_a_gap() {
         for (held, reached) in
             [((1, 10), true), ((11, 12), true), ((5, 20), true), ((11, 10), true), ((12, 20), false), ((1, 9), false)]
         {

@@ -1,73 +1,80 @@
-//! Why this server opens no sessions or takes no writes: found once a tick, told by `srvr` and `mntr`, and logged.
+//! Why this server accepts no sessions or no writes: found once a tick, shown by `srvr` and `mntr`, and logged.
 //!
-//! An election, or a start, is no event: the log is told when a reason has lasted, when it changes,
-//! once a minute, and when it is over. It decides nothing: who holds clients back is the member.
+//! A short election or start is not logged. A reason is logged when it has lasted, when it changes, once a minute, and when
+//! it has ended. Nothing is decided here: the coordinator holds clients back.
 
 use std::collections::BTreeMap;
 
 use corral_consensus::{Index, NodeId, PeerError, Replica};
+use corral_core::coordinator::Awaited;
 use corral_core::ids::Millis;
-use corral_core::member::Awaited;
 use corral_core::report::Obstacle;
 
 use crate::effect::Status;
 use crate::machine::Replicated;
 
-/// A reason that is over sooner is not logged.
+/// A reason that ends sooner is not logged.
 const LASTS_MS: u64 = 3000;
-/// One that lasts is logged again in this time.
+/// A lasting reason is logged again after this time.
 const AGAIN_MS: u64 = 60_000;
-/// Commands that do not come back for so long, while nothing else is applied, do not come back.
+/// Commands make no progress if nothing is applied for so long.
 const PROGRESS_MS: u64 = 3000;
-/// What a message said of a log counts for so long.
+/// A message that contradicts the log counts for so long.
 const CONTRADICTION_MS: u64 = 10_000;
 
-/// What the engine knows beside its replica.
+/// What the engine observes besides its replica.
 pub(crate) struct ServerState {
     pub(crate) stopping: bool,
-    /// What the leader gives has no space.
+    /// There is no space for what the leader sends.
     pub(crate) stalled: bool,
-    /// An image comes in, or is being installed.
-    pub(crate) takes_an_image: bool,
-    /// The server holds nothing.
-    pub(crate) is_blank: bool,
-    /// Whether it is in the list of servers, where that is known.
+    /// A snapshot is being received or installed.
+    pub(crate) receives_snapshot: bool,
+    /// The server has no data.
+    pub(crate) has_no_data: bool,
+    /// Whether it is a member, where that is known.
     pub(crate) listed: Option<bool>,
-    /// It is no server of an ensemble: nobody holds its clients back, and nothing comes back to them.
-    pub(crate) is_alone: bool,
+    /// It is a standalone server: its clients are not held back while its log has no space.
+    pub(crate) is_standalone: bool,
 }
 
 impl ServerState {
-    /// Of a server that is alone.
-    pub(crate) const fn alone(stopping: bool, stalled: bool) -> ServerState {
-        ServerState { stopping, stalled, takes_an_image: false, is_blank: false, listed: None, is_alone: true }
+    /// Of a standalone server.
+    pub(crate) const fn standalone(stopping: bool, stalled: bool) -> ServerState {
+        ServerState {
+            stopping,
+            stalled,
+            receives_snapshot: false,
+            has_no_data: false,
+            listed: None,
+            is_standalone: true,
+        }
     }
 }
 
-/// See the module.
+/// The present reason, and what was logged of it.
 #[derive(Default)]
 pub(crate) struct Serving {
     present: Option<Obstacle>,
     since: Millis,
-    /// The reason that was logged last and is not over, and when.
-    said: Option<(Obstacle, Millis)>,
-    /// When the applied index was seen to move, or nothing waited.
+    /// The reason that was logged last and has not ended, and when.
+    logged: Option<(Obstacle, Millis)>,
+    /// The applied index, and when it last moved or no command waited.
     applied: (Index, Millis),
-    /// A message said what cannot be true of one ensemble's logs.
+    /// When a message last contradicted the log.
     contradiction: Option<Millis>,
     /// By peer: when such a message was logged last.
-    told: BTreeMap<NodeId, Millis>,
+    contradictions_logged: BTreeMap<NodeId, Millis>,
 }
 
 impl Serving {
-    /// A message of Raft was refused that only servers with an old copy of their data cause.
+    /// A Raft message was refused because the logs of two servers contradict each other: one has an old copy of its data.
     pub(crate) fn contradicted(&mut self, now: Millis, peer: NodeId, leader: Option<NodeId>, error: &PeerError) {
         if leader.is_none_or(|leader| leader == peer) {
             self.contradiction = Some(now);
         }
-        let told = self.told.get(&peer);
-        if told.is_none_or(|told| now.since(*told) >= AGAIN_MS) {
-            self.told.insert(peer, now);
+        let logged = self.contradictions_logged.get(&peer);
+        if logged.is_none_or(|logged| now.since(*logged) >= AGAIN_MS) {
+            self.contradictions_logged.insert(peer, now);
             tracing::error!(
                 peer = peer.0,
                 "the log of server {peer} and this server's contradict each other: {error}; one of the two was started with an \
@@ -78,8 +85,8 @@ impl Serving {
         }
     }
 
-    /// Time has passed.
-    pub(crate) fn look<M: Replicated>(
+    /// One tick.
+    pub(crate) fn tick<M: Replicated>(
         &mut self,
         now: Millis,
         replica: &Replica<M>,
@@ -96,7 +103,7 @@ impl Serving {
             (self.present, self.since) = (found, now);
             status.found = found;
         }
-        self.say(now, status.obstacle());
+        self.log(now, status.obstacle());
     }
 
     fn found<M: Replicated>(&self, now: Millis, replica: &Replica<M>, state: &ServerState) -> Option<Obstacle> {
@@ -107,9 +114,9 @@ impl Serving {
         let contradicts = !leads && (raft.leader_lacks_committed() || self.contradiction.is_some());
         let reasons = [
             (state.stopping, Obstacle::Stopping),
-            (state.stalled && (!flows || state.is_alone), Obstacle::DiskFull),
-            (state.takes_an_image, Obstacle::ImageAwaited),
-            (state.is_blank && !flows, Obstacle::NoData),
+            (state.stalled && (!flows || state.is_standalone), Obstacle::DiskFull),
+            (state.receives_snapshot, Obstacle::SnapshotAwaited),
+            (state.has_no_data && !flows, Obstacle::NoData),
             (contradicts, Obstacle::LogContradicts),
             (!flows && state.listed == Some(false), Obstacle::NotListed),
             (!flows && raft.leader().is_none(), Obstacle::NoLeader),
@@ -120,23 +127,23 @@ impl Serving {
         reasons.into_iter().find_map(|(holds, obstacle)| holds.then_some(obstacle))
     }
 
-    fn say(&mut self, now: Millis, obstacle: Option<Obstacle>) {
-        match (obstacle, self.said) {
+    fn log(&mut self, now: Millis, obstacle: Option<Obstacle>) {
+        match (obstacle, self.logged) {
             (None, None) => {}
             (None, Some((before, _))) => {
-                tracing::info!(was = before.word(), "this server serves sessions and writes again");
-                self.said = None;
+                tracing::info!(was = before.word(), "this server accepts sessions and writes again");
+                self.logged = None;
             }
             (Some(obstacle), said) => {
                 let lasts = now.since(self.since) >= LASTS_MS;
                 let due = said.is_none_or(|(before, at)| before != obstacle || now.since(at) >= AGAIN_MS);
                 if lasts && due {
-                    self.said = Some((obstacle, now));
+                    self.logged = Some((obstacle, now));
                     let seconds = now.since(self.since) / 1000;
                     tracing::warn!(
                         reason = obstacle.word(),
                         seconds,
-                        "this server takes no sessions and writes: {}",
+                        "this server accepts no sessions and no writes: {}",
                         obstacle.sentence()
                     );
                 }
@@ -145,8 +152,8 @@ impl Serving {
     }
 }
 
-/// For the log of a server that holds nothing.
-pub(crate) fn say_what_is_awaited(awaited: &[Awaited]) {
+/// Logs what a server without data waits for.
+pub(crate) fn log_what_is_awaited(awaited: &[Awaited]) {
     let ids = |of: fn(&Awaited) -> Option<u8>| {
         let ids: Vec<String> = awaited.iter().filter_map(of).map(|id| id.to_string()).collect();
         ids.join(", ")
@@ -166,11 +173,11 @@ pub(crate) fn say_what_is_awaited(awaited: &[Awaited]) {
     }
 }
 
-/// For the log of a server that holds nothing, while another of this cluster does, and is not in the list.
-pub(crate) fn say_who_is_not_known(stranger: NodeId) {
+/// Logs that a server outside of the list holds data of this cluster, while this server has none.
+pub(crate) fn log_unknown_server(server: NodeId) {
     tracing::warn!(
         "server {} holds data of this cluster, this server has none and does not know it: no new ensemble begins beside it; \
          name it in this server's list (`server.N` lines, `ensemble.servers`) and start this one again, or stop the other",
-        stranger.0
+        server.0
     );
 }

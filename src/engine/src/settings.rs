@@ -1,42 +1,42 @@
-//! What an engine is told of its server, once.
+//! The settings of an engine, given once at its start.
 
 use core::net::SocketAddr;
 
 use corral_consensus::{Membership, Micros};
-use corral_link::Generation;
+use corral_peer::Generation;
 
-use crate::addresses::{PeerAddress, Remembered};
-use crate::transfer::Offered;
+use crate::addresses::{PeerAddress, StoredServers};
+use crate::snapshot::Offered;
 
-/// Of every server.
+/// The settings of every server.
 pub struct Settings {
-    /// Shards of this server.
+    /// Number of shards of this server.
     pub shards: usize,
-    /// The image that recovery began with, for other servers.
+    /// The snapshot that recovery began with, to be offered to other servers.
     pub newest: Option<Offered>,
-    /// Present where it is one of an ensemble.
+    /// The settings of a server of an ensemble; `None` of a standalone server.
     pub ensemble: Option<EnsembleSettings>,
 }
 
-/// Of a server of an ensemble.
+/// The settings of a server of an ensemble.
 pub struct EnsembleSettings {
-    /// This server.
+    /// The id of this server.
     pub own: u8,
-    /// The servers as this one is configured with them; this one may be among them.
+    /// The servers of this server's configuration; it may be among them.
     pub configured: Vec<PeerAddress>,
-    /// Where clients find this server, as configured.
+    /// The address for clients, as configured.
     pub client_addr: SocketAddr,
-    /// Who ought to belong to the ensemble, until a list of servers tells.
+    /// The members that the ensemble is to have, until the list of servers in the tree counts.
     pub wanted: Membership,
-    /// A list of servers that was known before this start.
-    pub remembered: Option<Remembered>,
-    /// Without a leader it serves those who only read.
+    /// The list of servers that an earlier process stored.
+    pub stored: Option<StoredServers>,
+    /// Whether clients may read while there is no leader.
     pub read_only: bool,
-    /// The election timeout: a leader whose log stands still for so long lets another lead.
+    /// The election timeout. A leader whose log is not synced for so long transfers leadership.
     pub election: Micros,
-    /// Of the data that recovery found.
+    /// Generation of the data that recovery found.
     pub generation: Generation,
-    /// Bytes of a piece of an image that is given to another server, at most
-    /// [`PIECE_BYTES_MAX`](corral_link::image::PIECE_BYTES_MAX).
+    /// Bytes of a piece of a snapshot that is sent to another server, at most
+    /// [`PIECE_BYTES_MAX`](corral_peer::snapshot::PIECE_BYTES_MAX).
     pub piece_bytes: usize,
 }

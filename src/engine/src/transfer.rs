@@ -1,155 +1,123 @@
-//! An image that another server gives this one, and those that this server has to give.
+//! Transfers of snapshots between servers: the one that this server receives, and those that it offers.
 //!
-//! The server that takes an image asks for each piece and so sets the pace: few pieces are on their way at once. It goes on asking
-//! until it has all, is told that the image is gone, or hears of a newer one.
+//! The receiver requests each piece, and so sets the pace: few pieces are in flight at once. It requests until it has
+//! all of them, or the sender reports that the snapshot is gone, or a newer one is announced.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
 use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage};
-use corral_core::evaluate::StateMachine;
 use corral_core::ids::Millis;
-use corral_core::image::Image;
-use corral_link::Generation;
-use corral_link::image::{Ask, PIECE_BYTES_MAX, Part};
+use corral_peer::snapshot::{Ask, PIECE_BYTES_MAX, Part};
 
 use crate::effect::Effect;
 use crate::event::{Incoming, Receive};
-use crate::extra;
+use crate::extra::{self, ExtraError};
+use crate::snapshot::{LoadedSnapshot, Offered};
 
-/// Pieces asked for and not written.
+/// Pieces requested and not written.
 const PIECES_MAX: u64 = 4;
-/// Images that are given: the newest, and the one before it for those who have begun to take it.
+/// Snapshots that are offered: the newest, and the one before it for transfers in progress.
 const OFFERED_MAX: usize = 2;
-/// Without any piece for this long it is asked for again.
+/// A piece that has not come for so long is requested again, in milliseconds.
 const AGAIN_AFTER_MS: u64 = 2000;
-/// Time until another image is asked for in the place of one that could not be taken over.
-pub(crate) const IMAGE_AGAIN_AFTER_MS: u64 = 5000;
+/// Time until another snapshot is requested in the place of one that could not be installed, in milliseconds.
+pub(crate) const SNAPSHOT_AGAIN_AFTER_MS: u64 = 5000;
 
-/// The whole file of an image, for other servers.
-pub trait SnapshotBytes: Send + Sync {
-    /// Bytes of the file.
-    fn size(&self) -> u64;
-
-    /// A copy of so many bytes from this offset on, both within the file.
-    fn copy(&self, offset: u64, bytes: usize) -> Bytes;
-}
-
-/// A verified image with its place in the log.
-pub struct LoadedImage {
-    pub image: Arc<Image>,
-    /// Of the last entry it contains.
-    pub index: u64,
-    pub term: u64,
-    pub zxid: u64,
-    pub bytes: Arc<dyn SnapshotBytes>,
-}
-
-impl LoadedImage {
-    /// Of which generation its data are; of the first where it is none of an ensemble's.
-    pub fn generation(&self) -> Generation {
-        extra::decode(self.image.extra()).map_or(Generation::FIRST, |(_, generation)| generation)
-    }
-
-    /// Its state, in the middle of the membership change that it was taken in, if any.
-    pub fn state(&self) -> StateMachine {
-        let begun = extra::decode(self.image.extra()).ok().and_then(|(ensemble, _)| ensemble.begun);
-        StateMachine::of_image(Arc::clone(&self.image)).in_the_middle_of(begun)
-    }
-
-    /// As other servers may have it.
-    pub fn offered(&self) -> Offered {
-        Offered { index: self.index, zxid: self.zxid, bytes: Arc::clone(&self.bytes) }
-    }
-}
-
-/// Another server's image that has come whole, with its state: to make that takes long, so it is made where the image was written.
-pub struct Arrived {
-    pub loaded: LoadedImage,
-    pub state: StateMachine,
-}
-
-impl From<LoadedImage> for Box<Arrived> {
-    fn from(loaded: LoadedImage) -> Self {
-        Box::new(Arrived { state: loaded.state(), loaded })
-    }
-}
-
-/// A durable image that other servers may have.
-#[derive(Clone)]
-pub struct Offered {
-    /// Place in the log of the last entry it contains.
-    pub index: u64,
-    pub zxid: u64,
-    pub bytes: Arc<dyn SnapshotBytes>,
-}
-
-/// The images this server has to give.
+/// The snapshots that this server offers.
 pub(crate) struct Offer {
-    images: VecDeque<Offered>,
+    snapshots: VecDeque<Offered>,
     piece_bytes: usize,
+    /// Pieces that each server was sent in this turn.
+    given: BTreeMap<NodeId, u64>,
 }
 
 impl Offer {
-    /// `piece_bytes`: of a piece at most, and at most [`PIECE_BYTES_MAX`].
+    /// `piece_bytes`: bytes of a piece, at most [`PIECE_BYTES_MAX`].
     pub(crate) fn new(newest: Option<Offered>, piece_bytes: usize) -> Offer {
-        Offer { images: newest.into_iter().collect(), piece_bytes: piece_bytes.min(PIECE_BYTES_MAX) }
+        let piece_bytes = piece_bytes.min(PIECE_BYTES_MAX);
+        Offer { snapshots: newest.into_iter().collect(), piece_bytes, given: BTreeMap::new() }
     }
 
-    pub(crate) fn add(&mut self, image: Offered) {
-        self.images.push_front(image);
-        self.images.truncate(OFFERED_MAX);
+    /// A turn begins: each server may request pieces again.
+    pub(crate) fn begin_turn(&mut self) {
+        self.given.clear();
     }
 
-    /// Place in the log of the newest one, 0 if there is none.
+    /// Whether a server may be sent another piece in this turn. It requests few at a time, perhaps some of them twice, and
+    /// requests a missing one again.
+    pub(crate) fn gives(&mut self, to: NodeId) -> bool {
+        let given = self.given.entry(to).or_default();
+        *given += 1;
+        *given <= 2 * PIECES_MAX
+    }
+
+    pub(crate) fn add(&mut self, snapshot: Offered) {
+        self.snapshots.push_front(snapshot);
+        self.snapshots.truncate(OFFERED_MAX);
+    }
+
+    /// Log index of the newest one, 0 if there is none.
     pub(crate) fn newest(&self) -> u64 {
-        self.images.front().map_or(0, |image| image.index)
+        self.snapshots.front().map_or(0, |snapshot| snapshot.index)
     }
 
-    /// The piece that is asked for.
+    /// The requested piece.
     pub(crate) fn part(&self, index: u64, offset: u64) -> Part {
-        let found = self.images.iter().find(|image| image.index == index).and_then(|image| {
-            let (zxid, total) = (image.zxid, image.bytes.size());
+        let found = self.snapshots.iter().find(|snapshot| snapshot.index == index).and_then(|snapshot| {
+            let (zxid, total) = (snapshot.zxid, snapshot.bytes.size());
             let rest = total.checked_sub(offset).filter(|rest| *rest > 0)?;
             let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(self.piece_bytes);
-            Some(Part::Piece { index, zxid, total, offset, bytes: image.bytes.copy(offset, bytes) })
+            Some(Part::Piece { index, zxid, total, offset, bytes: snapshot.bytes.copy(offset, bytes) })
         });
         found.unwrap_or(Part::Gone { index })
     }
 }
 
-/// The image that this server takes.
+/// The snapshot that this server receives.
 pub(crate) struct Transfer {
-    /// To be given to Raft when the image is here.
+    /// The message that announced it, for Raft when the snapshot is received.
     announced: RaftMessage,
     from: NodeId,
     index: u64,
-    /// The whole image's bytes, once the first piece tells.
+    /// Bytes of the whole snapshot, known with the first piece.
     total: Option<u64>,
-    /// Pieces have come up to here, and been written up to there.
-    come: u64,
+    /// Bytes received, written and requested so far.
+    received: u64,
     written: u64,
-    asked: u64,
-    heard: Millis,
+    requested: u64,
+    /// When the last piece came.
+    last_piece: Millis,
     /// Bytes of a piece.
     piece_bytes: u64,
 }
 
-/// What became of a transfer.
+/// The state of a transfer after an input.
+#[must_use]
 pub(crate) enum Outcome {
-    GoesOn,
-    /// The image is whole and durable: what announced it may be given to Raft.
-    Over(RaftMessage),
+    /// It goes on.
+    InProgress,
+    /// The snapshot is received and durable. The message that announced it goes to Raft.
+    Received(RaftMessage),
+    /// It cannot go on.
     Failed,
 }
 
 impl Transfer {
-    /// Begins with what announces the image.
+    /// Begins with the message that announces the snapshot.
     pub(crate) fn begin(now: Millis, announced: RaftMessage, index: u64, piece_bytes: usize) -> Transfer {
         let (from, piece_bytes) = (announced.from, piece_bytes as u64);
-        tracing::info!(from = from.0, index, "this server lags too far behind: taking over an image");
-        Transfer { announced, from, index, total: None, come: 0, written: 0, asked: 0, heard: now, piece_bytes }
+        tracing::info!(from = from.0, index, "this server lags too far behind the leader: receiving a snapshot");
+        Transfer {
+            announced,
+            from,
+            index,
+            total: None,
+            received: 0,
+            written: 0,
+            requested: 0,
+            last_piece: now,
+            piece_bytes,
+        }
     }
 
     pub(crate) fn from(&self) -> NodeId {
@@ -160,49 +128,49 @@ impl Transfer {
         self.index
     }
 
-    /// Whether what this server announces of that place needs no new beginning: another server's image of the same place holds the
-    /// same, but not in the same bytes.
+    /// Whether this transfer serves the snapshot of that index that `from` announces. Another server's snapshot of the
+    /// same index holds the same state in other bytes, so it does only if all bytes are here.
     pub(crate) fn is_of(&self, from: NodeId, index: u64) -> bool {
-        let is_here = self.total.is_some_and(|total| self.come >= total);
+        let is_here = self.total.is_some_and(|total| self.received >= total);
         self.index == index && (self.from == from || is_here)
     }
 
-    /// The same image was announced again, perhaps in a newer term.
+    /// The same snapshot was announced again, perhaps in a newer term.
     pub(crate) fn announce(&mut self, announced: RaftMessage) {
         self.from = announced.from;
         self.announced = announced;
     }
 
-    /// The next asks that may go.
-    pub(crate) fn asks(&mut self) -> Vec<Ask> {
+    /// The requests that may be sent now.
+    pub(crate) fn requests(&mut self) -> Vec<Ask> {
         let piece = self.piece_bytes;
         let end = match self.total {
-            // The first piece tells how much there is.
+            // The first piece states how much there is.
             None => 1,
             Some(total) => total.min(self.written.saturating_add(PIECES_MAX * piece)),
         };
         let mut asks = Vec::new();
-        while self.asked < end {
-            asks.push(Ask { index: self.index, offset: Some(self.asked) });
-            self.asked = self.asked.saturating_add(piece);
+        while self.requested < end {
+            asks.push(Ask { index: self.index, offset: Some(self.requested) });
+            self.requested = self.requested.saturating_add(piece);
         }
         asks
     }
 
-    /// What was asked for may be lost: to be asked for again.
-    pub(crate) fn ask_again(&mut self) {
-        self.asked = self.come;
+    /// What was requested may be lost: it is requested again.
+    pub(crate) fn request_again(&mut self) {
+        self.requested = self.received;
     }
 
-    /// Whether nothing has come for too long.
+    /// Whether no piece has come for too long.
     pub(crate) fn is_silent(&self, now: Millis) -> bool {
-        let waits = self.total.is_none_or(|total| self.come < total);
-        waits && now.since(self.heard) >= AGAIN_AFTER_MS
+        let waits = self.total.is_none_or(|total| self.received < total);
+        waits && now.since(self.last_piece) >= AGAIN_AFTER_MS
     }
 
-    /// Asked again because of silence: not again soon.
-    pub(crate) fn note(&mut self, now: Millis) {
-        self.heard = now;
+    /// Pieces were requested again: the time without a piece begins anew.
+    pub(crate) fn restart_timer(&mut self, now: Millis) {
+        self.last_piece = now;
     }
 
     /// A piece came.
@@ -210,72 +178,103 @@ impl Transfer {
         let Part::Piece { index, zxid, total, offset, bytes } = part else {
             return Outcome::Failed;
         };
-        if index != self.index || offset != self.come || offset >= self.asked {
-            // Asked for before a connection broke, or never: what is asked for bounds what waits to be written.
-            return Outcome::GoesOn;
+        if index != self.index || offset != self.received || offset >= self.requested {
+            // Requested before a connection broke, or never. Requests bound what waits to be written.
+            return Outcome::InProgress;
         }
         if self.total.is_some_and(|known| known != total) {
             return Outcome::Failed;
         }
-        self.heard = now;
+        self.last_piece = now;
         if self.total.is_none() {
             self.total = Some(total);
             out.push(Effect::Receive(Receive::Begin { index, zxid, bytes: total }));
         }
-        self.come += bytes.len() as u64;
+        self.received += bytes.len() as u64;
         out.push(Effect::Receive(Receive::Piece { index, bytes }));
-        Outcome::GoesOn
+        Outcome::InProgress
     }
 
-    /// The driver reports how far it is.
-    pub(crate) fn taken(self: Box<Self>, incoming: &Incoming) -> (Option<Box<Transfer>>, Outcome) {
+    /// The driver reports progress. Gives the transfer back if it goes on.
+    pub(crate) fn progress(self: Box<Self>, incoming: &Incoming) -> (Option<Box<Transfer>>, Outcome) {
         let mut transfer = self;
         match incoming {
             Incoming::Written { index, upto } if *index == transfer.index => {
                 transfer.written = *upto;
-                (Some(transfer), Outcome::GoesOn)
+                (Some(transfer), Outcome::InProgress)
             }
-            Incoming::Whole { index, .. } if *index == transfer.index => (None, Outcome::Over(transfer.announced)),
+            Incoming::Whole { index, .. } if *index == transfer.index => (None, Outcome::Received(transfer.announced)),
             Incoming::Failed { index, .. } if *index == transfer.index => (None, Outcome::Failed),
-            _ => (Some(transfer), Outcome::GoesOn),
+            _ => (Some(transfer), Outcome::InProgress),
         }
     }
 }
 
-/// An image that could not be taken over: another one is asked for at that time, if that is still to be done.
+/// A snapshot that could not be installed, and when another one is requested.
 pub(crate) struct FailedTransfer {
     pub(crate) index: u64,
     pub(crate) from: NodeId,
     pub(crate) again: Option<Millis>,
-    /// It could not be written, as a rule for want of space: no client is served meanwhile.
+    /// It could not be written, as a rule because there is no space: no client is served meanwhile.
     pub(crate) stalls: bool,
 }
 
 impl FailedTransfer {
-    pub(crate) fn at(now: Millis, index: u64, from: NodeId, stalls: bool) -> FailedTransfer {
-        FailedTransfer { index, from, again: Some(now.plus(IMAGE_AGAIN_AFTER_MS)), stalls }
+    pub(crate) fn at(now: Millis, index: u64, from: NodeId, stalls: bool, reason: &str) -> FailedTransfer {
+        tracing::error!(
+            index,
+            "a snapshot of another server cannot be installed, asking for another in {} s: {reason}",
+            SNAPSHOT_AGAIN_AFTER_MS / 1000
+        );
+        FailedTransfer { index, from, again: Some(now.plus(SNAPSHOT_AGAIN_AFTER_MS)), stalls }
     }
 }
 
-/// Whether an image keeps the membership that Raft was told of: it counts after a restart.
-pub(crate) fn holds_membership(image: &LoadedImage, announced: &RaftMessage) -> Result<(), &'static str> {
-    let (kept, _) = extra::decode(image.image.extra())?;
-    match &announced.body {
-        PeerBody::Snapshot { membership, .. } if *membership == kept.members => Ok(()),
-        _ => Err("it was announced with another membership than it holds"),
+/// Why a received snapshot cannot be installed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UnusableSnapshot {
+    /// Its membership cannot be decoded.
+    #[error(transparent)]
+    Membership(#[from] ExtraError),
+    /// It was not announced.
+    #[error("it was not announced")]
+    NotAnnounced,
+    /// It was announced to Raft with another index or term.
+    #[error("it was announced with another place in the log than it has")]
+    OtherPosition,
+    /// It was announced to Raft with another membership.
+    #[error("it was announced with another membership than it holds")]
+    OtherMembership,
+}
+
+/// Checks that a snapshot is the one that was announced to Raft: its position and its membership count after a restart.
+pub(crate) fn is_as_announced(snapshot: &LoadedSnapshot, announced: &RaftMessage) -> Result<(), UnusableSnapshot> {
+    let PeerBody::Snapshot { index, term, membership } = &announced.body else {
+        return Err(UnusableSnapshot::NotAnnounced);
+    };
+    if (index.0, term.0) != (snapshot.index, snapshot.term) {
+        return Err(UnusableSnapshot::OtherPosition);
     }
+    let (kept, _) = extra::decode(snapshot.snapshot.extra())?;
+    if *membership == kept.members { Ok(()) } else { Err(UnusableSnapshot::OtherMembership) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
     use super::*;
+    use crate::snapshot::SnapshotContent;
     use corral_consensus::{Index, Membership, PeerBody, Term};
+    use corral_core::view::View;
 
     const PIECE: usize = PIECE_BYTES_MAX;
 
     struct Content(Vec<u8>);
 
-    impl SnapshotBytes for Content {
+    impl SnapshotContent for Content {
         fn size(&self) -> u64 {
             self.0.len() as u64
         }
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_comes_whole_although_pieces_are_lost() {
+    fn a_snapshot_is_received_although_pieces_are_lost() {
         let content: Vec<u8> = (0..PIECE * 9 + 77).map(|at| (at / 1000).to_le_bytes()[0]).collect();
         let offer = offer(50, &content);
         let mut out = Vec::new();
@@ -317,7 +316,7 @@ mod tests {
         while file.len() < content.len() {
             turns += 1;
             assert!(turns < 100, "it does not come to an end");
-            let asks = transfer.asks();
+            let asks = transfer.requests();
             assert!(asks.len() as u64 <= PIECES_MAX, "few pieces are on their way");
             for (at, ask) in asks.iter().enumerate() {
                 if turns % 3 == 2 && at == 1 {
@@ -325,15 +324,15 @@ mod tests {
                     continue;
                 }
                 let part = offer.part(ask.index, ask.offset.expect("a piece is asked for"));
-                assert!(matches!(transfer.piece(Millis(turns), part, &mut out), Outcome::GoesOn));
+                assert!(matches!(transfer.piece(Millis(turns), part, &mut out), Outcome::InProgress));
             }
             write(&mut out, &mut file);
             let told = Incoming::Written { index: 50, upto: file.len() as u64 };
-            let (goes_on, outcome) = transfer.taken(&told);
-            assert!(matches!(outcome, Outcome::GoesOn));
+            let (goes_on, outcome) = transfer.progress(&told);
+            assert!(matches!(outcome, Outcome::InProgress));
             transfer = goes_on.expect("it is not over");
             if transfer.is_silent(Millis(turns + AGAIN_AFTER_MS)) {
-                transfer.ask_again();
+                transfer.request_again();
             }
         }
         assert!(lost > 0, "nothing was lost");
@@ -342,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_gone_ends_the_transfer() {
+    fn a_snapshot_that_is_gone_ends_the_transfer() {
         let offer = offer(60, &[1; 5000]);
         let mut out = Vec::new();
         let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
-        let ask = transfer.asks()[0];
+        let ask = transfer.requests()[0];
         let part = offer.part(ask.index, 0);
         assert_eq!(part, Part::Gone { index: 50 });
         assert!(matches!(transfer.piece(Millis(1), part, &mut out), Outcome::Failed));
@@ -354,26 +353,26 @@ mod tests {
     }
 
     #[test]
-    fn another_server_gives_its_own_bytes_of_the_same_place() {
+    fn another_servers_snapshot_has_other_bytes() {
         let mut out = Vec::new();
         let all = offer(50, &vec![1; PIECE * 2]);
         let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
-        assert!(!transfer.asks().is_empty());
-        assert!(matches!(transfer.piece(Millis(1), all.part(50, 0), &mut out), Outcome::GoesOn));
-        assert!(!transfer.asks().is_empty());
+        assert!(!transfer.requests().is_empty());
+        assert!(matches!(transfer.piece(Millis(1), all.part(50, 0), &mut out), Outcome::InProgress));
+        assert!(!transfer.requests().is_empty());
         let is_of =
             |transfer: &Transfer| [(1, 50), (2, 50), (1, 51)].map(|(from, at)| transfer.is_of(NodeId(from), at));
         assert_eq!(is_of(&transfer), [true, false, false]);
         // Were it taken on all the same, no piece would ever fit.
         let other = offer(50, &vec![2; PIECE * 2 + 8]);
         assert!(matches!(transfer.piece(Millis(2), other.part(50, PIECE as u64), &mut out), Outcome::Failed));
-        assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64), &mut out), Outcome::GoesOn));
+        assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64), &mut out), Outcome::InProgress));
         assert_eq!(is_of(&transfer), [true, true, false], "nothing more has to come");
         assert_eq!(out.len(), 3);
     }
 
     #[test]
-    fn pieces_that_were_not_asked_for_are_dropped() {
+    fn pieces_that_were_not_requested_are_dropped() {
         let content = vec![1; PIECE * 40];
         let offer = offer(50, &content);
         let mut out = Vec::new();
@@ -381,21 +380,35 @@ mod tests {
         let all = |transfer: &mut Transfer, out: &mut Vec<Effect>| {
             for number in 0..40 {
                 let part = offer.part(50, number * PIECE as u64);
-                assert!(matches!(transfer.piece(Millis(1), part, out), Outcome::GoesOn));
+                assert!(matches!(transfer.piece(Millis(1), part, out), Outcome::InProgress));
             }
         };
         all(&mut transfer, &mut out);
         assert_eq!(out.len(), 0, "nothing was asked for");
-        transfer.asks();
+        transfer.requests();
         all(&mut transfer, &mut out);
         assert_eq!(out.len(), 2, "the beginning, and the first piece");
-        transfer.asks();
+        transfer.requests();
         all(&mut transfer, &mut out);
         assert_eq!(out.len() as u64, 1 + PIECES_MAX, "none of them is written");
     }
 
     #[test]
-    fn two_images_are_kept_for_others() {
+    fn a_snapshot_of_another_place_than_was_announced_is_not_taken() {
+        let loaded = |index, term| {
+            let snapshot = Arc::clone(View::empty(7).snapshot());
+            LoadedSnapshot { snapshot, index, term, zxid: 0, bytes: Arc::new(Content(Vec::new())) }
+        };
+        let elsewhere = Err(UnusableSnapshot::OtherPosition);
+        for (index, term, is_there) in [(50, 3, true), (50, 2, false), (49, 3, false)] {
+            // It keeps no membership.
+            let judged = is_as_announced(&loaded(index, term), &announced(50));
+            assert_eq!(judged != elsewhere && judged.is_err(), is_there, "{index} of {term}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn two_snapshots_are_kept_for_others() {
         let mut offer = offer(1, &[1; 10]);
         for index in [2, 3] {
             offer.add(Offered { index, zxid: index, bytes: Arc::new(Content(vec![2; 10])) });

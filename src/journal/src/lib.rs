@@ -1,50 +1,55 @@
-//! The log as Raft and the engine see it: appends become records, records become entries.
+//! The log as Raft and the engine use it: appends become records of `corral-storage`, records become entries.
 //!
-//! For every kind of disk; the server's log thread and recovery use it, and so does the simulator. Blocks as the log does, and
-//! decides nothing.
+//! Works on every [`Disk`]. The server's log thread and its recovery use it, and so does the simulator. Every function
+//! blocks as long as the disk does.
+
+#![warn(missing_docs)]
 
 use corral_consensus::{Append, EntryKind, HardState, Index, NodeId, Stored, Term};
 use corral_core::command::Batch;
-use corral_engine::recovery::{Go, StoredEntry, StoredLog};
+use corral_engine::recovery::{StoredEntry, StoredLog, Walk};
 use corral_storage::log::{Entry, HardState as StoredState, Log, LogError, Record, Recovered};
 use corral_storage::{Disk, EntryKind as RecordKind};
 
 /// Bytes of entries that are read in one go.
 const READ_BYTES: usize = 8 << 20;
 
-/// Copies an append into the log. Not durable yet.
+/// Copies an append into the log. It is durable after the next [`Log::sync`].
 ///
 /// # Errors
-/// The log's; what has no space has done nothing.
+/// Those of [`Log::append`]. If the log has no space, nothing was written.
 pub fn write<D: Disk>(log: &mut Log<D>, append: &Append) -> Result<(), LogError> {
     let stored = append.stored();
     let records: Vec<Record<'_>> = stored.iter().map(record).collect();
     log.append(&records)
 }
 
-/// Shows each entry from one index to another, both included, until `show` has enough or fails.
+/// Calls `visit` with each entry from index `from` to `upto`, both included, until it stops or fails. Entries are read
+/// some MiB at a time.
 ///
 /// # Errors
-/// The log's, or those of `show`.
+/// Those of the log, and those of `visit`.
 pub fn each_entry<D: Disk, E: From<LogError>>(
     log: &Log<D>,
     (from, upto): (u64, u64),
-    mut show: impl FnMut(Entry<'_>) -> Result<Go, E>,
+    mut visit: impl FnMut(Entry<'_>) -> Result<Walk, E>,
 ) -> Result<(), E> {
-    let (mut next, mut last) = (from, Ok(Go::On));
-    while matches!(last, Ok(Go::On)) && next <= upto {
+    let (mut next, mut last) = (from, Ok(Walk::Continue));
+    while matches!(last, Ok(Walk::Continue)) && next <= upto {
         next = log.read(next, READ_BYTES, &mut |entry| {
-            if matches!(last, Ok(Go::On)) && entry.index <= upto {
-                last = show(entry);
+            if matches!(last, Ok(Walk::Continue)) && entry.index <= upto {
+                last = visit(entry);
             }
         })?;
     }
     last.map(drop)
 }
 
-/// A log that was just opened, with what was found in it.
+/// A log that was just opened, for [`corral_engine::recovery::recover`].
 pub struct Opened<'a, D: Disk> {
+    /// The log.
     pub log: &'a mut Log<D>,
+    /// What was found in it.
     pub found: &'a mut Recovered,
 }
 
@@ -64,21 +69,21 @@ impl<D: Disk> StoredLog for Opened<'_, D> {
         self.found.stepped_over.as_ref().and(self.found.last_term).map(Term)
     }
 
-    fn go_on_behind(&mut self, place: (u64, u64)) -> Result<(), LogError> {
-        self.log.go_on_behind(self.found, place)
+    fn go_on_behind(&mut self, position: (u64, u64)) -> Result<(), LogError> {
+        self.log.go_on_behind(self.found, position)
     }
 
-    fn reach_back(&self, place: (u64, u64), bytes: u64) -> (u64, u64) {
-        self.log.reach_back(place, bytes)
+    fn reach_back(&self, position: (u64, u64), bytes: u64) -> (u64, u64) {
+        self.log.reach_back(position, bytes)
     }
 
-    fn show(&self, range: (u64, u64), show: &mut dyn FnMut(StoredEntry<'_>) -> Go) -> Result<(), LogError> {
+    fn visit(&self, range: (u64, u64), visit: &mut dyn FnMut(StoredEntry<'_>) -> Walk) -> Result<(), LogError> {
         each_entry(self.log, range, |entry| {
             let kind = match entry.kind {
                 RecordKind::Normal => EntryKind::Normal,
                 RecordKind::Membership => EntryKind::ConfChange,
             };
-            Ok(show(StoredEntry { index: Index(entry.index), term: Term(entry.term), kind, payload: entry.payload }))
+            Ok(visit(StoredEntry { index: Index(entry.index), term: Term(entry.term), kind, payload: entry.payload }))
         })
     }
 

@@ -1,50 +1,64 @@
-//! What an image keeps of its ensemble besides the tree: who belongs to it, and the change of the list of servers that it is in
-//! the middle of.
+//! What a snapshot holds of its ensemble besides the tree: the members, and the membership change in progress.
 //!
-//! On the consensus actor's core, in the recovery of a start and in the simulator. To image and storage it is bytes: the
-//! membership first, and behind it what was begun, if anything was. A change that needs a server which lags behind the
-//! leader's memory of the log would not end without images taken in the middle of it.
+//! To the snapshot format these are bytes: the membership first, then the change, if there is one. A snapshot can be
+//! taken during a change: a change that needs a server which lags behind the leader's log in memory could not end
+//! otherwise.
 
 use std::ops::DerefMut;
 
 use corral_consensus::{Machine, Membership, Replica};
+use corral_core::coordinator::Coordinator;
 use corral_core::evaluate::Begun;
-use corral_core::member::Member;
 
-/// See the module.
+/// Members and the membership change in progress, at one log index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extra {
+    /// The members in force.
     pub members: Membership,
+    /// The membership change that was begun and has not ended.
     pub begun: Option<Begun>,
 }
 
+/// Why the bytes are not an encoded [`Extra`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeExtraError {
+    /// The membership cannot be decoded, for this reason.
+    #[error("{0}")]
+    Membership(&'static str),
+    /// What follows the membership is not a membership change.
+    #[error("what was begun is no list")]
+    Change,
+}
+
 impl Extra {
-    /// As this replica has it where it has applied its log to.
-    pub fn of<M: Machine + DerefMut<Target = Member>>(replica: &Replica<M>) -> Extra {
+    /// Of this replica, at its applied index. Of an uninitialised server the founders are the members.
+    #[must_use]
+    pub fn of<M: Machine + DerefMut<Target = Coordinator>>(replica: &Replica<M>) -> Extra {
         let raft = replica.raft();
         let members = raft.founders().unwrap_or_else(|| raft.membership());
         Extra { members, begun: replica.machine().sequencer.machine().begun().cloned() }
     }
 
-    /// For an image.
+    /// Encodes both for a snapshot.
+    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = self.members.encode().to_vec();
         out.extend(self.begun.iter().flat_map(Begun::encode));
         out
     }
 
-    /// Reads what [`Extra::encode`] wrote; every value is checked.
+    /// Decodes what [`Extra::encode`] wrote; every value is checked.
     ///
     /// # Errors
-    /// What is wrong with it, in a few words.
-    pub fn decode(extra: &[u8]) -> Result<Extra, &'static str> {
-        let (members, rest) = Membership::decode_first(extra)?;
-        let begun = if rest.is_empty() { None } else { Some(Begun::decode(rest).ok_or("what was begun is no list")?) };
+    /// If the bytes are not what [`Extra::encode`] writes.
+    pub fn decode(extra: &[u8]) -> Result<Extra, DecodeExtraError> {
+        let (members, rest) = Membership::decode_first(extra).map_err(DecodeExtraError::Membership)?;
+        let begun = if rest.is_empty() { None } else { Some(Begun::decode(rest).ok_or(DecodeExtraError::Change)?) };
         Ok(Extra { members, begun })
     }
 }
 
-/// Nothing was begun.
+/// The members of an ensemble without a membership change in progress.
 impl From<Membership> for Extra {
     fn from(members: Membership) -> Extra {
         Extra { members, begun: None }
@@ -76,7 +90,7 @@ mod tests {
     #[test]
     fn what_is_kept_comes_back() {
         let plain = extra(false);
-        assert_eq!(plain.encode(), plain.members.encode(), "as images without a change have it");
+        assert_eq!(plain.encode(), plain.members.encode(), "as snapshots without a change have it");
         for extra in [plain, extra(true)] {
             assert_eq!(Extra::decode(&extra.encode()), Ok(extra));
         }
@@ -91,6 +105,6 @@ mod tests {
             assert!(Extra::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
         let more: Vec<u8> = bytes.iter().copied().chain([0]).collect();
-        assert_eq!(Extra::decode(&more), Err("what was begun is no list"));
+        assert_eq!(Extra::decode(&more), Err(DecodeExtraError::Change));
     }
 }

@@ -1,46 +1,50 @@
-//! Changes of the list of servers: between the sequencer, which decides, and Raft, which carries them out; and what images
-//! keep of both.
+//! Membership changes: translation between the sequencer, which decides them, and Raft, which carries them out; and what
+//! snapshots hold of both.
 //!
-//! On the consensus actor's core, in an ensemble alone; the server's driver and the simulator's call the same functions.
-//! Translates and decides nothing. It knows no links: where the others are found is the server's own.
+//! The engine calls these functions, in an ensemble only. They decide nothing, and know no connections and addresses.
+
+#![warn(missing_docs)]
 
 mod extra;
 
-pub use extra::Extra;
+pub use extra::{DecodeExtraError, Extra};
 
 use std::ops::DerefMut;
 
 use corral_consensus::{ConfChange, Machine, MemberChange, Membership, NodeId, Replica, Transition};
+use corral_core::coordinator::Coordinator;
 use corral_core::ids::{Millis, WallMillis};
-use corral_core::member::Member;
 use corral_core::sequencer::{MembersSeen, Proposal, Seat};
 use corral_core::servers::{Role, Servers};
 
-/// The next step of a change of the list of servers, if one can be done now. What is given has to be proposed at once,
-/// see [`carry_out`]. `look` says what Raft sees of the members: [`seen`].
-pub fn next_step<M: Machine + DerefMut<Target = Member>>(
+/// The next step of a membership change, if one is possible now. The caller proposes it at once, see [`propose_step`].
+/// `members_seen` gives what Raft observes of the members: [`observe`]. Called at every tick, and while a change is in
+/// progress at every turn.
+#[must_use = "the sequencer waits until the step is proposed or has failed"]
+pub fn next_step<M: Machine + DerefMut<Target = Coordinator>>(
     replica: &mut Replica<M>,
     (now, wall): (Millis, WallMillis),
-    look: impl FnOnce(&Replica<M>) -> MembersSeen,
+    members_seen: impl FnOnce(&Replica<M>) -> MembersSeen,
 ) -> Option<Proposal> {
     if !replica.is_leading() || !replica.raft().may_change_membership() {
         return None;
     }
-    let seen = look(replica);
+    let seen = members_seen(replica);
     replica.machine_mut().sequencer.reconfigure(now, wall, &seen)
 }
 
-/// Proposes the step. Should Raft refuse it, the sequencer hears of that.
-pub fn carry_out<M: Machine + DerefMut<Target = Member>>(replica: &mut Replica<M>, proposal: Proposal) {
-    tracing::info!(changes = ?proposal.changes, "the membership changes");
+/// Proposes a step that [`next_step`] gave. If Raft rejects it, the sequencer is informed, and decides anew.
+pub fn propose_step<M: Machine + DerefMut<Target = Coordinator>>(replica: &mut Replica<M>, proposal: Proposal) {
+    tracing::info!(changes = ?proposal.changes, "membership change proposed");
     if let Err(error) = replica.propose_conf_change(conf_change(proposal)) {
-        tracing::warn!("the membership stays as it is: {error}");
+        tracing::warn!("membership change rejected: {error}");
         replica.machine_mut().sequencer.reconfigure_failed();
     }
 }
 
-/// What Raft sees of the members.
-pub fn seen<M: Machine>(replica: &Replica<M>) -> MembersSeen {
+/// What Raft observes of the members: those in force, those that are active, those that keep up. Of a leader.
+#[must_use]
+pub fn observe<M: Machine>(replica: &Replica<M>) -> MembersSeen {
     let raft = replica.raft();
     let membership = raft.membership();
     let servers = |nodes: &[NodeId]| nodes.iter().filter_map(|node| u8::try_from(node.0).ok()).collect();
@@ -48,8 +52,8 @@ pub fn seen<M: Machine>(replica: &Replica<M>) -> MembersSeen {
         voters: servers(&membership.voters),
         learners: servers(&membership.learners),
         joint: membership.is_joint(),
-        reached: servers(&raft.reached()),
-        in_step: servers(&raft.in_step()),
+        reached: servers(&raft.followers().active()),
+        in_step: servers(&raft.followers().synced()),
     }
 }
 
@@ -68,7 +72,8 @@ fn conf_change(proposal: Proposal) -> ConfChange {
     ConfChange { changes: changes.into_iter().map(change).collect(), transition, context: context.into() }
 }
 
-/// Who ought to be a member.
+/// The membership that a list of servers asks for: participants vote, observers are learners.
+#[must_use]
 pub fn membership_of(wanted: &[(u8, Role)]) -> Membership {
     let of = |role: Role| {
         let ids = wanted.iter().filter(move |(_, has)| *has == role);
@@ -77,7 +82,9 @@ pub fn membership_of(wanted: &[(u8, Role)]) -> Membership {
     Membership::simple(&of(Role::Participant), &of(Role::Observer))
 }
 
-/// The leader that this server follows, if by that list it can be none: it is not waited for.
+/// The leader that this server follows, if that list of servers does not allow it to lead. The caller reports it lost,
+/// so that its silence is not waited for.
+#[must_use]
 pub fn leader_out_of<M: Machine>(replica: &Replica<M>, list: Option<&Servers>) -> Option<NodeId> {
     let leader = replica.raft().leader()?;
     let entry = u8::try_from(leader.0).ok().and_then(|id| list?.0.get(&id));
@@ -104,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_become_places() {
+    fn roles_become_voters_and_learners() {
         let wanted = [(1, Role::Participant), (2, Role::Observer), (3, Role::Participant)];
         assert_eq!(membership_of(&wanted), Membership::simple(&[NodeId(1), NodeId(3)], &[NodeId(2)]));
     }

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use bytes::Bytes;
-use corral_link::{FrameKey, Header, Kind};
+use corral_peer::{FrameKey, Header, Kind};
 
 use crate::net::peers::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX, COPIED_BYTES_MAX, PIECES_MAX};
 
@@ -130,7 +130,7 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corral_link::Decoder;
+    use corral_peer::Decoder;
 
     #[test]
     fn what_is_written_in_any_steps_decodes_to_what_was_pushed() {
@@ -164,7 +164,7 @@ mod tests {
     fn a_batch_ends_by_bytes_or_frames() {
         let mut batch = Batch::default();
         while batch.has_room() {
-            batch.push(Kind::Beat, Bytes::new());
+            batch.push(Kind::Heartbeat, Bytes::new());
         }
         assert_eq!(batch.frames(), BATCH_FRAMES_MAX);
         batch.clear();

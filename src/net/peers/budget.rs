@@ -1,6 +1,7 @@
 //! How much of one peer may be received and not dealt with: back-pressure from the receiver of events to the socket.
 //!
-//! A budget is shared by the thread that reads the peer and by whoever holds what was read. Giving back never waits.
+//! A budget is shared by the thread that reads the peer and by whoever holds what was read. Giving back never waits. What was
+//! received by earlier connections of the peer counts until it is given back.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,10 +11,13 @@ use std::time::Duration;
 /// How long the reader sleeps at most before it looks again by itself.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// Bytes of one peer that are held, received by whichever of its connections.
+pub(crate) type Held = Arc<AtomicUsize>;
+
 /// The budget of one connection.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    held: AtomicUsize,
+    held: Held,
     bytes_max: usize,
     closed: AtomicBool,
     waits: AtomicBool,
@@ -21,9 +25,10 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new(bytes_max: usize) -> Arc<Budget> {
-        let (held, closed, waits) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Budget { held, bytes_max, closed, waits, reader: OnceLock::new() })
+    /// Of a connection of the peer whose bytes are counted in `held`.
+    pub(crate) fn new(held: &Held, bytes_max: usize) -> Arc<Budget> {
+        let (closed, waits) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Budget { held: Arc::clone(held), bytes_max, closed, waits, reader: OnceLock::new() })
     }
 
     /// Waits until there is room, or the budget is closed; for the reader's thread alone.
@@ -89,7 +94,7 @@ mod tests {
 
     #[test]
     fn who_gives_back_wakes_who_waits() {
-        let budget = Budget::new(10);
+        let budget = Budget::new(&Held::default(), 10);
         budget.wait();
         let (first, second) = (budget.take(9), budget.take(50));
         let waiter = thread::spawn({
@@ -107,5 +112,20 @@ mod tests {
         });
         budget.close();
         waiter.join().expect("it ends");
+    }
+
+    #[test]
+    fn what_an_earlier_connection_received_counts() {
+        let held = Held::default();
+        let before = Budget::new(&held, 10).take(10);
+        let budget = Budget::new(&held, 10);
+        assert!(!budget.has_room());
+        let waiter = thread::spawn({
+            let budget = Arc::clone(&budget);
+            move || budget.wait()
+        });
+        drop(before);
+        waiter.join().expect("it ends");
+        assert_eq!(budget.held(), 0);
     }
 }

@@ -35,11 +35,8 @@ pub(crate) fn run(tls: &Tls, watch: bool, asked: &flume::Receiver<()>) {
 
 fn reload(tls: &Tls) {
     match tls.reload() {
-        Ok(()) => tracing::info!(
-            expires = tls.expires(),
-            "the certificates are read again; they count for connections that begin from now on"
-        ),
-        Err(reason) => tracing::error!("the certificates are read again and not taken, those in use stay: {reason}"),
+        Ok(()) => tracing::info!(expires = tls.expires(), "certificates reloaded; new connections use them"),
+        Err(reason) => tracing::error!("certificates not reloaded, those in use stay: {reason}"),
     }
 }
 

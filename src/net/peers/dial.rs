@@ -1,4 +1,4 @@
-//! One dial: the name resolved anew, the addresses tried in turn, TLS, hello and answer.
+//! One dial: the name resolved anew, the addresses tried in turn, TLS, handshake and answer.
 //!
 //! Lives on a sender's thread, which it blocks: the resolver and each connect take their time. It decides nothing about
 //! when to dial again.
@@ -10,15 +10,17 @@ use std::time::Instant;
 
 use corral_consensus::NodeId;
 use corral_engine::PeerAddress;
-use corral_link::hello::ANSWER_BYTES;
-use corral_link::secret::{NONCE_BYTES, SEAL_BYTES, token};
-use corral_link::stranger::Stranger;
-use corral_link::{Answer, Challenge, ClusterName, FrameKey, Hello, HelloError, Proof, Secrets, Transcript, Verdict};
+use corral_peer::foreign::ForeignProtocol;
+use corral_peer::handshake::ANSWER_BYTES;
+use corral_peer::secret::{NONCE_BYTES, SEAL_BYTES, token};
+use corral_peer::{
+    Admission, Answer, Challenge, ClusterName, FrameKey, Handshake, HandshakeError, Proof, Secrets, Transcript,
+};
 
 use crate::net::peers::channel::{Channel, tune, wait};
-use crate::net::peers::lane::Lane;
-use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, FORMER_MAX, HELLO_MAX};
-use crate::net::peers::lineage::Lineage;
+use crate::net::peers::generations::Generations;
+use crate::net::peers::limits::{ADDRESSES_MAX, CONNECT_MAX, FORMER_MAX, HANDSHAKE_MAX};
+use crate::net::peers::outbox::PeerOutbox;
 use crate::net::peers::tls::{self, Tls};
 
 /// Turns a host and port into addresses; may block.
@@ -29,8 +31,8 @@ pub(crate) fn system_resolver() -> Resolve {
     Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
 }
 
-/// Where a peer was: it is looked for there too, for it may hear of its move by way of these links alone, and may not be able
-/// to listen where it ought to.
+/// Where a peer was: it is looked for there too, for it may hear of its move by way of these connections alone, and may
+/// not be able to listen where it ought to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trail {
     /// Where the list said before, newest first.
@@ -61,7 +63,7 @@ pub(crate) struct Dialler {
     /// Of this process's tokens.
     pub(crate) seed: [u8; SEAL_BYTES],
     pub(crate) cluster: ClusterName,
-    pub(crate) lineage: Arc<Lineage>,
+    pub(crate) generations: Arc<Generations>,
     /// Where the list says that it is.
     pub(crate) peer: PeerAddress,
     pub(crate) trail: Trail,
@@ -79,13 +81,13 @@ pub(crate) struct Dialler {
 pub(crate) const EXPOSED: &str = "what servers say to each other would cross the network unencrypted; set ensemble.tls_cert, \
                                   tls_key and tls_ca, or both ensemble.secret_file and ensemble.allow_plaintext = true";
 
-/// Whether links that are as these may not be had by way of that address: the rule of the configuration, for names that
-/// are resolved and a list that changes. `plaintext`: with a secret, and consent to what can be read.
+/// Whether connections that are as these may not be had by way of that address: the rule of the configuration, for
+/// names that are resolved and a list that changes. `plaintext`: with a secret, and consent to what can be read.
 pub(crate) fn exposes(tls: Option<&Tls>, plaintext: bool, address: IpAddr) -> bool {
     tls.is_none() && !plaintext && !address.to_canonical().is_loopback()
 }
 
-/// A connection whose hello was welcomed.
+/// A connection whose handshake was welcomed.
 pub(crate) struct Dialled {
     /// Does not wait.
     pub(crate) channel: Channel,
@@ -115,30 +117,30 @@ impl Failure {
 }
 
 impl Dialler {
-    /// A connection whose hello was welcomed. It ends early when
-    /// the lane is stopped, but not while the name is resolved.
+    /// A connection whose handshake was welcomed. It ends early when
+    /// the outbox is stopped, but not while the name is resolved.
     ///
     /// # Errors
     /// Words, of the last address that its present name has, that says what failed and, where it is known, what to do.
-    pub(crate) fn dial(&self, lane: &Lane) -> Result<Dialled, Failure> {
+    pub(crate) fn dial(&self, outbox: &PeerOutbox) -> Result<Dialled, Failure> {
         let mut first = None;
         for place in self.places() {
-            match self.dial_at(&place, lane) {
+            match self.dial_at(&place, outbox) {
                 Ok(done) => {
                     *self.trail.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
                     return Ok(done);
                 }
                 Err(reason) => first = first.or(Some(reason)),
             }
-            if lane.is_stopping() {
+            if outbox.is_stopping() {
                 break;
             }
         }
         Err(first.expect("there is a place at least"))
     }
 
-    /// Where the peer is looked for, in this order: as the list says, where it was found last, where the list said before, and
-    /// as the configuration says.
+    /// Where the peer is looked for, in this order: as the list says, where it was found last, where the list said
+    /// before, and as the configuration says.
     fn places(&self) -> Vec<PeerAddress> {
         let mut places = vec![self.peer.clone()];
         let more = self.trail.reached().into_iter().chain(self.trail.former.iter().cloned());
@@ -150,7 +152,7 @@ impl Dialler {
         places
     }
 
-    fn dial_at(&self, peer: &PeerAddress, lane: &Lane) -> Result<Dialled, Failure> {
+    fn dial_at(&self, peer: &PeerAddress, outbox: &PeerOutbox) -> Result<Dialled, Failure> {
         let PeerAddress { host, port, .. } = peer;
         let found = (self.resolve)(host, *port)
             .map_err(|error| format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))?;
@@ -164,55 +166,57 @@ impl Dialler {
                 words: refused(&error),
                 is_ordinary: error.kind() == ErrorKind::ConnectionRefused,
             });
-            let done = connected.and_then(|socket| self.greet(peer, socket, lane));
+            let done = connected.and_then(|socket| self.greet(peer, socket, outbox));
             match done {
                 Ok(connection) => return Ok(connection),
                 Err(failure) => last = failure.at(address),
             }
-            if lane.is_stopping() {
+            if outbox.is_stopping() {
                 break;
             }
         }
         Err(last)
     }
 
-    fn greet(&self, peer: &PeerAddress, socket: TcpStream, lane: &Lane) -> Result<Dialled, Failure> {
+    fn greet(&self, peer: &PeerAddress, socket: TcpStream, outbox: &PeerOutbox) -> Result<Dialled, Failure> {
         let tls = match &self.tls {
             Some(tls) => Some(tls.dial(peer)?),
             None => None,
         };
-        let (mut channel, deadline) = (Channel::new(socket, tls), Instant::now() + HELLO_MAX);
+        let (mut channel, deadline) = (Channel::new(socket, tls), Instant::now() + HANDSHAKE_MAX);
         while let Err(error) = channel.shake_hands() {
-            self.wait(&channel, &error, channel.wants_write(), deadline, lane)?;
+            self.wait(&channel, &error, channel.wants_write(), deadline, outbox)?;
         }
         if let Some(connection) = channel.tls() {
             tls::is_for(connection, peer)?;
         }
         let (from, to) = (wire_id(self.own), wire_id(peer.id));
-        let (cluster, generation) = (self.cluster.clone(), self.lineage.own());
-        let hello =
-            Hello { cluster, from, to, generation, incarnation: self.incarnation, token: token(&self.seed, to) };
-        let hello = hello.encode();
-        let mut bytes = self.ask(&mut channel, &hello, deadline, lane)?;
+        let (cluster, generation) = (self.cluster.clone(), self.generations.own());
+        let handshake =
+            Handshake { cluster, from, to, generation, incarnation: self.incarnation, token: token(&self.seed, to) };
+        let handshake = handshake.encode();
+        let mut bytes = self.ask(&mut channel, &handshake, deadline, outbox)?;
         let mut key = None;
         match (&self.secrets, Challenge::decode(&bytes)) {
             (Some(secrets), Ok(_)) => {
-                let said = Transcript { hello, challenge: bytes, nonce: nonce()? };
-                (bytes, key) = self.prove(secrets, &said, &mut channel, deadline, lane)?;
+                let said = Transcript { handshake, challenge: bytes, nonce: nonce()? };
+                (bytes, key) = self.prove(secrets, &said, &mut channel, deadline, outbox)?;
             }
             (None, Ok(_)) => {
                 return Err("it asks for a secret, and this server has none; set ensemble.secret_file"
                     .to_owned()
                     .into());
             }
-            (Some(_), Err(_)) if Answer::decode(&bytes).is_ok_and(|answer| answer.verdict != Verdict::WrongVersion) => {
+            (Some(_), Err(_))
+                if Answer::decode(&bytes).is_ok_and(|answer| answer.verdict != Admission::WrongVersion) =>
+            {
                 let words = "it asks for no secret, and this server has one; set ensemble.secret_file on all servers";
                 return Err(words.to_owned().into());
             }
             _ => {}
         }
         let answer = Answer::decode(&bytes).map_err(|error| match error {
-            HelloError::Magic => unanswered(&bytes, channel.tls().is_some()),
+            HandshakeError::Magic => unanswered(&bytes, channel.tls().is_some()),
             error => format!("the answer is bad: {error}; run one version of corral on all servers"),
         })?;
         self.judge(peer, &answer)?;
@@ -222,21 +226,24 @@ impl Dialler {
     /// What the answer means for the connection.
     fn judge(&self, peer: &PeerAddress, answer: &Answer) -> Result<(), Failure> {
         let to = wire_id(peer.id);
-        if matches!(answer.verdict, Verdict::WrongServer | Verdict::Welcome) && answer.id != to && answer.id != 0 {
+        if matches!(answer.verdict, Admission::WrongServer | Admission::Welcome) && answer.id != to && answer.id != 0 {
             let words = format!(
                 "there is server {}, not server {to}; correct the address of server {to} here, or the id there",
                 answer.id
             );
             return Err(words.into());
         }
-        if matches!(answer.verdict, Verdict::Welcome | Verdict::WrongGeneration)
+        if matches!(answer.verdict, Admission::Welcome | Admission::WrongGeneration)
             && answer.id == to
-            && let Some(reason) = self.lineage.meet(peer.id, answer.generation)
+            && let Some(reason) = self.generations.meet(peer.id, answer.generation)
         {
             return Err(reason.to_owned().into());
         }
         refusal(answer.verdict, self.own, &self.cluster).map_or(Ok(()), |reason| {
-            Err(Failure { words: reason, is_ordinary: matches!(answer.verdict, Verdict::Busy | Verdict::Duplicate) })
+            Err(Failure {
+                words: reason,
+                is_ordinary: matches!(answer.verdict, Admission::Busy | Admission::Duplicate),
+            })
         })
     }
 
@@ -246,10 +253,10 @@ impl Dialler {
         channel: &mut Channel,
         said: &[u8],
         deadline: Instant,
-        lane: &Lane,
+        outbox: &PeerOutbox,
     ) -> Result<[u8; ANSWER_BYTES], Failure> {
         let mut bytes = [0; ANSWER_BYTES];
-        let have = self.exchange(channel, said, &mut bytes, deadline, lane)?;
+        let have = self.exchange(channel, said, &mut bytes, deadline, outbox)?;
         if have < ANSWER_BYTES {
             let words = unanswered(&bytes[..have], channel.tls().is_some());
             return Err(Failure { words, is_ordinary: have == 0 });
@@ -264,16 +271,16 @@ impl Dialler {
         said: &Transcript,
         channel: &mut Channel,
         deadline: Instant,
-        lane: &Lane,
+        outbox: &PeerOutbox,
     ) -> Result<([u8; ANSWER_BYTES], Option<FrameKey>), Failure> {
         let secret = secrets.first();
         let proof = Proof { nonce: said.nonce, proof: secret.prove(said) }.encode();
-        let answer = self.ask(channel, &proof, deadline, lane)?;
-        if Answer::decode(&answer).is_ok_and(|answer| answer.verdict == Verdict::NotProven) {
+        let answer = self.ask(channel, &proof, deadline, outbox)?;
+        if Answer::decode(&answer).is_ok_and(|answer| answer.verdict == Admission::NotProven) {
             return Ok((answer, None));
         }
         let mut seal = [0; SEAL_BYTES];
-        let have = self.exchange(channel, &[], &mut seal, deadline, lane)?;
+        let have = self.exchange(channel, &[], &mut seal, deadline, outbox)?;
         if have < SEAL_BYTES || !secret.is_sealed(said, &answer, &seal) {
             let words = "it does not hold this ensemble's secret; give all servers the same ensemble.secret_file, and look who \
                          listens there";
@@ -282,19 +289,19 @@ impl Dialler {
         Ok((answer, Some(secret.frame_key(said, &answer))))
     }
 
-    /// Writes the hello and reads the answer, or what there is of it when the connection ends.
+    /// Writes the handshake and reads the answer, or what there is of it when the connection ends.
     fn exchange(
         &self,
         channel: &mut Channel,
-        hello: &[u8],
+        handshake: &[u8],
         answer: &mut [u8],
         deadline: Instant,
-        lane: &Lane,
+        outbox: &PeerOutbox,
     ) -> Result<usize, String> {
         let (mut written, mut have) = (0, 0);
         while have < answer.len() {
-            let done = if written < hello.len() {
-                channel.write(&[IoSlice::new(&hello[written..])]).map(|bytes| written += bytes)
+            let done = if written < handshake.len() {
+                channel.write(&[IoSlice::new(&handshake[written..])]).map(|bytes| written += bytes)
             } else {
                 match channel.read(&mut answer[have..]) {
                     Ok(0) => break,
@@ -302,8 +309,8 @@ impl Dialler {
                 }
             };
             if let Err(error) = done {
-                let to_write = written < hello.len() || channel.wants_write();
-                self.wait(channel, &error, to_write, deadline, lane)?;
+                let to_write = written < handshake.len() || channel.wants_write();
+                self.wait(channel, &error, to_write, deadline, outbox)?;
             }
         }
         Ok(have)
@@ -316,7 +323,7 @@ impl Dialler {
         error: &io::Error,
         to_write: bool,
         deadline: Instant,
-        lane: &Lane,
+        outbox: &PeerOutbox,
     ) -> Result<(), String> {
         match error.kind() {
             ErrorKind::Interrupted => return Ok(()),
@@ -325,10 +332,10 @@ impl Dialler {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err("it does not answer the hello; look whether it is a server of this version".to_owned());
+            return Err("it does not answer the handshake; look whether it is a server of this version".to_owned());
         }
-        wait(channel.socket(), to_write, lane.bell.outer(), Some(left)).map_err(|error| error.to_string())?;
-        if lane.is_stopping() {
+        wait(channel.socket(), to_write, outbox.bell.outer(), Some(left)).map_err(|error| error.to_string())?;
+        if outbox.is_stopping() {
             return Err("this server stops".to_owned());
         }
         Ok(())
@@ -337,7 +344,7 @@ impl Dialler {
 
 fn nonce() -> Result<[u8; NONCE_BYTES], String> {
     let mut nonce = [0; NONCE_BYTES];
-    getrandom::fill(&mut nonce).map_err(|error| format!("there is no randomness: {error}"))?;
+    getrandom::fill(&mut nonce).map_err(|error| format!("there is no random bytes: {error}"))?;
     Ok(nonce)
 }
 
@@ -379,7 +386,7 @@ fn broken(error: &io::Error, encrypted: bool) -> String {
 
 /// What it means that the connection ended, or something else came, in place of an answer.
 fn unanswered(found: &[u8], encrypted: bool) -> String {
-    match (Stranger::of(found), found.is_empty(), encrypted) {
+    match (ForeignProtocol::guess(found), found.is_empty(), encrypted) {
         // An alert of TLS.
         _ if found.starts_with(&[0x15, 0x03]) => {
             "it speaks TLS, and this server does not; set [ensemble] tls_cert, tls_key and tls_ca on all servers"
@@ -393,44 +400,44 @@ fn unanswered(found: &[u8], encrypted: bool) -> String {
         (_, true, false) => {
             "it closed the connection instead of answering: it has just ended, or its log says why".to_owned()
         }
-        (Stranger::Http, ..) => "a web server listens there; correct the address".to_owned(),
+        (ForeignProtocol::Http, ..) => "a web server listens there; correct the address".to_owned(),
         _ => "it does not speak the protocol between servers; correct the address".to_owned(),
     }
 }
 
-/// As hellos and answers have it.
+/// As handshakes and answers have it.
 pub(crate) fn wire_id(id: NodeId) -> u8 {
     u8::try_from(id.0).expect("the ids of servers are 1 to 255")
 }
 
-fn refusal(verdict: Verdict, own: NodeId, cluster: &ClusterName) -> Option<String> {
+fn refusal(verdict: Admission, own: NodeId, cluster: &ClusterName) -> Option<String> {
     Some(match verdict {
-        Verdict::Welcome => return None,
-        Verdict::WrongCluster => {
+        Admission::Welcome => return None,
+        Admission::WrongCluster => {
             format!("it is not of the cluster {cluster}; give all servers of an ensemble the same ensemble.cluster")
         }
-        Verdict::WrongServer => "it is another server; correct its address or id".to_owned(),
-        Verdict::NotConfigured => {
+        Admission::WrongServer => "it is another server; correct its address or id".to_owned(),
+        Admission::NotConfigured => {
             format!("it does not know a server {}; give all servers the same list, or let it in with reconfig", own.0)
         }
-        Verdict::Duplicate => format!(
+        Admission::Duplicate => format!(
             "another process with the id {} is connected to it; look for a second server with this id (after the \
              loss of a host it takes some seconds)",
             own.0
         ),
-        Verdict::Busy => "it is still busy with this server's last connection".to_owned(),
-        Verdict::WrongCertificate => format!(
+        Admission::Busy => "it is still busy with this server's last connection".to_owned(),
+        Admission::WrongCertificate => format!(
             "this server's certificate is not for the host that server {} is configured with there; correct the \
-             certificate's names or the list of servers",
+             certificate's names or the membership",
             own.0
         ),
-        Verdict::WrongVersion => {
+        Admission::WrongVersion => {
             "it speaks another version of the protocol; run one version of corral on all servers".to_owned()
         }
-        Verdict::NotProven => {
+        Admission::NotProven => {
             "it does not accept this server's secret; give all servers the same ensemble.secret_file".to_owned()
         }
         // It was told what this one held before, and is told again.
-        Verdict::WrongGeneration => "this server's data were of another generation than its own".to_owned(),
+        Admission::WrongGeneration => "this server's data were of another generation than its own".to_owned(),
     })
 }

@@ -1,12 +1,12 @@
-//! What the links tell: connections that came and went, and frames.
+//! What the connections tell: connections that came and went, and frames.
 //!
-//! Plain data. Made on the links' threads, taken on whatever thread the receiver of events lives on.
+//! Plain data. Made on the connections' threads, taken on whatever thread the receiver of events lives on.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
 
 use corral_consensus::NodeId;
-use corral_link::{Frame, FrameError};
+use corral_peer::{Frame, FrameError};
 
 use crate::net::peers::budget::Hold;
 
@@ -19,7 +19,7 @@ pub(crate) enum Direction {
     In,
 }
 
-/// What happens on the links. For one peer and direction always `Up`, frames, `Down`, in this order, then again.
+/// What happens on the connections. For one peer and direction always `Up`, frames, `Down`, in this order, then again.
 #[derive(Debug)]
 pub(crate) enum PeerEvent {
     /// A connection stands.

@@ -1,10 +1,10 @@
-//! Every bound of the links between servers, by name.
+//! Every bound of the connections between servers, by name.
 //!
 //! Plain constants. What a test wants smaller or shorter is taken over into `Settings`, which holds these otherwise.
 
 use std::time::Duration;
 
-use corral_link::frame::PAYLOAD_BYTES_MAX;
+use corral_peer::frame::PAYLOAD_BYTES_MAX;
 
 /// Bytes waiting for one peer, with what each message costs beside its payload. One message always fits.
 pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
@@ -12,12 +12,13 @@ pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 pub(crate) const QUEUE_MESSAGES_MAX: usize = 16_384;
 /// What a waiting message costs beside its payload.
 pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 128;
-/// Bytes received from one peer and not taken by the receiver of events yet; beyond it that peer is not read. A read and
-/// one frame more can be there.
+/// Bytes received from one peer and not taken by the receiver of events yet; beyond it that peer is not read. A read
+/// and one frame more can be there.
 pub(crate) const RECEIVED_BYTES_MAX: usize = 64 << 20;
 /// Bytes handed to the kernel in one go, if frames are small.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Bytes waiting for one peer, overhead included, that whoever has queued them writes himself; more is the sender's thread's.
+/// Bytes waiting for one peer, overhead included, that whoever has queued them writes himself; more is the sender's
+/// thread's.
 pub(crate) const DIRECT_BYTES_MAX: usize = 16 << 10;
 /// Frames handed to the kernel in one go.
 pub(crate) const BATCH_FRAMES_MAX: usize = 1024;
@@ -27,10 +28,10 @@ pub(crate) const PIECES_MAX: usize = 64;
 pub(crate) const COPIED_BYTES_MAX: usize = 16 << 10;
 /// Bytes read from a peer in one call.
 pub(crate) const READ_BYTES: usize = 256 << 10;
-/// Connections that have not said hello. One more ends the oldest: who means it has said hello by then.
+/// Connections that have not sent its handshake. One more ends the oldest: a peer has sent its handshake by then.
 pub(crate) const STRANGERS_MAX: usize = 256;
-/// Connections taken from one listener before those inside get their turn: who has said hello is not crowded out while its
-/// proof is on its way.
+/// Connections taken from one listener before those inside get their turn: a connection that has sent its handshake is not
+/// displaced while its proof is on its way.
 pub(crate) const ACCEPTED_MAX: usize = 16;
 /// Connections of one peer that are still ending while it dials again.
 pub(crate) const ENDING_MAX: usize = 4;
@@ -43,16 +44,18 @@ pub(crate) const LISTENERS_MAX: usize = 1 + FORMER_MAX;
 
 /// How long a dial to one address may take.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// How long it may take from the connection to the end of hello and answer, TLS included.
-pub(crate) const HELLO_MAX: Duration = Duration::from_secs(2);
+/// How long it may take from the connection to the end of handshake and answer, TLS included.
+pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 /// First pause after a failed dial; it doubles up to `PAUSE_MAX`. The pause is drawn between half of it and all of it.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(20);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A peer whose words were not understood is not let in for this long.
 pub(crate) const SHUT_FOR: Duration = Duration::from_secs(1);
-/// A server that holds data and is not known here is remembered for this long after it knocked; it does so every `PAUSE_MAX`.
+/// A server that holds data and is not known here is remembered for this long after it knocked; it does so every
+/// `PAUSE_MAX`.
 pub(crate) const STRANGER_COUNTS_FOR: Duration = Duration::from_secs(10);
-/// A peer that is not reached for less than this, because its process does not run, is starting or being restarted: no event.
+/// A peer that is not reached for less than this, because its process does not run, is starting or being restarted: no
+/// event.
 pub(crate) const ORDINARY: Duration = Duration::from_secs(10);
 /// A connection that lived this long makes the pauses short again.
 pub(crate) const LASTING: Duration = Duration::from_secs(5);

@@ -1,20 +1,21 @@
-//! The links between the servers of an ensemble: one TCP connection per direction and peer, frames of bytes on it.
+//! The connections between the servers of an ensemble: one TCP connection per direction and peer, frames of bytes on
+//! it.
 //!
-//! Plain threads: for each peer a sender, which dials and writes; one door, which listens; for each connection that came in
-//! a receiver. Whoever uses the links hands over messages without waiting and hears of everything as a [`PeerEvent`], on
-//! those threads. What is in a message is not known here. Only configured peers are let in.
+//! Plain threads: for each peer a sender, which dials and writes; one listener; for each connection that
+//! came in a receiver. Whoever uses the connections hands over messages without waiting and hears of everything as a
+//! [`PeerEvent`], on those threads. What is in a message is not known here. Only configured peers are let in.
 
 mod batch;
 mod budget;
 pub(crate) mod certificates;
 mod channel;
 mod dial;
-mod door;
 pub(crate) mod event;
-mod guest;
-mod lane;
+mod generations;
+mod inbound;
 pub(crate) mod limits;
-mod lineage;
+mod listener;
+mod outbox;
 mod outlet;
 mod receiver;
 mod sender;
@@ -22,7 +23,6 @@ pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
-mod validity;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,26 +34,28 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use corral_consensus::NodeId;
-use corral_link::secret::SEAL_BYTES;
-use corral_link::{ClusterName, Generation, Kind, Secrets};
+use corral_peer::secret::SEAL_BYTES;
+use corral_peer::{ClusterName, Generation, Kind, Secrets};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::SeedableRng as _;
 
 pub(crate) use corral_engine::PeerAddress;
 pub(crate) use dial::{Resolve, system_resolver};
 pub(crate) use event::PeerEvent;
-pub(crate) use lane::{NotSent, PeerStats, QueueLimits};
-pub(crate) use lineage::Lineage;
+pub(crate) use generations::Generations;
+pub(crate) use outbox::{NotSent, PeerStats, QueueLimits};
 
 use crate::net::peers::dial::{Dialler, EXPOSED, Trail, exposes};
-use crate::net::peers::door::{Change, Door, Place};
-use crate::net::peers::lane::Lane;
+use crate::net::peers::listener::{Change, KnownPeer, PeerListener};
+use crate::net::peers::outbox::PeerOutbox;
 use crate::net::peers::sender::Sender;
 use crate::net::peers::tls::Tls;
 use crate::runtime::mailbox::Bell;
 
-/// Who hears of events: called on the threads of the links, for one connection never by two at once.
+/// Who hears of events: called on the threads of the connections, for one connection never by two at once.
 type Events = Arc<dyn Fn(PeerEvent) + Send + Sync>;
 
-/// What the links are started with.
+/// What the connections are started with.
 pub(crate) struct Settings {
     /// Of this server.
     pub(crate) id: NodeId,
@@ -61,7 +63,7 @@ pub(crate) struct Settings {
     pub(crate) incarnation: u64,
     pub(crate) cluster: ClusterName,
     /// Of this server's data; of the first generation unless told otherwise.
-    pub(crate) lineage: Arc<Lineage>,
+    pub(crate) generations: Arc<Generations>,
     /// Where peers dial to.
     pub(crate) listener: TcpListener,
     /// The other servers as configured; this one may be among them.
@@ -72,7 +74,7 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<Tls>,
     /// What both sides prove that they hold; `None` = nobody is asked.
     pub(crate) secrets: Option<Arc<Secrets>>,
-    /// Whether links that are not encrypted may leave this host.
+    /// Whether connections that are not encrypted may leave this host.
     pub(crate) plaintext: bool,
     pub(crate) resolve: Resolve,
     /// Of each peer's queue.
@@ -93,13 +95,13 @@ impl Settings {
     ) -> Settings {
         let queue = QueueLimits { bytes_max: limits::QUEUE_BYTES_MAX, messages_max: limits::QUEUE_MESSAGES_MAX };
         let (resolve, received_bytes_max) = (system_resolver(), limits::RECEIVED_BYTES_MAX);
-        let lineage = Arc::new(Lineage::new(Generation::FIRST, |_| ()));
+        let generations = Arc::new(Generations::new(Generation::FIRST, |_| ()));
         let plaintext = true;
         Settings {
             id,
             incarnation,
             cluster,
-            lineage,
+            generations,
             listener,
             peers,
             listed: None,
@@ -113,21 +115,21 @@ impl Settings {
     }
 }
 
-/// The running links.
-pub(crate) struct Links {
-    /// Written when the list of servers changes, and read otherwise; nobody holds it for long.
+/// The running connections.
+pub(crate) struct PeerConnections {
+    /// Written when the membership changes, and read otherwise; nobody holds it for long.
     known: RwLock<Known>,
-    /// The other servers as the links were started with.
+    /// The other servers as the connections were started with.
     configured: Vec<PeerAddress>,
     common: Common,
     stopping: Arc<AtomicBool>,
-    door_bell: Arc<Bell>,
+    listener_bell: Arc<Bell>,
     /// Where peers may come in.
     entrances: Mutex<Vec<SocketAddr>>,
     changes: flume::Sender<Change>,
 }
 
-/// Whom the links know.
+/// Whom the connections know.
 #[derive(Default)]
 struct Known {
     peers: BTreeMap<NodeId, Peer>,
@@ -137,10 +139,10 @@ struct Known {
     trails: BTreeMap<NodeId, Trail>,
 }
 
-/// What the links have of one peer.
+/// What the connections have of one peer.
 struct Peer {
     address: PeerAddress,
-    lane: Arc<Lane>,
+    outbox: Arc<PeerOutbox>,
     sender: JoinHandle<()>,
 }
 
@@ -151,7 +153,7 @@ struct Common {
     /// Of the tokens by which others know this process.
     seed: [u8; SEAL_BYTES],
     cluster: ClusterName,
-    lineage: Arc<Lineage>,
+    generations: Arc<Generations>,
     tls: Option<Tls>,
     secrets: Option<Arc<Secrets>>,
     plaintext: bool,
@@ -163,14 +165,17 @@ struct Common {
     alive: Arc<()>,
 }
 
-impl Links {
-    /// Starts every thread: from here on peers are dialled and let in, and `events` is called. It must not wait for long:
-    /// the connection it is called for stands still meanwhile.
+impl PeerConnections {
+    /// Starts every thread: from here on peers are dialled and let in, and `events` is called. It must not wait for
+    /// long: the connection it is called for waits meanwhile.
     ///
     /// # Errors
     /// When descriptors, threads or randomness are not to be had; what was started ends again.
-    pub(crate) fn start(settings: Settings, events: impl Fn(PeerEvent) + Send + Sync + 'static) -> io::Result<Links> {
-        let Settings { id, incarnation, cluster, lineage, listener, .. } = settings;
+    pub(crate) fn start(
+        settings: Settings,
+        events: impl Fn(PeerEvent) + Send + Sync + 'static,
+    ) -> io::Result<PeerConnections> {
+        let Settings { id, incarnation, cluster, generations, listener, .. } = settings;
         let Settings { peers, listed, tls, secrets, plaintext, resolve, queue, received_bytes_max, .. } = settings;
         let mut seed = [0; SEAL_BYTES];
         getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
@@ -182,7 +187,7 @@ impl Links {
             incarnation,
             seed,
             cluster,
-            lineage,
+            generations,
             tls,
             secrets,
             plaintext,
@@ -192,20 +197,21 @@ impl Links {
             events,
             alive,
         };
-        let (stopping, door_bell) = (Arc::new(AtomicBool::new(false)), Bell::new()?);
+        let (stopping, listener_bell) = (Arc::new(AtomicBool::new(false)), Bell::new()?);
         listener.set_nonblocking(true)?;
         let known = RwLock::default();
         let entrances = Mutex::new(vec![listener.local_addr()?]);
-        let links = Links { known, configured: peers.clone(), common, stopping, door_bell, entrances, changes };
-        // The door hears of them before it lets anybody in.
-        links.configure(listed.unwrap_or(peers))?;
-        let common = &links.common;
-        let door = Door {
+        let connections =
+            PeerConnections { known, configured: peers.clone(), common, stopping, listener_bell, entrances, changes };
+        // The listener hears of them before it lets anybody in.
+        connections.configure(listed.unwrap_or(peers))?;
+        let common = &connections.common;
+        let listener = PeerListener {
             own: id,
             cluster: common.cluster.clone(),
-            lineage: Arc::clone(&common.lineage),
+            generations: Arc::clone(&common.generations),
             listeners: vec![listener],
-            bell: Arc::clone(&links.door_bell),
+            bell: Arc::clone(&connections.listener_bell),
             places: BTreeMap::new(),
             parted: BTreeMap::new(),
             changes: changed,
@@ -213,19 +219,19 @@ impl Links {
             secrets: common.secrets.clone(),
             received_bytes_max,
             streams: Arc::clone(&common.streams),
-            stopping: Arc::clone(&links.stopping),
+            stopping: Arc::clone(&connections.stopping),
             events: Arc::clone(&common.events),
             alive: Arc::clone(&common.alive),
-            guests: Vec::new(),
+            inbound: Vec::new(),
             complaints: BTreeMap::new(),
         };
-        thread::Builder::new().name("peers".to_owned()).spawn(move || door.run())?;
-        Ok(links)
+        thread::Builder::new().name("peers".to_owned()).spawn(move || listener.run())?;
+        Ok(connections)
     }
 
-    /// From now on these are the servers. Where this one is among them is where the others find it. Connections with a peer that
-    /// stays, at the same address, are left alone; with one that is new here they begin, with one that is not named any more they
-    /// end. One with another address is looked for where it was, too.
+    /// From now on these are the servers. Where this one is among them is where the others find it. Connections with a
+    /// peer that stays, at the same address, are left alone; with one that is new here they begin, with one that is not
+    /// named any more they end. One with another address is looked for where it was, too.
     ///
     /// # Errors
     /// When descriptors, threads or randomness are not to be had; some of the new peers are then not dialled.
@@ -242,12 +248,12 @@ impl Links {
             known.peers.iter().filter(|(id, peer)| !stays(id, peer)).map(|(id, _)| *id).collect();
         for id in leaving {
             if let Some(peer) = known.peers.remove(&id) {
-                peer.lane.stop();
+                peer.outbox.stop();
                 known.parted.insert(id, peer.sender);
                 known.trails.entry(id).or_default().leave(peer.address, wanted.get(&id));
             }
             if !wanted.contains_key(&id) {
-                self.tell_door(Change::Remove(id));
+                self.tell_listener(Change::Remove(id));
             }
         }
         for (id, address) in wanted {
@@ -273,28 +279,28 @@ impl Links {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         entrances.push(address);
-        self.tell_door(Change::Listen(listener));
+        self.tell_listener(Change::Listen(listener));
         Ok(())
     }
 
     /// Of this server's data.
     #[cfg(test)]
     pub(crate) fn generation(&self) -> Generation {
-        self.common.lineage.own()
+        self.common.generations.own()
     }
 
     /// A server that holds data of this cluster, is none that this one knows, and knocked lately.
     pub(crate) fn stranger(&self) -> Option<NodeId> {
-        self.common.lineage.stranger()
+        self.common.generations.stranger()
     }
 
-    /// This server, which held nothing, has taken over data of that generation: where that may set it apart from servers it is
-    /// connected with, every connection ends and begins anew.
+    /// This server, which held nothing, has taken over data of that generation: where that may set it apart from
+    /// servers it is connected with, every connection ends and begins anew.
     ///
     /// # Errors
-    /// As [`Links::configure`].
+    /// As [`PeerConnections::configure`].
     pub(crate) fn adopt(&self, generation: Generation) -> io::Result<()> {
-        if !self.common.lineage.adopt(generation) {
+        if !self.common.generations.adopt(generation) {
             return Ok(());
         }
         let peers = self.known().peers.values().map(|peer| peer.address.clone()).collect();
@@ -302,7 +308,7 @@ impl Links {
         self.configure(peers)
     }
 
-    /// Why there may be no links by way of this address, if so.
+    /// Why there may be no connections by way of this address, if so.
     pub(crate) fn exposed(&self, address: IpAddr) -> Option<&'static str> {
         exposes(self.common.tls.as_ref(), self.common.plaintext, address).then_some(EXPOSED)
     }
@@ -318,14 +324,14 @@ impl Links {
 
     fn add(&self, known: &mut Known, address: PeerAddress) -> io::Result<()> {
         let (common, id) = (&self.common, address.id);
-        let (lane, queue) = Lane::new(id, common.queue, Bell::new()?);
-        let lane = Arc::new(lane);
+        let (outbox, queue) = PeerOutbox::new(id, common.queue, Bell::new()?);
+        let outbox = Arc::new(outbox);
         let dialler = Dialler {
             own: common.id,
             incarnation: common.incarnation,
             seed: common.seed,
             cluster: common.cluster.clone(),
-            lineage: Arc::clone(&common.lineage),
+            generations: Arc::clone(&common.generations),
             peer: address.clone(),
             trail: known.trails.entry(id).or_default().clone(),
             configured: self.configured.iter().find(|peer| peer.id == id).cloned(),
@@ -335,7 +341,7 @@ impl Links {
             resolve: Arc::clone(&common.resolve),
         };
         let sender = Sender {
-            lane: Arc::clone(&lane),
+            outbox: Arc::clone(&outbox),
             queue,
             dialler,
             streams: Arc::clone(&common.streams),
@@ -349,24 +355,24 @@ impl Links {
             drop(alive);
         };
         let sender = thread::Builder::new().name(format!("peer {} out", id.0)).spawn(run)?;
-        self.tell_door(Change::Put(Place::new(address.clone(), Arc::clone(&lane))));
-        known.peers.insert(id, Peer { address, lane, sender });
+        self.tell_listener(Change::Put(KnownPeer::new(address.clone(), Arc::clone(&outbox))));
+        known.peers.insert(id, Peer { address, outbox, sender });
         Ok(())
     }
 
-    fn tell_door(&self, change: Change) {
-        // Fails only when the door has ended, because the links are stopped.
+    fn tell_listener(&self, change: Change) {
+        // Fails only when the listener has ended, because the connections are stopped.
         let _ = self.changes.send(change);
-        self.door_bell.rouse();
+        self.listener_bell.rouse();
     }
 
-    /// Queues a message for a peer, on whatever connection stands: it leaves with the next [`Links::flush`]. Never waits. Being
-    /// queued does not mean that it arrives.
+    /// Queues a message for a peer, on whatever connection stands: it leaves with the next [`PeerConnections::flush`].
+    /// Never waits. Being queued does not mean that it arrives.
     ///
     /// # Errors
     /// Why it was not queued; after `NotSent::Broken` nothing more is taken for that connection.
     pub(crate) fn send(&self, peer: NodeId, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
-        self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(None, kind, payload)
+        self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.outbox.send(None, kind, payload)
     }
 
     /// As `send`, on this connection or not at all: of the messages of one stream a prefix arrives, in order.
@@ -374,35 +380,35 @@ impl Links {
     /// # Errors
     /// As `send`.
     pub(crate) fn send_on(&self, peer: NodeId, stream: u64, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
-        self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.lane.send(Some(stream), kind, payload)
+        self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.outbox.send(Some(stream), kind, payload)
     }
 
     /// What is queued leaves, little of it on this very thread. Never waits.
     pub(crate) fn flush(&self) {
-        self.known().peers.values().for_each(|peer| peer.lane.flush());
+        self.known().peers.values().for_each(|peer| peer.outbox.flush());
     }
 
-    /// What this peer says on this connection of its own is not understood: the connection ends, and the peer is not let in
-    /// again for a while. Does not wait.
+    /// What this peer says on this connection of its own is not understood: the connection ends, and the peer is not
+    /// let in again for a while. Does not wait.
     pub(crate) fn shut(&self, peer: NodeId, stream: u64) {
-        self.tell_door(Change::Shut { peer, stream });
+        self.tell_listener(Change::Shut { peer, stream });
     }
 
     /// The figures of every peer, by id.
     pub(crate) fn stats(&self) -> Vec<PeerStats> {
-        self.known().peers.values().map(|peer| peer.lane.stats()).collect()
+        self.known().peers.values().map(|peer| peer.outbox.stats()).collect()
     }
 
-    /// Ends every connection, after what is queued has been written if that goes quickly, and waits for the threads. False
-    /// when one of them is stuck in the system's resolver; it does nothing any more when that answers.
+    /// Ends every connection, after what is queued has been written if that goes quickly, and waits for the threads.
+    /// False when one of them is stuck in the system's resolver; it does nothing any more when that answers.
     pub(crate) fn stop(&self) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
-        self.door_bell.rouse();
-        self.known().peers.values().for_each(|peer| peer.lane.stop());
+        self.listener_bell.rouse();
+        self.known().peers.values().for_each(|peer| peer.outbox.stop());
         let deadline = Instant::now() + limits::STOP_MAX;
         while Arc::strong_count(&self.common.alive) > 1 {
             if Instant::now() >= deadline {
-                tracing::warn!("a thread of the links to other servers waits for the resolver and is left behind");
+                tracing::warn!("a thread still waits for the name resolver at shutdown and is abandoned");
                 return false;
             }
             thread::sleep(limits::STOP_LOOK);
@@ -411,7 +417,7 @@ impl Links {
     }
 }
 
-impl Drop for Links {
+impl Drop for PeerConnections {
     fn drop(&mut self) {
         if !self.stopping.load(Ordering::SeqCst) {
             self.stop();
@@ -419,9 +425,9 @@ impl Drop for Links {
     }
 }
 
-/// A seed for pauses; never 0.
-fn noise() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(u64::from_le_bytes(bytes) | 1)
+/// The randomness of one sender's pauses.
+fn noise() -> io::Result<SplitMix64> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(SplitMix64::from_seed(seed))
 }

@@ -1,18 +1,19 @@
-//! The connection to a peer, with what is written into it: the lane's queue, a batch at a time.
+//! The connection to a peer, with what is written into it: the outbox's queue, a batch at a time.
 //!
-//! It lives on the sender's thread, which leaves it to the lane while it sleeps. Whoever then has little to say writes it
-//! himself, which wakes nobody here. No operation waits: what the socket does not take is left for the sender's thread.
+//! It lives on the sender's thread, which leaves it to the outbox while it sleeps. Whoever then has little to say
+//! writes it himself, which wakes nobody here. No operation waits: what the socket does not take is left for the
+//! sender's thread.
 
 use std::io::{ErrorKind, IoSlice};
 use std::sync::atomic::Ordering;
 
-use corral_link::FrameKey;
+use corral_peer::FrameKey;
 
 use crate::net::peers::batch::Batch;
 use crate::net::peers::channel::Channel;
 use crate::net::peers::event::Reason;
-use crate::net::peers::lane::{Lane, Outgoing};
 use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, PIECES_MAX};
+use crate::net::peers::outbox::{Outgoing, PeerOutbox};
 
 /// See the module.
 pub(crate) struct Outlet {
@@ -39,17 +40,18 @@ impl Outlet {
         self.batch.is_empty() && self.queue.is_empty() && self.failed.is_none()
     }
 
-    /// Writes what waits, until nothing does or the socket takes no more, and counts the bytes. True when nothing is left.
+    /// Writes what waits, until nothing does or the socket takes no more, and counts the bytes. True when nothing is
+    /// left.
     ///
     /// # Errors
     /// Why the connection is over.
-    pub(crate) fn write(&mut self, lane: &Lane, taken: &mut usize) -> Result<bool, Reason> {
+    pub(crate) fn write(&mut self, outbox: &PeerOutbox, taken: &mut usize) -> Result<bool, Reason> {
         if let Some(reason) = self.failed.take() {
             return Err(reason);
         }
         loop {
             if self.batch.is_empty() {
-                self.fill(lane);
+                self.fill(outbox);
             }
             if self.batch.is_empty() {
                 return Ok(true);
@@ -57,17 +59,17 @@ impl Outlet {
             if !self.write_batch(taken)? {
                 return Ok(false);
             }
-            let counters = &lane.counters;
+            let counters = &outbox.counters;
             counters.bytes_out.fetch_add(self.batch.bytes() as u64, Ordering::Relaxed);
             counters.messages_out.fetch_add(self.batch.frames() as u64, Ordering::Relaxed);
-            lane.release(self.batch.frames(), self.cost());
+            outbox.release(self.batch.frames(), self.cost());
             self.batch.clear();
         }
     }
 
     /// As `write`, for anybody who finds it idle. True when nothing is left to be done by the sender's thread.
-    pub(crate) fn write_for_sender(&mut self, lane: &Lane) -> bool {
-        match self.write(lane, &mut 0) {
+    pub(crate) fn write_for_sender(&mut self, outbox: &PeerOutbox) -> bool {
+        match self.write(outbox, &mut 0) {
             Ok(done) => done,
             Err(reason) => {
                 self.failed = Some(reason);
@@ -77,21 +79,21 @@ impl Outlet {
     }
 
     /// What waits is lost with the connection.
-    pub(crate) fn give_up(&mut self, lane: &Lane) {
+    pub(crate) fn give_up(&mut self, outbox: &PeerOutbox) {
         self.channel.close();
-        lane.release(self.batch.frames(), self.cost());
-        lane.counters.dropped.fetch_add(self.batch.frames() as u64, Ordering::Relaxed);
-        self.queue.try_iter().for_each(|message| lane.lose(&message));
+        outbox.release(self.batch.frames(), self.cost());
+        outbox.counters.dropped.fetch_add(self.batch.frames() as u64, Ordering::Relaxed);
+        self.queue.try_iter().for_each(|message| outbox.lose(&message));
     }
 
-    fn fill(&mut self, lane: &Lane) {
+    fn fill(&mut self, outbox: &PeerOutbox) {
         while self.batch.has_room()
             && let Ok(message) = self.queue.try_recv()
         {
             if message.stream == self.stream {
                 self.batch.push(message.kind, message.payload);
             } else {
-                lane.lose(&message);
+                outbox.lose(&message);
             }
         }
     }

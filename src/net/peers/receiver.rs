@@ -1,7 +1,7 @@
 //! A receiver: the thread that reads the frames of one connection that a peer dialled.
 //!
-//! One thread a connection, made by the door once the hello is welcomed. It blocks in the socket, and before that until what
-//! it has handed on is dealt with. It writes nothing. It does not know what frames mean.
+//! One thread a connection, made by the listener once the handshake is welcomed. It blocks in the socket, and before
+//! that until what it has handed on is dealt with. It writes nothing. It does not know what frames mean.
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use corral_link::{Decoder, FrameKey};
+use corral_peer::{Decoder, FrameKey};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
 use crate::net::peers::budget::Budget;
 use crate::net::peers::channel::{Channel, pause};
 use crate::net::peers::event::{Direction, PeerEvent, Reason};
-use crate::net::peers::lane::Lane;
 use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, READ_BYTES};
+use crate::net::peers::outbox::PeerOutbox;
 
-/// The end of a connection that the door keeps hold of.
+/// The end of a connection that the listener keeps hold of.
 pub(crate) struct Handle {
     socket: TcpStream,
     budget: Arc<Budget>,
@@ -40,7 +40,8 @@ impl Handle {
         Ok(Arc::new(Handle { socket, budget, replaced: flag(), shut: flag(), stopped: flag(), ended: flag() }))
     }
 
-    /// Whether the connection is over, though its thread may not have told so yet: a process that starts again can be faster.
+    /// Whether the connection is over, though its thread may not have told so yet: a process that starts again can be
+    /// faster.
     pub(crate) fn is_over(&self) -> bool {
         let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), ends)];
@@ -88,7 +89,7 @@ impl Handle {
 
 /// See the module.
 pub(crate) struct Receiver {
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) outbox: Arc<PeerOutbox>,
     pub(crate) channel: Channel,
     /// Of the frames, where the peer has proven that it holds the secret.
     pub(crate) key: Option<FrameKey>,
@@ -110,15 +111,15 @@ impl Receiver {
             // It was told to end, and its panic would have ended the process.
             let _ = before.join();
         }
-        let (peer, stream, direction) = (self.lane.peer, self.stream, Direction::In);
-        self.lane.counters.connections_in.fetch_add(1, Ordering::Relaxed);
-        self.lane.counters.up_in.fetch_add(1, Ordering::Relaxed);
+        let (peer, stream, direction) = (self.outbox.peer, self.stream, Direction::In);
+        self.outbox.counters.connections_in.fetch_add(1, Ordering::Relaxed);
+        self.outbox.counters.up_in.fetch_add(1, Ordering::Relaxed);
         (self.events)(PeerEvent::Up { peer, direction, stream, incarnation: self.incarnation });
         let reason = self.read();
         self.handle.ended.store(true, Ordering::Release);
         let reason = self.handle.reason().unwrap_or(reason);
         self.channel.close();
-        self.lane.counters.up_in.fetch_sub(1, Ordering::Relaxed);
+        self.outbox.counters.up_in.fetch_sub(1, Ordering::Relaxed);
         match reason {
             // The connection to the peer is the one that the log at info tells of.
             Reason::Stopped | Reason::Replaced | Reason::Closed | Reason::Reset => {
@@ -146,12 +147,12 @@ impl Receiver {
                 held += frame.payload.len() + MESSAGE_OVERHEAD_BYTES;
                 frames.push(frame);
             });
-            let counters = &self.lane.counters;
+            let counters = &self.outbox.counters;
             counters.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
             counters.messages_in.fetch_add(frames.len() as u64, Ordering::Relaxed);
             if !frames.is_empty() {
                 let hold = self.budget.take(held);
-                (self.events)(PeerEvent::Frames { peer: self.lane.peer, stream: self.stream, frames, hold });
+                (self.events)(PeerEvent::Frames { peer: self.outbox.peer, stream: self.stream, frames, hold });
             }
             if let Err(error) = fed {
                 return Reason::Bad(error);

@@ -1,8 +1,8 @@
 //! A sender: the thread that dials one peer for ever and writes what is queued for it.
 //!
 //! One thread a peer. While it has nothing to write it sleeps on its bell and on the socket, so that a connection that
-//! ends is noticed at once; meanwhile whoever has little to say writes it himself ([`Lane::flush`]). It never reads frames and
-//! does not know what they mean.
+//! ends is noticed at once; meanwhile whoever has little to say writes it himself ([`PeerOutbox::flush`]). It never
+//! reads frames and does not know what they mean.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -12,33 +12,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::Rng as _;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
 use crate::net::peers::channel::{self, Channel, wait};
 use crate::net::peers::dial::{Dialled, Dialler, Failure};
 use crate::net::peers::event::{Direction, PeerEvent, Reason};
-use crate::net::peers::lane::{Lane, Outgoing};
 use crate::net::peers::limits::{LASTING, ORDINARY, PAUSE_MAX, PAUSE_MIN, STALL_MAX, STOP_FLUSH_MAX};
+use crate::net::peers::outbox::{Outgoing, PeerOutbox};
 use crate::net::peers::outlet::Outlet;
 use crate::runtime::complaint::Complaint;
-use crate::runtime::mailbox::Bed;
+use crate::runtime::mailbox::SleepsIn;
 
 /// See the module.
 pub(crate) struct Sender {
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) outbox: Arc<PeerOutbox>,
     pub(crate) queue: flume::Receiver<Outgoing>,
     pub(crate) dialler: Dialler,
     pub(crate) streams: Arc<AtomicU64>,
     pub(crate) events: Events,
     /// The sender of this peer before this one; its end is told before this one's begin.
     pub(crate) before: Option<JoinHandle<()>>,
-    /// State of the pauses' randomness; never 0.
-    pub(crate) noise: u64,
+    /// Randomness of the pauses.
+    pub(crate) noise: SplitMix64,
 }
 
 impl Sender {
-    /// Dials and writes until the lane is stopped.
+    /// Dials and writes until the outbox is stopped.
     pub(crate) fn run(mut self) {
         if let Some(before) = self.before.take() {
             // It was told to end, and its panic would have ended the process.
@@ -47,7 +49,7 @@ impl Sender {
         let mut pause = PAUSE_MIN;
         let mut complaints = Complaints::new(Instant::now());
         while !self.is_stopping() {
-            match self.dialler.dial(&self.lane) {
+            match self.dialler.dial(&self.outbox) {
                 Ok(dialled) => {
                     let begin = Instant::now();
                     self.connected(dialled);
@@ -60,7 +62,7 @@ impl Sender {
                 }
                 Err(_) if self.is_stopping() => return,
                 Err(reason) => {
-                    self.lane.counters.dials_failed.fetch_add(1, Ordering::Relaxed);
+                    self.outbox.counters.dials_failed.fetch_add(1, Ordering::Relaxed);
                     complaints.tell(&self.dialler, &reason);
                 }
             }
@@ -70,18 +72,18 @@ impl Sender {
     }
 
     fn is_stopping(&self) -> bool {
-        self.lane.is_stopping()
+        self.outbox.is_stopping()
     }
 
     /// The life of one connection.
     fn connected(&mut self, dialled: Dialled) {
         let Dialled { channel, key } = dialled;
-        let (peer, direction) = (self.lane.peer, Direction::Out);
+        let (peer, direction) = (self.outbox.peer, Direction::Out);
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let address = channel.socket().peer_addr().map_or_else(|_| "-".to_owned(), |address| address.to_string());
         let (tls, secret) = (channel.tls().is_some(), key.is_some());
         tracing::info!(peer = peer.0, %address, stream, tls, secret, "connected to the peer");
-        self.lane.open(stream);
+        self.outbox.open(stream);
         (self.events)(PeerEvent::Up { peer, direction, stream, incarnation: 0 });
         let socket = channel.socket().try_clone();
         let outlet = Outlet::new(channel, key, stream, self.queue.clone());
@@ -89,8 +91,8 @@ impl Sender {
             Ok(socket) => self.serve(outlet, &socket),
             Err(error) => (outlet, Reason::of(&error)),
         };
-        self.lane.close();
-        outlet.give_up(&self.lane);
+        self.outbox.close();
+        outlet.give_up(&self.outbox);
         match reason {
             Reason::Stopped => tracing::debug!(peer = peer.0, stream, "the connection to the peer ends: {reason}"),
             Reason::Closed | Reason::Reset => {
@@ -104,7 +106,7 @@ impl Sender {
     /// Writes until the connection is over: why. `socket` is the connection's.
     fn serve(&self, mut outlet: Outlet, socket: &TcpStream) -> (Outlet, Reason) {
         loop {
-            if self.lane.is_doomed(outlet.stream) {
+            if self.outbox.is_doomed(outlet.stream) {
                 return (outlet, Reason::QueueFull);
             }
             if let Err(reason) = self.write(&mut outlet) {
@@ -123,13 +125,13 @@ impl Sender {
 
     /// Sleeps until there is something to write that nobody else has written, or the connection ends.
     fn idle(&self, outlet: Outlet, socket: &TcpStream) -> (Outlet, Result<(), Reason>) {
-        let bell = &self.lane.bell;
-        self.lane.leave(outlet);
-        bell.listen(Bed::Runtime);
+        let bell = &self.outbox.bell;
+        self.outbox.leave(outlet);
+        bell.listen(SleepsIn::Runtime);
         // Whoever comes from here on rings if he leaves something to be done.
-        let readable = if self.lane.is_idle() { wait(socket, false, bell.outer(), None) } else { Ok(false) };
+        let readable = if self.outbox.is_idle() { wait(socket, false, bell.outer(), None) } else { Ok(false) };
         bell.awake();
-        let mut outlet = self.lane.take_back();
+        let mut outlet = self.outbox.take_back();
         let done = match readable {
             Ok(true) => heard(&mut outlet.channel),
             Ok(false) => Ok(()),
@@ -143,7 +145,7 @@ impl Sender {
         let (mut progress, mut taken) = (Instant::now(), 0);
         loop {
             let before = taken;
-            if outlet.write(&self.lane, &mut taken)? {
+            if outlet.write(&self.outbox, &mut taken)? {
                 return Ok(());
             }
             if taken > before {
@@ -155,32 +157,29 @@ impl Sender {
 
     /// Sleeps until a socket that was full takes more.
     fn full(&self, channel: &mut Channel, stream: u64, progress: Instant) -> Result<(), Reason> {
-        let patience = if self.is_stopping() { STOP_FLUSH_MAX } else { STALL_MAX };
-        let left = patience.saturating_sub(progress.elapsed());
+        let timeout = if self.is_stopping() { STOP_FLUSH_MAX } else { STALL_MAX };
+        let left = timeout.saturating_sub(progress.elapsed());
         if left.is_zero() {
             return Err(if self.is_stopping() { Reason::Stopped } else { Reason::Stalled });
         }
-        match wait(channel.socket(), true, self.lane.bell.outer(), Some(left)) {
+        match wait(channel.socket(), true, self.outbox.bell.outer(), Some(left)) {
             Err(error) => Err(Reason::of(&error)),
-            Ok(_) if self.lane.is_doomed(stream) => Err(Reason::QueueFull),
+            Ok(_) if self.outbox.is_doomed(stream) => Err(Reason::QueueFull),
             Ok(true) => heard(channel),
             Ok(_) => Ok(()),
         }
     }
 
-    /// Between half of the pause and all of it, so that servers do not dial in step. False when there is no reason to wait
-    /// any more: the peer was heard of, or the links are stopped.
+    /// Between half of the pause and all of it, so that servers do not dial in step. False when there is no reason to
+    /// wait any more: the peer was heard of, or the connections are stopped.
     fn sleep(&mut self, pause: Duration) -> bool {
-        self.noise ^= self.noise << 13;
-        self.noise ^= self.noise >> 7;
-        self.noise ^= self.noise << 17;
         let half = pause / 2;
         let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let deadline = Instant::now() + half + Duration::from_nanos(self.noise % nanos);
-        let bell = self.lane.bell.outer();
+        let deadline = Instant::now() + half + Duration::from_nanos(self.noise.next_u64() % nanos);
+        let bell = self.outbox.bell.outer();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if self.is_stopping() || self.lane.is_urgent() {
+            if self.is_stopping() || self.outbox.is_urgent() {
                 return false;
             }
             if left.is_zero() {

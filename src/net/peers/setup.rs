@@ -1,4 +1,4 @@
-//! From the configuration to what the links are started with: the port is taken, the certificates are read.
+//! From the configuration to what the connections are started with: the port is taken, the certificates are read.
 //!
 //! At start, on the main thread. It starts nothing.
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use corral_consensus::NodeId;
-use corral_link::Secrets;
+use corral_peer::Secrets;
 
 use crate::config::Config;
 use crate::config::members::Member;
@@ -20,7 +20,7 @@ use crate::net::peers::dial::{EXPOSED, exposes};
 use crate::net::peers::tls::Tls;
 use crate::net::peers::{PeerAddress, Settings};
 
-/// The settings of this server's links; its `incarnation` was drawn for this process.
+/// The settings of this server's connections; its `incarnation` was drawn for this process.
 ///
 /// # Errors
 /// A `Config` fault when this server is not in the list, its own host does not resolve or a file of TLS is bad; a
@@ -53,8 +53,8 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
     Ok(Settings { plaintext, secrets, ..settings })
 }
 
-/// Whether [`settings`] can use the files that the configuration names: the secret and those of TLS. For a look before anything is
-/// opened; a server that runs alone needs none of them.
+/// Whether [`settings`] can use the files that the configuration names: the secret and those of TLS. For a look before
+/// anything is opened; a server that runs alone needs none of them.
 ///
 /// # Errors
 /// A `Config` fault that names the first file that cannot be used, and why.
@@ -114,7 +114,7 @@ fn secrets_of(path: &Path) -> Result<Secrets, String> {
     if text.len() as u64 > SECRET_FILE_BYTES_MAX {
         return Err(format!("it is longer than {SECRET_FILE_BYTES_MAX} bytes; name a file with a secret"));
     }
-    Secrets::of_text(&text)
+    Secrets::of_text(&text).map_err(|error| error.to_string())
 }
 
 fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {

@@ -1,8 +1,9 @@
-//! Mutual TLS between servers: one certificate, one key and one authority for both directions, and who a certificate is for.
+//! Mutual TLS between servers: one certificate, one key and one authority for both directions, and who a certificate is
+//! for.
 //!
-//! TLS 1.3 alone, no resumption and no tickets. Made at start, then shared by the links' threads; files that are read again count
-//! for the connections that begin from then on. A certificate is valid for a
-//! peer if one of its alternative names (SAN) is the host that the peer is configured with, a name or an IP address, or
+//! TLS 1.3 alone, no resumption and no tickets. Made at start, then shared by the connections' threads; files that are
+//! read again count for the connections that begin from then on. A certificate is valid for a peer if one of its
+//! alternative names (SAN) is the host that the peer is configured with, a name or an IP address, or
 //! `server-N` with the peer's id. The common name does not count and nothing is looked up backwards.
 
 use std::fs::{self, File};
@@ -24,13 +25,18 @@ use rustls::{
     RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
 };
 
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
+
 use crate::net::peers::PeerAddress;
-use crate::net::peers::validity::not_after;
 
 /// Largest PEM file that is read, bytes.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 /// Certificates in one file at most.
 const CERTIFICATES_MAX: usize = 1000;
+/// Names of a certificate that a message shows at most.
+const NAMES_SHOWN_MAX: usize = 8;
 
 /// See the module. A clone is the same one.
 #[derive(Clone, Debug)]
@@ -38,7 +44,7 @@ pub(crate) struct Tls {
     files: Arc<Files>,
     /// Written when the files are read again, and read by each connection that begins; nobody holds it for long.
     current: Arc<RwLock<Current>>,
-    /// The server whose certificate it has to be, if that is known. Written when the list of servers changes.
+    /// The server whose certificate it has to be, if that is known. Written when the membership changes.
     own: Arc<RwLock<Option<PeerAddress>>>,
 }
 
@@ -76,8 +82,8 @@ impl Files {
 }
 
 impl Tls {
-    /// From PEM files: this server's certificate with those between it and the authority, its key, and the authorities that
-    /// sign the certificates of peers.
+    /// From PEM files: this server's certificate with those between it and the authority, its key, and the authorities
+    /// that sign the certificates of peers.
     ///
     /// # Errors
     /// A sentence that names the file, what is wrong and what to do.
@@ -90,7 +96,8 @@ impl Tls {
     /// From now on only a certificate is taken that other servers accept from this one.
     ///
     /// # Errors
-    /// As [`Tls::load`], when they would refuse the present one. Its dates do not count: clocks may be wrong at a start.
+    /// As [`Tls::load`], when they would refuse the present one. Its dates do not count: clocks may be wrong at a
+    /// start.
     pub(crate) fn of_server(self, own: PeerAddress) -> Result<Tls, String> {
         match self.current().shown.fault() {
             Some(fault) if !is_of_dates(&fault) => return Err(self.would_be_refused(&words(&fault))),
@@ -121,8 +128,8 @@ impl Tls {
     /// Reads the files again, for the connections that begin from now on. May block.
     ///
     /// # Errors
-    /// As [`Tls::load`], and when the certificate has expired or other servers would refuse it: what was read before stays
-    /// in use.
+    /// As [`Tls::load`], and when the certificate has expired or other servers would refuse it: what was read before
+    /// stays in use.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let read = Current::read(&self.files)?;
         let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
@@ -174,7 +181,7 @@ impl Tls {
     /// The side that listens.
     ///
     /// # Errors
-    /// When there is no randomness.
+    /// When there is no random bytes.
     pub(crate) fn accept(&self) -> Result<Connection, rustls::Error> {
         ServerConnection::new(self.current().server).map(Connection::Server)
     }
@@ -283,11 +290,36 @@ fn is_certificate_for(certificate: Option<&CertificateDer<'_>>, peer: &PeerAddre
     if is_for(&peer.host) || is_for(&id) {
         return Ok(());
     }
+    let found = certificate.map(|certificate| names(certificate)).unwrap_or_default();
+    let found = if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
     Err(format!(
-        "its certificate is neither for {:?}, the host that server {} is configured with, nor for {id:?}; give it one with \
-         such an alternative name (SAN), or correct the list of servers",
+        "its certificate is neither for {:?}, the host that server {} is configured with, nor for {id:?}, but for {found}; give \
+         it one with such an alternative name (SAN), or correct the list of servers",
         peer.host, peer.id.0
     ))
+}
+
+/// The end of a certificate's validity, Unix seconds; `None` if the certificate cannot be parsed.
+fn not_after(certificate: &[u8]) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
+/// The host names and IP addresses among a certificate's alternative names, as a message shows them: the first
+/// `NAMES_SHOWN_MAX`, escaped.
+fn names(certificate: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let shown = names.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(format!("{name:?}")),
+        GeneralName::IPAddress(bytes) => {
+            let address = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let address = address.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+            address.ok().map(|address| format!("\"{address}\""))
+        }
+        _ => None,
+    });
+    shown.take(NAMES_SHOWN_MAX).collect()
 }
 
 /// The words for an error of a connection, if it is one of TLS.
@@ -345,7 +377,8 @@ fn words(error: &rustls::Error) -> String {
     }
 }
 
-/// Checks that a server's certificate comes from the authorities; whom it is for is checked by `is_for`, on both sides alike.
+/// Checks that a server's certificate comes from the authorities; whom it is for is checked by `is_for`, on both sides
+/// alike.
 #[derive(Debug)]
 struct ChainVerifier {
     roots: Arc<RootCertStore>,
@@ -423,4 +456,46 @@ fn pem(path: &Path) -> Result<Vec<u8>, String> {
         return Err(format!("{} is larger than {PEM_BYTES_MAX} bytes; name a PEM file", path.display()));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    #[test]
+    fn the_end_of_certificates() {
+        for (year, month, day, expect) in [
+            (1970, 1, 1, 0),
+            (2000, 2, 29, 951_782_400),
+            (2021, 1, 1, 1_609_459_200),
+            (2049, 12, 31, 2_524_521_600),
+            (2050, 1, 1, 2_524_608_000),
+            (2096, 2, 29, 3_981_312_000),
+        ] {
+            let mut params = CertificateParams::new(vec!["a.example".to_owned()]).expect("the name is legal");
+            params.not_after = date_time_ymd(year, month, day);
+            let key = KeyPair::generate().expect("there is randomness");
+            let certificate = params.self_signed(&key).expect("it can be signed");
+            assert_eq!(not_after(certificate.der()), Some(expect), "{year}");
+            for end in 0..certificate.der().len() {
+                // Whatever is cut off: nothing, or the same.
+                assert!(not_after(&certificate.der()[..end]).is_none_or(|found| found == expect));
+            }
+        }
+    }
+
+    #[test]
+    fn the_names_of_a_certificate_are_shown() {
+        let shown = |given: &[&str]| {
+            let given: Vec<String> = given.iter().map(|&name| name.to_owned()).collect();
+            let params = CertificateParams::new(given).expect("the names are legal");
+            let certificate = params.self_signed(&KeyPair::generate().expect("there is randomness"));
+            names(certificate.expect("it can be signed").der()).join(", ")
+        };
+        assert_eq!(shown(&["a.example", "10.0.0.9", "::1"]), "\"a.example\", \"10.0.0.9\", \"::1\"");
+        assert_eq!(shown(&[]), "");
+        assert_eq!(shown(&["a"; 20]).matches('a').count(), NAMES_SHOWN_MAX);
+        assert!(names(b"no certificate").is_empty());
+    }
 }

@@ -1,8 +1,9 @@
 //! The data path on an io_uring of our own: the sockets of one shard, received from by requests that stay, into buffers
 //! that all share.
 //!
-//! Lives on the shard's executor; one task of it asks for what has come ([`Ring::next`]), sends ([`Ring::exchange`]), and
-//! sleeps when there is nothing, in the ring itself or in the runtime ([`Ring::wait`]). It decides nothing about a connection, and knows no byte of what it carries.
+//! Lives on the shard's executor; one task of it asks for what has come ([`Ring::next`]), sends ([`Ring::exchange`]),
+//! and sleeps when there is nothing, in the ring itself or in the runtime ([`Ring::wait`]). It decides nothing about a
+//! connection, and knows no byte of what it carries.
 //!
 //! What a connection costs while it is idle: an entry of 24 bytes here, and in the kernel its socket and the one
 //! request that receives. It holds no buffer: those in use belong to bytes that are being looked at.
@@ -41,16 +42,16 @@ enum Purpose {
     Close = 7,
 }
 
-/// A socket of the ring. A place whose socket is closed is used again, under another generation, once the kernel has done
-/// with every request of its.
+/// A socket of the ring. A place whose socket is closed is used again, under another generation, once the kernel has
+/// done with every request of its.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SocketSlot {
     index: u32,
     /// Of which 24 bits count.
     generation: u32,
 }
 
-impl Place {
+impl SocketSlot {
     /// The number that a request of this place is made with.
     fn token(self, purpose: Purpose) -> u64 {
         u64::from(self.index) << 32 | u64::from(self.generation & 0x00ff_ffff) << 8 | purpose as u64
@@ -95,7 +96,7 @@ pub(crate) enum Event<'r> {
 
 /// Bytes for a socket.
 pub(crate) struct Outgoing<'b> {
-    pub(crate) place: Place,
+    pub(crate) place: SocketSlot,
     /// Not empty.
     pub(crate) bytes: &'b [u8],
     /// The connection is closed when it has taken them.
@@ -121,9 +122,9 @@ pub(crate) struct Ring {
     bell: Arc<Bell>,
     listener: RefCell<Option<TcpListener>>,
     /// The listener is to be asked again, because the last time the kernel could not open a socket.
-    deaf: Cell<bool>,
+    unread: Cell<bool>,
     /// How often it has been so.
-    deaf_times: Cell<u64>,
+    rearmed_times: Cell<u64>,
 }
 
 impl Ring {
@@ -142,8 +143,8 @@ impl Ring {
             free,
             bell,
             listener: RefCell::default(),
-            deaf: Cell::new(false),
-            deaf_times: Cell::new(0),
+            unread: Cell::new(false),
+            rearmed_times: Cell::new(0),
         })
     }
 
@@ -159,7 +160,7 @@ impl Ring {
     }
 
     /// Takes a connected socket over and receives from it. Its events carry `conn`.
-    pub(crate) fn adopt(&self, stream: TcpStream, conn: ConnId) -> Place {
+    pub(crate) fn adopt(&self, stream: TcpStream, conn: ConnId) -> SocketSlot {
         let mut slots = self.slots.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             slots.push(Slot::vacant());
@@ -168,13 +169,13 @@ impl Ring {
         let slot = &mut slots[index as usize];
         let generation = slot.generation.wrapping_add(1);
         *slot = Slot { socket: Some(OwnedFd::from(stream)), conn, generation, ..Slot::vacant() };
-        let place = Place { index, generation };
+        let place = SocketSlot { index, generation };
         self.receive(slot, place);
         place
     }
 
     /// Receives nothing more, but for what is on its way already: the kernel has at most the pool's bytes for it.
-    pub(crate) fn pause(&self, place: Place) {
+    pub(crate) fn pause(&self, place: SocketSlot) {
         self.with(place, |slot| {
             slot.paused = true;
             if slot.receiving && !slot.cancelled {
@@ -185,7 +186,7 @@ impl Ring {
     }
 
     /// Receives again.
-    pub(crate) fn resume(&self, place: Place) {
+    pub(crate) fn resume(&self, place: SocketSlot) {
         self.with(place, |slot| {
             // A request that is still being cancelled is made again when it has ended.
             slot.paused = false;
@@ -196,11 +197,12 @@ impl Ring {
     }
 
     /// Ends both directions and closes the socket as soon as the kernel has done with it. No event of it follows.
-    pub(crate) fn close(&self, place: Place) {
+    pub(crate) fn close(&self, place: SocketSlot) {
         let idle = self.with(place, |slot| {
             slot.closing = true;
             if !slot.ended || !slot.is_idle() {
-                // Ends whatever the kernel still waits for. An error means that the connection is gone, which does so too.
+                // Ends whatever the kernel still waits for. An error means that the connection is gone, which does so
+                // too.
                 let _ = slot.socket.as_ref().map(|socket| rustix::net::shutdown(socket, rustix::net::Shutdown::Both));
             }
             slot.is_idle()
@@ -212,8 +214,8 @@ impl Ring {
 
     /// Sends, tells the kernel what else it has been asked for since the last call, and collects what has come; with a
     /// limit it sleeps until something comes or the limit is over, the whole thread with it. For each socket an
-    /// [`Event::Sent`] follows, or an [`Event::Room`] when it took nothing; not before shall it be sent more. Whether there
-    /// is anything but those.
+    /// [`Event::Sent`] follows, or an [`Event::Room`] when it took nothing; not before shall it be sent more. Whether
+    /// there is anything but those.
     pub(crate) fn exchange(&self, sends: &[Outgoing<'_>], sleep: Option<Duration>) -> bool {
         let slots = self.slots.borrow();
         let known = |send: &Outgoing<'_>| {
@@ -245,11 +247,11 @@ impl Ring {
         self.queue.has_work()
     }
 
-    /// To be called a few times a second: gives back memory that was not needed since the last call, and accepts again if
-    /// that has failed.
+    /// To be called a few times a second: gives back memory that was not needed since the last call, and accepts again
+    /// if that has failed.
     pub(crate) fn look_after(&self) {
         self.queue.give_back();
-        if self.deaf.take() {
+        if self.unread.take() {
             self.listen_again();
         }
     }
@@ -276,7 +278,7 @@ impl Ring {
         let index = u32::try_from(token >> 32).expect("the upper half of 64 bits");
         let mut slots = self.slots.borrow_mut();
         let slot = slots.get_mut(index as usize)?;
-        let place = Place { index, generation: slot.generation };
+        let place = SocketSlot { index, generation: slot.generation };
         let purposes = [Purpose::Receive, Purpose::Send, Purpose::Room];
         let purpose = purposes.into_iter().find(|purpose| place.token(*purpose) == token)?;
         let (conn, closing) = (slot.conn, slot.closing);
@@ -309,12 +311,12 @@ impl Ring {
             // The listener is shut down.
             Errno::INVAL => {}
             error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                let times = self.deaf_times.get() + 1;
+                let times = self.rearmed_times.get() + 1;
                 if times.is_power_of_two() {
                     tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
                 }
-                self.deaf_times.set(times);
-                self.deaf.set(true);
+                self.rearmed_times.set(times);
+                self.unread.set(true);
             }
             _ => self.listen_again(),
         }
@@ -330,7 +332,7 @@ impl Ring {
     fn received<'r>(
         &self,
         slot: &mut Slot,
-        place: Place,
+        place: SocketSlot,
         result: i32,
         bytes: Option<queue::Received<'r>>,
     ) -> Option<Event<'r>> {
@@ -357,7 +359,7 @@ impl Ring {
         event
     }
 
-    fn sent(&self, slot: &mut Slot, place: Place, result: i32) -> Option<Event<'static>> {
+    fn sent(&self, slot: &mut Slot, place: SocketSlot, result: i32) -> Option<Event<'static>> {
         let conn = slot.conn;
         match usize::try_from(result) {
             Ok(count) => Some(Event::Sent { conn, count }),
@@ -372,7 +374,7 @@ impl Ring {
     }
 
     /// An [`Event::Room`] follows as soon as the socket takes bytes.
-    fn await_room(&self, slot: &mut Slot, place: Place) {
+    fn await_room(&self, slot: &mut Slot, place: SocketSlot) {
         if !slot.wants_room
             && let Some(socket) = &slot.socket
         {
@@ -381,7 +383,7 @@ impl Ring {
         }
     }
 
-    fn receive(&self, slot: &mut Slot, place: Place) {
+    fn receive(&self, slot: &mut Slot, place: SocketSlot) {
         if let Some(socket) = &slot.socket {
             slot.receiving = true;
             slot.cancelled = false;
@@ -389,7 +391,7 @@ impl Ring {
         }
     }
 
-    fn with<T>(&self, place: Place, change: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+    fn with<T>(&self, place: SocketSlot, change: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let mut slots = self.slots.borrow_mut();
         let slot = slots.get_mut(place.index as usize).filter(|slot| slot.generation == place.generation)?;
         Some(change(slot))
@@ -428,8 +430,8 @@ impl Slot {
 
 const _: () = assert!(size_of::<Slot>() <= 24, "there is one for each connection, also an idle one");
 
-/// Lets the kernel show, on sockets of our own, that it does all that is relied on: a receiving request that stays and takes
-/// its buffers from the pool, its cancellation, and a request for room.
+/// Lets the kernel show, on sockets of our own, that it does all that is relied on: a receiving request that stays and
+/// takes its buffers from the pool, its cancellation, and a request for room.
 fn prove(queue: &Queue) -> io::Result<()> {
     const WORD: &[u8] = b"ruok";
     let (near, far) = UnixStream::pair()?;

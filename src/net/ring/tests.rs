@@ -10,9 +10,9 @@ use glommio::LocalExecutor;
 use glommio::timer::Timer;
 
 use super::*;
-use crate::runtime::mailbox::Bed;
+use crate::runtime::mailbox::SleepsIn;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const DEPTH: u32 = 1024;
 
 fn on_executor<F: Future<Output = ()>>(test: impl FnOnce(Rc<Ring>) -> F) {
@@ -24,7 +24,7 @@ fn ring() -> Ring {
 }
 
 /// What became of bytes that were sent at once.
-fn send(ring: &Ring, seen: &mut Seen, place: Place, bytes: &[u8]) -> usize {
+fn send(ring: &Ring, seen: &mut Seen, place: SocketSlot, bytes: &[u8]) -> usize {
     ring.exchange(&[Outgoing { place, bytes, last: false }], None);
     seen.sent = 0;
     seen.take(ring);
@@ -35,7 +35,7 @@ fn send(ring: &Ring, seen: &mut Seen, place: Place, bytes: &[u8]) -> usize {
 fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let far = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
-    far.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    far.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
     let near = listener.accept().expect("one connects").0;
     near.set_nodelay(true).expect("it can be set");
     (near, far)
@@ -78,7 +78,7 @@ impl Seen {
             if done(self) {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "it comes in time");
+            assert!(begun.elapsed() < TIMEOUT, "it comes in time");
             if !ring.has_work() {
                 ring.wait().await;
             }
@@ -333,9 +333,9 @@ fn a_closed_socket_is_nobody_elses() {
             let (near, mut far) = connection();
             let next = ring.adopt(near, conn(1000 + round));
             ring.resume(place);
-            far.write_all(b"hello").expect("there is room");
-            seen.until(&ring, |seen| seen.count(1000 + round) == 5).await;
-            assert_eq!(seen.bytes[&(1000 + round)], b"hello");
+            far.write_all(b"handshake").expect("there is room");
+            seen.until(&ring, |seen| seen.count(1000 + round) == 9).await;
+            assert_eq!(seen.bytes[&(1000 + round)], b"handshake");
             ring.close(next);
         }
         seen.for_a_while(&ring).await;
@@ -415,22 +415,22 @@ fn a_ring_that_sleeps_is_woken_by_its_sockets_its_bell_and_its_limit() {
             }
             std::io::Result::Ok(far)
         });
-        let (near, place, mut posted) = (1, Place { index: 0, generation: 1 }, 0);
+        let (near, place, mut posted) = (1, SocketSlot { index: 0, generation: 1 }, 0);
         for round in 0..2000 {
             let begun = Instant::now();
             while seen.count(near) + posted <= round {
-                let bed = if round % 3 == 0 { Bed::Runtime } else { Bed::Ring };
-                bell.listen(bed);
+                let sleeps_in = if round % 3 == 0 { SleepsIn::Runtime } else { SleepsIn::Ring };
+                bell.listen(sleeps_in);
                 if !inbox.is_empty() || ring.has_work() {
-                } else if bed == Bed::Ring {
-                    ring.exchange(&[], Some(PATIENCE));
+                } else if sleeps_in == SleepsIn::Ring {
+                    ring.exchange(&[], Some(TIMEOUT));
                 } else {
                     ring.wait().await;
                 }
                 bell.awake();
                 posted += inbox.try_iter().count();
                 seen.take(&ring);
-                assert!(begun.elapsed() < PATIENCE / 2, "round {round}");
+                assert!(begun.elapsed() < TIMEOUT / 2, "round {round}");
             }
             assert_eq!(send(&ring, &mut seen, place, &[2]), 1);
         }

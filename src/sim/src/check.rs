@@ -1,7 +1,7 @@
 //! The checkers: they see what clients send and receive and which log entries commit, and compare that with the model.
 //!
-//! One property a file: `writes`, `reads`, `watches`, `sessions`, `replies`, `trees`, `elections`, `members`. This file holds
-//! what they share: the facts about each connection and the order in which a reply passes them.
+//! One property a file: `writes`, `reads`, `watches`, `sessions`, `replies`, `trees`, `elections`, `members`. This file
+//! holds what they share: the facts about each connection and the order in which a reply passes them.
 
 mod elections;
 mod members;
@@ -18,7 +18,7 @@ use corral_consensus::HardState;
 use corral_core::ids::{ConnId, Millis};
 
 use crate::link::Sent;
-use crate::model::{Identity, LinkId, ListRules, Model, SUPER, Verdict, digest_id};
+use crate::model::{Expected, Identity, LinkId, ListRules, Model, SUPER, digest_id};
 use crate::options::Options;
 use crate::reconfig::{Seats, participants};
 use crate::request::{Body, Request};
@@ -39,7 +39,7 @@ struct Facts {
     identities: Vec<Identity>,
     proposed: Vec<Proposed>,
     /// What the model said to each proposed command that was committed, in order, with its zxid.
-    verdicts: Vec<(u64, Verdict)>,
+    verdicts: Vec<(u64, Expected)>,
     watches: Watches,
     /// The zxid of the last reply, and whether that was a write's.
     last_reply: (i64, bool),
@@ -180,10 +180,10 @@ impl Checkers {
         self.facts.entry(link).or_default()
     }
 
-    /// A server of an ensemble runs again from its image; what it had committed behind that it hears of again.
-    pub(crate) fn rejoined(&self, server: usize, image: u64, state: &HardState) -> Checked {
+    /// A server of an ensemble runs again from its snapshot; what it had committed behind that it hears of again.
+    pub(crate) fn rejoined(&self, server: usize, snapshot: u64, state: &HardState) -> Checked {
         self.remembers(server, state)?;
-        self.history.holds(image)
+        self.history.holds(snapshot)
     }
 
     /// A server leads that term from now on.
@@ -191,15 +191,15 @@ impl Checkers {
         self.lives.led_by(term, now, &self.model);
     }
 
-    /// The server runs again: `upto` log entries are applied, those behind the image anew.
+    /// The server runs again: `upto` log entries are applied, those behind the snapshot anew.
     pub(crate) fn restarted(
         &mut self,
-        image: u64,
+        snapshot: u64,
         upto: u64,
         entries: Vec<crate::server::CommittedEntry>,
         now: Millis,
     ) -> Checked {
-        self.history.covers(image, upto)?;
+        self.history.covers(snapshot, upto)?;
         for entry in entries {
             self.committed(entry, now)?;
         }

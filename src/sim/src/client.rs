@@ -7,7 +7,7 @@ use corral_wire::Reader;
 use corral_wire::frame::{begin_frame, end_frame, next_frame};
 use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, WatcherEvent};
 
-use crate::limits::{COUNTED_MAX, REPLY_BYTES_MAX};
+use crate::limits::REPLY_BYTES_MAX;
 use crate::link::{Link, Sent};
 use crate::model::{LinkId, SUPER};
 use crate::options::Bug;
@@ -15,10 +15,10 @@ use crate::request::{Body, Request, WatchKind};
 use crate::rng::Stream;
 use crate::violation::{Checked, Violation, require};
 use crate::workload::Workload;
-use crate::world::{Event, Lane, Stage, World};
+use crate::world::{Channel, Event, Stage, World};
 
 /// How long a client waits for an answer to its connect request, or for the end of a doomed connection.
-const PATIENCE: u64 = 3_000_000;
+const CONNECT_TIMEOUT: u64 = 3_000_000;
 const DELETED: i32 = 2;
 const CHILDREN_CHANGED: i32 = 4;
 const THROTTLED: i32 = -127;
@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// It may do everything, and change the list of servers.
+    /// It may do everything, and change the membership.
     pub(crate) fn may_all(&mut self) {
         self.operator = true;
         self.auths.push(SUPER);
@@ -168,7 +168,7 @@ impl World {
         };
         let state = &self.links[link.0];
         if !state.live || state.doomed {
-            if self.now > state.opened_at + PATIENCE {
+            if self.now > state.opened_at + CONNECT_TIMEOUT {
                 self.cut(client, false);
             }
             return Ok(());
@@ -230,12 +230,9 @@ impl World {
                 Some(change) => Request::Reconfig(change),
                 None => self.clients[client].workload.request(&mut self.workload, read_share),
             };
-            // The model counts at once, whatever there is.
-            let request = if request.makes_usage() && self.check.model().nodes().nth(COUNTED_MAX).is_some() {
-                Request::Ping
-            } else {
-                request
-            };
+            // The model counts at once, whatever there is or was.
+            let request =
+                if request.makes_usage() && !self.check.model().is_counted_at_once() { Request::Ping } else { request };
             self.ask(link, request);
         }
     }
@@ -282,7 +279,7 @@ impl World {
         });
         self.clients[client].link = Some(link);
         let delay = self.schedule.delay(self.options.network_delay);
-        self.send(Lane::ToServer(link), delay, Event::Arrive(link));
+        self.send(Channel::ToServer(link), delay, Event::Arrive(link));
         self.check.opened(link, &format!("{}", peer.ip()));
         if self.faults_on() && self.workload.per_mille(self.options.garbage_share) {
             self.links[link.0].doomed = true;
@@ -330,7 +327,7 @@ impl World {
         self.links[link.0].held.clear();
         if !silently {
             let delay = self.schedule.delay(self.options.network_delay);
-            self.send(Lane::ToServer(link), delay, Event::EndToServer(link));
+            self.send(Channel::ToServer(link), delay, Event::EndToServer(link));
         }
     }
 
@@ -509,8 +506,8 @@ impl World {
         self.note(format_args!("link {} gets {xid} zxid {zxid:#x} err {err} {body:?}", link.0));
         self.counts.replies += 1;
         if err == THROTTLED {
-            // A read is refused only in front of a write, for which it cannot wait until its client has read, or where it is larger
-            // than a client may hold, as a list of ephemerals becomes here.
+            // A read is refused only in front of a write, for which it cannot wait until its client has read, or where
+            // it is larger than a client may hold, as a list of ephemerals becomes here.
             let behind = self.links[link.0].sent.iter().any(|sent| sent.request.is_write());
             let large = matches!(sent.request, Request::Ephemerals { .. });
             return require((behind || large) && sent.command.is_none(), "replies", || {

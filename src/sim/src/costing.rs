@@ -119,9 +119,9 @@ fn hunt(options: &Options) -> bool {
             say(&format!("{finding} ({} s)\n     {}", begun.elapsed().as_secs(), json(&finding.genome)));
         }
     }
-    for (lane, op, figure, genome) in search.best().filter(|_| options.best) {
+    for (measure, op, figure, genome) in search.best().filter(|_| options.best) {
         let op = op.map_or("-", corral_wire::OpCode::name);
-        say(&format!("best {lane:?} {op} {figure:.1} {}", json(genome)));
+        say(&format!("best {measure:?} {op} {figure:.1} {}", json(genome)));
     }
     say(&format!(
         "seed {}: {} inputs, {} bytes, {} s, {found} findings",

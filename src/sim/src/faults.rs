@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use corral_engine::{self as engine, Cause, Distrust};
+use corral_engine::{self as engine, CorruptState, Finding};
 
 use crate::options::Options;
 use crate::server::{Inner, Opaque};
@@ -30,7 +30,7 @@ enum Kind {
     Empty,
     /// The state of a server turns out to be damaged, at a merge or a scrub.
     Damage,
-    SpoilImage,
+    SpoilSnapshot,
 }
 
 fn weights(options: &Options) -> Vec<(Kind, u64)> {
@@ -55,7 +55,7 @@ fn weights(options: &Options) -> Vec<(Kind, u64)> {
             (Kind::AllOut, ensemble.weight_all_out),
             (Kind::Empty, ensemble.weight_empty),
             (Kind::Damage, ensemble.weight_damage),
-            (Kind::SpoilImage, ensemble.weight_damage),
+            (Kind::SpoilSnapshot, ensemble.weight_damage),
         ]);
     }
     weights
@@ -141,10 +141,10 @@ impl World {
                 }
             }
             Kind::Empty => return self.empty(),
-            Kind::SpoilImage => self.spoil_image(),
+            Kind::SpoilSnapshot => self.spoil_snapshot(),
             Kind::Damage => {
-                let distrust = Distrust { cause: Cause::Image, what: "a fault".to_owned() };
-                self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::Distrust(distrust))));
+                let distrust = CorruptState { finding: Finding::DamagedSnapshot, what: "a fault".to_owned() };
+                self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::StateCorrupt(distrust))));
             }
             _ => self.strike_network(kind),
         }
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// The whole process stands still.
+    /// The whole process is stopped.
     fn freeze(&mut self) {
         let at = self.at;
         if self.nodes[at].frozen.is_none() {

@@ -1,5 +1,5 @@
-//! Fuzz targets: plain functions from any bytes to a verdict, for two drivers. [`runner`] makes inputs from a seed, in every
-//! run of the tests; `tests/fuzz` puts the same functions under a coverage-guided fuzzer.
+//! Fuzz targets: plain functions from any bytes to a verdict, for two drivers. [`runner`] makes inputs from a seed, in
+//! every run of the tests; `tests/fuzz` puts the same functions under a coverage-guided fuzzer.
 //!
 //! A target fails by a panic, by a broken property, or by holding more memory at once than its input allows
 //! ([`Target::memory_max`]). Knows no file and no clock; one input never influences the next.
@@ -60,8 +60,8 @@ pub struct Target {
     pub memory_fixed: usize,
 }
 
-/// Every target. Decoding allocates nothing, which the decoders' targets check by themselves; what they may hold here is
-/// their copies.
+/// Every target. Decoding allocates nothing, which the decoders' targets check by themselves; what they may hold here
+/// is their copies.
 pub const TARGETS: [Target; 12] = [
     Target::of("frame", decoders::frame, decoders::generate_frames, 1_000_000, (0, 0)),
     Target::of("request", decoders::request, decoders::generate_request, 1_000_000, (8, 512)),
@@ -72,7 +72,7 @@ pub const TARGETS: [Target; 12] = [
     Target::of("batch", rules::batch, rules::generate_batch, 300_000, (64, 16 << 10)),
     // Each frame is copied once, the input is fed twice; room for a payload is made in steps of 64 KiB.
     Target::of("link", link::frames, link::generate_frames, 300_000, (64, 132 << 10)),
-    Target::of("hello", link::hello, link::generate_hello, 300_000, (8, 1024)),
+    Target::of("handshake", link::handshake, link::generate_handshake, 300_000, (8, 1024)),
     Target::of("keyed", link::keyed, link::generate_keyed, 300_000, (64, 132 << 10)),
     Target::of("peer", peers::peer, peers::generate, 100_000, (128, 256 << 10)),
     Target::of("shard", server::shard, script::generate, 50_000, (server::MEMORY_PER_BYTE, server::MEMORY_FIXED)),

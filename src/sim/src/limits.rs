@@ -18,3 +18,5 @@ pub(crate) const GROUP_MAX: usize = 64;
 pub const TRACE_LINES: usize = 80;
 /// Znodes beyond which no quota begins: a server counts more than a thousand in pieces, the model all at once.
 pub(crate) const COUNTED_MAX: usize = 800;
+/// Children deleted beyond which no quota begins, for the same reason: beyond a thousand in one transaction.
+pub(crate) const DELETED_MAX: i32 = 250;

@@ -7,7 +7,7 @@ use corral_core::ids::ConnId;
 
 use crate::model::LinkId;
 use crate::request::Request;
-use crate::world::{Event, Lane, World};
+use crate::world::{Channel, Event, World};
 
 /// A request without its reply yet.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl World {
             let count = if split { self.schedule.index(bytes.len()) + 1 } else { bytes.len() };
             let rest = bytes.split_off(count);
             let delay = self.schedule.delay(self.options.network_delay);
-            self.send(Lane::ToServer(link), delay, Event::ToServer(link, bytes));
+            self.send(Channel::ToServer(link), delay, Event::ToServer(link, bytes));
             bytes = rest;
         }
     }
@@ -77,7 +77,7 @@ impl World {
         self.links[link.0].conn = None;
         if !std::mem::replace(&mut self.links[link.0].server_gone, true) {
             let delay = self.schedule.delay(self.options.network_delay);
-            self.send(Lane::ToClient(link), delay, Event::EndToClient(link));
+            self.send(Channel::ToClient(link), delay, Event::EndToClient(link));
         }
     }
 

@@ -1,5 +1,5 @@
-//! The reference model: a plain tree of its own with rules of its own, written from the protocol's chapters 9 to 15 and
-//! 17, sharing no code with the server's core.
+//! The reference model: a plain tree of its own with rules of its own, written from protocol chapters 9 to 15 and 17,
+//! sharing no code with the server's core.
 //!
 //! It keeps every version of every znode, so that a read can be compared with the state at exactly its zxid, and for
 //! each transaction what happened, so that the one legal stream of watch events can be derived. Knows no bytes, no
@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use corral_wire::records::Stat;
 
+use crate::limits::{COUNTED_MAX, DELETED_MAX};
 use crate::options::Switches;
 use crate::reconfig::Seats;
 use crate::request::{AclItem, Body};
@@ -26,7 +27,7 @@ pub(crate) use list::{List, ListRules};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LinkId(pub(crate) usize);
 
-/// A znode. `created` counts children ever created, see chapter 10.
+/// A znode. `created` counts children ever created, see protocol chapter 10.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) data: Option<Vec<u8>>,
@@ -101,7 +102,7 @@ impl Step {
 
 /// What the model says about a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Expected {
     /// A reply with this code and body.
     Reply {
         err: i32,
@@ -115,7 +116,8 @@ pub(crate) enum Verdict {
     SessionRefused,
     /// No reply: the connection is closed.
     Moved,
-    /// No reply yet: the ensemble has to go over to this list first, which takes the place of the one with this version.
+    /// No reply yet: the ensemble has to go over to this list first, which takes the place of the one with this
+    /// version.
     Underway {
         next: Seats,
         version: u64,
@@ -147,7 +149,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// An empty server's tree (chapter 10). `list_rules`: where there is to be a list of servers.
+    /// An empty server's tree (protocol chapter 10). `list_rules`: where there is to be a membership.
     pub(crate) fn new(switches: Switches, list_rules: Option<ListRules>) -> Model {
         let node = |acl: AclItem, aversion, children| Node {
             data: Some(Vec::new()),
@@ -233,6 +235,16 @@ impl Model {
         self.versions.iter().filter_map(|(path, list)| Some((path.as_str(), list.last()?.1.as_ref()?)))
     }
 
+    /// Whether a server would count the whole tree at once, even a little later.
+    pub(crate) fn is_counted_at_once(&self) -> bool {
+        let (mut znodes, mut deletions) = (0, 0);
+        for (_, node) in self.nodes() {
+            znodes += 1;
+            deletions += node.created.saturating_sub(node.children).max(0);
+        }
+        znodes <= COUNTED_MAX && deletions <= DELETED_MAX
+    }
+
     /// What happened in the transactions after `from` up to `to`, in order.
     pub(crate) fn steps(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Step)> {
         let range = (std::ops::Bound::Excluded(from), std::ops::Bound::Included(to.max(from)));
@@ -255,19 +267,19 @@ impl Model {
         link: LinkId,
         timeout_ms: i32,
         password: [u8; 16],
-    ) -> Verdict {
+    ) -> Expected {
         match self.sessions.get_mut(&session) {
             Some(known) if known.password == password => {
                 known.owner = link;
                 known.timeout_ms = timeout_ms;
-                Verdict::SessionBegun { session, timeout_ms, password }
+                Expected::SessionBegun { session, timeout_ms, password }
             }
-            _ => Verdict::SessionRefused,
+            _ => Expected::SessionRefused,
         }
     }
 
-    /// A session ends, with all its ephemerals, in one transaction (chapter 15.5).
-    pub(crate) fn close_session(&mut self, zxid: u64, session: i64) -> Verdict {
+    /// A session ends, with all its ephemerals, in one transaction (protocol chapter 15.5).
+    pub(crate) fn close_session(&mut self, zxid: u64, session: i64) -> Expected {
         self.zxid = zxid;
         if self.sessions.remove(&session).is_some() {
             let mut draft = rules::Draft::new(self, zxid);
@@ -275,10 +287,10 @@ impl Model {
             let done = draft.finish();
             self.keep(zxid, done);
         }
-        Verdict::Reply { err: 0, body: Body::Nothing }
+        Expected::Reply { err: 0, body: Body::Nothing }
     }
 
-    /// The server deletes a container or TTL node, if it is still what was chosen (chapter 9.4).
+    /// The server deletes a container or TTL node, if it is still what was chosen (protocol chapter 9.4).
     pub(crate) fn reap(&mut self, zxid: u64, path: &str, mzxid: u64) {
         self.zxid = zxid;
         let still = |node: &Node| node.life != Life::Plain && node.children == 0 && node.mzxid == mzxid;

@@ -41,10 +41,10 @@ pub enum Bug {
     /// Of ensembles: what a broken link may have lost is sent again by the next one.
     ForwardTwice,
     /// Of ensembles: a server whose disk was emptied takes part as if it remembered everything.
-    NewbornVotes,
+    UninitialisedVotes,
     /// Of ensembles: a server without data founds an ensemble by itself, whoever else is to.
     FoundAlone,
-    /// Of ensembles: a piece of another server's image is reported as written, and is not.
+    /// Of ensembles: a piece of another server's snapshot is reported as written, and is not.
     LosePiece,
     /// Of ensembles: a sync is answered by the server itself, which may have been left behind.
     StaleSync,
@@ -84,7 +84,7 @@ impl Bug {
         Bug::VoteTwice,
         Bug::SkipMajority,
         Bug::ForwardTwice,
-        Bug::NewbornVotes,
+        Bug::UninitialisedVotes,
         Bug::FoundAlone,
         Bug::LosePiece,
         Bug::StaleSync,
@@ -122,7 +122,7 @@ pub struct Options {
     pub mailbox_delay: u64,
     pub network_delay: u64,
     pub sync_delay: u64,
-    pub image_delay: u64,
+    pub snapshot_delay: u64,
     /// Usual pause of a client between two actions.
     pub think: u64,
     pub depth_max: usize,
@@ -132,7 +132,7 @@ pub struct Options {
     pub snapshot_floor_bytes: usize,
     pub snapshot_interval_min_ms: u64,
     pub snapshot_calm_ms: u64,
-    pub images_retained: usize,
+    pub snapshots_retained: usize,
     /// Mean time between faults of any kind.
     pub fault_every_ms: u64,
     /// Weights of the kinds of faults.
@@ -182,7 +182,7 @@ pub struct EnsembleOptions {
     pub weight_damage: u64,
     /// Whether every read waits for the leader's word.
     pub linearizable: bool,
-    /// Clients change the list of servers.
+    /// Clients change the membership.
     pub list: Option<ListOptions>,
 }
 
@@ -205,7 +205,7 @@ impl ListOptions {
     }
 }
 
-/// Of the ensembles, in a thousand: how many have a list of servers that clients change.
+/// Of the ensembles, in a thousand: how many have a membership that clients change.
 const LISTED: u64 = 330;
 
 impl EnsembleOptions {
@@ -288,7 +288,7 @@ impl Options {
             mailbox_delay: rng.pick(&[0, 20, 200, 2_000]),
             network_delay: rng.pick(&[50, 500, 3_000]),
             sync_delay: rng.pick(&[20, 300, 5_000]),
-            image_delay: rng.pick(&[1_000, 50_000, 500_000]),
+            snapshot_delay: rng.pick(&[1_000, 50_000, 500_000]),
             think: rng.pick(&[5_000, 20_000, 60_000]),
             depth_max: rng.pick(&[1, 4, 16]),
             segment_bytes: rng.pick(&[96 << 10, 128 << 10, 256 << 10]),
@@ -296,7 +296,7 @@ impl Options {
             snapshot_txns: rng.pick(&[20, 100, 400]),
             snapshot_floor_bytes: rng.pick(&[1 << 10, 16 << 10, 1 << 20]),
             snapshot_interval_min_ms: rng.pick(&[0, 200, 2_000]),
-            images_retained: rng.pick(&[1, 2, 3]),
+            snapshots_retained: rng.pick(&[1, 2, 3]),
             fault_every_ms: rng.pick(&[300, 1_000, 3_000]),
             weight_power_cut: weight(&mut rng),
             weight_kill: weight(&mut rng),

@@ -1,4 +1,4 @@
-//! What clients say when they change the list of servers, as plain values, their texts, and how such a wish is drawn.
+//! What clients say when they change the membership, as plain values, their texts, and how such a wish is drawn.
 //!
 //! Knows no server type. Each server has one address for ever; what changes is who is listed, with which role and with
 //! which port for clients.
@@ -27,7 +27,7 @@ impl Seat {
     }
 }
 
-/// The list as the servers show it (chapter 21), without its version.
+/// The list as the servers show it (protocol chapter 21), without its version.
 pub(crate) fn lines(seats: &Seats) -> String {
     let line = |(id, seat): (&u8, &Seat)| format!("server.{id}=h{id}:1:2:{};0.0.0.0:{}\n", seat.role(), seat.port);
     seats.iter().map(line).collect()

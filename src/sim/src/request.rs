@@ -64,7 +64,7 @@ pub(crate) enum Write {
         version: i32,
     },
     /// A container, or with a time to live in milliseconds a TTL node.
-    CreateMortal {
+    CreateExpiring {
         path: String,
         ttl: Option<i64>,
     },
@@ -197,7 +197,7 @@ impl Write {
     /// Whether it makes a znode that counts what is below a quota.
     fn makes_usage(&self) -> bool {
         match self {
-            Write::Create { path, .. } | Write::CreateMortal { path, .. } | Write::Ensure { path, .. } => {
+            Write::Create { path, .. } | Write::CreateExpiring { path, .. } | Write::Ensure { path, .. } => {
                 path.ends_with("/zookeeper_stats")
             }
             _ => false,
@@ -360,8 +360,8 @@ impl Write {
             Write::SetData { .. } => OpCode::SetData,
             Write::SetAcl { .. } => OpCode::SetAcl,
             Write::Check { .. } => OpCode::Check,
-            Write::CreateMortal { ttl: None, .. } => OpCode::CreateContainer,
-            Write::CreateMortal { ttl: Some(_), .. } => OpCode::CreateTtl,
+            Write::CreateExpiring { ttl: None, .. } => OpCode::CreateContainer,
+            Write::CreateExpiring { ttl: Some(_), .. } => OpCode::CreateTtl,
             Write::Ensure { .. } => OpCode::CreateIfNotExists,
             Write::CheckNotExists { .. } => OpCode::CheckNotExists,
             Write::CheckStat { .. } => OpCode::CheckStat,
@@ -388,7 +388,7 @@ impl Write {
             Write::Check { path, version } => {
                 CheckVersionRequest { path: Some(path), version: *version }.encode(writer);
             }
-            Write::CreateMortal { .. } | Write::Ensure { .. } => self.encode_create(writer),
+            Write::CreateExpiring { .. } | Write::Ensure { .. } => self.encode_create(writer),
             Write::CheckNotExists { path, version } => {
                 CheckNotExistsRequest { path: Some(path), version: *version }.encode(writer);
             }
@@ -415,7 +415,7 @@ impl Write {
 
     fn open_create<'a>(&'a self, acl: &'a VectorBuf) -> Option<(CreateRequest<'a>, Option<i64>)> {
         let (path, data, flags, ttl) = match self {
-            Write::CreateMortal { path, ttl } => (path, None, if ttl.is_some() { 5 } else { 4 }, *ttl),
+            Write::CreateExpiring { path, ttl } => (path, None, if ttl.is_some() { 5 } else { 4 }, *ttl),
             Write::Ensure { path, data } => (path, data.as_deref(), 0, None),
             _ => return None,
         };
@@ -428,7 +428,7 @@ impl Write {
                 Body::Path(CreateResponse::decode(reader)?.path.unwrap_or_default().to_owned())
             }
             Write::Ensure { .. } => Body::Path(CreateResponse::decode(reader)?.path.unwrap_or_default().to_owned()),
-            Write::Create { with_stat: true, .. } | Write::CreateMortal { .. } => {
+            Write::Create { with_stat: true, .. } | Write::CreateExpiring { .. } => {
                 let Create2Response { path, stat } = Create2Response::decode(reader)?;
                 Body::PathStat(path.unwrap_or_default().to_owned(), stat)
             }
@@ -467,7 +467,7 @@ fn encode_multi(writes: &[Write], writer: &mut Writer<'_>) {
         Write::Check { path, version } | Write::SetAcl { path, version, .. } => {
             MultiOp::Check(CheckVersionRequest { path: Some(path), version: *version })
         }
-        Write::CreateMortal { .. } | Write::Ensure { .. } => {
+        Write::CreateExpiring { .. } | Write::Ensure { .. } => {
             let (request, ttl) = write.open_create(acl).expect("one of the two");
             MultiOp::Create { op: write.op(), request, ttl }
         }

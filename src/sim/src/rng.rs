@@ -1,5 +1,5 @@
-//! Randomness of a run: one generator per concern, all from one seed, so that a draw more in one concern changes nothing
-//! in the others. The only source of randomness there is.
+//! Randomness of a run: one generator per concern, all from one seed, so that a draw more in one concern changes
+//! nothing in the others. The only source of randomness there is.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};

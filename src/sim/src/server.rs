@@ -1,14 +1,14 @@
 //! The server as the simulator drives it: the real shards and the real engine, their mailboxes made of events.
 //!
-//! A shard passes its proposals on after a turn, the engine takes what waits and has its turn, the log thread copies, waits and syncs,
-//! the image writer takes its time.
+//! A shard passes its proposals on after a turn, the engine takes what waits and has its turn, the log thread copies,
+//! waits and syncs, the snapshot writer takes its time.
 
-mod authority;
 mod consensus;
 mod disk_threads;
 mod judges;
 mod list;
 mod lost_page;
+mod observed_machine;
 mod peers;
 mod receiving;
 mod recovery;
@@ -21,22 +21,22 @@ use std::sync::Arc;
 
 use corral_consensus::{Membership, Micros, NodeId, Replica};
 use corral_core::change::AppliedBatch;
+use corral_core::coordinator::Flow;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::image::Image;
 use corral_core::limits::{ShardLimits, TURN_COST_MAX};
-use corral_core::member::Note;
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::snapshot::Snapshot;
 use corral_core::view::View;
 use corral_engine::{Answer, Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog};
-use corral_link::Generation;
+use corral_peer::Generation;
 use corral_storage::SimDisk;
 use corral_storage::log::Log;
 use corral_wire::fourletter::FourLetter;
 
-pub(crate) use authority::{Authority, CommittedEntry};
 pub(crate) use list::is_member;
+pub(crate) use observed_machine::{CommittedEntry, ObservedMachine};
 pub(crate) use peers::{Wire, WireEvent};
 use recovery::Start;
 
@@ -44,11 +44,11 @@ use crate::limits::PROPOSALS_TAKEN_BYTES_MAX;
 use crate::model::{LinkId, SUPER_ID};
 use crate::options::Options;
 use crate::violation::{Checked, Violation};
-use crate::world::{self, Lane, Stage, World};
+use crate::world::{self, Channel, Stage, World};
 
 /// The shortest time without a leader until an election, in microseconds.
 const ELECTION: u64 = recovery::ELECTION_TICKS as u64 * consensus::TICK;
-/// Of a piece of an image that is given to another server: images take several.
+/// Of a piece of a snapshot that is given to another server: snapshots take several.
 const PIECE_BYTES: usize = 4 << 10;
 
 /// What can happen inside of the server.
@@ -78,9 +78,9 @@ pub(crate) enum Inner {
     ToWriter(Box<FrozenState>),
     WriterBegins,
     WriterEnds,
-    /// All images are read.
+    /// All snapshots are read.
     Scrub,
-    /// To the thread that writes another server's image.
+    /// To the thread that writes another server's snapshot.
     ToReceiver(Receive),
     /// The process ends because of a fault.
     Die,
@@ -92,9 +92,9 @@ pub(crate) enum ToShard {
     Batch(Rc<AppliedBatch>),
     Answered(Answer, Vec<ConnId>),
     Adopt(Arc<Delta>),
-    Swap(Opaque<Arc<Image>>),
+    Swap(Opaque<Arc<Snapshot>>),
     Drain,
-    Note(Note),
+    Flow(Flow),
     Install(Opaque<Arc<View>>, u64),
 }
 
@@ -139,7 +139,7 @@ struct LogSide {
     failed: bool,
 }
 
-/// The image writer.
+/// The snapshot writer.
 #[derive(Default)]
 struct WriterSide {
     waiting: VecDeque<Box<FrozenState>>,
@@ -151,7 +151,7 @@ struct WriterSide {
 /// See the module.
 pub(crate) struct Server {
     pub(crate) shards: Vec<ShardSide>,
-    pub(crate) engine: Engine<Authority>,
+    pub(crate) engine: Engine<ObservedMachine>,
     inbox: VecDeque<Event>,
     turn_planned: bool,
     wake_at: Option<Micros>,
@@ -171,11 +171,11 @@ pub(crate) struct Server {
     /// It did not trust its state when that was last looked at.
     distrusts: bool,
     /// Leaderships given up because of a slow disk.
-    relieved: u64,
+    slow_disk_transfers: u64,
 }
 
 impl Server {
-    fn new(shards: Vec<ShardSide>, engine: Engine<Authority>, incarnation: u64, log: Log<SimDisk>) -> Server {
+    fn new(shards: Vec<ShardSide>, engine: Engine<ObservedMachine>, incarnation: u64, log: Log<SimDisk>) -> Server {
         Server {
             shards,
             engine,
@@ -191,7 +191,7 @@ impl Server {
             known: BTreeSet::new(),
             members: Membership::default(),
             distrusts: false,
-            relieved: 0,
+            slow_disk_transfers: 0,
         }
     }
 }
@@ -207,7 +207,7 @@ impl World {
         let in_ensemble = self.options.ensemble.is_some();
         let at = self.at;
         self.write_file();
-        self.judge_images()?;
+        self.judge_snapshots()?;
         let node = &mut self.nodes[at];
         node.starting = false;
         node.life += 1;
@@ -241,14 +241,14 @@ impl World {
         self.counts.replayed += entries.len() as u64;
         let upto = replica.applied().0;
         let life = self.nodes[self.at].life;
-        self.note(format_args!("life {life} begins: image at {}, log to {upto}", started.image_index));
+        self.note(format_args!("life {life} begins: snapshot at {}, log to {upto}", started.snapshot_index));
         if in_ensemble {
-            self.check.rejoined(at, started.image_index, &started.hard_state)?;
+            self.check.rejoined(at, started.snapshot_index, &started.hard_state)?;
             for entry in entries {
                 self.check.committed(entry, self.time())?;
             }
         } else {
-            self.check.restarted(started.image_index, upto, entries, self.time())?;
+            self.check.restarted(started.snapshot_index, upto, entries, self.time())?;
         }
         let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
         let engine = Engine::new(replica, self.settings(started.newest));
@@ -258,8 +258,8 @@ impl World {
             self.compare_everywhere()?;
         }
         if let Some(frozen) = started.frozen {
-            self.note(format_args!("image of {} begins, of what was replayed", frozen.zxid));
-            self.mail(Lane::ConsensusToWriter, Inner::ToWriter(Box::new(frozen)));
+            self.note(format_args!("snapshot of {} begins, of what was replayed", frozen.zxid));
+            self.mail(Channel::ConsensusToWriter, Inner::ToWriter(Box::new(frozen)));
         }
         self.inside_after(consensus::TICK, Inner::Tick);
         for shard in 0..usize::from(self.options.shards) {
@@ -277,7 +277,7 @@ impl World {
             configured: self.configured(),
             client_addr: std::net::SocketAddr::from(([127, 0, 0, 1], 3)),
             wanted: Membership::simple(&ids, &[]),
-            remembered: node.remembered.clone(),
+            stored: node.remembered.clone(),
             read_only: false,
             election: Micros(ELECTION),
             generation: if newest.is_some() { Generation::FIRST } else { Generation::NONE },
@@ -286,7 +286,7 @@ impl World {
         Settings { shards: usize::from(self.options.shards), newest, ensemble }
     }
 
-    fn new_shard(&self, id: u16, incarnation: u64, replica: &Replica<Authority>) -> ShardSide {
+    fn new_shard(&self, id: u16, incarnation: u64, replica: &Replica<ObservedMachine>) -> ShardSide {
         let tick = i32::try_from(self.options.session_tick_ms).expect("a small number");
         let config = ShardConfig {
             shard: ShardId(id),
@@ -383,7 +383,7 @@ impl World {
                     let (replica, status) = (engine.replica(), engine.status());
                     let raft = replica.raft();
                     format!(
-                        "{:?} of term {} under {:?}, log to {}, committed {}, applied {}, newborn {}, distrusted {}, \
+                        "{:?} of term {} under {:?}, log to {}, committed {}, applied {}, uninitialised {}, distrusted {}, \
                          {status:?}, members {:?}",
                         raft.role(),
                         raft.term(),
@@ -391,8 +391,8 @@ impl World {
                         raft.last_index(),
                         raft.commit(),
                         replica.applied(),
-                        raft.is_newborn(),
-                        replica.is_distrusted(),
+                        raft.is_uninitialised(),
+                        replica.is_state_corrupt(),
                         raft.membership(),
                     )
                 }
@@ -433,7 +433,7 @@ impl World {
                 self.scrub();
                 Ok(())
             }
-            Inner::ToReceiver(receive) => self.receive_image(receive),
+            Inner::ToReceiver(receive) => self.receive_snapshot(receive),
             Inner::Die => {
                 let power = self.faults.per_mille(500);
                 self.crash(power)
@@ -462,7 +462,7 @@ fn shard_limits(options: &Options) -> ShardLimits {
     let hard = options.seed.is_multiple_of(5) && (tight || options.ensemble.is_none());
     ShardLimits {
         requests_in_flight_per_connection_max: if tight { 4 } else { 1000 },
-        parked_bytes_max: if tight { 300 } else { 4 << 20 },
+        queued_bytes_max: if tight { 300 } else { 4 << 20 },
         reply_buffer_bytes_soft_max: if tight || hard { 500 } else { 1 << 20 },
         reply_buffer_bytes_hard_max: if hard { 6_000 } else { 64 << 20 },
         inflight_bytes_per_shard_max: if tight { 2_000 } else { 64 << 20 },

@@ -78,8 +78,8 @@ impl Workload {
             return self.keeper_write(rng, path);
         }
         match rng.below(22) {
-            20 => Write::CreateMortal { path, ttl: None },
-            21 => Write::CreateMortal { path, ttl: Some(rng.pick(&[1, 500, 2_000, 1 << 39, 0, 1 << 40])) },
+            20 => Write::CreateExpiring { path, ttl: None },
+            21 => Write::CreateExpiring { path, ttl: Some(rng.pick(&[1, 500, 2_000, 1 << 39, 0, 1 << 40])) },
             0..9 => {
                 let odd = !in_multi && rng.per_mille(15);
                 let flags = if odd { rng.pick(&[4, 5, 6, 9, -1]) } else { rng.pick(&[0, 0, 0, 1, 1, 2, 3]) };

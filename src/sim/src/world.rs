@@ -1,14 +1,14 @@
 //! The simulated world: one queue of events in time, and everything that handles them. One thread, one seed.
 //!
-//! One server or an ensemble of them. The servers' actors are the real ones; their mailboxes, the networks, the disks and
-//! the clocks are made here. Actors hear of each other late but in order. Checkers look on from outside: at bytes that
-//! reach clients, and at log entries that some server found committed.
+//! One server or an ensemble of them. The servers' actors are the real ones; their mailboxes, the networks, the disks
+//! and the clocks are made here. Actors hear of each other late but in order. Checkers look on from outside: at bytes
+//! that reach clients, and at log entries that some server found committed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use corral_consensus::Micros;
 use corral_core::ids::{Millis, WallMillis};
-use corral_engine::Remembered;
+use corral_engine::StoredServers;
 use corral_storage::SimDisk;
 
 use crate::check::Checkers;
@@ -26,7 +26,7 @@ use crate::violation::{Checked, Violation};
 /// Longer than any pause or delay: after it nothing is under way.
 const REST: u64 = 6_000_000;
 
-/// Clients that may change the list of servers.
+/// Clients that may change the membership.
 const OPERATORS: usize = 2;
 
 /// Everything that can happen.
@@ -58,13 +58,13 @@ pub(crate) enum Event {
     FastDisk(usize),
     /// Of the network between servers.
     Wire(WireEvent),
-    /// A server that stood still goes on.
+    /// A server that was stopped goes on.
     Thaw(usize),
 }
 
 /// Pairs between which order is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lane {
+pub(crate) enum Channel {
     ToServer(LinkId),
     ToClient(LinkId),
     ConsensusToShard(usize),
@@ -99,11 +99,11 @@ pub(crate) struct Node {
     pub(crate) file: BTreeSet<u8>,
     /// .. and an operator has left one out.
     pub(crate) has_odd_file: bool,
-    /// The newest list of servers that it has known.
-    pub(crate) remembered: Option<Remembered>,
+    /// The newest membership that it has known.
+    pub(crate) remembered: Option<StoredServers>,
     /// It noted that its state is not to be trusted.
     pub(crate) distrusted: Option<String>,
-    /// An image file with a byte that changed, and what it held before.
+    /// A snapshot file with a byte that changed, and what it held before.
     pub(crate) spoiled: Option<(String, Vec<u8>)>,
 }
 
@@ -142,7 +142,7 @@ pub struct Counts {
     pub crashes: u64,
     pub stops: u64,
     pub cuts: u64,
-    pub images: u64,
+    pub snapshots: u64,
     pub failed_syncs: u64,
     pub full_disks: u64,
     pub replayed: u64,
@@ -150,21 +150,21 @@ pub struct Counts {
     pub leaders: u64,
     pub uncertain: u64,
     pub broken_wires: u64,
-    /// .. servers that began as founders, images taken over, disks emptied.
+    /// .. servers that began as founders, snapshots taken over, disks emptied.
     pub founders: u64,
     pub installs: u64,
     pub emptied: u64,
     /// .. states found damaged.
     pub distrusted: u64,
-    /// .. bytes of images changed, those found by a merge or a scrub, and those passed over at a start.
+    /// .. bytes of snapshots changed, those found by a merge or a scrub, and those passed over at a start.
     pub spoiled: u64,
     pub found: u64,
     pub passed_over: u64,
     /// .. and leaders that ended because they could neither hand over nor bring the others forward.
     pub stuck: u64,
     /// Leaders that let another lead because their disks were slow.
-    pub relieved: u64,
-    /// Steps of changes of the list of servers, and lists that servers saw come about.
+    pub slow_disk_transfers: u64,
+    /// Steps of membership changes, and lists that servers saw come about.
     pub members_changed: u64,
     pub lists: u64,
     /// Power cuts at an append that replaces entries.
@@ -194,7 +194,7 @@ pub struct World {
     /// The latest time that the wall clock ever showed to the leader.
     pub(crate) wall_latest: WallMillis,
     queue: Queue,
-    lanes: BTreeMap<(usize, Lane), u64>,
+    channels: BTreeMap<(usize, Channel), u64>,
     pub(crate) schedule: Stream,
     pub(crate) disk_rng: Stream,
     pub(crate) workload: Stream,
@@ -216,7 +216,7 @@ pub struct World {
     pub(crate) bug_done: bool,
     /// The server whose disk was emptied and that does not vote again yet.
     pub(crate) emptied: Option<usize>,
-    /// When a client asked for another list of servers last.
+    /// When a client asked for another membership last.
     pub(crate) list_asked: Option<u64>,
 }
 
@@ -229,7 +229,7 @@ impl World {
             wall_offset_ms: 0,
             wall_latest: WallMillis(0),
             queue: Queue::default(),
-            lanes: BTreeMap::new(),
+            channels: BTreeMap::new(),
             schedule: Stream::new(seed, "schedule"),
             disk_rng: Stream::new(seed, "disk"),
             workload: Stream::new(seed, "workload"),
@@ -397,7 +397,7 @@ impl World {
         }
     }
 
-    /// A process that stood still goes on with what came meanwhile, or is no more.
+    /// A process that was stopped goes on with what came meanwhile, or is no more.
     pub(crate) fn thaw(&mut self) -> Checked {
         let at = self.at;
         for event in self.nodes[at].frozen.take().into_iter().flatten() {
@@ -455,21 +455,21 @@ impl World {
         self.queue.push(at, event);
     }
 
-    /// As [`World::after`], but never before what was sent on the same lane earlier.
-    pub(crate) fn send(&mut self, lane: Lane, delay: u64, event: Event) {
-        let node = match lane {
-            Lane::ToServer(_) | Lane::ToClient(_) | Lane::Wire(..) => 0,
+    /// As [`World::after`], but never before what was sent on the same channel earlier.
+    pub(crate) fn send(&mut self, channel: Channel, delay: u64, event: Event) {
+        let node = match channel {
+            Channel::ToServer(_) | Channel::ToClient(_) | Channel::Wire(..) => 0,
             _ => self.at,
         };
-        let last = self.lanes.entry((node, lane)).or_insert(0);
+        let last = self.channels.entry((node, channel)).or_insert(0);
         let at = (self.now + delay).max(*last);
         *last = at;
         self.at(at, event);
     }
 
-    /// Nothing more comes by this lane for so long.
-    pub(crate) fn hold_lane(&mut self, lane: Lane, time: u64) {
-        let last = self.lanes.entry((0, lane)).or_insert(0);
+    /// Nothing more comes by this channel for so long.
+    pub(crate) fn hold_channel(&mut self, channel: Channel, time: u64) {
+        let last = self.channels.entry((0, channel)).or_insert(0);
         *last = (*last).max(self.now + time);
     }
 
@@ -478,9 +478,9 @@ impl World {
     }
 
     /// A message between actors.
-    pub(crate) fn mail(&mut self, lane: Lane, inner: Inner) {
+    pub(crate) fn mail(&mut self, channel: Channel, inner: Inner) {
         let delay = self.schedule.delay(self.options.mailbox_delay);
-        self.send(lane, delay, Event::Inside(self.at, self.nodes[self.at].life, inner));
+        self.send(channel, delay, Event::Inside(self.at, self.nodes[self.at].life, inner));
     }
 
     /// What the clock of the present server shows.
@@ -528,7 +528,7 @@ impl Counts {
         self.crashes += other.crashes;
         self.stops += other.stops;
         self.cuts += other.cuts;
-        self.images += other.images;
+        self.snapshots += other.snapshots;
         self.failed_syncs += other.failed_syncs;
         self.full_disks += other.full_disks;
         self.replayed += other.replayed;
@@ -543,7 +543,7 @@ impl Counts {
         self.found += other.found;
         self.passed_over += other.passed_over;
         self.stuck += other.stuck;
-        self.relieved += other.relieved;
+        self.slow_disk_transfers += other.slow_disk_transfers;
         self.members_changed += other.members_changed;
         self.lists += other.lists;
         self.cuts_at_replacement += other.cuts_at_replacement;

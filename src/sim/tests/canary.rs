@@ -24,7 +24,7 @@ fn every_bug_is_caught() {
             Bug::VoteTwice
             | Bug::SkipMajority
             | Bug::ForwardTwice
-            | Bug::NewbornVotes
+            | Bug::UninitialisedVotes
             | Bug::FoundAlone
             | Bug::LosePiece
             | Bug::StaleSync

@@ -27,7 +27,7 @@ fn every_seed_passes() {
         ("crashes", total.crashes),
         ("stops", total.stops),
         ("cuts", total.cuts),
-        ("images", total.images),
+        ("snapshots", total.snapshots),
         ("failed syncs", total.failed_syncs),
         ("full disks", total.full_disks),
         ("replayed entries", total.replayed),

@@ -1,6 +1,6 @@
 //! Little-endian fields in byte slices, without a panic and without an index.
 //!
-//! `Take` reads fields one after another and answers `None` past the end; `Put` fills a fixed array. Used by both file
+//! `Take` reads fields one after another and returns `None` past the end; `Put` fills a fixed array. Used by both file
 //! formats; knows neither.
 
 use crate::limits::PAGE_BYTES;

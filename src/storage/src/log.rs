@@ -1,192 +1,163 @@
 //! The log: records appended to mapped segments, made durable by a sync, found again by recovery.
 //!
-//! One plain thread, the log thread, owns a [`Log`] and calls it; a core never does, because a store into the mapping may
-//! take a page fault or wait for write-back. Nothing here assumes that thread, though: `append` only stores into memory
-//! (but for a roll to the next segment), `sync` alone waits for the disk.
+//! One plain thread, the log thread, owns a [`Log`] and calls it; a core never does, because a store into the mapping
+//! may take a page fault or wait for write-back. Nothing here assumes that thread, though: `append` only stores into
+//! memory (but for a roll to the next segment), `sync` alone waits for the disk.
 //!
-//! Positions are bytes since the log began and only grow. `durable` is the position up to which everything was synced;
-//! each record carries it as its watermark, and so proves that all before it had been acknowledged at most up to there.
-//! After each sync it is stored in the file `DURABLE` and in a mark behind the last record as well, before anything is
-//! acknowledged. The log knows nothing of what an entry says.
+//! Positions are bytes since the log began and only grow. The durable point is the position up to which everything was
+//! synced. Each record carries it as its watermark, and so proves that all before it had been acknowledged at most up to
+//! there. After each sync the durable point is stored in the file `DURABLE` and in a mark behind the last record as well,
+//! before anything is acknowledged. The log does not interpret the payload of an entry.
+//!
+//! [`Log`] holds an index of the entries and a writer. Each part below it owns its state, and uses only the parts that come
+//! after it in this list:
+//!
+//! | file | what it owns or does |
+//! |---|---|
+//! | `recovery` | opens a log: cuts the torn tail, makes the rest durable |
+//! | `replay`, `unusable` | read all records once, and decide where the log ends and what is damage |
+//! | `survey` | lists the log's files, opens and checks one segment |
+//! | `writer` | the end of the log: the place of the next record, the sync, the roll to the next segment |
+//! | `watermarks`, `durable_file` | the durable point, and where it is stored |
+//! | `segments` | the segment files in order, those prepared ahead, and whether the disk has failed |
+//! | `segment_file` | one segment file: records, marks and slots in it |
+//! | `spares` | files to recycle |
+//! | `index` | the place of each entry, in memory |
+//! | `segment`, `mark`, `record` | layouts: header and slots of a segment, the mark, the record |
+//!
+//! `dump` and `window` read a log of any state without opening it.
 
+mod config;
 pub mod dump;
 mod durable_file;
+mod entry;
 mod error;
 mod index;
-pub(crate) mod mark;
-pub(crate) mod record;
+mod mark;
+mod record;
+mod recovered;
 mod recovery;
-mod roll;
-pub(crate) mod segment;
+mod replay;
+mod segment;
+mod segment_file;
+mod segments;
+mod spares;
+mod survey;
+mod unusable;
+mod watermarks;
 mod window;
+mod writer;
 
-use std::collections::VecDeque;
-use std::ops::Range;
-
+pub use config::LogConfig;
 pub(crate) use durable_file::DURABLE_NAME;
-pub use error::ADVICE;
-pub use error::LogError;
+pub use entry::{Durable, Entry, EntryKind, HardState, Record};
+pub use error::{ADVICE, LogError};
 pub use record::RecordKind;
-pub use recovery::{CutInfo, Progress, Recovered, SteppedOver};
-pub use roll::{Spare, SpareJob};
+pub use recovered::{CutInfo, Progress, Recovered, SteppedOver};
+pub use spares::{Spare, SpareJob};
 
-use crate::disk::{Disk, Segment};
-use crate::field::{Put, Take, align_up, narrow, wide};
+use crate::disk::Disk;
+use crate::field::wide;
 use crate::limits;
-use durable_file::DurableFile;
+use entry::HARD_STATE_BYTES;
 use index::{EntryIndex, EntryPlace};
-use record::{HEADER_BYTES, RecordHead, record_bytes};
-use segment::{DATA_START, SegmentHead, Slot, Start};
+use record::{HEADER_BYTES, record_bytes};
+use recovery::Opened;
+use segment::{DATA_START, START_RECORD_BYTES, SegmentHead};
+use writer::Writer;
 
-/// How a log is opened.
-#[derive(Debug, Clone)]
-pub struct LogConfig {
-    /// Size of new segments: whole pages, within the limits of this crate.
-    pub segment_bytes: usize,
-    /// Spare segments kept for recycling.
-    pub spares_max: usize,
-    /// Begin a new log if there is none. Say no when the directory holds images: then a missing log is a loss.
-    pub create_if_missing: bool,
-    /// Index of the first entry of a new log; Raft begins at 1.
-    pub first_index: u64,
-    /// A checked image holds every entry up to this index: damage that can have hit no later one is stepped over. 0: none is.
-    pub held: u64,
-    /// Goes into the salt of new segments. Random on a server, so that nobody can forge records; fixed in a simulation.
-    pub seed: u64,
-}
-
-impl Default for LogConfig {
-    fn default() -> LogConfig {
-        LogConfig {
-            segment_bytes: limits::SEGMENT_BYTES_DEFAULT,
-            spares_max: limits::SPARES_MAX_DEFAULT,
-            create_if_missing: true,
-            first_index: 1,
-            held: 0,
-            seed: 0,
-        }
-    }
-}
-
-/// What Raft must never forget besides its entries. Opaque numbers here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HardState {
-    pub term: u64,
-    pub vote: u64,
-    pub commit: u64,
-}
-
-pub(crate) const HARD_STATE_BYTES: usize = 24;
-
-impl HardState {
-    pub(crate) fn encode(self) -> [u8; HARD_STATE_BYTES] {
-        let mut bytes = [0; HARD_STATE_BYTES];
-        let mut put = Put(&mut bytes);
-        put.u64(self.term);
-        put.u64(self.vote);
-        put.u64(self.commit);
-        bytes
-    }
-
-    pub(crate) fn decode(payload: &[u8]) -> Option<HardState> {
-        let mut take = Take(payload);
-        Some(HardState { term: take.u64()?, vote: take.u64()?, commit: take.u64()? })
-    }
-}
-
-/// What an entry's payload is to Raft; a number to this crate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EntryKind {
-    #[default]
-    Normal,
-    Membership,
-}
-
-impl EntryKind {
-    fn record(self) -> RecordKind {
-        match self {
-            EntryKind::Normal => RecordKind::Entry,
-            EntryKind::Membership => RecordKind::Membership,
-        }
-    }
-
-    /// `None` for records that are no entries.
-    fn of(kind: RecordKind) -> Option<EntryKind> {
-        [EntryKind::Normal, EntryKind::Membership].into_iter().find(|entry| entry.record() == kind)
-    }
-}
-
-/// One entry: to append, or read back (then the payload lies in the mapping).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
-    pub term: u64,
-    pub index: u64,
-    pub kind: EntryKind,
-    /// First zxid of the batch in the payload; stored, not understood.
-    pub first_zxid: u64,
-    pub payload: &'a [u8],
-}
-
-/// One thing to append.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Record<'a> {
-    /// An index at or before the last one supersedes that entry and all after it, as a Raft follower needs.
-    Entry(Entry<'a>),
-    HardState(HardState),
-}
-
-/// What is safe on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Durable {
-    /// Log position, in bytes, up to which everything is durable.
-    pub position: u64,
-    /// Last entry of the log; durable with all before it.
-    pub last_index: u64,
-}
-
-/// A segment in use.
-pub(crate) struct Live<S> {
-    pub(crate) name: String,
-    pub(crate) head: SegmentHead,
-    pub(crate) file: S,
-}
-
-/// The log of one server. Not cloneable, movable between threads.
+/// The log of one server.
+///
+/// It is not cloneable. It may move between threads, but one thread at a time calls it. After a failed sync every call
+/// fails with [`LogError::Poisoned`].
+///
+/// # Examples
+///
+/// Append an entry, sync it, and find it again after a restart:
+///
+/// ```
+/// use corral_storage::{Entry, EntryKind, Log, LogConfig, Record, SimDisk};
+///
+/// # fn main() -> Result<(), corral_storage::LogError> {
+/// // A directory in memory. A server has a `MmapDisk`.
+/// let disk = SimDisk::new();
+/// let (mut log, found) = Log::open(disk.clone(), LogConfig::default(), &mut |_progress| {})?;
+/// assert_eq!(found.last_index, 0, "the log is new");
+///
+/// let entry = Entry { term: 1, index: 1, kind: EntryKind::Normal, first_zxid: 1, payload: b"a batch" };
+/// log.append(&[Record::Entry(entry)])?;
+/// // Only what `sync` has returned for may be acknowledged.
+/// assert_eq!(log.sync()?.last_index, 1);
+/// drop(log);
+///
+/// disk.crash(42);
+/// let (log, found) = Log::open(disk, LogConfig::default(), &mut |_progress| {})?;
+/// assert_eq!(found.last_index, 1);
+/// let mut payloads = Vec::new();
+/// log.read(1, usize::MAX, &mut |entry| payloads.push(entry.payload.to_vec()))?;
+/// assert_eq!(payloads, [b"a batch"]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Log<D: Disk> {
-    disk: D,
     config: LogConfig,
-    /// Oldest to active; never empty.
-    segments: VecDeque<Live<D::Segment>>,
-    /// Prepared under their final names, empty, in order.
-    ahead: VecDeque<Live<D::Segment>>,
-    spares: Vec<Spare<D>>,
-    spare_number_next: u64,
-    /// Generation that counts as segment 0 in the index.
-    generation_base: u64,
+    writer: Writer<D>,
+    /// Where each entry lies.
     index: EntryIndex,
+    /// The last one stored.
     hard_state: Option<HardState>,
-    /// Where the next record goes in the active segment.
-    tail: usize,
-    /// The active segment is synced up to here.
-    synced: usize,
-    /// What of the active segment is in memory; before it only the fixed pages may be.
-    warm: Range<usize>,
-    durable: u64,
-    /// Highest durable position that a watermark slot proves.
-    covered: u64,
-    slot_next: usize,
-    durable_file: DurableFile<D::Segment>,
-    failed: bool,
 }
 
 impl<D: Disk> Log<D> {
-    /// Appends all records or, on an error before the first store, none: `OutOfOrder`, `TooLarge` and `NoSpace` leave the
-    /// log as it was. Nothing is durable before [`Log::sync`].
+    /// Opens the log in `disk`, or begins one.
+    ///
+    /// `progress` is called after each segment that was read. The log is durable up to its end when this returns. It reads
+    /// every segment, and then holds 16 bytes of memory an entry besides the mappings.
+    ///
+    /// # Errors
+    /// Damage to acknowledged data ([`LogError::Damaged`], [`LogError::MissingSegment`], [`LogError::OtherLog`],
+    /// [`LogError::NotASegment`]), a directory that this program does not read ([`LogError::WrongVersion`],
+    /// [`LogError::StrayFile`], [`LogError::TooManySegments`]), a missing log ([`LogError::NoLog`]), a wrong configuration,
+    /// and errors of the disk. Damaged files are left as they are.
+    pub fn open(
+        disk: D,
+        config: LogConfig,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Log<D>, Recovered), LogError> {
+        let Opened { writer, index, hard_state, recovered } = recovery::open(disk, &config, progress)?;
+        Ok((Log { config, writer, index, hard_state }, recovered))
+    }
+
+    /// Discards what the log holds if it does not continue the snapshot that ends with entry `index` of `term`.
+    ///
+    /// A snapshot of another server may have been stored just before a crash that came before its installation. If the log
+    /// ends before that entry, or holds an entry of another term in its place, nothing in the log follows from the
+    /// snapshot. Then the log is reset as by [`Log::reset_to`], and `found` is corrected. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Log::reset_to`].
+    pub fn go_on_behind(&mut self, found: &mut Recovered, (index, term): (u64, u64)) -> Result<(), LogError> {
+        let ends_before = found.last_index < index;
+        if ends_before || self.term(index).is_some_and(|held| held != term) {
+            self.reset_to(index.saturating_add(1))?;
+            (found.first_index, found.last_index) = (index.saturating_add(1), index);
+        }
+        Ok(())
+    }
+
+    /// Appends all records, or none of them.
+    ///
+    /// It stores into memory only, but for a roll to the next segment, which waits for one sync, or for two and the making
+    /// of a file if no segment is prepared ahead. Nothing is durable before [`Log::sync`].
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`], [`LogError::TooLarge`] and [`LogError::NoSpace`] come before the first store and leave the
+    /// log as it was. After [`LogError::SyncFailed`] the log is poisoned.
     pub fn append(&mut self, records: &[Record<'_>]) -> Result<(), LogError> {
         self.check_alive()?;
         let rolls = self.plan(records)?;
-        while self.ahead.len() < rolls {
-            self.make_ahead()?;
+        while self.writer.segments().ahead_count() < rolls {
+            self.writer.segments_mut().make_ahead()?;
         }
         for record in records {
             match record {
@@ -206,62 +177,43 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Makes everything appended durable. An error poisons the log: stop the process without acknowledging anything.
+    /// Makes everything appended durable, and returns how far the log is durable now.
+    ///
+    /// It waits for the disk, unless nothing was appended since the last call.
+    ///
+    /// # Errors
+    /// [`LogError::SyncFailed`] poisons the log: stop the process without acknowledging anything.
     pub fn sync(&mut self) -> Result<Durable, LogError> {
         self.check_alive()?;
-        if self.tail > self.synced {
-            self.sync_tail()?;
-            self.mark()?;
-        }
+        self.writer.sync()?;
         Ok(self.durable())
     }
 
-    /// The sync alone, for behind a seal, where no mark has room and after which nothing is acknowledged.
-    fn sync_tail(&mut self) -> Result<(), LogError> {
-        let (from, to) = (self.synced, self.tail);
-        self.sync_active(from, to)?;
-        self.synced = to;
-        self.durable = self.active().head.position(to);
-        self.release_behind()
-    }
-
-    /// Stores the durable point where a killed process leaves it: in the file `DURABLE`, whose pages hold no record, and
-    /// behind the last record, in a page that the next record needs anyway. Damage to acknowledged records is told from a
-    /// torn tail by either. Nothing waits for a disk.
-    fn mark(&mut self) -> Result<(), LogError> {
-        let (tail, durable) = (self.tail, self.durable);
-        self.store_durable(self.oldest());
-        self.warm_up_to(tail.saturating_add(mark::MARK_BYTES))?;
-        let active = self.active_mut();
-        mark::write_mark(active.file.bytes_mut(), tail, active.head.stamp, durable);
-        Ok(())
-    }
-
-    /// Stores the durable point in the file `DURABLE`, so that it never lags behind what a watermark states.
-    fn store_durable(&mut self, oldest: u64) {
-        let (stamp, durable) = (self.active().head.stamp, self.durable);
-        self.durable_file.store(stamp, durable, oldest);
-    }
-
-    /// Generation of the oldest segment in use.
-    fn oldest(&self) -> u64 {
-        self.segments.front().map_or(0, |live| live.head.stamp.generation)
-    }
-
-    /// To be called when nothing has been appended for some milliseconds: writes down, away from the records, how far the
-    /// log is durable, so that damage to the last acknowledged records is told from a torn tail also after a power cut, or
-    /// if it took their page and the mark with them. `false` if it was written already. An error poisons the log.
+    /// Stores the durable point away from the records. To be called when nothing was appended for some milliseconds.
+    ///
+    /// It tells damage to the last acknowledged records from a torn tail also after a power cut, or if the damage took
+    /// their page and the mark with it. Returns `false` if it was stored already. It waits for the disk.
+    ///
+    /// # Errors
+    /// [`LogError::SyncFailed`] poisons the log.
     pub fn watermark_when_idle(&mut self) -> Result<bool, LogError> {
         self.check_alive()?;
-        if self.covered >= self.durable {
+        if self.writer.is_in_slot() {
             return Ok(false);
         }
-        self.write_slot(self.oldest())?;
+        let oldest = self.writer.segments().oldest();
+        self.writer.write_slot(oldest)?;
         Ok(true)
     }
 
-    /// Shows the entries from `from` on, at least one (if there is one) and then until their payloads reach `max_bytes`.
-    /// Answers the index after the last one shown. Every checksum is checked again. Errors: `NotHeld`, `Damaged`.
+    /// Shows the entries from index `from` on: at least one, if there is one, and then until their payloads reach
+    /// `max_bytes`. Returns the index after the last one shown.
+    ///
+    /// Every checksum is compared again. It may wait for the disk where the segment is not in memory.
+    ///
+    /// # Errors
+    /// [`LogError::NotHeld`] if the log does not hold entry `from`, [`LogError::Damaged`] if an entry does not match its
+    /// checksum. Entries before it were shown.
     pub fn read(&self, from: u64, max_bytes: usize, show: &mut dyn FnMut(Entry<'_>)) -> Result<u64, LogError> {
         self.check_alive()?;
         let (first, next) = (self.index.first(), self.index.next());
@@ -270,9 +222,9 @@ impl<D: Disk> Log<D> {
         }
         let (mut index, mut shown_bytes) = (from, 0_usize);
         while let Some(place) = self.index.place(index) {
-            let live = self.segment_of(place);
-            let entry = entry_at(live, index, place).ok_or_else(|| LogError::Damaged {
-                file: live.name.clone(),
+            let segment = self.writer.segments().of_place(place);
+            let entry = segment.entry_at(index, place).ok_or_else(|| LogError::Damaged {
+                file: segment.name().to_owned(),
                 offset: u64::from(place.offset),
                 what: format!("entry {index} does not match its checksum any more"),
             })?;
@@ -286,13 +238,16 @@ impl<D: Disk> Log<D> {
         Ok(index)
     }
 
-    /// The last entry, as (index, term), to leave out so that what is read behind it includes `bytes` of records up to `at`, an
-    /// entry that is applied, or as many as are held. Where `at` is not held with this term, what is held before it may never
-    /// have been committed: then it is `at` itself.
+    /// Index and term of the last entry to leave out, so that the entries behind it up to `at` include `bytes` of records.
+    ///
+    /// `at` is index and term of an applied entry. If fewer bytes are held, all that are held are included. If the log does
+    /// not hold `at` with this term, what it holds before it may never have been committed: then it returns `at` itself. It
+    /// reads the entries that it goes back over.
+    #[must_use]
     pub fn reach_back(&self, at: (u64, u64), bytes: u64) -> (u64, u64) {
         let (mut cut, mut left) = (at, bytes);
         while let Some(place) = self.index.place(cut.0).filter(|place| place.term == cut.1)
-            && let Some(entry) = entry_at(self.segment_of(place), cut.0, place)
+            && let Some(entry) = self.writer.segments().of_place(place).entry_at(cut.0, place)
             && let Some(rest) = left.checked_sub(wide(record_bytes(entry.payload.len())))
             && let Some(before) = cut.0.checked_sub(1)
             && let Some(term) = self.term(before)
@@ -302,45 +257,149 @@ impl<D: Disk> Log<D> {
         cut
     }
 
-    /// Term of a held entry.
+    /// Term of the entry `index`; `None` if the log does not hold it.
+    #[must_use]
     pub fn term(&self, index: u64) -> Option<u64> {
         self.index.place(index).map(|place| place.term)
     }
 
     /// Index of the first held entry, or of the next one if none is held.
+    #[must_use]
     pub fn first_index(&self) -> u64 {
         self.index.first()
     }
 
     /// Index of the last entry; one less than the first if none is held.
+    #[must_use]
     pub fn last_index(&self) -> u64 {
         self.index.last()
     }
 
+    /// The hard state that was appended last; `None` if none ever was.
+    #[must_use]
     pub fn hard_state(&self) -> Option<HardState> {
         self.hard_state
     }
 
     /// Bytes of all segments in use, for deciding when to trim.
+    #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().fold(0, |sum, live| sum.saturating_add(live.head.bytes))
+        self.writer.segments().bytes()
     }
 
+    /// How far the log is durable, without a sync.
+    #[must_use]
     pub fn durable(&self) -> Durable {
-        Durable { position: self.durable, last_index: self.index.last() }
+        Durable { position: self.writer.durable(), last_index: self.index.last() }
     }
 
-    /// Largest payload one record may have with this configuration.
+    /// Largest payload, in bytes, that one record may have with this configuration.
+    #[must_use]
     pub fn payload_bytes_max(&self) -> usize {
         let room = SegmentHead::record_bytes_max(self.config.segment_bytes);
         room.saturating_sub(HEADER_BYTES).min(limits::RECORD_PAYLOAD_BYTES_MAX)
     }
 
-    /// Checks a batch and answers how many times it will roll to a new segment.
+    /// Prepares the next segment, so that a roll waits for one sync only. Returns `true` if it made one.
+    ///
+    /// The log thread calls it when idle, or once the active segment is half full. It takes a spare, or else writes a file
+    /// of zeros.
+    ///
+    /// # Errors
+    /// [`LogError::NoSpace`]: nothing is lost, and the call may be repeated. Other errors of the disk poison the log.
+    pub fn prepare_ahead(&mut self) -> Result<bool, LogError> {
+        self.check_alive()?;
+        if self.writer.segments().ahead_count() > 0 {
+            return Ok(false);
+        }
+        self.writer.segments_mut().make_ahead()?;
+        Ok(true)
+    }
+
+    /// Work that would save [`Log::prepare_ahead`] the zero-filling; `None` while there is a spare.
+    ///
+    /// Run it on another thread, and give the result to [`Log::accept_spare`].
+    #[must_use = "the job does nothing until it is run"]
+    pub fn spare_job(&mut self) -> Option<SpareJob<D>> {
+        self.writer.segments_mut().spare_job()
+    }
+
+    /// Takes the result of a [`SpareJob`] of this log.
+    pub fn accept_spare(&mut self, spare: Spare<D>) {
+        self.writer.segments_mut().add_spare(spare);
+    }
+
+    /// Bytes left in the active segment, and whether the next segment is prepared.
+    #[must_use]
+    pub fn room(&self) -> (usize, bool) {
+        let segments = self.writer.segments();
+        let left = segments.active().head().records_end().saturating_sub(self.writer.tail());
+        (left, segments.ahead_count() > 0)
+    }
+
+    /// Drops entries before `index`: whole segments, oldest first, never the active one. Returns how many segments.
+    ///
+    /// The segments become spares or are removed. The hard state is never lost, because each segment begins with it. It
+    /// waits for the disk, once for each segment.
+    ///
+    /// # Errors
+    /// Those of [`Log::sync`], and [`LogError::Io`], which poisons the log.
+    pub fn trim_before(&mut self, index: u64) -> Result<usize, LogError> {
+        // What makes the old segments superfluous has to be durable before they go.
+        self.sync()?;
+        let segments = self.writer.segments();
+        let keep = self
+            .index
+            .place(index.max(self.index.first()))
+            .map_or_else(|| segments.active().stamp().generation, |place| segments.generation_of(place.segment));
+        self.drop_segments_before(keep)
+    }
+
+    /// Discards the whole log: the next entry has `next_index`. For a server that received a snapshot beyond its log.
+    ///
+    /// Durable when it returns. The hard state stays.
+    ///
+    /// # Errors
+    /// [`LogError::NoSpace`] leaves the log as it was. Others as [`Log::trim_before`].
+    pub fn reset_to(&mut self, next_index: u64) -> Result<(), LogError> {
+        self.check_alive()?;
+        self.roll(Some(next_index))?;
+        self.sync()?;
+        let active = self.writer.segments().active().stamp().generation;
+        self.drop_segments_before(active)?;
+        Ok(())
+    }
+
+    /// Ends the active segment, so that [`Log::trim_before`] can drop it, and begins the next. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`LogError::NoSpace`] leaves the log as it was. [`LogError::SyncFailed`] poisons it.
+    pub fn seal(&mut self) -> Result<(), LogError> {
+        self.check_alive()?;
+        self.roll(None)?;
+        self.sync().map(drop)
+    }
+
+    /// Gives back the memory of all segments but the end. To be called when much of the log has been read.
+    ///
+    /// What is read again is brought into memory again.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] if the kernel refuses.
+    pub fn release_read(&mut self) -> Result<(), LogError> {
+        self.writer.release_read()
+    }
+
+    fn check_alive(&self) -> Result<(), LogError> {
+        self.writer.segments().check_alive()
+    }
+
+    /// Checks a batch and returns how many times it will roll to a new segment.
     fn plan(&self, records: &[Record<'_>]) -> Result<usize, LogError> {
         let (first, mut next) = (self.index.first(), self.index.next());
         let max = self.payload_bytes_max();
-        let (mut tail, mut end, mut rolls) = (self.tail, self.active().head.records_end(), 0_usize);
+        let (mut tail, mut end) = (self.writer.tail(), self.writer.segments().active().head().records_end());
+        let mut rolls = 0_usize;
         for record in records {
             let bytes = match record {
                 Record::HardState(_) => HARD_STATE_BYTES,
@@ -359,136 +418,43 @@ impl<D: Disk> Log<D> {
                 // Recovery left no segment of another size ahead.
                 end = self.config.segment_bytes.saturating_sub(HEADER_BYTES);
                 rolls = rolls.saturating_add(1);
-                tail = DATA_START.saturating_add(segment::START_RECORD_BYTES);
+                tail = DATA_START.saturating_add(START_RECORD_BYTES);
             }
             tail = tail.saturating_add(record_bytes(bytes));
         }
         Ok(rolls)
     }
 
-    /// Stores one record at the tail, rolling first if it does not fit. Answers its place.
+    /// Stores one record at the end, rolling first if it does not fit. Returns offset and segment number.
     fn store(&mut self, kind: RecordKind, entry: &Entry<'_>) -> Result<(u32, u32), LogError> {
-        if self.tail.saturating_add(record_bytes(entry.payload.len())) > self.active().head.records_end() {
+        if !self.writer.has_room(entry.payload.len()) {
             self.roll(None)?;
         }
-        let offset = self.tail;
-        let durable = self.durable;
-        self.warm_up_to(offset.saturating_add(record_bytes(entry.payload.len())))?;
-        let active = self.active_mut();
-        let stored = write_record(active, offset, kind, entry, durable);
-        self.tail = offset.saturating_add(stored);
-        let segment = self.active().head.stamp.generation.saturating_sub(self.generation_base);
-        let offset = u32::try_from(offset).expect("segments are at most 1 GiB");
-        Ok((offset, u32::try_from(segment).expect("a process does not see 2^32 segments")))
+        self.writer.store(kind, entry)
     }
 
-    /// Sees to it that the next stores up to `to` in the active segment wait for no disk.
-    fn warm_up_to(&mut self, to: usize) -> Result<(), LogError> {
-        let active = self.active();
-        let end = narrow(active.head.bytes);
-        if to <= self.warm.end || self.warm.end >= end {
-            return Ok(());
-        }
-        let (from, to) = (self.warm.end, align_up(to, limits::WARM_BYTES).min(end));
-        active.file.warm(from, to).map_err(LogError::io(&active.name, "cannot bring the segment into memory"))?;
-        self.warm.end = to;
-        Ok(())
-    }
-
-    /// What is synced is not looked at again, but by a recovery or a server that lags.
-    fn release_behind(&mut self) -> Result<(), LogError> {
-        let done = self.synced.saturating_sub(self.synced % limits::WARM_BYTES);
-        if done > self.warm.start {
-            let active = self.active();
-            let released = active.file.release(self.warm.start, done);
-            released.map_err(LogError::io(&active.name, "cannot release the segment's memory"))?;
-            self.warm.start = done;
+    /// Ends the active segment and begins the next; `reset` voids all entries before the index it gives.
+    fn roll(&mut self, reset: Option<u64>) -> Result<(), LogError> {
+        self.writer.roll(self.index.next(), reset, self.hard_state)?;
+        if let Some(next_index) = reset {
+            self.index = EntryIndex::new(next_index);
         }
         Ok(())
     }
 
-    fn segment_of(&self, place: EntryPlace) -> &Live<D::Segment> {
-        let oldest = self.segments.front().expect("a log always has an active segment").head.stamp.generation;
-        let nth = self.generation_base.saturating_add(u64::from(place.segment)).saturating_sub(oldest);
-        self.segments.get(narrow(nth)).expect("entries of dropped segments leave the index first")
+    /// Recycles or removes the segments before this generation, oldest first.
+    fn drop_segments_before(&mut self, generation: u64) -> Result<usize, LogError> {
+        if self.writer.segments().has_before(generation) {
+            // Stored first, so that a segment missing from the front is a loss unless it was dropped.
+            self.writer.write_slot(generation)?;
+        }
+        let mut dropped = 0_usize;
+        while let Some(segment) = self.writer.segments_mut().pop_before(generation) {
+            let segments = self.writer.segments_mut();
+            self.index.drop_segments_before(segments.number_behind(&segment));
+            segments.recycle(segment)?;
+            dropped = dropped.saturating_add(1);
+        }
+        Ok(dropped)
     }
-
-    fn active(&self) -> &Live<D::Segment> {
-        self.segments.back().expect("a log always has an active segment")
-    }
-
-    fn active_mut(&mut self) -> &mut Live<D::Segment> {
-        self.segments.back_mut().expect("a log always has an active segment")
-    }
-
-    fn sync_active(&mut self, from: usize, to: usize) -> Result<(), LogError> {
-        let active = self.active_mut();
-        let done = active.file.sync(from, to);
-        done.map_err(|source| {
-            let file = self.active().name.clone();
-            self.failed = true;
-            LogError::SyncFailed { file, source }
-        })
-    }
-
-    /// Writes down how far the log is durable and which segment is the oldest still needed.
-    fn write_slot(&mut self, oldest: u64) -> Result<(), LogError> {
-        let (watermark, slot) = (self.durable, self.slot_next);
-        self.store_durable(oldest);
-        let active = self.active_mut();
-        segment::write_slot(active.file.bytes_mut(), active.head.stamp, slot, Slot { watermark, oldest });
-        self.sync_active(limits::PAGE_BYTES, DATA_START)?;
-        self.covered = watermark;
-        self.slot_next = slot ^ 1;
-        Ok(())
-    }
-
-    fn check_alive(&self) -> Result<(), LogError> {
-        if self.failed { Err(LogError::Poisoned) } else { Ok(()) }
-    }
-}
-
-/// Stores a record into a segment; answers the bytes it took.
-pub(crate) fn write_record<S: Segment>(
-    live: &mut Live<S>,
-    offset: usize,
-    kind: RecordKind,
-    entry: &Entry<'_>,
-    watermark: u64,
-) -> usize {
-    let head = RecordHead {
-        kind,
-        term: entry.term,
-        index: entry.index,
-        first_zxid: entry.first_zxid,
-        watermark,
-        payload_bytes: u32::try_from(entry.payload.len()).expect("payloads were checked against their limit"),
-        payload_crc: crc32c::crc32c(entry.payload),
-    };
-    let room = live.file.bytes_mut().get_mut(offset..).expect("the caller checked that the record fits");
-    let mut put = Put(room);
-    put.bytes(&head.encode(live.head.stamp, offset));
-    put.bytes(entry.payload);
-    let stored = head.record_bytes();
-    let padding = stored.saturating_sub(HEADER_BYTES).saturating_sub(entry.payload.len());
-    put.bytes([0; 8].get(..padding).expect("padding is below 8 bytes"));
-    stored
-}
-
-/// Stores the start record every segment begins with; answers where the next record goes.
-pub(crate) fn write_start<S: Segment>(live: &mut Live<S>, start: Start, next_index: u64, watermark: u64) -> usize {
-    let term = start.hard_state.unwrap_or_default().term;
-    let payload = start.encode();
-    let entry = Entry { term, index: next_index, kind: EntryKind::Normal, first_zxid: 0, payload: &payload };
-    DATA_START.saturating_add(write_record(live, DATA_START, RecordKind::Start, &entry, watermark))
-}
-
-/// The entry at a place, if it checks and is the one wanted.
-fn entry_at<S: Segment>(live: &Live<S>, index: u64, place: EntryPlace) -> Option<Entry<'_>> {
-    let offset = place.offset as usize;
-    let head = RecordHead::decode(live.file.bytes(), offset, live.head.stamp)?;
-    let payload = head.payload(live.file.bytes(), offset)?;
-    let kind = EntryKind::of(head.kind)?;
-    let wanted = head.index == index && head.term == place.term;
-    wanted.then_some(Entry { term: head.term, index, kind, first_zxid: head.first_zxid, payload })
 }

@@ -16,23 +16,24 @@ use memmap2::{Advice, Mmap, MmapMut, MmapOptions, UncheckedAdvice};
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
 
-/// What the process leaves with when a page of a mapped file is not there.
+/// Exit code of the process when a page of a mapped file is lost.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
 /// A thread is ending the process.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// From here on a page of a mapped file that is not there (the file was cut off by somebody else, or the disk fails) ends the
-/// process with a sentence that names file and offset on standard error, and with this exit code. Without this it is killed by
-/// SIGBUS and says nothing.
+/// Installs a signal handler that ends the process if a page of a mapped file is lost, with this exit code.
+///
+/// A page is lost if another program cut the file off, or if the disk fails. The handler writes file and offset to standard
+/// error. Without it SIGBUS kills the process without a message. Call it once, before the first mapping is used.
 ///
 /// # Errors
-/// When the handler cannot be installed.
+/// If the handler cannot be installed.
 pub fn end_on_lost_page(exit_code: u8) -> io::Result<()> {
     EXIT_CODE.store(exit_code.into(), Ordering::Relaxed);
     let action = SigAction::new(SigHandler::SigAction(page_lost), SaFlags::SA_SIGINFO, SigSet::empty());
-    // SAFETY: the handler does nothing but system calls on its own stack, never returns to the access that failed, and the
-    // process has no other handler of this signal that would be lost: the standard library's reports overflows of the stack,
-    // which raise SIGSEGV here.
+    // SAFETY: the handler does nothing but system calls on its own stack, never returns to the access that failed, and
+    // the process has no other handler of this signal that would be lost: the standard library's reports overflows of
+    // the stack, which raise SIGSEGV here.
     unsafe { sigaction(Signal::SIGBUS, &action) }.map(drop).map_err(io::Error::from)
 }
 
@@ -40,7 +41,7 @@ extern "C" fn page_lost(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     // SAFETY: with SA_SIGINFO the kernel gives a pointer to what it knows of the signal, valid while the handler runs.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
     while ENDS.swap(true, Ordering::Relaxed) {
-        // Another thread says it, and ends this one too.
+        // Another thread reports it, and ends this one too.
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
     // Above 0: of the memory, not sent by a process.
@@ -83,14 +84,15 @@ pub(crate) fn warm(mapping: &MmapMut, from: usize, to: usize) -> io::Result<()> 
 
 /// Takes the pages of `from..to` off the process's memory; they stay in the page cache for as long as the kernel likes.
 pub(crate) fn release(mapping: &MmapMut, from: usize, to: usize) -> io::Result<()> {
-    // SAFETY: the mapping is shared and of a file, so no content is lost: a page that was written to is remembered as
-    // dirty and written back as ever, and the next use of the range finds the same bytes. No slice changes under anybody.
+    // SAFETY: the mapping is shared and of a file, so no content is lost: a page that was written to stays
+    // dirty and is written back as ever, and the next use of the range finds the same bytes. No slice changes under
+    // anybody.
     unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to.saturating_sub(from)) }
 }
 
 /// Maps the first `bytes` bytes of `file` for reading and brings the pages into memory.
 pub(crate) fn map_for_reading(file: &File, bytes: usize) -> io::Result<Mmap> {
-    // SAFETY: as above: only files that are complete (image files, committed by rename) are mapped for reading; they
+    // SAFETY: as above: only files that are complete (snapshot files, committed by rename) are mapped for reading; they
     // are never written again, and removing one leaves its mapping intact.
     let mapping = unsafe { MmapOptions::new().len(bytes).map(file)? };
     populate(|advice| mapping.advise(advice))?;
@@ -98,8 +100,8 @@ pub(crate) fn map_for_reading(file: &File, bytes: usize) -> io::Result<Mmap> {
 }
 
 /// Has `bytes` bytes of `file` from `offset` on written to the disk and waits for that. Neither the file's size nor the
-/// disk's own cache is taken care of: nothing is durable by this, but a later sync has less to do. Unlike a sync it asks
-/// neither journal nor disk for a flush, which the syncs of other files would wait behind.
+/// disk's own cache is taken care of: nothing is durable by this, but a later sync has less to do. Unlike a sync it
+/// asks neither journal nor disk for a flush, which the syncs of other files would wait behind.
 pub(crate) fn write_back(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     const HOW: libc::c_uint =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -118,5 +120,24 @@ fn populate(advise: impl Fn(Advice) -> io::Result<()>) -> io::Result<()> {
     match advise(Advice::PopulateRead) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapped_file_is_named() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(3 * 4096).expect("it grows");
+        let mapping = map_for_reading(file.as_file(), 3 * 4096).expect("it is mapped");
+        let mut said = Vec::new();
+        assert!(lost_page::report(mapping.as_ptr() as u64 + 5000, &mut said));
+        let said = String::from_utf8(said).expect("it is text");
+        let begins = format!("corral: {}: the page at offset 5000 cannot be read", file.path().display());
+        assert!(said.starts_with(&begins) && said.ends_with("first\n"), "{said}");
+        let nowhere = Box::new(5);
+        assert!(!lost_page::report(std::ptr::from_ref(&*nowhere) as u64, &mut Vec::new()));
     }
 }

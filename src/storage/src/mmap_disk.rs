@@ -1,11 +1,11 @@
 //! The real disk: a data directory on a local file system, its lock, its format marker, its mapped segments.
 //!
-//! Used by the log thread, the image writer thread and, at start, the main thread. It knows files, not what is in them.
-//! `LOCK` keeps a second server out (flock, released by the kernel however the process ends). `FORMAT` says that the
-//! directory is ours; a directory with other content and without it is refused and left untouched.
+//! Used by the log thread, the snapshot writer thread and, at start, the main thread. It does not know what is in a file.
+//! `LOCK` keeps a second server out (flock, released by the kernel however the process ends). `FORMAT` marks a directory of
+//! corral. A directory with other content and without the marker is refused and left untouched.
 //!
-//! The files hold session passwords and digests: they are readable by their owner alone, and so is a directory that is made
-//! here. Files of an earlier version are restricted at open. A directory that was there before keeps its mode.
+//! The files hold session passwords and digests: they are readable by their owner alone, and so is a directory that is
+//! made here. Files of an earlier version are restricted at open. A directory that was there before keeps its mode.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use memmap2::{Mmap, MmapMut};
 use nix::libc;
 
-use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Pieces, Segment, TEMPORARY_SUFFIX};
+use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, PieceReader, Segment, TEMPORARY_SUFFIX};
 use crate::field::wide;
 use crate::limits::{FILL_SYNC_BYTES, PAGE_BYTES};
 use crate::log::DURABLE_NAME;
@@ -35,29 +35,59 @@ const OTHERS_MODE: u32 = 0o077;
 /// What files of this program are named besides its small files with fixed names.
 const OWN_PREFIXES: [&str; 3] = ["log-", "spare-", "image-"];
 const OWN_NAMES: [&str; 5] = [FORMAT_NAME, LOCK_NAME, DURABLE_NAME, "OWNER", "SERVERS"];
-/// Tells the boot of the kernel, and with it the life of the page cache.
+/// Identifies the boot of the kernel, and with it the content of the page cache.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
-/// Names an otherwise empty directory may hold and still count as empty; the last two are made by hand for a ZooKeeper server.
+/// Names an otherwise empty directory may hold and still count as empty; the last two are made by hand for a ZooKeeper
+/// server.
 const HARMLESS_NAMES: [&str; 5] = [LOCK_NAME, "lost+found", "FORMAT.tmp", "myid", "initialize"];
 
 /// Why a data directory was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
+    /// A call of the file system failed.
     #[error("{}: {what}: {source}", path.display())]
-    Io { path: PathBuf, what: &'static str, source: io::Error },
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another process holds the lock.
     #[error("{}: in use by another server (process {holder}); stop it or configure another data directory", path.display())]
-    InUse { path: PathBuf, holder: String },
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Process id of the holder; empty if it is not known.
+        holder: String,
+    },
+    /// The directory holds other files, and no marker of corral.
     #[error("{}: not a corral data directory: holds {found:?} but no FORMAT file; configure an empty directory, or, if these are corral's files and FORMAT alone was lost, copy it from another server's data directory", path.display())]
-    Foreign { path: PathBuf, found: String },
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// One of the other files.
+        found: String,
+    },
+    /// The marker is not the one that this program writes.
     #[error("{}: FORMAT says {found:?}, this program reads {expected:?}; use the version that wrote it, or, if that file alone is damaged, write the line anew", path.display())]
-    WrongFormat { path: PathBuf, found: String, expected: &'static str },
+    WrongFormat {
+        /// The directory.
+        path: PathBuf,
+        /// Content of the marker.
+        found: String,
+        /// Content that this program writes.
+        expected: &'static str,
+    },
 }
 
 /// How a segment's mapped bytes are made durable.
 ///
 /// `examples/sync_recipes.rs` finds no difference beyond noise between the two (ext4 on virtio, groups of 1, 64 and 256
-/// records: medians of 0.10, 0.15 and 0.28 ms for both), so the default is the one that also covers the file's metadata.
+/// records: medians of 0.10, 0.15 and 0.28 ms for both), so the default is the one that also covers the file's
+/// metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncRecipe {
     /// `msync` of the pages written.
@@ -84,20 +114,25 @@ struct Directory {
     boot: u128,
 }
 
-/// Who else could read a data directory when it was opened.
+/// What users other than the owner could access of a data directory when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Access {
-    /// Mode of the directory, if others than its owner have any access to it. It is not changed.
+    /// Mode of the directory, if users other than its owner have any access to it. It is not changed.
     pub directory_mode: Option<u32>,
-    /// Files that others could read or write, and can no more.
+    /// Files that other users could read or write, and cannot any more.
     pub files_restricted: usize,
-    /// Files for which that was not possible: how many, and why the first.
+    /// Files whose mode could not be changed: how many, and why for the first.
     pub files_left: Option<(usize, String)>,
 }
 
 impl MmapDisk {
-    /// Opens `path` for a server: makes it if it is not there, takes its lock, checks or writes `FORMAT`, removes files
-    /// left under construction. Errors leave a foreign directory untouched.
+    /// Opens `path` for a server, and makes it if it is not there.
+    ///
+    /// It takes the lock, checks or writes `FORMAT`, restricts the modes of corral's files, and removes files left under
+    /// construction.
+    ///
+    /// # Errors
+    /// [`DiskError`]; a directory of another program is left untouched.
     pub fn open(path: &Path, recipe: SyncRecipe) -> Result<MmapDisk, DiskError> {
         let fault = |what| move |source| DiskError::Io { path: path.to_owned(), what, source };
         let make = || DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path);
@@ -123,8 +158,12 @@ impl MmapDisk {
         Ok(disk)
     }
 
-    /// Opens `path` for looking only: takes no lock, changes nothing, refuses every write. Files are copied into memory
-    /// instead of mapped, because a running server may be writing them.
+    /// Opens `path` for reading only: takes no lock, changes nothing, refuses every write.
+    ///
+    /// Files are copied into memory instead of mapped, because a running server may be writing them.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`], [`DiskError::Foreign`] and [`DiskError::WrongFormat`].
     pub fn open_read_only(path: &Path) -> Result<MmapDisk, DiskError> {
         check_format(path, false)?;
         let handle = File::open(path).map_err(|source| DiskError::Io {
@@ -137,11 +176,14 @@ impl MmapDisk {
         Ok(MmapDisk { directory, recipe: SyncRecipe::default() })
     }
 
+    /// The directory.
+    #[must_use]
     pub fn path(&self) -> &Path {
         &self.directory.path
     }
 
-    /// Who else could read the directory when it was opened.
+    /// What other users could access of the directory when it was opened.
+    #[must_use]
     pub fn access(&self) -> &Access {
         &self.directory.access
     }
@@ -149,7 +191,7 @@ impl MmapDisk {
     /// Bytes that this process may still write to the file system of the directory.
     ///
     /// # Errors
-    /// When the file system does not tell.
+    /// If the file system does not report it.
     pub fn free_bytes(&self) -> io::Result<u64> {
         let stat = nix::sys::statvfs::fstatvfs(&self.directory.handle)?;
         let is_root = nix::unistd::geteuid().is_root();
@@ -201,7 +243,10 @@ impl Disk for MmapDisk {
         let file = filled?;
         fs::rename(&temporary, &target)?;
         self.sync_dir()?;
-        let mapping = mapping::map_for_writing(&file, bytes)?;
+        let mapping = mapping::map_for_writing(&file, bytes).inspect_err(|_| {
+            // A later try makes another file.
+            let _ = fs::remove_file(&target);
+        })?;
         Ok(MmapSegment { file, mapping, recipe: self.recipe })
     }
 
@@ -231,7 +276,7 @@ impl Disk for MmapDisk {
         Ok(Arc::new(ReadMapping(mapping::map_for_reading(&file, bytes)?)))
     }
 
-    fn open_pieces(&self, name: &str) -> io::Result<Box<dyn Pieces>> {
+    fn open_pieces(&self, name: &str) -> io::Result<Box<dyn PieceReader>> {
         let file = File::open(self.full(name))?;
         let length = file.metadata()?.len();
         Ok(Box::new(FilePieces { file, length }))
@@ -302,7 +347,7 @@ struct FilePieces {
     length: u64,
 }
 
-impl Pieces for FilePieces {
+impl PieceReader for FilePieces {
     fn length(&self) -> u64 {
         self.length
     }
@@ -397,7 +442,7 @@ fn check_format(path: &Path, may_be_empty: bool) -> Result<bool, DiskError> {
     Err(DiskError::WrongFormat { path: path.to_owned(), found, expected: FORMAT_TEXT })
 }
 
-/// Takes the access of others from this program's files. A file that belongs to another user is left, and counted.
+/// Removes the access of other users to this program's files. A file of another owner is left, and counted.
 fn restrict(path: &Path) -> io::Result<Access> {
     let mode = fs::metadata(path)?.mode();
     let directory_mode = (mode & OTHERS_MODE != 0).then_some(mode & 0o7777);
@@ -421,7 +466,7 @@ fn restrict(path: &Path) -> io::Result<Access> {
     Ok(access)
 }
 
-/// Makes the name of a directory durable, and the names of all directories above it, whoever made them.
+/// Makes the name of a directory durable, and the names of all directories above it.
 fn sync_ancestors(path: &Path) -> io::Result<()> {
     for directory in fs::canonicalize(path)?.ancestors().skip(1) {
         match File::open(directory).and_then(|handle| handle.sync_all()) {
@@ -454,7 +499,7 @@ fn take_lock(path: &Path) -> Result<File, DiskError> {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // The holder's number only helps the reader of the message; without it the message is still right.
+            // The process id only helps the reader of the message.
             let _ = (&lock).take(32).read_to_string(&mut holder);
             return Err(DiskError::InUse { path: path.to_owned(), holder: holder.trim().to_owned() });
         }
@@ -465,8 +510,8 @@ fn take_lock(path: &Path) -> Result<File, DiskError> {
     Ok(lock)
 }
 
-/// Makes a file of zeros. Written in 4 KiB pieces: larger writes make large folios in the page cache, and then one small
-/// mapped store writes back a megabyte. Reserving first gives a clean `StorageFull` and few extents.
+/// Makes a file of zeros. Written in 4 KiB pieces: larger writes make large folios in the page cache, and then one
+/// small mapped store writes back a megabyte. Reserving first gives a clean `StorageFull` and few extents.
 fn fill_with_zeros(path: &Path, bytes: usize) -> io::Result<File> {
     const ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;

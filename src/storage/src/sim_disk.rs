@@ -1,15 +1,18 @@
-//! A disk in memory that behaves as badly as a real one may: for the simulator and the crash tests.
+//! A disk in memory with the worst faults that a real one may have: for the simulator and the crash tests.
 //!
 //! Every file has a durable and a cached content. Only syncs move bytes from the one to the other; a crash keeps, loses
-//! or tears each un-synced 512-byte sector on its own, and keeps or loses un-synced names. Syncs can be made to fail and
-//! then to lie, space to run out, and the process to stop at any numbered step. Contents outlive the log that wrote
-//! them. It uses no clock and no randomness but the seed it is given.
+//! or tears each un-synced 512-byte sector independently, and keeps or loses un-synced names. Tests can make a sync fail and
+//! later ones report success without effect, limit the space, and stop the process at any numbered step. Contents outlive
+//! the log that wrote them. It uses no clock and no random bytes but the seed it is given.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, Pieces, Segment, TEMPORARY_SUFFIX};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
+use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, PieceReader, Segment, TEMPORARY_SUFFIX};
 use crate::field::{narrow, wide};
 use crate::limits::{PAGE_BYTES, SECTOR_BYTES};
 
@@ -27,21 +30,22 @@ struct State {
     /// Changes of names since the last sync of the directory, oldest first.
     pending: Vec<NameChange>,
     next_file: u64,
-    /// Counts crashes; handles of an earlier life can do nothing any more.
-    life: u64,
+    /// Counts crashes; handles from before a crash fail.
+    crashes: u64,
     steps: u64,
     syncs: u64,
     stop_at: Option<u64>,
     fail_sync_at: Option<u64>,
     space_bytes: Option<u64>,
+    no_segment: Option<i32>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct SimFile {
     durable: Vec<u8>,
     cached: Vec<u8>,
-    /// A sync failed: later ones say OK and keep nothing, as ext4 was measured to do.
-    lying: bool,
+    /// A sync failed: later ones report success and make nothing durable, as ext4 was measured to do.
+    sync_has_no_effect: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -53,25 +57,30 @@ enum NameChange {
 }
 
 impl SimDisk {
+    /// An empty directory.
+    #[must_use]
     pub fn new() -> SimDisk {
         SimDisk::default()
     }
 
-    /// Power cut. Each un-synced sector is kept, lost or torn and each un-synced name kept or lost, all drawn from
-    /// `seed`. Drop the log and every other user first: what a segment holds reaches the disk's cache when it is synced
-    /// or dropped. Faults ordered before are forgotten.
+    /// Simulates a power cut.
+    ///
+    /// Each un-synced sector is kept, lost or torn and each un-synced name kept or lost, all drawn from `seed`. Drop the log
+    /// and every other user first: what a segment holds reaches the disk's cache when it is synced or dropped. Faults
+    /// ordered before are cancelled.
     pub fn crash(&self, seed: u64) {
         let mut state = self.lock();
-        let mut rng = Rng(seed);
+        let mut rng = SplitMix64::seed_from_u64(seed);
         for file in state.files.values_mut() {
             file.crash(&mut rng);
         }
         let mut names = std::mem::take(&mut state.durable_names);
         let pending = std::mem::take(&mut state.pending);
         // Half of the crashes keep a prefix, as a journal does; the others any subset that makes sense.
-        let keep_first = if rng.below(2) == 0 { Some(rng.below(wide(pending.len()).saturating_add(1))) } else { None };
+        let keep_first =
+            if below(&mut rng, 2) == 0 { Some(below(&mut rng, wide(pending.len()).saturating_add(1))) } else { None };
         for (number, change) in (0u64..).zip(&pending) {
-            let keep = keep_first.map_or_else(|| rng.below(2) == 0, |count| number < count);
+            let keep = keep_first.map_or_else(|| below(&mut rng, 2) == 0, |count| number < count);
             if keep {
                 change.apply(&mut names);
             }
@@ -80,29 +89,34 @@ impl SimDisk {
         state.durable_names = names;
         let State { files, names, .. } = &mut *state;
         files.retain(|id, _| names.values().any(|named| named == id));
-        state.life = state.life.saturating_add(1);
+        state.crashes = state.crashes.saturating_add(1);
         state.stop_at = None;
         state.fail_sync_at = None;
     }
 
-    /// From the `step`-th step on (counted from now, 0 = the very next) every call fails, as if the process had died
-    /// there. A step is a boundary between two system calls, also inside of calls of the seam.
+    /// Makes every call fail from the `step`-th step on, as if the process had been killed there.
+    ///
+    /// Steps are counted from now; 0 is the next. A step is a boundary between two system calls, of which one call of
+    /// [`Disk`] may make several.
     pub fn stop_at_step(&self, step: u64) {
         let mut state = self.lock();
         state.stop_at = Some(state.steps.saturating_add(step));
     }
 
-    /// Whether the step has come at which the process is to end: whoever runs on this disk is dead and need only be told.
+    /// Whether the step has come at which the process is to end, so that all calls fail.
+    #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.lock().has_stopped()
     }
 
-    /// Steps made so far in this disk's life.
+    /// Steps made so far; a crash does not reset the number.
+    #[must_use]
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
 
-    /// The `number`-th sync of file content from now on (0 = the next) fails; later syncs of that file lie.
+    /// Makes the `number`-th sync of file content from now on fail; 0 is the next. Later syncs of that file report success
+    /// and make nothing durable.
     pub fn fail_sync(&self, number: u64) {
         let mut state = self.lock();
         state.fail_sync_at = Some(state.syncs.saturating_add(number));
@@ -113,29 +127,35 @@ impl SimDisk {
         self.lock().space_bytes = bytes;
     }
 
+    /// Makes every making or opening of a segment fail with this error number of the operating system; `None` lifts that.
+    pub fn refuse_segments(&self, errno: Option<i32>) {
+        self.lock().no_segment = errno;
+    }
+
     /// An independent copy of the directory as it is now.
     #[must_use]
     pub fn fork(&self) -> SimDisk {
         SimDisk { state: Arc::new(Mutex::new(self.lock().clone())) }
     }
 
-    /// The cached content of a file.
+    /// The cached content of a file; `None` if there is none of that name.
+    #[must_use]
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.lock();
         let id = state.names.get(name)?;
         state.files.get(id).map(|file| file.cached.clone())
     }
 
-    /// Puts a file with this durable content in place, whatever was there: for tests that damage files.
+    /// Replaces a file by one with this durable content, or makes it: for tests that damage files.
     pub fn place(&self, name: &str, content: Vec<u8>) {
         let mut state = self.lock();
         let id = state.new_file();
         state.names.insert(name.to_owned(), id);
         state.durable_names.insert(name.to_owned(), id);
-        state.files.insert(id, SimFile { durable: content.clone(), cached: content, lying: false });
+        state.files.insert(id, SimFile { durable: content.clone(), cached: content, sync_has_no_effect: false });
     }
 
-    /// Takes a file away, durably: for tests that damage files.
+    /// Removes a file durably: for tests that damage files.
     pub fn forget(&self, name: &str) {
         let mut state = self.lock();
         state.names.remove(name);
@@ -188,17 +208,21 @@ impl State {
         }
     }
 
-    /// Counts a sync of `file` and says whether it reaches the disk; an error if it is the one ordered to fail.
+    fn check_segment(&self) -> io::Result<()> {
+        self.no_segment.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Counts a sync of `file` and returns whether it reaches the disk; an error if it is the one ordered to fail.
     fn sync_reaches(&mut self, id: u64) -> io::Result<bool> {
         let number = self.syncs;
         self.syncs = number.saturating_add(1);
         let fails = self.fail_sync_at == Some(number);
         let file = self.file(id)?;
         if fails {
-            file.lying = true;
+            file.sync_has_no_effect = true;
             return Err(io::Error::other("simulated I/O error"));
         }
-        Ok(!file.lying)
+        Ok(!file.sync_has_no_effect)
     }
 
     fn sync_names(&mut self) -> io::Result<()> {
@@ -206,7 +230,7 @@ impl State {
         self.durable_names = self.names.clone();
         self.pending.clear();
         let State { files, names, .. } = self;
-        // A file without a name lives on while a segment is open; a log never syncs one, so it may go.
+        // A file without a name exists while a segment is open; a log never syncs one, so it may go.
         files.retain(|id, _| names.values().any(|named| named == id));
         Ok(())
     }
@@ -239,19 +263,19 @@ impl NameChange {
 }
 
 impl SimFile {
-    fn crash(&mut self, rng: &mut Rng) {
+    fn crash(&mut self, rng: &mut SplitMix64) {
         let mut kept = std::mem::take(&mut self.durable);
-        if kept.len() != self.cached.len() && rng.below(2) == 0 {
+        if kept.len() != self.cached.len() && below(rng, 2) == 0 {
             kept.resize(self.cached.len(), 0);
         }
         for (old, new) in kept.chunks_mut(SECTOR_BYTES).zip(self.cached.chunks(SECTOR_BYTES)) {
             if old == new {
                 continue;
             }
-            let count = match rng.below(3) {
+            let count = match below(rng, 3) {
                 0 => 0,
                 1 => new.len(),
-                _ => narrow(rng.below(wide(new.len()))),
+                _ => narrow(below(rng, wide(new.len()))),
             };
             for (old, new) in old.iter_mut().zip(new).take(count) {
                 *old = *new;
@@ -259,7 +283,7 @@ impl SimFile {
         }
         self.cached.clone_from(&kept);
         self.durable = kept;
-        self.lying = false;
+        self.sync_has_no_effect = false;
     }
 
     /// Copies `bytes` (the whole content) in range `from..to` to cache and disk.
@@ -289,6 +313,7 @@ impl Disk for SimDisk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let temporary = format!("{name}{TEMPORARY_SUFFIX}");
+        state.check_segment()?;
         state.check_space(wide(bytes))?;
         state.step()?;
         let id = state.link_new(&temporary);
@@ -300,22 +325,23 @@ impl Disk for SimDisk {
         state.step()?;
         state.change(NameChange::Rename(temporary, name.to_owned(), id));
         state.sync_names()?;
-        let life = state.life;
+        let crashes = state.crashes;
         drop(state);
-        Ok(SimSegment { disk: self.clone(), id, life, bytes: zeros })
+        Ok(SimSegment { disk: self.clone(), id, crashes, bytes: zeros })
     }
 
     fn open_segment(&self, name: &str) -> io::Result<SimSegment> {
         let mut state = self.lock();
+        state.check_segment()?;
         state.step()?;
         let id = state.find(name)?;
         let file = state.file(id)?;
-        // Whoever opens it stores again what it goes on from (recovery does), so that later syncs are true.
-        file.lying = false;
+        // Recovery stores again what it continues from, so that later syncs are real.
+        file.sync_has_no_effect = false;
         let bytes = file.cached.clone();
-        let life = state.life;
+        let crashes = state.crashes;
         drop(state);
-        Ok(SimSegment { disk: self.clone(), id, life, bytes })
+        Ok(SimSegment { disk: self.clone(), id, crashes, bytes })
     }
 
     fn create_file(&self, name: &str) -> io::Result<SimNewFile> {
@@ -323,9 +349,9 @@ impl Disk for SimDisk {
         state.step()?;
         let temporary = format!("{name}{TEMPORARY_SUFFIX}");
         let id = state.link_new(&temporary);
-        let life = state.life;
+        let crashes = state.crashes;
         drop(state);
-        Ok(SimNewFile { disk: self.clone(), id, life, temporary, target: name.to_owned(), committed: false })
+        Ok(SimNewFile { disk: self.clone(), id, crashes, temporary, target: name.to_owned(), committed: false })
     }
 
     fn map(&self, name: &str) -> io::Result<Arc<dyn Bytes>> {
@@ -335,7 +361,7 @@ impl Disk for SimDisk {
         Ok(Arc::new(AlignedBytes::copy_of(&state.file(id)?.cached)))
     }
 
-    fn open_pieces(&self, name: &str) -> io::Result<Box<dyn Pieces>> {
+    fn open_pieces(&self, name: &str) -> io::Result<Box<dyn PieceReader>> {
         let mut state = self.lock();
         state.step()?;
         let id = state.find(name)?;
@@ -363,7 +389,7 @@ impl Disk for SimDisk {
     }
 
     fn boot(&self) -> u128 {
-        u128::from(self.lock().life).saturating_add(1)
+        u128::from(self.lock().crashes).saturating_add(1)
     }
 }
 
@@ -372,14 +398,14 @@ impl Disk for SimDisk {
 pub struct SimSegment {
     disk: SimDisk,
     id: u64,
-    life: u64,
+    crashes: u64,
     bytes: Vec<u8>,
 }
 
 /// What a file held when it was opened.
 struct SimPieces(Vec<u8>);
 
-impl Pieces for SimPieces {
+impl PieceReader for SimPieces {
     fn length(&self) -> u64 {
         wide(self.0.len())
     }
@@ -405,7 +431,7 @@ impl Segment for SimSegment {
     fn sync(&mut self, from: usize, to: usize) -> io::Result<()> {
         let mut state = self.disk.lock();
         state.step()?;
-        if state.life != self.life {
+        if state.crashes != self.crashes {
             return Err(io::Error::other("the simulated machine has crashed since"));
         }
         if state.sync_reaches(self.id)? {
@@ -421,7 +447,7 @@ impl Segment for SimSegment {
 impl Drop for SimSegment {
     fn drop(&mut self) {
         let mut state = self.disk.lock();
-        if state.life == self.life
+        if state.crashes == self.crashes
             && let Ok(file) = state.file(self.id)
         {
             file.cached = std::mem::take(&mut self.bytes);
@@ -434,7 +460,7 @@ impl Drop for SimSegment {
 pub struct SimNewFile {
     disk: SimDisk,
     id: u64,
-    life: u64,
+    crashes: u64,
     temporary: String,
     target: String,
     committed: bool,
@@ -444,7 +470,7 @@ impl SimNewFile {
     fn sync_content(&self) -> io::Result<()> {
         let mut state = self.disk.lock();
         state.step()?;
-        if state.life != self.life {
+        if state.crashes != self.crashes {
             return Err(io::Error::other("the simulated machine has crashed since"));
         }
         if state.sync_reaches(self.id)? {
@@ -491,27 +517,17 @@ impl Drop for SimNewFile {
     fn drop(&mut self) {
         let mut state = self.disk.lock();
         // A stopped process removes nothing.
-        if !self.committed && state.life == self.life && state.step().is_ok() && state.find(&self.temporary).is_ok() {
+        if !self.committed
+            && state.crashes == self.crashes
+            && state.step().is_ok()
+            && state.find(&self.temporary).is_ok()
+        {
             state.change(NameChange::Remove(self.temporary.clone()));
         }
     }
 }
 
-/// SplitMix64: enough for choosing what a crash keeps, and the same everywhere.
-#[derive(Debug)]
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number in `0..bound`; 0 if `bound` is 0.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next().checked_rem(bound).unwrap_or(0)
-    }
+/// A number in `0..bound`; 0 if `bound` is 0.
+fn below(rng: &mut SplitMix64, bound: u64) -> u64 {
+    rng.next_u64().checked_rem(bound).unwrap_or(0)
 }

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::io;
+
 use common::{OwnedEntry, config, entries, open};
 use corral_storage::{
     Disk, Dump, DumpItem, Durable, Entry, EntryKind, HardState, Log, LogConfig, LogError, Record, RecordKind, SimDisk,
@@ -205,6 +207,45 @@ fn a_full_disk_refuses_writes_and_nothing_else() {
     assert_eq!(open(&disk).expect("opens").1.last_index, refused_at + 10);
 }
 
+/// Descriptors are missing for a while: the log goes on when there are some again, and says what is missing.
+#[test]
+fn a_segment_that_cannot_be_opened_for_want_of_something_is_tried_again() {
+    for (errno, missing) in [(24, "no file descriptors"), (23, "no open files on this host"), (12, "no memory")] {
+        let disk = SimDisk::new();
+        // A spare that is found at the start is opened when it is needed.
+        let (mut log, _) = open(&disk).expect("opens");
+        append(&mut log, &run(1, 1..=400, 300));
+        log.sync().expect("syncs");
+        assert!(log.trim_before(400).expect("trims") > 0);
+        drop(log);
+        let (mut log, found) = open(&disk).expect("opens");
+        let spares = || disk.list().expect("lists").iter().filter(|name| name.starts_with("spare-")).count();
+        let before = spares();
+        assert!(before > 0);
+        disk.refuse_segments(Some(errno));
+        let mut next = found.last_index + 1;
+        let error = loop {
+            match log.append(&[OwnedEntry::made(1, next, 300).record()]) {
+                Ok(()) => next += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, LogError::NoSpace { .. }), "{error}");
+        assert!(error.to_string().starts_with(missing), "{error}");
+        log.sync().expect("what was taken can be synced");
+        disk.refuse_segments(None);
+        append(&mut log, &run(1, next..=next + 400, 300));
+        log.sync().expect("syncs");
+        assert_eq!(spares(), 0, "the spare was used");
+        drop(log);
+        assert_eq!(open(&disk).expect("opens").1.last_index, next + 400);
+    }
+    let disk = SimDisk::new();
+    let (mut log, _) = open(&disk).expect("opens");
+    disk.refuse_segments(Some(5));
+    assert!(matches!(log.prepare_ahead(), Err(LogError::Io { .. })), "an error of the disk is no shortage");
+}
+
 #[test]
 fn a_reset_voids_what_was_there() {
     let disk = SimDisk::new();
@@ -223,10 +264,10 @@ fn a_reset_voids_what_was_there() {
     assert_eq!(entries(&log).expect("reads"), run(4, 5000..=5003, 10));
 }
 
-/// What stood there in place of what is in the image was kept, with all behind it.
+/// What stood there in place of what is in the snapshot was kept, with all behind it.
 #[test]
-fn behind_an_image_goes_on_only_what_belongs_there() {
-    for (image, expect) in
+fn behind_a_snapshot_goes_on_only_what_belongs_there() {
+    for (snapshot, expect) in
         [((5, 4), (1, 9)), ((9, 4), (1, 9)), ((5, 6), (6, 5)), ((9, 6), (10, 9)), ((12, 6), (13, 12))]
     {
         let disk = SimDisk::new();
@@ -235,11 +276,11 @@ fn behind_an_image_goes_on_only_what_belongs_there() {
         log.sync().expect("syncs");
         drop(log);
         let (mut log, mut found) = open(&disk).expect("opens");
-        log.go_on_behind(&mut found, image).expect("resets");
+        log.go_on_behind(&mut found, snapshot).expect("resets");
         drop(log);
         let recovered = open(&disk).expect("opens").1;
-        assert_eq!((found.first_index, found.last_index), expect, "{image:?}");
-        assert_eq!((recovered.first_index, recovered.last_index), expect, "{image:?}");
+        assert_eq!((found.first_index, found.last_index), expect, "{snapshot:?}");
+        assert_eq!((recovered.first_index, recovered.last_index), expect, "{snapshot:?}");
     }
 }
 
@@ -322,4 +363,38 @@ fn a_dump_tells_every_record() {
     });
     assert_eq!(marks.max(), Some(durable));
     assert!(items.iter().all(|item| !matches!(item, DumpItem::Gap { zero: false, .. })));
+}
+
+#[test]
+fn a_dump_gives_the_payloads_of_its_records_as_long_as_the_file_holds_them() {
+    let disk = SimDisk::new();
+    let (mut log, _) = open(&disk).expect("opens");
+    let entries = run(1, 1..=3, 300);
+    append(&mut log, &entries);
+    log.sync().expect("syncs");
+    drop(log);
+    let mut dump = Dump::new(disk.clone()).expect("lists");
+    let mut found = Vec::new();
+    while let Some(item) = dump.next() {
+        if let DumpItem::Record(record) = item
+            && matches!(record.kind, RecordKind::Entry | RecordKind::Membership)
+        {
+            let payload = dump.payload(&record).expect("it is there");
+            found.push((record, payload));
+        }
+    }
+    assert_eq!(found.len(), 3);
+    for (record, payload) in found {
+        let mut content = disk.content(&record.file).expect("it is there");
+        let at = usize::try_from(record.offset).expect("it is small") + 64;
+        assert_eq!(payload, content[at..at + payload.len()]);
+        content[at] ^= 1;
+        disk.place(&record.file, content.clone());
+        let changed = dump.payload(&record).map_err(|error| error.kind());
+        disk.place(&record.file, content[..at + 1].to_vec());
+        let cut = dump.payload(&record).map_err(|error| error.kind());
+        assert_eq!((changed, cut), (Err(io::ErrorKind::UnexpectedEof), Err(io::ErrorKind::UnexpectedEof)));
+        content[at] ^= 1;
+        disk.place(&record.file, content);
+    }
 }

@@ -37,10 +37,11 @@ fn fixture(unacked_count: u64) -> Fixture {
     fixture_of(unacked_count, true)
 }
 
-/// Without `rested` the log never came to write its watermark down: its process was killed right behind an acknowledgement.
+/// Without `rested` the log never came to write its watermark down: its process was killed right behind an
+/// acknowledgement.
 fn fixture_of(unacked_count: u64, rested: bool) -> Fixture {
     let disk = SimDisk::new();
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     let (mut log, _) = open(&disk).expect("a new log opens");
     let (mut acked, mut unacked, mut stale) = (Vec::new(), Vec::new(), BTreeMap::new());
     for index in 1..=120 {
@@ -298,12 +299,13 @@ fn end_of(disk: &SimDisk) -> (String, usize, usize) {
     (last.0, last.1, mark)
 }
 
-/// A process killed right behind an acknowledgement, at every state of its log: a flipped bit of the last record is damage.
+/// A process killed right behind an acknowledgement, at every state of its log: a flipped bit of the last record is
+/// damage.
 #[test]
 fn every_bit_of_the_last_record_of_a_killed_process() {
     let (mut cases, mut rolls, mut at_the_brim) = (0_u64, 0_u64, 0_u64);
     for seed in 0..60 {
-        let (disk, mut rng) = (SimDisk::new(), Rng(seed));
+        let (disk, mut rng) = (SimDisk::new(), Rng::new(seed));
         let (mut log, _) = open(&disk).expect("a new log opens");
         let mut next = 1;
         for _ in 0..rng.below(20) {
@@ -366,7 +368,7 @@ fn a_dump_of_a_damaged_log_shows_what_is_left() {
     let whole = records(&fixture.disk);
     assert!(whole > 120, "{whole} records");
     let name = fixture.files.keys().find(|name| name.starts_with("log-")).expect("there are segments");
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     for case in 0..500 {
         let mut content = fixture.files[name].clone();
         match case % 3 {
@@ -410,7 +412,7 @@ fn a_log_with_one_bad_byte_in_the_tail_names_file_and_offset() {
 }
 
 #[test]
-fn damage_to_entries_that_an_image_holds_is_stepped_over() {
+fn damage_to_entries_that_a_snapshot_holds_is_stepped_over() {
     let fixture = fixture(0);
     let (mut stepped, mut refused) = (0, 0);
     for held in [0, 30, 90, 119, 120] {
@@ -428,7 +430,7 @@ fn damage_to_entries_that_an_image_holds_is_stepped_over() {
                 let first = usize::try_from(recovered.first_index).expect("it is small");
                 let found = entries(&log).expect("what was opened is readable");
                 assert_eq!(found, fixture.acked[first - 1..], "{name} byte {at}, held to {held}");
-                assert!(first as u64 <= held + 1, "{name} byte {at}: an entry that no image holds is gone");
+                assert!(first as u64 <= held + 1, "{name} byte {at}: an entry that no snapshot holds is gone");
                 assert!(first == 1 || recovered.stepped_over.is_some(), "{name} byte {at}");
                 if let Some(over) = recovered.stepped_over {
                     assert!(&over.file == name && over.offset <= at as u64 && over.places == 1, "{over:?}");
@@ -441,7 +443,7 @@ fn damage_to_entries_that_an_image_holds_is_stepped_over() {
 }
 
 #[test]
-fn a_segment_whose_entries_an_image_holds_may_be_missing_or_no_segment() {
+fn a_segment_whose_entries_a_snapshot_holds_may_be_missing_or_no_segment() {
     use corral_storage::Disk;
     let fixture = fixture(0);
     let segments: Vec<_> = fixture.files.keys().filter(|name| name.starts_with("log-")).collect();
@@ -462,7 +464,7 @@ fn a_segment_whose_entries_an_image_holds_may_be_missing_or_no_segment() {
                 let first = usize::try_from(recovered.first_index).expect("it is small");
                 let found = entries(&log).expect("what was opened is readable");
                 assert_eq!(found, fixture.acked[first - 1..], "{name}, held to {held}");
-                assert!(first as u64 <= held + 1, "{name}: an entry that no image holds is gone");
+                assert!(first as u64 <= held + 1, "{name}: an entry that no snapshot holds is gone");
                 let Some(over) = recovered.stepped_over else { continue };
                 assert_eq!(over.file, **name);
                 assert_eq!(recovered.put_aside.len(), nth + usize::from(is_there));

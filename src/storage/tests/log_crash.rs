@@ -147,7 +147,7 @@ impl Run {
 fn no_seed_loses_what_was_synced() {
     let (mut crashes, mut synced_entries) = (0, 0);
     for seed in 0..1500 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut run = Run::new(SimDisk::new());
         for life in 0..4 {
             let what = || format!("seed {seed} life {life}");
@@ -230,7 +230,7 @@ fn a_killed_process_loses_nothing_even_unsynced() {
     let mut run = Run::new(SimDisk::new());
     for life in 0..30 {
         let mut log = run.recover(&|| format!("life {life}"));
-        let mut rng = Rng(life);
+        let mut rng = Rng::new(life);
         run.work(&mut log, &mut rng, 40).expect("no faults ordered");
         // Only the process dies: everything stored is still in the cache.
         run.synced = run.history.len();
@@ -240,7 +240,7 @@ fn a_killed_process_loses_nothing_even_unsynced() {
 #[test]
 fn after_a_failed_sync_nothing_is_acknowledged_and_nothing_acknowledged_is_lost() {
     for seed in 0..500 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut run = Run::new(SimDisk::new());
         let mut log = run.recover(&|| "new".to_owned());
         run.disk.fail_sync(rng.below(12));

@@ -33,7 +33,7 @@ struct History {
 
 /// Lives through a random history up to the end of the process, which may come at any time.
 fn live<D: Disk>(disk: &D, seed: u64, look: &dyn Fn() -> Files) -> History {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let (mut log, _) = open(disk).expect("a new log opens");
     let mut history =
         History { acknowledged: Model::new(), after: Vec::new(), rested: false, earlier: BTreeMap::new() };
@@ -157,7 +157,7 @@ fn every_page(
     counts: &mut Counts,
     try_with: &mut dyn FnMut(&str, &[u8]) -> Opened,
 ) {
-    let mut rng = Rng(seed ^ 0xDA_3A6E);
+    let mut rng = Rng::new(seed ^ 0xDA_3A6E);
     counts.logs += 1;
     counts.several_segments += u64::from(files.keys().filter(|name| name.starts_with("log-")).count() > 2);
     for (name, whole) in files.iter().filter(|(name, _)| name.starts_with("log-") || *name == "DURABLE") {

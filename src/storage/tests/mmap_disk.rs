@@ -1,4 +1,4 @@
-//! The real disk: lock, format marker, mapped segments and images in a real directory.
+//! The real disk: lock, format marker, mapped segments and snapshots in a real directory.
 
 #![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
 
@@ -9,8 +9,8 @@ use std::fs;
 
 use common::{OwnedEntry, entries, open};
 use corral_storage::{
-    Disk, DiskError, Dump, DumpItem, ImageFile, ImageHead, ImageWriter, Log, LogConfig, LogError, MmapDisk, Segment,
-    SyncRecipe, confirm,
+    Disk, DiskError, Dump, DumpItem, Log, LogConfig, LogError, MmapDisk, Segment, SnapshotFile, SnapshotHead,
+    SnapshotWriter, SyncRecipe, confirm_damage,
 };
 
 fn directory() -> tempfile::TempDir {
@@ -18,7 +18,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_log_and_an_image_survive_in_a_real_directory() {
+fn a_log_and_a_snapshot_survive_in_a_real_directory() {
     for recipe in [SyncRecipe::Msync, SyncRecipe::Fdatasync] {
         let place = directory();
         let path = place.path().join("new/data");
@@ -31,10 +31,10 @@ fn a_log_and_an_image_survive_in_a_real_directory() {
         log.sync().expect("syncs");
         log.watermark_when_idle().expect("writes");
         log.trim_before(150).expect("trims");
-        let head = ImageHead { zxid: 9, term: 1, index: 120, seed: 3 };
-        let mut writer = ImageWriter::begin(&disk, head, None).expect("begins");
+        let head = SnapshotHead { zxid: 9, term: 1, index: 120, seed: 3 };
+        let mut writer = SnapshotWriter::begin(&disk, head, None).expect("begins");
         writer.section(4, &[1, 2, 3]).expect("writes");
-        let image = writer.finish().expect("finishes");
+        let snapshot = writer.finish().expect("finishes");
         drop((log, disk));
 
         let disk = MmapDisk::open(&path, recipe).expect("opens again");
@@ -42,9 +42,9 @@ fn a_log_and_an_image_survive_in_a_real_directory() {
         assert_eq!(recovered.last_index, 200);
         assert!((2..=150).contains(&recovered.first_index));
         assert_eq!(entries(&log).expect("reads"), made[recovered.first_index as usize - 1..]);
-        let image = ImageFile::open(&disk, &image.file).expect("opens");
-        image.verify_section(0).expect("whole");
-        assert_eq!((image.section(0), image.head()), (Some(&[1, 2, 3][..]), head));
+        let snapshot = SnapshotFile::open(&disk, &snapshot.file).expect("opens");
+        snapshot.verify_section(0).expect("whole");
+        assert_eq!((snapshot.section(0), snapshot.head()), (Some(&[1, 2, 3][..]), head));
     }
 }
 
@@ -142,7 +142,8 @@ fn shortened_and_empty_files_are_typed_errors() {
     }
 }
 
-/// Session passwords and digests are in there. A directory that somebody made keeps its mode, and the owner is told of it.
+/// Session passwords and digests are in there. A directory that somebody made keeps its mode, and the owner is told of
+/// it.
 #[test]
 fn files_and_directories_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -153,8 +154,8 @@ fn files_and_directories_are_for_their_owner_alone() {
         let disk = MmapDisk::open(path, SyncRecipe::default()).expect("opens");
         let (mut log, _) = open(&disk).expect("a log");
         log.prepare_ahead().expect("prepares");
-        let head = ImageHead { zxid: 9, term: 1, index: 120, seed: 3 };
-        ImageWriter::begin(&disk, head, None).expect("begins").finish().expect("finishes");
+        let head = SnapshotHead { zxid: 9, term: 1, index: 120, seed: 3 };
+        SnapshotWriter::begin(&disk, head, None).expect("begins").finish().expect("finishes");
         disk.write_file("OWNER", b"server 1").expect("writes");
         disk.access().clone()
     };
@@ -241,7 +242,7 @@ fn a_log_that_is_being_written_is_never_damaged() {
             places += suspects.len();
             for (file, (offset, position)) in suspects.into_iter().filter(|(_, (_, position))| *position < durable) {
                 evidence += 1;
-                let confirmed = confirm(&look, &file, Some(offset), durable, &mut |_| {}).expect("reads");
+                let confirmed = confirm_damage(&look, &file, Some(offset), durable, &mut |_| {}).expect("reads");
                 assert_eq!(confirmed, None, "{file} at {offset}, position {position}, durable {durable}");
             }
         }

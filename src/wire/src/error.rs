@@ -1,4 +1,4 @@
-//! What can go wrong: `DecodeError` (the peer sent bytes that are not a record) and `ErrorCode` (a reply's outcome).
+//! Errors: `DecodeError` (the peer sent bytes that are not a record) and `ErrorCode` (the outcome in a reply).
 //!
 //! The two never mix: a `DecodeError` in a request becomes MARSHALLINGERROR or a closed connection, as the server
 //! decides; an `ErrorCode` is an ordinary value in a `ReplyHeader`. Plain `Copy` values, usable on every core.
@@ -20,19 +20,24 @@ pub enum DecodeError {
         /// The most elements the remaining bytes can hold.
         possible: u32,
     },
-    /// A string is not valid UTF-8. ZooKeeper's Java server replaces the bad bytes by U+FFFD instead and carries on.
-    /// No path may hold U+FFFD, so it answers BADARGUMENTS to such a create and NONODE to such a read where we refuse
-    /// the record. What it accepts and we do not: sync (an echo), watches on a path that can never exist, and ACL ids
-    /// or credentials with characters beyond U+FFFF from a Java client, which sends those as two surrogates.
+    /// A string is not valid UTF-8.
+    ///
+    /// ZooKeeper's Java server replaces the bad bytes by U+FFFD and continues. No path may hold U+FFFD, so it answers
+    /// BADARGUMENTS to such a create and NONODE to such a read, where this crate refuses the record. It accepts, and this
+    /// crate does not: sync (an echo), watches on a path that can never exist, and ACL ids or credentials with characters
+    /// beyond U+FFFF from a Java client, which sends those as two surrogates.
     BadUtf8,
     /// A create, create2 or createContainer inside a multi carries a flag that is no create mode or needs a TTL.
     BadFlag(i32),
-    /// A create, create2 or createContainer inside a multi carries a null ACL. ZooKeeper's decoder trips over it, when it
-    /// knows the flag and before it asks whether that needs a TTL; alone, and in a createTTL, a null ACL is decoded like
-    /// any other.
+    /// A create, create2 or createContainer inside a multi carries a null ACL.
+    ///
+    /// ZooKeeper's decoder fails on it after it has checked that the flag exists, and before it checks that the flag needs no
+    /// TTL. Outside of a multi, and in a createTTL, a null ACL is decoded like any other.
     NullAcl,
     /// An operation type that is not allowed at this place of a multi.
     BadOp(i32),
+    /// A multi or multiRead has more operations than [`MULTI_OPS_MAX`](crate::limits::MULTI_OPS_MAX).
+    TooManyOps,
 }
 
 impl fmt::Display for DecodeError {
@@ -47,6 +52,7 @@ impl fmt::Display for DecodeError {
             Self::NullAcl => f.write_str("a create in a multi without an ACL"),
             Self::BadFlag(flag) => write!(f, "create mode flag {flag} is not allowed in this multi"),
             Self::BadOp(op) => write!(f, "operation type {op} is not allowed in this multi"),
+            Self::TooManyOps => write!(f, "a multi has more than {} operations", crate::limits::MULTI_OPS_MAX),
         }
     }
 }
@@ -55,7 +61,7 @@ impl core::error::Error for DecodeError {}
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal;)*) => {
-        /// An outcome as it stands in `ReplyHeader.err` and in multi results; the discriminant is the number sent.
+        /// The outcome of an operation, in `ReplyHeader.err` and in multi results. The discriminant is the number on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(i32)]
         pub enum ErrorCode {
@@ -113,7 +119,7 @@ error_codes! {
     BadArguments = -8, "BADARGUMENTS";
     /// C client only.
     InvalidState = -9, "ZINVALIDSTATE";
-    /// A session the tracker never heard of.
+    /// The server does not know the session.
     UnknownSession = -12, "UNKNOWNSESSION";
     /// Reconfig: no quorum of the new configuration is connected and in sync.
     NewConfigNoQuorum = -13, "NEWCONFIGNOQUORUM";

@@ -1,24 +1,24 @@
-//! The four-letter words: text commands sent as the very first four bytes of a connection.
+//! The four-letter commands: text commands sent as the very first four bytes of a connection.
 //!
 //! As a length word each of them is far above any legal frame, so there is no ambiguity; they are recognised only
-//! before the session exists. Runs on the connection's core. Knows the words, not the answers and not the whitelist.
+//! before the session exists. Runs on the connection's core. It knows the commands, not their replies and not the whitelist.
 
 /// The int a telnet client sends when it leaves; ends the connection silently.
 pub const TELNET_CLOSE: [u8; 4] = [0xff, 0xf4, 0xff, 0xfd];
 
 macro_rules! words {
     ($($(#[$doc:meta])* $variant:ident = $name:literal;)*) => {
-        /// A known four-letter word.
+        /// A known four-letter command.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum FourLetter {
             $($(#[$doc])* $variant,)*
         }
 
         impl FourLetter {
-            /// Every word.
+            /// Every command.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The word itself, lower case.
+            /// The name, lower case.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -26,13 +26,13 @@ macro_rules! words {
                 }
             }
 
-            /// The word with this name, lower case.
+            /// The command with this name, lower case; `None` if there is none.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|word| word.name() == name)
             }
 
-            /// The word these bytes are; `None` means they are a length word.
+            /// The command that a connection begins with; `None` if the bytes are a length word.
             #[must_use]
             pub fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
                 Self::ALL.iter().copied().find(|word| word.name().as_bytes() == bytes)
@@ -62,7 +62,7 @@ words! {
     Isro = "isro";
     /// Metrics.
     Mntr = "mntr";
-    /// Am I alive.
+    /// Whether the server is alive.
     Ruok = "ruok";
     /// Resets server statistics.
     Srst = "srst";

@@ -1,8 +1,8 @@
 //! Frames: a length word and that many bytes, in both directions.
 //!
-//! `next_frame` looks at what a connection has received so far; `begin_frame` and `end_frame` reserve and patch the
-//! length word around whatever is encoded between them. Runs on the connection's core, keeps no state.
-//! Knows neither sockets nor what a frame holds. Compare the first four bytes of a fresh connection with
+//! `next_frame` reads what a connection has received so far; `begin_frame` and `end_frame` reserve and patch the length
+//! word around what is encoded between them. Runs on the connection's core, keeps no state.
+//! It knows neither sockets nor what a frame holds. Compare the first four bytes of a fresh connection with
 //! `fourletter` before asking for a frame.
 
 use alloc::vec::Vec;
@@ -13,17 +13,17 @@ use crate::limits::LENGTH_BYTES;
 
 pub use crate::limits::FRAME_MAX_DEFAULT;
 
-/// A frame that may not be: the connection is to be closed without a reply.
+/// Why a frame is invalid. The connection is to be closed without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The peer announces a frame of negative length or beyond the limit.
+    /// The length word of a received frame is negative or beyond the limit.
     BadLength {
         /// The length word as received.
         length: i32,
         /// The limit in bytes.
         max: usize,
     },
-    /// We made a frame longer than a length word can say (2 GiB); it was taken back off the output.
+    /// An encoded frame is longer than a length word can state (2 GiB). It was removed from the output.
     Unsendable {
         /// Its length in bytes.
         bytes: usize,
@@ -41,16 +41,17 @@ impl fmt::Display for FrameError {
 
 impl core::error::Error for FrameError {}
 
-/// How long the first frame in `buf` is, with its length word. `None` if that has not come, or is negative.
+/// Bytes of the first frame in `buf`, length word included; `None` if the length word was not received whole, or is negative.
+#[must_use]
 pub fn frame_bytes(buf: &[u8]) -> Option<usize> {
     let word = buf.first_chunk::<LENGTH_BYTES>()?;
     usize::try_from(i32::from_be_bytes(*word)).ok()?.checked_add(LENGTH_BYTES)
 }
 
-/// The first frame in `buf`: its body and the bytes it takes with its length word. `None` if more bytes are needed.
+/// Finds the first frame in `buf`: its body, and its bytes with the length word. `None` if more bytes are needed.
 ///
-/// `max` limits the body in bytes ([`FRAME_MAX_DEFAULT`] in ZooKeeper); the length is judged as soon as its four bytes
-/// are there, so a connection never buffers towards a frame that will be refused.
+/// `max` limits the body in bytes ([`FRAME_MAX_DEFAULT`] in ZooKeeper). The length is checked as soon as its four bytes were
+/// received, so that a connection never buffers bytes of a frame that will be refused. Takes constant time.
 ///
 /// # Errors
 /// [`FrameError::BadLength`].
@@ -64,21 +65,21 @@ pub fn next_frame(buf: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, Fram
     Ok(rest.get(..body_bytes).map(|body| (body, body_bytes.saturating_add(LENGTH_BYTES))))
 }
 
-/// Where a frame under construction starts; made by [`begin_frame`], consumed by [`end_frame`].
+/// The start of a frame under construction; made by [`begin_frame`], consumed by [`end_frame`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a frame that is begun must be ended"]
 pub struct FrameMark {
     start: usize,
 }
 
-/// Reserves the length word at the end of `out`.
+/// Begins a frame: reserves its length word at the end of `out`.
 pub fn begin_frame(out: &mut Vec<u8>) -> FrameMark {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     FrameMark { start }
 }
 
-/// Patches the length word: everything in `out` behind it is the frame's body.
+/// Ends a frame: stores the length of everything in `out` behind its length word.
 ///
 /// # Errors
 /// [`FrameError::Unsendable`] if the body has 2 GiB or more; `out` is then as it was before [`begin_frame`].

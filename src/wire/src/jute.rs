@@ -1,8 +1,8 @@
-//! Jute primitives: `Reader` takes them off a borrowed slice, `Writer` appends them to a `Vec<u8>`.
+//! Jute primitives: `Reader` decodes them from a borrowed slice, `Writer` appends them to a `Vec<u8>`.
 //!
 //! All integers are big-endian; a string or buffer is a length word and its bytes, length -1 means null. Reading
-//! borrows and never copies, so nothing a peer announces can make us allocate. Stateless, any core.
-//! Knows no record; [`Wire`] is what a record, or a field of one, implements.
+//! borrows and never copies, so that no length that a peer announces causes an allocation. Stateless, any core.
+//! It knows no record; a record, and each type of a field, implements [`Wire`].
 
 use alloc::vec::Vec;
 
@@ -13,11 +13,12 @@ pub trait Wire<'a>: Sized {
     /// The fewest bytes an encoded value can take; at least 1, so that it bounds vector counts.
     const SIZE_MIN: usize;
 
-    /// The encoding of a value that nearly all vectors of one element hold: recognised as a whole instead of being
-    /// decoded. Empty where there is none such.
+    /// The encoding of the value that nearly all vectors of one element hold; empty if there is no such value.
+    ///
+    /// It is compared as a whole instead of being decoded.
     const USUAL: &'static [u8] = &[];
 
-    /// Takes one value off the front of `reader`.
+    /// Decodes one value from the front of `reader`.
     ///
     /// # Errors
     /// [`DecodeError`] if the bytes are not an encoding of the value; the reader's position is then unspecified.
@@ -27,7 +28,9 @@ pub trait Wire<'a>: Sized {
     fn encode(&self, writer: &mut Writer<'_>);
 }
 
-/// Takes primitives off the front of a byte slice. Trailing bytes are the caller's business, see [`Reader::remaining`].
+/// Decodes primitives from the front of a byte slice.
+///
+/// The caller checks for trailing bytes, see [`Reader::remaining`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],

@@ -1,10 +1,43 @@
-//! corral-wire: the ZooKeeper 3.9 client protocol, bytes to types and back, nothing else.
+//! corral-wire: the ZooKeeper 3.9 client protocol, bytes to types and back.
 //!
-//! Every record decodes into a view that borrows from the frame it came in and encodes by appending to a caller's
-//! `Vec<u8>`; decoding never allocates. The crate runs on whichever core owns the connection and keeps no state.
-//! It knows no socket, no session, no tree, no clock; what an operation means is decided by the server above it.
+//! Every record decodes into a view that borrows from its frame, and encodes by appending to a caller's `Vec<u8>`. Decoding
+//! never allocates. The crate keeps no state and runs on the core that owns the connection. It knows no socket, no session,
+//! no tree, no clock. The server above it decides what an operation means.
 //!
-//! Start with [`frame::next_frame`], then [`records::RequestHeader`], then the record [`op::OpCode`] names.
+//! Begin with [`frame::next_frame`], then [`records::RequestHeader`], then the record that [`op::OpCode`] names.
+//!
+//! # Examples
+//!
+//! A server decodes the frame of a getData, and encodes its reply:
+//!
+//! ```
+//! use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
+//! use corral_wire::records::{GetDataRequest, GetDataResponse, ReplyHeader, RequestHeader, Stat};
+//! use corral_wire::{OpCode, Reader, Writer};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // As received: length 18, xid 1, operation 4, path of 5 bytes, no watch.
+//! let received = b"\0\0\0\x12\0\0\0\x01\0\0\0\x04\0\0\0\x05/lock\0";
+//! let (body, used) = next_frame(received, FRAME_MAX_DEFAULT)?.expect("the frame is whole");
+//! assert_eq!(used, received.len());
+//!
+//! let mut reader = Reader::new(body);
+//! let header = RequestHeader::decode(&mut reader)?;
+//! assert_eq!(OpCode::from_i32(header.op), Some(OpCode::GetData));
+//! let request = GetDataRequest::decode(&mut reader)?;
+//! assert_eq!((request.path, request.watch), (Some("/lock"), false));
+//!
+//! let mut out = Vec::new();
+//! let mark = begin_frame(&mut out);
+//! let mut writer = Writer::new(&mut out);
+//! ReplyHeader::ok(header.xid, 0x1_0000_0005).encode(&mut writer);
+//! let stat = Stat { data_length: 5, ..Stat::default() };
+//! GetDataResponse { data: Some(b"owner"), stat }.encode(&mut writer);
+//! end_frame(&mut out, mark)?;
+//! assert_eq!(out[..4], (out.len() as u32 - 4).to_be_bytes());
+//! # Ok(())
+//! # }
+//! ```
 
 #![no_std]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]

@@ -23,3 +23,8 @@ pub const REPLY_HEADER_BYTES: usize = 16;
 
 /// Bytes of a `MultiHeader`.
 pub const MULTI_HEADER_BYTES: usize = 9;
+
+/// Most operations of a multi or multiRead: the server's budget for a request allows no more.
+///
+/// A frame of the default size cannot hold so many.
+pub const MULTI_OPS_MAX: usize = 66_666;

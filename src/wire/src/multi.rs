@@ -2,13 +2,14 @@
 //!
 //! `MultiRequest` and `MultiResponse` have been decoded once from end to end when they exist, so iterating cannot
 //! fail and a bad entry refuses the whole list, as ZooKeeper does. `MultiResponseEncoder` streams results. Any core.
-//! Knows which types may stand where, not what they do.
+//! It knows which types are allowed where, not what they do.
 
 use core::fmt;
 
 use crate::consts::CreateMode;
 use crate::error::{DecodeError, ErrorCode};
 use crate::jute::{Reader, Writer};
+use crate::limits::MULTI_OPS_MAX;
 use crate::op::OpCode;
 use crate::records::{
     CheckNotExistsRequest, CheckStatRequest, CheckVersionRequest, Create2Response, CreateRequest, CreateResponse,
@@ -19,7 +20,7 @@ use crate::records::{
 };
 use crate::vector::ChildrenEncoder;
 
-/// Which of the two lists.
+/// Which list a multi is, and which operations it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiKind {
     /// multi (14): creates, delete, setData, check.
@@ -47,8 +48,10 @@ impl MultiKind {
 /// One operation of a multi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiOp<'a> {
-    /// create, create2, createContainer, createTTL or createIfNotExists. The flag of `request` is a create mode without TTL, but any number
-    /// in a createTTL: ZooKeeper refuses the whole list for a bad flag in the others only.
+    /// A create, create2, createContainer, createTTL or createIfNotExists.
+    ///
+    /// The flag of `request` is a create mode without TTL, but any number in a createTTL: ZooKeeper refuses the whole list for
+    /// a bad flag in the others only.
     Create {
         /// Which of them.
         op: OpCode,
@@ -57,27 +60,27 @@ pub enum MultiOp<'a> {
         /// Time to live in ms, of createTTL only.
         ttl: Option<i64>,
     },
-    /// delete.
+    /// A delete.
     Delete(DeleteRequest<'a>),
-    /// setData.
+    /// A setData.
     SetData(SetDataRequest<'a>),
-    /// check.
+    /// A check.
     Check(CheckVersionRequest<'a>),
-    /// checkNotExists.
+    /// A checkNotExists.
     CheckNotExists(CheckNotExistsRequest<'a>),
-    /// removeRecursive.
+    /// A removeRecursive.
     RemoveRecursive(RemoveRecursiveRequest<'a>),
-    /// checkStat.
+    /// A checkStat.
     CheckStat(CheckStatRequest<'a>),
-    /// tryRemove.
+    /// A tryRemove.
     TryRemove(TryRemoveRequest<'a>),
-    /// getData; its watch flag means nothing here.
+    /// A getData; its watch flag is ignored.
     GetData(GetDataRequest<'a>),
-    /// getChildren; its watch flag means nothing here.
+    /// A getChildren; its watch flag is ignored.
     GetChildren(GetChildrenRequest<'a>),
-    /// filteredList; its watch flag means nothing here.
+    /// A filteredList; its watch flag is ignored.
     FilteredList(FilteredListRequest<'a>),
-    /// filteredListWithStatsAndData; its watch flag means nothing here.
+    /// A filteredListWithStatsAndData; its watch flag is ignored.
     FilteredListWithStatsAndData(FilteredListWithStatsAndDataRequest<'a>),
 }
 
@@ -101,7 +104,7 @@ impl<'a> MultiOp<'a> {
         }
     }
 
-    /// The operation ZooKeeper carries out: inside a multi, unlike outside, a create or create2 whose flag says container
+    /// The operation ZooKeeper carries out: inside a multi, unlike outside, a create or create2 with the flag of a container
     /// is a createContainer, its result has type 15.
     #[must_use]
     pub const fn effective_op(&self) -> OpCode {
@@ -204,16 +207,20 @@ pub struct MultiRequest<'a> {
 }
 
 impl<'a> MultiRequest<'a> {
-    /// Takes the whole list off the front of `reader`.
+    /// Decodes the whole list from the front of `reader`.
     ///
     /// # Errors
     /// [`DecodeError::BadOp`] for a type that `kind` does not allow (ZooKeeper too answers MARSHALLINGERROR for the
-    /// whole request), [`DecodeError::BadFlag`] as [`MultiOp::Create`] says, else as the records.
+    /// whole request), [`DecodeError::BadFlag`] as at [`MultiOp::Create`], [`DecodeError::TooManyOps`] for more than
+    /// [`MULTI_OPS_MAX`], else as the records.
     pub fn decode(kind: MultiKind, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes = reader.rest();
         let mut count = 0_usize;
         while MultiOp::decode(kind, reader)?.is_some() {
             count = count.saturating_add(1);
+            if count > MULTI_OPS_MAX {
+                return Err(DecodeError::TooManyOps);
+            }
         }
         let length = bytes.len().saturating_sub(reader.remaining());
         Ok(Self { kind, count, bytes: bytes.get(..length).ok_or(DecodeError::Truncated)? })
@@ -406,10 +413,10 @@ pub struct MultiResponse<'a> {
 }
 
 impl<'a> MultiResponse<'a> {
-    /// Takes the whole list off the front of `reader`.
+    /// Decodes the whole list from the front of `reader`.
     ///
     /// # Errors
-    /// [`DecodeError::BadOp`] for a type that is no result, else as the records.
+    /// [`DecodeError::BadOp`] for a type that has no result, else as the records.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes = reader.rest();
         let mut count = 0_usize;
@@ -567,7 +574,7 @@ impl<'w, 'v> MultiResponseEncoder<'w, 'v> {
 }
 
 /// Appends the body of a failed multi of `count` operations, of which the one at `failed` (from 0) failed with `code`:
-/// code 0 before it, [`ErrorCode::RuntimeInconsistency`] behind it. The reply header of a failed multi says 0.
+/// code 0 before it, [`ErrorCode::RuntimeInconsistency`] behind it. The reply header of a failed multi has error 0.
 pub fn encode_failed(writer: &mut Writer<'_>, count: usize, failed: usize, code: ErrorCode) {
     let mut encoder = MultiResponseEncoder::new(writer);
     for at in 0..count {

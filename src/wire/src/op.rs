@@ -4,14 +4,14 @@
 //! Dispatch, metrics, the `cons` word and the generated docs/protocol.md all read it here. Constants only.
 //! Knows which records travel, not what a server does with them.
 
-/// Who deals with an operation.
+/// Which part of the server processes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Served from the local view, changes nothing replicated.
     Read,
     /// Proposed to the quorum.
     Write,
-    /// Dealt with on the connection itself.
+    /// Processed on the connection itself.
     Connection,
     /// Not legal as the type of a client's request header: UNIMPLEMENTED, then close.
     Internal,
@@ -72,7 +72,7 @@ macro_rules! ops {
                 }
             }
 
-            /// Who deals with the operation.
+            /// Which part of the server processes the operation.
             #[must_use]
             pub const fn kind(self) -> Kind {
                 match self {

@@ -1,7 +1,7 @@
 //! Jute vectors: a validated borrowed view for reading, an owned buffer and a streaming encoder for writing.
 //!
 //! A `Vector` has been decoded once from end to end when it exists, so iterating cannot fail; it holds a count and a
-//! byte slice, whatever the count says. A server streams a list with `VectorEncoder` and never builds a `Vec` of it.
+//! byte slice, however large the count is. A server streams a list with `VectorEncoder` and never builds a `Vec` of it.
 //! Stateless, any core. Knows no record.
 
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 use crate::error::DecodeError;
 use crate::jute::{Reader, Wire, Writer};
 
-/// A vector of `T` inside somebody's bytes. The null vector is `Option::<Vector<T>>::None`.
+/// A decoded vector of `T` that borrows its bytes. The null vector is `Option::<Vector<T>>::None`.
 pub struct Vector<'a, T> {
     count: u32,
     bytes: &'a [u8],
@@ -185,7 +185,7 @@ impl<'w, 'v> VectorEncoder<'w, 'v> {
         item.encode(self.writer);
     }
 
-    /// Writes the count and gives the number of elements.
+    /// Stores the count word, and returns the number of elements.
     pub fn finish(self) -> i32 {
         self.writer.patch_i32(self.count_at, self.count);
         self.count
@@ -212,13 +212,13 @@ impl<'w, 'v> ChildrenEncoder<'w, 'v> {
         self.0.push(&Some(name));
     }
 
-    /// Writes the count and gives the number of names.
+    /// Stores the count word, and returns the number of names.
     pub fn finish(self) -> i32 {
         self.0.finish()
     }
 }
 
-/// Owned encoded elements, for whoever makes up a request: tests, the load generator, a fixed ACL.
+/// Owned encoded elements, for making a request: in tests, the load generator, a fixed ACL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VectorBuf {
     count: u32,

@@ -34,7 +34,7 @@ pub(crate) struct Ledger {
 pub(crate) const COST: u64 = APPLIED_WORK_MAX / 3;
 
 impl Ledger {
-    /// What an image holds.
+    /// What a snapshot holds.
     pub(crate) fn holding(lines: Vec<Line>) -> Ledger {
         Ledger { lines, ..Ledger::default() }
     }
@@ -47,11 +47,11 @@ pub(crate) fn number(payload: &[u8]) -> u64 {
 impl Machine for Ledger {
     type Fault = String;
 
-    fn waiting(&self) -> usize {
+    fn commands_queued(&self) -> usize {
         self.waiting.len()
     }
 
-    fn propose(&mut self) -> Option<Bytes> {
+    fn next_batch(&mut self) -> Option<Bytes> {
         assert!(self.leads.is_some(), "only a leader is asked for a proposal");
         let next = self.waiting.pop_front()?;
         self.proposed.push_back(next);
@@ -59,7 +59,7 @@ impl Machine for Ledger {
     }
 
     /// Every third number is somebody's at server 2.
-    fn waiting_elsewhere(&self) -> Vec<NodeId> {
+    fn servers_waiting(&self) -> Vec<NodeId> {
         self.proposed.back().filter(|number| *number % 3 == 0).map(|_| NodeId(2)).into_iter().collect()
     }
 

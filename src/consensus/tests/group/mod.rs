@@ -1,7 +1,8 @@
 //! A group of replicas in memory: disks written late, one link per direction that breaks as TCP does, and a checker.
 //!
-//! A link loses only by breaking: everything under way on it is gone, what was not sent yet goes on. Everything is drawn
-//! from one seed and time is a counter. What a server says of its disk is compared with its disk at the moment it says it.
+//! A link loses only by breaking: everything under way on it is gone, what was not sent yet goes on. Everything is
+//! drawn from one seed and time is a counter. What a server says of its disk is compared with its disk at the moment it
+//! says it.
 
 pub(crate) mod ledger;
 mod server;
@@ -16,24 +17,22 @@ use corral_consensus::{
 };
 pub(crate) use ledger::Line;
 use ledger::{CONTEXT, COST, Ledger};
-use server::{Disk, Image, Server};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use server::{Disk, Server, Snapshot};
 
 /// Steps between two ticks of a server.
 pub(crate) const STEPS_PER_TICK: u64 = 5;
 
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed ^ 0x1f83_d9ab_fb41_bd6b)
+        Random(SplitMix64::seed_from_u64(seed ^ 0x1f83_d9ab_fb41_bd6b))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
@@ -97,7 +96,7 @@ impl Faults {
 struct Flying {
     due: u64,
     message: PeerMessage,
-    image: Option<Image>,
+    snapshot: Option<Snapshot>,
 }
 
 #[derive(Default)]
@@ -194,11 +193,11 @@ impl Group {
 
     fn break_link(&mut self, from: usize, to: usize) {
         let lost = self.links.get_mut(&(from, to)).map(|link| std::mem::take(&mut link.flying));
-        let image_lost = lost.iter().flatten().any(|flying| flying.image.is_some());
+        let snapshot_lost = lost.iter().flatten().any(|flying| flying.snapshot.is_some());
         if let Some(sender) = &mut self.servers[from] {
             sender.replica.unreachable(id_of(to));
-            if image_lost {
-                sender.replica.image_sent(id_of(to), false);
+            if snapshot_lost {
+                sender.replica.snapshot_sent(id_of(to), false);
             }
         }
     }
@@ -330,14 +329,14 @@ impl Group {
 
     /// What this server applied turns to nonsense, and it hears of that.
     pub(crate) fn distrust(&mut self, at: usize) {
-        let sound = |server: &Server| !server.replica.is_distrusted();
+        let sound = |server: &Server| !server.replica.is_state_corrupt();
         let others = (0..self.servers.len()).filter(|other| *other != at);
         // Somebody must have what the others can take.
         if !others.into_iter().any(|other| self.servers[other].as_ref().is_some_and(sound)) {
             return;
         }
         let Some(server) = &mut self.servers[at] else { return };
-        if server.replica.distrust(true) {
+        if server.replica.mark_state_corrupt(true) {
             self.counts.distrusted += 1;
             server.replica.machine_mut().lines.fill(Line::default());
         }
@@ -357,18 +356,18 @@ impl Group {
     }
 
     fn arrive(&mut self, from: usize, to: usize, flying: Flying) {
-        let Flying { message, image, .. } = flying;
-        let announced = image.is_some();
+        let Flying { message, snapshot, .. } = flying;
+        let announced = snapshot.is_some();
         let mut taken = false;
         if let Some(server) = &mut self.servers[to] {
-            server.arrived = image.or(server.arrived.take());
+            server.arrived = snapshot.or(server.arrived.take());
             if let Err(error) = server.replica.step(message.clone()) {
                 assert!(error.is_harmless() || self.strangers, "{error}: {message:?}");
             }
             taken = true;
         }
         if announced && let Some(sender) = &mut self.servers[from] {
-            sender.replica.image_sent(id_of(to), taken);
+            sender.replica.snapshot_sent(id_of(to), taken);
         }
     }
 
@@ -381,25 +380,25 @@ impl Group {
         let mut bytes = BytesMut::new();
         message.encode(&mut bytes);
         assert_eq!(PeerMessage::decode(&bytes.freeze()).as_ref(), Ok(&message), "encoding");
-        let image = match &message.body {
+        let snapshot = match &message.body {
             PeerBody::Snapshot { index, .. } => {
-                let image = self.disks[at].image.clone();
-                assert!(image.index >= *index, "an image is announced that is on the disk");
-                Some(image).filter(|image| image.index == *index)
+                let snapshot = self.disks[at].snapshot.clone();
+                assert!(snapshot.index >= *index, "a snapshot is announced that is on the disk");
+                Some(snapshot).filter(|snapshot| snapshot.index == *index)
             }
             _ => None,
         };
-        let lost = matches!(message.body, PeerBody::Snapshot { .. }) && image.is_none();
+        let lost = matches!(message.body, PeerBody::Snapshot { .. }) && snapshot.is_none();
         let delay = 1 + self.random.below(self.faults.delay);
         let link = self.links.entry((at, to)).or_default();
         if link.cut || lost {
-            if let Some(sender) = self.servers[at].as_mut().filter(|_| lost || image.is_some()) {
-                sender.replica.image_sent(message.to, false);
+            if let Some(sender) = self.servers[at].as_mut().filter(|_| lost || snapshot.is_some()) {
+                sender.replica.snapshot_sent(message.to, false);
             }
             return;
         }
         let due = link.flying.back().map_or(0, |last| last.due).max(self.now + delay);
-        link.flying.push_back(Flying { due, message, image });
+        link.flying.push_back(Flying { due, message, snapshot });
     }
 
     /// Nobody says what its disk does not hold: a vote, a candidacy, an entry.
@@ -442,7 +441,7 @@ impl Group {
         let due = self.now + 1 + self.random.below(self.faults.persist_delay);
         server.write(&mut effects, due, self.faults.bug);
         if self.random.below(60) == 0 {
-            server.make_image(&mut self.disks[at]);
+            server.make_snapshot(&mut self.disks[at]);
         }
         self.servers[at] = Some(server);
         for message in messages {
@@ -532,7 +531,7 @@ impl Group {
         assert_eq!(at, self.committed.len(), "entry {} skips some", at + 1);
         self.committed.push(line);
         if !self.strangers {
-            let voters = &self.disks[0].image.membership.voters;
+            let voters = &self.disks[0].snapshot.membership.voters;
             let index = corral_consensus::Index(at as u64 + 1);
             let count = voters.iter().filter(|id| self.disks[at_of(**id)].holds(index, line.0)).count();
             assert!(count * 2 > voters.len(), "entry {index} is applied, but on {count} disks only");

@@ -1,4 +1,4 @@
-//! One server of the test group: a replica, a disk that is written late, images.
+//! One server of the test group: a replica, a disk that is written late, snapshots.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::{Bug, Random, id_of};
 
 /// A whole state at an index; it travels beside the message that announces it.
 #[derive(Clone)]
-pub(crate) struct Image {
+pub(crate) struct Snapshot {
     pub(crate) index: Index,
     pub(crate) term: Term,
     pub(crate) membership: Membership,
@@ -22,27 +22,28 @@ pub(crate) struct Image {
 #[derive(Clone)]
 pub(crate) struct Disk {
     pub(crate) hard: HardState,
-    pub(crate) image: Image,
+    pub(crate) snapshot: Snapshot,
     pub(crate) entries: Vec<Entry>,
 }
 
 impl Disk {
     pub(crate) fn new(membership: Membership) -> Disk {
-        let image = Image { index: Index(0), term: Term(0), membership, lines: Vec::new() };
-        Disk { hard: HardState::default(), image, entries: Vec::new() }
+        let snapshot = Snapshot { index: Index(0), term: Term(0), membership, lines: Vec::new() };
+        Disk { hard: HardState::default(), snapshot, entries: Vec::new() }
     }
 
     pub(crate) fn last(&self) -> Index {
-        self.entries.last().map_or(self.image.index, |entry| entry.index)
+        self.entries.last().map_or(self.snapshot.index, |entry| entry.index)
     }
 
     pub(crate) fn holds(&self, index: Index, term: Term) -> bool {
-        index <= self.image.index || self.entries.iter().rev().any(|entry| entry.index == index && entry.term == term)
+        index <= self.snapshot.index
+            || self.entries.iter().rev().any(|entry| entry.index == index && entry.term == term)
     }
 
     fn write(&mut self, pending: &Pending) {
-        if let Some(image) = &pending.image {
-            self.image = image.clone();
+        if let Some(snapshot) = &pending.snapshot {
+            self.snapshot = snapshot.clone();
             self.entries.clear();
         }
         if let Some(first) = pending.append.entries.first() {
@@ -58,7 +59,7 @@ impl Disk {
 struct Pending {
     due: u64,
     append: Append,
-    image: Option<Image>,
+    snapshot: Option<Snapshot>,
     told: bool,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Server {
     /// Lines compared with the others' already.
     pub(crate) checked: usize,
     /// Came from the leader, whole.
-    pub(crate) arrived: Option<Image>,
+    pub(crate) arrived: Option<Snapshot>,
     pending: VecDeque<Pending>,
 }
 
@@ -89,17 +90,17 @@ impl Server {
         };
         let restored = Restored {
             hard_state: disk.hard,
-            cut_index: disk.image.index,
-            cut_term: disk.image.term,
+            cut_index: disk.snapshot.index,
+            cut_term: disk.snapshot.term,
             entries: disk.entries.clone(),
-            image: disk.image.index,
-            applied: disk.image.index,
+            snapshot: disk.snapshot.index,
+            applied: disk.snapshot.index,
         };
-        let membership = disk.image.membership.clone();
+        let membership = disk.snapshot.membership.clone();
         let raft = RaftNode::with_membership(config, membership, restored).expect("a disk is consistent");
-        let ledger = Ledger::holding(disk.image.lines.clone());
+        let ledger = Ledger::holding(disk.snapshot.lines.clone());
         let checked = ledger.lines.len();
-        let replica = Replica::new(raft, ledger, disk.image.index);
+        let replica = Replica::new(raft, ledger, disk.snapshot.index);
         Server { replica, checked, arrived: None, pending: VecDeque::new() }
     }
 
@@ -118,13 +119,13 @@ impl Server {
             if write.append.must_sync && !write.told {
                 self.replica.persisted(Micros(now), write.append.number);
             }
-            if let Some(image) = write.image {
+            if let Some(snapshot) = write.snapshot {
                 let ledger = self.replica.machine_mut();
-                ledger.lines.clone_from(&image.lines);
-                self.checked = image.lines.len();
-                self.replica.installed(image.index);
-                if self.replica.applied() == image.index {
-                    self.replica.compact(image.index, image.term);
+                ledger.lines.clone_from(&snapshot.lines);
+                self.checked = snapshot.lines.len();
+                self.replica.installed(snapshot.index);
+                if self.replica.applied() == snapshot.index {
+                    self.replica.compact(snapshot.index, snapshot.term);
                 }
             }
         }
@@ -136,32 +137,32 @@ impl Server {
         for append in effects.appends.drain(..) {
             let this = |install: &Install| install.number == append.number;
             let install = effects.installs.iter().find(|install| this(install));
-            let image = install.map(|install| {
-                let arrived = self.arrived.take().expect("the image came before its announcement");
-                assert_eq!((arrived.index, arrived.term), (install.image.index, install.image.term));
-                assert_eq!(arrived.membership, install.image.membership);
+            let snapshot = install.map(|install| {
+                let arrived = self.arrived.take().expect("the snapshot came before its announcement");
+                assert_eq!((arrived.index, arrived.term), (install.snapshot.index, install.snapshot.term));
+                assert_eq!(arrived.membership, install.snapshot.membership);
                 arrived
             });
-            let told = bug == Some(Bug::AckBeforeSync) && image.is_none();
+            let told = bug == Some(Bug::AckBeforeSync) && snapshot.is_none();
             if told {
                 self.replica.persisted(Micros(due), append.number);
             }
-            self.pending.push_back(Pending { due, append, image, told });
+            self.pending.push_back(Pending { due, append, snapshot, told });
         }
         effects.installs.clear();
     }
 
-    /// A durable image of what is applied; the log before it is dropped.
-    pub(crate) fn make_image(&mut self, disk: &mut Disk) {
+    /// A durable snapshot of what is applied; the log before it is dropped.
+    pub(crate) fn make_snapshot(&mut self, disk: &mut Disk) {
         let index = self.replica.applied();
-        let installing = self.pending.iter().any(|write| write.image.is_some());
-        // The disk writes in order: an image of what it does not hold yet would be ahead of its log.
-        if installing || self.replica.is_distrusted() || index <= disk.image.index || index > disk.last() {
+        let installing = self.pending.iter().any(|write| write.snapshot.is_some());
+        // The disk writes in order: a snapshot of what it does not hold yet would be ahead of its log.
+        if installing || self.replica.is_state_corrupt() || index <= disk.snapshot.index || index > disk.last() {
             return;
         }
         let lines = self.replica.machine().lines.clone();
         let term = lines.last().expect("something is applied").0;
-        disk.image = Image { index, term, membership: self.replica.raft().membership(), lines };
+        disk.snapshot = Snapshot { index, term, membership: self.replica.raft().membership(), lines };
         disk.entries.retain(|entry| entry.index > index);
         self.replica.compact(index, term);
     }

@@ -11,24 +11,22 @@ use bytes::{Bytes, BytesMut};
 use corral_consensus::{
     ConfChange, Entry, MemberChange, Membership, NodeId, PeerBody, PeerMessage, Role, Term, Transition,
 };
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 pub(crate) use server::{Disk, Server};
 
 /// Steps between two ticks of a server.
 const STEPS_PER_TICK: u64 = 5;
 
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed ^ 0x5bd1_e995_1234_5678)
+        Random(SplitMix64::seed_from_u64(seed ^ 0x5bd1_e995_1234_5678))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
@@ -99,7 +97,7 @@ pub(crate) struct Net {
     pub(crate) servers: Vec<Option<Server>>,
     flying: BTreeMap<(u64, u64), PeerMessage>,
     sent: u64,
-    /// Images lost on the way, to be reported to their senders.
+    /// Snapshots lost on the way, to be reported to their senders.
     undelivered: Vec<(usize, NodeId)>,
     /// No clients and no operators.
     quiet: bool,
@@ -325,7 +323,7 @@ impl Net {
         }
         server.apply_some(&mut self.random, &mut self.conf_applied);
         if self.random.below(60) == 0 {
-            server.make_image(&mut self.disks[at]);
+            server.make_snapshot(&mut self.disks[at]);
         }
         self.servers[at] = Some(server);
     }
@@ -397,7 +395,7 @@ impl Net {
             self.reads_answered += 1;
         }
         if let Some(install) = &server.out.install {
-            assert!(install.index.0 <= self.committed.len() as u64, "an image holds committed entries only");
+            assert!(install.index.0 <= self.committed.len() as u64, "a snapshot holds committed entries only");
             self.installs += 1;
         }
         for entry in std::mem::take(&mut server.out.committed) {

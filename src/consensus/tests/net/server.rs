@@ -12,23 +12,23 @@ use super::{Random, id_of};
 #[derive(Clone)]
 pub(crate) struct Disk {
     pub(crate) hard: HardState,
-    pub(crate) image: (Index, Term),
+    pub(crate) snapshot: (Index, Term),
     pub(crate) membership: Membership,
     pub(crate) entries: Vec<Entry>,
 }
 
 impl Disk {
     pub(crate) fn new(membership: Membership) -> Disk {
-        Disk { hard: HardState::default(), image: (Index(0), Term(0)), membership, entries: Vec::new() }
+        Disk { hard: HardState::default(), snapshot: (Index(0), Term(0)), membership, entries: Vec::new() }
     }
 
     pub(crate) fn holds(&self, index: Index, term: Term) -> bool {
-        index <= self.image.0 || self.entries.iter().rev().any(|entry| entry.index == index && entry.term == term)
+        index <= self.snapshot.0 || self.entries.iter().rev().any(|entry| entry.index == index && entry.term == term)
     }
 
     fn write(&mut self, append: &Append, install: Option<&InstallSnapshot>) {
         if let Some(install) = install {
-            self.image = (install.index, install.term);
+            self.snapshot = (install.index, install.term);
             self.membership = install.membership.clone();
             self.entries.clear();
         }
@@ -72,19 +72,19 @@ impl Server {
         };
         let restored = Restored {
             hard_state: disk.hard,
-            cut_index: disk.image.0,
-            cut_term: disk.image.1,
+            cut_index: disk.snapshot.0,
+            cut_term: disk.snapshot.1,
             entries: disk.entries.clone(),
-            image: disk.image.0,
-            applied: disk.image.0,
+            snapshot: disk.snapshot.0,
+            applied: disk.snapshot.0,
         };
         let node = RaftNode::with_membership(config, disk.membership.clone(), restored).expect("a disk is consistent");
         Server {
             node,
             out: Outputs::default(),
             to_apply: VecDeque::new(),
-            applied: disk.image.0.0,
-            applied_term: disk.image.1,
+            applied: disk.snapshot.0.0,
+            applied_term: disk.snapshot.1,
             pending: VecDeque::new(),
         }
     }
@@ -116,7 +116,7 @@ impl Server {
     pub(crate) fn take_append(&mut self, now: u64, random: &mut Random, delay: u64) {
         let install = self.out.install.take();
         let Some(append) = self.out.append.take() else {
-            assert!(install.is_none(), "an image comes with an append");
+            assert!(install.is_none(), "a snapshot comes with an append");
             return;
         };
         if !append.must_sync {
@@ -126,7 +126,7 @@ impl Server {
             }
         }
         if install.is_some() {
-            // What was committed before is in the image.
+            // What was committed before is in the snapshot.
             self.to_apply.clear();
         }
         let due = now + random.below(delay);
@@ -148,14 +148,14 @@ impl Server {
         self.node.applied(Index(self.applied));
     }
 
-    /// A durable image of what is applied; the log before it is dropped.
-    pub(crate) fn make_image(&mut self, disk: &mut Disk) {
-        if self.applied <= disk.image.0.0 || self.pending.iter().any(|write| write.install.is_some()) {
+    /// A durable snapshot of what is applied; the log before it is dropped.
+    pub(crate) fn make_snapshot(&mut self, disk: &mut Disk) {
+        if self.applied <= disk.snapshot.0.0 || self.pending.iter().any(|write| write.install.is_some()) {
             return;
         }
-        disk.image = (Index(self.applied), self.applied_term);
+        disk.snapshot = (Index(self.applied), self.applied_term);
         disk.membership = self.node.membership();
         disk.entries.retain(|entry| entry.index.0 > self.applied);
-        self.node.compact(disk.image.0, disk.image.1);
+        self.node.compact(disk.snapshot.0, disk.snapshot.1);
     }
 }

@@ -34,6 +34,36 @@ const OP_BYTES_MIN: usize = 3;
 const LIST_BYTES_MIN: usize = 1;
 const PAIR_BYTES_MIN: usize = 2;
 
+/// What the items of each list weigh beside their text and data, in bytes of memory by and large, as in
+/// [`crate::request::weight`].
+const COMMAND_WEIGHT: usize = 128;
+const OP_WEIGHT: usize = 128;
+const LIST_WEIGHT: usize = 64;
+const PAIR_WEIGHT: usize = 64;
+const ACL_ENTRY_WEIGHT: usize = 32;
+/// So much the items in a peer's batch may weigh: twice the largest log entry. A few bytes sent must not take hundreds of
+/// memory.
+const PEER_WEIGHT_MAX: usize = 128 << 20;
+/// What one command may weigh for which a leader has an entry: whatever goes before it fits beside it.
+const COMMAND_WEIGHT_MAX: usize = PEER_WEIGHT_MAX / 2;
+
+/// Whether the items of a command weigh more than another server would take.
+pub(crate) fn is_too_heavy(kind: &CommandKind) -> bool {
+    let of_acl = |acl: &AclSpec| match acl {
+        AclSpec::List(list) | AclSpec::BrokenOff(list) => ACL_ENTRY_WEIGHT * list.len(),
+        AclSpec::Open | AclSpec::Missing | AclSpec::Malformed => 0,
+    };
+    let of_op = |op: &WriteOp| match op {
+        WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } => OP_WEIGHT + of_acl(acl),
+        _ => OP_WEIGHT,
+    };
+    match kind {
+        CommandKind::Op(op) => of_op(op) > COMMAND_WEIGHT_MAX,
+        CommandKind::Multi(ops) => ops.iter().map(of_op).sum::<usize>() > COMMAND_WEIGHT_MAX,
+        _ => false,
+    }
+}
+
 /// Why bytes are no batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchError {
@@ -93,13 +123,25 @@ impl Batch {
     /// # Errors
     /// When the bytes are no batch, or one of another format.
     pub fn decode(bytes: &[u8]) -> Result<Self, BatchError> {
+        Self::decode_within(bytes, usize::MAX)
+    }
+
+    /// As [`Batch::decode`], of bytes that a peer sent and that are in no log yet: they may take only so much memory.
+    ///
+    /// # Errors
+    /// As there, and when it would take more.
+    pub fn decode_of_peer(bytes: &[u8]) -> Result<Self, BatchError> {
+        Self::decode_within(bytes, PEER_WEIGHT_MAX)
+    }
+
+    fn decode_within(bytes: &[u8], weight_max: usize) -> Result<Self, BatchError> {
         let (head, fields) = bytes.split_at_checked(HEAD_BYTES).ok_or(BatchError::Bytes)?;
         if head.get(8..) != Some(&FORMAT.to_le_bytes()[..]) {
             return Err(BatchError::Format);
         }
-        let mut take = Take(fields);
+        let mut take = Take { rest: fields, weight_left: weight_max };
         let batch = take.batch(Self::zxid_of(head)).ok_or(BatchError::Bytes)?;
-        if take.0.is_empty() { Ok(batch) } else { Err(BatchError::Bytes) }
+        if take.rest.is_empty() { Ok(batch) } else { Err(BatchError::Bytes) }
     }
 }
 
@@ -307,24 +349,28 @@ fn put_acl(out: &mut Vec<u8>, acl: &AclSpec) {
 }
 
 /// What is left to be read. `None` from any reader: no batch.
-struct Take<'a>(&'a [u8]);
+struct Take<'a> {
+    rest: &'a [u8],
+    /// What the items that are yet to come may weigh.
+    weight_left: usize,
+}
 
 impl<'a> Take<'a> {
     fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
         Some(*first)
     }
 
     fn slice(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
+        let (taken, rest) = self.rest.split_at_checked(bytes)?;
+        self.rest = rest;
         Some(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (taken, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
         Some(*taken)
     }
 
@@ -385,12 +431,18 @@ impl<'a> Take<'a> {
         }
     }
 
-    /// A list of items that take at least `item_bytes_min` each.
-    fn list<T>(&mut self, item_bytes_min: usize, mut take: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    /// A list of items that take at least `item_bytes_min`, and weigh `weight`, each.
+    fn list<T>(
+        &mut self,
+        item_bytes_min: usize,
+        weight: usize,
+        mut take: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let count = self.number::<usize>()?;
-        if count > self.0.len() / item_bytes_min {
+        if count > self.rest.len() / item_bytes_min {
             return None;
         }
+        self.weight_left = self.weight_left.checked_sub(count.checked_mul(weight)?)?;
         let mut list = Vec::with_capacity(count);
         for _ in 0..count {
             list.push(take(self)?);
@@ -401,9 +453,14 @@ impl<'a> Take<'a> {
     fn batch(&mut self, first_zxid: u64) -> Option<Batch> {
         let time = WallMillis(i64::from_le_bytes(self.array()?));
         let features = self.number()?;
-        let identities = self.list(LIST_BYTES_MIN, |take| take.list(PAIR_BYTES_MIN, Self::identity).map(Arc::new))?;
+        // An empty list is a byte, and there may be millions of them.
+        let none = Arc::default();
+        let identities = self.list(LIST_BYTES_MIN, LIST_WEIGHT, |take| {
+            let list = take.list(PAIR_BYTES_MIN, PAIR_WEIGHT, Self::identity)?;
+            Some(if list.is_empty() { Arc::clone(&none) } else { Arc::new(list) })
+        })?;
         let mut server = None;
-        let commands = self.list(COMMAND_BYTES_MIN, |take| take.command(&mut server))?;
+        let commands = self.list(COMMAND_BYTES_MIN, COMMAND_WEIGHT, |take| take.command(&mut server))?;
         Some(Batch { time, first_zxid, features, identities, commands })
     }
 
@@ -436,7 +493,7 @@ impl<'a> Take<'a> {
     fn kind(&mut self) -> Option<CommandKind> {
         Some(match self.byte()? {
             0 => CommandKind::Op(self.op()?),
-            1 => CommandKind::Multi(self.list(OP_BYTES_MIN, Self::op)?),
+            1 => CommandKind::Multi(self.list(OP_BYTES_MIN, OP_WEIGHT, Self::op)?),
             2 => CommandKind::CreateSession { timeout_ms: self.signed()?, password: self.array()? },
             3 => CommandKind::AttachSession {
                 session: self.session()?,
@@ -446,7 +503,7 @@ impl<'a> Take<'a> {
             4 => CommandKind::CloseSession,
             5 => CommandKind::Reconfig(Box::default()),
             6 => CommandKind::SystemNodes(
-                self.list(PAIR_BYTES_MIN, |take| Some((take.text()?, Data::from(take.bytes()?))))?,
+                self.list(PAIR_BYTES_MIN, PAIR_WEIGHT, |take| Some((take.text()?, Data::from(take.bytes()?))))?,
             ),
             7 => CommandKind::Reap { path: self.text()?, mzxid: self.varint()? },
             8 => CommandKind::Undecodable,
@@ -516,9 +573,9 @@ impl<'a> Take<'a> {
         Some(match self.byte()? {
             0 => AclSpec::Open,
             1 => AclSpec::Missing,
-            2 => AclSpec::List(self.list(ENTRY_BYTES_MIN, entry)?),
+            2 => AclSpec::List(self.list(ENTRY_BYTES_MIN, ACL_ENTRY_WEIGHT, entry)?),
             3 => AclSpec::Malformed,
-            4 => AclSpec::BrokenOff(self.list(ENTRY_BYTES_MIN, entry)?),
+            4 => AclSpec::BrokenOff(self.list(ENTRY_BYTES_MIN, ACL_ENTRY_WEIGHT, entry)?),
             _ => return None,
         })
     }

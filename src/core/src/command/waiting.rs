@@ -1,14 +1,13 @@
 //! Commands that wait to be taken, with the identities they speak with. They are given in pieces, so that however many wait, a
 //! piece fits a log entry and a message between servers.
 
-use super::{Batch, Command, Identity, Proposals};
+use super::{Batch, Command, CommandKind, Identity, Proposals};
 use crate::request;
+use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
-use hashbrown::HashMap;
-use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 /// Room for this many commands at most is made before they come.
 const AHEAD_MAX: usize = 1024;
@@ -19,6 +18,31 @@ pub(crate) fn identities_weight(list: &[Identity]) -> usize {
     const FREE: usize = 50;
     let bytes: usize = list.iter().map(|Identity { scheme, id }| FIXED + scheme.len() + id.len()).sum();
     bytes.saturating_sub(FREE)
+}
+
+/// Lists of identities that get new places, in the order in which they are first asked for. A key tells a list from the others.
+pub(crate) struct Renumbered<K> {
+    /// Ordered, because clients choose their identities: with a hash they could choose those that collide.
+    places: BTreeMap<K, u32>,
+    pub(crate) lists: Vec<Arc<Vec<Identity>>>,
+}
+
+impl<K: Ord> Renumbered<K> {
+    pub(crate) const fn new() -> Self {
+        Self { places: BTreeMap::new(), lists: Vec::new() }
+    }
+
+    fn has(&self, key: &K) -> bool {
+        self.places.contains_key(key)
+    }
+
+    /// The new place of a list.
+    pub(crate) fn place_of(&mut self, key: K, list: &Arc<Vec<Identity>>) -> u32 {
+        *self.places.entry(key).or_insert_with(|| {
+            self.lists.push(Arc::clone(list));
+            u32::try_from(self.lists.len() - 1).expect("no more than there were")
+        })
+    }
 }
 
 /// See the module.
@@ -76,15 +100,15 @@ impl Waiting {
 
     /// The oldest commands: so many bytes of them, or one. `None` if there are none.
     pub(crate) fn take(&mut self, bytes_max: usize) -> Option<Proposals> {
-        self.take_by_cost(bytes_max, u64::MAX, |_, _| 0)
+        self.take_by_cost(bytes_max, u64::MAX, &mut VecDeque::new())
     }
 
-    /// As [`Waiting::take`], with a second limit: what `cost_of` says of a command and of those it speaks as.
+    /// As [`Waiting::take`], with a second limit. `costs` are those of the commands; of the ones that are taken they go.
     pub(crate) fn take_by_cost(
         &mut self,
         bytes_max: usize,
         cost_max: u64,
-        cost_of: impl Fn(&Command, usize) -> u64,
+        costs: &mut VecDeque<u64>,
     ) -> Option<Proposals> {
         if self.commands.is_empty() {
             return None;
@@ -97,7 +121,7 @@ impl Waiting {
             self.begin_anew();
             return Some(Proposals { identities, commands, bytes, ..Proposals::default() });
         }
-        let piece = self.take_piece(bytes_max, cost_max, cost_of);
+        let piece = self.take_piece(bytes_max, cost_max, costs);
         self.stale = true;
         if self.commands.is_empty() {
             self.begin_anew();
@@ -105,32 +129,32 @@ impl Waiting {
         Some(piece)
     }
 
-    fn take_piece(&mut self, bytes_max: usize, cost_max: u64, cost_of: impl Fn(&Command, usize) -> u64) -> Proposals {
-        let mut piece = Proposals::default();
-        let mut places: HashMap<u32, u32, Xxh3DefaultBuilder> = HashMap::default();
+    fn take_piece(&mut self, bytes_max: usize, cost_max: u64, costs: &mut VecDeque<u64>) -> Proposals {
+        let (mut piece, mut renumbered) = (Proposals::default(), Renumbered::new());
         while let Some(command) = self.commands.front() {
             let weight = request::weight(&command.kind);
             // A command of the server's own speaks with none.
             let identities = self.identities.get(command.identities as usize);
-            let new = identities.filter(|_| !places.contains_key(&command.identities));
+            let new = identities.filter(|_| !renumbered.has(&command.identities));
             let more = weight + new.map_or(0, |list| identities_weight(list));
-            let cost = cost_of(command, identities.map_or(0, |list| list.len()));
+            let cost = costs.front().copied().unwrap_or(0);
             let fits = piece.bytes + more <= bytes_max && piece.cost.saturating_add(cost) <= cost_max;
             if !piece.commands.is_empty() && !fits {
                 break;
             }
-            if let Some(list) = new {
-                let place = u32::try_from(piece.identities.len()).expect("no more than there were");
-                places.insert(command.identities, place);
-                piece.identities.push(Arc::clone(list));
-            }
             piece.bytes += more;
             piece.cost = piece.cost.saturating_add(cost);
+            if command.kind == CommandKind::CloseSession {
+                piece.cost_of_closing = piece.cost_of_closing.saturating_add(cost);
+            }
+            let place = identities.map_or(0, |list| renumbered.place_of(command.identities, list));
             let mut command = self.commands.pop_front().expect("just seen");
-            command.identities = places.get(&command.identities).copied().unwrap_or_default();
+            costs.pop_front();
+            command.identities = place;
             self.bytes = self.bytes.saturating_sub(weight);
             piece.commands.push(command);
         }
+        piece.identities = renumbered.lists;
         piece
     }
 
@@ -160,15 +184,9 @@ impl Batch {
             return;
         }
         let lists = mem::take(&mut self.identities);
-        let mut places: HashMap<&Arc<Vec<Identity>>, u32, Xxh3DefaultBuilder> = HashMap::default();
-        let mut place_of = |list| {
-            let next = u32::try_from(self.identities.len()).expect("no more than there were");
-            *places.entry(list).or_insert_with(|| {
-                self.identities.push(Arc::clone(list));
-                next
-            })
-        };
-        let moved: Vec<u32> = lists.iter().map(&mut place_of).collect();
+        let mut renumbered = Renumbered::new();
+        let moved: Vec<u32> = lists.iter().map(|list| renumbered.place_of(list, list)).collect();
+        self.identities = renumbered.lists;
         for command in &mut self.commands {
             command.identities = moved.get(command.identities as usize).copied().unwrap_or(command.identities);
         }
@@ -182,12 +200,19 @@ impl Proposals {
         let bytes = of_commands + identities.iter().map(|list| identities_weight(list)).sum::<usize>();
         Self { identities, commands, bytes, ..Self::default() }
     }
+
+    /// The commands cost so much.
+    pub(crate) fn count(&mut self, costs: &VecDeque<u64>) {
+        let closing = self.commands.iter().zip(costs).filter(|(command, _)| command.kind == CommandKind::CloseSession);
+        self.cost_of_closing = closing.map(|(_, cost)| *cost).fold(0, u64::saturating_add);
+        self.cost = costs.iter().copied().fold(0, u64::saturating_add);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{CommandKind, WriteOp};
+    use crate::command::WriteOp;
     use crate::ids::SessionId;
     use crate::shared::{Data, Text};
     use alloc::vec;
@@ -245,6 +270,19 @@ mod tests {
             let all: usize = piece.identities.iter().map(|list| list[0].id.len()).sum();
             assert!(all <= 2000 && piece.commands.len() <= 2, "{all} bytes");
         }
+    }
+
+    #[test]
+    fn pieces_go_by_the_costs_of_their_commands() {
+        let (mut waiting, close) = (Waiting::default(), || Command::own(None, CommandKind::CloseSession));
+        [write(0, 0, 0), write(1, 0, 0), close(), write(2, 0, 0), close()]
+            .into_iter()
+            .for_each(|command| push(&mut waiting, command));
+        let mut costs = VecDeque::from([4, 4, 5, 9, 1]);
+        let pieces = core::iter::from_fn(|| waiting.take_by_cost(usize::MAX, 8, &mut costs));
+        let pieces: Vec<_> = pieces.map(|piece| (piece.commands.len(), piece.cost, piece.cost_of_closing)).collect();
+        assert_eq!(pieces, [(2, 8, 0), (1, 5, 5), (1, 9, 0), (1, 1, 1)]);
+        assert!(costs.is_empty());
     }
 
     #[test]

@@ -1,16 +1,50 @@
 //! Buffers of what is to be sent.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Deref;
 
 /// An output of so many bytes becomes a chunk. Until then it grows by copies, which all connections that hear of one
 /// transaction may have to make at the same time.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
 
+/// An event of so many bytes is not copied for each connection that hears of it.
+pub(crate) const SHARED_BYTES: usize = 8 * 1024;
+
+/// Bytes that are to be sent.
+#[derive(Debug)]
+pub(super) enum Chunk {
+    Own(Vec<u8>),
+    /// The same bytes are sent to others.
+    Shared(Arc<[u8]>),
+}
+
+impl Chunk {
+    /// Bytes that it counts for. Of shared ones each connection counts all, because any of them may be the last to send them.
+    fn capacity(&self) -> usize {
+        match self {
+            Self::Own(bytes) => bytes.capacity(),
+            Self::Shared(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
 /// Chunks of output, oldest first. Of the first one a part may have been sent.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    pub(super) list: VecDeque<Vec<u8>>,
+    pub(super) list: VecDeque<Chunk>,
     pub(super) bytes: usize,
     pub(super) capacity: usize,
     /// Bytes that may be unsent beyond what may otherwise be.
@@ -18,7 +52,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    pub(super) fn push(&mut self, chunk: Vec<u8>) {
+    pub(super) fn push(&mut self, chunk: Chunk) {
         if chunk.is_empty() {
             return;
         }

@@ -6,16 +6,20 @@
 use super::features;
 use super::ops::Caller;
 use super::quota::{QUOTA_DELETE_COST, is_limits, may_have_quota};
-use crate::cost::Exhausted;
+use crate::cost::{self, Exhausted};
 use crate::draft::Draft;
 use crate::limits::{
     EPHEMERALS_BYTES_MAX, EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
 };
 use crate::shared::HashedPath;
-use crate::view::NodeRef;
-use crate::znode::{Owner, name_bytes};
+use crate::view::{NodeRef, marks_at_most};
+use crate::znode::{NodeStat, Owner, name_bytes};
 use corral_wire::error::ErrorCode;
 
+/// [`EPHEMERALS_PER_SESSION_MAX`] as it was.
+const EPHEMERALS_FORMERLY_MAX: usize = 20_000;
+/// A mark of a deleted child that is passed over, with the name below it.
+const MARK: u64 = 15;
 impl Caller<'_> {
     /// Whether the limits of this version hold.
     pub(super) const fn bounded(&self) -> bool {
@@ -25,6 +29,28 @@ impl Caller<'_> {
     /// Whether the limits on what quotas cost hold.
     pub(super) const fn bounds_quotas(&self) -> bool {
         self.context.features & features::QUOTAS_BOUNDED != 0
+    }
+
+    /// Whether work counts the marks of deleted children, and what else came with that.
+    pub(super) const fn bounds_deletions(&self) -> bool {
+        self.context.features & features::DELETIONS_BOUNDED != 0
+    }
+
+    /// What it costs besides to look for the children of a znode: the marks of those that were deleted are passed over. How many
+    /// marks there are differs from server to server, so the most that there may be count: no more than were deleted since the
+    /// znode was created, and no more than a view keeps.
+    pub(super) fn passing_cost(&self, stat: &NodeStat) -> u64 {
+        if !self.bounds_deletions() || stat.num_children == 0 {
+            return 0;
+        }
+        let (marks, bytes) = marks_at_most(stat);
+        let deletions = u64::from(stat.deletions());
+        MARK * marks.min(deletions) + bytes.min(deletions * NAME_BYTES_MAX as u64) / cost::BYTES_PER_UNIT
+    }
+
+    /// Changes of the transaction that its checks do not see in the tree.
+    pub(super) fn uncommitted(&self, draft: &Draft<'_>) -> usize {
+        if self.bounds_deletions() { draft.change_count() } else { 0 }
     }
 
     /// What the deletion of a znode costs besides.
@@ -64,7 +90,8 @@ impl Caller<'_> {
         {
             return Err(ErrorCode::BadArguments);
         }
-        if self.bounds_quotas() && is_limits(&at.path) && self.quotas.are_too_many() {
+        let begun = if self.bounds_deletions() { draft.quotas() } else { 0 };
+        if self.bounds_quotas() && is_limits(&at.path) && self.quotas.are_too_many(begun) {
             return Err(ErrorCode::QuotaExceeded);
         }
         if parent.stat().names_bytes + name_bytes(at.name()) > self.names_bytes_max {
@@ -73,7 +100,8 @@ impl Caller<'_> {
         let Owner::Session(session) = owner else { return Ok(()) };
         let owned = self.sessions.get(&session).map(|session| &session.ephemerals);
         let (before, bytes) = owned.map_or((0, 0), |owned| (owned.len(), owned.bytes()));
-        if before + draft.change_count() >= EPHEMERALS_PER_SESSION_MAX || bytes >= EPHEMERALS_BYTES_MAX {
+        let most = if self.bounds_deletions() { EPHEMERALS_PER_SESSION_MAX } else { EPHEMERALS_FORMERLY_MAX };
+        if before + draft.change_count() >= most || bytes >= EPHEMERALS_BYTES_MAX {
             return Err(ErrorCode::QuotaExceeded);
         }
         Ok(())
@@ -183,6 +211,34 @@ mod tests {
     }
 
     #[test]
+    fn children_of_wide_parents_weigh_more() {
+        let weight = |children: u32, ops: u64| {
+            let mut world = World::new(features::BOUNDS);
+            assert_eq!(refused(&world.op(create("/p", ""))), None);
+            world.restate("/p", |stat| stat.num_children = children);
+            let before = world.machine.units_spent();
+            let creates = (0..ops).map(|number| create(&format!("/p/{number}"), ""));
+            assert!(world.multi(creates.collect()).iter().all(|result| refused(result).is_none()));
+            world.machine.units_spent() - before
+        };
+        for (children, each) in [(1 << 16, 0), (2 << 17, 3000), (5 << 17, 6000), (17 << 17, 9000), (70 << 17, 12_000)] {
+            assert_eq!(weight(children, 20) - weight(0, 20), 20 * each, "{children}");
+        }
+    }
+
+    #[test]
+    fn one_transaction_makes_no_more_quotas_than_there_may_be() {
+        let mut world = World::new(features::BOUNDS);
+        let quotas = (0..=QUOTAS_MAX).flat_map(|at| {
+            let root = format!("/zookeeper/quota/{at}");
+            [create(&format!("{root}/zookeeper_limits"), "count=9"), create(&root, "")]
+        });
+        let all: Vec<WriteOp> = quotas.collect::<Vec<_>>().into_iter().rev().collect();
+        let results = world.multi(all);
+        assert!(results.iter().any(|result| refused(result) == Some(ErrorCode::QuotaExceeded)));
+    }
+
+    #[test]
     fn there_are_so_many_quotas_at_most() {
         for features in [features::BOUNDED, features::BOUNDED | features::QUOTAS_BOUNDED] {
             let mut world = World::new(features);
@@ -225,10 +281,16 @@ mod tests {
 
     #[test]
     fn a_session_has_so_many_ephemerals_at_most_in_multis_too() {
-        let mut world = World::new(features::BOUNDED);
+        let mut former = World::new(features::BOUNDED);
+        let mut world = World::new(features::BOUNDS);
         let path = |number: usize| format!("/e{number}");
-        for first in (0..EPHEMERALS_PER_SESSION_MAX).step_by(10_000) {
-            let results = world.multi((first..first + 10_000).map(|number| ephemeral(&path(number))).collect());
+        for first in (0..EPHEMERALS_FORMERLY_MAX).step_by(5000) {
+            let results = former.multi((first..first + 5000).map(|number| ephemeral(&path(number))).collect());
+            assert!(results.iter().all(|result| refused(result).is_none()));
+        }
+        assert_eq!(refused(&former.op(ephemeral("/more"))), Some(ErrorCode::QuotaExceeded));
+        for first in (0..EPHEMERALS_PER_SESSION_MAX).step_by(5000) {
+            let results = world.multi((first..first + 5000).map(|number| ephemeral(&path(number))).collect());
             assert!(results.iter().all(|result| refused(result).is_none()));
         }
         let more = world.op(ephemeral("/more"));

@@ -1,20 +1,24 @@
 //! Counts what a subtree uses, in pieces: a large one takes seconds, and no core is held for so long.
 //!
-//! The leader counts on its own state, a piece at a time, while the tree changes. Changes of what was visited already go into the
-//! sum, those of the rest are found when the walk comes there. So the sum is exact when the walk ends. Nothing of this is
-//! replicated but the result, see [`Counted`].
+//! The leader counts on its own state, a piece at a time, while the tree changes. Changes of what was visited already
+//! go into the sum, those of the rest are found when the walk comes there. So the sum is exact when the walk ends.
+//! Nothing of this is replicated but the result, see [`Counted`].
 
 use crate::ids::Zxid;
 use crate::path;
 use crate::shared::Text;
-use crate::view::{Place, View};
+use crate::view::{ListPosition, View};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Znodes that a new usage znode may have counted at once, those of long paths more than once. A larger subtree is counted by the leader, in pieces.
+/// Znodes that a new usage znode may have counted at once, those of long paths more than once. A larger subtree is
+/// counted by the leader, in pieces.
 ///
 /// Not configurable, because it decides how the log is replayed.
 pub(crate) const COUNTED_AT_ONCE_MAX: u32 = 1000;
+/// Children that may have been deleted below all znodes that the counts at once of one transaction visit: marks of them may be there, and
+/// are passed over.
+pub(super) const DELETIONS_AT_ONCE_MAX: u64 = 1000;
 /// Znodes that the leader counts in one piece: a few milliseconds.
 pub(super) const COUNT_PIECE: u32 = if cfg!(test) { 400 } else { 8000 };
 /// Names, and marks of deleted ones, that one piece looks at, by and large.
@@ -36,7 +40,7 @@ pub struct Counted {
 struct Level {
     parent: String,
     /// Behind the child that was visited last.
-    place: Place,
+    place: ListPosition,
     /// Names behind it, each followed by a NUL. Good for one piece only: the tree changes in between.
     names: String,
     at: usize,
@@ -54,16 +58,28 @@ pub(super) struct Count {
     levels: Vec<Level>,
     pub(super) znodes: i64,
     pub(super) bytes: i64,
+    /// Deletions of children that may yet be passed over; `None` when there are more.
+    pub(super) deletions_left: Option<u64>,
     /// The walk is over, and its result is on its way into the log.
     pub(super) over: bool,
 }
 
 impl Count {
-    /// Visits the root of the subtree.
-    pub(super) fn begin(view: &View, root: &str, stats: &Text, mzxid: Zxid) -> Self {
+    /// Visits the root of the subtree. The count comes to no end when more than `deletions_max` children were deleted below the
+    /// znodes that it visits.
+    pub(super) fn begin(view: &View, root: &str, stats: &Text, mzxid: Zxid, deletions_max: u64) -> Self {
         let root = String::from(path::or_root(root));
         let stats = stats.clone();
-        let mut count = Self { stats, mzxid, root, levels: Vec::new(), znodes: 0, bytes: 0, over: false };
+        let mut count = Self {
+            stats,
+            mzxid,
+            root,
+            levels: Vec::new(),
+            znodes: 0,
+            bytes: 0,
+            deletions_left: Some(deletions_max),
+            over: false,
+        };
         let root = count.root.clone();
         count.visit(view, root);
         count
@@ -74,9 +90,11 @@ impl Count {
         self.znodes += 1;
         self.bytes = self.bytes.saturating_add(i64::try_from(node.data().map_or(0, <[u8]>::len)).unwrap_or(i64::MAX));
         if node.stat().num_children > 0 {
+            let deletions = u64::from(node.stat().deletions());
+            self.deletions_left = self.deletions_left.and_then(|left| left.checked_sub(deletions));
             self.levels.push(Level {
                 parent: path,
-                place: Place::default(),
+                place: ListPosition::default(),
                 names: String::new(),
                 at: 0,
                 whole: false,
@@ -84,7 +102,8 @@ impl Count {
         }
     }
 
-    /// Visits so many more znodes, or looks at about so many more names and marks of deleted ones. True when all have been visited.
+    /// Visits so many more znodes, or looks at about so many more names and marks of deleted ones. True when all have
+    /// been visited.
     pub(super) fn piece(&mut self, view: &View, znodes: u32, names: u32) -> bool {
         for level in &mut self.levels {
             level.names.clear();
@@ -92,14 +111,14 @@ impl Count {
         }
         let (mut left, mut names_left) = (znodes, names);
         while let Some(level) = self.levels.last_mut() {
-            if left == 0 || names_left == 0 {
+            if left == 0 || names_left == 0 || self.deletions_left.is_none() {
                 return false;
             }
             let Some((name, _)) = level.names[level.at..].split_once('\0') else {
                 if level.whole {
                     self.levels.pop();
                 } else {
-                    names_left = names_left.saturating_sub(level.fill(view, left));
+                    names_left = names_left.saturating_sub(level.fill(view, left, names_left));
                 }
                 continue;
             };
@@ -127,7 +146,8 @@ impl Count {
         if below(&self.root, path).is_none() {
             return false;
         }
-        // The levels lie below each other: of all but the last that the path is below it is below the child visited last.
+        // The levels lie below each other: of all but the last that the path is below it is below the child visited
+        // last.
         let above = self.levels.partition_point(|level| below(&level.parent, path).is_some());
         let Some(level) = above.checked_sub(1).and_then(|at| self.levels.get(at)) else { return true };
         // Of a subtree that the walk has left, all was visited.
@@ -137,13 +157,17 @@ impl Count {
 }
 
 impl Level {
-    /// Takes the next names, and tells how many it looked at. Behind what it leaves out nothing was there to be visited.
-    fn fill(&mut self, view: &View, take: u32) -> u32 {
+    /// Takes the next names, and tells how many it looked at. Behind what it leaves out nothing was there to be
+    /// visited.
+    fn fill(&mut self, view: &View, take: u32, names_max: u32) -> u32 {
         self.names.clear();
         self.at = 0;
         let (mut looked, mut taken) = (0_u32, 0);
         let hash = view.hasher().hash(&self.parent);
-        let mut steps = view.children_behind(&self.parent, hash, &mut self.place);
+        let mut names_left = names_max;
+        let Some(mut steps) = view.children_behind(&self.parent, hash, &mut self.place, &mut names_left) else {
+            return names_max;
+        };
         while taken < take && looked < NAMES_PIECE {
             let Some((name, there)) = steps.next() else {
                 self.whole = true;
@@ -159,7 +183,7 @@ impl Level {
                 break;
             }
         }
-        looked
+        looked.saturating_add(names_max - names_left)
     }
 }
 
@@ -235,6 +259,29 @@ mod tests {
         order(&mut large, counted);
         assert_eq!(large.text(STATS), "count=1002,bytes=1001", "counted once");
         assert_eq!(large.machine.count_on(), None);
+    }
+
+    #[test]
+    fn a_subtree_with_many_deleted_children_is_counted_by_the_leader() {
+        for (features, at_once) in [(features::BOUNDED, true), (features::BOUNDS, false)] {
+            let mut world = world(2, 2);
+            world.features = features;
+            for parent in ["/a/0000", "/a/0001"] {
+                for _ in 0..DELETIONS_AT_ONCE_MAX / 2 {
+                    world.multi(alloc::vec![create(&format!("{parent}/0"), ""), delete(&format!("{parent}/0"))]);
+                }
+            }
+            set_quota(&mut world, "");
+            assert_eq!(world.text(STATS), "count=7,bytes=6", "there may have been as many");
+            assert_eq!(refused(&world.op(delete(STATS))), None);
+            world.multi(alloc::vec![create("/a/0000/0", ""), delete("/a/0000/0")]);
+            assert_eq!(refused(&world.op(create(STATS, ""))), None);
+            assert_eq!(world.text(STATS) == "count=7,bytes=6", at_once, "{}", world.text(STATS));
+            if !at_once {
+                let counted = count_all(&mut world);
+                assert_eq!((counted.znodes, counted.bytes), (7, 6));
+            }
+        }
     }
 
     #[test]
@@ -343,8 +390,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever changes meanwhile, in however many pieces: the usage is exact in the end, on the leader that counted and on a
-        /// server that did not, and a subtree is counted at once only if it is small.
+        /// Whatever changes meanwhile, in however many pieces: the usage is exact in the end, on the leader that
+        /// counted and on a server that did not, and a subtree is counted at once only if it is small.
         #[test]
         fn counts_are_bounded_and_exact(
             parents in 1_u32..5,

@@ -152,9 +152,8 @@ impl Caller<'_> {
         let (mut found, mut denied, mut exhausted) = (BTreeSet::new(), false, false);
         let mut take = |path: Text, node: &NodeRef<'_>| {
             match self.allow(node, acl::DELETE).and_then(|()| {
-                self.spend(
-                    cost::ZNODE + cost::CHANGE + path_cost(&path) + cost::bytes(node.data_len()) + self.deletion_cost(),
-                )
+                let own = cost::ZNODE + cost::CHANGE + path_cost(&path) + cost::bytes(node.data_len());
+                self.spend(own + self.deletion_cost())
             }) {
                 Ok(()) => {}
                 Err(ErrorCode::ThrottledOp) => exhausted = true,
@@ -163,21 +162,31 @@ impl Caller<'_> {
             found.insert(path);
             !exhausted && found.len() <= limit
         };
+        // Each change of the transaction may be one below the root, and is looked at.
+        let look = cost::NAME + cost::bytes(root.len());
+        self.spend(self.uncommitted(draft) as u64 * look)?;
         for (path, node) in draft.changed_below(root) {
             if !take(path, &NodeRef::Live(node)) {
                 break;
             }
         }
         // What has more children than may go, and than this transaction can have taken away, is not walked into at all.
-        let (enough, mut crowded) = (limit + draft.change_count(), false);
+        let (enough, mut too_wide, mut passed) = (limit + draft.change_count(), false, Ok(()));
         draft.view().walk(root, |path, node| {
-            crowded |= node.stat().num_children as usize > enough;
-            !crowded && (draft.has_changed(path) || take(Text::from(path), &node))
+            too_wide |= node.stat().num_children as usize > enough;
+            let changed = if self.bounds_deletions() && draft.has_changed(path) {
+                cost::ZNODE + 4 * path.len() as u64
+            } else {
+                0
+            };
+            passed = self.spend(if too_wide { 0 } else { changed + self.passing_cost(&node.stat()) });
+            !too_wide && passed.is_ok() && (draft.has_changed(path) || take(Text::from(path), &node))
         });
+        passed?;
         if exhausted {
             return Err(ErrorCode::ThrottledOp);
         }
-        match (crowded || found.len() > limit, denied) {
+        match (too_wide || found.len() > limit, denied) {
             (true, _) => Err(ErrorCode::NotEmpty),
             (false, true) => Err(ErrorCode::NoAuth),
             (false, false) => Ok(found),
@@ -195,6 +204,7 @@ mod tests {
     use super::super::tests::{World, create, delete, refused, set};
     use super::*;
     use crate::command::{AclSpec, CommandKind, CreateOp, STAT_FIELDS};
+    use crate::view::marks_at_most;
     use crate::znode::AclEntry;
     use alloc::boxed::Box;
     use alloc::format;
@@ -261,6 +271,40 @@ mod tests {
         let nodes = system_nodes(world.machine.view()).expect("changed since");
         world.command(CommandKind::SystemNodes(nodes), None);
         assert_eq!(world.text("/keeper/api_version"), "1");
+    }
+
+    #[test]
+    fn removals_count_marks_of_deleted_children() {
+        const REMOVALS: u64 = 100;
+        let spent = [features::BOUNDED, features::BOUNDS].map(|features| {
+            let mut world = world();
+            world.features |= features;
+            let pairs = (0..4000).flat_map(|_| [create("/a/0", ""), delete("/a/0")]);
+            assert!(world.multi(pairs.collect()).iter().all(|one| refused(one).is_none()));
+            let before = world.machine.units_spent();
+            // What an operation of the same transaction has deleted is still passed over by the next one.
+            let again = (0..REMOVALS).flat_map(|_| [remove("/a", 9), create("/a", ""), create("/a/b", "")]);
+            assert!(world.multi(again.collect()).iter().all(|one| refused(one).is_none()));
+            world.machine.units_spent() - before
+        });
+        let stat = world().machine.view().get("/a").expect("made").stat();
+        assert!(spent[1] - spent[0] > REMOVALS * 15 * marks_at_most(&stat).0, "{spent:?}");
+    }
+
+    #[test]
+    fn removals_count_what_the_same_transaction_deleted() {
+        for (features, fits) in [(features::BOUNDED, true), (features::BOUNDS, false)] {
+            let mut world = world();
+            world.features |= features;
+            let child = |at: u32| format!("/a/{at:0>2000}");
+            for at in 0..400 {
+                assert_eq!(refused(&world.op(create(&child(at), ""))), None);
+            }
+            let deleted = (0..400).map(|at| delete(&child(at)));
+            let again = (0..60).flat_map(|_| [remove("/a", 900), create("/a", "")]);
+            let results = world.multi(deleted.chain(again).collect());
+            assert_eq!(results.iter().all(|one| refused(one).is_none()), fits, "{features}");
+        }
     }
 
     #[test]

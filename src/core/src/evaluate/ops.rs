@@ -1,8 +1,10 @@
 //! One operation against the tree: the checks of protocol chapter 11 in their order, then its only change.
 //!
-//! Part of the state machine: whatever is read here is the committed state with the transaction's own changes laid over.
+//! Part of the state machine: whatever is read here is the committed state with the transaction's own changes laid
+//! over.
 
-use super::quota::{COUNT_COST, QUOTA_COST, QuotaExceeded, Quotas, allow_count, counts};
+use super::quota::{COUNT_COST, COUNT_COST_FORMERLY, QUOTA_COST, Quotas, allow_count, counts, is_limits};
+use super::usage::QuotaExceeded;
 use super::{BatchContext, features};
 use crate::acl::{self, AclList};
 use crate::change::{Changes, OpResult};
@@ -46,6 +48,15 @@ pub(super) struct Caller<'a> {
 
 /// Data of fewer bytes count for nothing where they are hashed with another Stat.
 const SMALL_DATA_BYTES: usize = 1024;
+/// More children than that are not found in a few steps ...
+pub(super) const WIDE: u32 = 1 << 17;
+/// ... and cost so much more, and as much again for each four times as many.
+const WIDE_COST: u64 = 3000;
+
+/// What it costs more to find the place of a child among so many others.
+pub(super) const fn wide_cost(children: u32) -> u64 {
+    if children > WIDE { WIDE_COST * (1 + (children / WIDE).ilog2() as u64 / 2) } else { 0 }
+}
 
 impl Caller<'_> {
     /// All or nothing, each operation against the state left by those before it (protocol chapter 13.2).
@@ -185,13 +196,16 @@ impl Caller<'_> {
         if !self.bounded() {
             allow_count(draft.view(), &at.path, &self.context.countable)?;
         } else if counts(&at.path) {
-            self.spend(COUNT_COST)?;
+            self.spend(if self.bounds_deletions() { COUNT_COST } else { COUNT_COST_FORMERLY })?;
         }
         let node = Arc::new(Znode { stat: fresh_stat(self.zxid, self.context.time, owner), acl, data });
         self.spend(cost::CHANGE)?;
         let path = at.path.clone();
         let stat = node.wire_stat();
         draft.create(at, node);
+        if is_limits(&path) {
+            draft.note_quota();
+        }
         Ok(match op {
             CreateOp::Create => OpResult::Created { path },
             CreateOp::IfNotExists => OpResult::Ensured { path },
@@ -283,10 +297,20 @@ impl Caller<'_> {
         Ok((at, found.ok_or(ErrorCode::NoNode)?))
     }
 
-    /// A child is created or deleted: the parent's data are hashed with its Stat, if they were not since the last image.
+    /// A child is created or deleted. Among very many others its place is found by comparisons with names that no cache holds. The
+    /// parent's data are hashed with its Stat, if they were not since the last snapshot. Among many operations each parent that was
+    /// not changed before is another znode to find and to change.
     fn spend_on_parent(&self, draft: &Draft<'_>, path: &str, parent: &NodeRef<'_>) -> Result<(), ErrorCode> {
+        let counts = self.bounds_deletions() && draft.is_chained();
+        if counts {
+            self.spend(wide_cost(parent.stat().num_children))?;
+        }
+        if draft.has_changed(path) {
+            return Ok(());
+        }
         let bytes = parent.data_len();
-        if bytes < SMALL_DATA_BYTES || draft.has_changed(path) { Ok(()) } else { self.spend(cost::bytes(bytes)) }
+        let data = if bytes < SMALL_DATA_BYTES { 0 } else { cost::bytes(bytes) };
+        self.spend(data + if counts { cost::ZNODE + cost::CHANGE } else { 0 })
     }
 
     /// As ZooKeeper does, quotas judge by what was used before the transaction.
@@ -323,7 +347,9 @@ impl Caller<'_> {
         if self.context.features & features::SKIP_ACL != 0 {
             return Ok(());
         }
-        self.spend(list.cost(self.identities))?;
+        // A long list is seldom in a cache, however few identities it is held against.
+        let fetched = if self.bounds_deletions() { cost::ACL_ENTRY_FETCHED * list.len() as u64 } else { 0 };
+        self.spend(list.cost(self.identities).max(fetched))?;
         if list.grants(wanted, self.identities) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 }

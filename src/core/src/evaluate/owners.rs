@@ -48,7 +48,7 @@ pub(super) fn reap(draft: &mut Draft<'_>, path: Text, mzxid: Zxid) -> Result<OpR
 }
 
 /// Keeps the lists of who owns what. To be called before the change is applied.
-pub(super) fn note_owner(view: &View, sessions: &mut SessionTable, mortals: &mut BTreeSet<Text>, change: &Change) {
+pub(super) fn note_owner(view: &View, sessions: &mut SessionTable, reapable: &mut BTreeSet<Text>, change: &Change) {
     let (at, owner) = match change {
         Change::Created { at, node, .. } => (at, Owner::from_bits(node.stat.owner)),
         Change::Deleted { at, .. } => {
@@ -65,7 +65,7 @@ pub(super) fn note_owner(view: &View, sessions: &mut SessionTable, mortals: &mut
             Some(session) => session.ephemerals.remove(&at.path),
             None => false,
         },
-        Owner::Container | Owner::Ttl(_) if created => mortals.insert(at.path.clone()),
-        Owner::Container | Owner::Ttl(_) => mortals.remove(&at.path),
+        Owner::Container | Owner::Ttl(_) if created => reapable.insert(at.path.clone()),
+        Owner::Container | Owner::Ttl(_) => reapable.remove(&at.path),
     };
 }

@@ -5,8 +5,10 @@
 //! Part of the state machine: everything here follows from the tree alone. What clients write into these znodes may be
 //! anything: what cannot be read counts as not there, and sums saturate.
 
-use super::count::{COUNT_PIECE, COUNTED_AT_ONCE_MAX, Count, Counted, NAMES_PIECE};
+use super::count::{COUNT_PIECE, COUNTED_AT_ONCE_MAX, Count, Counted, DELETIONS_AT_ONCE_MAX, NAMES_PIECE};
+use super::features;
 use super::subtrees::Subtrees;
+use super::usage::{Numbers, QuotaExceeded, Usage};
 use crate::change::{Change, Changes};
 use crate::cost;
 use crate::ids::Zxid;
@@ -18,13 +20,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::cell::Cell;
-use core::fmt::Write as _;
 use core::ops::Bound;
 use corral_wire::error::ErrorCode;
-use hashbrown::HashMap;
-use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
@@ -42,30 +40,10 @@ pub(crate) const QUOTA_COST: u64 = 10_000;
 pub(crate) const QUOTA_DELETE_COST: u64 = 2000;
 /// Subtrees with a quota. A transaction may change something in each of them, and writes what each uses.
 pub(super) const QUOTAS_MAX: usize = if cfg!(test) { 30 } else { 5000 };
-/// What the creation of a usage znode costs more.
-pub(crate) const COUNT_COST: u64 = COUNTED_AT_ONCE_MAX as u64 * (cost::ZNODE + cost::NAME);
-
-/// What a quota counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    Znodes,
-    Bytes,
-}
-
-/// A write that goes, or would have gone, beyond a quota.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuotaExceeded {
-    /// The root of the subtree.
-    pub path: Text,
-    pub of: Measure,
-    /// What the subtree uses, or would have used.
-    pub usage: i64,
-    pub limit: i64,
-    /// Whether it is a hard limit, which refuses writes if quotas are enforced.
-    pub hard: bool,
-    /// Whether the write was refused.
-    pub refused: bool,
-}
+/// What the creation of a usage znode costs more ...
+pub(crate) const COUNT_COST: u64 = COUNTED_AT_ONCE_MAX as u64 * 5 * cost::ZNODE;
+/// ... and cost in entries of logs of former versions.
+pub(crate) const COUNT_COST_FORMERLY: u64 = COUNTED_AT_ONCE_MAX as u64 * (cost::ZNODE + cost::NAME);
 
 /// What went beyond a quota since somebody last asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +56,8 @@ pub struct QuotaReport {
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     prefixes: Subtrees,
-    /// Usage znodes of subtrees too large to be counted at once, which the leader has yet to count.
+    /// Usage znodes of subtrees too large to be counted at once, which the leader has yet to count. Each is a znode of the tree and
+    /// shares its path, so that what bounds the tree bounds the set. No work goes over all of it.
     uncounted: BTreeSet<Text>,
     /// The leader's count under way. No part of the replicated state.
     count: Option<Count>,
@@ -95,7 +74,7 @@ impl Quotas {
             if let Some(prefix) = prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()) {
                 quotas.prefixes.insert(prefix);
             }
-            if prefix_of(path, STATS).is_some() && Track::parse(node.data(), TEXT_BYTES_MAX).is_uncounted() {
+            if prefix_of(path, STATS).is_some() && Numbers::parse(node.data(), TEXT_BYTES_MAX).is_uncounted() {
                 quotas.uncounted.insert(Text::from(path));
             }
             true
@@ -109,9 +88,9 @@ impl Quotas {
         self.prefixes.is_empty()
     }
 
-    /// Whether one more would be too many.
-    pub(super) fn are_too_many(&self) -> bool {
-        self.prefixes.len() >= QUOTAS_MAX
+    /// Whether one more would be too many beside those that the same transaction may have made.
+    pub(super) fn are_too_many(&self, more: usize) -> bool {
+        self.prefixes.len() + more >= QUOTAS_MAX
     }
 
     /// Whether a hard limit stands against more znodes or bytes below `path`, judged by what is used now.
@@ -123,7 +102,7 @@ impl Quotas {
         (znodes, bytes): (i64, i64),
     ) -> Result<(), QuotaExceeded> {
         let Some(prefix) = self.prefixes.deepest(path) else { return Ok(()) };
-        let read = |name| Track::read(view, prefix, name, text_bytes_max(bounded));
+        let read = |name| Some(Numbers::parse(data_of(view, prefix, name)?, text_bytes_max(bounded)));
         let (Some(limits), Some(usage)) = (read(LIMITS), read(STATS)) else {
             return Ok(());
         };
@@ -149,7 +128,9 @@ impl Quotas {
 
     /// Applies one change to the tree and keeps the usage in step.
     pub(super) fn apply(&mut self, view: &mut View, zxid: Zxid, mut change: Change, books: &mut Books) {
-        if change.at().path.starts_with(ROOT) {
+        // What it does to limits or usage is not what was accounted before it.
+        let (path, of_quota) = (&change.at().path, |name| prefix_of(&change.at().path, name).is_some());
+        if path.starts_with(ROOT) && (of_quota(LIMITS) || of_quota(STATS)) {
             books.close(view, zxid);
         }
         books.put_right(view, &mut change);
@@ -162,9 +143,9 @@ impl Quotas {
                     self.prefixes.insert(prefix);
                 } else if let Some(prefix) = prefix_of(path, STATS) {
                     let usage = if books.bounded {
-                        Track::count_at_once(view, prefix, path, zxid)
+                        count_at_once(view, prefix, path, zxid, &mut books.deletions_left)
                     } else {
-                        Track::count(view, prefix)
+                        count(view, prefix)
                     };
                     books.write(view, zxid, path, &usage);
                     self.note_usage(view, path);
@@ -190,19 +171,20 @@ impl Quotas {
     fn account(&mut self, view: &mut View, zxid: Zxid, path: &Text, (znodes, bytes): (i64, i64), books: &mut Books) {
         let Some(prefix) = self.prefixes.deepest(path) else { return };
         let bytes_max = text_bytes_max(books.bounded);
-        let read = |name| Track::read(view, prefix, name, bytes_max);
         if !books.pages.contains_key(prefix) {
-            books.pages.insert(prefix.clone(), Page { usage: read(STATS), limits: None });
+            let usage = data_of(view, prefix, STATS).map(|data| Usage::parse(data, bytes_max));
+            books.pages.insert(prefix.clone(), Page { usage, limits: None });
         }
         let Some(Page { usage: Some(usage), limits }) = books.pages.get_mut(prefix) else { return };
-        usage.add(znodes, bytes);
+        usage.numbers = usage.numbers.plus(znodes, bytes);
         let mut exceeded = None;
         if znodes > 0 || bytes > 0 {
-            let limits = limits.get_or_insert_with(|| read(LIMITS)).as_ref();
-            exceeded = limits.and_then(|limits| limits.exceeded(prefix, usage, znodes > 0, bytes > 0));
+            let read = || data_of(view, prefix, LIMITS).map(|data| Numbers::parse(data, bytes_max));
+            let limits = limits.get_or_insert_with(read).as_ref();
+            exceeded = limits.and_then(|limits| limits.exceeded(prefix, &usage.numbers, znodes > 0, bytes > 0));
         }
         // What becomes too long to be read counts as not there for the next change.
-        if usage.text_bytes_max() > bytes_max
+        if usage.text_bytes() > bytes_max
             && let Some(Page { usage: Some(usage), .. }) = books.pages.remove(prefix)
         {
             books.write(view, zxid, &Text::from(znode_of(prefix, STATS)), &usage);
@@ -217,7 +199,7 @@ impl Quotas {
         if prefix_of(path, STATS).is_none() {
             return;
         }
-        let usage = view.get(path).map(|node| Track::parse(node.data(), TEXT_BYTES_MAX));
+        let usage = view.get(path).map(|node| Numbers::parse(node.data(), TEXT_BYTES_MAX));
         if usage.is_some_and(|usage| usage.is_uncounted()) {
             self.uncounted.insert(path.clone());
         } else {
@@ -233,21 +215,20 @@ impl Quotas {
             let stats = next.or_else(|| self.uncounted.first())?.clone();
             self.counted_last = Some(stats.clone());
             let mzxid = view.get(&stats)?.stat().mzxid;
-            self.count = Some(Count::begin(view, prefix_of(&stats, STATS)?, &stats, mzxid));
+            self.count = Some(Count::begin(view, prefix_of(&stats, STATS)?, &stats, mzxid, u64::MAX));
         }
         let count = self.count.as_mut().filter(|count| !count.over)?;
         count.over = count.piece(view, COUNT_PIECE, NAMES_PIECE);
         if !count.over {
             return None;
         }
-        let usage = view.get(&count.stats).map(|node| Track::parse(node.data(), TEXT_BYTES_MAX)).unwrap_or_default();
-        let (znodes, bytes) = (usage.get(COUNT), usage.get(BYTES));
+        let usage = view.get(&count.stats).map(|node| Numbers::parse(node.data(), TEXT_BYTES_MAX)).unwrap_or_default();
         let (path, mzxid) = (count.stats.clone(), count.mzxid.0);
         Some(Counted {
             path,
             mzxid,
-            znodes: count.znodes.saturating_sub(znodes),
-            bytes: count.bytes.saturating_sub(bytes),
+            znodes: count.znodes.saturating_sub(usage.znodes),
+            bytes: count.bytes.saturating_sub(usage.bytes),
         })
     }
 
@@ -263,11 +244,11 @@ impl Quotas {
         let at = view.hashed(counted.path.clone());
         let node = view.get_hashed(&at.path, at.hash).filter(|node| node.stat().mzxid.0 == counted.mzxid);
         let Some(node) = node.filter(|_| prefix_of(&at.path, STATS).is_some()) else { return changes };
-        let mut usage = Track::parse(node.data(), TEXT_BYTES_MAX);
-        if usage.is_uncounted() {
-            usage = usage.plus(counted.znodes, counted.bytes);
-            usage.values.remove(COUNTING);
-            let data = Some(Data::from(usage.text().as_bytes()));
+        let mut usage = Usage::parse(node.data(), TEXT_BYTES_MAX);
+        if usage.numbers.is_uncounted() {
+            usage.numbers = usage.numbers.plus(counted.znodes, counted.bytes);
+            usage.is_counted();
+            let data = Some(Data::from(&*usage.text()));
             let node = Arc::new(Znode { stat: node.stat(), acl: node.to_acl(), data });
             changes.push(Change::Quiet { at, node });
         }
@@ -307,26 +288,31 @@ pub(crate) fn counts(path: &str) -> bool {
 pub(super) struct Books {
     /// Whether the entry was ordered with bounds.
     bounded: bool,
+    /// Children deleted below the znodes that counts at once may yet visit.
+    deletions_left: u64,
     changes: Changes,
     /// Znodes of usage written in this transaction. Its own changes were made before and do not know of it.
     written: BTreeSet<Text>,
     /// Those of them whose last state is not among the changes yet: one change may sum up many.
     unsaid: BTreeSet<Text>,
     /// The subtrees that changes were in: each is written once for all.
-    pages: HashMap<Text, Page, Xxh3DefaultBuilder>,
+    pages: BTreeMap<Text, Page>,
 }
 
 /// A subtree with a quota while changes in it are accounted.
 struct Page {
     /// None when no usage is kept.
-    usage: Option<Track>,
+    usage: Option<Usage>,
     /// Read when something is added.
-    limits: Option<Option<Track>>,
+    limits: Option<Option<Numbers>>,
 }
 
 impl Books {
-    pub(super) fn new(bounded: bool) -> Self {
-        Self { bounded, ..Self::default() }
+    /// For an entry that was ordered with these [`features`].
+    pub(super) fn new(features: u32) -> Self {
+        let has = |feature| features & feature != 0;
+        let deletions_left = if has(features::DELETIONS_BOUNDED) { DELETIONS_AT_ONCE_MAX } else { u64::MAX };
+        Self { bounded: has(features::BOUNDED), deletions_left, ..Self::default() }
     }
 
     /// Writes what was accounted.
@@ -339,8 +325,8 @@ impl Books {
     }
 
     /// Puts the usage into its znode: a new length of the data, and nothing else of the Stat.
-    fn write(&mut self, view: &mut View, zxid: Zxid, path: &Text, usage: &Track) {
-        let Some(change) = usage.change(view, path) else { return };
+    fn write(&mut self, view: &mut View, zxid: Zxid, path: &Text, usage: &Usage) {
+        let Some(change) = written(view, path, usage) else { return };
         view.apply(zxid, &change);
         self.written.insert(path.clone());
         self.unsaid.insert(path.clone());
@@ -378,7 +364,7 @@ impl Books {
     pub(super) fn finish(mut self, view: &mut View, zxid: Zxid) -> Changes {
         for (prefix, page) in core::mem::take(&mut self.pages) {
             let path = Text::from(znode_of(&prefix, STATS));
-            if let Some(change) = page.usage.and_then(|usage| usage.change(view, &path)) {
+            if let Some(change) = page.usage.and_then(|usage| written(view, &path, &usage)) {
                 view.apply(zxid, &change);
                 self.unsaid.remove(&path);
                 self.changes.push(change);
@@ -422,6 +408,11 @@ fn prefix_of<'p>(path: &'p str, name: &str) -> Option<&'p str> {
     (prefix.is_empty() || prefix.starts_with('/')).then_some(prefix)
 }
 
+/// The data of a quota's znode; `None` when there is no such znode.
+fn data_of<'v>(view: &'v View, prefix: &str, name: &str) -> Option<Option<&'v [u8]>> {
+    Some(view.get(&znode_of(prefix, name))?.data())
+}
+
 fn znode_of(prefix: &str, name: &str) -> String {
     format!("{ROOT}{prefix}/{name}")
 }
@@ -439,138 +430,32 @@ fn difference(view: &View, change: &Change) -> (i64, i64) {
     }
 }
 
-/// The text of limits or usage: `count=N,bytes=M`, then other keys, sorted (ZooKeeper's `StatsTrack`). Absent is -1.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Track {
-    values: BTreeMap<String, i64>,
+/// What a subtree uses, if it is small. Otherwise nothing as yet, with a mark: what is accounted from now on is added to it,
+/// and the leader finds out what was there before.
+fn count_at_once(view: &View, prefix: &str, stats: &Text, zxid: Zxid, deletions_left: &mut u64) -> Usage {
+    let mut count = Count::begin(view, prefix, stats, zxid, *deletions_left);
+    // Marks of deleted znodes must not decide, because they differ from server to server. Deletions bound their number.
+    let all = count.piece(view, COUNTED_AT_ONCE_MAX, u32::MAX);
+    *deletions_left = count.deletions_left.unwrap_or(0);
+    if all { Usage::of(count.znodes, count.bytes) } else { Usage::uncounted() }
 }
 
-impl Track {
-    fn parse(text: Option<&[u8]>, bytes_max: usize) -> Self {
-        let text = text.filter(|text| text.len() <= bytes_max).and_then(|text| core::str::from_utf8(text).ok());
-        let mut values = BTreeMap::new();
-        for pair in text.unwrap_or_default().split([',', ';']) {
-            let mut parts = pair.split('=');
-            if let (Some(key), Some(value)) = (parts.next(), parts.next()) {
-                values.insert(String::from(key), value.parse().unwrap_or(-1));
-            }
-        }
-        Self { values }
-    }
-
-    /// The text of a quota's znode; `None` when there is no such znode.
-    fn read(view: &View, prefix: &str, name: &str, bytes_max: usize) -> Option<Self> {
-        Some(Self::parse(view.get(&znode_of(prefix, name))?.data(), bytes_max))
-    }
-
-    /// What a subtree uses, if it is small. Otherwise nothing as yet, with a mark: what is accounted from now on is added to it,
-    /// and the leader finds out what was there before.
-    fn count_at_once(view: &View, prefix: &str, stats: &Text, zxid: Zxid) -> Self {
-        let mut count = Count::begin(view, prefix, stats, zxid);
-        // Marks of deleted znodes must not decide: they differ from server to server.
-        let all = count.piece(view, COUNTED_AT_ONCE_MAX, u32::MAX);
-        let mut usage = Self::default();
-        usage.set(COUNT, if all { count.znodes } else { 0 });
-        usage.set(BYTES, if all { count.bytes } else { 0 });
-        if !all {
-            usage.set(COUNTING, 1);
-        }
-        usage
-    }
-
-    /// The change that makes it the data of a usage znode, if that is there.
-    fn change(&self, view: &View, path: &Text) -> Option<Change> {
-        let at = view.hashed(path.clone());
-        let node = view.get_hashed(&at.path, at.hash)?;
-        let data = Some(Data::from(self.text().as_bytes()));
-        let node = Arc::new(Znode { stat: node.stat(), acl: node.to_acl(), data });
-        Some(Change::Quiet { at, node })
-    }
-
-    /// The length of its text, if its numbers are as long as numbers can be.
-    fn text_bytes_max(&self) -> usize {
-        const NUMBER: usize = 20;
-        let keys: usize = self.values.keys().map(|key| key.len() + NUMBER + 2).sum();
-        keys + COUNT.len() + BYTES.len() + 2 * (NUMBER + 2)
-    }
-
-    fn is_uncounted(&self) -> bool {
-        self.get(COUNTING) == 1
-    }
-
-    /// What a subtree uses: all of it is visited, as entries of former versions ask for.
-    fn count(view: &View, prefix: &str) -> Self {
-        let (mut znodes, mut bytes) = (0_i64, 0_i64);
-        view.walk(path::or_root(prefix), |_, node| {
-            znodes += 1;
-            bytes = bytes.saturating_add(i64::try_from(node.data().map_or(0, <[u8]>::len)).unwrap_or(i64::MAX));
-            true
-        });
-        let mut usage = Self::default();
-        usage.set(COUNT, znodes);
-        usage.set(BYTES, bytes);
-        usage
-    }
-
-    fn get(&self, key: &str) -> i64 {
-        self.values.get(key).copied().unwrap_or(-1)
-    }
-
-    fn set(&mut self, key: &str, value: i64) {
-        self.values.insert(String::from(key), value);
-    }
-
-    fn plus(mut self, znodes: i64, bytes: i64) -> Self {
-        self.add(znodes, bytes);
-        self
-    }
-
-    fn add(&mut self, znodes: i64, bytes: i64) {
-        for (key, more) in [(COUNT, znodes), (BYTES, bytes)] {
-            match self.values.get_mut(key) {
-                Some(value) => *value = value.saturating_add(more),
-                None => self.set(key, more.saturating_sub(1)),
-            }
-        }
-    }
-
-    /// The first of these limits that the usage is beyond. A hard limit hides the soft one.
-    fn exceeded(&self, path: &Text, usage: &Self, znodes: bool, bytes: bool) -> Option<QuotaExceeded> {
-        let beyond = |of, used: i64, hard: &str, soft: &str| {
-            let (limit, hard) = match (self.get(hard), self.get(soft)) {
-                (limit, _) if limit > -1 => (limit, true),
-                (_, limit) if limit > -1 => (limit, false),
-                _ => return None,
-            };
-            (used > limit).then(|| QuotaExceeded { path: path.clone(), of, usage: used, limit, hard, refused: false })
-        };
-        let of_znodes = znodes.then(|| beyond(Measure::Znodes, usage.get(COUNT), COUNT_HARD, COUNT)).flatten();
-        let of_bytes = || bytes.then(|| beyond(Measure::Bytes, usage.get(BYTES), BYTES_HARD, BYTES)).flatten();
-        match of_znodes {
-            // A soft limit of one does not keep the hard limit of the other from being seen.
-            Some(first) if !first.hard => of_bytes().filter(|second| second.hard).or(Some(first)),
-            Some(first) => Some(first),
-            None => of_bytes(),
-        }
-    }
-
-    fn text(&self) -> String {
-        let mut text = format!("{COUNT}={},{BYTES}={}", self.get(COUNT), self.get(BYTES));
-        let others: Vec<_> = self.values.iter().filter(|(key, _)| *key != COUNT && *key != BYTES).collect();
-        if !others.is_empty() {
-            // The odd sign keeps readers of before hard limits from choking on what follows.
-            text.push('=');
-        }
-        for (key, value) in others {
-            write!(text, ";{key}={value}").expect("a string takes everything");
-        }
-        text
-    }
+/// What a subtree uses: all of it is visited, as entries of former versions ask for.
+fn count(view: &View, prefix: &str) -> Usage {
+    let (mut znodes, mut bytes) = (0_i64, 0_i64);
+    view.walk(path::or_root(prefix), |_, node| {
+        znodes += 1;
+        bytes = bytes.saturating_add(i64::try_from(node.data().map_or(0, <[u8]>::len)).unwrap_or(i64::MAX));
+        true
+    });
+    Usage::of(znodes, bytes)
 }
 
-const COUNT: &str = "count";
-const BYTES: &str = "bytes";
-const COUNT_HARD: &str = "countHardLimit";
-const BYTES_HARD: &str = "byteHardLimit";
-/// 1 while the subtree is being counted. ZooKeeper's clients read over what they do not know.
-const COUNTING: &str = "counting";
+/// The change that makes a usage the data of its znode, if that is there.
+fn written(view: &View, path: &Text, usage: &Usage) -> Option<Change> {
+    let at = view.hashed(path.clone());
+    let node = view.get_hashed(&at.path, at.hash)?;
+    let data = Some(Data::from(&*usage.text()));
+    let node = Arc::new(Znode { stat: node.stat(), acl: node.to_acl(), data });
+    Some(Change::Quiet { at, node })
+}

@@ -1,4 +1,4 @@
-//! The list of servers in the tree: how it gets there, and what clients' changes to it come to (protocol chapter 11.6).
+//! The membership in the tree: how it gets there, and what clients' changes to it come to (protocol chapter 11.6).
 //!
 //! Part of the state machine. The list is there once a leader of an ensemble has put it there; without it a server is
 //! alone. Checks stand in ZooKeeper's order. That a majority of the new list is there and in step only a leader knows.
@@ -20,6 +20,9 @@ use alloc::vec::Vec;
 use core::str;
 use corral_wire::error::ErrorCode;
 use corral_wire::records::Stat;
+
+/// To read the texts of a reconfig and to compare each server with all others.
+pub(super) const RECONFIG_COST: u64 = 2_000_000;
 
 /// The list and its version; `None` for a server that is alone.
 pub fn servers(view: &View) -> Option<(Servers, u64)> {
@@ -77,6 +80,12 @@ impl Caller<'_> {
         if request.from != -1 && request.from != Zxid(version).wire() {
             return Err(ErrorCode::BadVersion);
         }
+        if has(features::DELETIONS_BOUNDED) {
+            self.spend(RECONFIG_COST)?;
+            if request.is_too_long() {
+                return Err(ErrorCode::BadArguments);
+            }
+        }
         let next = request.apply(&present, if has(features::ONE_VOTER) { 1 } else { 2 })?;
         let node = view.get(CONFIG_PATH).ok_or(ErrorCode::NoNode)?;
         self.allow(&node, acl::WRITE)?;
@@ -106,7 +115,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// For an image: a batch of the command that began it.
+    /// For a snapshot: a batch of the command that began it.
     pub fn encode(&self) -> Vec<u8> {
         let kind = CommandKind::ReconfigBegins(Text::from(self.servers.lines()));
         let commands = Vec::from([Command::own(self.origin, kind)]);

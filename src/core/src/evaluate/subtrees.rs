@@ -1,12 +1,10 @@
 //! The subtrees that have a quota, by the parts of their paths: each write below one looks for the deepest that contains it.
 //!
-//! Looking for it takes one step for each part of the path that leads to any of them, however many there are and whatever their
-//! names.
+//! Looking for it takes one search among names for each part of the path that leads to any of them.
 
 use crate::shared::Text;
 use alloc::boxed::Box;
-use hashbrown::HashMap;
-use xxhash_rust::xxh3::Xxh3DefaultBuilder;
+use alloc::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Subtrees {
@@ -18,7 +16,8 @@ pub(super) struct Subtrees {
 struct Branch {
     /// The path, if this subtree has a quota.
     subtree: Option<Text>,
-    below: HashMap<Box<str>, Branch, Xxh3DefaultBuilder>,
+    /// Ordered, because clients choose the names: with a hash they could choose those that collide.
+    below: BTreeMap<Box<str>, Branch>,
 }
 
 impl Subtrees {
@@ -33,7 +32,7 @@ impl Subtrees {
     pub(super) fn insert(&mut self, path: &str) {
         let mut branch = &mut self.root;
         for part in parts(path) {
-            branch = branch.below.entry_ref(part).or_default();
+            branch = branch.below.entry(Box::from(part)).or_default();
         }
         self.count += usize::from(branch.subtree.replace(Text::from(path)).is_none());
     }

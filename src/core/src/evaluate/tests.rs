@@ -5,12 +5,14 @@ use crate::change::Change;
 use crate::command::{AclSpec, CreateOp, WriteOp};
 use crate::ids::{ConnId, ShardId, WallMillis};
 use crate::shared::{Data, Text};
-use crate::znode::Znode;
+use crate::znode::{NodeStat, Znode};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use corral_wire::error::ErrorCode;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 0, generation: 1 }, incarnation: 1 };
 
@@ -90,9 +92,14 @@ impl World {
 
     /// Has the children of this znode have names of so many bytes in all.
     pub(super) fn count_names(&mut self, path: &str, bytes: u64) {
+        self.restate(path, |stat| stat.names_bytes = bytes);
+    }
+
+    /// Changes the Stat of a znode, whatever is there.
+    pub(super) fn restate(&mut self, path: &str, change: impl Fn(&mut NodeStat)) {
         let at = self.shard.hashed(Text::from(path));
         let mut node = Znode::clone(&self.shard.get(path).expect("it exists").to_znode());
-        node.stat.names_bytes = bytes;
+        change(&mut node.stat);
         let change = Change::Quiet { at, node: Arc::new(node) };
         for view in [&mut self.shard, self.machine.view_mut()] {
             let zxid = view.zxid();
@@ -272,11 +279,8 @@ fn quotas_are_found_again() {
 #[test]
 fn counting_along_is_counting() {
     let mut world = with_quota("");
-    let mut random = 12345_u64;
-    let mut draw = |below: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % below
-    };
+    let mut random = SplitMix64::seed_from_u64(12345);
+    let mut draw = |below: u64| random.next_u64() % below;
     for _ in 0..300 {
         let mut ops = Vec::new();
         for _ in 0..=draw(3) {
@@ -332,8 +336,8 @@ fn only_what_was_chosen_is_reaped() {
         ttl_ms: -1,
     };
     world.multi(vec![container("/c"), create("/c/x", ""), create("/p", ""), ttl, ephemeral]);
-    let mortals: Vec<_> = world.machine.mortals().iter().map(|path| String::from(&**path)).collect();
-    assert_eq!(mortals, ["/c", "/t"]);
+    let reapable: Vec<_> = world.machine.reapable().iter().map(|path| String::from(&**path)).collect();
+    assert_eq!(reapable, ["/c", "/t"]);
     let zxid = world.machine.view().zxid();
     assert_eq!(reap(&mut world, "/c", zxid), Some(ErrorCode::NotEmpty));
     assert_eq!(reap(&mut world, "/p", zxid), Some(ErrorCode::BadVersion), "a plain node");
@@ -346,30 +350,30 @@ fn only_what_was_chosen_is_reaped() {
     world.op(delete("/c/x"));
     assert_eq!(reap(&mut world, "/c", zxid), None);
     assert_eq!(reap(&mut world, "/t", Zxid(touched.0 - 1)), None);
-    assert!(world.machine.mortals().is_empty());
+    assert!(world.machine.reapable().is_empty());
     assert_eq!(world.machine.view().get("/").map(|node| node.stat().num_children), Some(3));
 }
 
 #[test]
-fn mortals_are_known_from_an_image() {
+fn containers_and_ttl_nodes_are_known_from_a_snapshot() {
     let mut world = World::new(0);
     world.multi(vec![container("/c"), container("/c/d"), create("/p", ""), container("/gone")]);
     let mut view = world.machine.view().clone();
     let merge = |view: &mut View| {
         let delta = view.freeze();
-        let image =
-            crate::image::merge_in_memory(view.image(), &delta, 2, Vec::new(), Vec::new()).expect("a small tree");
-        View::new(Arc::new(image))
+        let snapshot =
+            crate::snapshot::merge_in_memory(view.snapshot(), &delta, 2, Vec::new(), Vec::new()).expect("a small tree");
+        View::new(Arc::new(snapshot))
     };
     view = merge(&mut view);
     let machine = StateMachine::new(view, SessionTable::new());
-    assert_eq!(machine.mortals(), world.machine.mortals());
-    // Kept from the image below or deleted since, and merged again.
+    assert_eq!(machine.reapable(), world.machine.reapable());
+    // Kept from the snapshot below or deleted since, and merged again.
     let zxid = machine.view().zxid();
     world.machine = machine;
     assert_eq!(reap(&mut world, "/gone", zxid), None);
     let again = StateMachine::new(merge(&mut world.machine.view().clone()), SessionTable::new());
-    let left: Vec<_> = again.mortals().iter().map(|path| String::from(&**path)).collect();
+    let left: Vec<_> = again.reapable().iter().map(|path| String::from(&**path)).collect();
     assert_eq!(left, ["/c", "/c/d"]);
 }
 

@@ -1,9 +1,9 @@
 //! Long lists of children, written in pieces over several turns: the core serves its other clients in between.
 //!
-//! The reply shows one state, that of the moment the list was begun, although the view moves on. Whatever changes a child
-//! that was not written yet tells the list of it first ([`GradualList::preserve`]), which keeps what the child was. Events
-//! for the client are kept behind the reply meanwhile, so that it sees no change before the older state. Knows neither
-//! connections nor turns.
+//! The reply shows one state, that of the moment the list was begun, although the view moves on. Whatever changes a
+//! child that was not written yet tells the list of it first ([`GradualList::preserve`]), which keeps what the child
+//! was. Events for the client are kept behind the reply meanwhile, so that it sees no change before the older state.
+//! Knows neither connections nor turns.
 
 use super::listing::Listed;
 use crate::acl::{self, READ};
@@ -13,7 +13,7 @@ use crate::ids::Zxid;
 use crate::limits::{BYTES_PER_COST, LIST_PIECE, LOOK_UP_COST, REPLY_FRAME_BYTES_MAX, UNCONCERNED_COST};
 use crate::path;
 use crate::shared::Text;
-use crate::view::{ChildrenSize, NodeRef, Place, View};
+use crate::view::{ChildrenSize, ListPosition, NodeRef, View};
 use crate::znode::Znode;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -26,6 +26,9 @@ use corral_wire::{ErrorCode, Wire, Writer};
 
 /// Names looked at that cost about as much as one child looked up.
 const NAMES_PER_CHILD: usize = 8;
+
+/// Names passed in one piece to find the place again in another snapshot.
+const NAMES_PASSED: u32 = 64 * 1024;
 
 /// What of the children is told.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +64,17 @@ enum Before {
     Present(Option<Arc<Znode>>),
 }
 
+impl Before {
+    fn data_len(&self) -> usize {
+        if let Self::Present(Some(node)) = self { node.data_len() } else { 0 }
+    }
+
+    /// Bytes that it holds, with the child's name.
+    fn weight(&self, name: &str) -> usize {
+        128 + name.len() + self.data_len()
+    }
+}
+
 /// A vector under construction.
 #[derive(Debug, Default)]
 struct Elements {
@@ -75,7 +89,7 @@ pub(crate) struct GradualList {
     hash: u64,
     parent_stat: Stat,
     told: Told,
-    place: Place,
+    place: ListPosition,
     changed: BTreeMap<Text, Before>,
     changed_bytes: usize,
     reply: Vec<u8>,
@@ -97,6 +111,8 @@ pub(crate) struct ListContext<'s> {
     pub(crate) skip_acl: bool,
     /// Children's data beyond this is refused.
     pub(crate) reply_bytes_max: usize,
+    /// A list that keeps more than this of children that changed is refused.
+    pub(crate) changed_bytes_max: usize,
 }
 
 impl GradualList {
@@ -120,7 +136,7 @@ impl GradualList {
             hash,
             parent_stat: parent.wire_stat(),
             told,
-            place: Place::default(),
+            place: ListPosition::default(),
             changed: BTreeMap::new(),
             changed_bytes: 0,
             reply,
@@ -179,19 +195,28 @@ impl GradualList {
             None => Before::Absent,
             Some(node) => Before::Present(nodes.then(|| node.to_znode())),
         };
-        let data = if let Before::Present(Some(node)) = &before { node.data_len() } else { 0 };
-        self.changed_bytes += 128 + name.len() + data;
+        self.changed_bytes += before.weight(name);
+        let data = before.data_len();
         self.changed.insert(Text::from(name), before);
         LOOK_UP_COST + data / BYTES_PER_COST
     }
 
-    /// Writes of some more children. True when all are written.
+    /// Writes of some more children. True when all are written. Adds to `looked` what it looked at, in names.
     ///
     /// # Errors
-    /// What the client is told instead: NOAUTH where a child's own ACL counts, THROTTLEDOP when the reply becomes too large.
-    pub(crate) fn step(&mut self, context: &ListContext<'_>) -> Result<bool, ErrorCode> {
+    /// What the client is told instead: NOAUTH where a child's own ACL counts, THROTTLEDOP when the reply becomes too
+    /// large.
+    pub(crate) fn step(&mut self, context: &ListContext<'_>, looked: &mut usize) -> Result<bool, ErrorCode> {
+        if self.changed_bytes > context.changed_bytes_max {
+            return Err(ErrorCode::ThrottledOp);
+        }
         let mut place = core::mem::take(&mut self.place);
-        let mut steps = context.view.children_behind(&self.parent, self.hash, &mut place);
+        let mut names_left = NAMES_PASSED;
+        let Some(mut steps) = context.view.children_behind(&self.parent, self.hash, &mut place, &mut names_left) else {
+            self.place = place;
+            *looked += NAMES_PASSED as usize;
+            return Ok(false);
+        };
         let from = place.after.clone().map_or(Bound::Unbounded, |after| Bound::Excluded(Text::from(after)));
         let changed = core::mem::take(&mut self.changed);
         let mut before = changed.range((from, Bound::Unbounded)).peekable();
@@ -243,7 +268,21 @@ impl GradualList {
         }
         self.place = place;
         self.changed = changed;
+        self.forget_told();
+        *looked += LIST_PIECE - left;
         done
+    }
+
+    /// Drops what children were that are told, some at a time.
+    fn forget_told(&mut self) {
+        for _ in 0..LIST_PIECE {
+            let Some(first) = self.changed.first_entry() else { return };
+            if self.place.after.as_deref() < Some(&**first.key()) {
+                return;
+            }
+            let (name, before) = first.remove_entry();
+            self.changed_bytes -= before.weight(&name);
+        }
     }
 
     /// Writes of one child; gives the bytes written.

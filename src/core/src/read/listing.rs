@@ -110,11 +110,11 @@ impl ReadContext<'_> {
         let path = path.ok_or(ErrorCode::MarshallingError)?;
         let hash = self.view.hasher().hash(path);
         let parent = self.readable(path, hash, READ)?;
-        let (size, names) = self.children(path, hash);
+        let size = self.children_size(path, hash);
         let nodes = told.needs_nodes();
-        self.affords(size, nodes)?;
+        self.affords(size, nodes.then_some(path))?;
         let mut children = Vec::new();
-        for name in names {
+        for name in self.children(path, hash) {
             if !nodes {
                 children.push((name, None));
                 continue;
@@ -124,6 +124,7 @@ impl ReadContext<'_> {
                 if !self.allows(&node, READ) {
                     return Err(ErrorCode::NoAuth);
                 }
+                self.is_affordable()?;
                 children.push((name, Some(node)));
             }
         }
@@ -150,7 +151,7 @@ impl ReadContext<'_> {
         };
         let path = path.ok_or(ErrorCode::MarshallingError)?;
         let hash = self.view.hasher().hash(path);
-        let size = self.children(path, hash).0;
+        let size = self.children_size(path, hash);
         let parent = self.readable(path, hash, READ)?;
         let bytes = told.bytes_max(size);
         if bytes > REPLY_FRAME_BYTES_MAX {

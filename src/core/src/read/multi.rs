@@ -1,28 +1,34 @@
 //! multiRead: several reads of one state, each with a result of its own (protocol chapter 13.3).
 
-use super::{Failed, ReadContext, undecodable};
+use super::{Failed, ReadContext, list_cost, undecodable};
 use crate::acl::READ;
-use crate::limits::{BYTES_PER_COST, LOOK_UP_COST, MULTI_READ_COST_MAX};
+use crate::limits::{
+    BYTES_PER_COST, LOOK_UP_COST, MULTI_READ_BYTES_MAX, MULTI_READ_COST_MAX, MULTI_READ_FREE_BYTES,
+    MULTI_READ_FREE_COST,
+};
 use alloc::vec::Vec;
 use corral_wire::multi::{MultiKind, MultiOp, MultiRequest, MultiResponseEncoder};
 use corral_wire::{ErrorCode, Reader};
 
 impl ReadContext<'_> {
     pub(super) fn multi_read(&mut self, out: &mut Vec<u8>, xid: i32, reader: &mut Reader<'_>) -> Result<(), Failed> {
+        let length = reader.remaining();
         let kind = if self.keeper { MultiKind::KeeperRead } else { MultiKind::Read };
         let request = MultiRequest::decode(kind, reader).map_err(undecodable)?;
         if request.iter().any(|op| path_of(&op).is_none()) {
             return Err(ErrorCode::MarshallingError);
         }
         self.multi = true;
+        self.in_turn(length <= MULTI_READ_FREE_BYTES)?;
         // What is too large, or looks at too much, is not begun.
         let mut weight = 0;
         for op in request.iter() {
-            weight += self.weigh(&op);
-            if weight > self.reply_bytes_max || self.cost.get() > MULTI_READ_COST_MAX {
+            weight += self.weigh(&op)?;
+            if weight > self.reply_bytes_max.min(MULTI_READ_BYTES_MAX) || self.cost.get() > MULTI_READ_COST_MAX {
                 return Err(ErrorCode::ThrottledOp);
             }
         }
+        self.in_turn(weight / BYTES_PER_COST + self.cost.get() <= MULTI_READ_FREE_COST)?;
         self.fits(weight)?;
         // Copying, too, takes its time.
         self.cost.set(weight / BYTES_PER_COST);
@@ -46,24 +52,28 @@ impl ReadContext<'_> {
         Ok(())
     }
 
-    /// Bytes of one result, about; of a list at most. Counts as half of the work.
-    fn weigh(&self, op: &MultiOp<'_>) -> usize {
+    /// Bytes of one result, about; of a list at most. Counts as half of the work. Children are looked up in turn alone, if they are
+    /// many.
+    fn weigh(&self, op: &MultiOp<'_>) -> Result<usize, Failed> {
         /// Without data or names.
         const RESULT_BYTES: usize = 96;
         self.spend(LOOK_UP_COST);
         let path = path_of(op).unwrap_or_default();
         let hash = self.view.hasher().hash(path);
-        let Some(node) = self.find(path, hash) else { return RESULT_BYTES };
-        match op {
-            MultiOp::GetData(_) => RESULT_BYTES + node.data().map_or(0, <[u8]>::len),
+        let Some(node) = self.find(path, hash) else { return Ok(RESULT_BYTES) };
+        let more = match op {
+            MultiOp::GetData(_) => node.data().map_or(0, <[u8]>::len),
             MultiOp::FilteredListWithStatsAndData(request) => {
-                RESULT_BYTES + self.list_whole(request).map_or(0, |listing| listing.bytes_max())
+                let look_ups = list_cost(self.children_size(path, hash), Some(path));
+                self.in_turn(self.cost.get().saturating_add(look_ups) <= MULTI_READ_FREE_COST)?;
+                self.list_whole(request).map_or(0, |listing| listing.bytes_max())
             }
             _ => {
-                let size = self.children(path, hash).0;
-                RESULT_BYTES + size.bytes + 4 * size.entries
+                let size = self.children_size(path, hash);
+                size.bytes + 4 * size.entries
             }
-        }
+        };
+        Ok(RESULT_BYTES + more)
     }
 
     fn one_of_many(&self, list: &mut MultiResponseEncoder<'_, '_>, op: &MultiOp<'_>) -> Result<(), Failed> {
@@ -85,9 +95,8 @@ impl ReadContext<'_> {
             _ => {
                 let hash = self.view.hasher().hash(path);
                 self.readable(path, hash, READ)?;
-                let (size, children) = self.children(path, hash);
-                self.affords(size, false)?;
-                list.get_children(children);
+                self.affords(self.children_size(path, hash), None)?;
+                list.get_children(self.children(path, hash));
             }
         }
         Ok(())

@@ -56,9 +56,10 @@ impl ReadContext<'_> {
         let path = request.path.ok_or(ErrorCode::MarshallingError)?;
         let hash = self.view.hasher().hash(path);
         let node = self.readable(path, hash, READ)?;
-        let (size, children) = self.children(path, hash);
-        self.affords(size, false)?;
+        let size = self.children_size(path, hash);
+        self.affords(size, None)?;
         self.fits(size.bytes + 4 * size.entries)?;
+        let children = self.children(path, hash);
         self.reply(out, xid, |writer| {
             let mut names = ChildrenEncoder::new(writer);
             for name in children {

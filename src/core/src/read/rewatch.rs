@@ -53,6 +53,11 @@ impl Rewatch {
         self.record.len()
     }
 
+    /// Bytes of it that were gone through.
+    pub(crate) fn passed(&self) -> usize {
+        self.at
+    }
+
     /// Sets some more watches and appends the events of what changed meanwhile. True when all are set: then the reply is
     /// appended too.
     pub(crate) fn step(&mut self, context: &mut ReadContext<'_>, out: &mut Vec<u8>, xid: i32) -> bool {

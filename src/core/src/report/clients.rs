@@ -22,7 +22,8 @@ pub struct ConnLine {
     pub(super) session: SessionId,
     timeout_ms: i32,
     opened: Millis,
-    /// The bucket of ten seconds, or whatever a connection without a session is given, in which it ends if it stays silent.
+    /// The bucket of ten seconds, or whatever a connection without a session is given, in which it ends if it stays
+    /// silent.
     pub(super) due: Millis,
     reading: bool,
     writing: bool,
@@ -31,7 +32,8 @@ pub struct ConnLine {
 }
 
 impl ConnLine {
-    /// `sessionless_ms` is how long a connection may go without a session, and the width of the buckets, as in ZooKeeper.
+    /// `sessionless_ms` is how long a connection may go without a session, and the width of the buckets, as in
+    /// ZooKeeper.
     pub(super) fn of(conn: &Conn, sessionless_ms: u64) -> Self {
         let silent_ms = u64::try_from(conn.timeout_ms).unwrap_or(0);
         let end = match conn.phase {
@@ -45,8 +47,8 @@ impl ConnLine {
             timeout_ms: conn.timeout_ms,
             opened: conn.opened,
             due: Millis((end.0 / width + 1).saturating_mul(width)),
-            reading: conn.word.is_none() && !conn.stalled,
-            writing: conn.word.is_none() && conn.unsent() > 0,
+            reading: conn.command.is_none() && !conn.stalled,
+            writing: conn.command.is_none() && conn.unsent() > 0,
             queued: conn.pending.len(),
             counters: conn.counters,
         }

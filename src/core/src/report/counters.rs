@@ -51,9 +51,9 @@ impl Latency {
 /// Counters of one shard since its start, or since `srst`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
-    /// Requests, connect requests and four-letter words.
+    /// Requests, connect requests and four-letter commands.
     pub received: u64,
-    /// Replies, events and answers to words.
+    /// Replies, events and answers to four-letter commands.
     pub sent: u64,
     pub bytes_received: u64,
     pub bytes_sent: u64,

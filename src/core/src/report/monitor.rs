@@ -1,4 +1,4 @@
-//! `mntr`: ZooKeeper's metric names with what is known here, no more. The list is in `docs/operations.md`.
+//! `mntr`: ZooKeeper's metric names with what is known here, no more. The list is in `docs/metrics.md`.
 
 use super::{Latency, Mode, Obstacle, Quorum, ServerFacts, Timing, Totals, decimal};
 use crate::ids::Millis;
@@ -97,12 +97,12 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.latency("readlatency", &statistics.reads);
     lines.latency("updatelatency", &statistics.updates);
     lines.timing("fsynctime", &facts.syncs);
-    lines.timing("snapshottime", &facts.images);
+    lines.timing("snapshottime", &facts.snapshots);
     if let Some(quorum) = &facts.quorum {
         lines.quorum(quorum, facts.mode);
     }
     lines.put("watchdog_freezes", facts.freezes);
-    lines.put("slow_disk_handovers", facts.relieved);
+    lines.put("slow_disk_handovers", facts.slow_disk_transfers);
     lines.put("reconfig_step", facts.reconfig.word());
     lines.own(facts);
     if let Some(expires) = facts.certificate_expires {

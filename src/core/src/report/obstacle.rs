@@ -14,15 +14,15 @@ pub enum Obstacle {
     Diverged = 3,
     /// The same, and no other server has a sound state and the entries of its log.
     CannotHeal = 4,
-    /// Log or image have no space.
+    /// Log or snapshot have no space.
     DiskFull = 5,
-    /// The image of another server is received or installed.
-    ImageAwaited = 6,
+    /// The snapshot of another server is received or installed.
+    SnapshotAwaited = 6,
     /// It holds no data, and waits for a leader or for the other founders.
     NoData = 7,
     /// The leader's log lacks entries that were committed here, or the other way round.
     LogContradicts = 8,
-    /// It is not in the list of servers.
+    /// It is not a member of the ensemble.
     NotListed = 9,
     /// No server leads, as far as this one knows.
     NoLeader = 10,
@@ -41,7 +41,7 @@ impl Obstacle {
         Self::Diverged,
         Self::CannotHeal,
         Self::DiskFull,
-        Self::ImageAwaited,
+        Self::SnapshotAwaited,
         Self::NoData,
         Self::LogContradicts,
         Self::NotListed,
@@ -59,7 +59,7 @@ impl Obstacle {
             Self::Diverged => "diverged",
             Self::CannotHeal => "cannot-heal",
             Self::DiskFull => "disk-full",
-            Self::ImageAwaited => "image-awaited",
+            Self::SnapshotAwaited => "snapshot-awaited",
             Self::NoData => "no-data",
             Self::LogContradicts => "log-contradicts",
             Self::NotListed => "not-listed",
@@ -80,12 +80,12 @@ impl Obstacle {
                 "its data differ from those of the other servers, and no server that runs has all entries and sound data"
             }
             Self::DiskFull => "its disk is full",
-            Self::ImageAwaited => "it waits for an image of the data from the leader",
+            Self::SnapshotAwaited => "it waits for a snapshot of the data from the leader",
             Self::NoData => "it has no data and waits for a leader or for the other servers to start",
             Self::LogContradicts => {
                 "its log and the leader's contradict each other, one of them was given an old copy of its data"
             }
-            Self::NotListed => "it is not in the list of servers",
+            Self::NotListed => "it is not a member of the ensemble",
             Self::NoLeader => "it knows no leader",
             Self::LeaderNotConnected => "it is not connected to the leader",
             Self::HandingOver => "the leader is handing over",

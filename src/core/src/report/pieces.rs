@@ -1,5 +1,6 @@
 //! Passes over what an actor owns, each short: at most [`PIECE_ENTRIES`] connections, watched paths, sessions or
-//! ephemerals, and [`PIECE_PATH_BYTES`] of watched paths, then the asker asks for more. What changes between two passes may be told twice or not at all.
+//! ephemerals, and [`PIECE_PATH_BYTES`] of watched paths, then the asker asks for more. What changes between two passes
+//! may be told twice or not at all.
 //!
 //! On the shards' cores, and on the consensus actor's.
 
@@ -18,9 +19,9 @@ use smallvec::SmallVec;
 impl Shard {
     /// This shard's part of an answer, from a place that an earlier piece gave; 0 begins. `crst` and `srst` are carried
     /// out here.
-    pub fn report(&mut self, word: FourLetter, from: usize) -> Piece {
+    pub fn report(&mut self, command: FourLetter, from: usize) -> Piece {
         let mut piece = Piece::default();
-        match word {
+        match command {
             FourLetter::Srvr | FourLetter::Mntr => self.sum_up(from, &mut piece),
             FourLetter::Stat => {
                 self.sum_up(from, &mut piece);
@@ -28,7 +29,7 @@ impl Shard {
             }
             FourLetter::Cons | FourLetter::Dump => self.list_conns(from, &mut piece),
             FourLetter::Wchs | FourLetter::Wchc | FourLetter::Wchp => {
-                self.list_watches(from, word != FourLetter::Wchs, &mut piece)
+                self.list_watches(from, command != FourLetter::Wchs, &mut piece)
             }
             FourLetter::Crst => {
                 for conn in self.conns.range_mut(from, PIECE_ENTRIES) {
@@ -76,17 +77,20 @@ impl Shard {
         let mut at = first;
         while at < places && entries < PIECE_ENTRIES && bytes < PIECE_PATH_BYTES && at - first < PIECE_PLACES {
             let from = u32::try_from(mem::take(&mut slot)).unwrap_or(u32::MAX);
-            if let Some((path, mut conns)) = self.watches.data_at(at, from) {
-                let some = conns.by_ref().take(PIECE_ENTRIES);
-                let watchers: SmallVec<[SessionId; 1]> =
-                    some.filter_map(|conn| Some(self.conns.get(conn)?.session)).collect();
-                let hash = self.view.hasher().hash(path);
-                bytes += path.len();
-                entries += 1 + watchers.len();
-                let path = Text::from(if with_paths { path } else { "" });
-                piece.watched.push(Watched { hash, path, watchers });
-                if let Some(next) = conns.next() {
-                    piece.next = Some((next.slot as usize) << PATH_PLACE_BITS | at);
+            if let Some(told) = self.watches.data_at(at, from, PIECE_ENTRIES) {
+                // A look at one watcher is one at a place.
+                entries += told.looked.saturating_sub(1);
+                if !told.watchers.is_empty() {
+                    let sessions = told.watchers.iter().filter_map(|conn| Some(self.conns.get(*conn)?.session));
+                    let watchers: SmallVec<[SessionId; 1]> = sessions.collect();
+                    let hash = self.view.hasher().hash(told.path);
+                    bytes += told.path.len();
+                    entries += 2;
+                    let path = Text::from(if with_paths { told.path } else { "" });
+                    piece.watched.push(Watched { hash, path, watchers });
+                }
+                if let Some(next) = told.next {
+                    piece.next = Some((next as usize) << PATH_PLACE_BITS | at);
                     return;
                 }
             }
@@ -133,7 +137,7 @@ mod tests {
     use super::*;
     use crate::evaluate::StateMachine;
     use crate::ids::{ConnId, Millis, WallMillis};
-    use crate::limits::WORD_BYTES_MAX;
+    use crate::limits::FOUR_LETTER_BYTES_MAX;
     use crate::reaper::ReapPolicy;
     use crate::report::Moment;
     use crate::sequencer::{SequencerConfig, SnapshotPolicy};
@@ -146,15 +150,15 @@ mod tests {
     use alloc::string::String;
 
     /// Asks until there is no more; gives the text and the number of pieces.
-    fn told(shard: &mut Shard, word: FourLetter) -> (String, usize) {
+    fn told(shard: &mut Shard, command: FourLetter) -> (String, usize) {
         let (mut report, mut from, mut pieces) = (Report::default(), Some(0), 0);
         while let Some(at) = from {
-            let piece = shard.report(word, at);
+            let piece = shard.report(command, at);
             (from, pieces) = (piece.next, pieces + 1);
-            report.take(word, piece);
+            report.take(command, piece);
         }
         let moment = Moment { now: Millis(0), wall: WallMillis(0) };
-        (render(word, report, &ServerFacts::default(), moment), pieces)
+        (render(command, report, &ServerFacts::default(), moment), pieces)
     }
 
     fn accept(shard: &mut Shard, count: usize) -> Vec<ConnId> {
@@ -167,9 +171,9 @@ mod tests {
         for (count, expect) in [(0, 1), (1, 1), (PIECE_ENTRIES, 1), (PIECE_ENTRIES + 1, 2), (3 * PIECE_ENTRIES, 3)] {
             let mut shard = shard();
             accept(&mut shard, count);
-            for word in [FourLetter::Cons, FourLetter::Stat] {
-                let (text, pieces) = told(&mut shard, word);
-                assert_eq!((text.matches(" /10.0.0.1:1[1](").count(), pieces), (count, expect), "{word:?}");
+            for command in [FourLetter::Cons, FourLetter::Stat] {
+                let (text, pieces) = told(&mut shard, command);
+                assert_eq!((text.matches(" /10.0.0.1:1[1](").count(), pieces), (count, expect), "{command:?}");
             }
             let (text, _) = told(&mut shard, FourLetter::Srvr);
             assert!(text.contains(&format!("\nConnections: {count}\nOutstanding: 0\n")), "{text}");
@@ -212,8 +216,8 @@ mod tests {
             let hash = shard.view.hasher().hash(&path);
             assert!(shard.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
         }
-        for (word, begins) in [(FourLetter::Wchs, "1 connections watching 20 paths\n"), (FourLetter::Wchp, "/")] {
-            let (text, pieces) = told(&mut shard, word);
+        for (command, begins) in [(FourLetter::Wchs, "1 connections watching 20 paths\n"), (FourLetter::Wchp, "/")] {
+            let (text, pieces) = told(&mut shard, command);
             assert!(text.starts_with(begins) && pieces >= 20, "{pieces} pieces");
         }
     }
@@ -222,7 +226,7 @@ mod tests {
     fn a_path_that_many_watch_is_told_of_in_many_pieces_and_not_beyond_the_limit() {
         const WATCHERS: usize = 3 * PIECE_ENTRIES;
         let mut shard = shard();
-        let path = format!("/{}", "n".repeat(WORD_BYTES_MAX / 100));
+        let path = format!("/{}", "n".repeat(FOUR_LETTER_BYTES_MAX / 100));
         let hash = shard.view.hasher().hash(&path);
         for (number, conn) in accept(&mut shard, WATCHERS).into_iter().enumerate() {
             shard.conns.get_mut(conn).expect("it is there").session = SessionId(1 + number as i64);
@@ -234,9 +238,30 @@ mod tests {
             (&*format!("{WATCHERS} connections watching 1 paths\nTotal watches:{WATCHERS}\n"), 3)
         );
         let (text, _) = told(&mut shard, FourLetter::Wchc);
-        assert!((WORD_BYTES_MAX / 2..2 * WORD_BYTES_MAX).contains(&text.len()), "{} bytes", text.len());
+        assert!((FOUR_LETTER_BYTES_MAX / 2..2 * FOUR_LETTER_BYTES_MAX).contains(&text.len()), "{} bytes", text.len());
         let (text, _) = told(&mut shard, FourLetter::Wchp);
-        assert!(text.lines().count() > 90 && text.len() < 2 * WORD_BYTES_MAX);
+        assert!(text.lines().count() > 90 && text.len() < 2 * FOUR_LETTER_BYTES_MAX);
+    }
+
+    #[test]
+    fn sets_that_watch_children_alone_are_passed_over() {
+        const PATHS: usize = 300;
+        let mut shard = shard();
+        for (number, conn) in accept(&mut shard, 3 * PIECE_ENTRIES).into_iter().enumerate() {
+            shard.conns.get_mut(conn).expect("it is there").session = SessionId(1 + number as i64);
+            for at in 0..PATHS {
+                let path = format!("/{at}");
+                let hash = shard.view.hasher().hash(&path);
+                assert!(shard.watches.add(Kind::Child, conn, &path, hash, Mode::Standard).is_ok());
+                // The last one's data is watched by the last connection, too.
+                if at == PATHS - 1 && number == 3 * PIECE_ENTRIES - 1 {
+                    assert!(shard.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
+                }
+            }
+        }
+        let (text, pieces) = told(&mut shard, FourLetter::Wchs);
+        assert_eq!(text, "1 connections watching 1 paths\nTotal watches:1\n");
+        assert_eq!(pieces, 3, "only the set with a watch of data is looked at, in pieces");
     }
 
     #[test]
@@ -273,7 +298,7 @@ mod tests {
     fn sequencer(sessions: SessionTable) -> Sequencer {
         let snapshot = SnapshotPolicy {
             floor_bytes: 0,
-            share_of_image_percent: 0,
+            share_of_snapshot_percent: 0,
             txns_max: 0,
             log_bytes_max: 0,
             interval_min_ms: 0,

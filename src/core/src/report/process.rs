@@ -23,28 +23,28 @@ pub struct ServerFacts {
     pub trace_mask: i64,
     pub open_files: u64,
     pub open_files_max: u64,
-    /// How often a core stood still long enough for the watchdog to see it.
+    /// How often a core was stalled long enough for the watchdog to see it.
     pub freezes: u64,
-    /// How often this server let another lead because its log stood still.
-    pub relieved: u64,
+    /// How often this server let another lead because its log was stalled.
+    pub slow_disk_transfers: u64,
     pub scrub: ScrubFacts,
     /// Differences between digests of the tree, since the start.
     pub digest_mismatches: u64,
     /// Digests of the tree, oldest first.
     pub digests: Vec<(crate::ids::Zxid, u64)>,
-    /// How far a change of the list of servers is, as far as this server knows.
+    /// How far a membership change is, as far as this server knows.
     pub reconfig: ReconfigStep,
     /// Who votes, and who keeps up with this leader; `None` of a server that is alone.
     pub quorum: Option<Quorum>,
-    /// When the certificate for links to other servers expires, Unix seconds; `None` where there is none.
+    /// When the certificate for connections to other servers expires, Unix seconds; `None` where there is none.
     pub certificate_expires: Option<i64>,
     /// Connections closed on accept, because of a limit.
     pub connections_refused: u64,
     /// Syncs of the log.
     pub syncs: Timing,
-    /// Images written.
-    pub images: Timing,
-    /// The links to the other servers of an ensemble.
+    /// Snapshots written.
+    pub snapshots: Timing,
+    /// The connections to the other servers of an ensemble.
     pub peers: Vec<PeerFacts>,
     pub configured: Configured,
     /// The lines of `envi`.
@@ -67,7 +67,7 @@ pub struct ScrubFacts {
     pub completed_s: u64,
     /// Bytes that scrubs have read.
     pub bytes: u64,
-    /// Image files and logs that were found damaged.
+    /// Snapshot files and logs that were found damaged.
     pub damaged: u64,
     /// The state is not to be trusted, and is being taken from another server.
     pub heals: bool,
@@ -86,7 +86,7 @@ pub struct Quorum {
     pub synced_observers: u64,
 }
 
-/// The links with one other server.
+/// The connections with one other server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerFacts {
     pub id: u64,
@@ -135,7 +135,7 @@ impl Mode {
     }
 }
 
-/// How far a change of the list of servers is. The first two only the leader knows of.
+/// How far a membership change is. The first two only the leader knows of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReconfigStep {
     /// None is under way.
@@ -176,7 +176,7 @@ pub struct Timing {
 pub struct Configured {
     pub client_port: u16,
     pub secure_client_port: Option<u16>,
-    /// Directory of the images, and the size of its files.
+    /// Directory of the snapshots, and the size of its files.
     pub data_dir: String,
     pub data_dir_bytes: u64,
     /// Directory of the log, and the size of its files.

@@ -21,14 +21,43 @@ pub(super) fn fitting(watched: &Watched, room: usize) -> usize {
     room / (watched.path.len() + SESSION_BYTES) + 1
 }
 
+/// Counts values, and the distinct ones among them, in memory for twice the distinct ones.
+#[derive(Debug, Default)]
+pub(super) struct Distinct<T> {
+    list: Vec<T>,
+    /// The first of the list, which are distinct.
+    distinct: usize,
+    added: usize,
+}
+
+impl<T: Ord> Distinct<T> {
+    /// So many may be there more often than once, at least.
+    const LOOSE: usize = 4096;
+
+    pub(super) fn add(&mut self, value: T) {
+        self.added += 1;
+        self.list.push(value);
+        if self.list.len() >= 2 * self.distinct + Self::LOOSE {
+            self.sort_out();
+        }
+    }
+
+    fn sort_out(&mut self) {
+        self.list.sort_unstable();
+        self.list.dedup();
+        self.distinct = self.list.len();
+    }
+
+    fn count(&mut self) -> usize {
+        self.sort_out();
+        self.distinct
+    }
+}
+
 /// Paths that several shards watch count once.
-pub(super) fn summary(mut hashes: Vec<u64>, mut watching: Vec<SessionId>) -> String {
-    let total = watching.len();
-    hashes.sort_unstable();
-    hashes.dedup();
-    watching.sort_unstable();
-    watching.dedup();
-    format!("{} connections watching {} paths\nTotal watches:{total}\n", watching.len(), hashes.len())
+pub(super) fn summary(mut hashes: Distinct<u64>, mut watching: Distinct<SessionId>) -> String {
+    let total = watching.added;
+    format!("{} connections watching {} paths\nTotal watches:{total}\n", watching.count(), hashes.count())
 }
 
 pub(super) fn by_session(watched: &[Watched]) -> String {
@@ -68,6 +97,16 @@ mod tests {
     use super::*;
     use crate::shared::Text;
 
+    #[test]
+    fn a_million_watches_of_one_session_take_little_memory() {
+        let mut sessions = Distinct::default();
+        for number in 0..1_000_000 {
+            sessions.add(SessionId(number % 3));
+        }
+        assert_eq!((sessions.added, sessions.count()), (1_000_000, 3));
+        assert!(sessions.list.capacity() <= 4 * Distinct::<SessionId>::LOOSE);
+    }
+
     /// `/a` is watched on two shards.
     fn sample() -> Vec<Watched> {
         let watched = |hash, path: &str, sessions: &[i64]| Watched {
@@ -87,9 +126,15 @@ mod tests {
 
     #[test]
     fn sums_as_zookeeper_prints_them() {
-        let hashes = sample().iter().map(|one| one.hash).collect();
-        let watching = sample().iter().flat_map(|one| one.watchers.clone()).collect();
+        let (mut hashes, mut watching) = (Distinct::default(), Distinct::default());
+        for one in sample() {
+            hashes.add(one.hash);
+            one.watchers.iter().for_each(|session| watching.add(*session));
+        }
         assert_eq!(summary(hashes, watching), "3 connections watching 2 paths\nTotal watches:4\n");
-        assert_eq!(summary(Vec::new(), Vec::new()), "0 connections watching 0 paths\nTotal watches:0\n");
+        assert_eq!(
+            summary(Distinct::default(), Distinct::default()),
+            "0 connections watching 0 paths\nTotal watches:0\n"
+        );
     }
 }

@@ -35,7 +35,7 @@ impl Prepared {
         if payload.is_empty() {
             return Ok(());
         }
-        let batch = Batch::decode(payload).map_err(|_| NotABatch)?;
+        let batch = Batch::decode_of_peer(payload).map_err(|_| NotABatch)?;
         if self.bytes + payload.len() <= KEPT_BYTES_MAX {
             self.bytes += payload.len();
             self.kept.push_back((name(index, term, payload), batch));

@@ -1,13 +1,14 @@
-//! The leader's part in a change of the list of servers: from what a client asked for, over the membership, to the new list.
+//! The leader's part in a membership change: from what a client asked for, over the membership, to the new list.
 //!
-//! Pure: it is told what Raft sees of the members, and says what to propose. The steps, each tried again at the next look
-//! until it can be done:
+//! Pure: it is told what Raft sees of the members, and says what to propose. The steps, each tried again at the next
+//! look until it can be done:
 //!
 //! 1. Who joins is wanted as a member without a vote, and so is given everything ([`Sequencer::wanted`]).
-//! 2. Once a majority of the new list is in step the membership goes over to it, jointly. The entry that begins this brings
-//!    the new list and who asked for it, so that every server knows them. Who has not caught up then is a member without a
-//!    vote and has it later, as soon as he has. If no majority comes, nothing happens, but that the client is told so. Who
-//!    leaves ought to be in step too, because the membership's end is the last that he is told.
+//! 2. Once a majority of the new list is in step the membership goes over to it, jointly. The entry that begins this
+//!    brings the new list and who asked for it, so that every server knows them. A server that has not caught up then is
+//!    a member without a vote, and gets its vote as soon as it has. If no majority comes, nothing happens, but that the
+//!    client is told so. A server that leaves ought to be in step too, because the membership's end is the last that it
+//!    is told.
 //! 3. The entry that ends it, which a majority of the new servers alone has to have, brings the word to put the list
 //!    into the tree: the client hears of it when the old servers are not needed any more.
 //!
@@ -111,12 +112,13 @@ impl Sequencer {
         }
     }
 
-    /// As configured, and that no other change is to be taken up. Once this one is in the log, what is ordered behind it finds
-    /// out by itself whether it has ended: another server may have told its client so before this one has applied it.
+    /// As configured, and that no other change is to be taken up. Once this one is in the log, what is ordered behind
+    /// it finds out by itself whether it has ended: another server may have told its client so before this one has
+    /// applied it.
     pub(super) fn features(&self) -> u32 {
         let waits = self.asked.as_ref().is_some_and(|asked| asked.stage == Stage::Waits);
         let reconfiguring = if waits { features::RECONFIGURING } else { 0 };
-        self.config.features | reconfiguring | features::BOUNDED | features::QUOTAS_BOUNDED
+        self.config.features | reconfiguring | features::BOUNDS
     }
 
     pub(super) fn forget_asked(&mut self) {
@@ -128,7 +130,7 @@ impl Sequencer {
         self.is_leading() && (self.asked.is_some() || self.machine.begun().is_some())
     }
 
-    /// How far a change of the list of servers is, as far as this server knows.
+    /// How far a membership change is, as far as this server knows.
     pub fn reconfig_step(&self) -> ReconfigStep {
         match (&self.asked, self.machine.begun()) {
             (_, Some(_)) => ReconfigStep::Joint,
@@ -153,8 +155,8 @@ impl Sequencer {
         self.listed_servers().map(|(servers, _)| servers)
     }
 
-    /// All servers that this one has to be able to reach: those of the list, and those who are to join. `None` where the
-    /// configuration counts.
+    /// All servers that this one has to be able to reach: those of the list, and those who are to join. `None` where
+    /// the configuration counts.
     pub fn known_servers(&self) -> Option<Servers> {
         let mut servers = self.list()?;
         let more = [self.asked.as_ref().map(|asked| &asked.servers), self.machine.begun().map(|begun| &begun.servers)];
@@ -165,15 +167,16 @@ impl Sequencer {
         Some(servers)
     }
 
-    /// Whether this server is in the list, or, while that is being changed, will be; `None` where the configuration counts.
+    /// Whether this server is in the list, or, while that is being changed, will be; `None` where the configuration
+    /// counts.
     pub fn lists(&self, server: u8) -> Option<bool> {
         let list = self.list()?;
         let next = self.machine.begun().map_or(&list, |begun| &begun.servers);
         Some(next.0.contains_key(&server))
     }
 
-    /// Who ought to be a member now, and with which role; `None` where the configuration counts. Who is to join is to learn
-    /// first, and who is to be an observer is given no vote any more.
+    /// Who ought to be a member now, and with which role; `None` where the configuration counts. Who is to join is to
+    /// learn first, and who is to be an observer is given no vote any more.
     pub fn wanted(&self) -> Option<Vec<(u8, Role)>> {
         let servers = self.list()?;
         let mut wanted: Vec<(u8, Role)> = servers.roles().collect();
@@ -186,7 +189,7 @@ impl Sequencer {
         Some(wanted)
     }
 
-    /// The next step of a change of the list of servers, if one can be done now. To be called only when the log has room
+    /// The next step of a membership change, if one can be done now. To be called only when the log has room
     /// for it and no change of the membership is on its way; what is given has to be proposed at once.
     pub fn reconfigure(&mut self, now: Millis, wall: WallMillis, seen: &MembersSeen) -> Option<Proposal> {
         let zxid = self.next_zxid?;
@@ -195,7 +198,7 @@ impl Sequencer {
                 // It did not fit the membership.
                 let origin = begun.origin;
                 let fails = CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum);
-                if self.commands_waiting == 0 && self.proposed.is_empty() {
+                if self.queue.commands() == 0 && self.proposed.is_empty() {
                     self.propose_for(origin, fails);
                 }
                 return None;
@@ -284,12 +287,12 @@ impl Sequencer {
             seen.voters.iter().chain(&seen.learners).chain(asked.servers.0.keys()).copied().collect();
         let changes: Vec<(u8, Seat)> = all.iter().filter(|id| seat(id) != now(id)).map(|id| (*id, seat(id))).collect();
         if changes.is_empty() {
-            // All that is new is who will have a vote later. What waits has to find out that the list is another: no batch
-            // says any more that a change is on its way.
+            // All that is new is who will have a vote later. What waits has to find out that the list is another: no
+            // batch says any more that a change is on its way.
             asked.stage = Stage::Lists;
             let begins = Command::own(origin, CommandKind::ReconfigBegins(lines));
             let commands = Vec::from([begins, Command::own(None, CommandKind::ReconfigEnds)]);
-            self.wait_in_front(Proposals { commands, ..Proposals::default() });
+            self.queue.push_front(Proposals { commands, ..Proposals::default() });
             return None;
         }
         asked.stage = Stage::Begins;

@@ -2,12 +2,14 @@
 //! or from a server with other limits. A command that fits no entry alone is answered with an error, in its place.
 
 use super::Sequencer;
-use crate::command::{Batch, Command, CommandKind, Proposals, Waiting};
+use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, is_too_heavy};
 use crate::cost::ENTRY_MAX;
-use crate::evaluate::{Circumstances, cost_at_most, cost_of_data, may_set_quota};
+use crate::evaluate::{Circumstances, cost_at_most, cost_of_znodes, may_set_quota};
 use crate::ids::{SessionId, WallMillis};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
+use alloc::vec::Vec;
 
 /// Such a share of an entry's bytes proposals may have. A batch is less than the limit on batches, and the last proposals that
 /// went in. That both take more in the log than they count for, by half at most, is provided for.
@@ -25,27 +27,58 @@ pub struct Oversized {
 impl Sequencer {
     /// Behind everything that waits already.
     pub(super) fn wait(&mut self, mut proposals: Proposals) {
-        if self.commands_waiting == 0 && self.proposed.is_empty() {
+        if self.queue.commands() == 0 && self.proposed.is_empty() {
             self.quotas_ahead = false;
         }
         self.quotas_ahead |= proposals.commands.iter().any(|command| command.creates(may_set_quota));
         let bytes_max = self.config.entry_bytes_max / SHARES;
-        let speaks_as =
-            |command: &Command| proposals.identities.get(command.identities as usize).map_or(0, |who| who.len());
-        let costs = proposals.commands.iter().map(|command| self.cost_of(command, speaks_as(command)));
-        proposals.cost = costs.fold(0, u64::saturating_add);
+        let mut costs = self.costs_of(&proposals);
+        proposals.count(&costs);
         if proposals.bytes <= bytes_max && proposals.cost <= ENTRY_MAX {
-            return self.wait_as_it_is(proposals);
+            return self.queue.push_back(proposals);
         }
         let mut waiting = Waiting::from(proposals);
-        while let Some(piece) = waiting.take_by_cost(bytes_max, ENTRY_MAX, |command, who| self.cost_of(command, who)) {
+        while let Some(piece) = waiting.take_by_cost(bytes_max, ENTRY_MAX, &mut costs) {
             let piece = if piece.bytes > bytes_max { self.fitting(piece) } else { piece };
-            self.wait_as_it_is(piece);
+            self.queue.push_back(piece);
         }
     }
 
-    /// What a command costs at most, in units of [`crate::cost`], for a connection with so many identities. As the state is now:
-    /// a session that closes may have got more ephemerals by then, but not more than it may have.
+    /// What each command costs at most: many take long to be weighed, so that none is twice.
+    fn costs_of(&self, proposals: &Proposals) -> VecDeque<u64> {
+        let speaks_as =
+            |command: &Command| proposals.identities.get(command.identities as usize).map_or(0, |who| who.len());
+        proposals.commands.iter().map(|command| self.cost_of(command, speaks_as(command))).collect()
+    }
+
+    /// What the next proposals cost at most as the state is now. Sessions that are to be closed may have got ephemerals since
+    /// they were weighed, and get more only from the entries that are proposed and not applied: where too many closings are
+    /// together, they are cut once more.
+    pub(super) fn weigh_next(&mut self) -> Option<u64> {
+        let next = self.queue.front()?;
+        if next.cost_of_closing == 0 {
+            return Some(next.cost);
+        }
+        let closings = next.commands.iter().filter(|command| command.kind == CommandKind::CloseSession);
+        let closing = closings.map(|command| self.cost_of(command, 0)).fold(0, u64::saturating_add);
+        let cost = next.cost.saturating_sub(next.cost_of_closing).saturating_add(closing);
+        let fits = cost <= ENTRY_MAX || next.commands.len() == 1;
+        self.queue.weigh_front(cost, closing);
+        if fits {
+            return Some(cost);
+        }
+        let proposals = self.queue.pop_front()?;
+        let mut costs = self.costs_of(&proposals);
+        let (mut waiting, mut pieces) = (Waiting::from(proposals), Vec::new());
+        while let Some(piece) = waiting.take_by_cost(usize::MAX, ENTRY_MAX, &mut costs) {
+            pieces.push(piece);
+        }
+        pieces.into_iter().rev().for_each(|piece| self.queue.push_front(piece));
+        self.queue.front().map(|next| next.cost)
+    }
+
+    /// What a command costs at most, in units of [`crate::cost`], for a connection with so many identities. As the state is
+    /// now: see [`Sequencer::weigh_next`].
     fn cost_of(&self, command: &Command, identities: usize) -> u64 {
         let ended = match command.kind {
             CommandKind::CloseSession => self.machine.sessions().get(&command.session),
@@ -56,31 +89,20 @@ impl Sequencer {
             ephemerals: ended.map_or(0, |ended| ended.ephemerals.len()),
             ephemerals_bytes: ended.map_or(0, |ended| ended.ephemerals.bytes()),
             quotas: self.quotas_ahead || self.machine.has_quotas(),
-            data: cost_of_data(self.machine.view(), &command.kind),
+            znodes: cost_of_znodes(self.machine.view(), &command.kind),
         };
         cost_at_most(&command.kind, at)
     }
 
-    fn wait_as_it_is(&mut self, proposals: Proposals) {
-        self.commands_waiting += proposals.commands.len();
-        self.queue.push_back(proposals);
-    }
-
-    /// As [`Sequencer::wait`], before everything that waits already. For a few small ones.
-    pub(super) fn wait_in_front(&mut self, proposals: Proposals) {
-        self.commands_waiting += proposals.commands.len();
-        self.queue.push_front(proposals);
-    }
-
-    /// One command: as it is, if it fits an entry behind what may go before it.
+    /// One command: as it is, if it fits an entry behind what may go before it, and other servers take that.
     fn fitting(&mut self, proposals: Proposals) -> Proposals {
         let bytes_max = self.config.entry_bytes_max.saturating_sub(2 * self.config.batch_bytes_max);
-        let Proposals { identities, commands, bytes, cost, generation } = proposals;
+        let Proposals { identities, commands, bytes, cost, cost_of_closing, generation } = proposals;
         let mut batch = Batch { time: WallMillis(0), first_zxid: 0, features: 0, identities, commands };
         let encoded = batch.encode().len();
-        if encoded <= bytes_max {
+        if encoded <= bytes_max && !batch.commands.iter().any(|command| is_too_heavy(&command.kind)) {
             let Batch { identities, commands, .. } = batch;
-            return Proposals { identities, commands, bytes, cost, generation };
+            return Proposals { identities, commands, bytes, cost, cost_of_closing, generation };
         }
         for command in &mut batch.commands {
             self.oversized = Some(Oversized { session: command.session, bytes: encoded, bytes_max });

@@ -5,7 +5,7 @@
 //! not there: several addresses for one server, groups and weights, the port 0, ids that are not 1 to 254.
 
 use super::{Role, Server, Servers};
-use crate::limits::ENSEMBLE_ID_MAX;
+use crate::limits::{ENSEMBLE_ID_MAX, ENSEMBLE_SERVERS_MAX};
 use crate::shared::Text;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -29,6 +29,7 @@ pub(super) fn changed(servers: &Servers, joining: Option<&str>, leaving: Option<
             next.0.remove(&id);
         }
     }
+    let mut taken: BTreeMap<u8, Vec<(Text, u16)>> = next.0.iter().map(|(&id, server)| (id, places(server))).collect();
     for joiner in items(joining.unwrap_or_default(), ',') {
         let mut parts = items(joiner, '=');
         let (Some(key), Some(spec), None) = (parts.next(), parts.next(), parts.next()) else { return Err(REFUSED) };
@@ -38,12 +39,16 @@ pub(super) fn changed(servers: &Servers, joining: Option<&str>, leaving: Option<
         if server.client.is_none() {
             return Err(REFUSED);
         }
-        let others = next.0.iter().filter(|(other, _)| **other != id);
         let places = places(&server);
-        if others.flat_map(|(_, other)| self::places(other)).any(|place| places.contains(&place)) {
+        let mut others = taken.iter().filter(|(other, _)| **other != id).flat_map(|(_, taken)| taken);
+        if others.any(|place| places.contains(place)) {
             return Err(REFUSED);
         }
+        taken.insert(id, places);
         next.0.insert(id, server);
+        if next.0.len() > ENSEMBLE_SERVERS_MAX {
+            return Err(REFUSED);
+        }
     }
     Ok(next)
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
@@ -215,4 +216,28 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_request_that_names_more_servers_than_may_be_is_told_by_its_length() {
+    let joining = |count: usize| Reconfig {
+        joining: text(&(0..count).map(|id| format!("{}=:1:2;3,", id % 9 + 1)).collect::<String>()),
+        ..Reconfig::default()
+    };
+    assert!(!joining(ENSEMBLE_SERVERS_MAX).is_too_long());
+    assert!(joining(100_000).is_too_long());
+    let members = Reconfig { members: text(&"\n".repeat(1000)), ..Reconfig::default() };
+    assert!(members.is_too_long());
+    let ports =
+        |bytes: usize| Reconfig { joining: text(&format!("1={}", ":".repeat(bytes - 2))), ..Reconfig::default() };
+    assert!(!ports(RECONFIG_BYTES_MAX).is_too_long());
+    assert!(ports(RECONFIG_BYTES_MAX + 1).is_too_long());
+}
+
+#[test]
+fn what_is_taken_may_be_given_up_by_a_server_that_is_given_anew() {
+    let joining = |specs: &str| Reconfig { joining: text(specs), ..Reconfig::default() }.apply(&three(), 2);
+    let next = joining("9=h9:1:2;h9:3,9=h8:1:2;h8:3,10=h9:1:2;h9:3").expect("nothing collides");
+    assert_eq!(next.0.len(), 5);
+    assert_eq!(joining("9=h9:1:2;h9:3,10=h9:1:7;h9:8"), Err(ErrorCode::BadArguments));
 }

@@ -1,7 +1,7 @@
 //! The ephemerals of one session: a sorted list of paths that is shared for nothing and changed for little.
 //!
-//! Whoever attaches to the session is given a clone, and so is every image. Pieces of the list are shared until one side changes
-//! them: a change copies one piece and the list of pieces, not the list.
+//! Whoever attaches to the session is given a clone, and so is every snapshot. Pieces of the list are shared until one
+//! side changes them: a change copies one piece and the list of pieces, not the list.
 
 use crate::shared::Text;
 use alloc::sync::Arc;
@@ -11,6 +11,9 @@ use core::ops::Bound;
 
 /// Paths of one piece at most.
 const PIECE_MAX: usize = 128;
+/// A piece that shrinks below this is joined with a neighbour, if both have room in one.
+const PIECE_FEW: usize = PIECE_MAX / 4;
+const JOINED_MAX: usize = PIECE_MAX / 2;
 
 /// Paths of a session's ephemerals, sorted: the order in which closing removes them. Most sessions have none, so that
 /// case takes a pointer's room.
@@ -63,8 +66,8 @@ impl Ephemerals {
         piece.remove(place);
         list.len -= 1;
         list.bytes -= path.len();
-        if piece.is_empty() {
-            list.pieces.remove(at);
+        if piece.len() < PIECE_FEW {
+            list.join(at);
         }
         if list.len == 0 {
             self.0 = None;
@@ -109,6 +112,24 @@ impl List {
     /// The first piece whose last path is not before this one.
     fn piece_of(&self, path: &str) -> usize {
         self.pieces.partition_point(|piece| piece.last().is_some_and(|last| &**last < path))
+    }
+
+    /// Joins a piece that has become small with the next one, or the one before it. One that is empty goes.
+    fn join(&mut self, at: usize) {
+        if self.pieces[at].is_empty() {
+            self.pieces.remove(at);
+            return;
+        }
+        let fits = |first: usize| {
+            self.pieces.get(first + 1).is_some_and(|next| self.pieces[first].len() + next.len() <= JOINED_MAX)
+        };
+        let first = match at.checked_sub(1) {
+            _ if fits(at) => at,
+            Some(before) if fits(before) => before,
+            _ => return,
+        };
+        let next = self.pieces.remove(first + 1);
+        Arc::make_mut(&mut self.pieces[first]).extend(Arc::unwrap_or_clone(next));
     }
 }
 
@@ -190,5 +211,23 @@ mod tests {
             list
         });
         assert_eq!(pieces(&grown).len(), 10, "growing names fill their pieces");
+    }
+
+    #[test]
+    fn few_paths_are_few_pieces() {
+        let number = |path: &Text| path[1..].parse::<usize>().expect("a number");
+        let mut list: Ephemerals = (0..20_000).map(path).collect();
+        let pieces = |list: &Ephemerals| list.0.as_ref().map_or(0, |list| list.pieces.len());
+        assert_eq!(pieces(&list), 157);
+        let shared = list.clone();
+        // One path of each piece stays.
+        for gone in shared.iter().filter(|path| number(path) % PIECE_MAX != 0) {
+            assert!(list.remove(gone));
+        }
+        assert_eq!(list.len(), 157);
+        assert!(pieces(&list) <= 157 / (PIECE_FEW / 2), "{} pieces", pieces(&list));
+        assert_eq!((shared.len(), pieces(&shared)), (20_000, 157));
+        let stay: Vec<usize> = list.iter().map(number).collect();
+        assert!(stay.iter().eq(&Vec::from_iter((0..20_000).step_by(PIECE_MAX))));
     }
 }

@@ -1,15 +1,18 @@
-//! The leader's deadlines: when each session ends unless it is heard from, and whose word that takes.
+//! The leader's deadlines: when each session ends unless it is active, and which report that takes.
 //!
-//! On the consensus actor's core of the leader, in its memory alone: a new leader starts every deadline afresh. Silence
-//! counts only where somebody testifies to it: the shard that holds the connection, or the server whose shards hold it,
-//! must have said that its report is complete up to the deadline. All times are the leader's own clock.
+//! On the consensus actor's core of the leader, in its memory alone: a new leader starts every deadline afresh. A
+//! session expires only if it was reported inactive: the shard that holds the connection, or the server whose shards hold
+//! it, must have sent a session activity report that is complete up to the deadline. All times are the leader's own clock.
 
 use crate::ids::{Millis, SessionId, ShardId};
 use crate::limits::SESSIONS_PIECE;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use hashbrown::HashMap;
+use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
-/// Starts of other servers that one leadership keeps an account of: beyond them sessions have nobody to speak for them.
+/// Starts of other servers that one leadership keeps an account of: the sessions of others are not reported.
 const STARTS_MAX: usize = 16 * 1024;
 
 /// Who hears a session's connection.
@@ -34,17 +37,50 @@ struct Deadline {
 #[derive(Clone, Copy, Debug)]
 struct Remote {
     server: u8,
-    incarnation: u64,
     /// Its reports name every session that it heard from before this time.
     complete: Millis,
     /// When it was last heard of itself.
-    testified: Millis,
+    reported_at: Millis,
     /// No session of its is thought to have been silent before this time: reports may have been lost on the way.
     since: Millis,
-    /// It testifies no more: its sessions have nobody to speak for them, but a full timeout from `since`.
+    /// It sends no reports any more: its sessions have a full timeout from `since`.
     lost: bool,
     /// What `since` was before nothing was heard of it: should its reports only have been late, none of them is lost.
     late: Option<Millis>,
+}
+
+/// Deadlines by session, in several tables, so that growing never rehashes all of them in one turn: a table has an eighth
+/// of them at most, and tables are of different sizes, so that each grows at another time.
+#[derive(Clone, Debug)]
+struct Deadlines(Box<[HashMap<SessionId, Deadline, Xxh3DefaultBuilder>]>);
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self((0..Self::TABLES).map(|_| HashMap::with_hasher(Xxh3DefaultBuilder::new())).collect())
+    }
+}
+
+impl Deadlines {
+    const BITS: u32 = 6;
+    const TABLES: usize = 1 << Self::BITS;
+
+    /// By the square of a number that is as likely as any other: the first tables get more than the last.
+    fn place(session: SessionId) -> usize {
+        let mixed = session.0.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((mixed * mixed) >> (u64::BITS - Self::BITS)) as usize
+    }
+
+    fn of(&self, session: SessionId) -> &HashMap<SessionId, Deadline, Xxh3DefaultBuilder> {
+        &self.0[Self::place(session)]
+    }
+
+    fn of_mut(&mut self, session: SessionId) -> &mut HashMap<SessionId, Deadline, Xxh3DefaultBuilder> {
+        &mut self.0[Self::place(session)]
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(HashMap::len).sum()
+    }
 }
 
 /// See the module.
@@ -54,40 +90,43 @@ struct Remote {
 #[derive(Clone, Debug)]
 pub struct Expiry {
     tick_ms: u64,
-    deadlines: hashbrown::HashMap<SessionId, Deadline, xxhash_rust::xxh3::Xxh3DefaultBuilder>,
+    deadlines: Deadlines,
     buckets: BTreeMap<u64, Vec<SessionId>>,
     /// Until when each shard has told us of every session it heard from. A shard that is behind with its reports
-    /// cannot testify that a session was silent, so its sessions wait for it.
+    /// cannot report that a session was silent, so its sessions wait for it.
     reported: BTreeMap<ShardId, Millis>,
     remotes: Vec<Remote>,
-    /// A server that has not testified for so long is lost. `None`: there are no other servers.
+    /// Their places, by server and incarnation.
+    places: BTreeMap<(u8, u64), u16>,
+    /// A server that has not reported_at for so long is lost. `None`: there are no other servers.
     lost_after_ms: Option<u64>,
 }
 
 impl Expiry {
     /// `tick_ms` is the bucket width, at least 1.
     pub fn new(tick_ms: u64) -> Self {
-        let deadlines = hashbrown::HashMap::with_hasher(xxhash_rust::xxh3::Xxh3DefaultBuilder::new());
         Self {
             tick_ms: tick_ms.max(1),
-            deadlines,
+            deadlines: Deadlines::default(),
             buckets: BTreeMap::new(),
             reported: BTreeMap::new(),
             remotes: Vec::new(),
+            places: BTreeMap::new(),
             lost_after_ms: None,
         }
     }
 
-    /// There are other servers, each taken for lost when it has not testified for so long.
+    /// There are other servers, each taken for lost when it has not reported_at for so long.
     pub fn expect_servers(&mut self, lost_after_ms: u64) {
         self.lost_after_ms = Some(lost_after_ms);
     }
 
     /// Forgets everything: another server leads, and keeps the deadlines.
     pub fn clear(&mut self) {
-        self.deadlines = hashbrown::HashMap::with_hasher(xxhash_rust::xxh3::Xxh3DefaultBuilder::new());
+        self.deadlines = Deadlines::default();
         self.buckets.clear();
         self.remotes.clear();
+        self.places.clear();
     }
 
     /// Starts or restarts a session's deadline, with a full timeout from `now`.
@@ -96,18 +135,18 @@ impl Expiry {
         let mut deadline = Deadline { timeout_ms, heard: now, witness, placed: 0 };
         deadline.placed = self.bucket(&deadline);
         self.buckets.entry(deadline.placed).or_default().push(session);
-        self.deadlines.insert(session, deadline);
+        self.deadlines.of_mut(session).insert(session, deadline);
     }
 
     /// Forgets a session that has ended. Its place in a bucket goes when the bucket comes due.
     pub fn stop(&mut self, session: SessionId) {
-        self.deadlines.remove(&session);
+        self.deadlines.of_mut(session).remove(&session);
     }
 
-    /// The session's client is alive. The caller has seen the proof that it is this client: a connection of the session, or
-    /// an attach with its password.
+    /// The session's client is alive. The caller has seen the proof that it is this client: a connection of the
+    /// session, or an attach with its password.
     pub fn heard_directly(&mut self, now: Millis, session: SessionId) {
-        if let Some(deadline) = self.deadlines.get_mut(&session) {
+        if let Some(deadline) = self.deadlines.of_mut(session).get_mut(&session) {
             deadline.heard = deadline.heard.max(now);
         }
     }
@@ -125,29 +164,24 @@ impl Expiry {
     /// `None`: there are no other servers, or more starts of them than one leadership keeps an account of.
     pub fn server(&mut self, now: Millis, server: u8, incarnation: u64) -> Option<Witness> {
         self.lost_after_ms?;
-        let same = |remote: &Remote| remote.server == server && remote.incarnation == incarnation;
-        let known = self.remotes.iter().position(same);
-        let at = known.or_else(|| {
-            let remote = Remote {
-                server,
-                incarnation,
-                complete: Millis(0),
-                testified: now,
-                since: now,
-                lost: false,
-                late: None,
-            };
-            let room = self.remotes.len() < STARTS_MAX;
-            room.then(|| {
-                self.remotes.push(remote);
-                self.remotes.len() - 1
-            })
-        })?;
-        u16::try_from(at).ok().map(Witness::Server)
+        if let Some(at) = self.places.get(&(server, incarnation)) {
+            return Some(Witness::Server(*at));
+        }
+        let at = u16::try_from(self.remotes.len()).ok().filter(|at| usize::from(*at) < STARTS_MAX)?;
+        self.remotes.push(Remote {
+            server,
+            complete: Millis(0),
+            reported_at: now,
+            since: now,
+            lost: false,
+            late: None,
+        });
+        self.places.insert((server, incarnation), at);
+        Some(Witness::Server(at))
     }
 
-    /// Reports of this start of a server come on a new way: those on the way before may be lost, so that nothing is said
-    /// of its sessions' silence until now. Its earlier starts are over.
+    /// Reports of this start of a server come on a new way: those on the way before may be lost, so that nothing is
+    /// said of its sessions' silence until now. Its earlier starts are over.
     pub fn server_begins(&mut self, now: Millis, server: u8, incarnation: u64) {
         for remote in self.remotes.iter_mut().filter(|remote| remote.server == server) {
             remote.late = None;
@@ -155,13 +189,13 @@ impl Expiry {
                 (remote.lost, remote.since) = (true, now);
             }
         }
-        self.testify(now, server, incarnation, Millis(0), &[]);
+        self.report(now, server, incarnation, Millis(0), &[]);
     }
 
-    /// Another server names the sessions it heard from since its last report, which has come: none is lost on a way. They
-    /// count as heard from now, when we hear of it; `echo` is a time of ours that it knew of before it looked, so that what
-    /// it heard before then is named.
-    pub fn testify(&mut self, now: Millis, server: u8, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
+    /// Another server names the sessions it heard from since its last report, which has come: none is lost on a way.
+    /// They count as heard from now, when we hear of it; `echo` is a time of ours that it knew of before it looked, so
+    /// that what it heard before then is named.
+    pub fn report(&mut self, now: Millis, server: u8, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
         for session in sessions {
             self.heard_directly(now, *session);
         }
@@ -170,27 +204,22 @@ impl Expiry {
         if remote.lost {
             (remote.lost, remote.since) = (false, remote.late.take().unwrap_or(now));
         }
-        remote.testified = now;
+        remote.reported_at = now;
         remote.complete = remote.complete.max(echo.min(now));
     }
 
     fn note_lost(&mut self, now: Millis) {
-        let Some(patience) = self.lost_after_ms else { return };
+        let Some(timeout) = self.lost_after_ms else { return };
         for remote in self.remotes.iter_mut().filter(|remote| !remote.lost) {
-            if now.since(remote.testified) > patience {
+            if now.since(remote.reported_at) > timeout {
                 remote.late = Some(remote.since);
                 (remote.lost, remote.since) = (true, now);
             }
         }
     }
 
-    /// Makes room for the deadlines of so many sessions.
-    pub fn expect_sessions(&mut self, count: usize) {
-        self.deadlines.reserve(count);
-    }
-
-    /// Sessions whose time is over, each given once; they are no longer tracked afterwards. Looks at [`SESSIONS_PIECE`] at most: those
-    /// that are left are looked at first the next time.
+    /// Sessions whose time is over, each given once; they are no longer tracked afterwards. Looks at [`SESSIONS_PIECE`]
+    /// at most: those that are left are looked at first the next time.
     pub fn expired(&mut self, now: Millis) -> Vec<SessionId> {
         self.note_lost(now);
         let (mut over, mut left) = (Vec::new(), SESSIONS_PIECE);
@@ -204,13 +233,14 @@ impl Expiry {
                 self.buckets.insert(due, sessions);
             }
             for session in piece {
-                let Some(deadline) = self.deadlines.get(&session).filter(|deadline| deadline.placed == due) else {
+                let Some(deadline) = self.deadlines.of(session).get(&session).filter(|deadline| deadline.placed == due)
+                else {
                     continue;
                 };
                 let mut next = self.bucket(deadline);
                 if next <= due {
                     if !self.may_be_unheard(deadline) {
-                        self.deadlines.remove(&session);
+                        self.deadlines.of_mut(session).remove(&session);
                         over.push(session);
                         continue;
                     }
@@ -218,7 +248,7 @@ impl Expiry {
                     next = (due + (self.tick_ms / 8).max(1)).max(now.0 + 1);
                 }
                 self.buckets.entry(next).or_default().push(session);
-                self.deadlines.entry(session).and_modify(|deadline| deadline.placed = next);
+                self.deadlines.of_mut(session).entry(session).and_modify(|deadline| deadline.placed = next);
             }
         }
         over
@@ -237,7 +267,7 @@ impl Expiry {
         (self.heard_last(deadline).plus(deadline.timeout_ms.into()).0 / self.tick_ms + 1) * self.tick_ms
     }
 
-    /// Whether the last report is older than the silence it would have to testify for.
+    /// Whether the last report is older than the silence it would have to report for.
     fn may_be_unheard(&self, deadline: &Deadline) -> bool {
         let silent_since = self.heard_last(deadline).plus(deadline.timeout_ms.into());
         match deadline.witness {
@@ -252,7 +282,7 @@ impl Expiry {
 
     /// When the session ends unless it is heard from.
     pub fn due(&self, session: SessionId) -> Option<Millis> {
-        Some(Millis(self.bucket(self.deadlines.get(&session)?)))
+        Some(Millis(self.bucket(self.deadlines.of(session).get(&session)?)))
     }
 
     /// How many sessions are tracked.
@@ -262,7 +292,7 @@ impl Expiry {
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.deadlines.is_empty()
+        self.len() == 0
     }
 }
 
@@ -331,6 +361,21 @@ mod tests {
     }
 
     #[test]
+    fn few_deadlines_move_when_many_sessions_start() {
+        const TURN: i64 = 8192;
+        let mut expiry = Expiry::new(100);
+        for from in (0..1_000_000).step_by(8192) {
+            let rooms = |expiry: &Expiry| expiry.deadlines.0.iter().map(HashMap::capacity).collect::<Vec<_>>();
+            let before = rooms(&expiry);
+            let ids = (from..from + TURN).map(|number| SessionId(0x0100_0192_0000_0000 + number));
+            ids.for_each(|id| expiry.start(Millis(0), id, 400, None));
+            let grown = before.iter().zip(rooms(&expiry)).filter(|(before, after)| *before != after);
+            let moved: usize = grown.map(|(before, _)| *before).sum();
+            assert!(moved <= 150_000, "{moved} at {from}");
+        }
+    }
+
+    #[test]
     fn a_shorter_timeout_counts_from_the_renewal() {
         let mut expiry = Expiry::new(100);
         expiry.start(Millis(0), SessionId(1), 40_000, None);
@@ -358,40 +403,40 @@ mod tests {
     }
 
     #[test]
-    fn silence_on_another_server_takes_its_testimony() {
+    fn silence_on_another_server_takes_its_report() {
         let mut expiry = with_server();
         for now in (0..2000).step_by(100) {
             // It is there, but behind: what it says is complete up to 390 only.
-            expiry.testify(Millis(now), 2, 7, Millis(now.min(390)), &[]);
+            expiry.report(Millis(now), 2, 7, Millis(now.min(390)), &[]);
             assert_eq!(expiry.expired(Millis(now)), vec![], "at {now}");
         }
-        expiry.testify(Millis(2000), 2, 7, Millis(400), &[]);
+        expiry.report(Millis(2000), 2, 7, Millis(400), &[]);
         assert_eq!(expiry.expired(Millis(2000)), vec![SessionId(1)]);
     }
 
     #[test]
     fn a_session_heard_elsewhere_counts_from_when_we_hear_of_it() {
         let mut expiry = with_server();
-        expiry.testify(Millis(290), 2, 7, Millis(100), &[SessionId(1)]);
-        expiry.testify(Millis(590), 2, 7, Millis(580), &[]);
+        expiry.report(Millis(290), 2, 7, Millis(100), &[SessionId(1)]);
+        expiry.report(Millis(590), 2, 7, Millis(580), &[]);
         assert_eq!(expiry.expired(Millis(600)), vec![]);
-        expiry.testify(Millis(790), 2, 7, Millis(780), &[]);
+        expiry.report(Millis(790), 2, 7, Millis(780), &[]);
         assert_eq!(expiry.due(SessionId(1)), Some(Millis(700)));
         assert_eq!(expiry.expired(Millis(790)), vec![SessionId(1)]);
     }
 
     #[test]
-    fn an_echo_from_the_future_is_no_testimony() {
+    fn an_echo_from_the_future_is_no_report() {
         let mut expiry = with_server();
-        expiry.testify(Millis(100), 2, 7, Millis(1_000_000), &[]);
-        expiry.testify(Millis(390), 2, 7, Millis(0), &[]);
+        expiry.report(Millis(100), 2, 7, Millis(1_000_000), &[]);
+        expiry.report(Millis(390), 2, 7, Millis(0), &[]);
         assert_eq!(expiry.expired(Millis(500)), vec![]);
     }
 
     #[test]
     fn a_server_that_is_lost_gives_its_sessions_a_full_timeout() {
         let mut expiry = with_server();
-        expiry.testify(Millis(250), 2, 7, Millis(240), &[]);
+        expiry.report(Millis(250), 2, 7, Millis(240), &[]);
         for now in (300..1000).step_by(50) {
             // Lost at 600, the first look later than 550.
             assert_eq!(expiry.expired(Millis(now)), vec![], "at {now}");
@@ -401,28 +446,28 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_comes_back_on_a_new_way_testifies_afresh() {
+    fn a_server_that_comes_back_on_a_new_way_reports_afresh() {
         let mut expiry = with_server();
         assert_eq!(expiry.expired(Millis(350)), vec![]);
         // What it heard of while it was lost to us is in no report.
         expiry.server_begins(Millis(700), 2, 7);
-        expiry.testify(Millis(700), 2, 7, Millis(690), &[]);
+        expiry.report(Millis(700), 2, 7, Millis(690), &[]);
         assert_eq!(expiry.expired(Millis(900)), vec![]);
-        expiry.testify(Millis(1000), 2, 7, Millis(990), &[]);
+        expiry.report(Millis(1000), 2, 7, Millis(990), &[]);
         assert_eq!(expiry.expired(Millis(1050)), vec![]);
-        expiry.testify(Millis(1200), 2, 7, Millis(1190), &[]);
+        expiry.report(Millis(1200), 2, 7, Millis(1190), &[]);
         assert_eq!(expiry.expired(Millis(1200)), vec![SessionId(1)]);
     }
 
     /// It was given a full timeout whenever its server's reports were late, and outlived its client for ever.
     #[test]
-    fn a_server_whose_reports_are_late_now_and_then_testifies_all_the_same() {
+    fn a_server_whose_reports_are_late_now_and_then_reports_all_the_same() {
         let mut expiry = with_server();
         for now in [350, 700] {
             assert_eq!(expiry.expired(Millis(now - 10)), vec![], "at {now}");
-            expiry.testify(Millis(now), 2, 7, Millis(now - 20), &[]);
+            expiry.report(Millis(now), 2, 7, Millis(now - 20), &[]);
         }
-        expiry.testify(Millis(1000), 2, 7, Millis(980), &[]);
+        expiry.report(Millis(1000), 2, 7, Millis(980), &[]);
         // It was looked at while its server was taken for lost, since 690.
         assert_eq!(expiry.expired(Millis(1100)), vec![SessionId(1)]);
     }
@@ -430,12 +475,12 @@ mod tests {
     #[test]
     fn reports_on_a_new_way_say_nothing_of_those_lost_on_the_old() {
         let mut expiry = with_server();
-        expiry.testify(Millis(300), 2, 7, Millis(290), &[]);
+        expiry.report(Millis(300), 2, 7, Millis(290), &[]);
         expiry.server_begins(Millis(380), 2, 7);
-        expiry.testify(Millis(500), 2, 7, Millis(490), &[]);
-        expiry.testify(Millis(700), 2, 7, Millis(690), &[]);
+        expiry.report(Millis(500), 2, 7, Millis(490), &[]);
+        expiry.report(Millis(700), 2, 7, Millis(690), &[]);
         assert_eq!(expiry.expired(Millis(770)), vec![]);
-        expiry.testify(Millis(800), 2, 7, Millis(790), &[]);
+        expiry.report(Millis(800), 2, 7, Millis(790), &[]);
         assert_eq!(expiry.expired(Millis(800)), vec![SessionId(1)]);
     }
 
@@ -446,7 +491,7 @@ mod tests {
         let there = expiry.server(Millis(300), 2, 8);
         expiry.start(Millis(310), SessionId(2), 400, there);
         for now in (400..2000).step_by(100) {
-            expiry.testify(Millis(now), 2, 8, Millis(now - 10), &[SessionId(2)]);
+            expiry.report(Millis(now), 2, 8, Millis(now - 10), &[SessionId(2)]);
             let over = expiry.expired(Millis(now));
             let expected = if now == 800 { vec![SessionId(1)] } else { vec![] };
             assert_eq!(over, expected, "at {now}");
@@ -454,12 +499,12 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_that_stood_still_itself_ends_nobody() {
+    fn a_leader_that_stalled_itself_ends_no_session() {
         let mut expiry = with_server();
         expiry.start(Millis(0), SessionId(3), 400, Some(Witness::Shard(SHARD)));
         assert_eq!(expiry.expired(Millis(60_000)), vec![]);
         // Then what waited in its mailbox is looked at.
-        expiry.testify(Millis(60_001), 2, 7, Millis(100), &[SessionId(1)]);
+        expiry.report(Millis(60_001), 2, 7, Millis(100), &[SessionId(1)]);
         expiry.heard(SHARD, Millis(60_001), &[(SessionId(3), Millis(60_000))]);
         assert_eq!(expiry.expired(Millis(60_300)), vec![]);
     }

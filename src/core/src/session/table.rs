@@ -1,11 +1,11 @@
-//! The table of living sessions, sorted by id, in chunks that a frozen copy shares until they are written to: freezing a
-//! hundred thousand sessions copies a thousand pointers.
+//! The table of living sessions, sorted by id, in chunks that a frozen copy shares until they are written to: freezing
+//! a hundred thousand sessions copies a thousand pointers.
 //!
 //! Part of the replicated state, so it is the same on every server: its content depends on what was done to it alone.
 
 use super::{Ephemerals, Session};
 use crate::ids::SessionId;
-use crate::image::ImageSession;
+use crate::snapshot::SnapshotSession;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -106,10 +106,10 @@ impl SessionTable {
         chunks.skip_while(move |(id, _)| *id < from).map(|(id, session)| (id, session))
     }
 
-    /// As an image keeps them. Takes as long as there are sessions: for the image writer's thread.
-    pub fn to_image(&self) -> Vec<ImageSession> {
+    /// As a snapshot keeps them. Takes as long as there are sessions: for the snapshot writer's thread.
+    pub fn to_snapshot(&self) -> Vec<SnapshotSession> {
         let mut list = Vec::with_capacity(self.len);
-        list.extend(self.iter().map(|(id, session)| ImageSession {
+        list.extend(self.iter().map(|(id, session)| SnapshotSession {
             id: *id,
             timeout_ms: session.timeout_ms,
             password: session.password,
@@ -128,9 +128,9 @@ impl FromIterator<(SessionId, Session)> for SessionTable {
     }
 }
 
-impl FromIterator<ImageSession> for SessionTable {
-    fn from_iter<I: IntoIterator<Item = ImageSession>>(sessions: I) -> Self {
-        let session = |ImageSession { id, timeout_ms, password, owner, ephemerals }| {
+impl FromIterator<SnapshotSession> for SessionTable {
+    fn from_iter<I: IntoIterator<Item = SnapshotSession>>(sessions: I) -> Self {
+        let session = |SnapshotSession { id, timeout_ms, password, owner, ephemerals }| {
             let ephemerals = ephemerals.into_iter().collect::<Ephemerals>();
             (id, Session { timeout_ms, password, owner, ephemerals })
         };
@@ -146,6 +146,8 @@ fn place(chunk: &Chunk, id: SessionId) -> Result<usize, usize> {
 mod tests {
     use super::*;
     use crate::shared::Text;
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
     fn session(number: i32) -> Session {
         Session { timeout_ms: number, password: [0; 16], owner: None, ephemerals: Ephemerals::default() }
@@ -161,11 +163,8 @@ mod tests {
     fn agrees_with_a_plain_map_and_clones_are_independent() {
         let (mut table, mut model) = (SessionTable::new(), BTreeMap::new());
         let mut frozen = Vec::new();
-        let mut seed = 3_u64;
-        let mut draw = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            i64::try_from((seed >> 33) % below).expect("small")
-        };
+        let mut random = SplitMix64::seed_from_u64(3);
+        let mut draw = |below: u64| i64::try_from(random.next_u64() % below).expect("small");
         for round in 0..20_000 {
             let id = SessionId(draw(1500) - 700);
             match draw(8) {
@@ -191,7 +190,7 @@ mod tests {
         }
         same(&table, &model);
         frozen.iter().for_each(|(table, model)| same(table, model));
-        let again: SessionTable = table.to_image().into_iter().collect();
+        let again: SessionTable = table.to_snapshot().into_iter().collect();
         same(&again, &model);
     }
 

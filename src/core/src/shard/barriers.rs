@@ -1,7 +1,7 @@
 //! Syncs, and reads that must be linearizable: what waits for the leader's word on how far it must see.
 //!
-//! A barrier is a sync that nobody asked for. Reads that come together share one; the driver sends those of a turn together,
-//! so that they are one question to the leader. Without linearizable reads nothing is kept here.
+//! A barrier is a sync that nobody asked for. Reads that come together share one; the driver sends those of a turn
+//! together, so that they are one question to the leader. Without linearizable reads nothing is kept here.
 
 use super::{Outputs, Shard};
 use crate::conn::{Conn, Pending};
@@ -44,25 +44,26 @@ impl Shard {
     }
 
     /// Whether the leader has not answered what the connection's oldest request waits for.
-    pub(super) fn is_barred(&self, conn: &Conn) -> bool {
+    pub(super) fn is_blocked(&self, conn: &Conn) -> bool {
         let barrier = conn.pending.front().map_or(0, Pending::barrier);
         barrier > 0
             && self.barriers.get(&conn.id).is_none_or(|barriers| barrier > barriers.passed.max(barriers.excused))
     }
 
-    /// A command of the connection is about to be applied. Whatever was answered anywhere before the reads in front of it were
-    /// sent lies before it in the log, and is applied: so they need no answer of the leader any more, and must not see what
-    /// comes now.
+    /// A command of the connection is about to be applied. Whatever was answered anywhere before the reads in front of
+    /// it were sent lies before it in the log, and is applied: so they need no answer of the leader any more, and must
+    /// not see what comes now.
     pub(super) fn excuse_barriers(&mut self, conn: &Conn) {
-        let reads = conn.pending.iter().take_while(|pending| matches!(pending, Pending::Parked { .. }));
+        // A sync that is answered may stand in front of them, when the end of a turn kept it.
+        let reads = conn.pending.iter().take_while(|pending| pending.ready_at().is_some());
         let barrier = reads.map(Pending::barrier).max().unwrap_or(0);
         if let Some(barriers) = self.barriers.get_mut(&conn.id) {
             barriers.excused = barriers.excused.max(barrier);
         }
     }
 
-    /// An answer of the leader came. Whether it was the last that is due: then it is that of a sync, behind which nothing
-    /// more is taken.
+    /// An answer of the leader came. Whether it was the last that is due: then it is that of a sync, behind which
+    /// nothing more is taken.
     pub(super) fn pass_barrier(&mut self, id: ConnId) -> bool {
         self.barriers.get_mut(&id).is_none_or(|barriers| {
             barriers.passed += 1;

@@ -16,12 +16,19 @@ pub(super) struct Delay {
     spent: usize,
     /// Whose reads they are, when that is enough.
     too_much: Option<ConnId>,
+    /// They are served now.
+    is_due: bool,
 }
 
 impl Delay {
     /// Whether the connection's reads have delayed its write long enough.
     pub(super) fn is_too_much(&self, conn: ConnId) -> bool {
         self.too_much == Some(conn)
+    }
+
+    /// Whether the reads that are served are those before the next transaction: they wait for no turn.
+    pub(super) const fn is_due(&self) -> bool {
+        self.is_due
     }
 }
 
@@ -46,7 +53,9 @@ impl Shard {
             self.delay.too_much = Some(id);
         }
         let before = self.spent;
+        self.delay.is_due = true;
         let verdict = self.catch_up(now, &mut conn);
+        self.delay.is_due = false;
         self.delay.spent += self.spent - before;
         let is_over = self.spent >= self.config.limits.turn_cost_max;
         let is_ready = conn.pending.front().and_then(Pending::ready_at).is_some();

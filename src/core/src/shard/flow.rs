@@ -11,6 +11,7 @@ use crate::command::{CommandKind, WriteOp};
 use crate::conn::Conn;
 use crate::evaluate::{Circumstances, cost_at_most, counts};
 use crate::ids::{ConnId, Millis};
+use crate::limits::LOOK_UP_COST;
 use alloc::collections::VecDeque;
 use core::mem;
 use corral_wire::OpCode;
@@ -29,8 +30,14 @@ const QUOTAS: &str = "/zookeeper/quota";
 /// may cost.
 const COSTLY_COST_MAX: u64 = 10_000_000;
 
-/// A multi of more bytes may be costly, and is not looked at more closely while costly writes have to queue.
+/// A write of more bytes may be costly; a multi is not looked at more closely while costly writes have to queue.
 const COSTLY_BYTES: usize = 8 << 10;
+
+/// What a byte costs on its way to the log, in units of [`crate::cost`]: a disk that takes 250 MB a second.
+const LOG_BYTE_COST: u64 = 4;
+
+/// A write of more bytes is costly, whatever it is.
+const ALWAYS_COSTLY_BYTES: usize = (FREE_COST_MAX / LOG_BYTE_COST) as usize;
 
 /// What a proposed command counts for until it comes back.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +91,8 @@ impl Shard {
     /// Whether the connection is queued for its next write, which is not decoded yet.
     #[inline]
     pub(super) fn queues_unseen(&mut self, conn: &mut Conn, op: OpCode, bytes: usize) -> bool {
-        let queues = op == OpCode::Multi && bytes > COSTLY_BYTES && self.costly.has_to_queue();
+        let may_cost = if op == OpCode::Multi { COSTLY_BYTES } else { ALWAYS_COSTLY_BYTES };
+        let queues = bytes > may_cost && self.costly.has_to_queue();
         if queues {
             self.queue(conn);
         }
@@ -96,15 +104,16 @@ impl Shard {
         self.costly.queue.push_back(conn.id);
     }
 
-    /// What the connection's next write counts for among the costly ones, 0 if it is not costly. None if it has to wait: then the
-    /// connection is queued.
+    /// The cost of the connection's next write, of so many bytes, among the costly ones; 0 if the write is not costly. `None` if the
+    /// write has to wait: the connection is queued.
     #[inline]
-    pub(super) fn admit_write(&mut self, conn: &mut Conn, kind: &CommandKind) -> Option<u64> {
-        if conn.proposed < FREE_SINGLE_MAX && is_single(kind) { Some(0) } else { self.admit_by_cost(conn, kind) }
+    pub(super) fn admit_write(&mut self, conn: &mut Conn, kind: &CommandKind, bytes: usize) -> Option<u64> {
+        let is_free = conn.proposed < FREE_SINGLE_MAX && bytes <= COSTLY_BYTES && is_single(kind);
+        if is_free { Some(0) } else { self.admit_by_cost(conn, kind, bytes) }
     }
 
-    fn admit_by_cost(&mut self, conn: &mut Conn, kind: &CommandKind) -> Option<u64> {
-        let cost = self.cost_of(conn, kind);
+    fn admit_by_cost(&mut self, conn: &mut Conn, kind: &CommandKind, bytes: usize) -> Option<u64> {
+        let cost = self.cost_of(conn, kind) + LOG_BYTE_COST * bytes as u64;
         if cost.saturating_mul(u64::from(conn.proposed) + 1) <= FREE_COST_MAX {
             return Some(0);
         }
@@ -126,16 +135,41 @@ impl Shard {
         cost_at_most(kind, at)
     }
 
-    /// Something has come back, or never will: connections that waited for it are read on.
+    /// Whether a connection that waited for what was in flight may be read on.
+    pub(super) fn may_resume(&self) -> bool {
+        let costly = !self.costly.queue.is_empty() && self.costly.in_flight < COSTLY_COST_MAX;
+        (costly || !self.held_back.is_empty()) && !self.has_enough_in_flight()
+    }
+
+    /// A command in flight is answered or lost: connections that waited for it are read on, the longest wait first, until
+    /// enough is in flight again or the turn's work is done. [`Shard::walk_on`] does the rest.
     #[inline]
     pub(super) fn resume_held_back(&mut self, now: Millis, out: &mut Outputs) {
-        if self.has_enough_in_flight() {
-            return;
+        if self.may_resume() {
+            self.resume_some(now, out);
         }
-        for id in mem::take(&mut self.held_back) {
-            self.resume_by_id(now, id, out);
+    }
+
+    #[inline(never)]
+    fn resume_some(&mut self, now: Millis, out: &mut Outputs) {
+        while self.spent < self.config.limits.turn_cost_max
+            && !self.has_enough_in_flight()
+            && let Some(id) = self.held_back.pop_front()
+        {
+            self.spent += LOOK_UP_COST;
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.held_back = false;
+                self.resume_by_id(now, id, out);
+            }
         }
         if !self.costly.queue.is_empty() {
+            self.resume_costly(now, out);
+        }
+    }
+
+    /// As [`Shard::resume_held_back`], for those alone that are queued with a costly write.
+    pub(super) fn resume_queued(&mut self, now: Millis, out: &mut Outputs) {
+        if !self.costly.queue.is_empty() && !self.has_enough_in_flight() {
             self.resume_costly(now, out);
         }
     }
@@ -143,9 +177,11 @@ impl Shard {
     fn resume_costly(&mut self, now: Millis, out: &mut Outputs) {
         // Those that are queued again stand behind those that have waited longer.
         let mut queue = mem::take(&mut self.costly.queue);
-        while !self.costly.has_to_queue()
+        while self.spent < self.config.limits.turn_cost_max
+            && !self.costly.has_to_queue()
             && let Some(id) = queue.pop_front()
         {
+            self.spent += LOOK_UP_COST;
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.queued = false;
                 self.resume_by_id(now, id, out);

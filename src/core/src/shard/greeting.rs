@@ -1,86 +1,144 @@
-//! The first bytes of a connection: a four-letter word, or the request to begin or resume a session (protocol chapters 3, 23).
+//! The first bytes of a connection: a four-letter command, or the request to begin or resume a session
+//! (protocol chapters 3 and 23).
 
 use super::memory::Wanting;
-use super::{Outputs, Question, Shard, Verdict};
+use super::{Outputs, Question, Served, Shard};
 use crate::change::Outcome;
 use crate::command::CommandKind;
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
-use crate::limits::WORD_BYTES_MAX;
-use crate::report::Answered;
+use crate::limits::{FOUR_LETTER_BYTES_MAX, LONG_COMMANDS_MAX};
+use crate::report::{Answered, is_long};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use corral_wire::OpCode;
 use corral_wire::Reader;
 use corral_wire::fourletter::{FourLetter, TELNET_CLOSE};
 use corral_wire::records::ConnectRequest;
 
+/// Four-letter commands with long answers, for each of which memory is set aside.
+#[derive(Debug, Default)]
+pub(super) struct LongCommands {
+    /// Those asked, whose clients have no text.
+    unanswered: usize,
+    /// Connections that wait until there are fewer.
+    waiting: VecDeque<ConnId>,
+}
+
 impl Shard {
-    /// Whether the connection began with a four-letter word, which is all it will ever say: then how many of the bytes
-    /// are done with, all of them or, while the word's argument is not whole, none.
-    pub(super) fn greeted_with_word(
+    /// Whether the connection began with a four-letter command, which is all it will ever say: then how many of the
+    /// bytes are done with, all of them or, while the word's argument is not whole, none.
+    pub(super) fn greeted_with_four_letter(
         &mut self,
         now: Millis,
         conn: &mut Conn,
         bytes: &[u8],
         out: &mut Outputs,
     ) -> Result<Option<usize>, Close> {
-        if conn.word.is_some() {
+        if conn.command.is_some() {
             return Ok(Some(bytes.len()));
         }
         let Some((first, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         if *first == TELNET_CLOSE {
             return Err(Close::Done);
         }
-        let Some(word) = FourLetter::from_bytes(*first) else { return Ok(None) };
-        let allowed = self.config.whitelist.contains(&word);
+        let Some(command) = FourLetter::from_bytes(*first) else { return Ok(None) };
+        let allowed = self.config.whitelist.contains(&command);
         let argument = rest.first_chunk::<8>().map(|bytes| i64::from_be_bytes(*bytes));
-        if word == FourLetter::Stmk && allowed && argument.is_none() {
+        if command == FourLetter::Stmk && allowed && argument.is_none() {
             return Ok(Some(0));
         }
-        if allowed && crate::report::is_long(word) && self.room(conn) < WORD_BYTES_MAX {
-            self.wait_for_memory(conn, Wanting { conn: conn.id, need: WORD_BYTES_MAX, list: false, since: now });
+        if allowed && is_long(command) && !self.may_ask(now, conn) {
             return Ok(Some(0));
         }
-        conn.word = Some(word);
+        conn.command = Some(command);
         conn.counters.received += 1;
         self.statistics.received += 1;
         if !allowed {
-            let refusal = alloc::format!("{} is not executed because it is not in the whitelist.\n", word.name());
+            let refusal = alloc::format!("{} is not executed because it is not in the whitelist.\n", command.name());
             self.say(conn, refusal.into_bytes());
+            conn.command = None;
             return Err(Close::Done);
         }
-        match word {
+        match command {
             FourLetter::Ruok => self.say(conn, b"imok".to_vec()),
             FourLetter::Isro => self.say(conn, self.isro().to_vec()),
             _ => {
-                out.words.push(Question { conn: conn.id, word, argument: argument.unwrap_or_default() });
+                out.questions.push(Question { conn: conn.id, command, argument: argument.unwrap_or_default() });
                 return Ok(Some(bytes.len()));
             }
         }
         Err(Close::Done)
     }
 
-    /// The text for a four-letter word is ready.
-    pub fn answer_word(&mut self, now: Millis, id: ConnId, text: Vec<u8>, out: &mut Outputs) {
-        let Some(mut conn) = self.conns.take(id) else { return };
-        self.say(&mut conn, text);
-        self.settle(now, conn, Err(Close::Done), out);
+    /// Whether a long command is asked now; if not, its connection waits.
+    fn may_ask(&mut self, now: Millis, conn: &mut Conn) -> bool {
+        if self.long_commands.unanswered >= self.long_commands_max() {
+            // Not in the queue for memory: replies to others go before it.
+            (conn.stalled, conn.wanting) = (true, true);
+            self.long_commands.waiting.push_back(conn.id);
+            return false;
+        }
+        if self.room(conn) < FOUR_LETTER_BYTES_MAX {
+            self.wait_for_memory(conn, Wanting { conn: conn.id, need: FOUR_LETTER_BYTES_MAX, list: false, since: now });
+            return false;
+        }
+        self.long_commands.unanswered += 1;
+        true
     }
 
-    /// Long texts are not copied: a connection that asked with a word has sent nothing else.
+    fn long_commands_max(&self) -> usize {
+        let half = self.config.limits.reply_buffer_bytes_total_max / 2;
+        (half / FOUR_LETTER_BYTES_MAX).clamp(1, LONG_COMMANDS_MAX)
+    }
+
+    /// Connections with long commands, as many as may be asked, wait for memory only. Nothing while others wait for that.
+    pub(super) fn let_ask(&mut self, now: Millis) {
+        if !self.wanting.is_empty() {
+            return;
+        }
+        let mut free = self.long_commands_max().saturating_sub(self.long_commands.unanswered);
+        while free > 0
+            && let Some(id) = self.long_commands.waiting.pop_front()
+        {
+            let Some(mut conn) = self.conns.take(id) else { continue };
+            conn.wanting = false;
+            self.wait_for_memory(&mut conn, Wanting { conn: id, need: FOUR_LETTER_BYTES_MAX, list: false, since: now });
+            self.conns.put_back(conn);
+            free -= 1;
+        }
+    }
+
+    /// The connection waits for no text any more.
+    pub(super) fn forget_command(&mut self, command: Option<FourLetter>) {
+        if command.is_some_and(is_long) {
+            self.long_commands.unanswered -= 1;
+        }
+    }
+
+    /// The text for a four-letter command is ready.
+    pub fn answer_four_letter(&mut self, now: Millis, id: ConnId, text: Vec<u8>, out: &mut Outputs) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        self.forget_command(conn.command.take());
+        self.say(&mut conn, text);
+        self.settle(now, conn, Err(Close::Done), out);
+        self.let_ask(now);
+    }
+
+    /// Long texts are not copied: a connection that asked with a command has sent nothing else.
     fn say(&mut self, conn: &mut Conn, text: Vec<u8>) {
-        assert!(conn.output.is_empty(), "a word has one answer");
+        assert!(conn.output.is_empty(), "a command has one answer");
         conn.output = text;
         self.statistics.sent += 1;
     }
 
-    pub(super) fn connect(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], entropy: [u8; 16]) -> Verdict {
+    pub(super) fn connect(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], entropy: [u8; 16]) -> Served {
         let request = ConnectRequest::decode(&mut Reader::new(frame)).map_err(|_| Close::Malformed)?;
         conn.counters.received += 1;
         self.statistics.received += 1;
         self.statistics.connects += 1;
         conn.knows_read_only = request.read_only.is_some();
-        if self.course.away {
+        if self.flow.leaderless {
             return self.connect_leaderless(conn, &request, entropy);
         }
         if request.last_zxid_seen > self.view.zxid().max(self.floor).wire() {
@@ -102,8 +160,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Answers connections whose attach takes no log entry, because it is known here that it proves nothing. One walk over
-    /// what is in flight, for all of them together.
+    /// Answers connections whose attach takes no log entry, because it is known here that it proves nothing. One walk
+    /// over what is in flight, for all of them together.
     pub fn refuse(&mut self, now: Millis, mut refused: Vec<ConnId>, out: &mut Outputs) {
         refused.sort_unstable();
         let Self { in_flight, in_flight_bytes, large_bytes, .. } = self;
@@ -162,7 +220,7 @@ mod tests {
             shard.received(Millis(1), id, portion, &mut out);
         }
         assert_eq!(shard.unsent(id), said.as_bytes(), "{portions:?}");
-        let words: Vec<_> = out.words.iter().map(|question| (question.word, question.argument)).collect();
+        let words: Vec<_> = out.questions.iter().map(|question| (question.command, question.argument)).collect();
         assert_eq!(words, asked.into_iter().collect::<Vec<_>>(), "{portions:?}");
         let length = said.len();
         if length > 0 {
@@ -198,6 +256,38 @@ mod tests {
         check(&[b"stmk", &[0xff; 8]], "", Some((FourLetter::Stmk, -1)), None);
     }
 
+    /// Of many that ask with long commands few are asked at once, and others' replies have half of the memory meanwhile.
+    #[test]
+    fn long_commands_take_turns() {
+        let mut shard = shard();
+        let half = shard.config.limits.reply_buffer_bytes_total_max / 2;
+        let mut out = Outputs::default();
+        let peer = "10.0.0.1:1".parse().expect("an address");
+        let ids: Vec<_> = (0..50).map(|_| shard.accepted(Millis(0), peer, [0; 16])).collect();
+        for id in &ids {
+            shard.received(Millis(1), *id, b"cons", &mut out);
+            shard.received(Millis(1), *id, b"\n", &mut out);
+        }
+        assert_eq!(out.questions.len(), LONG_COMMANDS_MAX);
+        assert!(shard.held_bytes <= half + (1 << 20) && shard.wanting.is_empty());
+        // One of those asked is gone, and one of those that wait.
+        shard.hung_up(ids[0], &mut out);
+        shard.hung_up(ids[49], &mut out);
+        shard.tick(Millis(2), &mut out);
+        let mut answered = 0;
+        while answered < out.questions.len() {
+            let id = out.questions[answered].conn;
+            answered += 1;
+            shard.answer_four_letter(Millis(3), id, b"text".to_vec(), &mut out);
+            while shard.is_walking() {
+                shard.walk_on(Millis(3), &mut out);
+            }
+            assert!(out.questions.len() <= answered + LONG_COMMANDS_MAX);
+        }
+        assert_eq!(answered, 49, "each of those that stayed was asked once");
+        assert_eq!((shard.long_commands.unanswered, shard.long_commands.waiting.len()), (0, 0));
+    }
+
     #[test]
     fn an_answer_reaches_a_client_that_sends_no_more() {
         let mut shard = shard();
@@ -209,7 +299,7 @@ mod tests {
             shard.input_ended(*id, &mut out);
         }
         assert_eq!(out.closed, [(ids[1], Close::HungUp)]);
-        shard.answer_word(Millis(2), ids[0], b"text".to_vec(), &mut out);
+        shard.answer_four_letter(Millis(2), ids[0], b"text".to_vec(), &mut out);
         assert_eq!(shard.unsent(ids[0]), b"text");
         shard.sent(Millis(3), ids[0], 4, &mut out);
         assert_eq!(out.closed[1..], [(ids[0], Close::Done)]);

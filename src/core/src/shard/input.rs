@@ -1,24 +1,34 @@
 //! From bytes to frames, and when a connection must wait: every limit on what one may have under way is applied here.
+//!
+//! After each tick all connections are looked at, some at a time: a silent one ends, an idle one gives its buffers back. A tick
+//! does the first piece, [`Shard::walk_on`] the others. A tick that comes before the last piece begins no further look.
 
 use super::memory::Wanting;
-use super::{Outputs, Shard, Verdict};
+use super::{Outputs, Served, Shard};
 use crate::conn::{Close, Conn, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
-use crate::limits::CONNECT_BYTES_MAX;
+use crate::limits::{CONNECT_BYTES_MAX, ROUND_TICKS_MAX, SLOTS_A_TICK, SLOTS_PIECE};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 use corral_wire::frame::next_frame;
 
+/// A look at all connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    /// The next slot.
+    from: usize,
+    /// Up to when every socket had been read when it began.
+    read_upto: Millis,
+    /// Connections that may be idle, and were not looked at.
+    cooling: usize,
+}
+
 impl Shard {
-    pub(super) fn consume_kept(&mut self, now: Millis, conn: &mut Conn, out: &mut Outputs) -> Verdict {
+    pub(super) fn consume_kept(&mut self, now: Millis, conn: &mut Conn, out: &mut Outputs) -> Served {
         let mut input = mem::take(&mut conn.input);
-        let used = self.consume(now, conn, &input, out)?;
-        if used == input.len() {
-            input = Vec::new();
-        } else {
-            input.drain(..used);
-        }
+        let used = self.consume(now, conn, input.rest(), out)?;
+        input.take(used);
         conn.input = input;
         Ok(())
     }
@@ -42,7 +52,7 @@ impl Shard {
             }
             let rest = &bytes[used..];
             if conn.is_greeting()
-                && let Some(done) = self.greeted_with_word(now, conn, rest, out)?
+                && let Some(done) = self.greeted_with_four_letter(now, conn, rest, out)?
             {
                 return Ok(used + done);
             }
@@ -76,7 +86,9 @@ impl Shard {
     /// Whether something of this connection, or of the shard, must be finished before more is read.
     pub(super) fn must_wait(&mut self, now: Millis, conn: &mut Conn) -> bool {
         if self.has_enough_in_flight() {
-            self.held_back.push(conn.id);
+            if !mem::replace(&mut conn.held_back, true) {
+                self.held_back.push_back(conn.id);
+            }
             return true;
         }
         if self.is_short_of_memory(conn) {
@@ -84,14 +96,14 @@ impl Shard {
         }
         let limits = &self.config.limits;
         self.draining
-            || conn.barred
+            || conn.blocked
             || conn.wanting
             || conn.queued
             || conn.again
             || conn.phase == Phase::Connecting
             || conn.pending.len() >= limits.requests_in_flight_per_connection_max
-            || conn.pending.len() - conn.proposed as usize >= limits.parked_per_conn_max
-            || conn.parked_bytes as usize >= limits.parked_bytes_max
+            || conn.pending.len() - conn.proposed as usize >= limits.queued_per_connection_max
+            || conn.queued_bytes as usize >= limits.queued_bytes_max
             || conn.unsent() >= limits.reply_buffer_bytes_soft_max
     }
 
@@ -102,9 +114,16 @@ impl Shard {
         }
     }
 
-    /// Goes on with a stalled connection's input if what held it back is gone.
-    pub(super) fn resume(&mut self, now: Millis, conn: &mut Conn, out: &mut Outputs) -> Verdict {
+    /// Goes on with a stalled connection's input if what held it back is gone, in a later turn if this one's work is done.
+    pub(super) fn resume(&mut self, now: Millis, conn: &mut Conn, out: &mut Outputs) -> Served {
         if !conn.stalled {
+            return Ok(());
+        }
+        if self.spent >= self.config.limits.turn_cost_max {
+            // One that stands in a queue comes back with that.
+            if !conn.queued && !conn.wanting {
+                self.go_on_later(conn);
+            }
             return Ok(());
         }
         self.consume_kept(now, conn, out)?;
@@ -115,7 +134,7 @@ impl Shard {
     }
 
     /// Puts a connection back after it was worked on, or ends it.
-    pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Verdict, out: &mut Outputs) {
+    pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Served, out: &mut Outputs) {
         conn.begin_chunk();
         if let Err(why) = verdict {
             conn.close_after_flush(now, why);
@@ -145,6 +164,7 @@ impl Shard {
             self.barriers.remove(&conn.id);
         }
         self.held_bytes -= conn.summed;
+        self.forget_command(conn.command);
         if conn.heard_noted && conn.session != SessionId(0) && !conn.read_only {
             self.heard_and_ended.push((conn.session, conn.heard));
         }
@@ -158,14 +178,79 @@ impl Shard {
         out.closed.push((conn.id, why));
     }
 
-    /// A connection that is not read, because this server owes it answers or is stopping, is not silent: what it says may
-    /// lie unread.
-    pub(super) fn excuse_those_who_wait(&mut self, now: Millis) {
+    pub(super) fn begin_round(&mut self) {
+        self.ticks += 1;
+        if self.round.is_none() && self.ticks >= (self.conns.slots() / SLOTS_A_TICK).min(ROUND_TICKS_MAX) {
+            self.ticks = 0;
+            self.round = Some(Round { from: 0, read_upto: self.reported_at, cooling: self.cooling.len() });
+        }
+    }
+
+    /// Sessions heard from since the last tick. Their connections are idle if they are not heard from again.
+    pub(super) fn take_heard(&mut self) -> Vec<(SessionId, Millis)> {
+        let mut list = mem::take(&mut self.heard_and_ended);
+        list.reserve(self.heard.len());
+        for id in mem::take(&mut self.heard) {
+            let Some(conn) = self.conns.get_mut(id) else { continue };
+            if !mem::replace(&mut conn.cooling, true) {
+                self.cooling.push_back(id);
+            }
+            conn.heard_noted = false;
+            if conn.session != SessionId(0) && !conn.read_only {
+                list.push((conn.session, conn.heard));
+            }
+        }
+        list
+    }
+
+    /// Whether [`Shard::look_around`] has something to do.
+    pub(super) fn is_looking_around(&self) -> bool {
+        self.round.is_some() || self.slow_holders.is_some()
+    }
+
+    /// A piece of the look at all connections, and of that for those who hold memory.
+    pub(super) fn look_around(&mut self, now: Millis, out: &mut Outputs) {
+        if let Some(Round { from, read_upto, cooling }) = self.round {
+            let slots = (from, SLOTS_PIECE);
+            let left = self.cool_down(cooling);
+            self.excuse_those_who_wait(now, slots);
+            self.close_overdue(now, read_upto, slots, out);
+            self.send_away_in_time(now, slots, out);
+            let next = self.conns.after(from, SLOTS_PIECE);
+            let from = next.unwrap_or(from + SLOTS_PIECE);
+            self.round = (next.is_some() || left > 0).then_some(Round { from, read_upto, cooling: left });
+        }
+        self.end_slow_holders(now, out);
+    }
+
+    /// An idle connection owns no buffer. One that still waits for answers is looked at again after the next tick. Looks at
+    /// some of so many; gives how many are left.
+    fn cool_down(&mut self, count: usize) -> usize {
+        let some = count.min(SLOTS_PIECE);
+        for _ in 0..some {
+            let Some(id) = self.cooling.pop_front() else { return 0 };
+            let Some(conn) = self.conns.get_mut(id) else { continue };
+            // One that is heard from again comes back with the next tick.
+            conn.cooling = !conn.heard_noted && !conn.cool_down();
+            if conn.cooling {
+                self.cooling.push_back(id);
+            }
+        }
+        if some == count && self.cooling.capacity() > 2 * (self.cooling.len() + self.heard.len()) {
+            self.cooling.shrink_to(self.cooling.len() + self.heard.len());
+        }
+        count - some
+    }
+
+    /// A connection that is not read, because this server owes it answers or is stopping, is not silent: what it says
+    /// may lie unread. Looks at so many slots from one on.
+    pub(super) fn excuse_those_who_wait(&mut self, now: Millis, (from, count): (usize, usize)) {
         let draining = self.draining;
         let unread = self.config.limits.reply_buffer_bytes_soft_max;
-        let is_owed = |conn: &Conn| !conn.pending.is_empty() || conn.wanting || conn.queued;
+        let is_owed =
+            |conn: &Conn| !conn.pending.is_empty() || conn.wanting || conn.queued || conn.again || conn.held_back;
         let waits = |conn: &&mut Conn| conn.stalled && is_owed(conn) && conn.unsent() < unread;
-        for conn in self.conns.iter_mut().filter(|conn| draining || waits(conn)) {
+        for conn in self.conns.range_mut(from, count).filter(|conn| draining || waits(conn)) {
             conn.heard = now;
             if !mem::replace(&mut conn.heard_noted, true) {
                 self.heard.push(conn.id);
@@ -174,9 +259,14 @@ impl Shard {
     }
 
     /// Silence is judged up to the last report: what came since may still lie in a socket that has not had its turn,
-    /// when this core stood still.
-    pub(super) fn close_overdue(&mut self, now: Millis, out: &mut Outputs) {
-        let read_upto = self.reported_at;
+    /// when this core stalled.
+    pub(super) fn close_overdue(
+        &mut self,
+        now: Millis,
+        read_upto: Millis,
+        (from, count): (usize, usize),
+        out: &mut Outputs,
+    ) {
         const LINGER_MS: u64 = 5000;
         let sessionless = self.config.sessionless_timeout_ms;
         let overdue = |conn: &Conn| match conn.phase {
@@ -187,7 +277,8 @@ impl Shard {
             }
             _ => None,
         };
-        let list: Vec<(ConnId, Close)> = self.conns.iter().filter_map(|conn| Some((conn.id, overdue(conn)?))).collect();
+        let conns = self.conns.range(from, count);
+        let list: Vec<(ConnId, Close)> = conns.filter_map(|conn| Some((conn.id, overdue(conn)?))).collect();
         for (id, why) in list {
             if let Some(conn) = self.conns.take(id) {
                 self.end(&conn, why, out);
@@ -202,5 +293,28 @@ fn bad_length(conn: &Conn, bytes: &[u8]) -> Close {
         b"GET " | b"POST" | b"HEAD" | b"PUT " | b"OPTI" if conn.is_greeting() => Close::Http,
         [0x16, 0x03, _, _] if conn.is_greeting() => Close::Tls,
         _ => Close::BadLength(i32::from_be_bytes(word)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::shard;
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_heard_from_again_and_again_is_looked_at_once() {
+        let (mut shard, mut out) = (shard(), Outputs::default());
+        let id = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+        for (byte, now) in b"ruo".iter().zip(1..) {
+            shard.received(Millis(now), id, &[*byte], &mut out);
+            shard.tick(Millis(now), &mut out);
+            assert_eq!(shard.cooling, [id]);
+        }
+        shard.received(Millis(4), id, b"k", &mut out);
+        shard.sent(Millis(4), id, 4, &mut out);
+        for now in 5..8 {
+            shard.tick(Millis(now), &mut out);
+        }
+        assert!(shard.cooling.is_empty());
     }
 }

@@ -1,12 +1,12 @@
-//! A server that finds no leader: its clients are sent away, to find a server that has one, and those who ask for it may read
-//! what is here (protocol chapter 27).
+//! A server that finds no leader: its clients are sent away, to find a server that has one, and those who ask for it
+//! may read what is here (protocol chapter 27).
 //!
 //! For the length of an election everybody waits (`course`). Who may not wait that long goes earlier: a session ends
 //! elsewhere when its client is not heard of there, and a client that hears this server's answers would not notice. A
 //! read-only session is known to nobody but the client: whoever brings the right password for an id has it.
 
 use super::greeting::password;
-use super::{Outputs, Shard, Verdict};
+use super::{Outputs, Served, Shard};
 use crate::conn::{Close, Conn, Phase};
 use crate::evaluate::same_secret;
 use crate::ids::{ConnId, Millis, SessionId};
@@ -18,27 +18,31 @@ use corral_wire::{ErrorCode, OpCode};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 impl Shard {
-    /// No leader has been found for so long that every client is sent away, and only who asks for a read-only session gets
-    /// one, if the configuration allows it. Until [`Shard::release`].
-    pub fn away(&mut self, now: Millis, out: &mut Outputs) {
-        self.course.away = true;
+    /// No leader has been found for so long that every client is sent away, and only who asks for a read-only session
+    /// gets one, if the configuration allows it. Until [`Shard::resume_proposals`].
+    pub fn leaderless(&mut self, now: Millis, out: &mut Outputs) {
+        self.flow.leaderless = true;
         self.end_all(now, Close::NoLeader, |_| true, out);
     }
 
-    /// What this view shows is not to be trusted: like [`Shard::away`], and nobody is served before [`Shard::install`].
+    /// What this view shows is not to be trusted: like [`Shard::leaderless`], and nobody is served before
+    /// [`Shard::install`].
     pub fn distrust(&mut self, now: Millis, out: &mut Outputs) {
-        self.course.distrusted = true;
-        self.hold(now);
-        self.away(now, out);
+        self.flow.distrusted = true;
+        self.pause_proposals(now);
+        self.leaderless(now, out);
     }
 
-    /// Who has waited for a leader for two thirds of its session's timeout is sent away: after that time without a word its
-    /// client would have gone by itself.
-    pub(super) fn send_away_in_time(&mut self, now: Millis, out: &mut Outputs) {
-        if self.course.held && !self.course.away {
-            let waited = now.since(self.course.held_since);
-            let overdue = |conn: &Conn| waited * 3 >= u64::try_from(conn.timeout_ms).unwrap_or(0) * 2;
-            self.end_all(now, Close::NoLeader, overdue, out);
+    /// Who has waited for a leader for two thirds of its session's timeout is sent away: after that time without a word
+    /// its client would have gone by itself. Looks at so many slots from one on.
+    pub(super) fn send_away_in_time(&mut self, now: Millis, (from, count): (usize, usize), out: &mut Outputs) {
+        if self.flow.paused && !self.flow.leaderless {
+            let waited = now.since(self.flow.paused_since);
+            let overdue = |conn: &&Conn| {
+                conn.phase == Phase::Live && waited * 3 >= u64::try_from(conn.timeout_ms).unwrap_or(0) * 2
+            };
+            let list = self.conns.range(from, count).filter(overdue).map(|conn| conn.id).collect();
+            self.end_these(now, Close::NoLeader, list, out);
         }
     }
 
@@ -50,7 +54,11 @@ impl Shard {
     /// Ends the connections that have a session. What they have in flight is answered to nobody.
     fn end_all(&mut self, now: Millis, why: Close, which: impl Fn(&Conn) -> bool, out: &mut Outputs) {
         let ends = |conn: &&Conn| conn.phase == Phase::Live && which(conn);
-        let list: Vec<ConnId> = self.conns.iter().filter(ends).map(|conn| conn.id).collect();
+        let list = self.conns.iter().filter(ends).map(|conn| conn.id).collect();
+        self.end_these(now, why, list, out);
+    }
+
+    fn end_these(&mut self, now: Millis, why: Close, list: Vec<ConnId>, out: &mut Outputs) {
         for id in list {
             if let Some(conn) = self.conns.take(id) {
                 self.end_now(now, conn, why, out);
@@ -60,23 +68,23 @@ impl Shard {
 
     /// What `isro` is told.
     pub(super) const fn isro(&self) -> &'static [u8] {
-        match (self.course.held, self.course.away && self.config.read_only && !self.course.distrusted) {
+        match (self.flow.paused, self.flow.leaderless && self.config.read_only && !self.flow.distrusted) {
             (false, _) => b"rw",
             (true, true) => b"ro",
             (true, false) => b"null",
         }
     }
 
-    /// A connect request while there is no leader. A session of the ensemble is not taken over: it may live elsewhere. A
-    /// server that has never had any state serves nobody: it would deny every znode there is.
+    /// A connect request while there is no leader. A session of the ensemble is not taken over: it may live elsewhere.
+    /// A server that has never had any state serves nobody: it would deny every znode there is.
     pub(super) fn connect_leaderless(
         &mut self,
         conn: &mut Conn,
         request: &ConnectRequest<'_>,
         entropy: [u8; 16],
-    ) -> Verdict {
+    ) -> Served {
         let zxid = self.view.zxid();
-        if self.course.distrusted || !self.config.read_only || request.read_only != Some(true) || zxid.0 == 0 {
+        if self.flow.distrusted || !self.config.read_only || request.read_only != Some(true) || zxid.0 == 0 {
             return Err(Close::NoLeader);
         }
         if request.last_zxid_seen > zxid.max(self.floor).wire() {
@@ -101,7 +109,8 @@ impl Shard {
         Ok(())
     }
 
-    /// A new id of a read-only session. Ids that the ensemble gives hold the epoch in these 24 bits, and epochs begin at 1.
+    /// A new id of a read-only session. Ids that the ensemble gives hold the epoch in these 24 bits, and epochs begin
+    /// at 1.
     fn read_only_session(&self, entropy: [u8; 16]) -> SessionId {
         let [a, b, c, d, ..] = entropy;
         let low = u64::from(u32::from_be_bytes([a, b, c, d]));
@@ -118,7 +127,7 @@ impl Shard {
     }
 
     /// Answers a write, or a sync, of a read-only session. Everything before it has been answered.
-    pub(super) fn refuse_write(&mut self, now: Millis, conn: &mut Conn, what: Answered) -> Verdict {
+    pub(super) fn refuse_write(&mut self, now: Millis, conn: &mut Conn, what: Answered) -> Served {
         let zxid = self.view.zxid();
         let closes = what.op == Some(OpCode::CloseSession);
         if closes {

@@ -1,6 +1,6 @@
-//! Reads that take more than one turn, of this shard's connections: begun when everything before them is answered, then one
-//! piece at a time. Also what else goes on between the turns: connections whose next requests wait for others' turns, those
-//! that wait for memory, and the watches of those that have ended.
+//! Reads that take more than one turn, of this shard's connections: begun when everything before them is answered, then
+//! one piece at a time. Also what else goes on between the turns: connections whose next requests wait for others'
+//! turns, those that wait for memory, and the watches of those that have ended.
 
 use super::memory::Wanting;
 use super::{Outputs, Shard};
@@ -8,12 +8,13 @@ use crate::change::AppliedTxn;
 use crate::conn::{Conn, Long, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
 use crate::limits::{
-    DROP_COST, DROPPED_PIECE, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE,
-    REPLY_FRAME_BYTES_MAX, REWATCH_BYTES_AT_ONCE,
+    DROP_COST, DROPPED_PIECE, LISTS_MAX, NAME_COST, REPLY_FRAME_BYTES_MAX, REQUEST_COST, REWATCH_BYTES_AT_ONCE,
+    WATCH_COST,
 };
-use crate::read::{ListContext, PutOff, ReadContext, Rewatch};
+use crate::read::{ListContext, PutOff, ReadContext, Rewatch, is_short};
 use crate::reply;
 use crate::report::Answered;
+use crate::view::ChildrenSize;
 use crate::walk::{Walk, WalkContext, is_walk};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,21 +32,21 @@ impl Shard {
         is_walk(op) && (op.kind() != OpKind::Extension || self.config.keeper_extensions)
     }
 
-    /// Whether a read that is put behind others will take more than a turn, as it looks now: then nothing is taken behind
-    /// it. One that has grown until it is served, with writes behind it, is refused.
+    /// Whether a read that is put behind others will take more than a turn, as it looks now: then nothing is taken
+    /// behind it. One that has grown until it is served, with writes behind it, is refused.
     pub(super) fn will_be_long(&self, op: OpCode, record: &[u8]) -> bool {
-        let entries_max = match op {
-            OpCode::GetChildren | OpCode::GetChildren2 => LIST_ENTRIES_AT_ONCE,
-            OpCode::FilteredList | OpCode::FilteredListWithStatsAndData if self.config.keeper_extensions => {
-                LOOK_UPS_AT_ONCE
-            }
+        let looks_up = match op {
+            OpCode::GetChildren | OpCode::GetChildren2 => false,
+            OpCode::FilteredList | OpCode::FilteredListWithStatsAndData if self.config.keeper_extensions => true,
             OpCode::SetWatches | OpCode::SetWatches2 => return record.len() > REWATCH_BYTES_AT_ONCE,
             _ => return false,
         };
         let Ok(Some(path)) = Reader::new(record).string() else { return false };
         let path = crate::path::or_root(path);
-        let size = self.view.children_and_size(path, self.view.hasher().hash(path)).map(|(size, _)| size);
-        size.is_some_and(|size| size.entries > entries_max / 2 || size.bytes > LIST_BYTES_AT_ONCE / 2)
+        let size = self.view.children_size(path, self.view.hasher().hash(path));
+        size.is_some_and(|size| {
+            !is_short(ChildrenSize { entries: 2 * size.entries, bytes: 2 * size.bytes }, looks_up.then_some(path))
+        })
     }
 
     fn walk_context<'s>(&'s self, conn: &'s Conn) -> WalkContext<'s> {
@@ -64,6 +65,7 @@ impl Shard {
     #[inline(always)]
     pub(super) fn read_context<'s>(&'s mut self, conn: &'s mut Conn) -> (ReadContext<'s>, Vec<u8>) {
         let (unsent, room) = (conn.unsent(), self.room(conn));
+        let has_turn = mem::take(&mut self.has_turn) || self.delay.is_due();
         let output = mem::take(&mut conn.output);
         let Self { view, watches, config, ephemerals, .. } = self;
         let context = ReadContext {
@@ -81,6 +83,7 @@ impl Shard {
                 .min(REPLY_FRAME_BYTES_MAX),
             room,
             may_wait: conn.proposed == 0,
+            has_turn,
             multi: false,
             put_off: Cell::new(None),
             cost: Cell::new(0),
@@ -98,6 +101,7 @@ impl Shard {
         record: Box<[u8]>,
         at: Millis,
     ) {
+        self.spent += REQUEST_COST + record.len();
         let begun = match op {
             _ if is_walk(op) => Walk::start(&self.walk_context(conn), op, &mut Reader::new(&record)).map(Long::Walk),
             OpCode::SetWatches | OpCode::SetWatches2 => {
@@ -150,22 +154,30 @@ impl Shard {
     }
 
     fn go_on(&mut self, now: Millis, conn: &mut Conn, xid: i32, op: OpCode, mut long: Box<Long>, at: Millis) {
+        let mut looked = 0;
         let step = match &mut *long {
-            Long::Walk(walk) => walk.step(&self.walk_context(conn)),
-            Long::List(list) => list.step(&ListContext {
-                view: &self.view,
-                identities: conn.identities.as_slice(),
-                skip_acl: self.config.skip_acl,
-                reply_bytes_max: self.config.limits.reply_buffer_bytes_hard_max.min(self.room(conn)),
-            }),
+            Long::Walk(walk) => walk.step(&self.walk_context(conn), &mut looked),
+            Long::List(list) => {
+                let context = ListContext {
+                    view: &self.view,
+                    identities: conn.identities.as_slice(),
+                    skip_acl: self.config.skip_acl,
+                    reply_bytes_max: self.config.limits.reply_buffer_bytes_hard_max.min(self.room(conn)),
+                    changed_bytes_max: self.config.limits.reply_buffer_bytes_total_max / LISTS_MAX,
+                };
+                list.step(&context, &mut looked)
+            }
             Long::Rewatch(rewatch) => {
+                let before = rewatch.passed();
                 self.buffers.lend(&mut conn.output);
                 let (mut context, mut output) = self.read_context(conn);
                 let done = rewatch.step(&mut context, &mut output, xid);
                 conn.output = output;
+                looked = (rewatch.passed() - before) * WATCH_COST / NAME_COST;
                 Ok(done)
             }
         };
+        self.spent += looked * NAME_COST;
         let what = Answered { op: Some(op), xid, at, update: false };
         match step {
             Ok(false) => {
@@ -203,24 +215,22 @@ impl Shard {
                 match failed {
                     Some(_) => {}
                     None if conn.unsent() == 0 => (conn.output, conn.sent) = (reply, 0),
-                    None => {
-                        conn.begin_chunk();
-                        conn.output.extend_from_slice(&reply);
-                    }
+                    None => conn.append_whole(reply),
                 }
-                conn.output.extend_from_slice(&events);
+                conn.append_whole(events);
             }
             _ => {}
         }
         if conn.unsent() > self.config.limits.reply_buffer_bytes_soft_max {
             conn.allow_unsent();
         }
-        conn.barred = conn.pending.iter().any(Pending::bars);
+        conn.blocked = conn.pending.iter().any(Pending::blocks);
         self.count_reply(conn, now, what);
     }
 
-    /// A transaction is about to reach the view: lists under way keep what was, from where the last call ended. False when the turn's
-    /// work is done before all is kept. From then on no list begins until the transaction is applied: it would keep nothing of it.
+    /// A transaction is about to reach the view: lists under way keep what was, from where the last call ended. False
+    /// when the turn's work is done before all is kept. From then on no list begins until the transaction is applied:
+    /// it would keep nothing of it.
     #[cold]
     pub(super) fn preserve(&mut self, txn: &AppliedTxn) -> bool {
         let Self { lists, conns, view, spent, preserved, config, .. } = self;
@@ -253,14 +263,39 @@ impl Shard {
 
     /// Whether [`Shard::walk_on`] has something to do: the driver calls it, between other work, until it has not.
     pub fn is_walking(&self) -> bool {
-        !self.walking.is_empty() || !self.dropping.is_empty() || self.may_admit()
+        !self.walking.is_empty()
+            || !self.dropping.is_empty()
+            || self.is_looking_around()
+            || self.may_admit()
+            || self.may_resume()
+            || self.may_serve_behind()
     }
 
     /// One piece of one read, or of what else goes on between the turns.
     pub fn walk_on(&mut self, now: Millis, out: &mut Outputs) {
         self.spent = 0;
         self.drop_watches();
-        self.admit(now, out);
+        // The first may take the whole turn, so each is first in one of so many calls.
+        const KINDS: u8 = 5;
+        let first = self.walk_first;
+        self.walk_first = (first + 1) % KINDS;
+        for kind in first..first + KINDS {
+            match kind % KINDS {
+                0 => self.admit(now, out),
+                1 => self.resume_held_back(now, out),
+                2 => self.resume_queued(now, out),
+                3 => self.serve_those_behind(now, out),
+                _ => self.go_on_with_next(now, out),
+            }
+            if self.spent >= self.config.limits.turn_cost_max {
+                break;
+            }
+        }
+        self.look_around(now, out);
+    }
+
+    /// A piece of the read, or the next requests, of the connection that has waited longest for that.
+    fn go_on_with_next(&mut self, now: Millis, out: &mut Outputs) {
         let Some(id) = self.walking.pop_front() else { return };
         let Some(mut conn) = self.conns.take(id) else { return };
         if conn.is_closing() {
@@ -269,7 +304,8 @@ impl Shard {
         if self.pauses(&conn) {
             return self.conns.put_back(conn);
         }
-        if !mem::take(&mut conn.again) {
+        self.has_turn = mem::take(&mut conn.again);
+        if !self.has_turn {
             match conn.pending.pop_front() {
                 Some(Pending::Long { xid, op, begun: Some(long), at, .. }) => {
                     self.go_on(now, &mut conn, xid, op, long, at);
@@ -278,6 +314,7 @@ impl Shard {
             }
         }
         let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
+        self.has_turn = false;
         self.settle(now, conn, verdict, out);
     }
 
@@ -293,8 +330,10 @@ impl Shard {
     /// True when none is left.
     fn drop_some(&mut self, id: ConnId) -> bool {
         let hasher = self.view.hasher();
-        self.spent += DROP_COST * self.watches.watched_by(id).min(DROPPED_PIECE);
-        self.watches.drop_some(id, DROPPED_PIECE, |path| hasher.hash(path))
+        let mut left = DROPPED_PIECE;
+        let done = self.watches.drop_some(id, &mut left, |path| hasher.hash(path));
+        self.spent += DROP_COST * (DROPPED_PIECE - left);
+        done
     }
 
     /// A connection has ended: its watches go, at once if they are few, and then its slot is free.

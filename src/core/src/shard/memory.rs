@@ -1,17 +1,22 @@
-//! The memory that this shard's connections hold: what they have not taken, what they have not sent whole, what is being
-//! made for them. One sum, one limit.
+//! The memory that this shard's connections hold: what they have not taken, what they have not sent whole, what is
+//! being made for them. One sum, one limit.
 //!
-//! A reply is weighed before it is made. One that does not fit waits, first come first served, and its connection is read no
-//! further; a small one never waits. A reply larger than the limit is made when the others hold no more than half of it. A
-//! large request of which a part has come is read on freely while all hold no more than half of the limit; beyond that it
-//! waits in the same queue until there is memory for all of it, which is then set aside: so requests become whole one after
-//! the other, instead of all of them growing until none can. Who holds memory and does not take it, or does not send the
-//! rest, is ended when others have waited too long, so nobody waits for ever.
+//! A reply is weighed before it is made. One that does not fit waits, first come first served, and its connection is
+//! read no further; a small one never waits. A share of the limit is reserved for connections that hold little: their replies
+//! do not wait behind the large replies of others, until one of those has waited for `MEMORY_WAIT_MS`. A reply larger than
+//! the limit is made when the others hold no more than half of it. A large request of which a part has come is read on freely while all hold no more than half of the
+//! limit; beyond that it waits in the same queue until there is memory for all of it, which is then set aside: so
+//! requests become whole one after the other, instead of all of them growing until none can. Who holds memory and does
+//! not take it, or does not send the rest, is ended when others have waited too long, so nobody waits for ever.
 
 use super::{Outputs, Shard};
 use crate::conn::{Close, Conn};
 use crate::ids::{ConnId, Millis};
-use crate::limits::{MEMORY_WAIT_MS, PART_WAIT_MS, READER_LOOK_MS, SLOW_BYTES_PER_S, SLOW_LOOK_MS};
+use crate::limits::{
+    ENDED_PIECE, MEMORY_WAIT_MS, MODERATE_BYTES, PART_WAIT_MS, READER_LOOK_MS, RESERVED_SHARE, SLOTS_PIECE,
+    SLOW_BYTES_PER_S, SLOW_LOOK_MS,
+};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// A connection that waits for memory.
@@ -25,11 +30,25 @@ pub(super) struct Wanting {
     pub(super) since: Millis,
 }
 
+/// Those who hold memory and do not take it, or do not send the rest.
+#[derive(Debug)]
+pub(super) struct SlowHolders {
+    /// The slot that is looked at next, if not all were.
+    next: Option<usize>,
+    /// How long the first has waited for memory.
+    waited: u64,
+    /// Since the last look.
+    ms: u64,
+    /// How long each has held it.
+    list: Vec<(u64, ConnId)>,
+}
+
 impl Shard {
     /// Whether a connection that holds `own` bytes may hold `need` more.
     fn has_memory(&self, own: usize, need: usize) -> bool {
         let max = self.config.limits.reply_buffer_bytes_total_max;
-        self.held_bytes + need <= max || self.held_bytes - own <= max / 2
+        let most = if own + need > MODERATE_BYTES { max - max / RESERVED_SHARE } else { max };
+        self.held_bytes + need <= most || self.held_bytes - own <= max / 2
     }
 
     /// Whether the connection must give back before it may hold more.
@@ -42,15 +61,26 @@ impl Shard {
     /// Bytes of a reply for which there is memory.
     #[inline]
     pub(super) fn room(&self, conn: &Conn) -> usize {
-        let limits = &self.config.limits;
         let others = self.held_bytes - conn.summed;
-        if !self.wanting.is_empty() && !self.admitting {
-            limits.small()
-        } else if others <= limits.reply_buffer_bytes_total_max / 2 {
+        let is_ample = others <= self.config.limits.reply_buffer_bytes_total_max / 2;
+        if is_ample && (self.wanting.is_empty() || self.admitting) {
             usize::MAX
         } else {
-            limits.reply_buffer_bytes_total_max.saturating_sub(others + conn.holds()).max(limits.small())
+            self.scarce_room(conn, others)
         }
+    }
+
+    #[inline(never)]
+    fn scarce_room(&self, conn: &Conn, others: usize) -> usize {
+        let (small, max) = (self.config.limits.small(), self.config.limits.reply_buffer_bytes_total_max);
+        // As it was weighed when it was admitted.
+        let holds = if self.admitting { conn.summed } else { conn.holds() };
+        let most = if self.keeps_order && !self.admitting { 0 } else { MODERATE_BYTES };
+        let moderate = most.saturating_sub(holds).min(max.saturating_sub(others + holds)).max(small);
+        if !self.wanting.is_empty() && !self.admitting {
+            return moderate;
+        }
+        (max - max / RESERVED_SHARE).saturating_sub(others + holds).max(moderate)
     }
 
     pub(super) fn wait_for_memory(&mut self, conn: &mut Conn, wanting: Wanting) {
@@ -73,14 +103,14 @@ impl Shard {
         }
         let Some(mut conn) = self.wanting.pop_front().and_then(|first| self.conns.take(first.conn)) else { return };
         conn.wanting = false;
-        self.admitting = true;
+        (self.admitting, self.has_turn) = (true, true);
         let verdict = if conn.is_closing() {
             Ok(())
         } else {
             self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out))
         };
         self.settle(now, conn, verdict, out);
-        self.admitting = false;
+        (self.admitting, self.has_turn) = (false, false);
     }
 
     /// Counts anew what a connection holds.
@@ -104,13 +134,13 @@ impl Shard {
         let limits = &self.config.limits;
         let missing = conn.missing();
         let is_small = conn.input.len() + missing <= limits.small();
-        let is_set_aside = conn.input.capacity() - conn.input.len() >= missing;
+        let is_set_aside = conn.input.has_room(missing);
         if is_small || is_set_aside || self.held_bytes <= limits.reply_buffer_bytes_total_max / 2 {
             return false;
         }
         let is_first = self.wanting.is_empty() || self.admitting;
         if is_first && self.has_memory(conn.summed, missing) {
-            conn.input.reserve_exact(missing);
+            conn.input.make_room(missing);
         } else {
             let need = conn.input.len() + missing;
             self.wait_for_memory(conn, Wanting { conn: conn.id, need, list: false, since: now });
@@ -118,37 +148,73 @@ impl Shard {
         true
     }
 
-    /// Ends those who hold memory and do not take it, or do not send the rest, who has held it longest first, when others have
-    /// waited long enough, until there is memory for those. So who waits in the midst of a request does not go before those
-    /// that it waits for.
-    pub(super) fn end_slow_holders(&mut self, now: Millis, out: &mut Outputs) {
+    /// Ends those who hold memory and do not take it, or do not send the rest, who has held it longest first, when
+    /// others have waited long enough, until there is memory for those. So who waits in the midst of a request does not
+    /// go before those that it waits for.
+    ///
+    /// Begins to look for them.
+    pub(super) fn look_for_slow_holders(&mut self, now: Millis) {
         let waited = self.wanting.front().map_or(0, |first| now.since(first.since));
         let ms = now.since(self.looked_at);
-        if waited < PART_WAIT_MS || ms < SLOW_LOOK_MS {
-            return;
+        self.keeps_order = waited >= MEMORY_WAIT_MS;
+        if self.slow_holders.is_none() && waited >= PART_WAIT_MS && ms >= SLOW_LOOK_MS {
+            self.looked_at = now;
+            self.slow_holders = Some(Box::new(SlowHolders { next: Some(0), waited, ms, list: Vec::new() }));
         }
-        self.looked_at = now;
+    }
+
+    /// Looks at some more connections, or ends some of those that were found.
+    pub(super) fn end_slow_holders(&mut self, now: Millis, out: &mut Outputs) {
+        let Some(mut slow) = self.slow_holders.take() else { return };
+        if let Some(from) = slow.next {
+            self.find_slow_holders(now, from, &mut slow);
+        }
+        if slow.next.is_some() || !self.end_found(now, &mut slow.list, out) {
+            self.slow_holders = Some(slow);
+        }
+    }
+
+    fn find_slow_holders(&mut self, now: Millis, from: usize, found: &mut SlowHolders) {
         let small = self.config.limits.small();
+        let SlowHolders { waited, ms, .. } = *found;
         let mut slow = |conn: &mut Conn| {
             let is_part = conn.missing() > 0 && conn.input.len() > small && !conn.wanting;
-            let is_deaf = conn.unsent() > small && waited >= MEMORY_WAIT_MS && conn.held_ms(now) >= READER_LOOK_MS;
+            let is_not_reading =
+                conn.unsent() > small && waited >= MEMORY_WAIT_MS && conn.held_ms(now) >= READER_LOOK_MS;
             // What it took since the last look; before that the sockets' buffers took much of it.
             let took = u64::from(core::mem::take(&mut conn.took));
             let is_slow = conn.held_ms(now) >= SLOW_LOOK_MS && took * 1000 < SLOW_BYTES_PER_S * ms;
-            (is_slow && (is_deaf || is_part)).then_some((conn.held_ms(now), conn.id))
+            (is_slow && (is_not_reading || is_part)).then_some((conn.held_ms(now), conn.id))
         };
-        let mut list: Vec<(u64, ConnId)> = self.conns.iter_mut().filter_map(&mut slow).collect();
-        list.sort_unstable_by(|one, other| other.cmp(one));
+        found.list.extend(self.conns.range_mut(from, SLOTS_PIECE).filter_map(&mut slow));
+        found.next = self.conns.after(from, SLOTS_PIECE);
+        if found.next.is_none() {
+            found.list.sort_unstable();
+        }
+    }
+
+    /// Ends some of the slow holders, the last of the list first. True when there is memory for those who have waited long
+    /// enough, or no holder is left.
+    fn end_found(&mut self, now: Millis, list: &mut Vec<(u64, ConnId)>, out: &mut Outputs) -> bool {
+        let small = self.config.limits.small();
         let overdue = |wanting: &&Wanting| now.since(wanting.since) >= PART_WAIT_MS;
         let needed: usize = self.wanting.iter().take_while(overdue).map(|wanting| wanting.need).sum();
-        for (_, id) in list {
-            if self.may_admit() && self.held_bytes + needed <= self.config.limits.reply_buffer_bytes_total_max {
-                return;
+        for _ in 0..ENDED_PIECE {
+            if !self.wanting.front().as_ref().is_some_and(overdue) {
+                return true;
             }
-            if let Some(conn) = self.conns.take(id) {
+            if self.may_admit() && self.held_bytes + needed <= self.config.limits.reply_buffer_bytes_total_max {
+                return true;
+            }
+            let Some((_, id)) = list.pop() else { return true };
+            // What it took since it was found is not held any more.
+            if self.conns.get(id).is_some_and(|conn| conn.summed > small)
+                && let Some(conn) = self.conns.take(id)
+            {
                 let why = if conn.unsent() > small { Close::SlowReader } else { Close::SlowSender };
                 self.end(&conn, why, out);
             }
         }
+        false
     }
 }

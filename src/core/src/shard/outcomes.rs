@@ -1,7 +1,7 @@
-//! What committed transactions mean for this shard's connections: answers, the reads that waited for them, sessions that
-//! moved or ended.
+//! What committed transactions mean for this shard's connections: answers, the reads that waited for them, sessions
+//! that moved or ended.
 
-use super::{Garbage, Outputs, Shard, Verdict};
+use super::{Garbage, Outputs, Served, Shard};
 use crate::change::{AppliedTxn, Change, OpResult, Outcome, SessionChange};
 use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
@@ -33,7 +33,7 @@ impl Shard {
     }
 
     /// The oldest unanswered request of the connection is the one this transaction belongs to: both are in order.
-    pub(super) fn answer_first(&mut self, now: Millis, conn: &mut Conn, txn: &AppliedTxn) -> Verdict {
+    pub(super) fn answer_first(&mut self, now: Millis, conn: &mut Conn, txn: &AppliedTxn) -> Served {
         self.buffers.lend(&mut conn.output);
         conn.proposed -= 1;
         match conn.pending.pop_front() {
@@ -47,7 +47,7 @@ impl Shard {
                         self.underway.push(conn.id);
                         return Ok(());
                     }
-                    conn.barred = false;
+                    conn.blocked = false;
                 }
                 reply::outcome(&mut conn.output, xid, txn.zxid, &txn.outcome);
                 self.count_reply(conn, now, Answered { op: Some(op), xid, at, update: true });
@@ -70,7 +70,7 @@ impl Shard {
         };
         let (xid, op, at) = (*xid, *op, *at);
         conn.pending.pop_front();
-        conn.barred = false;
+        conn.blocked = false;
         self.buffers.lend(&mut conn.output);
         reply::outcome(&mut conn.output, xid, zxid, outcome);
         self.count_reply(&mut conn, now, Answered { op: Some(op), xid, at, update: true });
@@ -78,7 +78,7 @@ impl Shard {
         self.settle(now, conn, verdict, out);
     }
 
-    pub(super) fn connected(&mut self, conn: &mut Conn, outcome: &Outcome) -> Verdict {
+    pub(super) fn connected(&mut self, conn: &mut Conn, outcome: &Outcome) -> Served {
         match outcome {
             Outcome::SessionCreated { session, timeout_ms, password }
             | Outcome::SessionAttached { session, timeout_ms, password, .. } => {
@@ -102,19 +102,19 @@ impl Shard {
         }
     }
 
-    /// Serves what waited for the requests before it, up to the next one that still waits itself. A client that has enough
-    /// to read gets the rest later, unless writes are behind it: a read must not see what comes after it. When the turn's work is
-    /// done the rest is served in the next ones; before the write that is behind it, see `delays`.
-    pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Verdict {
+    /// Serves what waited for the requests before it, up to the next one that still waits itself. A client that has
+    /// enough to read gets the rest later, unless writes are behind it: a read must not see what comes after it. When
+    /// the turn's work is done the rest is served in the next ones; before the write that is behind it, see `delays`.
+    pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Served {
         while let Some(floor) = conn.pending.front().and_then(Pending::ready_at)
             && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_buffer_bytes_soft_max)
             && !conn.is_closing()
         {
-            // With writes behind them they must see this very state.
-            if conn.proposed == 0 && (conn.wanting || conn.again) {
+            // With writes behind them they must see the state before these.
+            if (conn.proposed == 0 && conn.wanting) || (conn.again && !self.delay.is_due()) {
                 return Ok(());
             }
-            if self.is_barred(conn) {
+            if self.is_blocked(conn) {
                 return Ok(());
             }
             if self.spent >= self.config.limits.turn_cost_max {
@@ -131,8 +131,8 @@ impl Shard {
                 return Ok(());
             }
             match conn.pending.pop_front() {
-                Some(Pending::Parked { frame, at, .. }) => {
-                    conn.parked_bytes -= frame_weight(&frame);
+                Some(Pending::Queued { frame, at, .. }) => {
+                    conn.queued_bytes -= frame_weight(&frame);
                     self.serve(now, conn, &frame, at)?;
                 }
                 Some(Pending::Long { xid, op, record, at, .. }) => self.begin_long(now, conn, xid, op, record, at),
@@ -185,10 +185,18 @@ impl Shard {
         }
     }
 
-    /// The view has moved: serves those whose reads waited for that.
+    /// Whether a read that waited for the view may be served.
+    pub(super) fn may_serve_behind(&self) -> bool {
+        self.behind.peek().is_some_and(|Reverse((zxid, _))| *zxid <= self.view.zxid())
+    }
+
+    /// The view has moved: serves those whose reads waited for that, until the turn's work is done. Then
+    /// [`Shard::walk_on`] goes on: a later state serves as well.
     pub(super) fn serve_those_behind(&mut self, now: Millis, out: &mut Outputs) {
-        while let Some(Reverse((_, id))) = self.behind.peek().copied().filter(|first| first.0.0 <= self.view.zxid()) {
-            self.behind.pop();
+        while self.spent < self.config.limits.turn_cost_max
+            && self.may_serve_behind()
+            && let Some(Reverse((_, id))) = self.behind.pop()
+        {
             self.spent += LOOK_UP_COST;
             let Some(mut conn) = self.conns.take(id) else { continue };
             conn.behind = false;
@@ -229,25 +237,33 @@ impl Shard {
         self.settle(now, conn, Err(why), out);
     }
 
-    /// Appends an event to a connection's output. One that does not read, so that events pile up, is ended.
+    /// Appends an event to a connection's output. A connection that does not read, so that events accumulate, is ended.
     pub(crate) fn deliver(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
         let Some(mut conn) = self.conns.take(id) else { return };
         let limits = &self.config.limits;
         let list = if self.lists.is_empty() { None } else { conn.list_under_way() };
         let waiting = list.as_ref().map_or(0, |list| list.held.len()) + conn.unsent();
         let too_much = waiting > limits.reply_buffer_bytes_hard_max.saturating_add(conn.allowance());
-        let crowded = self.held_bytes >= limits.reply_buffer_bytes_total_max && waiting > limits.small();
-        if too_much || crowded {
+        let out_of_memory = self.held_bytes >= limits.reply_buffer_bytes_total_max && waiting > limits.small();
+        if too_much || out_of_memory {
             return self.end(&conn, Close::SlowReader, out);
         }
-        self.spent += EVENT_COST + self.event.len() / BYTES_PER_COST;
+        self.spent += EVENT_COST;
         conn.told = self.tellings;
         if !conn.is_closing() {
-            if let Some(list) = conn.list_under_way().filter(|_| !self.lists.is_empty()) {
-                list.held.extend_from_slice(&self.event);
-            } else {
-                self.buffers.lend(&mut conn.output);
-                conn.output.extend_from_slice(&self.event);
+            let event = &self.event.bytes;
+            let list = conn.list_under_way().filter(|_| !self.lists.is_empty());
+            match (list, &self.event.shared) {
+                (None, Some(shared)) => conn.append_shared(shared),
+                (Some(list), _) => {
+                    self.spent += event.len() / BYTES_PER_COST;
+                    list.held.extend_from_slice(event);
+                }
+                (None, None) => {
+                    self.spent += event.len() / BYTES_PER_COST;
+                    self.buffers.lend(&mut conn.output);
+                    conn.output.extend_from_slice(event);
+                }
             }
             conn.counters.sent += 1;
             self.statistics.sent += 1;
@@ -260,7 +276,7 @@ impl Shard {
     }
 }
 
-/// What a parked frame counts for.
+/// What a queued frame counts for.
 pub(super) fn frame_weight(frame: &[u8]) -> u32 {
     u32::try_from(frame.len()).expect("a frame is below 2 GiB")
 }

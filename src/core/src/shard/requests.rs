@@ -3,7 +3,7 @@
 use super::flow::InFlight;
 use super::memory::Wanting;
 use super::outcomes::frame_weight;
-use super::{Outputs, Shard, Verdict};
+use super::{Outputs, Served, Shard};
 use crate::acl;
 use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
@@ -23,7 +23,7 @@ use corral_wire::{ErrorCode, OpCode, Reader};
 
 impl Shard {
     /// Takes a request, unless it is a write that must wait: then the connection is queued for it.
-    pub(super) fn request(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], out: &mut Outputs) -> Verdict {
+    pub(super) fn request(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], out: &mut Outputs) -> Served {
         let mut reader = Reader::new(frame);
         let header = RequestHeader::decode(&mut reader).map_err(|_| Close::Malformed)?;
         let op = OpCode::from_i32(header.op);
@@ -51,8 +51,8 @@ impl Shard {
                     if let CommandKind::Multi(ops) = &kind {
                         self.spent += ops.len() * MULTI_OP_COST;
                     }
-                    let Some(cost) = self.admit_write(conn, &kind) else { return Ok(()) };
-                    conn.barred |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
+                    let Some(cost) = self.admit_write(conn, &kind, frame.len()) else { return Ok(()) };
+                    conn.blocked |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
                     conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
                     self.propose(conn, kind, large, cost);
                     return Ok(());
@@ -62,14 +62,14 @@ impl Shard {
                 if let Ok(request) = SyncRequest::decode(&mut reader) {
                     let path = request.path.map(|path| path.as_bytes().into());
                     conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: now });
-                    conn.barred = true;
+                    conn.blocked = true;
                     self.ask_barrier(conn, out);
                     return Ok(());
                 }
             }
             Some(_) if op.is_some_and(|op| self.walks(op)) => {
                 let (xid, op, record) = (header.xid, op.expect("has a kind"), reader.rest().into());
-                conn.barred = true;
+                conn.blocked = true;
                 let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
                 conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: now });
                 return self.catch_up(now, conn);
@@ -83,14 +83,14 @@ impl Shard {
         }
         if let Some(op) = op.filter(|op| self.will_be_long(*op, reader.rest())) {
             let (xid, record) = (header.xid, reader.rest().into());
-            conn.barred = true;
+            conn.blocked = true;
             let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
             conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: now });
             return if first { self.catch_up(now, conn) } else { Ok(()) };
         }
-        conn.parked_bytes += frame_weight(frame);
+        conn.queued_bytes += frame_weight(frame);
         let (floor, barrier) = (self.floor, self.barrier(conn, op, out));
-        conn.pending.push_back(Pending::Parked { frame: frame.into(), floor, barrier, at: now });
+        conn.pending.push_back(Pending::Queued { frame: frame.into(), floor, barrier, at: now });
         if first { self.catch_up(now, conn) } else { Ok(()) }
     }
 
@@ -133,7 +133,7 @@ impl Shard {
     }
 
     /// Adds an identity to the connection; done at once, ahead of requests that wait (protocol chapter 17.6).
-    pub(super) fn authenticate(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
+    pub(super) fn authenticate(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Served {
         // The hash of its credential is what it costs.
         self.spent += AUTH_BYTE_COST * reader.remaining();
         let packet = AuthPacket::decode(reader).map_err(|_| Close::Malformed)?;
@@ -157,9 +157,9 @@ impl Shard {
         Ok(())
     }
 
-    /// No mechanism is configured: the exchange ends at once, without an identity and without an error, as ZooKeeper ends
-    /// it. A null token closes the connection there too.
-    fn refuse_sasl(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Verdict {
+    /// No mechanism is configured: the exchange ends at once, without an identity and without an error, as ZooKeeper
+    /// ends it. A null token closes the connection there too.
+    fn refuse_sasl(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Served {
         let request = GetSaslRequest::decode(reader).map_err(|_| Close::Malformed)?;
         request.token.ok_or(Close::Malformed)?;
         self.buffers.lend(&mut conn.output);
@@ -171,7 +171,7 @@ impl Shard {
         Ok(())
     }
 
-    pub(super) fn add_identity(&self, conn: &mut Conn, identity: Identity) -> Verdict {
+    pub(super) fn add_identity(&self, conn: &mut Conn, identity: Identity) -> Served {
         let is_super = self.config.super_digest.as_ref() == Some(&identity.id);
         let mut list = Vec::clone(&conn.identities);
         for new in is_super.then(|| acl::identity("super", "")).into_iter().chain([identity]) {
@@ -189,7 +189,7 @@ impl Shard {
     }
 
     /// Answers a request that need not, or cannot, be proposed. Everything before it has been answered.
-    pub(super) fn serve(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Millis) -> Verdict {
+    pub(super) fn serve(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Millis) -> Served {
         let header = RequestHeader::decode(&mut Reader::new(frame)).map_err(|_| Close::Malformed)?;
         self.serve_decoded(now, conn, frame, header, at)
     }
@@ -202,7 +202,7 @@ impl Shard {
         frame: &[u8],
         header: RequestHeader,
         at: Millis,
-    ) -> Verdict {
+    ) -> Served {
         let mut reader = Reader::new(frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
         self.buffers.lend(&mut conn.output);
         let zxid = self.view.zxid();
@@ -228,6 +228,10 @@ impl Shard {
                 self.spent += frame.len();
                 match request::command(op, self.config.keeper_extensions, &mut reader) {
                     Err(Refused::NotServed) => Err(Unserved::Unknown),
+                    Err(Refused::TooManyOps) => {
+                        reply::error(&mut conn.output, header.xid, zxid, ErrorCode::ThrottledOp);
+                        Ok(())
+                    }
                     _ => {
                         reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
                         Ok(())
@@ -272,19 +276,24 @@ impl Shard {
             (PutOff::Long, Some((xid, op))) => {
                 let (record, begun, floor, barrier) = (reader.rest().into(), None, Zxid(0), 0);
                 conn.pending.push_front(Pending::Long { xid, op, record, begun, floor, barrier, at });
-                conn.barred = true;
-            }
-            (PutOff::Room(need), _) => {
-                conn.parked_bytes += frame_weight(frame);
-                conn.pending.push_front(Pending::Parked { frame: frame.into(), floor: Zxid(0), barrier: 0, at });
-                self.wait_for_memory(conn, Wanting { conn: conn.id, need, list: false, since: now });
+                conn.blocked = true;
             }
             (PutOff::Long, None) => unreachable!("only a read that is known is put off"),
+            (PutOff::Turn | PutOff::Room(_), _) => {
+                conn.queued_bytes += frame_weight(frame);
+                conn.pending.push_front(Pending::Queued { frame: frame.into(), floor: Zxid(0), barrier: 0, at });
+                match why {
+                    PutOff::Room(need) => {
+                        self.wait_for_memory(conn, Wanting { conn: conn.id, need, list: false, since: now });
+                    }
+                    _ => self.go_on_later(conn),
+                }
+            }
         }
     }
 
-    /// Whether a request is refused because it waited too long, because its client has more to read than it may, or because it
-    /// goes before a write that has waited long enough.
+    /// Whether a request is refused because it waited too long, because its client has more to read than it may, or
+    /// because it goes before a write that has waited long enough.
     fn is_throttled(&self, now: Millis, conn: &Conn, op: OpCode, at: Millis) -> bool {
         let limits = &self.config.limits;
         let late = limits.throttled_op_wait_ms > 0 && now.since(at) > limits.throttled_op_wait_ms;

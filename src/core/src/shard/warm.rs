@@ -13,6 +13,10 @@ use corral_wire::{OpCode, Reader};
 /// Bytes of the shortest request that names a path: header, length of the path, one byte.
 const REQUEST_BYTES_MIN: usize = 4 + 8 + 4 + 1;
 
+/// Bytes that are looked at in one go: a connection that was not read on may have megabytes of requests without a path, and is
+/// worked on for a turn at a time.
+const LOOK_BYTES_MAX: usize = 64 << 10;
+
 impl Shard {
     /// Touches what the next requests in `bytes` will read. Gives the bytes it has looked at, at least one, after which
     /// it is to be called again.
@@ -24,6 +28,7 @@ impl Shard {
         let mut warming = Warming::new(&self.view);
         let mut seen = 0;
         while !warming.is_full()
+            && seen < LOOK_BYTES_MAX
             && let Ok(Some((frame, length))) = next_frame(&bytes[seen..], self.config.limits.frame_bytes_max)
         {
             seen += length;
@@ -32,7 +37,7 @@ impl Shard {
             }
         }
         warming.touch();
-        if warming.is_full() { seen } else { bytes.len() }
+        if warming.is_full() || seen >= LOOK_BYTES_MAX { seen } else { bytes.len() }
     }
 }
 

@@ -1,13 +1,13 @@
 //! ZooKeeper's digest of the tree, kept with each change of the state machine's view: see [`crate::digest`].
 //!
-//! The live delta holds the CRC of each of its znodes, so that a change hashes the new state alone, and a child's creation only what
-//! differs between two Stats of its parent. On the core of the state machine.
+//! The live delta holds the CRC of each of its znodes, so that a change hashes the new state alone, and a child's
+//! creation only what differs between two Stats of its parent. On the core of the state machine.
 
 use super::View;
 use crate::delta::{Delta, Entry};
 use crate::digest::{self, TreeDigest};
 use crate::ids::Zxid;
-use crate::image::Image;
+use crate::snapshot::Snapshot;
 use crate::znode::Znode;
 use alloc::collections::VecDeque;
 
@@ -18,9 +18,9 @@ impl View {
         self.counts(path).then(|| digest::crc_of(path, node.data.as_deref(), &node.stat))
     }
 
-    /// The CRC of a znode that was changed without a word to its watchers. Where its data are those of before, byte by byte in the same
-    /// place, they are not read again: they may be lent from an image whose file is damaged by now, and then the CRC that is kept
-    /// finds that out when the next image is written.
+    /// The CRC of a znode that was changed without a word to its watchers. Where its data are those of before, byte by
+    /// byte in the same place, they are not read again: they may be lent from a snapshot whose file is damaged by now,
+    /// and then the CRC that is kept finds that out when the next snapshot is written.
     pub(super) fn crc_of_quiet(&self, path: &str, hash: u64, node: &Znode) -> Option<u32> {
         let place = |data: Option<&[u8]>| data.map(|data| (data.as_ptr(), data.len()));
         let kept = self.get_hashed(path, hash).filter(|old| place(old.data()) == place(node.data.as_deref()));
@@ -42,12 +42,12 @@ impl View {
 
     /// The CRC of a znode as the layers below the live delta have it.
     pub(super) fn crc_below(&self, path: &str, hash: u64) -> Option<u32> {
-        crc_in(self.frozen.as_deref(), &self.image, path, hash)
+        crc_in(self.frozen.as_deref(), &self.snapshot, path, hash)
     }
 
     /// Keeps ZooKeeper's digest of the tree from here on. Copies of this view do not.
     pub(crate) fn keep_digest(&mut self) {
-        let mut value = self.image.digest();
+        let mut value = self.snapshot.digest();
         if self.frozen.is_some() || !self.live.is_empty() {
             value = 0;
             self.walk("/", |path, node| {
@@ -77,11 +77,11 @@ impl View {
     }
 }
 
-/// The CRC of a znode in a frozen delta over an image.
-pub(super) fn crc_in(frozen: Option<&Delta>, image: &Image, path: &str, hash: u64) -> Option<u32> {
+/// The CRC of a znode in a frozen delta over a snapshot.
+pub(super) fn crc_in(frozen: Option<&Delta>, snapshot: &Snapshot, path: &str, hash: u64) -> Option<u32> {
     if let Some(entry) = frozen.and_then(|frozen| frozen.entry(path, hash)) {
         let node = entry.state.node()?;
         return Some(entry.crc.unwrap_or_else(|| digest::crc_of(path, node.data.as_deref(), &node.stat)));
     }
-    image.find(path, hash).map(|node| node.crc())
+    snapshot.find(path, hash).map(|node| node.crc())
 }

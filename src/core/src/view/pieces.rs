@@ -1,14 +1,17 @@
 //! A znode's list of children in pieces: how large it is in all layers, and the names behind one of them.
 //!
 //! A piece is cut by the marks and names it looks at, not by the names it gives: a list whose children were all deleted
-//! since the last image is as long to read as before. Between two pieces the view may move and the image be replaced; the
-//! place is a name. On the core of its view.
+//! since the last snapshot is as long to read as before. Between two pieces the view may move and the snapshot be
+//! replaced; the place is a name. On the core of its view.
 
 use super::{Children, Entry, View, overlay, present_kids};
 use crate::ids::Zxid;
-use crate::image::Names;
 use crate::kids::{self, Mark};
+use crate::snapshot::Names;
 use alloc::string::String;
+
+/// Bytes of a name that count for another one.
+const NAME_BYTES: usize = 64;
 
 /// What reading a list of children costs at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,21 +24,21 @@ pub(crate) struct ChildrenSize {
 
 /// Where a reading in pieces has come to.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct ListPosition {
     /// The last name looked at; `None` before the first.
     pub(crate) after: Option<String>,
-    /// The image that was read, and how many bytes of its list lie before the place.
-    image: Zxid,
+    /// The snapshot that was read, and how many bytes of its list lie before the place.
+    snapshot: Zxid,
     skipped: usize,
 }
 
 /// The children behind a place, and the marks of those that are deleted.
 pub(crate) struct Steps<'v> {
-    /// The image's names that are not passed, and behind the first of them.
+    /// The snapshot's names that are not passed, and behind the first of them.
     names: Names<'v>,
     name: Option<&'v str>,
     behind: Names<'v>,
-    /// Bytes of all of the image's names.
+    /// Bytes of all of the snapshot's names.
     bytes: usize,
     frozen: Marks<'v>,
     live: Marks<'v>,
@@ -65,9 +68,17 @@ struct Layers<'v> {
     count: usize,
 }
 
+impl Layers<'_> {
+    fn size(&self) -> ChildrenSize {
+        let kids = [self.live, self.frozen].into_iter().flatten();
+        let (marks, bytes) = kids.fold((0, 0), |(len, bytes), kids| (len + kids.len(), bytes + kids.bytes()));
+        ChildrenSize { entries: self.count + marks, bytes: self.names.bytes() + bytes }
+    }
+}
+
 impl View {
-    /// The layers of a list of children, from the top down to the first that hides all below it. `None` if there is no such
-    /// znode.
+    /// The layers of a list of children, from the top down to the first that hides all below it. `None` if there is no
+    /// such znode.
     fn layers(&self, path: &str, hash: u64) -> Option<Layers<'_>> {
         let live = self.live.entry(path, hash);
         let frozen = self.frozen.as_ref().and_then(|frozen| frozen.entry(path, hash));
@@ -77,50 +88,67 @@ impl View {
         }
         let hidden = |entry: Option<&Entry>| entry.is_some_and(|entry| !entry.state.shows_below());
         let frozen_kids = if hidden(live) { None } else { frozen.and_then(present_kids) };
-        let image = if hidden(live) || hidden(frozen) { None } else { self.image.find(path, hash) };
-        if top.is_none() && image.is_none() {
+        let snapshot = if hidden(live) || hidden(frozen) { None } else { self.snapshot.find(path, hash) };
+        if top.is_none() && snapshot.is_none() {
             return None;
         }
-        let names = image.map_or_else(Names::default, |node| node.names());
-        let count = image.map_or(0, |node| node.stat().num_children as usize);
+        let names = snapshot.map_or_else(Names::default, |node| node.names());
+        let count = snapshot.map_or(0, |node| node.stat().num_children as usize);
         Some(Layers { live: live.and_then(present_kids), frozen: frozen_kids, names, count })
+    }
+
+    /// What reading the children of a znode costs at most; passes over none of them.
+    pub(crate) fn children_size(&self, path: &str, hash: u64) -> Option<ChildrenSize> {
+        Some(self.layers(path, hash)?.size())
     }
 
     /// The names of a znode's children, see [`View::children`], and how many names and marks they are made of.
     pub(crate) fn children_and_size(&self, path: &str, hash: u64) -> Option<(ChildrenSize, Children<'_>)> {
-        let Layers { live, frozen, names, count } = self.layers(path, hash)?;
-        let kids = [live, frozen].into_iter().flatten();
-        let (marks, bytes) = kids.fold((0, 0), |(len, bytes), kids| (len + kids.len(), bytes + kids.bytes()));
-        let size = ChildrenSize { entries: count + marks, bytes: names.bytes() + bytes };
+        let layers = self.layers(path, hash)?;
+        let size = layers.size();
+        let Layers { live, frozen, names, .. } = layers;
         Some((size, overlay(overlay(names, frozen), live)))
     }
 
-    /// The children behind `place`; none if there is no such znode.
-    pub(crate) fn children_behind(&self, path: &str, hash: u64, place: &mut Place) -> Steps<'_> {
+    /// The children behind `place`; none if there is no such znode. `None` when the snapshot was replaced and `names_left` is used up
+    /// before the place is found in the new one: the next call goes on from there. A long name counts for several.
+    pub(crate) fn children_behind(
+        &self,
+        path: &str,
+        hash: u64,
+        place: &mut ListPosition,
+        names_left: &mut u32,
+    ) -> Option<Steps<'_>> {
         let none = || Layers { live: None, frozen: None, names: Names::default(), count: 0 };
         let Layers { live, frozen, mut names, .. } = self.layers(path, hash).unwrap_or_else(none);
-        if place.image != self.image.zxid() {
-            (place.image, place.skipped) = (self.image.zxid(), 0);
+        if place.snapshot != self.snapshot.zxid() {
+            (place.snapshot, place.skipped) = (self.snapshot.zxid(), 0);
         }
         let all = names.bytes();
         names.skip_bytes(place.skipped);
         if let Some(after) = place.after.as_deref() {
             let mut rest = names.clone();
-            while rest.next().is_some_and(|name| name <= after) {
+            while *names_left > 0
+                && let Some(name) = rest.next().filter(|name| *name <= after)
+            {
                 names = rest.clone();
+                *names_left = names_left.saturating_sub(1 + u32::try_from(name.len() / NAME_BYTES).unwrap_or(u32::MAX));
             }
             place.skipped = all - names.bytes();
+            if *names_left == 0 {
+                return None;
+            }
         }
         let mut rest = names.clone();
         let name = rest.next();
-        Steps {
+        Some(Steps {
             names,
             name,
             behind: rest,
             bytes: all,
             frozen: Marks::new(behind(frozen, place.after.as_deref())),
             live: Marks::new(behind(live, place.after.as_deref())),
-        }
+        })
     }
 }
 
@@ -130,7 +158,7 @@ fn behind<'v>(kids: Option<&'v kids::Kids>, after: Option<&str>) -> kids::Iter<'
     after.map_or_else(|| kids.iter(), |name| kids.iter_after(name))
 }
 
-impl Place {
+impl ListPosition {
     /// The last name looked at is this one.
     pub(crate) fn pass(&mut self, name: &str) {
         let after = self.after.get_or_insert_default();
@@ -147,7 +175,7 @@ impl<'v> Steps<'v> {
     }
 
     /// The last name looked at is this one, and no name in front of it is left.
-    pub(crate) fn leave(self, place: &mut Place, last: &str) {
+    pub(crate) fn leave(self, place: &mut ListPosition, last: &str) {
         place.pass(last);
         place.skipped = self.bytes - self.names.bytes();
     }
@@ -194,5 +222,55 @@ impl<'v> Iterator for Steps<'v> {
         let (name, mark) = one.first?;
         one.pass();
         Some((name, mark == Mark::Added))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Change;
+    use crate::shared::Text;
+    use crate::snapshot::merge_in_memory;
+    use crate::znode::{Acl, NodeStat, Znode};
+    use alloc::format;
+    use alloc::sync::Arc;
+    use alloc::vec::Vec;
+
+    fn snapshot_of(view: &mut View) {
+        let frozen = view.freeze();
+        let snapshot = merge_in_memory(view.snapshot(), &frozen, 1, Vec::new(), Vec::new()).expect("a sound tree");
+        view.swap_snapshot(Arc::new(snapshot));
+    }
+
+    fn create(view: &mut View, path: &str) {
+        let node = Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data: None });
+        let at = view.hashed(Text::from(path));
+        view.apply(view.zxid(), &Change::Created { at, node });
+    }
+
+    #[test]
+    fn the_place_is_found_again_in_pieces_when_the_snapshot_was_replaced() {
+        const CHILDREN: u32 = 1000;
+        let mut view = View::empty(7);
+        view.set_zxid(Zxid(1));
+        (0..CHILDREN).for_each(|number| create(&mut view, &format!("/{number:04}")));
+        snapshot_of(&mut view);
+        let (mut place, hash) = (ListPosition::default(), view.hasher().hash("/"));
+        let take = |view: &View, place: &mut ListPosition, count: usize| {
+            let mut names_left = 100;
+            let mut steps = view.children_behind("/", hash, place, &mut names_left)?;
+            let names: Vec<String> = steps.by_ref().take(count).map(|(name, _)| String::from(name)).collect();
+            if let Some(last) = names.last() {
+                steps.leave(place, last);
+            }
+            Some(names)
+        };
+        assert_eq!(take(&view, &mut place, 750).map(|names| names.len()), Some(750));
+        view.set_zxid(Zxid(2));
+        create(&mut view, "/0000-long");
+        snapshot_of(&mut view);
+        let calls = (1..).find_map(|call| Some((call, take(&view, &mut place, 1000)?))).expect("it is found");
+        assert_eq!((calls.0, calls.1[0].as_str(), calls.1.len()), (8, "0750", 251), "and `zookeeper` is the last");
+        assert_eq!(take(&view, &mut place, 1), Some(Vec::new()), "at once");
     }
 }

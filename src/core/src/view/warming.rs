@@ -4,7 +4,7 @@
 //! processor waits for many of them at once. It goes by hashes alone: a znode of another path with the same hash is
 //! touched for nothing. Knows neither requests nor rules.
 
-use super::{ImageNode, View};
+use super::{SnapshotNode, View};
 use crate::delta::Entry;
 use core::hint::black_box;
 
@@ -64,23 +64,23 @@ impl<'v> Warming<'v> {
         for (place, hash) in live.iter_mut().zip(hashes) {
             *place = self.view.live.likely_entry(*hash);
         }
-        let mut image: [Option<ImageNode<'_>>; WARM_MAX] = [None; WARM_MAX];
-        for ((place, live), hash) in image.iter_mut().zip(&mut live).zip(hashes) {
+        let mut snapshot: [Option<SnapshotNode<'_>>; WARM_MAX] = [None; WARM_MAX];
+        for ((place, live), hash) in snapshot.iter_mut().zip(&mut live).zip(hashes) {
             if live.is_none() {
                 *live = self.view.frozen.as_ref().and_then(|frozen| frozen.likely_entry(*hash));
             }
             if live.is_none() {
-                *place = self.view.image.likely_node(*hash);
+                *place = self.view.snapshot.likely_node(*hash);
             }
         }
         // What is read must not be optimised away; the sum means nothing.
         let mut sum = 0;
-        for (entry, node) in live.iter().zip(&image) {
+        for (entry, node) in live.iter().zip(&snapshot) {
             sum += entry.map_or(0, |entry| first(entry.path.as_bytes()));
             sum += entry.and_then(|entry| entry.state.node()).map_or(0, |node| node.data_len());
             sum += node.map_or(0, |node| first(node.path().as_bytes()));
         }
-        for (entry, node) in live.iter().zip(&image) {
+        for (entry, node) in live.iter().zip(&snapshot) {
             sum += entry.and_then(|entry| entry.state.node()?.data.as_deref()).map_or(0, first);
             sum += node.and_then(|node| node.data()).map_or(0, first);
         }

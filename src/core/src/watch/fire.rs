@@ -1,5 +1,5 @@
-//! Which watches fire for an event: all at once, or some at a time in the order of the connections' slots, because a million
-//! connections may watch one path. Knows neither connections nor turns.
+//! Which watches fire for an event: all at once, or some at a time in the order of the connections' slots, because a
+//! million connections may watch one path. Knows neither connections nor turns.
 
 use super::{
     CHILD_MODES, DATA_MODES, Kind, Mode, RECURSIVE, WATCH_BYTES, WatchTable, Who, conn_of, entries, let_go,
@@ -39,10 +39,24 @@ pub(crate) struct Fired {
     pub(crate) looked: usize,
 }
 
+/// Leaves `most` connections behind the first `before`, if there are more of them, and gives the slot from which on some are missing.
+fn cut(into: &mut Vec<ConnId>, before: usize, most: usize, missing: Option<u32>) -> Option<u32> {
+    if into.len() - before <= most {
+        return missing;
+    }
+    let mut those = into.split_off(before);
+    those.sort_unstable();
+    those.dedup();
+    let first_cut = those.get(most).map(|conn| conn.slot);
+    those.truncate(most);
+    into.append(&mut those);
+    [missing, first_cut].into_iter().flatten().min()
+}
+
 impl WatchTable {
     /// Everything that fires in a table for an event on `path`: each connection once, appended to `into`. One-shot
-    /// watches are used up. Takes time in proportion to the length of the path and to the watchers, however deep the path
-    /// and however many recursive watches stand elsewhere.
+    /// watches are used up. Takes time in proportion to the length of the path and to the watchers, however deep the
+    /// path and however many recursive watches stand elsewhere.
     pub fn fire(&mut self, kind: Kind, path: &str, hash: u64, hasher: PathHasher, into: &mut Vec<ConnId>) {
         let mut range = Some(Watchers { from: 0, max: usize::MAX });
         while let Some(some) = range {
@@ -51,8 +65,8 @@ impl WatchTable {
         }
     }
 
-    /// As [`WatchTable::fire`], of some of the watchers, in the order of their slots: of those from a slot on, after a look
-    /// at about as many watches as `some` says. Between two calls for one event no watch may be added.
+    /// As [`WatchTable::fire`], of some of the watchers, in the order of their slots: of those from a slot on, after a
+    /// look at about as many watches as `some` says. Between two calls for one event no watch may be added.
     #[inline]
     pub(crate) fn fire_some(
         &mut self,
@@ -88,12 +102,12 @@ impl WatchTable {
         into: &mut Vec<ConnId>,
     ) -> Fired {
         let before = into.len();
-        let mut next = None;
+        let (mut looked, mut next) = (0, None);
         if kind != Kind::Child && !self.recursive.is_empty() {
-            next = self.watched_from_above(path, hash, hasher, some, into);
+            (looked, next) = self.watched_from_above(path, hash, hasher, some, into);
+            next = cut(into, before, some.max, next);
         }
         let above = into.len() - before;
-        let mut looked = above;
         if let Some(id) = self.paths.find(path, hash) {
             match self.paths.who(id) {
                 Who::Nobody => {}
@@ -102,7 +116,7 @@ impl WatchTable {
                     self.lower(id, hash, slot, modes, modes & !kind.bit(Mode::Standard));
                 }
                 Who::One { .. } => {}
-                Who::Crowd => looked += self.fire_crowd(kind, id, hash, some, &mut next, into),
+                Who::WatcherSet => looked += self.fire_set(kind, id, hash, some, &mut next, into),
             }
         }
         if above > 0 {
@@ -117,8 +131,8 @@ impl WatchTable {
         Fired { next, looked }
     }
 
-    /// One pass over a crowd, or over so many of it; `next` is where the event goes on. Gives how many were looked at.
-    fn fire_crowd(
+    /// One pass over a set, or over so many of it; `next` is where the event goes on. Gives how many were looked at.
+    fn fire_set(
         &mut self,
         kind: Kind,
         id: PathId,
@@ -128,9 +142,9 @@ impl WatchTable {
         into: &mut Vec<ConnId>,
     ) -> usize {
         let once = kind.bit(Mode::Standard);
-        let Some(crowd) = self.crowds.get_mut(&id) else { return 0 };
+        let Some(set) = self.sets.get_mut(id) else { return 0 };
         let (mut looked, mut used_up) = (0, false);
-        for (slot, modes) in crowd.conns.range(some.from..) {
+        for (slot, modes) in set.conns.range(some.from..) {
             if next.is_some_and(|next| *slot >= next) {
                 break;
             }
@@ -147,15 +161,15 @@ impl WatchTable {
         if !used_up {
             return looked;
         }
-        // Those of whom something is used up; of a whole crowd the rest is put together anew.
-        let whole = looked == crowd.conns.len();
+        // Those of whom something is used up; of a whole set the rest is put together anew.
+        let whole = looked == set.conns.len();
         let those: Vec<(u32, u8)> = if whole {
-            mem::take(&mut crowd.conns).into_iter().collect()
+            mem::take(&mut set.conns).into_iter().collect()
         } else {
-            let told = crowd.conns.range(some.from..).take(looked);
+            let told = set.conns.range(some.from..).take(looked);
             told.map(|(slot, modes)| (*slot, *modes)).filter(|(_, modes)| modes & once != 0).collect()
         };
-        let had = (crowd.data > 0, crowd.child > 0);
+        let had = (set.data > 0, set.child > 0);
         let mut left = Vec::new();
         let weight = self.paths.text_len(id) + WATCH_BYTES;
         for (slot, before) in those {
@@ -163,11 +177,11 @@ impl WatchTable {
             match after {
                 0 if whole => {}
                 _ if whole => left.push((slot, after)),
-                0 => drop(crowd.conns.remove(&slot)),
-                _ => drop(crowd.conns.insert(slot, after)),
+                0 => drop(set.conns.remove(&slot)),
+                _ => drop(set.conns.insert(slot, after)),
             }
-            crowd.data -= usize::from(before & DATA_MODES != 0 && after & DATA_MODES == 0);
-            crowd.child -= usize::from(before & CHILD_MODES != 0 && after & CHILD_MODES == 0);
+            set.data -= usize::from(before & DATA_MODES != 0 && after & DATA_MODES == 0);
+            set.child -= usize::from(before & CHILD_MODES != 0 && after & CHILD_MODES == 0);
             self.total -= entries(before) - entries(after);
             if after == 0 {
                 self.bytes -= weight;
@@ -175,17 +189,18 @@ impl WatchTable {
             }
         }
         if whole {
-            crowd.conns = left.into_iter().collect();
+            set.conns = left.into_iter().collect();
         }
-        self.data_paths -= usize::from(had.0 && crowd.data == 0);
-        self.child_paths -= usize::from(had.1 && crowd.child == 0);
+        self.data_paths -= usize::from(had.0 && set.data == 0);
+        self.child_paths -= usize::from(had.1 && set.child == 0);
         self.forget_if_deserted(id, hash);
         looked
     }
 
-    /// Adds those who watch the path or an ancestor of it recursively, from a slot on; who watches several of them stands
-    /// there several times. Looks at the prefixes that are as long as a recursively watched path; many of them are hashed in
-    /// one pass over the path. Gives the slot from which on some may be missing.
+    /// Adds those who watch the path or an ancestor of it recursively, from a slot on; who watches several of them
+    /// stands there several times. Looks at the prefixes that are as long as a recursively watched path; many of them
+    /// are hashed in one pass over the path. Gives how many watchers were looked at, and the slot from which on some may be
+    /// missing.
     fn watched_from_above(
         &self,
         path: &str,
@@ -193,11 +208,11 @@ impl WatchTable {
         hasher: PathHasher,
         some: Watchers,
         into: &mut Vec<ConnId>,
-    ) -> Option<u32> {
+    ) -> (usize, Option<u32>) {
         let each = (some.max / self.recursive.len()).max(EACH_MIN.min(some.max));
         let few = self.recursive.range(..path.len()).nth(LENGTHS_FEW).is_none();
         let mut pass = if few { None } else { Some(hasher.prefixes()) };
-        let mut missing: Option<u32> = None;
+        let (mut looked, mut missing) = (0, None::<u32>);
         for length in self.recursive.range(1..=path.len()).map(|(length, _)| *length) {
             let prefix = match path.get(..length) {
                 Some(prefix) if length == path.len() || prefix == crate::path::ROOT => prefix,
@@ -210,12 +225,34 @@ impl WatchTable {
                 None => hasher.hash(prefix),
             };
             if let Some(id) = self.paths.find(prefix, hash) {
-                let mut watchers = self.watchers_from(id, RECURSIVE, some.from);
-                into.extend(watchers.by_ref().take(each));
-                let next = watchers.next().map(|conn| conn.slot);
+                let (those, next) = self.recursive_watchers(id, some.from, each, into);
+                looked += those;
                 missing = [missing, next].into_iter().flatten().min();
             }
         }
-        missing
+        (looked, missing)
+    }
+
+    /// Adds those who watch this path recursively, among `most` of its watchers from a slot on. Gives how many were looked at,
+    /// and the slot of the next one.
+    fn recursive_watchers(&self, id: PathId, from: u32, most: usize, into: &mut Vec<ConnId>) -> (usize, Option<u32>) {
+        let set = match self.paths.who(id) {
+            Who::Nobody => return (0, None),
+            Who::One { slot, modes } => {
+                let watches = modes & RECURSIVE != 0 && slot >= from;
+                into.extend(watches.then(|| self.conn(slot)));
+                return (1, None);
+            }
+            Who::WatcherSet => self.sets.get(id).filter(|set| set.recursive > 0),
+        };
+        let mut looked = 0;
+        for (slot, modes) in set.into_iter().flat_map(|set| set.conns.range(from..)) {
+            if looked == most {
+                return (looked, Some(*slot));
+            }
+            looked += 1;
+            into.extend((modes & RECURSIVE != 0).then(|| self.conn(*slot)));
+        }
+        (looked, None)
     }
 }

@@ -1,4 +1,5 @@
-//! The watched paths of a shard, each with who watches it: small records in a slab, and an index over them by path hash.
+//! The watched paths of a shard, each with who watches it: small records in a slab, and an index over them by path
+//! hash.
 //!
 //! Lives on its shard's core. Most paths are short and watched by one connection: such a path takes 40 bytes and its
 //! place in the index, about 8. Records lie in chunks and the index is cut into tables, so that growing neither copies
@@ -6,6 +7,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::mem;
 use hashbrown::HashTable;
 
 /// Power of two by which the index is cut.
@@ -14,10 +16,29 @@ const TABLE_BITS: u32 = 8;
 const CHUNK: usize = 512;
 /// Paths up to this length lie in their record.
 const SHORT_BYTES_MAX: usize = 22;
+/// Records whose memory is freed at once.
+const FREED_AT_ONCE: usize = 8 * CHUNK;
 
 /// The number of a watched path's record; given to another path once nobody watches this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PathId(u32);
+
+impl PathId {
+    /// Which of so many tables has what belongs to the path.
+    pub(super) const fn table(self, tables: usize) -> usize {
+        self.0 as usize % tables
+    }
+
+    /// The place of the path's bit among bits of all paths: a word, and the bit in it.
+    pub(super) const fn bit(self) -> (usize, u64) {
+        ((self.0 / u64::BITS) as usize, 1 << (self.0 % u64::BITS))
+    }
+
+    /// Words that have a bit for each of so many paths; one at least.
+    pub(super) const fn words(places: usize) -> usize {
+        places / u64::BITS as usize + 1
+    }
+}
 
 /// Who watches a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +48,7 @@ pub(super) enum Who {
     /// One connection's slot, and its modes in both tables.
     One { slot: u32, modes: u8 },
     /// Several, listed elsewhere.
-    Crowd,
+    WatcherSet,
 }
 
 #[derive(Debug)]
@@ -89,12 +110,13 @@ pub(super) struct Paths {
     chunks: Vec<Vec<Record>>,
     free: Vec<PathId>,
     len: usize,
+    emptied: Vec<Self>,
 }
 
 impl Default for Paths {
     fn default() -> Self {
         let tables = (0..1 << TABLE_BITS).map(|_| HashTable::new()).collect();
-        Self { tables, chunks: Vec::new(), free: Vec::new(), len: 0 }
+        Self { tables, chunks: Vec::new(), free: Vec::new(), len: 0, emptied: Vec::new() }
     }
 }
 
@@ -120,18 +142,32 @@ impl Paths {
         id
     }
 
-    /// Takes a path out that nobody watches any more.
+    /// Takes a path out that nobody watches any more. With the last one all memory goes, but what
+    /// [`Paths::take_emptied`] gives.
     pub(super) fn remove(&mut self, id: PathId, hash: u64) {
         let entry = self.tables[table_of(hash)].find_entry(spread(low(hash)), |at| *at == id);
         entry.expect("every path is indexed by its hash").remove();
         self.len -= 1;
         if self.len == 0 {
-            *self = Self::default();
-            return;
+            return self.empty();
         }
         let record = record_mut(&mut self.chunks, id);
         (record.name, record.who) = (Name::of(""), Who::Nobody);
         self.free.push(id);
+    }
+
+    #[cold]
+    fn empty(&mut self) {
+        let mut emptied = mem::take(self);
+        self.emptied = mem::take(&mut emptied.emptied);
+        if emptied.chunks.len() * CHUNK > FREED_AT_ONCE {
+            self.emptied.push(emptied);
+        }
+    }
+
+    /// Memory of paths that were all removed, of which freeing it takes long.
+    pub(super) fn take_emptied(&mut self) -> Option<Self> {
+        self.emptied.pop()
     }
 
     pub(super) fn who(&self, id: PathId) -> Who {
@@ -153,7 +189,8 @@ impl Paths {
 
     /// Records, in use or not; for passes in pieces.
     pub(super) fn places(&self) -> usize {
-        self.chunks.iter().map(Vec::len).sum()
+        // All but the last chunk are full.
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }
 
     /// The path at a place, if there is one.

@@ -74,7 +74,7 @@ impl Server {
     }
 
     pub fn release(&mut self) {
-        self.shard.release(self.now, &mut self.out);
+        self.shard.resume_proposals(self.now, &mut self.out);
     }
 
     pub fn take(&mut self) -> Option<Proposals> {

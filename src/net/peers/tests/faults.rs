@@ -1,4 +1,4 @@
-//! Peers that die, come back, stand still, or are somebody else than they should be.
+//! Peers that die, come back, stall, or are other servers than they should be.
 
 use super::*;
 use crate::net::peers::QueueLimits;
@@ -12,9 +12,9 @@ fn a_reset_is_noticed_at_once_in_both_directions() {
         let (fake, server) = Fake::with_server(|_| ());
         let out = fake.welcome();
         let (inward, answer) = knock(server.port, |_| ());
-        assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+        assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Welcome));
         assert_eq!(server.both_up(), 22);
-        // Both ends are idle, as followers' links are; in every second round they die with a FIN.
+        // Both ends are idle, as followers' connections are; in every second round they die with a FIN.
         let begin = Instant::now();
         for socket in [out, inward] {
             if round % 2 == 0 { reset(socket) } else { drop(socket) }
@@ -35,7 +35,7 @@ fn a_peer_that_starts_again_is_connected_again() {
     let (first, mut second) = pair(|_| ());
     for incarnation in 23..28 {
         let port = second.port;
-        assert!(second.links.stop());
+        assert!(second.connections.stop());
         let downs = [first.down_any(), first.down_any()];
         assert!(downs.iter().all(|reason| matches!(reason, Reason::Closed | Reason::Reset)), "{downs:?}");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free again");
@@ -49,7 +49,7 @@ fn a_peer_that_starts_again_is_connected_again() {
         first.send(2, Kind::Forward, b"and back").expect("there is room");
         assert_eq!(second.frames(1)[0].1, "and back");
     }
-    assert_eq!(first.links.stats()[0].reconnects, 10);
+    assert_eq!(first.connections.stats()[0].reconnects, 10);
 }
 
 #[test]
@@ -67,26 +67,26 @@ fn a_peer_that_reads_nothing_costs_a_bounded_queue() {
             Err(NotSent::Dropped) => dropped += 1,
             Err(other) => panic!("{other}"),
         }
-        let stats = &server.links.stats()[0];
+        let stats = &server.connections.stats()[0];
         assert!(stats.queued_bytes <= bytes_max && stats.queued_messages <= 1000);
     }
     assert!(begin.elapsed() < SOON, "sending waits");
-    let stats = &server.links.stats()[0];
+    let stats = &server.connections.stats()[0];
     assert!(dropped > 500 && stats.dropped == dropped, "{dropped} of 1000 were dropped");
     // What may be lost left the connection alone; what may not ends it.
     assert_eq!(
-        server.links.send_on(NodeId(2), stream, Kind::Touch, Bytes::from(vec![0; 64 << 10])),
+        server.connections.send_on(NodeId(2), stream, Kind::SessionReport, Bytes::from(vec![0; 64 << 10])),
         Err(NotSent::Broken)
     );
-    assert_eq!(server.links.send_on(NodeId(2), stream, Kind::Touch, Bytes::new()), Err(NotSent::Down));
+    assert_eq!(server.connections.send_on(NodeId(2), stream, Kind::SessionReport, Bytes::new()), Err(NotSent::Down));
     assert_eq!(server.down(Direction::Out), Reason::QueueFull);
-    until("the queue is empty", || server.links.stats()[0].queued_bytes == 0);
+    until("the queue is empty", || server.connections.stats()[0].queued_bytes == 0);
     drop(socket);
     let _again = fake.welcome();
     let (next, _) = server.up(Direction::Out);
     assert!(next > stream);
-    assert_eq!(server.links.send_on(NodeId(2), stream, Kind::Touch, Bytes::new()), Err(NotSent::Down));
-    assert_eq!(server.links.send_on(NodeId(2), next, Kind::Touch, Bytes::new()), Ok(()));
+    assert_eq!(server.connections.send_on(NodeId(2), stream, Kind::SessionReport, Bytes::new()), Err(NotSent::Down));
+    assert_eq!(server.connections.send_on(NodeId(2), next, Kind::SessionReport, Bytes::new()), Ok(()));
 }
 
 #[test]
@@ -99,13 +99,13 @@ fn who_does_not_deal_with_frames_stops_the_peer() {
         sent += 1;
         assert!(sent < 100_000, "nothing stops the sender");
     }
-    let read = || second.links.stats()[0].bytes_in;
+    let read = || second.connections.stats()[0].bytes_in;
     until("the second reads no more", || {
         let before = read();
         std::thread::sleep(Duration::from_millis(50));
         read() == before
     });
-    let received = second.links.stats()[0].bytes_in;
+    let received = second.connections.stats()[0].bytes_in;
     let most = received_bytes_max + READ_BYTES + (64 << 10) + sent * MESSAGE_OVERHEAD_BYTES;
     assert!(received <= most as u64, "{received} bytes were read");
     assert_eq!(second.frames(sent).len(), sent);
@@ -116,17 +116,17 @@ fn of_two_processes_with_one_id_the_first_stays() {
     let (fake, server) = Fake::with_server(|_| ());
     let _out = fake.welcome();
     let (first, answer) = knock(server.port, |_| ());
-    assert_eq!(answer.map(|answer| (answer.verdict, answer.id)), Some((Verdict::Welcome, 1)));
+    assert_eq!(answer.map(|answer| (answer.verdict, answer.id)), Some((Admission::Welcome, 1)));
     let (stream, _) = server.up(Direction::In);
     for _ in 0..3 {
-        let (_second, answer) = knock(server.port, |hello| hello.incarnation = 33);
-        assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Duplicate));
+        let (_second, answer) = knock(server.port, |handshake| handshake.incarnation = 33);
+        assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Duplicate));
     }
     let from = first.local_addr().expect("it is connected").to_string();
     logged(&["which says it is server 2", "another process with this id is connected from", &from]);
     // The same process may dial again: its connection before is over, and told to be before the new one is there.
     let (_third, answer) = knock(server.port, |_| ());
-    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Welcome));
     let PeerEvent::Down { stream: ended, reason, .. } = server.next_of(Direction::In) else { panic!("first the end") };
     assert_eq!((ended, reason), (stream, Reason::Replaced));
     let PeerEvent::Up { incarnation, .. } = server.next_of(Direction::In) else { panic!("then the begin") };
@@ -135,8 +135,8 @@ fn of_two_processes_with_one_id_the_first_stays() {
     // Once it is gone, another one may come.
     drop(_third);
     assert_eq!(server.down(Direction::In), Reason::Closed);
-    let (_fourth, answer) = knock(server.port, |hello| hello.incarnation = 33);
-    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+    let (_fourth, answer) = knock(server.port, |handshake| handshake.incarnation = 33);
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Welcome));
     assert_eq!(server.up(Direction::In).1, 33);
 }
 
@@ -149,8 +149,8 @@ fn a_process_that_dials_again_and_again_is_served_and_bounded() {
     for _ in 0..200 {
         let (socket, answer) = knock(server.port, |_| ());
         let verdict = answer.map(|answer| answer.verdict);
-        assert!(matches!(verdict, Some(Verdict::Welcome | Verdict::Busy)), "{verdict:?}");
-        welcomed += usize::from(verdict == Some(Verdict::Welcome));
+        assert!(matches!(verdict, Some(Admission::Welcome | Admission::Busy)), "{verdict:?}");
+        welcomed += usize::from(verdict == Some(Admission::Welcome));
         kept.push(socket);
     }
     assert!(welcomed > 0);
@@ -171,33 +171,33 @@ fn whoever_is_not_meant_is_refused_and_both_logs_say_why() {
     let (fake, server) = Fake::with_server(|_| ());
     let _out = fake.welcome();
     let blue = ClusterName::new("blue").expect("a name");
-    let check = |change: &dyn Fn(&mut Hello), verdict: Verdict, words: &str| {
+    let check = |change: &dyn Fn(&mut Handshake), verdict: Admission, words: &str| {
         let (mut socket, answer) = knock(server.port, change);
         assert_eq!(answer.map(|answer| answer.verdict), Some(verdict));
         assert_eq!(socket.read(&mut [0]).expect("it is closed"), 0);
         logged(&[&socket.local_addr().expect("it has one").to_string(), words]);
     };
     check(
-        &|hello| hello.cluster = blue.clone(),
-        Verdict::WrongCluster,
+        &|handshake| handshake.cluster = blue.clone(),
+        Admission::WrongCluster,
         "it is of the cluster blue, this server of corral",
     );
-    check(&|hello| hello.to = 3, Verdict::WrongServer, "it means server 3, this is server 1");
-    check(&|hello| hello.from = 9, Verdict::NotConfigured, "this server does not know it");
-    check(&|hello| hello.from = 1, Verdict::NotConfigured, "this server does not know it");
+    check(&|handshake| handshake.to = 3, Admission::WrongServer, "it means server 3, this is server 1");
+    check(&|handshake| handshake.from = 9, Admission::NotConfigured, "this server does not know it");
+    check(&|handshake| handshake.from = 1, Admission::NotConfigured, "this server does not know it");
 }
 
 /// A server of this generation, and how often it was told that there is a later one.
 fn of_generation(id: u64, own: Generation, listener: TcpListener, peers: Vec<PeerAddress>) -> (Server, Arc<AtomicU64>) {
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
-    let lineage = Lineage::new(own, move |_| {
+    let generations = Generations::new(own, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let server = Server::start(id, id * 11, listener, peers, |settings| {
-        settings.lineage = Arc::new(lineage);
+        settings.generations = Arc::new(generations);
         // Who proves nothing is not believed.
-        settings.secrets = Some(Arc::new(corral_link::Secrets::of_text(&[b'x'; 32]).expect("it is long enough")));
+        settings.secrets = Some(Arc::new(corral_peer::Secrets::of_text(&[b'x'; 32]).expect("it is long enough")));
     });
     (server, told)
 }
@@ -207,34 +207,34 @@ fn servers_of_two_generations_do_not_speak_and_the_older_one_is_told() {
     let (first, second) = (listener(), listener());
     let (at_first, at_second) = (address(1, port(&first)), address(2, port(&second)));
     // Nobody can dial the other: each learns it in one way alone.
-    let (door, at_door) = of_generation(1, Generation::FIRST, first, vec![address(2, 1)]);
+    let (accepting, at_accepting) = of_generation(1, Generation::FIRST, first, vec![address(2, 1)]);
     let (dialler, at_dialler) = of_generation(2, Generation(9), second, vec![at_first]);
-    until("the door is told", || at_door.load(Ordering::Relaxed) > 0);
+    until("the listener is told", || at_accepting.load(Ordering::Relaxed) > 0);
     logged(&["which says it is server 2", "its data come from a rescue"]);
     logged(&["the peer is not reached", "its data are older than the rescue"]);
     let (_third, at_third) = of_generation(1, Generation(8), listener(), vec![at_second]);
     until("who dials is told", || at_third.load(Ordering::Relaxed) > 0);
     assert_eq!(at_dialler.load(Ordering::Relaxed), 0);
-    assert!(door.events.is_empty() && dialler.events.is_empty());
+    assert!(accepting.events.is_empty() && dialler.events.is_empty());
 }
 
 #[test]
 fn who_takes_data_over_parts_with_those_of_another_generation() {
     let (first, second) = (listener(), listener());
     let peers = vec![address(1, port(&first)), address(2, port(&second))];
-    let (newborn, at_newborn) = of_generation(1, Generation::NONE, first, peers.clone());
+    let (uninitialised, at_uninitialised) = of_generation(1, Generation::NONE, first, peers.clone());
     let (rescued, _) = of_generation(2, Generation(9), second, peers);
-    for server in [&newborn, &rescued] {
+    for server in [&uninitialised, &rescued] {
         server.up_any();
         server.up_any();
     }
-    newborn.links.adopt(Generation(9)).expect("threads can be started");
-    assert_eq!(newborn.down_any(), Reason::Stopped);
-    for server in [&newborn, &rescued] {
+    uninitialised.connections.adopt(Generation(9)).expect("threads can be started");
+    assert_eq!(uninitialised.down_any(), Reason::Stopped);
+    for server in [&uninitialised, &rescued] {
         server.up_any();
         server.up_any();
     }
-    assert_eq!((newborn.links.generation(), at_newborn.load(Ordering::Relaxed)), (Generation(9), 0));
+    assert_eq!((uninitialised.connections.generation(), at_uninitialised.load(Ordering::Relaxed)), (Generation(9), 0));
 }
 
 #[test]
@@ -242,26 +242,26 @@ fn the_answers_are_understood() {
     let check = |answer: &dyn Fn(&Fake, &mut TcpStream), words: &str| {
         let (fake, server) = Fake::with_server(|_| ());
         let (mut socket, _) = fake.listener.accept().expect("it dials");
-        socket.read_exact(&mut [0; HELLO_BYTES]).expect("it says hello");
+        socket.read_exact(&mut [0; HANDSHAKE_BYTES]).expect("it sends its handshake");
         answer(&fake, &mut socket);
         drop(socket);
         logged(&[&format!("127.0.0.1:{}", port(&fake.listener)), words]);
-        assert!(server.links.stats()[0].dials_failed > 0 && server.events.is_empty());
+        assert!(server.connections.stats()[0].dials_failed > 0 && server.events.is_empty());
     };
     let verdicts = [
-        (Verdict::WrongCluster, "it is not of the cluster corral; give all servers"),
-        (Verdict::WrongServer, "it is another server; correct its address or id"),
-        (Verdict::NotConfigured, "it does not know a server 1"),
-        (Verdict::Duplicate, "another process with the id 1 is connected to it"),
-        (Verdict::Busy, "it is still busy with this server's last connection"),
-        (Verdict::WrongCertificate, "this server's certificate is not for the host"),
-        (Verdict::WrongVersion, "it speaks another version of the protocol"),
-        (Verdict::NotProven, "it does not accept this server's secret"),
+        (Admission::WrongCluster, "it is not of the cluster corral; give all servers"),
+        (Admission::WrongServer, "it is another server; correct its address or id"),
+        (Admission::NotConfigured, "it does not know a server 1"),
+        (Admission::Duplicate, "another process with the id 1 is connected to it"),
+        (Admission::Busy, "it is still busy with this server's last connection"),
+        (Admission::WrongCertificate, "this server's certificate is not for the host"),
+        (Admission::WrongVersion, "it speaks another version of the protocol"),
+        (Admission::NotProven, "it does not accept this server's secret"),
     ];
     for (verdict, words) in verdicts {
         check(&|fake, socket| fake.answer(socket, verdict), words);
     }
-    let other = Answer { verdict: Verdict::Welcome, id: 3, generation: Generation::FIRST }.encode();
+    let other = Answer { verdict: Admission::Welcome, id: 3, generation: Generation::FIRST }.encode();
     check(&|_, socket| socket.write_all(&other).expect("it listens"), "there is server 3, not server 2");
     check(&|_, _| (), "it closed the connection instead of answering");
     check(
@@ -310,7 +310,7 @@ fn who_moves_is_found_where_it_was_until_it_is_there() {
     let server = Server::start(1, 11, listener(), vec![address(2, port(&there.listener))], |_| ());
     let _socket = there.welcome();
     server.up(Direction::Out);
-    server.links.configure(vec![address(2, free)]).expect("threads can be started");
+    server.connections.configure(vec![address(2, free)]).expect("threads can be started");
     server.down(Direction::Out);
     let socket = there.welcome();
     server.up(Direction::Out);
@@ -331,7 +331,7 @@ fn who_was_found_is_found_there_again_however_often_it_is_said_to_move() {
     server.up(Direction::Out);
     let moves: Vec<u16> = (0..=FORMER_MAX).map(|_| port(&listener())).collect();
     for next in &moves {
-        server.links.configure(vec![address(2, *next)]).expect("threads can be started");
+        server.connections.configure(vec![address(2, *next)]).expect("threads can be started");
         server.down(Direction::Out);
         drop(socket);
         socket = there.welcome();
@@ -371,8 +371,8 @@ fn nothing_leaves_the_host_unencrypted_unless_that_is_wanted() {
         settings.resolve = Arc::new(resolve);
     });
     logged(&["two.localhost", "192.0.2.7 is another host", "ensemble.allow_plaintext"]);
-    assert!(server.links.exposed([0, 0, 0, 0].into()).is_some());
-    assert_eq!(server.links.exposed("::ffff:127.0.0.1".parse().expect("an address")), None);
+    assert!(server.connections.exposed([0, 0, 0, 0].into()).is_some());
+    assert_eq!(server.connections.exposed("::ffff:127.0.0.1".parse().expect("an address")), None);
     drop(server);
     let there = Fake { listener: listener() };
     let server = Server::start(1, 11, listener(), vec![address(2, port(&there.listener))], quiet);
@@ -384,10 +384,10 @@ fn nothing_leaves_the_host_unencrypted_unless_that_is_wanted() {
 fn peers_come_by_way_of_another_port_too() {
     let server = Server::start(1, 11, listener(), vec![address(2, 1), address(3, 1)], |_| ());
     let more = port(&listener());
-    server.links.listen_at(SocketAddr::from((Ipv4Addr::LOCALHOST, more))).expect("it is free");
+    server.connections.listen_at(SocketAddr::from((Ipv4Addr::LOCALHOST, more))).expect("it is free");
     for (id, port) in [(2, more), (3, server.port)] {
-        let (_socket, answer) = knock(port, |hello| hello.from = id);
-        assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+        let (_socket, answer) = knock(port, |handshake| handshake.from = id);
+        assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Welcome));
         server.up(Direction::In);
     }
 }
@@ -406,7 +406,7 @@ fn nobody_there_is_said_once_and_dialled_on() {
 fn a_peer_that_is_heard_of_is_dialled_at_once() {
     let free = port(&listener());
     let server = Server::start(1, 11, listener(), vec![address(2, free)], |_| ());
-    until("the pauses are long", || server.links.stats()[0].dials_failed >= 7);
+    until("the pauses are long", || server.connections.stats()[0].dials_failed >= 7);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("it is free");
     let begin = Instant::now();
     let _inward = knock(server.port, |_| ());
@@ -422,26 +422,26 @@ fn peers_come_and_go_while_it_runs() {
     let (_out, _inward) = (fake.welcome(), knock(server.port, |_| ()));
     assert_eq!(server.both_up(), 22);
     // Nothing changes for one that stays.
-    server.links.configure(vec![here.clone(), address(1, 9)]).expect("threads can be started");
+    server.connections.configure(vec![here.clone(), address(1, 9)]).expect("threads can be started");
     server.send(2, Kind::Raft, b"still").expect("it is connected");
-    until("it is written", || server.links.stats()[0].messages_out == 1);
+    until("it is written", || server.connections.stats()[0].messages_out == 1);
     assert!(server.events.is_empty());
-    server.links.configure(Vec::new()).expect("threads can be started");
+    server.connections.configure(Vec::new()).expect("threads can be started");
     assert_eq!([server.down_any(), server.down_any()], [Reason::Stopped, Reason::Stopped]);
     assert_eq!(server.send(2, Kind::Raft, b"gone"), Err(NotSent::Unknown));
     let (_refused, answer) = knock(server.port, |_| ());
-    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::NotConfigured));
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::NotConfigured));
     // It is one again, at another address, and moves once more while it is connected.
     for _ in 0..2 {
         let moved = Fake { listener: listener() };
         let there = address(2, port(&moved.listener));
-        server.links.configure(vec![there]).expect("threads can be started");
+        server.connections.configure(vec![there]).expect("threads can be started");
         let _out = moved.welcome();
         server.up(Direction::Out);
-        until("the door knows it", || {
+        until("the listener knows it", || {
             let (_inward, answer) = knock(server.port, |_| ());
-            answer.is_some_and(|answer| answer.verdict == Verdict::Welcome)
+            answer.is_some_and(|answer| answer.verdict == Admission::Welcome)
         });
     }
-    assert!(server.links.stop());
+    assert!(server.connections.stop());
 }

@@ -1,16 +1,22 @@
-//! What anybody who reaches the port can do: noise at every place of a stream, silence, crowds, other protocols.
+//! What a stranger that reaches the port can do: noise at every place of a stream, silence, many connections, other protocols.
 
 use super::*;
-use corral_link::{FrameError, Header};
+use corral_peer::{FrameError, Header};
 
-/// A hello and some frames as server 2 sends them, and where the frames begin.
+/// A handshake and some frames as server 2 sends them, and where the frames begin.
 fn stream() -> (Vec<u8>, usize) {
-    let hello =
-        Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] };
-    let mut bytes = hello.encode().to_vec();
+    let handshake = Handshake {
+        cluster: cluster(),
+        from: 2,
+        to: 1,
+        generation: Generation::FIRST,
+        incarnation: 22,
+        token: [22; 7],
+    };
+    let mut bytes = handshake.encode().to_vec();
     let begin = bytes.len();
     for (sequence, (kind, payload)) in
-        (0..).zip([(Kind::Raft, &b"abc"[..]), (Kind::Beat, b""), (Kind::Forward, &[7; 40])])
+        (0..).zip([(Kind::Raft, &b"abc"[..]), (Kind::Heartbeat, b""), (Kind::Forward, &[7; 40])])
     {
         bytes.extend_from_slice(&Header::encode(kind, sequence, payload));
         bytes.extend_from_slice(payload);
@@ -48,29 +54,35 @@ fn told(server: &Server) -> (usize, Reason) {
 #[test]
 fn whose_words_are_not_understood_is_sent_away_for_a_while() {
     let server = server();
-    let hello =
-        Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] }
-            .encode();
+    let handshake = Handshake {
+        cluster: cluster(),
+        from: 2,
+        to: 1,
+        generation: Generation::FIRST,
+        incarnation: 22,
+        token: [22; 7],
+    }
+    .encode();
     let mut socket = connected(server.port);
-    socket.write_all(&hello).expect("it listens");
+    socket.write_all(&handshake).expect("it listens");
     let (stream, _) = server.up(Direction::In);
-    server.links.shut(NodeId(2), stream + 1);
-    server.links.shut(NodeId(3), stream);
-    server.links.shut(NodeId(2), stream);
+    server.connections.shut(NodeId(2), stream + 1);
+    server.connections.shut(NodeId(3), stream);
+    server.connections.shut(NodeId(2), stream);
     assert_eq!(server.down(Direction::In), Reason::NotUnderstood);
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).expect("the end");
     assert_eq!(answer.len(), ANSWER_BYTES);
     let knock = || {
         let mut socket = connected(server.port);
-        socket.write_all(&hello).expect("it listens");
+        socket.write_all(&handshake).expect("it listens");
         let mut answer = [0; ANSWER_BYTES];
         socket.read_exact(&mut answer).expect("an answer");
         (Answer::decode(&answer).expect("an answer").verdict, socket)
     };
-    assert_eq!(knock().0, Verdict::Busy);
+    assert_eq!(knock().0, Admission::Busy);
     let until = Instant::now() + SOON;
-    while knock().0 != Verdict::Welcome {
+    while knock().0 != Admission::Welcome {
         assert!(Instant::now() < until, "it is let in again");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -98,7 +110,7 @@ fn noise_at_every_place_of_a_stream_ends_that_connection_alone() {
             }
         }
     }
-    assert!(server.events.is_empty(), "who said no hello was heard of");
+    assert!(server.events.is_empty(), "who said no handshake was heard of");
     // Cut at every place.
     for end in 0..good.len() {
         say(server.port, &good[..end]);
@@ -124,7 +136,7 @@ fn frames_that_break_the_protocol_are_told() {
     check(4, &[77], FrameError::Kind(77));
     check(5, &[9], FrameError::Sequence { expected: 0, found: 9 });
     check(17, b"x", FrameError::Checksum(0));
-    logged(&["the connection from the peer is lost", "frame 0 was due, and frame 9 came"]);
+    logged(&["the connection from the peer is lost", "frame 0 was expected, and frame 9 was received"]);
 }
 
 #[test]
@@ -159,44 +171,44 @@ fn a_silent_connection_is_closed_in_time() {
     let server = server();
     let begin = Instant::now();
     let mut socket = connected(server.port);
-    // A part of a hello buys no time.
+    // A part of a handshake buys no time.
     socket.write_all(&stream().0[..50]).expect("somebody listens");
     assert!(matches!(socket.read(&mut [0]), Ok(0) | Err(_)));
     let took = begin.elapsed();
-    assert!(took > super::super::limits::HELLO_MAX - Duration::from_millis(100) && took < SOON, "{took:?}");
-    logged(&[&socket.local_addr().expect("it has one").to_string(), "it says no hello in time"]);
+    assert!(took > super::super::limits::HANDSHAKE_MAX - Duration::from_millis(100) && took < SOON, "{took:?}");
+    logged(&[&socket.local_addr().expect("it has one").to_string(), "it says no handshake in time"]);
 }
 
 #[test]
-fn a_crowd_that_says_nothing_does_not_keep_the_peer_out() {
+fn many_silent_connections_do_not_keep_the_peer_out() {
     let server = server();
-    let mut crowd = std::collections::VecDeque::new();
+    let mut silent = std::collections::VecDeque::new();
     let mut worst = Duration::ZERO;
     for at in 0..3000 {
-        crowd.push_back(connected(server.port));
+        silent.push_back(connected(server.port));
         // No more than a process may have open.
-        if crowd.len() > 300 {
-            crowd.pop_front();
+        if silent.len() > 300 {
+            silent.pop_front();
         }
         if at % 300 == 299 {
             let begin = Instant::now();
             let (socket, answer) = knock(server.port, |_| ());
-            assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+            assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Welcome));
             worst = worst.max(begin.elapsed());
             server.up(Direction::In);
             drop(socket);
             server.down(Direction::In);
         }
     }
-    println!("let in beside a crowd after {worst:?} at worst");
+    println!("let in beside many silent connections after {worst:?} at worst");
     // All but the last of them are closed, whether they notice or not.
-    let open = crowd.iter().filter(|socket| {
+    let open = silent.iter().filter(|socket| {
         socket.set_nonblocking(true).expect("it can be set");
         let mut socket: &TcpStream = socket;
         matches!(socket.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     });
     assert!(open.count() <= super::super::limits::STRANGERS_MAX);
-    assert!(server.links.stop());
+    assert!(server.connections.stop());
 }
 
 #[test]
@@ -208,9 +220,9 @@ fn a_large_frame_that_does_not_come_holds_nothing() {
     socket.write_all(&header).expect("it is connected");
     socket.write_all(&[0; 1000]).expect("it is connected");
     server.up(Direction::In);
-    until("it is read", || server.links.stats()[0].bytes_in == 1017);
+    until("it is read", || server.connections.stats()[0].bytes_in == 1017);
     // It may take its time; the same process may dial again meanwhile.
     let (_again, answer) = knock(server.port, |_| ());
-    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Welcome));
     assert_eq!(server.down(Direction::In), Reason::Replaced);
 }

@@ -1,5 +1,5 @@
-//! Hosts that vanish: nothing is refused, nothing is acknowledged. Needs a network namespace of its own, which only root
-//! makes; without it the test says that it looked at nothing.
+//! Hosts that vanish: nothing is refused, nothing is acknowledged. Needs a network namespace of its own, which only
+//! root makes; without it the test says that it looked at nothing.
 
 use super::*;
 use crate::net::peers::limits::{CONNECT_MAX, DEAD_AFTER, PROBE_AFTER, PROBE_INTERVAL, PROBES_MAX};
@@ -19,7 +19,7 @@ fn a_host_that_vanishes_is_noticed_busy_or_idle() {
     if std::env::var_os(INSIDE).is_some() {
         return inside();
     }
-    let able = run("unshare -n ip link set lo up");
+    let able = run("unshare -n ip connection set lo up");
     if !able {
         println!("not looked at: no network namespace can be made here, or iproute2 is missing");
         return;
@@ -33,10 +33,10 @@ fn a_host_that_vanishes_is_noticed_busy_or_idle() {
 }
 
 fn inside() {
-    assert!(run("ip link set lo up"));
+    assert!(run("ip connection set lo up"));
     let (first, second) = pair(|_| ());
     // Nothing leaves any more, and nobody is told.
-    assert!(run("ip link set lo down"));
+    assert!(run("ip connection set lo down"));
     let begin = Instant::now();
     // The first has something to say, the second has not.
     first.send(2, Kind::Raft, &[1; 1000]).expect("there is room");
@@ -50,8 +50,8 @@ fn inside() {
     assert!(begin.elapsed() < most, "{:?}", begin.elapsed());
     logged(&["its host does not answer; look at the host and the network"]);
     logged(&["is not reached, retrying", "the network"]);
-    // It comes back, and so do the links.
-    assert!(run("ip link set lo up"));
+    // It comes back, and so do the connections.
+    assert!(run("ip connection set lo up"));
     let begin = Instant::now();
     let _ = [first.up_any(), first.up_any()];
     println!("connected again after {:?}", begin.elapsed());

@@ -1,4 +1,4 @@
-//! Tests of the links over real loopback sockets: what both ends do, and what anybody else can do to one.
+//! Tests of the connections over real loopback sockets: what both ends do, and what anybody else can do to one.
 //!
 //! A `Server` is one end with the events it told; a `Fake` speaks bytes by hand.
 
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corral_consensus::NodeId;
-use corral_link::hello::{ANSWER_BYTES, HELLO_BYTES};
-use corral_link::{Answer, ClusterName, Generation, Hello, Verdict};
+use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES};
+use corral_peer::{Admission, Answer, ClusterName, Generation, Handshake};
 
 use super::event::{Direction, PeerEvent, Reason};
-use super::{Kind, Lineage, Links, NotSent, PeerAddress, Settings};
+use super::{Generations, Kind, NotSent, PeerAddress, PeerConnections, Settings};
 
 /// How long anything may take that happens at once on a quiet host.
 const SOON: Duration = Duration::from_secs(10);
@@ -44,9 +44,9 @@ fn cluster() -> ClusterName {
     ClusterName::new("corral").expect("a name")
 }
 
-/// One end of links.
+/// One end of connections.
 struct Server {
-    links: Links,
+    connections: PeerConnections,
     events: flume::Receiver<PeerEvent>,
     port: u16,
 }
@@ -65,8 +65,9 @@ impl Server {
         let mut settings = Settings::new(NodeId(id), incarnation, cluster(), listener, peers, None);
         change(&mut settings);
         let (sender, events) = flume::unbounded();
-        let links = Links::start(settings, move |event| drop(sender.send(event))).expect("threads can be started");
-        Server { links, events, port }
+        let connections =
+            PeerConnections::start(settings, move |event| drop(sender.send(event))).expect("threads can be started");
+        Server { connections, events, port }
     }
 
     /// The next event, dropped from the queue.
@@ -108,8 +109,8 @@ impl Server {
     }
 
     fn send(&self, peer: u64, kind: Kind, payload: &[u8]) -> Result<(), NotSent> {
-        let sent = self.links.send(NodeId(peer), kind, Bytes::copy_from_slice(payload));
-        self.links.flush();
+        let sent = self.connections.send(NodeId(peer), kind, Bytes::copy_from_slice(payload));
+        self.connections.flush();
         sent
     }
 }
@@ -178,27 +179,33 @@ impl Fake {
     /// Lets server 1 in.
     fn welcome(&self) -> TcpStream {
         let (mut socket, _) = self.listener.accept().expect("it dials");
-        let mut hello = [0; HELLO_BYTES];
-        socket.read_exact(&mut hello).expect("it says hello");
-        let hello = Hello::decode(&hello).expect("the hello is good");
-        assert_eq!((hello.from, hello.to, hello.incarnation), (1, 2, 11));
-        self.answer(&mut socket, Verdict::Welcome);
+        let mut handshake = [0; HANDSHAKE_BYTES];
+        socket.read_exact(&mut handshake).expect("it sends its handshake");
+        let handshake = Handshake::decode(&handshake).expect("the handshake is good");
+        assert_eq!((handshake.from, handshake.to, handshake.incarnation), (1, 2, 11));
+        self.answer(&mut socket, Admission::Welcome);
         socket
     }
 
-    fn answer(&self, socket: &mut TcpStream, verdict: Verdict) {
+    fn answer(&self, socket: &mut TcpStream, verdict: Admission) {
         let answer = Answer { verdict, id: 2, generation: Generation::FIRST };
         socket.write_all(&answer.encode()).expect("it listens");
     }
 }
 
-/// Says hello as server 2 and gives the answer.
-fn knock(port: u16, change: impl FnOnce(&mut Hello)) -> (TcpStream, Option<Answer>) {
-    let mut hello =
-        Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] };
-    change(&mut hello);
+/// Says handshake as server 2 and gives the answer.
+fn knock(port: u16, change: impl FnOnce(&mut Handshake)) -> (TcpStream, Option<Answer>) {
+    let mut handshake = Handshake {
+        cluster: cluster(),
+        from: 2,
+        to: 1,
+        generation: Generation::FIRST,
+        incarnation: 22,
+        token: [22; 7],
+    };
+    change(&mut handshake);
     let mut socket = connected(port);
-    socket.write_all(&hello.encode()).expect("somebody listens");
+    socket.write_all(&handshake.encode()).expect("somebody listens");
     let mut answer = [0; ANSWER_BYTES];
     let answer = socket.read_exact(&mut answer).ok().map(|()| Answer::decode(&answer).expect("the answer is good"));
     (socket, answer)
@@ -271,15 +278,15 @@ fn messages_arrive_in_order_and_whole_both_ways() {
         }
         let found = to.frames(messages.len());
         assert!(found.iter().zip(&messages).all(|(found, sent)| found.0 == sent.0 && found.1 == sent.1));
-        until("everything is written", || from.links.stats()[0].queued_messages == 0);
-        let (out, into) = (from.links.stats(), to.links.stats());
+        until("everything is written", || from.connections.stats()[0].queued_messages == 0);
+        let (out, into) = (from.connections.stats(), to.connections.stats());
         assert_eq!((out[0].messages_out, into[0].messages_in), (500, 500));
         assert_eq!((out[0].queued_bytes, out[0].dropped, out[0].reconnects), (0, 0, 0));
         assert_eq!(out[0].bytes_out, into[0].bytes_in);
         assert!(out[0].up_out && out[0].up_in);
     }
     assert_eq!(first.send(3, Kind::Raft, b""), Err(NotSent::Unknown));
-    assert!(first.links.stop() && second.links.stop());
+    assert!(first.connections.stop() && second.connections.stop());
 }
 
 #[test]
@@ -289,7 +296,7 @@ fn a_stop_writes_what_is_queued_and_ends_every_thread() {
         first.send(2, Kind::Forward, &[1; 1000]).expect("there is room");
     }
     let begin = Instant::now();
-    assert!(first.links.stop());
+    assert!(first.connections.stop());
     assert!(begin.elapsed() < super::limits::STOP_MAX);
     assert_eq!(second.frames(100).len(), 100);
     assert_eq!(second.down(Direction::In), Reason::Closed);

@@ -1,9 +1,9 @@
 //! Servers that share a secret, and what anybody without it gets: a challenge, and nothing else.
 
 use super::*;
-use corral_link::hello::{ANSWER_BYTES, HELLO_BYTES};
-use corral_link::secret::{CHALLENGE_BYTES, NONCE_BYTES, SEAL_BYTES};
-use corral_link::{Challenge, FrameError, FrameKey, Header, Proof, Secret, Secrets, Transcript};
+use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES};
+use corral_peer::secret::{CHALLENGE_BYTES, NONCE_BYTES, SEAL_BYTES};
+use corral_peer::{Challenge, FrameError, FrameKey, Header, Proof, Secret, Secrets, Transcript};
 
 fn text(byte: u8) -> String {
     char::from(byte).to_string().repeat(32)
@@ -18,8 +18,8 @@ fn secret(byte: u8) -> Secret {
     Secret::new(text(byte).as_bytes()).expect("it is long enough")
 }
 
-fn hello() -> [u8; HELLO_BYTES] {
-    Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] }
+fn handshake() -> [u8; HANDSHAKE_BYTES] {
+    Handshake { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] }
         .encode()
 }
 
@@ -28,14 +28,14 @@ fn server() -> Server {
     Server::start(1, 11, listener(), vec![address(2, 1)], |settings| settings.secrets = secrets(b"a"))
 }
 
-/// Says hello and gets the challenge.
+/// Says handshake and gets the challenge.
 fn challenged(port: u16) -> (TcpStream, Transcript) {
     let mut socket = connected(port);
-    socket.write_all(&hello()).expect("it listens");
+    socket.write_all(&handshake()).expect("it listens");
     let mut challenge = [0; CHALLENGE_BYTES];
     socket.read_exact(&mut challenge).expect("a challenge");
     Challenge::decode(&challenge).expect("a challenge");
-    (socket, Transcript { hello: hello(), challenge, nonce: [7; NONCE_BYTES] })
+    (socket, Transcript { handshake: handshake(), challenge, nonce: [7; NONCE_BYTES] })
 }
 
 /// Proves itself as server 2 does.
@@ -45,7 +45,7 @@ fn proven(port: u16) -> (TcpStream, FrameKey) {
     let (mut answer, mut seal) = ([0; ANSWER_BYTES], [0; SEAL_BYTES]);
     socket.read_exact(&mut answer).expect("an answer");
     socket.read_exact(&mut seal).expect("a seal");
-    assert_eq!(Answer::decode(&answer).map(|answer| answer.verdict), Ok(Verdict::Welcome));
+    assert_eq!(Answer::decode(&answer).map(|answer| answer.verdict), Ok(Admission::Welcome));
     assert!(secret(b'a').is_sealed(&said, &answer, &seal));
     (socket, secret(b'a').frame_key(&said, &answer))
 }
@@ -57,8 +57,8 @@ fn servers_with_one_secret_connect_and_their_frames_arrive() {
         first.send(2, Kind::Raft, &vec![7; length]).expect("there is room");
         assert_eq!(second.frames(1)[0].1.len(), length);
     }
-    until("everything is written", || first.links.stats()[0].queued_messages == 0);
-    assert_eq!(first.links.stats()[0].queued_bytes, 0);
+    until("everything is written", || first.connections.stats()[0].queued_messages == 0);
+    assert_eq!(first.connections.stats()[0].queued_bytes, 0);
 }
 
 #[test]
@@ -103,26 +103,26 @@ fn nothing_but_a_challenge_is_told_without_the_secret() {
     let (mut held, key) = proven(server.port);
     let (stream, incarnation) = server.up(Direction::In);
     assert_eq!(incarnation, 22);
-    // Hellos of any kind, also the very one that was welcomed: what comes back does not depend on them.
-    let changes: [&dyn Fn(&mut Hello); 5] = [
+    // Handshakes of any kind, also the very one that was welcomed: what comes back does not depend on them.
+    let changes: [&dyn Fn(&mut Handshake); 5] = [
         &|_| (),
-        &|hello| hello.cluster = ClusterName::new("blue").expect("a name"),
-        &|hello| hello.from = 9,
-        &|hello| hello.to = 3,
-        &|hello| hello.generation = Generation(u64::MAX - 1),
+        &|handshake| handshake.cluster = ClusterName::new("blue").expect("a name"),
+        &|handshake| handshake.from = 9,
+        &|handshake| handshake.to = 3,
+        &|handshake| handshake.generation = Generation(u64::MAX - 1),
     ];
     for change in changes {
-        let mut hello = Hello::decode(&hello()).expect("a hello");
-        change(&mut hello);
+        let mut handshake = Handshake::decode(&handshake()).expect("a handshake");
+        change(&mut handshake);
         let mut socket = connected(server.port);
-        socket.write_all(&hello.encode()).expect("it listens");
+        socket.write_all(&handshake.encode()).expect("it listens");
         socket.write_all(&Proof { nonce: [1; NONCE_BYTES], proof: [2; SEAL_BYTES] }.encode()).expect("it listens");
         let mut told = Vec::new();
         socket.read_to_end(&mut told).expect("it is closed");
         let (challenge, answer) = told.split_first_chunk::<CHALLENGE_BYTES>().expect("a challenge");
         assert!(Challenge::decode(challenge).is_ok());
         let answer = Answer::decode(answer.try_into().expect("an answer and nothing else")).expect("an answer");
-        assert_eq!(answer, Answer { verdict: Verdict::NotProven, id: 0, generation: Generation::NONE });
+        assert_eq!(answer, Answer { verdict: Admission::NotProven, id: 0, generation: Generation::NONE });
     }
     // Frames in the place of a proof reach nobody.
     let (mut socket, _) = challenged(server.port);
@@ -138,7 +138,7 @@ fn nothing_but_a_challenge_is_told_without_the_secret() {
     second.write_all(&proof).expect("it listens");
     let mut answer = [0; ANSWER_BYTES];
     second.read_exact(&mut answer).expect("an answer");
-    assert_eq!(Answer::decode(&answer).map(|answer| answer.verdict), Ok(Verdict::NotProven));
+    assert_eq!(Answer::decode(&answer).map(|answer| answer.verdict), Ok(Admission::NotProven));
     drop(first.write_all(&[0; 10]));
     assert!(server.events.is_empty(), "the connection of the server stands, and nothing was heard");
     let mut header = Vec::new();
@@ -158,16 +158,16 @@ fn who_listens_without_the_secret_gets_no_frame() {
     let server = Server::start(1, 11, listener(), peers, |settings| settings.secrets = secrets(b"a"));
     // Welcomed at once.
     let (mut socket, _) = fake.listener.accept().expect("it dials");
-    socket.read_exact(&mut [0; HELLO_BYTES]).expect("it says hello");
-    fake.answer(&mut socket, Verdict::Welcome);
+    socket.read_exact(&mut [0; HANDSHAKE_BYTES]).expect("it sends its handshake");
+    fake.answer(&mut socket, Admission::Welcome);
     assert!(matches!(socket.read(&mut [0]), Ok(0) | Err(_)));
     logged(&["it asks for no secret, and this server has one", &port(&fake.listener).to_string()]);
     // Asked, and welcomed with its own proof as a seal; then told that it is outdated.
-    for verdict in [Verdict::Welcome, Verdict::WrongGeneration] {
+    for verdict in [Admission::Welcome, Admission::WrongGeneration] {
         let (mut socket, _) = fake.listener.accept().expect("it dials again");
-        socket.read_exact(&mut [0; HELLO_BYTES]).expect("it says hello");
+        socket.read_exact(&mut [0; HANDSHAKE_BYTES]).expect("it sends its handshake");
         socket.write_all(&Challenge { nonce: [5; NONCE_BYTES] }.encode()).expect("it listens");
-        let mut proof = [0; corral_link::secret::PROOF_BYTES];
+        let mut proof = [0; corral_peer::secret::PROOF_BYTES];
         socket.read_exact(&mut proof).expect("it proves itself");
         let proof = Proof::decode(&proof).expect("a proof");
         let answer = Answer { verdict, id: 2, generation: Generation(u64::MAX - 1) };
@@ -183,12 +183,13 @@ fn who_listens_without_the_secret_gets_no_frame() {
 fn a_later_generation_that_nobody_proves_stops_no_server() {
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
-    let lineage = Lineage::new(Generation::FIRST, move |_| {
+    let generations = Generations::new(Generation::FIRST, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     });
-    let server = Server::start(1, 11, listener(), vec![address(2, 1)], |settings| settings.lineage = Arc::new(lineage));
-    let (_socket, answer) = knock(server.port, |hello| hello.generation = Generation(u64::MAX - 1));
-    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::WrongGeneration));
+    let server =
+        Server::start(1, 11, listener(), vec![address(2, 1)], |settings| settings.generations = Arc::new(generations));
+    let (_socket, answer) = knock(server.port, |handshake| handshake.generation = Generation(u64::MAX - 1));
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::WrongGeneration));
     logged(&["has not proven which server it is"]);
     assert_eq!(told.load(Ordering::Relaxed), 0);
 }
@@ -197,32 +198,32 @@ fn a_later_generation_that_nobody_proves_stops_no_server() {
 fn without_a_secret_rejections_tell_nothing_that_opens_a_connection() {
     let server = Server::start(1, 11, listener(), vec![address(2, 1)], |_| ());
     let (_held, answer) = knock(server.port, |_| ());
-    assert_eq!(answer.map(|answer| answer.verdict), Some(Verdict::Welcome));
+    assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Welcome));
     server.up(Direction::In);
     let blue = ClusterName::new("blue").expect("a name");
-    let check = |change: &dyn Fn(&mut Hello), verdict: Verdict| {
+    let check = |change: &dyn Fn(&mut Handshake), verdict: Admission| {
         let (_, answer) = knock(server.port, change);
         assert_eq!(answer, Some(Answer { verdict, id: 0, generation: Generation::NONE }));
     };
-    check(&|hello| hello.from = 9, Verdict::NotConfigured);
-    check(&|hello| hello.to = 3, Verdict::WrongServer);
-    check(&|hello| hello.cluster = blue.clone(), Verdict::WrongCluster);
+    check(&|handshake| handshake.from = 9, Admission::NotConfigured);
+    check(&|handshake| handshake.to = 3, Admission::WrongServer);
+    check(&|handshake| handshake.cluster = blue.clone(), Admission::WrongCluster);
     // Who knows the incarnation, which the log entries hold, still lacks the token.
-    check(&|hello| hello.token = [0; 7], Verdict::Duplicate);
-    check(&|hello| hello.incarnation = 11, Verdict::Duplicate);
+    check(&|handshake| handshake.token = [0; 7], Admission::Duplicate);
+    check(&|handshake| handshake.incarnation = 11, Admission::Duplicate);
     assert!(server.events.is_empty());
 }
 
 #[test]
-fn a_crowd_with_hellos_does_not_keep_the_peer_out() {
+fn many_handshakes_do_not_keep_the_peer_out() {
     let server = server();
-    let mut crowd = std::collections::VecDeque::new();
+    let mut strangers = std::collections::VecDeque::new();
     for at in 0..2000 {
         let mut socket = connected(server.port);
-        socket.write_all(&hello()).expect("it listens");
-        crowd.push_back(socket);
-        if crowd.len() > 300 {
-            crowd.pop_front();
+        socket.write_all(&handshake()).expect("it listens");
+        strangers.push_back(socket);
+        if strangers.len() > 300 {
+            strangers.pop_front();
         }
         if at % 400 == 399 {
             let (socket, _) = proven(server.port);

@@ -1,8 +1,8 @@
-//! How fast: bytes in one direction, and a small frame there and back. Each prints its figures (`--nocapture`); the bounds
-//! are loose, since the machine does other things too.
+//! How fast: bytes in one direction, and a small frame there and back. Each prints its figures (`--nocapture`); the
+//! bounds are loose, since the machine does other things too.
 
 use super::*;
-use crate::runtime::mailbox::{Bed, Bell, mailbox};
+use crate::runtime::mailbox::{Bell, SleepsIn, mailbox};
 
 /// Sends what a leader sends under load, and says how many bytes a second arrived.
 fn throughput(change: impl Fn(&mut Settings), payload_bytes: usize, total_bytes: usize) -> f64 {
@@ -15,11 +15,11 @@ fn throughput(change: impl Fn(&mut Settings), payload_bytes: usize, total_bytes:
         begin.elapsed()
     });
     for _ in 0..count {
-        while let Err(error) = first.links.send(NodeId(2), Kind::Raft, payload.clone()) {
+        while let Err(error) = first.connections.send(NodeId(2), Kind::Raft, payload.clone()) {
             assert_eq!(error, NotSent::Dropped);
             std::thread::sleep(Duration::from_micros(200));
         }
-        first.links.flush();
+        first.connections.flush();
     }
     let took = reader.join().expect("everything arrives");
     (count * payload_bytes) as f64 / took.as_secs_f64() / 1e9
@@ -53,22 +53,22 @@ fn a_small_frame_there_and_back() {
     let (first, second) = (listener(), listener());
     let peers = vec![address(1, port(&first)), address(2, port(&second))];
     let first = Server::start(1, 11, first, peers.clone(), |_| ());
-    let links: Arc<std::sync::OnceLock<Links>> = Arc::default();
-    let echoing = Arc::clone(&links);
+    let connections: Arc<std::sync::OnceLock<PeerConnections>> = Arc::default();
+    let echoing = Arc::clone(&connections);
     let settings = Settings::new(NodeId(2), 22, cluster(), second, peers, None);
-    let started = Links::start(settings, move |event| {
-        if let (PeerEvent::Frames { frames, .. }, Some(links)) = (event, echoing.get()) {
+    let started = PeerConnections::start(settings, move |event| {
+        if let (PeerEvent::Frames { frames, .. }, Some(connections)) = (event, echoing.get()) {
             for frame in frames {
-                let _ = links.send(NodeId(1), frame.kind, frame.payload);
+                let _ = connections.send(NodeId(1), frame.kind, frame.payload);
             }
-            links.flush();
+            connections.flush();
         }
     });
-    assert!(links.set(started.expect("threads can be started")).is_ok());
+    assert!(connections.set(started.expect("threads can be started")).is_ok());
     let _ = [first.up_any(), first.up_any()];
     let limit = Instant::now() + SOON;
     // The first hears of the second's connection before the second does.
-    while !links.get().expect("it was set").stats().iter().all(|peer| peer.up_out) {
+    while !connections.get().expect("it was set").stats().iter().all(|peer| peer.up_out) {
         assert!(Instant::now() < limit, "the second's connection stands");
         std::thread::yield_now();
     }
@@ -85,11 +85,11 @@ fn a_small_frame_there_and_back() {
     let at = |per_mille: usize| times[times.len() * per_mille / 1000];
     println!("there and back: p50 {:?}, p90 {:?}, p99 {:?}", at(500), at(900), at(990));
     assert!(at(500) < Duration::from_millis(5), "{:?}", at(500));
-    links.get().expect("it was set").stop();
+    connections.get().expect("it was set").stop();
 }
 
-/// What waking a thread costs that sleeps as a sender does: a message left for it, a counter in the kernel, `poll`. A frame
-/// there and back wakes four threads, two of them so and two by their sockets.
+/// What waking a thread costs that sleeps as a sender does: a message left for it, a counter in the kernel, `poll`. A
+/// frame there and back wakes four threads, two of them so and two by their sockets.
 #[test]
 fn a_wake_up() {
     let bell = Bell::new().expect("a file can be opened");
@@ -99,7 +99,7 @@ fn a_wake_up() {
         let nobody = listener();
         let socket = connected(port(&nobody));
         loop {
-            bell.listen(Bed::Runtime);
+            bell.listen(SleepsIn::Runtime);
             if inbox.is_empty() {
                 super::super::channel::wait(&socket, false, bell.outer(), None).expect("it can be polled");
             }

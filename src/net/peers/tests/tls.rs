@@ -73,7 +73,7 @@ fn with(first_tls: Option<Tls>, second_tls: Option<Tls>) -> (Server, Server) {
 #[track_caller]
 fn check_refused((first, second): (Server, Server), out: &str, inward: &str) {
     logged(&["is not reached", &format!("127.0.0.1:{}", second.port), out]);
-    until("the second is refused", || second.links.stats()[0].dials_failed > 0);
+    until("the second is refused", || second.connections.stats()[0].dials_failed > 0);
     // The address of who dialled is any; the words are those of this case.
     logged(&["to the port for servers is refused", inward]);
     assert!(first.events.is_empty() && second.events.is_empty());
@@ -89,10 +89,10 @@ fn both_prove_who_they_are_by_host_or_id() {
         }
         let payload = vec![5; 3 << 20];
         first.send(2, Kind::Forward, &payload).expect("there is room");
-        second.send(1, Kind::Beat, b"beat").expect("there is room");
+        second.send(1, Kind::Heartbeat, b"heartbeat").expect("there is room");
         assert_eq!(second.frames(1)[0].1, payload);
-        assert_eq!(first.frames(1)[0].1, "beat");
-        assert!(first.links.stop());
+        assert_eq!(first.frames(1)[0].1, "heartbeat");
+        assert!(first.connections.stop());
         let downs = [second.down_any(), second.down_any()];
         assert_eq!(downs, [Reason::Closed, Reason::Closed]);
     }
@@ -168,9 +168,15 @@ fn no_client_certificate() {
     let tls = rustls::ClientConnection::new(Arc::new(config), name).expect("it can begin");
     let mut stream = rustls::StreamOwned::new(tls, connected(server.port));
     let from = stream.sock.local_addr().expect("it has one").to_string();
-    let hello =
-        Hello { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] };
-    let _ = stream.write_all(&hello.encode());
+    let handshake = Handshake {
+        cluster: cluster(),
+        from: 2,
+        to: 1,
+        generation: Generation::FIRST,
+        incarnation: 22,
+        token: [22; 7],
+    };
+    let _ = stream.write_all(&handshake.encode());
     assert!(stream.read(&mut [0; 1]).is_err());
     logged(&[&from, "a certificate is demanded of both sides"]);
     assert!(server.events.is_empty());
@@ -216,7 +222,7 @@ fn a_server_that_moved_is_known_by_its_new_host() {
         refused.contains("the other servers would refuse this one") && refused.contains("old.example"),
         "{refused}"
     );
-    server.links.configure(vec![at("new.example"), address(2, 1)]).expect("threads can be started");
+    server.connections.configure(vec![at("new.example"), address(2, 1)]).expect("threads can be started");
     tls.reload().expect("it is for the host of the list");
     write("old.example");
     assert!(tls.reload().is_err());
@@ -288,5 +294,5 @@ fn the_documented_commands_make_certificates_that_work() {
     // The third one is not whom it should be.
     let pair = with(Some(tls("server-1")), Some(tls("server-3")));
     check_refused(pair, "its certificate is neither for", "its certificate is neither for");
-    assert!(second.links.stop());
+    assert!(second.connections.stop());
 }

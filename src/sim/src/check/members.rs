@@ -1,9 +1,9 @@
-//! Members: an entry is committed only when a majority of those who have a vote hold it, of both sides in the middle of a
-//! change; a leader has the votes of such a majority; and a change of the list of servers is answered when the ensemble has
-//! gone over to the new list, not before (Raft, section 6; decision 16).
+//! Members: an entry is committed only when a majority of those who have a vote hold it, of both sides in the middle of
+//! a change; a leader has the votes of such a majority; and a membership change is answered when the
+//! ensemble has gone over to the new list, not before (Raft, section 6; decision 16).
 //!
-//! Who has a vote at an index follows from the entries before it, with a small model of its own. What servers hold is what
-//! they said of it: an acknowledgement or a vote that was not sent cannot count.
+//! Who has a vote at an index follows from the entries before it, with a small model of its own. What servers hold is
+//! what they said of it: an acknowledgement or a vote that was not sent cannot count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use corral_core::command::{Command, CommandKind};
 use corral_wire::error::ErrorCode;
 
 use super::Checkers;
-use super::writes::Place;
-use crate::model::{LinkId, Verdict};
+use super::writes::EntryPosition;
+use crate::model::{Expected, LinkId};
 use crate::reconfig::{Seats, lines};
 use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
@@ -114,7 +114,8 @@ impl Checkers {
         Ok(())
     }
 
-    /// A server that has won took those for members who were members once: others have no vote, also if they had one before.
+    /// A server that has won took those for members who were members once: others have no vote, also if they had one
+    /// before.
     pub(crate) fn counted(&self, server: usize, known: &Membership) -> Checked {
         let voters = Voters::of(known);
         require(self.members.had.contains(&voters), "members", || {
@@ -165,7 +166,7 @@ impl Checkers {
         Ok(())
     }
 
-    // ----- the list of servers -----
+    // ----- the membership -----
 
     /// Whether nobody has a change of the list in hand, as far as the log says.
     pub(crate) fn list_rests(&self) -> bool {
@@ -180,15 +181,15 @@ impl Checkers {
     }
 
     /// A client's change waits for the ensemble to go over.
-    pub(super) fn is_underway(&mut self, link: LinkId, number: usize, verdict: &Verdict) {
-        if let Verdict::Underway { next, version } = verdict {
+    pub(super) fn is_underway(&mut self, link: LinkId, number: usize, verdict: &Expected) {
+        if let Expected::Underway { next, version } = verdict {
             self.members.changed = true;
             self.members.open.push(Open { link, number, next: next.clone(), version: *version });
         }
     }
 
     /// What a leader says of a change that it has in hand. `link`: who asked for it.
-    pub(super) fn list_command(&mut self, at: &Place, command: &Command, link: Option<LinkId>) -> Checked {
+    pub(super) fn list_command(&mut self, at: &EntryPosition, command: &Command, link: Option<LinkId>) -> Checked {
         let zxid = at.zxid;
         match &command.kind {
             CommandKind::ReconfigBegins(text) => self.list_begins(at, text, link),
@@ -201,7 +202,7 @@ impl Checkers {
                     return Err(Violation::of("members", format!("{code:?} is the answer to nothing")));
                 };
                 self.members.begun.take_if(|begun| begun.0 == open.link);
-                self.answer(&open, zxid, Verdict::Reply { err: code.code(), body: crate::request::Body::Nothing })
+                self.answer(&open, zxid, Expected::Reply { err: code.code(), body: crate::request::Body::Nothing })
             }
             other => Err(Violation::of("members", format!("{other:?} is no word of a leader's"))),
         }
@@ -212,7 +213,7 @@ impl Checkers {
         Some(self.members.open.remove(at))
     }
 
-    fn list_begins(&mut self, at: &Place, text: &str, link: Option<LinkId>) -> Checked {
+    fn list_begins(&mut self, at: &EntryPosition, text: &str, link: Option<LinkId>) -> Checked {
         let open = self.members.open.iter().find(|open| Some(open.link) == link);
         let Some(open) = open else { return Err(Violation::of("members", "a change begins that nobody asked for")) };
         let right = lines(&open.next);
@@ -227,7 +228,7 @@ impl Checkers {
     }
 
     /// The ensemble has gone over: it is not joint any more, and enough of those who ought to vote do.
-    fn list_ends(&mut self, at: &Place) -> Checked {
+    fn list_ends(&mut self, at: &EntryPosition) -> Checked {
         let Some((link, next, since)) = self.members.begun.take() else {
             return Err(Violation::of("members", "a change ends that was not begun"));
         };
@@ -246,7 +247,7 @@ impl Checkers {
         }
     }
 
-    fn answer(&mut self, open: &Open, zxid: u64, verdict: Verdict) -> Checked {
+    fn answer(&mut self, open: &Open, zxid: u64, verdict: Expected) -> Checked {
         let verdicts = &mut self.facts_mut(open.link).verdicts;
         let Some(waiting) = verdicts.get_mut(open.number) else {
             return Err(Violation::of("members", "an answer to what was not asked"));

@@ -10,7 +10,7 @@ use corral_core::command::{CommandKind, Proposals};
 use corral_core::ids::{Millis, SessionId};
 
 use super::{Checkers, Proposed};
-use crate::model::{LinkId, Model, Verdict};
+use crate::model::{Expected, LinkId, Model};
 use crate::violation::{Checked, Violation, require};
 
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ struct Life {
     timeout_ms: u64,
     /// It was silent for its whole timeout: whatever it says now may be too late.
     overdue: bool,
-    /// The zxid with which it began, or was attached to.
+    /// The index of the log entry with which it began, or was attached to: an attach takes no zxid of its own.
     since: u64,
 }
 
@@ -52,7 +52,8 @@ impl Lives {
         }
     }
 
-    /// A new leader gives every session a full timeout. One that slept may lead for a moment when another has long done so.
+    /// A new leader gives every session a full timeout. One that slept may lead for a moment when another has long done
+    /// so.
     pub(super) fn led_by(&mut self, term: u64, now: Millis, model: &Model) {
         if term > self.term {
             self.term = term;
@@ -81,9 +82,10 @@ impl Checkers {
         }
     }
 
-    /// The server, whose state is at that zxid, decides to end a session. What the leader of an ensemble decides counts once it is
-    /// committed. The other servers may have committed an attach that a leader with a slow disk has not applied: it does not
-    /// know of that life, and until then nobody can tell the client that it has begun.
+    /// The server, which has applied the log up to that index, decides to end a session. What the leader of an ensemble
+    /// decides counts once it is committed. The other servers may have committed an attach that a leader with a slow
+    /// disk has not applied: it does not know of that life, and until then nobody can tell the client that it has
+    /// begun.
     pub(crate) fn expired(&mut self, session: i64, now: Millis, applied: u64) -> Checked {
         let Some(life) = self.lives.known.get(&session).copied().filter(|life| life.since <= applied) else {
             return Ok(());
@@ -107,8 +109,8 @@ impl Checkers {
     pub(crate) fn connected(&mut self, link: LinkId, session: i64, timeout_ms: i32, password: [u8; 16]) -> Checked {
         let verdict = self.facts.get(&link).and_then(|facts| facts.verdicts.first());
         let right = match verdict {
-            Some((_, Verdict::SessionBegun { session, timeout_ms, password })) => (*session, *timeout_ms, *password),
-            Some((_, Verdict::SessionRefused)) => (0, 0, [0; 16]),
+            Some((_, Expected::SessionBegun { session, timeout_ms, password })) => (*session, *timeout_ms, *password),
+            Some((_, Expected::SessionRefused)) => (0, 0, [0; 16]),
             _ => return self.refused_at_once(link, session),
         };
         let got = (session, timeout_ms, password);
@@ -132,8 +134,8 @@ impl Checkers {
         self.model.sessions().get(&session).is_some_and(|known| known.password == *password)
     }
 
-    /// Living sessions that somebody wants to attach to, and nobody with the right password. One that has ended here may live on
-    /// for a while in the state of the server that is asked.
+    /// Living sessions that somebody wants to attach to, and nobody with the right password. One that has ended here
+    /// may live on for a while in the state of the server that is asked.
     pub(crate) fn unproven(&self, proposals: &Proposals) -> Vec<SessionId> {
         let attaches = |right: bool| {
             proposals.commands.iter().filter_map(move |command| match &command.kind {

@@ -1,5 +1,5 @@
 //! Watches: one-shot exactly once, persistent ones always; the event comes before any reply that shows the change; none is lost while the
-//! connection lives; in the order of zxids; setWatches tells what was missed (protocol chapters 4 and 14).
+//! connection lives; in the order of zxids; setWatches tells what was missed (protocol chapters 4.3 and 14).
 //!
 //! From the model's steps follows the one legal stream of events for what a connection watches. Each reply and each
 //! event moves the connection on to its zxid: what became due on the way must have come.
@@ -104,7 +104,7 @@ impl Checkers {
             facts.watches.made_up.push((kind, path.to_owned()));
             return Ok(());
         }
-        let at = u64::try_from(zxid).map_err(|_| Violation::of("watches", format!("event with zxid {zxid}")))?;
+        let at = u64::try_from(zxid).map_err(|_| Violation::of("watches", format!("event with zxid {zxid:#x}")))?;
         facts.watches.advance(&self.model, &facts.identities, at);
         let due = facts.watches.due.pop_front();
         require(due.as_ref() == Some(&(at, kind, path.to_owned())), "watches", || {
@@ -181,7 +181,7 @@ fn parent(path: &str) -> &str {
     path.rfind('/').map_or("/", |at| &path[..at.max(1)])
 }
 
-/// What setWatches must tell at once (chapter 14.4).
+/// What setWatches must tell at once (protocol chapter 14.4).
 fn missed(model: &Model, request: &Request, zxid: u64) -> Vec<(i32, String)> {
     let Request::SetWatches { seen, data, exist, child, .. } = request else { return Vec::new() };
     let seen = seen.cast_unsigned();

@@ -1,10 +1,11 @@
 //! Writes: linearizable and durable. Replayed in log order on the model they give every client exactly the code, path
 //! and Stat it was told; what was acknowledged is in the log after every crash; what was not is there once or never; a
-//! multi as a whole or not at all; sequence numbers never repeat (protocol chapters 9 to 13; reliability: the order is
-//! in the zxids, so that the check is linear).
+//! multi as a whole or not at all; sequence numbers never repeat (protocol chapters 9 to 13). The order is in the
+//! zxids, so the check is linear.
 
 use std::collections::BTreeMap;
 
+use corral_core::acl::ENTRIES_MAX;
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
 use corral_core::evaluate::features;
 use corral_core::ids::{Millis, WallMillis};
@@ -12,7 +13,7 @@ use corral_core::shared::Text;
 
 use super::{Checkers, Proposed};
 use crate::link::Sent;
-use crate::model::{Caller, LinkId, Model, Node, Session, Verdict};
+use crate::model::{Caller, Expected, LinkId, Model, Node, Session};
 use crate::reconfig::lines;
 use crate::request::{AclItem, Body, Item, Request, Write};
 use crate::server::CommittedEntry;
@@ -37,16 +38,18 @@ impl History {
         self.entries.len() as u64
     }
 
-    /// An image holds nothing that was not committed.
-    pub(super) fn holds(&self, image: u64) -> Checked {
+    /// A snapshot holds nothing that was not committed.
+    pub(super) fn holds(&self, snapshot: u64) -> Checked {
         let known = self.len();
-        require(image <= known, "writes", || format!("the image ends at {image}, only {known} entries were committed"))
+        require(snapshot <= known, "writes", || {
+            format!("the snapshot ends at {snapshot}, only {known} entries were committed")
+        })
     }
 
     /// A start must bring back everything that was committed before.
-    pub(super) fn covers(&self, image: u64, upto: u64) -> Checked {
+    pub(super) fn covers(&self, snapshot: u64, upto: u64) -> Checked {
         let known = self.len();
-        self.holds(image)?;
+        self.holds(snapshot)?;
         require(upto >= known, "writes", || format!("entries up to {upto} came back, {known} had been committed"))
     }
 
@@ -71,12 +74,12 @@ impl History {
 }
 
 /// Where a command stands in the log.
-pub(super) struct Place {
+pub(super) struct EntryPosition {
     pub(super) index: u64,
     pub(super) term: u64,
     pub(super) zxid: u64,
     pub(super) time: i64,
-    /// The leader says that it has a change of the list of servers in hand.
+    /// The leader says that it has a membership change in hand.
     pub(super) changing: bool,
 }
 
@@ -103,7 +106,7 @@ impl Checkers {
                 let last = self.model.zxid();
                 require(zxid > last, "writes", || format!("zxid {zxid:#x} after {last:#x}"))?;
             }
-            let at = Place { index: entry.index, term: entry.term, zxid, time: batch.time.0, changing };
+            let at = EntryPosition { index: entry.index, term: entry.term, zxid, time: batch.time.0, changing };
             let sender = self.sender(&command)?;
             match (&command.kind, sender) {
                 (
@@ -170,11 +173,11 @@ impl Checkers {
         &mut self,
         link: LinkId,
         command: &Command,
-        at: &Place,
+        at: &EntryPosition,
         begun: &mut impl Iterator<Item = i64>,
         now: Millis,
     ) -> Checked {
-        let Place { zxid, time, .. } = *at;
+        let EntryPosition { zxid, time, .. } = *at;
         let facts = self.facts.entry(link).or_default();
         let number = facts.verdicts.len();
         let proposed = facts.proposed.get(number).cloned();
@@ -187,10 +190,10 @@ impl Checkers {
         require(named == session, "writes", || format!("link {} speaks for {named:#x}, not {session:#x}", link.0))?;
         let caller = Caller { zxid, time, session, link: Some(link), identities: &identities };
         let verdict = match &proposed {
-            Proposed::Connect { .. } => self.connect(link, &command.kind, zxid, begun, now)?,
+            Proposed::Connect { .. } => self.connect(link, &command.kind, at, begun, now)?,
+            Proposed::Request(_) if command.kind == CommandKind::Undecodable => self.model.undecodable(&caller),
             Proposed::Request(Request::Write(write)) => self.model.write(&caller, write),
             Proposed::Request(Request::Multi(writes)) => self.model.multi(&caller, writes),
-            Proposed::Request(Request::Truncated(_)) => self.model.undecodable(&caller),
             Proposed::Request(Request::Reconfig(change)) => {
                 let in_progress = self.is_changing(at.changing)?;
                 self.model.reconfig(&caller, change, in_progress)
@@ -210,24 +213,24 @@ impl Checkers {
         &mut self,
         link: LinkId,
         kind: &CommandKind,
-        zxid: u64,
+        at: &EntryPosition,
         begun: &mut impl Iterator<Item = i64>,
         now: Millis,
-    ) -> Result<Verdict, Violation> {
+    ) -> Result<Expected, Violation> {
         let verdict = match *kind {
             CommandKind::CreateSession { timeout_ms, password } => {
                 let session = begun.next().unwrap_or(0);
-                let fresh = self.model.begin_session(zxid, session, Session { password, timeout_ms, owner: link });
+                let fresh = self.model.begin_session(at.zxid, session, Session { password, timeout_ms, owner: link });
                 require(fresh, "sessions", || format!("session id {session:#x} is not new"))?;
-                Verdict::SessionBegun { session, timeout_ms, password }
+                Expected::SessionBegun { session, timeout_ms, password }
             }
             CommandKind::AttachSession { session, timeout_ms, password } => {
                 self.model.attach_session(session.0, link, timeout_ms, password)
             }
             _ => return Err(Violation::of("writes", format!("{kind:?} for a connect request"))),
         };
-        if let Verdict::SessionBegun { session, timeout_ms, .. } = verdict {
-            self.lives.starts(now, session, timeout_ms, self.model.zxid());
+        if let Expected::SessionBegun { session, timeout_ms, .. } = verdict {
+            self.lives.starts(now, session, timeout_ms, at.index);
             self.facts_mut(link).session = session;
         }
         Ok(verdict)
@@ -248,7 +251,7 @@ impl Checkers {
         let Some((at, verdict)) = verdict else {
             return Err(Violation::of("writes", format!("{:?} was answered but never committed", sent.request)));
         };
-        let got = Verdict::Reply { err, body: body.clone() };
+        let got = Expected::Reply { err, body: body.clone() };
         require(*at == zxid.cast_unsigned() && got == *verdict, "writes", || {
             format!("{:?}: got {got:?} at {zxid:#x}, the model has {verdict:?} at {at:#x}", sent.request)
         })?;
@@ -259,8 +262,8 @@ impl Checkers {
         require(zxid > before, "reads", || format!("a reply before the write {zxid:#x} shows {before:#x}"))
     }
 
-    fn sequences_grow(&mut self, zxid: u64, proposed: &Proposed, verdict: &Verdict) -> Checked {
-        let Verdict::Reply { err: 0, body } = verdict else { return Ok(()) };
+    fn sequences_grow(&mut self, zxid: u64, proposed: &Proposed, verdict: &Expected) -> Checked {
+        let Expected::Reply { err: 0, body } = verdict else { return Ok(()) };
         let mut made: Vec<(&Write, &str)> = Vec::new();
         match (proposed, body) {
             (Proposed::Request(Request::Write(write)), Body::Path(path) | Body::PathStat(path, _)) => {
@@ -304,6 +307,8 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
         (Proposed::Request(Request::Multi(writes)), CommandKind::Multi(ops)) => {
             writes.len() == ops.len() && writes.iter().zip(ops).all(|(write, op)| is_same_write(write, op))
         }
+        (Proposed::Request(Request::Write(write)), CommandKind::Undecodable) => may_fit_no_entry(write),
+        (Proposed::Request(Request::Multi(writes)), CommandKind::Undecodable) => writes.iter().any(may_fit_no_entry),
         (Proposed::Request(Request::Close), CommandKind::CloseSession)
         | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable) => true,
         (Proposed::Request(Request::Reconfig(change)), CommandKind::Reconfig(logged)) => {
@@ -314,6 +319,12 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the leader of a world with small log segments may put a command that is refused in the place of this one: its ACL has more
+/// entries than any may have, so it would be refused anyway.
+fn may_fit_no_entry(write: &Write) -> bool {
+    matches!(write, Write::Create { acl, .. } | Write::SetAcl { acl, .. } if acl.len() > ENTRIES_MAX)
 }
 
 fn is_same_write(write: &Write, op: &WriteOp) -> bool {
@@ -332,7 +343,7 @@ fn is_same_write(write: &Write, op: &WriteOp) -> bool {
             **path == **at && version == logged
         }
         (
-            Write::CreateMortal { path, ttl },
+            Write::CreateExpiring { path, ttl },
             WriteOp::Create { op, path: at, data: None, acl: AclSpec::Open, flags, ttl_ms },
         ) => {
             let right = if ttl.is_some() { (CreateOp::Ttl, 5) } else { (CreateOp::Container, 4) };

@@ -1,7 +1,7 @@
 //! Targets: the frame decoder, the decoder of every request (connect too) and, as clients read them, of every reply.
 //!
-//! What decodes must come back whole: encoded it has the length of what was read, and is its own image when decoded again.
-//! Nothing is allocated while decoding.
+//! What decodes must come back whole: encoded it has the length of what was read, and is its own snapshot when decoded
+//! again. Nothing is allocated while decoding.
 
 use corral_wire::frame::next_frame;
 use corral_wire::{OpCode, Reader};

@@ -1,7 +1,7 @@
-//! What a client knows: which answers it is owed, in which order, and what a well-formed one looks like.
+//! What a client may expect: which answers it is owed, in which order, and what a well-formed one looks like.
 //!
-//! Reads the bytes of one connection in both directions with a framing of its own. Knows no server. Where a request makes
-//! its own answers ambiguous (an xid reserved for something else) only their form is judged from then on.
+//! Reads the bytes of one connection in both directions with a framing of its own. Knows no server. Where a request
+//! makes its own answers ambiguous (an xid reserved for something else) only their form is judged from then on.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(super) struct Judge {
     greeted: bool,
     /// The server has said yes or no to the session.
     connected: bool,
-    /// A four-letter word or something malformed was sent: nothing framed need follow.
+    /// A four-letter command or something malformed was sent: nothing framed need follow.
     lost: bool,
     /// Xids that mean two things were used.
     ambiguous: bool,

@@ -1,16 +1,16 @@
 //! Targets: what a server of an ensemble receives from whoever dials it.
 //!
-//! Frames are the same in pieces of any size, hold no more memory than arrived, and come back when encoded; a hello or an
-//! answer that decodes is its own image, and so is each message of a proof; frames with a tag are the same in pieces of any size, and
-//! one that was not sent under the key is never handed on.
+//! Frames are the same in pieces of any size, hold no more memory than arrived, and come back when encoded; a handshake
+//! or an answer that decodes is its own snapshot, and so is each message of a proof; frames with a tag are the same in
+//! pieces of any size, and one that was not sent under the key is never handed on.
 
-use corral_link::frame::HEADER_BYTES;
-use corral_link::hello::{ANSWER_BYTES, HELLO_BYTES};
-use corral_link::secret::{CHALLENGE_BYTES, NONCE_BYTES, PROOF_BYTES, SEAL_BYTES, SECRET_BYTES_MAX, TOKEN_BYTES};
-use corral_link::stranger::Stranger;
-use corral_link::{
-    Answer, Challenge, ClusterName, Decoder, Frame, FrameError, FrameKey, Generation, Header, Hello, Kind, Proof,
-    Secret, Secrets, Transcript, Verdict,
+use corral_peer::foreign::ForeignProtocol;
+use corral_peer::frame::HEADER_BYTES;
+use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES};
+use corral_peer::secret::{CHALLENGE_BYTES, NONCE_BYTES, PROOF_BYTES, SEAL_BYTES, SECRET_BYTES_MAX, TOKEN_BYTES};
+use corral_peer::{
+    Admission, Answer, Challenge, ClusterName, Decoder, Frame, FrameError, FrameKey, Generation, Handshake, Header,
+    Kind, Proof, Secret, Secrets, Transcript,
 };
 
 use super::Tally;
@@ -48,17 +48,19 @@ fn fed(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Result<(Vec<Frame>, 
     Ok((found, Ok(())))
 }
 
-/// Bytes as a hello, as an answer, and as those of a stranger.
-pub(super) fn hello(input: &[u8]) -> Result<Tally, Violation> {
+/// Bytes as a handshake, as an answer, and as those of another protocol.
+pub(super) fn handshake(input: &[u8]) -> Result<Tally, Violation> {
     let mut tally = Tally::default();
     let mut count = |good: bool| if good { tally.accepted += 1 } else { tally.refused += 1 };
-    let _ = Stranger::of(input);
-    if let Some(bytes) = input.first_chunk::<HELLO_BYTES>() {
-        let decoded = Hello::decode(bytes);
+    let _ = ForeignProtocol::guess(input);
+    if let Some(bytes) = input.first_chunk::<HANDSHAKE_BYTES>() {
+        let decoded = Handshake::decode(bytes);
         count(decoded.is_ok());
-        let same = decoded.as_ref().map_or(true, |hello| hello.encode() == *bytes);
+        let same = decoded.as_ref().map_or(true, |handshake| handshake.encode() == *bytes);
         require(same, "codec", || format!("{decoded:?} encodes to other bytes"))?;
-        require(decoded.is_err() || Hello::may_begin_with(&input[..4]), "magic", || "a hello without one".to_owned())?;
+        require(decoded.is_err() || Handshake::may_begin_with(&input[..4]), "magic", || {
+            "a handshake without one".to_owned()
+        })?;
     }
     if let Some(bytes) = input.first_chunk::<ANSWER_BYTES>() {
         let decoded = Answer::decode(bytes);
@@ -89,7 +91,7 @@ pub(super) fn hello(input: &[u8]) -> Result<Tally, Violation> {
 fn said(input: &[u8]) -> Transcript {
     let mut nonce = [0; NONCE_BYTES];
     nonce.iter_mut().zip(input).for_each(|(nonce, byte)| *nonce = *byte);
-    Transcript { hello: [0; HELLO_BYTES], challenge: [0; CHALLENGE_BYTES], nonce }
+    Transcript { handshake: [0; HANDSHAKE_BYTES], challenge: [0; CHALLENGE_BYTES], nonce }
 }
 
 fn frame_key() -> FrameKey {
@@ -101,7 +103,8 @@ fn key_of(byte: u8) -> FrameKey {
     secret.frame_key(&said(&[]), &[0; ANSWER_BYTES])
 }
 
-/// The bytes as frames with tags: the first says in what pieces they come, the second how many good ones are before them.
+/// The bytes as frames with tags: the first says in what pieces they come, the second how many good ones are before
+/// them.
 pub(super) fn keyed(input: &[u8]) -> Result<Tally, Violation> {
     let [first, count, bytes @ ..] = input else { return Ok(Tally::default()) };
     let (piece, good) = (usize::from(*first) + 1, u64::from(*count % 4));
@@ -152,15 +155,15 @@ pub(super) fn generate_frames(stream: &mut Stream, out: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn generate_hello(stream: &mut Stream, out: &mut Vec<u8>) {
+pub(super) fn generate_handshake(stream: &mut Stream, out: &mut Vec<u8>) {
     let cluster = ClusterName::new(stream.pick(&["corral", "x", "blue-1.a_b"])).expect("a name");
     let (from, to) = (stream.pick(&[1, 2, 255]), stream.pick(&[1, 3]));
     let (generation, incarnation) = (Generation(stream.pick(&[0, 1, u64::MAX])), stream.word());
     let token = stream.bytes::<TOKEN_BYTES>();
     match stream.below(4) {
-        0 => out.extend_from_slice(&Hello { cluster, from, to, generation, incarnation, token }.encode()),
+        0 => out.extend_from_slice(&Handshake { cluster, from, to, generation, incarnation, token }.encode()),
         1 => {
-            let verdict = stream.pick(&Verdict::ALL);
+            let verdict = stream.pick(&Admission::ALL);
             out.extend_from_slice(&Answer { verdict, id: from, generation }.encode());
         }
         2 => out.extend_from_slice(&Challenge { nonce: stream.bytes::<NONCE_BYTES>() }.encode()),

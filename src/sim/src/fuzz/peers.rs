@@ -1,11 +1,12 @@
-//! Target: what a server is sent by another, beside Raft: read, written as the same bytes, and what would be ordered applied.
+//! Target: what a server is sent by another, beside Raft: read, written as the same bytes, and what would be ordered
+//! applied.
 //!
 //! A peer's commands never passed a shard of this server, so that the state machine must take whatever can be decoded.
 
 use corral_core::command::{Batch, CommandKind, Origin};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
-use corral_core::peer::{Beat, Digest, Forward, Newborn, Pause, Paused, PeerMessage, Touch};
+use corral_core::peer::{Digest, Forward, Heartbeat, Pause, Paused, PeerMessage, SessionReport, Uninitialised};
 use corral_core::session::SessionTable;
 use corral_core::view::View;
 
@@ -43,15 +44,15 @@ pub(super) fn generate(stream: &mut Stream, out: &mut Vec<u8>) {
     let (term, sequence) = (stream.pick(&[1, 7, u64::MAX]), stream.below(3));
     let message = match stream.below(10) {
         9 => PeerMessage::Digest(Digest { index: stream.word(), digest: stream.word() }),
-        8 => PeerMessage::Newborn(Newborn {
+        8 => PeerMessage::Uninitialised(Uninitialised {
             founders: stream.word(),
             heard: stream.word(),
-            formed: stream.below(2) == 1,
+            bootstrapped: stream.below(2) == 1,
         }),
-        0 => PeerMessage::Beat(Beat { term, clock: Millis(stream.word()) }),
+        0 => PeerMessage::Heartbeat(Heartbeat { term, clock: Millis(stream.word()) }),
         1 | 2 => {
             let sessions = (0..stream.below(4)).map(|at| SessionId(at.cast_signed() + 1)).collect();
-            PeerMessage::Touch(Touch { term, sequence, echo: Millis(stream.word()), sessions })
+            PeerMessage::SessionReport(SessionReport { term, sequence, echo: Millis(stream.word()), sessions })
         }
         3 if sequence == 0 => PeerMessage::Pause(Pause { term }),
         3 => PeerMessage::Paused(Paused { term, sequence }),

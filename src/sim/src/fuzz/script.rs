@@ -1,8 +1,8 @@
 //! A script for the whole server in memory, as bytes: any bytes are one, read to their end.
 //!
-//! The first byte sets the server up, see [`Setup`]. Then steps: a byte whose low nibble names the step and whose high bits
-//! name the connection, followed by the step's operands. A frame of a step gets its length word here, so that a change inside
-//! of it leaves the rest in step; wrong length words come with [`Step::Raw`].
+//! The first byte sets the server up, see [`Setup`]. Then steps: a byte whose low nibble names the step and whose high
+//! bits name the connection, followed by the step's operands. A frame of a step gets its length word here, so that a
+//! change inside of it leaves the rest in step; wrong length words come with [`Step::Raw`].
 
 use corral_wire::OpCode;
 
@@ -48,10 +48,10 @@ pub(super) enum Step<'a> {
     Mail(usize),
     /// So many milliseconds pass.
     Pass(u64),
-    /// The client hangs up; another takes its place.
+    /// The client closes the connection; another takes its place.
     HangUp(usize),
-    /// An image is begun, or the one that was begun is finished.
-    Image,
+    /// A snapshot is begun, or the one that was begun is finished.
+    Snapshot,
     /// Everything runs until nothing is left to do.
     Settle,
 }
@@ -124,7 +124,7 @@ impl<'a> Iterator for Script<'a> {
             7 => Step::Mail(client),
             8 => Step::Pass(u64::from(self.two())),
             9 => Step::HangUp(client),
-            10 => Step::Image,
+            10 => Step::Snapshot,
             11 => Step::Settle,
             _ => self.request(client, true),
         })

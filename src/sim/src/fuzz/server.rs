@@ -1,7 +1,9 @@
-//! Target: a whole server in memory - shards and sequencer, the real ones - under a script of bytes, from four connections.
+//! Target: a whole server in memory - shards and sequencer, the real ones - under a script of bytes, from four
+//! connections.
 //!
-//! Drives the actors as the server's executors do, without log, network or time. Checks every answer (`judge`), that nobody
-//! is forgotten, that all views end equal, that output stays within its limit and that a server that stops gets empty.
+//! Drives the actors as the server's executors do, without log, network or time. Checks every answer (`judge`), that
+//! nobody is forgotten, that all views end equal, that output stays within its limit and that a server that stops gets
+//! empty.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,13 +14,13 @@ use corral_core::change::AppliedBatch;
 use corral_core::delta::Delta;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
-use corral_core::image::{Image, initial_image, merge_in_memory};
 use corral_core::limits::ShardLimits;
 use corral_core::reaper::ReapPolicy;
 use corral_core::report::Report;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::view::View;
 use corral_wire::OpCode;
 use corral_wire::Writer;
@@ -31,10 +33,10 @@ use super::judge::{Judge, Session};
 use super::script::{CLIENTS, Script, Setup, Step};
 use crate::violation::{Checked, Violation, require};
 
-/// Bytes of memory that a byte of script may make the server hold. The dearest are the smallest things a request can ask
-/// for: a watch of a path of one letter, an operation of a multi.
+/// Bytes of memory that a byte of script may make the server hold. The dearest are the smallest things a request can
+/// ask for: a watch of a path of one letter, an operation of a multi.
 pub(super) const MEMORY_PER_BYTE: usize = 256;
-/// Bytes that may be held in any case: what waits to be sent to four connections, and an image in the making.
+/// Bytes that may be held in any case: what waits to be sent to four connections, and a snapshot in the making.
 pub(super) const MEMORY_FIXED: usize = 1 << 20;
 
 const FRAME_BYTES_MAX: usize = 2048;
@@ -51,7 +53,7 @@ enum Mail {
     Batch(Rc<AppliedBatch>),
     Synced(Vec<ConnId>),
     Adopt(Arc<Delta>),
-    Swap(Arc<Image>),
+    Swap(Arc<Snapshot>),
 }
 
 struct Side {
@@ -84,7 +86,7 @@ struct World {
     clients: [Client; CLIENTS],
     accepted: u64,
     sessions: Vec<Session>,
-    image: Option<FrozenState>,
+    snapshot: Option<FrozenState>,
     index: u64,
     tally: Tally,
     forgets_syncs: bool,
@@ -92,7 +94,7 @@ struct World {
 
 thread_local! {
     /// The tree that every run begins with; the same for all, so made once.
-    static IMAGE: Arc<Image> = Arc::new(initial_image(1));
+    static SNAPSHOT: Arc<Snapshot> = Arc::new(initial_snapshot(1));
 }
 
 /// See the module.
@@ -135,10 +137,10 @@ fn limits(setup: Setup) -> ShardLimits {
     }
     ShardLimits {
         requests_in_flight_per_connection_max: 3,
-        parked_bytes_max: 200,
+        queued_bytes_max: 200,
         reply_buffer_bytes_soft_max: 300,
         reply_buffer_bytes_hard_max: 6_000,
-        parked_per_conn_max: 3,
+        queued_per_connection_max: 3,
         inflight_bytes_per_shard_max: 1_500,
         proposals_bytes_max: 300,
         requests_in_flight_max: 5,
@@ -153,8 +155,7 @@ fn limits(setup: Setup) -> ShardLimits {
 
 impl World {
     fn new(setup: Setup) -> World {
-        let image = IMAGE.with(Arc::clone);
-        let snapshot = SnapshotPolicy::NEVER;
+        let snapshot = SNAPSHOT.with(Arc::clone);
         let on = |on: bool, bits: u32| if on { bits } else { 0 };
         let features = on(setup.skip_acl, features::SKIP_ACL)
             | on(setup.extended_types, features::EXTENDED_TYPES)
@@ -168,13 +169,13 @@ impl World {
             features,
             batch_bytes_max: 4096,
             entry_bytes_max: 64 << 20,
-            snapshot,
+            snapshot: SnapshotPolicy::NEVER,
             reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 600, never_used_max_ms: 5000 },
         };
-        let machine = StateMachine::new(View::new(Arc::clone(&image)), SessionTable::new());
+        let machine = StateMachine::new(View::new(Arc::clone(&snapshot)), SessionTable::new());
         let mut sequencer = Sequencer::new(config, machine, 0, 0);
         sequencer.lead(Millis(0), 1);
-        let sides = (0..setup.shards).map(|id| Side::new(id, setup, View::new(Arc::clone(&image)))).collect();
+        let sides = (0..setup.shards).map(|id| Side::new(id, setup, View::new(Arc::clone(&snapshot)))).collect();
         World {
             setup,
             now: Millis(0),
@@ -184,7 +185,7 @@ impl World {
             clients: Default::default(),
             accepted: 0,
             sessions: Vec::new(),
-            image: None,
+            snapshot: None,
             index: 0,
             tally: Tally::default(),
             forgets_syncs: false,
@@ -220,7 +221,7 @@ impl World {
             Step::Mail(client) => self.mail(self.side_of(client)).map(|_| ()),
             Step::Pass(ms) => self.pass(ms),
             Step::HangUp(client) => self.hang_up(client),
-            Step::Image => self.image(),
+            Step::Snapshot => self.snapshot(),
             Step::Settle => self.settle(),
         }
     }
@@ -272,8 +273,8 @@ impl World {
         self.send(client, &frame);
     }
 
-    /// Bits of `how`: 0..2 which known session, or a new one; 3 a wrong password; 4 without the last byte; 5 the client is
-    /// ahead; 6 long timeout; 7 not at once.
+    /// Bits of `how`: 0..2 which known session, or a new one; 3 a wrong password; 4 without the last byte; 5 the client
+    /// is ahead; 6 long timeout; 7 not at once.
     fn connect(&mut self, client: usize, how: u8) -> Checked {
         self.conn(client);
         let known = usize::from(how & 7).checked_sub(1).and_then(|at| self.sessions.get(at).copied());
@@ -337,17 +338,17 @@ impl World {
                 break;
             }
             side.syncs.extend(out.syncs);
-            for question in out.words {
+            for question in out.questions {
                 let mut report = Report::default();
                 let (mut from, mut pieces) = (Some(0), 0);
                 while let Some(place) = from {
                     pieces += 1;
-                    let piece = side.shard.report(question.word, place);
+                    let piece = side.shard.report(question.command, place);
                     from = piece.next;
-                    report.take(question.word, piece);
+                    report.take(question.command, piece);
                 }
                 let text = format!("{pieces} pieces\n").into_bytes();
-                side.shard.answer_word(self.now, question.conn, text, &mut side.out);
+                side.shard.answer_four_letter(self.now, question.conn, text, &mut side.out);
             }
             for conn in out.dirty {
                 self.client_of(at, conn, "has something to send")?.dirty = true;
@@ -377,7 +378,7 @@ impl World {
     fn output_is_bounded(&self, at: usize) -> Checked {
         let side = &self.sides[at];
         let limits = limits(self.setup);
-        let most = 2 * limits.reply_buffer_bytes_hard_max + limits.parked_per_conn_max * READ_BYTES_MAX;
+        let most = 2 * limits.reply_buffer_bytes_hard_max + limits.queued_per_connection_max * READ_BYTES_MAX;
         for conn in self.clients.iter().filter_map(|client| client.conn) {
             let unsent = side.shard.unsent_bytes(conn);
             require(unsent <= most, "output", || format!("{unsent} bytes wait for one client, {most} may"))?;
@@ -442,7 +443,7 @@ impl World {
             Mail::Batch(batch) => shard.apply(now, &batch, out),
             Mail::Synced(list) => list.into_iter().for_each(|conn| shard.synced(now, conn, out)),
             Mail::Adopt(delta) => shard.adopt_frozen(delta, out),
-            Mail::Swap(image) => shard.swap_image(image, out),
+            Mail::Swap(snapshot) => shard.swap_snapshot(snapshot, out),
         }
         self.carry_out(at)?;
         Ok(true)
@@ -468,21 +469,21 @@ impl World {
         self.carry_out(at)
     }
 
-    fn image(&mut self) -> Checked {
-        // Images are far apart: each shard has taken the last into use before the next begins.
+    fn snapshot(&mut self) -> Checked {
+        // Snapshots are far apart: each shard has taken the last into use before the next begins.
         if self.sides.iter().any(|side| side.mail.iter().any(|mail| matches!(mail, Mail::Swap(_)))) {
             return Ok(());
         }
-        let Some(frozen) = self.image.take() else {
+        let Some(frozen) = self.snapshot.take() else {
             let frozen = self.sequencer.freeze(self.now, Vec::new());
             self.tell(|| Mail::Adopt(Arc::clone(&frozen.delta)));
-            self.image = Some(frozen);
+            self.snapshot = Some(frozen);
             return Ok(());
         };
-        let image = merge_in_memory(&frozen.image, &frozen.delta, 0, frozen.sessions.to_image(), Vec::new());
-        let image = Arc::new(image.map_err(|fault| Violation::of("image", format!("{fault:?}")))?);
-        self.tell(|| Mail::Swap(Arc::clone(&image)));
-        self.sequencer.image_ready(image);
+        let snapshot = merge_in_memory(&frozen.snapshot, &frozen.delta, 0, frozen.sessions.to_snapshot(), Vec::new());
+        let snapshot = Arc::new(snapshot.map_err(|fault| Violation::of("snapshot", format!("{fault:?}")))?);
+        self.tell(|| Mail::Swap(Arc::clone(&snapshot)));
+        self.sequencer.snapshot_ready(snapshot);
         Ok(())
     }
 

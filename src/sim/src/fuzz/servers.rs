@@ -1,4 +1,4 @@
-//! Target: what a client sends to change the list of servers, and the text of that list.
+//! Target: what a client sends to change the membership, and the text of that list.
 //!
 //! Whatever list comes of it is written and read as the same, is legal, and keeps its bounds.
 

@@ -1,4 +1,4 @@
-//! Who may do what (chapter 17), for the few schemes that simulated clients use.
+//! Who may do what (protocol chapter 17), for the few schemes that simulated clients use.
 
 use crate::request::AclItem;
 
@@ -28,7 +28,7 @@ pub(crate) fn digest_id(credentials: &str) -> &'static str {
     }
 }
 
-/// Chapter 17.4.
+/// Whether an ACL grants any of the wanted permissions (protocol chapter 17.4).
 pub(crate) fn allows(acl: &[AclItem], wanted: i32, identities: &[Identity]) -> bool {
     identities.iter().any(|(scheme, _)| scheme == "super")
         || acl.is_empty()
@@ -43,7 +43,7 @@ pub(crate) fn allows(acl: &[AclItem], wanted: i32, identities: &[Identity]) -> b
 const ENTRIES_MAX: usize = 256;
 const BYTES_MAX: usize = 32 << 10;
 
-/// Chapter 17.3. `None` is INVALIDACL.
+/// The ACL as it is stored (protocol chapter 17.3). `None` is INVALIDACL.
 pub(super) fn fixed_up(sent: &[AclItem], identities: &[Identity]) -> Option<Vec<AclItem>> {
     let mut unique: Vec<&AclItem> = Vec::new();
     for entry in sent {
@@ -70,7 +70,7 @@ pub(super) fn fixed_up(sent: &[AclItem], identities: &[Identity]) -> Option<Vec<
     (fits && !fixed.is_empty()).then_some(fixed)
 }
 
-/// What getACL shows to somebody without the ADMIN permission (chapter 12).
+/// What getACL shows to somebody without the ADMIN permission (protocol chapter 12.1).
 pub(crate) fn redacted(entry: &AclItem) -> AclItem {
     match entry.id.split_once(':') {
         Some((user, _)) if entry.scheme == "digest" => AclItem::new(entry.perms, "digest", &format!("{user}:x")),

@@ -1,4 +1,4 @@
-//! ClickHouse Keeper's writes in the model (chapter 38), and the system znodes that nobody may write.
+//! ClickHouse Keeper's writes in the model (protocol chapter 38), and the system znodes that nobody may write.
 
 use super::acl::{DELETE, READ, allows};
 use super::rules::{

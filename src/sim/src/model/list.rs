@@ -1,11 +1,11 @@
-//! The list of servers in the model: the data of `/zookeeper/config`, and what a client's change makes of it (chapters
-//! 11.6 and 21).
+//! The membership in the model: the data of `/zookeeper/config`, and what a client's change makes of it
+//! (protocol chapters 11.6 and 21).
 //!
 //! Whether the ensemble goes over to a new list, and when, is the leader's word; what the list is then is said here.
 
 use super::acl::{WRITE, allows};
 use super::rules::{BAD_ARGUMENTS, BAD_VERSION, Draft, MARSHALLING_ERROR, NO_AUTH};
-use super::{Caller, Model, Step, Verdict};
+use super::{Caller, Expected, Model, Step};
 use crate::reconfig::{Change, Seats, lines};
 use crate::request::Body;
 
@@ -43,7 +43,7 @@ impl Model {
     }
 
     /// The ensemble has gone over to this list.
-    pub(crate) fn reconfigured(&mut self, zxid: u64, time: i64, seats: Seats) -> Verdict {
+    pub(crate) fn reconfigured(&mut self, zxid: u64, time: i64, seats: Seats) -> Expected {
         self.zxid = zxid;
         self.put(zxid, time, seats, zxid)
     }
@@ -53,7 +53,7 @@ impl Model {
         self.zxid = zxid;
     }
 
-    fn put(&mut self, zxid: u64, time: i64, seats: Seats, version: u64) -> Verdict {
+    fn put(&mut self, zxid: u64, time: i64, seats: Seats, version: u64) -> Expected {
         let mut draft = Draft::new(self, zxid);
         let mut node = draft.node(PLACE).expect("it cannot be deleted").clone();
         let text = format!("{}version={version:x}", lines(&seats)).into_bytes();
@@ -65,26 +65,26 @@ impl Model {
         let done = draft.finish();
         self.keep(zxid, done);
         self.list = Some(List { seats, version });
-        Verdict::Reply { err: 0, body: Body::Data(Some(text), stat) }
+        Expected::Reply { err: 0, body: Body::Data(Some(text), stat) }
     }
 
     /// A client's change, in ZooKeeper's order of checks. `in_progress`: the leader has another in hand.
-    pub(crate) fn reconfig(&mut self, caller: &Caller<'_>, change: &Change, in_progress: bool) -> Verdict {
+    pub(crate) fn reconfig(&mut self, caller: &Caller<'_>, change: &Change, in_progress: bool) -> Expected {
         self.zxid = caller.zxid;
         if let Some(session) = self.sessions.get(&caller.session)
             && Some(session.owner) != caller.link
             && self.switches.reconfig
         {
-            return Verdict::Moved;
+            return Expected::Moved;
         }
         match self.next_list(caller, change, in_progress) {
-            Err(err) => Verdict::Reply { err, body: Body::Nothing },
+            Err(err) => Expected::Reply { err, body: Body::Nothing },
             Ok((list, next)) => {
                 let roles = |seats: &Seats| seats.iter().map(|(id, seat)| (*id, seat.observer)).collect::<Vec<_>>();
                 if roles(&list.seats) == roles(&next) {
                     return self.put(caller.zxid, caller.time, next, caller.zxid);
                 }
-                Verdict::Underway { next, version: list.version }
+                Expected::Underway { next, version: list.version }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Quotas in the model (chapter 20): usage kept in the data of znodes, limits that refuse.
+//! Quotas in the model (protocol chapter 20): usage kept in the data of znodes, limits that refuse.
 //!
 //! Written against the tree alone: a subtree has a quota where its limits znode exists.
 

@@ -1,10 +1,10 @@
-//! The checks and effects of each write, in the order of chapter 11; multi as chapter 13.2 has it.
+//! The checks and effects of each write, in the order of protocol chapter 11; multi as in protocol chapter 13.2.
 
 use std::collections::BTreeMap;
 
 use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE, allows, fixed_up};
 use super::list::PLACE;
-use super::{Caller, Life, Model, Node, Step, Verdict};
+use super::{Caller, Expected, Life, Model, Node, Step};
 use crate::request::{AclItem, Body, Item, Write};
 
 const RUNTIME_INCONSISTENCY: i32 = -2;
@@ -33,17 +33,17 @@ enum Refusal {
 
 impl Model {
     /// One write of its own.
-    pub(crate) fn write(&mut self, caller: &Caller<'_>, write: &Write) -> Verdict {
+    pub(crate) fn write(&mut self, caller: &Caller<'_>, write: &Write) -> Expected {
         self.zxid = caller.zxid;
         let mut draft = Draft::new(self, caller.zxid);
         match draft.perform(caller, write) {
             Ok(item) => {
                 let done = draft.finish();
                 self.keep(caller.zxid, done);
-                Verdict::Reply { err: 0, body: body_of(item) }
+                Expected::Reply { err: 0, body: body_of(item) }
             }
-            Err(Refusal::Code(err)) => Verdict::Reply { err, body: Body::Nothing },
-            Err(Refusal::Moved) => Verdict::Moved,
+            Err(Refusal::Code(err)) => Expected::Reply { err, body: Body::Nothing },
+            Err(Refusal::Moved) => Expected::Moved,
         }
     }
 
@@ -57,24 +57,24 @@ impl Model {
     }
 
     /// A multi whose records make no sense changes nothing but the zxid.
-    pub(crate) fn undecodable(&mut self, caller: &Caller<'_>) -> Verdict {
+    pub(crate) fn undecodable(&mut self, caller: &Caller<'_>) -> Expected {
         self.zxid = caller.zxid;
         match self.session_check(caller) {
-            Err(Refusal::Moved) => Verdict::Moved,
-            Err(Refusal::Code(err)) => Verdict::Reply { err, body: Body::Nothing },
-            Ok(()) => Verdict::Reply { err: MARSHALLING_ERROR, body: Body::Nothing },
+            Err(Refusal::Moved) => Expected::Moved,
+            Err(Refusal::Code(err)) => Expected::Reply { err, body: Body::Nothing },
+            Ok(()) => Expected::Reply { err: MARSHALLING_ERROR, body: Body::Nothing },
         }
     }
 
     /// All or nothing.
-    pub(crate) fn multi(&mut self, caller: &Caller<'_>, writes: &[Write]) -> Verdict {
+    pub(crate) fn multi(&mut self, caller: &Caller<'_>, writes: &[Write]) -> Expected {
         self.zxid = caller.zxid;
         let mut draft = Draft::new(self, caller.zxid);
         let mut items = Vec::with_capacity(writes.len());
         for write in writes {
             match draft.perform(caller, write) {
                 Ok(item) => items.push(item),
-                Err(Refusal::Moved) => return Verdict::Moved,
+                Err(Refusal::Moved) => return Expected::Moved,
                 Err(Refusal::Code(code)) => {
                     let failed = items.len();
                     let code_at = |at: usize| match at.cmp(&failed) {
@@ -83,13 +83,13 @@ impl Model {
                         std::cmp::Ordering::Greater => RUNTIME_INCONSISTENCY,
                     };
                     let items = (0..writes.len()).map(|at| Item::Error(code_at(at))).collect();
-                    return Verdict::Reply { err: 0, body: Body::Multi(items) };
+                    return Expected::Reply { err: 0, body: Body::Multi(items) };
                 }
             }
         }
         let done = draft.finish();
         self.keep(caller.zxid, done);
-        Verdict::Reply { err: 0, body: Body::Multi(items) }
+        Expected::Reply { err: 0, body: Body::Multi(items) }
     }
 }
 
@@ -163,12 +163,12 @@ impl<'m> Draft<'m> {
     fn check_mode(&self, write: &Write) -> Result<(), i32> {
         let extended = self.model.switches.extended_types;
         match write {
-            Write::Create { flags: 5 | 6, .. } | Write::CreateMortal { ttl: Some(_), .. } if !extended => {
+            Write::Create { flags: 5 | 6, .. } | Write::CreateExpiring { ttl: Some(_), .. } if !extended => {
                 Err(UNIMPLEMENTED)
             }
             Write::Create { flags: 0..=4, .. } => Ok(()),
             Write::Create { .. } => Err(BAD_ARGUMENTS),
-            Write::CreateMortal { ttl: Some(ttl), .. } if !(1..1 << 40).contains(ttl) => Err(BAD_ARGUMENTS),
+            Write::CreateExpiring { ttl: Some(ttl), .. } if !(1..1 << 40).contains(ttl) => Err(BAD_ARGUMENTS),
             _ => Ok(()),
         }
     }
@@ -185,7 +185,7 @@ impl<'m> Draft<'m> {
             Write::SetData { path, data, version } => self.set_data(caller, path, data.clone(), *version),
             Write::SetAcl { path, acl, version } => self.set_acl(caller, path, acl, *version),
             Write::Check { path, version } => self.check(caller, path, *version),
-            Write::CreateMortal { path, ttl } => {
+            Write::CreateExpiring { path, ttl } => {
                 let made = Made::New(ttl.map_or(Life::Container, Life::Ttl));
                 self.create(caller, path, None, &[AclItem::open()], 0, made)
                     .map(|(path, stat)| Item::PathStat(path, stat))
@@ -348,7 +348,7 @@ pub(super) fn parent_of(path: &str) -> &str {
     }
 }
 
-/// Chapter 8, as far as simulated clients go: what they send is ASCII.
+/// Whether a path is legal (protocol chapter 8), as far as simulated clients go: what they send is ASCII.
 pub(super) fn is_legal(path: &str) -> bool {
     if path == "/" {
         return true;

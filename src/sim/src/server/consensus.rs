@@ -2,18 +2,18 @@
 
 use std::rc::Rc;
 
-use corral_consensus::{FORMED_INDEX, Micros};
+use corral_consensus::{BOOTSTRAP_INDEX, Micros};
+use corral_core::coordinator::Flow;
 use corral_core::ids::{SessionId, WallMillis};
-use corral_core::member::Note;
 use corral_core::peer::PeerMessage;
-use corral_engine::{Answer, Cause, Distrust, Effect, Ended, Event, Now, ToLog, ToShards, Turned};
-use corral_link::Kind;
+use corral_engine::{Answer, CorruptState, Effect, Ended, Event, Finding, Now, ToLog, ToShards, Turned};
+use corral_peer::Kind;
 
 use super::{Inner, Opaque, Server, ToShard};
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
-use crate::world::{Lane, World};
+use crate::world::{Channel, World};
 
 /// The engine's unit of time, in microseconds: of a server that is alone, and of one of an ensemble.
 const TICK_ALONE: u64 = 100_000;
@@ -33,7 +33,7 @@ impl World {
         }
         self.know(known.iter().map(|server| server.id));
         if let Some(what) = self.nodes[at].distrusted.clone() {
-            self.tell_engine(Event::Distrust(Distrust { cause: Cause::Noted, what }))?;
+            self.tell_engine(Event::StateCorrupt(CorruptState { finding: Finding::NotedByEarlierProcess, what }))?;
         }
         Ok(())
     }
@@ -87,11 +87,11 @@ impl World {
     /// What is in the mailbox, as it was sent or as a bug makes it.
     fn receive(&mut self, event: Event) -> Checked {
         match event {
-            Event::Proposed { shard, proposals, mut syncs } => {
+            Event::Requests { shard, proposals, mut syncs } => {
                 if self.options.bug == Some(Bug::StaleSync) && !syncs.is_empty() {
-                    let lane = Lane::ConsensusToShard(usize::from(shard.0));
+                    let channel = Channel::ConsensusToShard(usize::from(shard.0));
                     let stale = ToShard::Answered(Answer::Synced, std::mem::take(&mut syncs));
-                    self.mail(lane, Inner::ToShard(usize::from(shard.0), stale));
+                    self.mail(channel, Inner::ToShard(usize::from(shard.0), stale));
                 }
                 let unproven = self.check.unproven(&proposals);
                 let before = self.dues(&unproven);
@@ -100,7 +100,7 @@ impl World {
                     let sessions = unproven.iter().map(|session| (*session, now)).collect();
                     self.tell_engine(Event::SessionActivity { shard, upto, sessions })?;
                 }
-                self.tell_engine(Event::Proposed { shard, proposals, syncs })?;
+                self.tell_engine(Event::Requests { shard, proposals, syncs })?;
                 let after = self.dues(&unproven);
                 self.check.heard_nobody(&unproven, &before, &after)
             }
@@ -204,35 +204,35 @@ impl World {
                     self.counts.refused += conns.len() as u64;
                 }
                 let shard = usize::from(shard.0);
-                self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Answered(answer, conns)));
+                self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Answered(answer, conns)));
             }
             Effect::Log(message) => {
                 if let ToLog::Append(append) = &message {
                     self.check.appended(&append.entries)?;
                 }
-                if matches!(message, ToLog::Reset(next) if next == FORMED_INDEX.0 + 1) {
+                if matches!(message, ToLog::Reset(next) if next == BOOTSTRAP_INDEX.0 + 1) {
                     self.counts.founders += 1;
                     // All others have said that they hold nothing that was committed.
                     self.check.healed(self.at);
                     self.note(format_args!("server {} is a founder", self.at + 1));
                 }
-                self.mail(Lane::ConsensusToLog, Inner::ToLog(message));
+                self.mail(Channel::ConsensusToLog, Inner::ToLog(message));
             }
-            Effect::WriteImage(frozen) => {
-                self.note(format_args!("image of {} begins", frozen.zxid));
-                self.mail(Lane::ConsensusToWriter, Inner::ToWriter(frozen));
+            Effect::WriteSnapshot(frozen) => {
+                self.note(format_args!("snapshot of {} begins", frozen.zxid));
+                self.mail(Channel::ConsensusToWriter, Inner::ToWriter(frozen));
             }
             Effect::Replaced { .. } | Effect::Drop(_) | Effect::Flush => {}
-            Effect::Receive(receive) => self.mail(Lane::ConsensusToReceiver, Inner::ToReceiver(receive)),
-            Effect::NoteDistrust(reason) => {
+            Effect::Receive(receive) => self.mail(Channel::ConsensusToReceiver, Inner::ToReceiver(receive)),
+            Effect::NoteStateCorrupt(reason) => {
                 if reason.is_some() {
                     self.note(format_args!("server {} notes that its state is wrong", self.at + 1));
                 }
                 self.nodes[self.at].distrusted = reason;
             }
             Effect::Scrub => self.inside_after(0, Inner::Scrub),
-            Effect::Send { peer, stream, kind, payload, announces_image } => {
-                return self.send_to_peer((peer, stream), (kind, payload), announces_image);
+            Effect::Send { peer, stream, kind, payload, announces_snapshot } => {
+                return self.send_to_peer((peer, stream), (kind, payload), announces_snapshot);
             }
             Effect::Close { peer, .. } => {
                 let what = format!("server {} does not understand server {peer}", self.at + 1);
@@ -266,23 +266,23 @@ impl World {
                 ToShard::Batch(Rc::new(corral_core::change::AppliedBatch::clone(batch)))
             }
             ToShards::Adopt(delta) => ToShard::Adopt(delta.clone()),
-            ToShards::Swap(image) => ToShard::Swap(Opaque(image.clone())),
-            ToShards::Note(note) => {
+            ToShards::Swap(snapshot) => ToShard::Swap(Opaque(snapshot.clone())),
+            ToShards::Flow(note) => {
                 self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
-                if let (Some(server), Note::Hold | Note::Release) = (&mut self.nodes[self.at].server, note) {
-                    server.flows = matches!(note, Note::Release);
+                if let (Some(server), Flow::Pause | Flow::Resume) = (&mut self.nodes[self.at].server, note) {
+                    server.flows = matches!(note, Flow::Resume);
                 }
-                ToShard::Note(*note)
+                ToShard::Flow(*note)
             }
             ToShards::Install(view, alive) => {
                 self.counts.installs += 1;
-                self.note(format_args!("the image of {} is installed", view.zxid()));
+                self.note(format_args!("the snapshot of {} is installed", view.zxid()));
                 ToShard::Install(Opaque(view.clone()), *alive)
             }
             ToShards::Drain => ToShard::Drain,
         };
         for shard in 0..usize::from(self.options.shards) {
-            self.mail(Lane::ConsensusToShard(shard), Inner::ToShard(shard, message.clone()));
+            self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message.clone()));
         }
     }
 

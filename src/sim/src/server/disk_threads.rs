@@ -1,26 +1,27 @@
-//! Drives the log thread and the image writer: both take their time, and a crash may fall between any two of their steps.
+//! Drives the log thread and the snapshot writer: both take their time, and a crash may fall between any two of their
+//! steps.
 
-use corral_core::image::{ImageFault, ImageMerger, section_bits_for};
 use corral_core::sequencer::FrozenState;
-use corral_engine::{Cause, Distrust, Event, ToLog, WrittenImage};
+use corral_core::snapshot::{SnapshotFault, SnapshotMerger, section_bits_for};
+use corral_engine::{CorruptState, Event, Finding, ToLog, WrittenSnapshot};
 use corral_storage::log::LogError;
-use corral_storage::{ImageFile, ImageHead, ImageWriter, SimDisk, list_images, purge};
+use corral_storage::{SimDisk, SnapshotFile, SnapshotHead, SnapshotWriter, list_snapshots, purge};
 
 use super::recovery::{SECTION_META, SECTION_NODES, load};
 use super::{Inner, Opaque};
 use crate::limits::GROUP_MAX;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
-use crate::world::{Lane, Stage, World};
+use crate::world::{Channel, Stage, World};
 
 const IDLE: u64 = 5_000;
 const NO_SPACE_RETRY: u64 = 200_000;
 /// Power goes at an append that replaces entries so often, in a thousand.
 const CUTS_AT_REPLACEMENT: u64 = 300;
 
-/// An image whose sections are written and which has no name yet.
+/// A snapshot whose sections are written and which has no name yet.
 pub(super) struct HalfWritten {
-    file: ImageWriter<SimDisk>,
+    file: SnapshotWriter<SimDisk>,
     index: u64,
     term: u64,
 }
@@ -83,12 +84,12 @@ impl World {
             return self.crash(true);
         }
         if changed {
-            self.mail(Lane::LogToConsensus, Inner::ToConsensus(Opaque(Event::LogFull(full))));
+            self.mail(Channel::LogToConsensus, Inner::ToConsensus(Opaque(Event::LogFull(full))));
         }
         match durable {
             Some(number) => {
                 if self.options.bug == Some(Bug::AckBeforeSync) {
-                    self.mail(Lane::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
+                    self.mail(Channel::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
                 }
                 let slow = if self.nodes[self.at].disk_slow { 100_000 } else { 0 };
                 let wait = self.schedule.delay(self.options.sync_delay + slow);
@@ -116,7 +117,7 @@ impl World {
             Ok(_) => {}
         }
         if self.options.bug != Some(Bug::AckBeforeSync) {
-            self.mail(Lane::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
+            self.mail(Channel::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
         }
         self.log_rests(appends);
         Ok(())
@@ -163,13 +164,13 @@ impl World {
         self.wires_end(false);
     }
 
-    // ----- image writer -----
+    // ----- snapshot writer -----
 
     pub(super) fn writer_message(&mut self, state: Box<FrozenState>) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         server.writer.waiting.push_back(state);
         if !std::mem::replace(&mut server.writer.busy, true) {
-            let wait = self.schedule.delay(self.options.image_delay);
+            let wait = self.schedule.delay(self.options.snapshot_delay);
             self.inside_after(wait, Inner::WriterBegins);
         }
     }
@@ -182,18 +183,17 @@ impl World {
         match begin(&node.disk, *state) {
             Ok(half) => {
                 server.writer.half = Some(half);
-                let wait = self.schedule.delay(self.options.image_delay);
+                let wait = self.schedule.delay(self.options.snapshot_delay);
                 self.inside_after(wait, Inner::WriterEnds);
                 Ok(())
             }
             Err(Unmerged::Damaged(what)) => {
                 self.counts.found += 1;
                 self.note(format_args!("the merge finds damage: {what}"));
-                let distrust = Distrust { cause: Cause::Image, what: what.clone() };
-                self.mail(Lane::WriterToConsensus, Inner::ToConsensus(Opaque(Event::Distrust(distrust))));
-                self.writer_says(index, Err(what))
+                let distrust = CorruptState { finding: Finding::DamagedSnapshot, what: what.clone() };
+                self.writer_says(index, Err((what, Some(distrust))))
             }
-            Err(Unmerged::Failed(reason)) => self.writer_says(index, Err(reason)),
+            Err(Unmerged::Failed(reason)) => self.writer_says(index, Err((reason, None))),
         }
     }
 
@@ -201,29 +201,29 @@ impl World {
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let Some(half) = server.writer.half.take() else { return Ok(()) };
         let index = half.index;
-        let written = end(&self.nodes[self.at].disk, half, self.options.images_retained);
-        self.writer_says(index, written)
+        let written = end(&self.nodes[self.at].disk, half, self.options.snapshots_retained);
+        self.writer_says(index, written.map_err(|reason| (reason, None)))
     }
 
-    fn writer_says(&mut self, index: u64, written: Result<WrittenImage, String>) -> Checked {
+    fn writer_says(&mut self, index: u64, written: Result<WrittenSnapshot, (String, Option<CorruptState>)>) -> Checked {
         let message = match written {
             Ok(written) => {
-                self.counts.images += 1;
-                self.note(format_args!("image up to entry {index} written"));
-                Event::ImageWritten(written)
+                self.counts.snapshots += 1;
+                self.note(format_args!("snapshot up to entry {index} written"));
+                Event::SnapshotWritten(written)
             }
-            Err(reason) if self.nodes[self.at].disk_stops => return self.disk_failed(&reason),
-            Err(reason) if reason.contains("the digest of") => return Err(Violation::of("digests", reason)),
-            Err(reason) => {
-                self.note(format_args!("image failed: {reason}"));
-                Event::ImageFailed { index, was_tried: true }
+            Err((reason, _)) if self.nodes[self.at].disk_stops => return self.disk_failed(&reason),
+            Err((reason, _)) if reason.contains("the digest of") => return Err(Violation::of("digests", reason)),
+            Err((reason, found)) => {
+                self.note(format_args!("snapshot failed: {reason}"));
+                Event::SnapshotFailed { index, was_tried: true, found }
             }
         };
-        self.mail(Lane::WriterToConsensus, Inner::ToConsensus(Opaque(message)));
+        self.mail(Channel::WriterToConsensus, Inner::ToConsensus(Opaque(message)));
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         server.writer.busy = !server.writer.waiting.is_empty();
         if server.writer.busy {
-            let wait = self.schedule.delay(self.options.image_delay);
+            let wait = self.schedule.delay(self.options.snapshot_delay);
             self.inside_after(wait, Inner::WriterBegins);
         }
         Ok(())
@@ -236,15 +236,15 @@ fn text(error: impl std::fmt::Display) -> String {
 
 /// Why a merge came to nothing.
 enum Unmerged {
-    /// The image below is damaged: nothing of it was copied.
+    /// The snapshot below is damaged: nothing of it was copied.
     Damaged(String),
     Failed(String),
 }
 
 impl Unmerged {
-    fn merge(fault: ImageFault) -> Unmerged {
+    fn merge(fault: SnapshotFault) -> Unmerged {
         match fault {
-            ImageFault::Damaged(what) => Unmerged::Damaged(what),
+            SnapshotFault::Damaged(what) => Unmerged::Damaged(what),
             other => Unmerged::failed(other),
         }
     }
@@ -255,26 +255,26 @@ impl Unmerged {
 }
 
 fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, Unmerged> {
-    let FrozenState { image: below, delta, sessions, zxid, index, term, extra, .. } = state;
-    let head = ImageHead { zxid: zxid.0, term, index, seed: below.seed() };
-    let mut file = ImageWriter::begin(disk, head, None).map_err(Unmerged::failed)?;
-    let mut merger = ImageMerger::new(&below, &delta, section_bits_for(&below, &delta));
+    let FrozenState { snapshot: below, delta, sessions, zxid, index, term, extra, .. } = state;
+    let head = SnapshotHead { zxid: zxid.0, term, index, seed: below.seed() };
+    let mut file = SnapshotWriter::begin(disk, head, None).map_err(Unmerged::failed)?;
+    let mut merger = SnapshotMerger::new(&below, &delta, section_bits_for(&below, &delta));
     while let Some(section) = merger.next_section().map_err(Unmerged::merge)? {
         file.section(SECTION_NODES, &section).map_err(Unmerged::failed)?;
     }
-    let meta = merger.finish(zxid, sessions.to_image(), extra).map_err(Unmerged::merge)?;
+    let meta = merger.finish(zxid, sessions.to_snapshot(), extra).map_err(Unmerged::merge)?;
     file.section(SECTION_META, &meta).map_err(Unmerged::failed)?;
     Ok(HalfWritten { file, index, term })
 }
 
-fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenImage, String> {
+fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenSnapshot, String> {
     let HalfWritten { file, index, term } = half;
     let name = file.finish().map_err(text)?;
     let loaded = load(disk, &name.file)?;
     purge(disk, retained).map_err(text)?;
     let mut oldest = index;
-    for name in list_images(disk).map_err(text)?.into_iter().take(retained) {
-        oldest = oldest.min(ImageFile::open(disk, &name.file).map_err(text)?.head().index);
+    for name in list_snapshots(disk).map_err(text)?.into_iter().take(retained) {
+        oldest = oldest.min(SnapshotFile::open(disk, &name.file).map_err(text)?.head().index);
     }
-    Ok(WrittenImage { image: loaded.image, bytes: loaded.bytes, index, term, log_from: oldest + 1 })
+    Ok(WrittenSnapshot { snapshot: loaded.snapshot, bytes: loaded.bytes, index, term, log_from: oldest + 1 })
 }

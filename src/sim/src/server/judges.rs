@@ -1,11 +1,12 @@
-//! What the checkers are shown of a server: its elections, its entries, its expiries, before and behind what the engine does.
+//! What the checkers are shown of a server: its elections, its entries, its expiries, before and behind what the engine
+//! does.
 //!
 //! Looks at the engine from outside, and changes nothing in it.
 
 use corral_consensus::{AppendReply, Membership, NodeId, PeerBody, PeerMessage, Role};
 use corral_core::report::Obstacle;
 use corral_engine::Event;
-use corral_link::{Frame, Kind};
+use corral_peer::{Frame, Kind};
 
 use super::Server;
 use crate::options::Bug;
@@ -49,7 +50,7 @@ impl World {
         let leads = replica.machine().sequencer.is_leading();
         let begins = leads && !std::mem::replace(&mut server.led, leads);
         server.led = leads;
-        let distrusts = replica.is_distrusted();
+        let distrusts = replica.is_state_corrupt();
         if distrusts && !std::mem::replace(&mut server.distrusts, distrusts) {
             self.counts.distrusted += 1;
             self.trace.note(self.now, format_args!("server {} does not trust its state", at + 1));
@@ -69,15 +70,16 @@ impl World {
         let (newest_leader, time) = (self.is_newest_leader(), self.time());
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         let (mismatches, status) = (server.engine.take_digest_mismatches(), *server.engine.status());
-        let relieved = status.relieved - std::mem::replace(&mut server.relieved, status.relieved);
+        let slow_disk_transfers =
+            status.slow_disk_transfers - std::mem::replace(&mut server.slow_disk_transfers, status.slow_disk_transfers);
         let ticked = std::mem::take(&mut server.engine.machine_mut().ticked);
-        let applied = server.engine.replica().machine().sequencer.machine().view().zxid().0;
+        let applied = server.engine.replica().applied().0;
         let at = self.at;
         require(mismatches == 0, "digests", || format!("the digest of server {} differs from another's", at + 1))?;
         let contradicts = status.found == Some(Obstacle::LogContradicts);
         require(!contradicts, "logs", || format!("the log of server {} contradicts another's", at + 1))?;
-        if relieved > 0 {
-            self.counts.relieved += relieved;
+        if slow_disk_transfers > 0 {
+            self.counts.slow_disk_transfers += slow_disk_transfers;
             self.note(format_args!("the disk of server {} is slow, another is to lead", at + 1));
         }
         for (path, mzxid) in ticked.reaped {

@@ -1,5 +1,5 @@
-//! The list of servers as the network and the operators follow it: a server dials the servers that it knows, and lets in no other.
-//! What its file says of the others is what an operator wrote there when it was started last.
+//! The membership as the network and the operators follow it: a server dials the servers that it knows, and lets
+//! in no other. What its file says of the others is what an operator wrote there when it was started last.
 
 use std::collections::BTreeSet;
 
@@ -26,8 +26,8 @@ impl World {
         self.options.ensemble.is_some_and(|ensemble| ensemble.list.is_some())
     }
 
-    /// What the operator has written into the file of a server that starts: the first servers and itself, or the servers of
-    /// today.
+    /// What the operator has written into the file of a server that starts: the first servers and itself, or the
+    /// servers of today.
     pub(super) fn write_file(&mut self) {
         let Some(ensemble) = self.options.ensemble else { return };
         let own = server_id(self.at);
@@ -41,8 +41,8 @@ impl World {
                 ids = today;
             }
         }
-        // Now and then an operator's first try lacks a server in one file: then the founders' files differ, and nobody may begin. Two such
-        // files would agree on an ensemble without that server, as they should.
+        // Now and then an operator's first try lacks a server in one file: then the founders' files differ, and nobody
+        // may begin. Two such files would agree on an ensemble without that server, as they should.
         let is_first = self.at == 0 && self.nodes[0].life == 0 && ids.len() > 2;
         let odd = self.has_list() && is_first && self.schedule.per_mille(ODD_FILES);
         if let Some(lacking) = (1..=server_id(ensemble.servers - 1)).rev().find(|id| odd && *id != own) {
@@ -125,8 +125,8 @@ impl World {
         Some(Change::draw(&mut self.workload, &list.seats, list.version, servers))
     }
 
-    /// Whether what this server hears the leader hears too, as far as the list is concerned: not before it has applied the first
-    /// entry of that leader, which takes a while where it is given an image.
+    /// Whether what this server hears the leader hears too, as far as the list is concerned: not before it has applied
+    /// the first entry of that leader, which takes a while where it is given a snapshot.
     pub(super) fn reaches_leader(&mut self) -> bool {
         let at = self.at;
         if !self.has_list() {
@@ -154,7 +154,7 @@ pub(crate) fn is_member(members: Option<&Membership>, at: usize) -> bool {
     members.is_none_or(|members| members.contains(NodeId(at as u64 + 1)))
 }
 
-/// A client's change of the list of servers has come about.
+/// A client's change of the membership has come about.
 pub(super) fn is_new_list(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)))
 }

@@ -1,19 +1,20 @@
-//! The network between the servers of an ensemble: one link per direction, and what its threads tell the consensus actors.
+//! The network between the servers of an ensemble: one link per direction, and what its threads tell the consensus
+//! actors.
 //!
-//! A link is a TCP connection: it keeps order and loses nothing, but for what is under way when it breaks. A direction that
-//! is cut delivers nothing for a while; if that takes long the connection is given up. Whoever's links were disturbed is
-//! noted: signs of life that reach such a server may not reach the leader.
+//! A link is a TCP connection: it keeps order and loses nothing, but for what is under way when it breaks. A direction
+//! that is cut delivers nothing for a while; if that takes long the connection is given up. Whoever's links were
+//! disturbed is noted: signs of life that reach such a server may not reach the leader.
 
 use bytes::Bytes;
 use corral_consensus::NodeId;
 use corral_core::peer::PeerMessage;
 use corral_engine::Event;
-use corral_link::{Frame, Kind};
+use corral_peer::{Frame, Kind};
 
 use super::{Inner, Opaque};
 use crate::options::Bug;
 use crate::violation::Checked;
-use crate::world::{self, Lane, World};
+use crate::world::{self, Channel, World};
 
 /// A cut that takes longer ends the connection.
 const GIVEN_UP: u64 = 1_500_000;
@@ -110,7 +111,7 @@ impl World {
         let (knows, is_known) = (self.knows(from, to), self.knows(to, from));
         let sender = &self.nodes[from];
         let Some(server) = sender.server.as_ref().filter(|_| sender.life == life && knows) else { return Ok(()) };
-        let (incarnation, stands_still) = (server.incarnation, sender.frozen.is_some());
+        let (incarnation, is_stopped) = (server.incarnation, sender.frozen.is_some());
         let other = &self.nodes[to];
         let answers = other.server.is_some() && other.frozen.is_none();
         let cut = self.wire(from, to).cut || self.wire(to, from).cut;
@@ -118,7 +119,7 @@ impl World {
         if wire.up {
             return Ok(());
         }
-        if stands_still || !answers || cut || !is_known {
+        if is_stopped || !answers || cut || !is_known {
             self.plan_dial(from, to);
             return if answers && !is_known { self.not_let_in(from, to) } else { Ok(()) };
         }
@@ -158,7 +159,7 @@ impl World {
     /// A link's thread tells the consensus actor of `at` something of `about`.
     fn tell(&mut self, at: usize, about: usize, event: Event) {
         let before = std::mem::replace(&mut self.at, at);
-        self.mail(Lane::LinksToConsensus(about), Inner::ToConsensus(Opaque(event)));
+        self.mail(Channel::LinksToConsensus(about), Inner::ToConsensus(Opaque(event)));
         self.at = before;
     }
 
@@ -234,7 +235,7 @@ impl World {
 
     pub(crate) fn clog_wire(&mut self, from: usize, to: usize, time: u64) {
         self.note(format_args!("the way from server {} to {} is clogged", from + 1, to + 1));
-        self.hold_lane(Lane::Wire(from, to), time);
+        self.hold_channel(Channel::Wire(from, to), time);
         self.disturb(from, to);
         self.unsure_for(from, time + SURE_AFTER);
         self.unsure_for(to, time + SURE_AFTER);
@@ -260,12 +261,13 @@ impl World {
 
     // ----- frames -----
 
-    /// Sends on this connection, or on the one that stands; where there is none, the engine hears of that unless it will anyway.
+    /// Sends on this connection, or on the one that stands; where there is none, the engine hears of that unless it
+    /// will anyway.
     pub(super) fn send_to_peer(
         &mut self,
         (peer, stream): (NodeId, Option<u64>),
         (kind, mut payload): (Kind, Bytes),
-        announced_image: bool,
+        announced_snapshot: bool,
     ) -> Checked {
         self.judge_message(kind, &payload)?;
         if self.skips_majority(kind, &payload) {
@@ -277,7 +279,7 @@ impl World {
         if !wire.up || stream.is_some_and(|stream| stream != wire.number) {
             return match stream {
                 Some(_) => Ok(()),
-                None => self.tell_engine(Event::Undelivered { peer, announced_image }),
+                None => self.tell_engine(Event::Undelivered { peer, announced_snapshot }),
             };
         }
         let number = wire.number;
@@ -290,11 +292,11 @@ impl World {
         let usual = self.options.ensemble.map_or(0, |ensemble| ensemble.wire_delay);
         let delay = self.schedule.delay(usual);
         let event = WireEvent::Frame { from, to, number, frame: Frame { kind, payload } };
-        self.send(Lane::Wire(from, to), delay, world::Event::Wire(event));
+        self.send(Channel::Wire(from, to), delay, world::Event::Wire(event));
         Ok(())
     }
 
-    /// The connection that this server takes for standing, of those that the other dialled.
+    /// The connection that this server takes for leadership, of those that the other dialled.
     pub(super) fn accepted_stream(&mut self, from: usize) -> Option<u64> {
         let at = self.at;
         self.wire(from, at).accepted

@@ -1,24 +1,24 @@
-//! The thread that writes another server's image, piece by piece, and how a server's disk is emptied.
+//! The thread that writes another server's snapshot, piece by piece, and how a server's disk is emptied.
 
 use bytes::Bytes;
 use corral_consensus::NodeId;
-use corral_engine::{Event, Incoming, LoadedImage, Receive, SnapshotBytes};
-use corral_storage::{Disk as _, ImageReceiver, SimDisk};
+use corral_engine::{Event, Incoming, LoadedSnapshot, Receive, SnapshotContent};
+use corral_storage::{Disk as _, SimDisk, SnapshotReceiver, snapshot_name};
 
 use super::recovery::load;
 use super::{Inner, Opaque, Server, is_member};
 use crate::options::Bug;
 use crate::violation::Checked;
-use crate::world::{Lane, World};
+use crate::world::{Channel, World};
 
-/// An image file as other servers are given it: as its bytes on the disk are now, or were before it was purged.
+/// A snapshot file as other servers are given it: as its bytes on the disk are now, or were before it was purged.
 pub(super) struct Given {
     pub(super) disk: SimDisk,
     pub(super) name: String,
     pub(super) whole: Vec<u8>,
 }
 
-impl SnapshotBytes for Given {
+impl SnapshotContent for Given {
     fn size(&self) -> u64 {
         self.whole.len() as u64
     }
@@ -30,21 +30,26 @@ impl SnapshotBytes for Given {
     }
 }
 
-/// The image that comes in.
+/// The snapshot that comes in.
 pub(super) struct Receiving {
     index: u64,
-    receiver: ImageReceiver<SimDisk>,
+    receiver: SnapshotReceiver<SimDisk>,
 }
 
 impl World {
-    pub(super) fn receive_image(&mut self, receive: Receive) -> Checked {
+    pub(super) fn receive_snapshot(&mut self, receive: Receive) -> Checked {
         let loses = self.options.bug == Some(Bug::LosePiece);
         let node = &mut self.nodes[self.at];
         let Some(server) = &mut node.server else { return Ok(()) };
         let (index, told) = match receive {
+            Receive::Forget { index, zxid } => {
+                // Fails where its disk has just stopped.
+                let _ = node.disk.remove(&snapshot_name(zxid, index));
+                return Ok(());
+            }
             Receive::Begin { index, zxid, bytes } => {
                 drop(server.receiving.take());
-                let begun = ImageReceiver::begin(&node.disk, zxid, bytes).map_err(|error| error.to_string());
+                let begun = SnapshotReceiver::begin(&node.disk, zxid, bytes).map_err(|error| error.to_string());
                 (index, begun.map(|receiver| server.receiving = Some(Receiving { index, receiver })).map(|()| None))
             }
             Receive::Piece { index, bytes } if loses && self.faults.per_mille(100) => {
@@ -67,11 +72,11 @@ impl World {
             Ok(Some(told)) => told,
             Err(reason) if self.nodes[self.at].disk_stops => return self.disk_failed(&reason),
             Err(reason) => {
-                self.note(format_args!("the image up to {index} cannot be taken: {reason}"));
+                self.note(format_args!("the snapshot up to {index} cannot be taken: {reason}"));
                 Incoming::Failed { index, reason }
             }
         };
-        self.mail(Lane::ReceiverToConsensus, Inner::ToConsensus(Opaque(Event::Incoming(told))));
+        self.mail(Channel::ReceiverToConsensus, Inner::ToConsensus(Opaque(Event::Incoming(told))));
         Ok(())
     }
 
@@ -90,8 +95,10 @@ impl World {
         let own = NodeId(emptied as u64 + 1);
         let observes = wanted.learners.contains(&own) && members.learners.contains(&own);
         let belongs = members.voters.contains(&own) || observes;
-        let remembers =
-            self.nodes[emptied].server.as_ref().is_some_and(|server| !server.engine.replica().raft().is_newborn());
+        let remembers = self.nodes[emptied]
+            .server
+            .as_ref()
+            .is_some_and(|server| !server.engine.replica().raft().is_uninitialised());
         let is_out = self.list_rests() && !self.is_listed(emptied);
         if belongs && remembers || is_out {
             self.note(format_args!("server {} is healed", emptied + 1));
@@ -114,8 +121,8 @@ impl World {
         servers.any(|server| server.engine.replica().raft().holds_membership_change())
     }
 
-    /// Whether this server can do without its disk. One at a time, and only of those that belong to the ensemble: more than
-    /// that no ensemble of three survives.
+    /// Whether this server can do without its disk. One at a time, and only of those that belong to the ensemble: more
+    /// than that no ensemble of three survives.
     pub(crate) fn may_empty(&self) -> bool {
         let rests = self.all_vote() && !self.somebody_may_leave() && self.list_rests();
         let few = self.listed().is_some_and(|listed| listed.voters.len() < 3);
@@ -144,7 +151,7 @@ impl World {
     }
 }
 
-/// Writes a piece; after the last one the image is durable and checked.
+/// Writes a piece; after the last one the snapshot is durable and checked.
 fn take(disk: &SimDisk, mut one: Receiving, bytes: &[u8]) -> Result<(Option<Receiving>, Incoming), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let index = one.index;
@@ -154,6 +161,6 @@ fn take(disk: &SimDisk, mut one: Receiving, bytes: &[u8]) -> Result<(Option<Rece
         return Ok((Some(one), Incoming::Written { index, upto }));
     }
     let name = one.receiver.finish().map_err(|error| text(&error))?;
-    let loaded: LoadedImage = load(disk, &name.file).inspect_err(|_| drop(disk.remove(&name.file)))?;
-    Ok((None, Incoming::Whole { index, image: loaded.into() }))
+    let loaded: LoadedSnapshot = load(disk, &name.file).inspect_err(|_| drop(disk.remove(&name.file)))?;
+    Ok((None, Incoming::Whole { index, snapshot: loaded.into() }))
 }

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use corral_consensus::{Config as RaftConfig, FORMED_INDEX, FORMED_TERM, HardState, Membership, NodeId, Replica};
+use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, HardState, Membership, NodeId, Replica};
+use corral_core::coordinator::{EnsembleConfig, Founders};
 use corral_core::evaluate::features;
-use corral_core::image::{AlignedBytes, CheckedMeta, CheckedSection, Image, ImageBytes, ImageLayout};
-use corral_core::member::{EnsembleConfig, Founders};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
-use corral_engine::recovery::{self, Kept, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedImage, Now, Offered};
-use corral_link::Generation;
+use corral_core::snapshot::{AlignedBytes, CheckedMeta, CheckedSection, Snapshot, SnapshotBytes, SnapshotLayout};
+use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
+use corral_engine::{LoadedSnapshot, Now, Offered};
+use corral_peer::Generation;
 use corral_storage::log::{Log, LogConfig, Recovered as Found};
-use corral_storage::{Disk as _, ImageFile, ImageHead, SimDisk, list_images};
+use corral_storage::{Disk as _, SimDisk, SnapshotFile, SnapshotHead, list_snapshots};
 use rkyv::util::AlignedVec;
 
-use super::authority::Authority;
 use super::consensus::TICK;
+use super::observed_machine::ObservedMachine;
 use super::receiving::Given;
 use super::server_id;
 use super::spoiled::OnDisk;
@@ -47,13 +47,13 @@ pub(crate) struct Start<'a> {
 
 /// What a start brings back.
 pub(crate) struct Started {
-    pub(crate) replica: Replica<Authority>,
+    pub(crate) replica: Replica<ObservedMachine>,
     pub(crate) log: Log<SimDisk>,
     /// The log begins to be applied behind this index.
-    pub(crate) image_index: u64,
-    /// The image it starts from, for other servers.
+    pub(crate) snapshot_index: u64,
+    /// The snapshot it starts from, for other servers.
     pub(crate) newest: Option<Offered>,
-    /// What was replayed, if it is worth an image.
+    /// What was replayed, if it is worth a snapshot.
     pub(crate) frozen: Option<FrozenState>,
     /// What it remembers of elections.
     pub(crate) hard_state: HardState,
@@ -65,7 +65,8 @@ impl Start<'_> {
     /// # Errors
     /// A sentence; without a disk that was told to fail there must be none.
     pub(crate) fn recover(&self, disk: &SimDisk) -> Result<Started, String> {
-        // As the server's directory is opened: what a killed process left there only by name would be lost by a power cut.
+        // As the server's directory is opened: what a killed process left there only by name would be lost by a power
+        // cut.
         disk.sync_dir().map_err(text)?;
         let loaded = newest(disk)?;
         let config = LogConfig {
@@ -75,19 +76,19 @@ impl Start<'_> {
             ..LogConfig::default()
         };
         let (mut log, mut found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
-        let kept = self.kept(loaded.as_ref(), &found)?;
+        let data = self.data_kind(loaded.as_ref(), &found)?;
         let mut state = recovery::state_of(loaded.as_ref(), self.path_seed);
-        if loaded.is_none() && matches!(kept, Kept::Member(..)) {
-            // [`Bug::NewbornVotes`].
-            (state.1, state.2) = (FORMED_INDEX.0, FORMED_TERM.0);
+        if loaded.is_none() && matches!(data, DataKind::Member(..)) {
+            // [`Bug::UninitialisedVotes`].
+            (state.1, state.2) = (BOOTSTRAP_INDEX.0, BOOTSTRAP_TERM.0);
         }
         if let Some(hard_state) = found.hard_state.as_mut().filter(|_| self.options.bug == Some(Bug::VoteTwice)) {
             hard_state.vote = 0;
         }
-        let (image_index, payload_bytes_max) = (state.1, log.payload_bytes_max());
+        let (snapshot_index, payload_bytes_max) = (state.1, log.payload_bytes_max());
         let list = self.options.ensemble.filter(|ensemble| ensemble.list.is_some());
         let plan = Plan {
-            kept,
+            data,
             state,
             sequencer: self.sequencer_config(payload_bytes_max),
             servers: list.map(|ensemble| lines(&participants((0..ensemble.servers).map(server_id))).into()),
@@ -98,32 +99,33 @@ impl Start<'_> {
             }),
             founders: Founders { own: self.server, voters: self.founders(), learners: Vec::new() },
             raft: self.raft_config(payload_bytes_max),
-            is_distrusted: false,
+            is_state_corrupt: false,
         };
-        let machine = |member| Authority::new(member, self.options.bug, self.server);
+        let machine = |member| ObservedMachine::new(member, self.options.bug, self.server);
         let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
         let recovered = recovery::recover(plan, &mut opened, machine, &|| self.now);
         let Recovered { replica, frozen, hard_state } = recovered.map_err(|fault| match fault {
             RecoveryFault::Log(error) => error.to_string(),
             other => format!("{other:?}"),
         })?;
-        let newest = loaded.as_ref().map(LoadedImage::offered);
-        Ok(Started { replica, log, image_index, newest, frozen, hard_state })
+        let newest = loaded.as_ref().map(LoadedSnapshot::offered);
+        Ok(Started { replica, log, snapshot_index, newest, frozen, hard_state })
     }
 
     /// What this server is by its disk, or by a bug.
-    fn kept(&self, loaded: Option<&LoadedImage>, found: &Found) -> Result<Kept, String> {
+    fn data_kind(&self, loaded: Option<&LoadedSnapshot>, found: &Found) -> Result<DataKind, String> {
         let held = (found.first_index, found.last_index);
-        let Some(ensemble) = &self.options.ensemble else { return Ok(Kept::Alone) };
-        if loaded.is_none() && self.options.bug == Some(Bug::NewbornVotes) {
-            return Ok(Kept::Member(founders(ensemble), Generation::FIRST));
+        let Some(ensemble) = &self.options.ensemble else { return Ok(DataKind::Standalone) };
+        if loaded.is_none() && self.options.bug == Some(Bug::UninitialisedVotes) {
+            return Ok(DataKind::Member(founders(ensemble), Generation::FIRST));
         }
-        let kept = Kept::judge(true, loaded.map(|loaded| &*loaded.image), held).map_err(|unkept| format!("{unkept:?}"));
-        match (kept?, self.options.bug) {
-            (Kept::Member(members, generation), Some(Bug::RemovedCounts)) => {
-                Ok(Kept::Member(with_removed(members, ensemble), generation))
+        let kind = DataKind::of(true, loaded.map(|loaded| &*loaded.snapshot), held)
+            .map_err(|mismatch| format!("{mismatch:?}"));
+        match (kind?, self.options.bug) {
+            (DataKind::Member(members, generation), Some(Bug::RemovedCounts)) => {
+                Ok(DataKind::Member(with_removed(members, ensemble), generation))
             }
-            (kept, _) => Ok(kept),
+            (kind, _) => Ok(kind),
         }
     }
 
@@ -181,7 +183,7 @@ impl Start<'_> {
             },
             snapshot: SnapshotPolicy {
                 floor_bytes: self.options.snapshot_floor_bytes,
-                share_of_image_percent: 30,
+                share_of_snapshot_percent: 30,
                 txns_max: self.options.snapshot_txns,
                 log_bytes_max: 64 << 10,
                 interval_min_ms: self.options.snapshot_interval_min_ms,
@@ -192,7 +194,7 @@ impl Start<'_> {
     }
 }
 
-/// Who forms the ensemble.
+/// Who bootstraps the ensemble.
 fn founders(ensemble: &EnsembleOptions) -> Membership {
     let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
     Membership::simple(&ids, &[])
@@ -211,9 +213,9 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The newest image that is whole. One that is damaged is passed over, if the log reaches far enough back for that.
-fn newest(disk: &SimDisk) -> Result<Option<LoadedImage>, String> {
-    let names = list_images(disk).map_err(text)?;
+/// The newest snapshot that is whole. One that is damaged is passed over, if the log reaches far enough back for that.
+fn newest(disk: &SimDisk) -> Result<Option<LoadedSnapshot>, String> {
+    let names = list_snapshots(disk).map_err(text)?;
     let mut passed_over = None;
     for name in &names {
         match load(disk, &name.file) {
@@ -225,33 +227,33 @@ fn newest(disk: &SimDisk) -> Result<Option<LoadedImage>, String> {
     passed_over.map_or(Ok(None), Err)
 }
 
-/// Reads an image and checks every section.
-pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<LoadedImage, String> {
-    let file = ImageFile::open(disk, name).map_err(text)?;
+/// Reads a snapshot and checks every section.
+pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<LoadedSnapshot, String> {
+    let file = SnapshotFile::open(disk, name).map_err(text)?;
     let layout = layout(&file)?;
     let judge = OnDisk { disk: disk.clone(), file: name.to_owned() };
     let mut copy = AlignedVec::new();
     copy.extend_from_slice(file.bytes().as_slice());
-    let bytes: Arc<dyn ImageBytes> = Arc::new(AlignedBytes::judged_by(copy, Arc::new(judge)));
+    let bytes: Arc<dyn SnapshotBytes> = Arc::new(AlignedBytes::judged_by(copy, Arc::new(judge)));
     for section in 0..=layout.sections.len() {
         file.verify_section(section).map_err(text)?;
     }
     let sections = (0..layout.sections.len()).map(|at| CheckedSection::check(&bytes, &layout, at));
     let sections = sections.collect::<Result<Vec<_>, _>>().map_err(text)?;
     let meta = CheckedMeta::check(&bytes, &layout).map_err(text)?;
-    let image = Image::assemble(meta, sections).map_err(text)?;
-    let ImageHead { index, term, zxid, .. } = file.head();
+    let snapshot = Snapshot::assemble(meta, sections).map_err(text)?;
+    let SnapshotHead { index, term, zxid, .. } = file.head();
     let whole = file.bytes().as_slice().to_vec();
     let given = Given { disk: disk.clone(), name: name.to_owned(), whole };
-    Ok(LoadedImage { image: Arc::new(image), index, term, zxid, bytes: Arc::new(given) })
+    Ok(LoadedSnapshot { snapshot: Arc::new(snapshot), index, term, zxid, bytes: Arc::new(given) })
 }
 
-fn layout(file: &ImageFile) -> Result<ImageLayout, String> {
+fn layout(file: &SnapshotFile) -> Result<SnapshotLayout, String> {
     let ranges: Option<Vec<_>> = (0..file.section_count()).map(|at| file.section_range(at)).collect();
     let mut sections = ranges.ok_or("a section without a place")?;
-    let meta = sections.pop().ok_or("an image without sections")?;
+    let meta = sections.pop().ok_or("a snapshot without sections")?;
     let head = file.head();
-    Ok(ImageLayout { seed: head.seed, zxid: head.zxid, sections, meta })
+    Ok(SnapshotLayout { seed: head.seed, zxid: head.zxid, sections, meta })
 }
 
 #[cfg(test)]

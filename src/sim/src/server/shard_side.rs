@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use corral_core::change::{AppliedBatch, Change, SessionChange};
 use corral_core::conn::Close;
+use corral_core::coordinator::Flow;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::member::Note;
 use corral_core::shard::{Outputs, Shard};
 use corral_core::view::View;
 use corral_engine::{Answer, Event};
@@ -16,7 +16,7 @@ use crate::limits::PROPOSAL_BYTES_MAX;
 use crate::model::LinkId;
 use crate::options::Bug;
 use crate::violation::Checked;
-use crate::world::{self, Lane, World};
+use crate::world::{self, Channel, World};
 
 impl World {
     pub(crate) fn side(&mut self, shard: usize) -> Option<&mut ShardSide> {
@@ -34,13 +34,13 @@ impl World {
         }
     }
 
-    /// The shard's core stands still for a while.
+    /// The shard's core stalls for a while.
     pub(crate) fn pause_shard(&mut self, shard: usize, time: u64) {
         let Some(side) = self.side(shard) else { return };
         if side.deferred.is_none() {
             side.deferred = Some(VecDeque::new());
             self.inside_after(time, Inner::Resume(shard));
-            self.note(format_args!("shard {shard} stands still"));
+            self.note(format_args!("shard {shard} stalls"));
         }
     }
 
@@ -79,8 +79,8 @@ impl World {
             if out.is_empty() {
                 break;
             }
-            for question in out.words {
-                side.shard.answer_word(now, question.conn, b"not served\n".to_vec(), &mut side.out);
+            for question in out.questions {
+                side.shard.answer_four_letter(now, question.conn, b"not served\n".to_vec(), &mut side.out);
             }
             side.syncs.extend(out.syncs);
             let link_of = |side: &ShardSide, id: &ConnId| side.links.get(id).copied();
@@ -177,7 +177,7 @@ impl World {
         side.shard.sent(now, id, count, &mut side.out);
         self.links[link.0].in_flight += count;
         let delay = self.schedule.delay(self.options.network_delay);
-        self.send(Lane::ToClient(link), delay, world::Event::ToClient(link, bytes));
+        self.send(Channel::ToClient(link), delay, world::Event::ToClient(link, bytes));
         self.links[link.0].writing = rest > 0;
         if rest > 0 && room > count {
             let wait = self.schedule.delay(200);
@@ -301,11 +301,11 @@ impl World {
                 self.with_shard(shard, |shard, out| shard.refuse(now, list, out))?;
             }
             ToShard::Adopt(delta) => self.with_shard(shard, |shard, out| shard.adopt_frozen(delta, out))?,
-            ToShard::Note(note) => self.course(shard, note)?,
+            ToShard::Flow(note) => self.course(shard, note)?,
             ToShard::Install(view, alive) => {
                 self.with_shard(shard, |shard, out| shard.install(View::clone(&view.0), alive, out))?;
             }
-            ToShard::Swap(image) => self.with_shard(shard, |shard, out| shard.swap_image(image.0, out))?,
+            ToShard::Swap(snapshot) => self.with_shard(shard, |shard, out| shard.swap_snapshot(snapshot.0, out))?,
             ToShard::Drain => {
                 if let Some(side) = self.side(shard) {
                     side.draining = true;
@@ -317,14 +317,14 @@ impl World {
         Ok(())
     }
 
-    fn course(&mut self, shard: usize, note: Note) -> Checked {
+    fn course(&mut self, shard: usize, note: Flow) -> Checked {
         let now = self.clock();
         self.with_shard(shard, |shard, out| match note {
-            Note::Hold => shard.hold(now),
-            Note::Release => shard.release(now, out),
-            Note::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
-            Note::Away => shard.away(now, out),
-            Note::Distrusted => shard.distrust(now, out),
+            Flow::Pause => shard.pause_proposals(now),
+            Flow::Resume => shard.resume_proposals(now, out),
+            Flow::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
+            Flow::Leaderless => shard.leaderless(now, out),
+            Flow::Distrusted => shard.distrust(now, out),
         })
     }
 
@@ -340,7 +340,7 @@ impl World {
         if side.draining && side.shard.connections() == 0 {
             // Told once: a shard that drains takes no connection any more.
             side.draining = false;
-            self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(Opaque(Event::Drained)));
+            self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(Opaque(Event::Drained)));
         }
     }
 
@@ -383,7 +383,7 @@ impl World {
         self.with_shard(shard, |shard, out| heard = Some(shard.tick(now, out)))?;
         if let Some((upto, sessions)) = heard {
             let message = Event::SessionActivity { shard: shard_id(shard), upto, sessions };
-            self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(Opaque(message)));
+            self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(Opaque(message)));
         }
         self.say_drained(shard);
         let wait = 200_000 + self.schedule.delay(1_000);
@@ -424,8 +424,8 @@ impl World {
         if proposals.commands.is_empty() && syncs.is_empty() {
             return;
         }
-        let message = Event::Proposed { shard: shard_id(shard), proposals, syncs };
-        self.mail(Lane::ShardToConsensus(shard), Inner::ToConsensus(Opaque(message)));
+        let message = Event::Requests { shard: shard_id(shard), proposals, syncs };
+        self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(Opaque(message)));
         if more {
             self.send_proposals(shard);
         }

@@ -1,14 +1,14 @@
-//! Bytes of an image file that change under the server, or while it is down.
+//! Bytes of a snapshot file that change under the server, or while it is down.
 //!
-//! What the server serves is a copy here: the damage reaches those who read the file. The merge compares each section with the
-//! file before it copies anything, a scrub reads the whole file some time later, another server that is given the image refuses
-//! it, and a start passes it over. Then an older image and the log stand in; where they cannot, the bytes come back, as
-//! from a backup: a server without data is a fault of its own.
+//! What the server serves is a copy here: the damage reaches those who read the file. The merge compares each section
+//! with the file before it copies anything, a scrub reads the whole file some time later, another server that is given
+//! the snapshot refuses it, and a start passes it over. Then an older snapshot and the log stand in; where they cannot,
+//! the bytes come back, as from a backup: a server without data is a fault of its own.
 
-use corral_core::image::SectionChecksums;
-use corral_engine::{Cause, Distrust, Event};
+use corral_core::snapshot::SectionChecksums;
+use corral_engine::{CorruptState, Event, Finding};
 use corral_storage::log::{Log, LogConfig};
-use corral_storage::{ImageError, ImageFile, SimDisk, list_images};
+use corral_storage::{SimDisk, SnapshotError, SnapshotFile, list_snapshots};
 
 use super::recovery::load;
 use super::{Inner, Opaque};
@@ -18,7 +18,7 @@ use crate::world::World;
 /// Longest time until a scrub finds it, in microseconds.
 const SCRUB_MAX: u64 = 4_000_000;
 
-/// Compares sections of an image with the checksums in its file, which may have changed.
+/// Compares sections of a snapshot with the checksums in its file, which may have changed.
 pub(super) struct OnDisk {
     pub(super) disk: SimDisk,
     pub(super) file: String,
@@ -27,24 +27,26 @@ pub(super) struct OnDisk {
 impl SectionChecksums for OnDisk {
     fn verify(&self, section: usize, _: &[u8]) -> Result<(), String> {
         // A copy, on which no step counts. A file that was purged is whole in the mapping.
-        let Ok(file) = ImageFile::open(&self.disk.fork(), &self.file) else { return Ok(()) };
+        let Ok(file) = SnapshotFile::open(&self.disk.fork(), &self.file) else { return Ok(()) };
         match file.verify_section(section) {
-            Err(error @ (ImageError::Damaged { .. } | ImageError::DamagedSection { .. })) => Err(error.to_string()),
+            Err(error @ (SnapshotError::Damaged { .. } | SnapshotError::DamagedSection { .. })) => {
+                Err(error.to_string())
+            }
             _ => Ok(()),
         }
     }
 }
 
 impl World {
-    /// A byte of a section of this server's newest image changes.
-    pub(crate) fn spoil_image(&mut self) {
+    /// A byte of a section of this server's newest snapshot changes.
+    pub(crate) fn spoil_snapshot(&mut self) {
         let disk = &self.nodes[self.at].disk;
         if self.nodes[self.at].spoiled.is_some() || disk.has_stopped() {
             return;
         }
         let fork = disk.fork();
-        let Some(name) = list_images(&fork).ok().and_then(|names| Some(names.first()?.file.clone())) else { return };
-        let Ok(file) = ImageFile::open(&fork, &name) else { return };
+        let Some(name) = list_snapshots(&fork).ok().and_then(|names| Some(names.first()?.file.clone())) else { return };
+        let Ok(file) = SnapshotFile::open(&fork, &name) else { return };
         let section = self.pages.index(file.section_count());
         let Some(range) = file.section_range(section).filter(|range| !range.is_empty()) else { return };
         let Some(whole) = disk.content(&name) else { return };
@@ -58,16 +60,17 @@ impl World {
         self.inside_after(wait, Inner::Scrub);
     }
 
-    /// Reads the images of this server.
+    /// Reads the snapshots of this server.
     pub(super) fn scrub(&mut self) {
         let Some((name, _)) = &self.nodes[self.at].spoiled else { return };
         let fork = self.nodes[self.at].disk.fork();
-        match list_images(&fork).unwrap_or_default().iter().position(|other| other.file == *name) {
+        match list_snapshots(&fork).unwrap_or_default().iter().position(|other| other.file == *name) {
             Some(0) if load(&fork, name).is_err() => {
                 self.counts.found += 1;
-                self.note(format_args!("the scrub finds a damaged image"));
-                let distrust = Distrust { cause: Cause::Image, what: "the scrub finds it".to_owned() };
-                self.inside_after(0, Inner::ToConsensus(Opaque(Event::Distrust(distrust))));
+                self.note(format_args!("the scrub finds a damaged snapshot"));
+                let distrust =
+                    CorruptState { finding: Finding::DamagedSnapshot, what: "the scrub finds it".to_owned() };
+                self.inside_after(0, Inner::ToConsensus(Opaque(Event::StateCorrupt(distrust))));
             }
             Some(0) => {}
             // It is served no more: it is put aside.
@@ -83,13 +86,13 @@ impl World {
         }
     }
 
-    /// A server is about to start: a damaged image is passed over.
-    pub(super) fn judge_images(&mut self) -> Checked {
+    /// A server is about to start: a damaged snapshot is passed over.
+    pub(super) fn judge_snapshots(&mut self) -> Checked {
         let Some((name, whole)) = self.nodes[self.at].spoiled.take() else { return Ok(()) };
         let node = &self.nodes[self.at];
         let fork = node.disk.fork();
         fork.stop_at_step(u64::MAX);
-        let names = list_images(&fork).map_err(|error| Violation::of("recovery", error.to_string()))?;
+        let names = list_snapshots(&fork).map_err(|error| Violation::of("recovery", error.to_string()))?;
         if names.iter().all(|other| other.file != name) || load(&fork, &name).is_ok() {
             return Ok(());
         }

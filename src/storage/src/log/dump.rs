@@ -1,11 +1,11 @@
-//! Looks at a log without opening it: for `corral log dump`, also on a damaged directory. Changes nothing, takes no lock.
+//! Reads a log without opening it: for `corral log dump`, also on a damaged directory. Changes nothing, takes no lock.
 //!
-//! It reports every record it finds, also behind damage, and never fails on what a file says: the only errors are those
-//! of reading files. A segment is read piece by piece: the memory needed does not depend on its size.
+//! It reports every record it finds, also behind damage, and the content of a file is never an error: the only errors are
+//! those of reading files. A segment is read piece by piece: the memory needed does not depend on its size.
 //!
-//! A server may write the log meanwhile. Then what is read of a file is from several moments: a place may have been read before
-//! its record was stored, and a later page after. Such a place is judged by [`confirm`], which reads it once more: everything
-//! below a watermark that was read is stored by then.
+//! A server may write the log meanwhile. Then what is read of a file is from several moments: a place may have been read
+//! before its record was stored, and a later page after. [`confirm_damage`] reads such a place once more: everything below
+//! a watermark that was read is stored by then.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,9 +15,9 @@ use super::mark::{MARK_BYTES, read_mark};
 use super::record::{HEADER_BYTES, RecordHead, RecordKind, Stamp};
 use super::segment::{DATA_START, SegmentHead, number_in, read_slots, segment_name};
 use super::window::{Pace, Window};
-use crate::disk::Disk;
+use crate::disk::{Disk, is_lost};
 use crate::field::{Take, narrow, wide};
-use crate::image::is_lost;
+use crate::limits::PIECE_BYTES;
 
 /// The fixed pages of a segment and the header of its first record.
 const FRONT_BYTES: usize = DATA_START + HEADER_BYTES;
@@ -28,62 +28,87 @@ const FRONT_BYTES: usize = DATA_START + HEADER_BYTES;
 pub enum DumpItem {
     /// The file `DURABLE`: the log was durable up to the position `watermark`, which lies in the segment `file`.
     Durable {
+        /// Name of the segment that was active.
         file: String,
+        /// Log position, in bytes, up to which the log was durable.
         watermark: u64,
         /// That segment or a later one is there.
         is_held: bool,
     },
     /// A segment file; its records follow.
     Segment {
+        /// Name of the file.
         file: String,
+        /// Bytes of the file.
         bytes: u64,
+        /// Number of the segment in the log, as the file name has it.
         generation: u64,
-        /// Log position of the first byte, if the header checks.
+        /// Log position of the first byte; `None` if the header is damaged.
         base: Option<u64>,
-        /// What is wrong with the header.
+        /// What is wrong with the header; `None` for nothing.
         fault: Option<&'static str>,
-        /// Highest watermark in the file's slots.
+        /// Highest watermark in the file's slots; `None` if none is valid.
         watermark: Option<u64>,
     },
+    /// A record.
     Record(DumpRecord),
     /// What a sync left behind the last record: the log was durable up to the position `watermark`.
     Mark {
+        /// Name of the segment file.
         file: String,
+        /// Offset in the file, in bytes.
         offset: u64,
+        /// Log position, in bytes, up to which the log was durable.
         watermark: u64,
     },
-    /// Bytes that hold no valid record: free space (`zero`), an earlier life of the file, or damage.
+    /// Bytes that hold no valid record: free space, an earlier use of the file, or damage.
     Gap {
+        /// Name of the segment file.
         file: String,
+        /// Offset in the file, in bytes.
         offset: u64,
+        /// Length in bytes.
         bytes: u64,
+        /// Whether all of them are zero, as free space is.
         zero: bool,
     },
     /// A file that could not be read, or not to its end.
     Unreadable {
+        /// Name of the file.
         file: String,
+        /// Why.
         error: String,
-        /// The disk cannot give back what it held; if not, nothing says that the file is damaged.
+        /// Whether the disk lost what the file held. If not, the file may be whole.
         is_lost: bool,
     },
 }
 
-/// One record, as its header has it.
+/// One record, as its header states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpRecord {
+    /// Name of the segment file.
     pub file: String,
+    /// Offset of the header in the file, in bytes.
     pub offset: u64,
+    /// What the record is.
     pub kind: RecordKind,
+    /// Term of the entry; 0 for a seal.
     pub term: u64,
+    /// Index of the entry; of a start or a seal that of the next entry, of a hard state the commit index.
     pub index: u64,
+    /// First zxid of the batch in the payload.
     pub first_zxid: u64,
+    /// Log position, in bytes, up to which the log was durable when the record was stored.
     pub watermark: u64,
+    /// Bytes of the payload.
     pub payload_bytes: u64,
-    /// The header checks (or it would not be here); whether the payload does.
+    /// Checksum (CRC-32C) of the payload, as the header states it.
+    pub payload_crc: u32,
+    /// Whether the payload matches its checksum. The header does.
     pub payload_checks: bool,
 }
 
-/// Walks through all segments of a directory, oldest first.
+/// Iterates over all segments of a directory and their records, oldest first.
 pub struct Dump<'p, D: Disk> {
     disk: D,
     pace: Box<dyn FnMut(usize) + 'p>,
@@ -101,13 +126,20 @@ struct Current {
 }
 
 impl<D: Disk> Dump<'static, D> {
+    /// Begins at the oldest segment, and reads as fast as the disk can.
+    ///
+    /// # Errors
+    /// If the directory cannot be listed.
     pub fn new(disk: D) -> io::Result<Dump<'static, D>> {
         Dump::paced(disk, |_| {})
     }
 }
 
 impl<'p, D: Disk> Dump<'p, D> {
-    /// `pace` is called before each piece is read, with its bytes, and may block.
+    /// Begins at the oldest segment, and calls `pace` before each piece is read, with its bytes. `pace` may block.
+    ///
+    /// # Errors
+    /// If the directory cannot be listed.
     pub fn paced(disk: D, pace: impl FnMut(usize) + 'p) -> io::Result<Dump<'p, D>> {
         // First: what it states is stored before anything else is read.
         let point = match disk.map(DURABLE_NAME) {
@@ -123,7 +155,26 @@ impl<'p, D: Disk> Dump<'p, D> {
         Ok(Dump { disk, pace: Box::new(pace), durable, files: files.into(), current: None })
     }
 
-    /// `None` for a file that is gone: a server that runs has let go of it since the directory was listed.
+    /// The payload of a record that this dump gave.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or does not hold it any more: a running server has recycled it.
+    pub fn payload(&mut self, record: &DumpRecord) -> io::Result<Vec<u8>> {
+        let file = self.disk.open_pieces(&record.file)?;
+        let at = record.offset.saturating_add(wide(HEADER_BYTES));
+        if at.saturating_add(record.payload_bytes) > file.length() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut payload = vec![0; narrow(record.payload_bytes)];
+        for (piece, offset) in payload.chunks_mut(PIECE_BYTES).zip((at..).step_by(PIECE_BYTES)) {
+            (self.pace)(piece.len());
+            file.read(offset, piece)?;
+        }
+        let is_held = crc32c::crc32c(&payload) == record.payload_crc;
+        if is_held { Ok(payload) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// `None` for a file that is gone: a running server has dropped it since the directory was listed.
     fn begin(&mut self, file: String) -> Option<DumpItem> {
         match open(&self.disk, &file, &mut self.pace) {
             Ok((current, item)) => {
@@ -180,6 +231,7 @@ impl Current {
                 first_zxid: head.first_zxid,
                 watermark: head.watermark,
                 payload_bytes: u64::from(head.payload_bytes),
+                payload_crc: head.payload_crc,
                 payload_checks,
             })));
         }
@@ -221,16 +273,18 @@ impl<D: Disk> Iterator for Dump<'_, D> {
     }
 }
 
-/// Reads a segment once more from a place on where no valid record was found. Answers the first offset below the log position
-/// `durable` that holds none, or `None` if all of them are valid now, or the segment is gone because a server has let go of it.
-/// `durable` must have been read from the log before. `offset` is where a record ends, or `None` for the whole segment, whose header was
-/// damaged.
+/// Reads a segment once more, to tell damage from a record that a server was storing while it was read.
 ///
-/// `pace` as in [`Dump::paced`].
+/// `offset` is a place in the file where no valid record was found although a record ends before it, or `None` for a segment
+/// whose header was damaged. `durable` is a log position in bytes that was read from the log before. `pace` is as in
+/// [`Dump::paced`].
+///
+/// Returns the first offset below `durable` that holds no valid record. Returns `None` if all records are valid now, or if
+/// the segment is gone because a server has dropped it.
 ///
 /// # Errors
-/// When the directory or the file cannot be read.
-pub fn confirm<D: Disk>(
+/// If the directory or the file cannot be read.
+pub fn confirm_damage<D: Disk>(
     disk: &D,
     file: &str,
     offset: Option<u64>,

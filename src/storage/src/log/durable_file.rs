@@ -116,12 +116,12 @@ pub(crate) struct DurableFile<S> {
 }
 
 impl<S: Segment> DurableFile<S> {
-    /// What an earlier process stored; `None` without the file, or if no copy checks.
+    /// The durable point that an earlier process stored; `None` without the file, or if no copy is valid.
     pub(crate) fn read<D: Disk<Segment = S>>(disk: &D, exists: bool) -> Result<Option<DurablePoint>, LogError> {
         if !exists {
             return Ok(None);
         }
-        // A file that cannot be read says no more than one whose copies do not check. It is made anew.
+        // A file that cannot be read is as useless as one without a valid copy. It is made anew.
         disk.map(DURABLE_NAME).map_or(Ok(None), |content| DurablePoint::read(content.as_slice()))
     }
 

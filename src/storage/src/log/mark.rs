@@ -1,10 +1,10 @@
-//! The mark: stored after each sync where the next record will go, it says that the log was durable up to there. Layout
+//! The mark: states behind the last record, where the next one will be stored, that the log was durable up to there. Layout
 //! and the search behind the end of a log; no IO.
 //!
-//! Nobody syncs a mark. A killed process leaves it in the page cache, a power cut keeps, loses or tears it; so it may be
-//! missing, but never says what was not so. It lies in the page that the next record goes to and costs no write of its
-//! own. The next header covers it and says the same as its watermark. It bears no stamp where a record has one: a program
-//! that does not know marks takes it for free space.
+//! A mark is stored after each sync and is not synced itself. A killed process leaves it in the page cache. A power cut keeps,
+//! loses or tears it. So it may be missing, but what it states is always true. It lies in the page that the next record
+//! needs, and costs no write of its own. The next record overwrites it and states the same in its watermark. A mark has no
+//! stamp where a record has one: a program that does not know marks takes it for free space.
 //!
 //! Layout, little endian, from byte 40 of that place: generation u64, watermark u64, salt u32, CRC32C u32.
 
@@ -20,7 +20,7 @@ const CHECKED_BYTES: usize = 20;
 const _: () = assert!(CONTENT_AT + CHECKED_BYTES + 4 == MARK_BYTES);
 const _: () = assert!(CONTENT_AT > GENERATION_AT + 8, "no mark lies where a record's stamp is looked for");
 
-/// Something that checks and tells how far the log was durable.
+/// A valid record or mark, which states how far the log was durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trace {
     Record(RecordHead),
@@ -52,7 +52,7 @@ pub(crate) fn read_mark(rest: &[u8], offset: usize, stamp: Stamp) -> Option<u64>
     (Stamp { generation, salt } == stamp && crc == mark_crc(offset, checked)).then_some(watermark)
 }
 
-/// The first place at or after `from` (a multiple of 8) where the header of a record or a mark of this stamp checks.
+/// The first place at or after `from` (a multiple of 8) with a valid header of a record, or a valid mark, of this stamp.
 pub(crate) fn find_trace(segment: &[u8], from: usize, stamp: Stamp) -> Option<(usize, Trace)> {
     find_trace_in(segment.get(from..)?, from, stamp)
 }
@@ -89,6 +89,7 @@ fn mark_crc(offset: usize, checked: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::record::RecordKind;
 
     const STAMP: Stamp = Stamp { generation: 7, salt: 0xABCD };
 
@@ -111,6 +112,25 @@ mod tests {
             assert_eq!(read_mark(&bytes[64..], 64, STAMP), None, "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
+    }
+
+    #[test]
+    fn a_record_is_a_trace() {
+        let payload = b"payload";
+        let head = RecordHead {
+            kind: RecordKind::Entry,
+            term: 3,
+            index: 9,
+            first_zxid: 0x3_0000_0001,
+            watermark: 64,
+            payload_bytes: 7,
+            payload_crc: crc32c::crc32c(payload),
+        };
+        let mut bytes = vec![0; 512];
+        bytes[64..64 + HEADER_BYTES].copy_from_slice(&head.encode(STAMP, 64));
+        bytes[64 + HEADER_BYTES..64 + HEADER_BYTES + 7].copy_from_slice(payload);
+        assert_eq!(find_trace(&bytes, 0, STAMP), Some((64, Trace::Record(head))));
+        assert_eq!(find_trace(&bytes, 72, STAMP), None);
     }
 
     #[test]

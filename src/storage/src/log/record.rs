@@ -2,7 +2,7 @@
 //!
 //! Two checksums: the header's covers the header (and in it the payload's), the record's place and the segment's
 //! generation and salt. So a header can be trusted for its length and watermark before its payload is looked at, a
-//! record moved to another place or left over from an earlier life of the file does not check, and a client cannot
+//! record moved to another place or left over from an earlier use of the file is not valid, and a client cannot
 //! forge a record inside its own data without knowing the salt.
 //!
 //! Layout, little endian: payload length u32, payload CRC32C u32, kind u32, salt u32, generation u64, term u64,
@@ -31,7 +31,7 @@ pub enum RecordKind {
     Membership,
     /// Raft's term, vote and commit index.
     HardState,
-    /// Last record of a full segment: the log goes on in the next one.
+    /// Last record of a full segment: the log continues in the next one.
     Seal,
 }
 
@@ -53,7 +53,7 @@ impl RecordKind {
     }
 }
 
-/// What ties a record to one life of one segment file.
+/// Ties a record to one use of one segment file, because recycled files keep old records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) generation: u64,
@@ -91,7 +91,7 @@ impl RecordHead {
         bytes
     }
 
-    /// The header at `offset` of a segment, if it checks there. Says nothing about the payload.
+    /// The header at `offset` of a segment, if it is valid there. The payload is not checked.
     pub(crate) fn decode(segment: &[u8], offset: usize, stamp: Stamp) -> Option<RecordHead> {
         RecordHead::decode_front(segment.get(offset..)?, offset, stamp)
     }
@@ -123,7 +123,7 @@ impl RecordHead {
         read() == Some(stamp)
     }
 
-    /// The payload of the record whose header is at `offset`, if it checks.
+    /// The payload of the record whose header is at `offset`, if it matches its checksum.
     pub(crate) fn payload<'a>(&self, segment: &'a [u8], offset: usize) -> Option<&'a [u8]> {
         let from = offset.checked_add(HEADER_BYTES)?;
         let payload = segment.get(from..)?.get(..self.payload_bytes as usize)?;
@@ -148,7 +148,6 @@ fn header_crc(checked: &[u8; CHECKED_BYTES], offset: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::mark::{Trace, find_trace};
 
     const STAMP: Stamp = Stamp { generation: 7, salt: 0xABCD };
 
@@ -178,8 +177,6 @@ mod tests {
         assert_eq!(RecordHead::decode(&bytes, 64, Stamp { salt: 1, ..STAMP }), None);
         assert_eq!(RecordHead::decode(&bytes[8..], 56, STAMP), None, "moved by 8 bytes");
         assert_eq!(RecordHead::decode(&bytes, 500, STAMP), None, "past the end");
-        assert_eq!(find_trace(&bytes, 0, STAMP), Some((64, Trace::Record(head))));
-        assert_eq!(find_trace(&bytes, 72, STAMP), None);
         assert!(RecordHead::is_stamped(&bytes, 64, STAMP));
         assert!(!RecordHead::is_stamped(&bytes, 72, STAMP) && !RecordHead::is_stamped(&bytes, 500, STAMP));
     }

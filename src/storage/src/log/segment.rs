@@ -1,13 +1,13 @@
 //! A segment file's fixed parts: the header page, the watermark page, the start payload. Layout only; no IO.
 //!
-//! Page 0 is the header, written once per life of the file, before the file gets its name. Page 1 holds two watermark
+//! Page 0 is the header, written once per use of the file, before the file gets its name. Page 1 holds two watermark
 //! slots in sectors of their own, written in turn when the log goes idle: a watermark kept in the same page as the
 //! records it covers would be lost with them. Records begin at page 2.
 
-use crate::field::{Put, Take, align_up, narrow, wide};
+use super::entry::{HARD_STATE_BYTES, HardState};
+use super::record::{HEADER_BYTES, Stamp};
+use crate::field::{Put, Take, narrow, wide};
 use crate::limits::{PAGE_BYTES, SECTOR_BYTES, SEGMENT_BYTES_MAX};
-use crate::log::record::{HEADER_BYTES, Stamp};
-use crate::log::{HARD_STATE_BYTES, HardState};
 
 /// Where records begin.
 pub(crate) const DATA_START: usize = 2 * PAGE_BYTES;
@@ -129,7 +129,7 @@ pub(crate) fn slot_offset(slot: usize) -> usize {
     PAGE_BYTES.saturating_add(slot.saturating_mul(2).saturating_mul(SECTOR_BYTES))
 }
 
-/// What a watermark slot says.
+/// Content of a watermark slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// The log was durable up to this position.
@@ -153,7 +153,7 @@ pub(crate) fn write_slot(segment: &mut [u8], stamp: Stamp, slot: usize, content:
     put.u32(crc);
 }
 
-/// Both slots, as far as they check.
+/// Both slots; `None` for one whose checksum does not match.
 pub(crate) fn read_slots(segment: &[u8], stamp: Stamp) -> [Option<Slot>; 2] {
     [0, 1].map(|slot| read_slot(segment, stamp, slot))
 }
@@ -177,7 +177,7 @@ fn slot_crc(offset: usize, checked: &[u8]) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) hard_state: Option<HardState>,
-    /// The log before this segment is void: it was replaced by an image.
+    /// The log before this segment is void: it was replaced by a snapshot.
     pub(crate) reset: bool,
     /// Generation of the oldest segment still needed when this one began.
     pub(crate) oldest: u64,
@@ -226,16 +226,11 @@ pub(crate) fn number_in(name: &str, prefix: &str) -> Option<u64> {
     if canonical { u64::from_str_radix(digits, 16).ok() } else { None }
 }
 
-/// The salt of one life of a segment: derived from the log's seed so that the simulator repeats itself.
+/// The salt of a segment, derived from the log's seed, so that a simulation is reproducible.
 pub(crate) fn salt(seed: u64, generation: u64) -> u32 {
     let mixed = crc32c::crc32c_append(crc32c::crc32c(&seed.to_le_bytes()), &generation.to_le_bytes());
     let high = u32::try_from(seed >> 32).unwrap_or(0);
     mixed ^ high.rotate_left(13)
-}
-
-/// A multiple of the page size, as segment sizes must be.
-pub(crate) fn is_whole_pages(bytes: usize) -> bool {
-    align_up(bytes, PAGE_BYTES) == bytes
 }
 
 const _: () = assert!(record_size_holds());

@@ -7,12 +7,12 @@ use std::io;
 
 use super::mark::find_trace_in;
 use super::record::{HEADER_BYTES, RecordHead, Stamp};
-use crate::disk::Pieces;
+use crate::disk::PieceReader;
 use crate::field::{is_zero, narrow, wide};
 use crate::limits::PIECE_BYTES;
 
 pub(crate) struct Window {
-    file: Box<dyn Pieces>,
+    file: Box<dyn PieceReader>,
     /// Offset of the first byte of `piece`.
     start: usize,
     piece: Vec<u8>,
@@ -22,7 +22,7 @@ pub(crate) struct Window {
 pub(crate) type Pace<'p> = dyn FnMut(usize) + 'p;
 
 impl Window {
-    pub(crate) fn of(file: Box<dyn Pieces>) -> Window {
+    pub(crate) fn of(file: Box<dyn PieceReader>) -> Window {
         Window { file, start: 0, piece: Vec::new() }
     }
 
@@ -69,7 +69,7 @@ impl Window {
         Ok(crc == head.payload_crc)
     }
 
-    /// The first place behind `from` (a multiple of 8) where a record's header or a mark of this stamp checks, or the end of the file; and
+    /// The first place behind `from` (a multiple of 8) with a valid record header or mark of this stamp, or the end of the file; and
     /// whether there are only zeros before it.
     pub(crate) fn find_trace(&mut self, from: usize, stamp: Stamp, pace: &mut Pace<'_>) -> io::Result<(usize, bool)> {
         let (mut at, mut zero, length) = (from, true, self.length());

@@ -1,5 +1,4 @@
-//! What is said of a page of a mapped file that is not there any more: the file and the place, found in the kernel's list of
-//! mappings.
+//! The message for a lost page of a mapped file: names the file and the offset, found in the kernel's list of mappings.
 //!
 //! Runs inside of a signal handler: nothing here allocates, locks, or depends on what the process was doing. Any thread.
 
@@ -127,19 +126,5 @@ mod tests {
             assert_eq!(place(other, 0x7f00_0000_1000), None, "{}", other.escape_ascii());
         }
         assert_eq!(place(b"1000-3000 rw-p 00000000 00:00 0    [heap]", 0x1000), None);
-    }
-
-    #[test]
-    fn a_mapped_file_is_named() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        file.as_file().set_len(3 * 4096).expect("it grows");
-        let mapping = crate::mapping::map_for_reading(file.as_file(), 3 * 4096).expect("it is mapped");
-        let mut said = Vec::new();
-        assert!(report(mapping.as_ptr() as u64 + 5000, &mut said));
-        let said = String::from_utf8(said).expect("it is text");
-        let begins = format!("corral: {}: the page at offset 5000 cannot be read", file.path().display());
-        assert!(said.starts_with(&begins) && said.ends_with("first\n"), "{said}");
-        let nowhere = Box::new(5);
-        assert!(!report(std::ptr::from_ref(&*nowhere) as u64, &mut Vec::new()));
     }
 }

@@ -5,17 +5,19 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use corral_storage::{Disk, Entry, EntryKind, HardState, Log, LogConfig, LogError, Record, Recovered};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-/// A splitmix64 stream.
-pub struct Rng(pub u64);
+/// A stream of random numbers.
+pub struct Rng(SplitMix64);
 
 impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(SplitMix64::seed_from_u64(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number in `0..bound`.
@@ -36,7 +38,7 @@ pub struct OwnedEntry {
 
 impl OwnedEntry {
     pub fn made(term: u64, index: u64, bytes: usize) -> OwnedEntry {
-        let mut rng = Rng(term << 32 | index);
+        let mut rng = Rng::new(term << 32 | index);
         let payload = (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect();
         // Every seventh changes the membership: a log that forgets the kind does not pass.
         let kind = if index % 7 == 3 { EntryKind::Membership } else { EntryKind::Normal };

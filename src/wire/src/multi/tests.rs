@@ -108,3 +108,18 @@ fn the_end_ends_whatever_type_it_has() {
     assert!(MultiRequest::decode(MultiKind::Write, &mut reader).expect("empty").is_empty());
     assert_eq!(reader.remaining(), 41);
 }
+
+#[test]
+fn more_operations_than_any_budget_allows_are_refused() {
+    let decoded = |kind, op: MultiOp<'_>, count| {
+        let mut bytes = Vec::new();
+        encode_request(&mut Writer::new(&mut bytes), core::iter::repeat_n(op, count));
+        MultiRequest::decode(kind, &mut Reader::new(&bytes)).map(|multi| multi.len())
+    };
+    let delete = MultiOp::Delete(DeleteRequest { path: Some("/a"), version: -1 });
+    let read = MultiOp::GetChildren(GetChildrenRequest { path: Some("/a"), watch: false });
+    for (kind, op) in [(MultiKind::Write, delete), (MultiKind::Read, read)] {
+        assert_eq!(decoded(kind, op, MULTI_OPS_MAX), Ok(MULTI_OPS_MAX));
+        assert_eq!(decoded(kind, op, MULTI_OPS_MAX + 1), Err(DecodeError::TooManyOps));
+    }
+}

@@ -24,10 +24,10 @@ pub struct ConnectRequest<'a> {
 }
 
 impl<'a> ConnectRequest<'a> {
-    /// Takes the record off the front of `reader`.
+    /// Decodes the record from the front of `reader`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no such record; only the last byte may be missing.
+    /// [`DecodeError`] if the bytes are not such a record; only the last byte may be missing.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             protocol_version: reader.i32()?,
@@ -68,10 +68,10 @@ pub struct ConnectResponse<'a> {
 }
 
 impl<'a> ConnectResponse<'a> {
-    /// Takes the record off the front of `reader`.
+    /// Decodes the record from the front of `reader`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no such record; only the last byte may be missing.
+    /// [`DecodeError`] if the bytes are not such a record; only the last byte may be missing.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             protocol_version: reader.i32()?,

@@ -7,7 +7,7 @@ use super::Stat;
 use crate::vector::{Strings, Vector};
 
 record! {
-    /// FilteredList (500).
+    /// Request of FilteredList (500).
     pub struct FilteredListRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -19,7 +19,7 @@ record! {
 }
 
 record! {
-    /// CheckNotExists (501).
+    /// Request of CheckNotExists (501).
     pub struct CheckNotExistsRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -29,7 +29,7 @@ record! {
 }
 
 record! {
-    /// RemoveRecursive (503).
+    /// Request of RemoveRecursive (503).
     pub struct RemoveRecursiveRequest<'a> {
         /// Root of the subtree.
         pub path: Option<&'a str>,
@@ -39,7 +39,7 @@ record! {
 }
 
 record! {
-    /// CheckStat (504).
+    /// Request of CheckStat (504).
     pub struct CheckStatRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -51,7 +51,7 @@ record! {
 }
 
 record! {
-    /// TryRemove (505).
+    /// Request of TryRemove (505).
     pub struct TryRemoveRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -61,7 +61,7 @@ record! {
 }
 
 record! {
-    /// FilteredListWithStatsAndData (506).
+    /// Request of FilteredListWithStatsAndData (506).
     pub struct FilteredListWithStatsAndDataRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -91,7 +91,7 @@ record! {
 }
 
 record! {
-    /// ListRecursive (507).
+    /// Request of ListRecursive (507).
     pub struct ListRecursiveRequest<'a> {
         /// Root of the subtree.
         pub path: Option<&'a str>,

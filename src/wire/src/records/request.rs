@@ -6,7 +6,7 @@ use super::Acl;
 use crate::vector::{Strings, Vector};
 
 record! {
-    /// create (1), create2 (15), createContainer (19).
+    /// Request of create (1), create2 (15), createContainer (19).
     pub struct CreateRequest<'a> {
         /// Path of the znode; a sequential one gets its number appended.
         pub path: Option<&'a str>,
@@ -20,7 +20,7 @@ record! {
 }
 
 record! {
-    /// createTTL (21).
+    /// Request of createTTL (21).
     pub struct CreateTtlRequest<'a> {
         /// As in [`CreateRequest`].
         pub path: Option<&'a str>,
@@ -36,7 +36,7 @@ record! {
 }
 
 record! {
-    /// delete (2).
+    /// Request of delete (2).
     pub struct DeleteRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -46,7 +46,7 @@ record! {
 }
 
 record! {
-    /// deleteContainer (20); jute calls the path a buffer, which has the layout of a string.
+    /// Request of deleteContainer (20); jute calls the path a buffer, which has the layout of a string.
     pub struct DeleteContainerRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -54,7 +54,7 @@ record! {
 }
 
 record! {
-    /// exists (3).
+    /// Request of exists (3).
     pub struct ExistsRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -64,7 +64,7 @@ record! {
 }
 
 record! {
-    /// getData (4).
+    /// Request of getData (4).
     pub struct GetDataRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -74,7 +74,7 @@ record! {
 }
 
 record! {
-    /// setData (5).
+    /// Request of setData (5).
     pub struct SetDataRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -86,7 +86,7 @@ record! {
 }
 
 record! {
-    /// getACL (6).
+    /// Request of getACL (6).
     pub struct GetAclRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -94,7 +94,7 @@ record! {
 }
 
 record! {
-    /// setACL (7).
+    /// Request of setACL (7).
     pub struct SetAclRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -106,7 +106,7 @@ record! {
 }
 
 record! {
-    /// getChildren (8).
+    /// Request of getChildren (8).
     pub struct GetChildrenRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -116,7 +116,7 @@ record! {
 }
 
 record! {
-    /// sync (9).
+    /// Request of sync (9).
     pub struct SyncRequest<'a> {
         /// Any text; echoed.
         pub path: Option<&'a str>,
@@ -124,7 +124,7 @@ record! {
 }
 
 record! {
-    /// getChildren2 (12).
+    /// Request of getChildren2 (12).
     pub struct GetChildren2Request<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -134,7 +134,7 @@ record! {
 }
 
 record! {
-    /// check (13), only inside a multi.
+    /// Request of check (13), only inside a multi.
     pub struct CheckVersionRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -144,7 +144,7 @@ record! {
 }
 
 record! {
-    /// reconfig (16).
+    /// Request of reconfig (16).
     pub struct ReconfigRequest<'a> {
         /// Servers to add, incremental.
         pub joining_servers: Option<&'a str>,
@@ -158,7 +158,7 @@ record! {
 }
 
 record! {
-    /// checkWatches (17).
+    /// Request of checkWatches (17).
     pub struct CheckWatchesRequest<'a> {
         /// Path the watch was set on.
         pub path: Option<&'a str>,
@@ -168,7 +168,7 @@ record! {
 }
 
 record! {
-    /// removeWatches (18).
+    /// Request of removeWatches (18).
     pub struct RemoveWatchesRequest<'a> {
         /// Path the watch was set on.
         pub path: Option<&'a str>,
@@ -178,7 +178,7 @@ record! {
 }
 
 record! {
-    /// auth (100).
+    /// Request of auth (100).
     pub struct AuthPacket<'a> {
         /// 0.
         pub auth_type: i32,
@@ -190,7 +190,7 @@ record! {
 }
 
 record! {
-    /// setWatches (101).
+    /// Request of setWatches (101).
     pub struct SetWatches<'a> {
         /// The highest zxid the client has seen; later changes fire at once.
         pub relative_zxid: i64,
@@ -204,7 +204,7 @@ record! {
 }
 
 record! {
-    /// setWatches2 (105).
+    /// Request of setWatches2 (105).
     pub struct SetWatches2<'a> {
         /// As in [`SetWatches`].
         pub relative_zxid: i64,
@@ -222,7 +222,7 @@ record! {
 }
 
 record! {
-    /// sasl (102).
+    /// Request of sasl (102).
     pub struct GetSaslRequest<'a> {
         /// The client's token; may be empty.
         pub token: Option<&'a [u8]>,
@@ -230,7 +230,7 @@ record! {
 }
 
 record! {
-    /// getEphemerals (103).
+    /// Request of getEphemerals (103).
     pub struct GetEphemeralsRequest<'a> {
         /// Plain text prefix; null, blank or `/` = all.
         pub prefix_path: Option<&'a str>,
@@ -238,7 +238,7 @@ record! {
 }
 
 record! {
-    /// getAllChildrenNumber (104).
+    /// Request of getAllChildrenNumber (104).
     pub struct GetAllChildrenNumberRequest<'a> {
         /// Path of the znode.
         pub path: Option<&'a str>,
@@ -246,7 +246,7 @@ record! {
 }
 
 record! {
-    /// addWatch (106).
+    /// Request of addWatch (106).
     pub struct AddWatchRequest<'a> {
         /// Any path.
         pub path: Option<&'a str>,

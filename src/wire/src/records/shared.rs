@@ -8,7 +8,7 @@ use crate::vector::Vector;
 use crate::{DecodeError, ErrorCode, Reader, Wire, Writer};
 
 record! {
-    /// In front of every request but the first.
+    /// The header of every request but the connect request.
     pub struct RequestHeader {
         /// The client's number of the request; echoed.
         pub xid: i32,
@@ -18,7 +18,7 @@ record! {
 }
 
 record! {
-    /// In front of every reply and notification but the `ConnectResponse`.
+    /// The header of every reply and notification but the `ConnectResponse`.
     pub struct ReplyHeader {
         /// The request's xid, or -1 for a notification.
         pub xid: i32,
@@ -50,7 +50,7 @@ impl ReplyHeader {
 }
 
 record! {
-    /// In front of every operation or result of a multi, and at its end.
+    /// The header of every operation or result of a multi, and of its end.
     pub struct MultiHeader {
         /// The operation, -1 for an error or at the end.
         pub op: i32,
@@ -67,7 +67,7 @@ impl MultiHeader {
 }
 
 record! {
-    /// Behind a notification's header.
+    /// The record of a watch event, behind a notification's header.
     pub struct WatcherEvent<'a> {
         /// See [`EventType`](crate::consts::EventType).
         pub event_type: i32,
@@ -79,7 +79,7 @@ record! {
 }
 
 record! {
-    /// What is told about a znode besides its data.
+    /// The metadata of a znode.
     #[derive(Default, Hash)]
     pub struct Stat {
         /// zxid of its creation.
@@ -114,7 +114,7 @@ pub struct Acl<'a> {
     pub perms: i32,
     /// Authentication scheme: `world`, `auth`, `digest`, `ip`, `x509`, `sasl`.
     pub scheme: Option<&'a str>,
-    /// Who, in the scheme's terms.
+    /// The identity, in the scheme's terms.
     pub id: Option<&'a str>,
 }
 

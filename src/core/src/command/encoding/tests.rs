@@ -3,6 +3,10 @@
 use super::*;
 use alloc::vec;
 
+fn unweighed(rest: &[u8]) -> Take<'_> {
+    Take { rest, weight_left: 0 }
+}
+
 fn origin(incarnation: u64) -> Option<Origin> {
     let conn = ConnId { slot: 300, generation: 4 };
     Some(Origin { server: 1, shard: ShardId(2), conn, incarnation })
@@ -146,16 +150,48 @@ fn numbers_have_one_form() {
     for value in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, u64::from(u32::MAX), u64::MAX >> 1, u64::MAX] {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, value);
-        assert_eq!(Take(&bytes).varint(), Some(value));
+        assert_eq!(unweighed(&bytes).varint(), Some(value));
         *bytes.last_mut().expect("a number has a byte") |= 0x80;
         bytes.push(0);
-        assert_eq!(Take(&bytes).varint(), None, "a longer form of {value}");
+        assert_eq!(unweighed(&bytes).varint(), None, "a longer form of {value}");
     }
-    assert_eq!(Take(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint(), None);
+    assert_eq!(unweighed(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint(), None);
     for value in [0, -1, 1, -64, 64, i64::MIN, i64::MAX] {
         let mut bytes = Vec::new();
         put_signed(&mut bytes, value);
-        assert_eq!(Take(&bytes).signed(), Some(value));
+        assert_eq!(unweighed(&bytes).signed(), Some(value));
         assert_eq!(bytes.len() == 1, (-64..64).contains(&value));
     }
+}
+
+#[test]
+fn few_bytes_of_a_peer_do_not_take_much_memory() {
+    let nothing = Batch { time: WallMillis(1), first_zxid: 1, features: 0, identities: vec![], commands: vec![] };
+    let of_ops = |count| Batch {
+        commands: vec![command(
+            None,
+            CommandKind::Multi(vec![WriteOp::Check { path: Text::from(""), version: 0 }; count]),
+        )],
+        ..nothing.clone()
+    };
+    let of_lists = |count| Batch { identities: vec![Arc::default(); count], ..nothing.clone() };
+    let identities = |count| vec![Identity { scheme: Text::from(""), id: Text::from("") }; count];
+    let of_identities = |count| Batch { identities: vec![Arc::new(identities(count))], ..nothing.clone() };
+    let acl = |count| AclSpec::List(vec![AclEntry { perms: 0, scheme: Text::from(""), id: Text::from("") }; count]);
+    let of_acl = |count| {
+        let op = WriteOp::SetAcl { path: Text::from(""), acl: acl(count), version: 0 };
+        Batch { commands: vec![command(None, CommandKind::Op(op))], ..nothing.clone() }
+    };
+    let check = |make: &dyn Fn(usize) -> Batch, weight: usize| {
+        let most = PEER_WEIGHT_MAX / weight;
+        for (count, taken) in [(most - 10, true), (most + 1, false)] {
+            let bytes = make(count).encode();
+            assert_eq!(Batch::decode_of_peer(&bytes).is_ok(), taken, "{count} in {} bytes", bytes.len());
+            assert!(taken || Batch::decode(&bytes).is_ok(), "the log may hold it");
+        }
+    };
+    check(&of_ops, OP_WEIGHT);
+    check(&of_lists, LIST_WEIGHT);
+    check(&of_identities, LIST_WEIGHT);
+    check(&of_acl, ACL_ENTRY_WEIGHT);
 }

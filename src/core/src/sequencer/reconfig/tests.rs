@@ -1,4 +1,4 @@
-//! Changes of the list of servers, as a leader of three takes them.
+//! Membership changes, as a leader of three takes them.
 
 use super::*;
 use crate::evaluate::StateMachine;

@@ -78,8 +78,8 @@ pub struct Bill {
     pub failed_before: u64,
     /// The most bytes held at any moment.
     pub peak: u64,
-    /// What the attack added to an image written after it; 0 if none was.
-    pub image: u64,
+    /// What the attack added to a snapshot written after it; 0 if none was.
+    pub snapshot: u64,
     pub longest_turn: Turn,
     /// The longest turn of the shard, and of the consensus core, ns.
     pub longest_ns: [u64; 2],
@@ -88,7 +88,8 @@ pub struct Bill {
     pub dearest: Request,
     pub greediest: Request,
     pub largest: Request,
-    /// Bytes of the names below the parent that got the most of them: what its listing and an image must hold. Then the limit.
+    /// Bytes of the names below the parent that got the most of them: what its listing and a snapshot must hold. Then
+    /// the limit.
     pub names: u64,
     pub names_max: u64,
     /// Connections that the server ended.

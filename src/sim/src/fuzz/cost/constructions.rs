@@ -1,7 +1,7 @@
 //! The dearest constructions known, by operation: the rows of the cost table, and seeds of the search.
 
-mod crowds;
 mod heavy;
+mod watchers;
 
 use corral_wire::OpCode;
 
@@ -43,7 +43,7 @@ pub fn all() -> Vec<Construction> {
     reads(&mut list);
     listings(&mut list);
     watches(&mut list);
-    crowds::add(&mut list);
+    watchers::add(&mut list);
     heavy::add(&mut list);
     sessions(&mut list);
     keepers(&mut list);
@@ -132,10 +132,10 @@ fn creates(list: &mut List) {
     );
     list.add(
         "create",
-        ".. and an image written",
+        ".. and a snapshot written",
         Small,
         vec![user(250_000)],
-        vec![Gene::Repeat(5, vec![with_acl(numbered(), myself())]), Gene::Image],
+        vec![Gene::Repeat(5, vec![with_acl(numbered(), myself())]), Gene::Snapshot],
     );
     list.add(
         "create",
@@ -245,7 +245,7 @@ fn watched_changes(list: &mut List) {
         Small,
         vec![Gene::Fleet(
             45,
-            vec![Gene::Call(0, Call { number: 1, ..Call::of(OpCode::AddWatch, "/") }), Gene::Deaf(0)],
+            vec![Gene::Call(0, Call { number: 1, ..Call::of(OpCode::AddWatch, "/") }), Gene::StopReading(0)],
         )],
         vec![Gene::Repeat(1000, vec![call(OpCode::SetData, "/a")])],
     );
@@ -365,10 +365,10 @@ fn reads(list: &mut List) {
     list.add("multiRead", "30,000 getData", Small, vec![], vec![many_reads(Call::of(OpCode::GetData, "/a"), 30_000)]);
     list.add(
         "multiRead",
-        "50 getData of 1 MB",
+        "15 getData of 1 MB",
         Small,
         vec![Gene::Call(0, Call { data: 1_000_000, ..Call::of(OpCode::SetData, "/a") })],
-        vec![many_reads(Call::of(OpCode::GetData, "/a"), 50)],
+        vec![many_reads(Call::of(OpCode::GetData, "/a"), 15)],
     );
     for (name, op) in [("sync", OpCode::Sync), ("ping", OpCode::Ping), ("sasl", OpCode::Sasl)] {
         list.add(name, "1,000 of them", Small, vec![], vec![Gene::Repeat(1000, vec![call(op, "/a")])]);
@@ -413,9 +413,9 @@ fn listings(list: &mut List) {
     let ephemerals = |name| many(vec![Call { number: 1, ..create(Path::numbered(name)) }], 10_000);
     list.add(
         "getEphemerals",
-        "20,000 ephemerals",
+        "10,000 ephemerals",
         Small,
-        vec![ephemerals("/a/e"), ephemerals("/a/f")],
+        vec![ephemerals("/a/e")],
         vec![Gene::Repeat(10, vec![call(OpCode::GetEphemerals, "/")])],
     );
     list.add(
@@ -487,9 +487,9 @@ fn watches(list: &mut List) {
 
 fn sessions(list: &mut List) {
     use Tree::Small;
-    let hello = || call(OpCode::Ping, "");
+    let handshake = || call(OpCode::Ping, "");
     let mine = |count| many(vec![Call { number: 1, ..create(Path::numbered("/a/e")) }], count);
-    list.add("connect", "2,000 new sessions", Small, vec![], vec![Gene::Fleet(2000, vec![hello()])]);
+    list.add("connect", "2,000 new sessions", Small, vec![], vec![Gene::Fleet(2000, vec![handshake()])]);
     list.add(
         "connect",
         "1,000 attachments to one session with 10,000 ephemerals",
@@ -501,14 +501,14 @@ fn sessions(list: &mut List) {
         "connect",
         "1,000 attachments with a wrong password",
         Small,
-        vec![hello()],
+        vec![handshake()],
         vec![Gene::Repeat(1000, vec![Gene::Attach(1, 0, true)])],
     );
     list.add(
         "closeSession",
-        "one with 20,000 ephemerals",
+        "one with 10,000 ephemerals",
         Small,
-        vec![mine(10_000), mine_more()],
+        vec![mine(10_000)],
         vec![call(OpCode::CloseSession, "")],
     );
     list.add(
@@ -518,10 +518,6 @@ fn sessions(list: &mut List) {
         vec![],
         vec![Gene::Fleet(1000, vec![mine(150)]), Gene::Pass(300_000), Gene::Pass(300_000)],
     );
-}
-
-fn mine_more() -> Gene {
-    many(vec![Call { number: 1, ..create(Path::numbered("/b/e")) }], 10_000)
 }
 
 fn keepers(list: &mut List) {
@@ -565,6 +561,20 @@ fn keepers(list: &mut List) {
         vec![],
         vec![many(vec![Call { number: 149_000, ..Call::of(OpCode::RemoveRecursive, "/large") }], 200)],
     );
+    // All of 20,000 children in a snapshot are deleted, and one is there that sorts behind them.
+    let gone = || {
+        let each = many(vec![Call { path: Path::numbered("/wide/n"), ..Call::of(OpCode::Delete, "") }], 1000);
+        vec![Gene::Repeat(20, vec![each]), made("/wide/z"), made("/zookeeper/quota/wide")]
+    };
+    let again = vec![
+        Call { number: 9, ..Call::of(OpCode::RemoveRecursive, "/wide") },
+        create(Path::of("/wide")),
+        create(Path::of("/wide/z")),
+    ];
+    list.add("removeRecursive", "400 in a multi behind 20,000 deleted children", Wide, gone(), vec![many(again, 400)]);
+    let stats = "/zookeeper/quota/wide/zookeeper_stats";
+    let pairs = vec![create(Path::of(stats)), Call::of(OpCode::Delete, stats)];
+    list.add("multi", "80 pairs that count behind 20,000 deleted children", Wide, gone(), vec![many(pairs, 80)]);
     for (name, op) in
         [("checkNotExists", OpCode::CheckNotExists), ("checkStat", OpCode::CheckStat), ("tryRemove", OpCode::TryRemove)]
     {

@@ -1,7 +1,7 @@
 //! What an attacker sends, as a structure that can be grown: calls with lengths, repetitions and nesting.
 //!
-//! A [`Genome`] is the unit of the cost search and of the cost table. It is stored as one line of JSON. Knows the layouts of
-//! requests and nothing of the server.
+//! A [`Genome`] is the unit of the cost search and of the cost table. It is stored as one line of JSON. Knows the
+//! layouts of requests and nothing of the server.
 
 use corral_wire::OpCode;
 use serde::{Deserialize, Serialize};
@@ -116,12 +116,12 @@ pub enum Gene {
     /// A new connection asks for the session of another one; `true`: with a wrong password.
     Attach(u8, u8, bool),
     /// The client reads no more.
-    Deaf(u8),
+    StopReading(u8),
     HangUp(u8),
     /// So many milliseconds pass; sessions that are silent run out.
     Pass(u32),
-    /// An image is written, and taken into use.
-    Image,
+    /// A snapshot is written, and taken into use.
+    Snapshot,
 }
 
 /// A whole attack: the tree that it meets, what goes before, and what is measured.

@@ -1,7 +1,7 @@
 //! A whole server in memory - a shard and the sequencer, the real ones - whose every turn is timed.
 //!
-//! Drives the actors as the server's executors do: a request is one turn of the shard, a log entry one turn of the consensus
-//! core and one more of the shard. Entries are decoded from their bytes, as on a follower or in a replay.
+//! Drives the actors as the server's executors do: a request is one turn of the shard, a log entry one turn of the
+//! consensus core and one more of the shard. Entries are decoded from their bytes, as on a follower or in a replay.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use corral_core::change::{AppliedBatch, Change, OpResult, Outcome};
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
-use corral_core::image::{Image, merge_in_memory};
 use corral_core::limits::ShardLimits;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::snapshot::{Snapshot, merge_in_memory};
 use corral_core::view::View;
 use corral_core::znode::name_bytes;
 use corral_wire::consts::{XID_AUTH, XID_PING, XID_SET_WATCHES};
@@ -38,8 +38,8 @@ const FOLLOWERS: u64 = 2;
 /// Rounds in which a server must have done what there is to do.
 const ROUNDS_MAX: usize = 200_000;
 const SILENT_MS: u64 = 60_000;
-/// Images of trees that begin larger are not written.
-const IMAGE_BYTES_MAX: usize = 1 << 20;
+/// Snapshots of trees that begin larger are not written.
+const SNAPSHOT_BYTES_MAX: usize = 1 << 20;
 
 /// How much of an attack is carried out.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ pub struct Reach {
 #[derive(Clone, Default)]
 struct Client {
     conn: Option<ConnId>,
-    deaf: bool,
+    stopped_reading: bool,
     /// The session and its password, as the server told.
     session: Option<(i64, [u8; 16])>,
     greeted: bool,
@@ -88,7 +88,7 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    pub(super) fn new(image: &Arc<Image>, keeper: bool, plant: Option<Plant>, reach: Reach) -> Lab {
+    pub(super) fn new(snapshot: &Arc<Snapshot>, keeper: bool, plant: Option<Plant>, reach: Reach) -> Lab {
         let bits = features::EXTENDED_TYPES | features::SASL_ACLS | features::X509_ACLS;
         let bits = if keeper { bits | features::KEEPER } else { bits };
         let config = SequencerConfig {
@@ -102,10 +102,10 @@ impl Lab {
             reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 600, never_used_max_ms: 5000 },
         };
         let names_bytes_max = if plant == Some(Plant::NamesUnlimited) { u64::MAX } else { reach.names_bytes_max };
-        let machine = StateMachine::of_image(Arc::clone(image)).with_names_bytes_max(names_bytes_max);
+        let machine = StateMachine::of_snapshot(Arc::clone(snapshot)).with_names_bytes_max(names_bytes_max);
         let mut sequencer = Sequencer::new(config, machine, 0, 0);
         sequencer.lead(Millis(0), 1);
-        let shard = Shard::new(shard_config(keeper), View::new(Arc::clone(image)), 0, Millis(0));
+        let shard = Shard::new(shard_config(keeper), View::new(Arc::clone(snapshot)), 0, Millis(0));
         let mut lab = Lab {
             now: Millis(0),
             shard,
@@ -120,7 +120,7 @@ impl Lab {
             bill: Bill::default(),
             reach,
             held_before: 0,
-            before: View::new(Arc::clone(image)),
+            before: View::new(Arc::clone(snapshot)),
             most_named: None,
             request: Request::default(),
             together: false,
@@ -208,10 +208,10 @@ impl Lab {
                 }
             }
             Gene::Attach(client, other, wrong) => self.attach(who(*client), who(*other), *wrong),
-            Gene::Deaf(client) => self.clients[who(*client)].deaf = true,
+            Gene::StopReading(client) => self.clients[who(*client)].stopped_reading = true,
             Gene::HangUp(client) => self.hang_up(who(*client)),
             Gene::Pass(ms) => self.pass(u64::from(*ms)),
-            Gene::Image => self.image(),
+            Gene::Snapshot => self.snapshot(),
         }
         if settle {
             self.settle();
@@ -341,22 +341,24 @@ impl Lab {
         self.settle();
     }
 
-    /// What the image itself holds is no memory of the server's, so it does not count.
-    fn image(&mut self) {
-        let before = self.shard.view().image().bytes();
-        if before > IMAGE_BYTES_MAX {
+    /// What the snapshot itself holds is no memory of the server's, so it does not count.
+    fn snapshot(&mut self) {
+        let before = self.shard.view().snapshot().bytes();
+        if before > SNAPSHOT_BYTES_MAX {
             return;
         }
         let held = memory::held();
         let frozen = self.sequencer.freeze(self.now, Vec::new());
         self.shard.adopt_frozen(Arc::clone(&frozen.delta), &mut self.out);
-        let Ok(image) = merge_in_memory(&frozen.image, &frozen.delta, 0, frozen.sessions.to_image(), Vec::new()) else {
-            panic!("the state cannot be written as an image");
+        let Ok(snapshot) =
+            merge_in_memory(&frozen.snapshot, &frozen.delta, 0, frozen.sessions.to_snapshot(), Vec::new())
+        else {
+            panic!("the state cannot be written as a snapshot");
         };
-        let image = Arc::new(image);
-        self.bill.image += image.bytes().saturating_sub(before) as u64;
-        self.shard.swap_image(Arc::clone(&image), &mut self.out);
-        self.sequencer.image_ready(image);
+        let snapshot = Arc::new(snapshot);
+        self.bill.snapshot += snapshot.bytes().saturating_sub(before) as u64;
+        self.shard.swap_snapshot(Arc::clone(&snapshot), &mut self.out);
+        self.sequencer.snapshot_ready(snapshot);
         self.carry_out();
         self.held_before += memory::held() - held;
     }
@@ -373,8 +375,8 @@ impl Lab {
                 return;
             }
             self.syncs.extend(out.syncs);
-            for question in out.words {
-                self.shard.answer_word(self.now, question.conn, Vec::new(), &mut self.out);
+            for question in out.questions {
+                self.shard.answer_four_letter(self.now, question.conn, Vec::new(), &mut self.out);
             }
             for (conn, _) in out.closed {
                 self.bill.closed += 1;
@@ -393,13 +395,13 @@ impl Lab {
         self.at.get(&conn).copied().filter(|at| self.clients[*at].conn == Some(conn))
     }
 
-    /// A client reads all there is, unless it is deaf.
+    /// A client reads all there is, unless it has stopped reading.
     fn take(&mut self, conn: ConnId) {
         let unsent = self.shard.unsent_bytes(conn);
         let by = self.clients[self.by].conn == Some(conn);
         let at = if by { Some(self.by) } else { self.client_of(conn) };
         let Some(at) = at else { return };
-        if self.clients[at].deaf || unsent == 0 {
+        if self.clients[at].stopped_reading || unsent == 0 {
             return;
         }
         if by {
@@ -492,11 +494,11 @@ impl Lab {
         panic!("still busy after {ROUNDS_MAX} rounds");
     }
 
-    /// The image of the present tree, without sessions.
-    pub(super) fn into_image(mut self) -> Arc<Image> {
+    /// The snapshot of the present tree, without sessions.
+    pub(super) fn into_snapshot(mut self) -> Arc<Snapshot> {
         let frozen = self.sequencer.freeze(self.now, Vec::new());
-        let image = merge_in_memory(&frozen.image, &frozen.delta, 0, Vec::new(), Vec::new());
-        Arc::new(image.expect("a starting tree is small"))
+        let snapshot = merge_in_memory(&frozen.snapshot, &frozen.delta, 0, Vec::new(), Vec::new());
+        Arc::new(snapshot.expect("a starting tree is small"))
     }
 }
 

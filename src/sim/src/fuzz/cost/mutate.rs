@@ -111,10 +111,10 @@ fn gene(stream: &mut Stream, keeper: bool) -> Gene {
         87..90 => Gene::Burst(number(stream), vec![gene(stream, keeper), gene(stream, keeper)]),
         90..92 => Gene::Fleet(number(stream), vec![gene(stream, keeper)]),
         92..94 => Gene::Attach(client, stream.pick(&[0, 1, 2]), stream.per_mille(500)),
-        94..96 => Gene::Deaf(client),
+        94..96 => Gene::StopReading(client),
         96..97 => Gene::HangUp(client),
         97..99 => Gene::Pass(stream.pick(&[1000, 60_000])),
-        _ => Gene::Image,
+        _ => Gene::Snapshot,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Cost bugs put in on purpose: work that a server must not do, done beside each request of the lab, in its turn, and a limit that
-//! is missing.
+//! Cost bugs put in on purpose: work that a server must not do, done beside each request of the lab, in its turn, and a
+//! limit that is missing.
 //!
 //! Each is of a kind that reviews and functional tests do not see. The search must find every one.
 
@@ -10,7 +10,7 @@ use corral_core::view::View;
 use corral_wire::OpCode;
 
 use super::genome::{Call, Tree};
-use super::search::Lane;
+use super::search::Measure;
 
 /// The bug shows long before so many calls of one request.
 const CALLS_MAX: u64 = 3000;
@@ -26,7 +26,8 @@ pub enum Plant {
     AncestorsWalked,
     /// Whoever creates the znode of a quota's usage, the subtree is counted, also if the create is refused.
     QuotaCountedAgain,
-    /// Nothing limits the names below one parent: no listing could answer them, no image hold them. The lab takes the limit away.
+    /// Nothing limits the names below one parent: no listing could answer them, no snapshot hold them. The lab takes
+    /// the limit away.
     NamesUnlimited,
 }
 
@@ -48,9 +49,9 @@ impl Plant {
     }
 
     /// Whether the bug shows in this way of costing, for a request of this kind.
-    pub fn shows_in(self, lane: Lane, op: Option<OpCode>) -> bool {
-        let dear = matches!(lane, Lane::Turn | Lane::Request);
-        dear && self.makes_dear(op) || self == Plant::NamesUnlimited && lane == Lane::Names
+    pub fn shows_in(self, measure: Measure, op: Option<OpCode>) -> bool {
+        let dear = matches!(measure, Measure::Turn | Measure::Request);
+        dear && self.makes_dear(op) || self == Plant::NamesUnlimited && measure == Measure::Names
     }
 
     fn makes_dear(self, op: Option<OpCode>) -> bool {

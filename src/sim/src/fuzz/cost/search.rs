@@ -1,7 +1,8 @@
-//! The search: attacks that cost the most for their bytes are kept, changed and mixed, in every way of costing on its own.
+//! The search: attacks that cost the most for their bytes are kept, changed and mixed, in every way of costing on its
+//! own.
 //!
-//! Nothing is known in advance but the grammar of requests and the ceilings. A finding is an attack beyond a ceiling, in the
-//! best of three runs. One thread; CPU time is the thread's own, so that the machine's other work hardly counts.
+//! Nothing is known in advance but the grammar of requests and the ceilings. A finding is an attack beyond a ceiling,
+//! in the best of three runs. One thread; CPU time is the thread's own, so that the machine's other work hardly counts.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub struct Ceilings {
     pub request_ns: u64,
     /// Bytes for each byte that the attacker sent, once they are more than `bytes_min`.
     pub held_per_byte: f64,
-    pub image_per_byte: f64,
+    pub snapshot_per_byte: f64,
     pub logged_per_byte: f64,
     pub others_per_byte: f64,
     pub bytes_min: u64,
@@ -40,7 +41,7 @@ pub const CEILINGS: Ceilings = Ceilings {
     request_ns_per_byte: 1000.0,
     request_ns: 200_000,
     held_per_byte: 100.0,
-    image_per_byte: 100.0,
+    snapshot_per_byte: 100.0,
     logged_per_byte: 10.0,
     others_per_byte: 100.0,
     bytes_min: 4 << 20,
@@ -62,7 +63,7 @@ const UNBOUNDED: f64 = 1e6;
 
 /// A way of costing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
+pub enum Measure {
     Turn,
     Request,
     Cpu,
@@ -70,7 +71,7 @@ pub enum Lane {
     Peak,
     Logged,
     Others,
-    Image,
+    Snapshot,
     Reply,
     Allocated,
     Units,
@@ -80,7 +81,7 @@ pub enum Lane {
 /// An attack beyond a ceiling.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    pub lane: Lane,
+    pub measure: Measure,
     /// What the dearest request asked for.
     pub op: Option<OpCode>,
     pub figure: f64,
@@ -94,24 +95,24 @@ pub struct Finding {
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let op = self.op.map_or("-", OpCode::name);
-        let unit = match self.lane {
-            Lane::Turn => "ns of one turn",
-            Lane::Request => "ns a byte moved",
-            Lane::Reply => "bytes of one reply",
-            Lane::Names => "bytes of names below one parent",
+        let unit = match self.measure {
+            Measure::Turn => "ns of one turn",
+            Measure::Request => "ns a byte moved",
+            Measure::Reply => "bytes of one reply",
+            Measure::Names => "bytes of names below one parent",
             _ => "for each byte sent",
         };
         write!(
             f,
             "{:?} {op}: {:.0} {unit} (ceiling {:.0}), input {}; {} bytes in {} requests",
-            self.lane, self.figure, self.ceiling, self.input, self.bill.bytes, self.bill.requests
+            self.measure, self.figure, self.ceiling, self.input, self.bill.bytes, self.bill.requests
         )
     }
 }
 
 /// Runs an attack. Gives what the measured part cost.
 pub fn run(genome: &Genome, plant: Option<Plant>, reach: Reach) -> Bill {
-    let mut lab = Lab::new(&trees::image(genome.tree), genome.keeper, plant, reach);
+    let mut lab = Lab::new(&trees::snapshot(genome.tree), genome.keeper, plant, reach);
     let all = Reach { bytes_max: u64::MAX, requests_max: u64::MAX, ns_max: u64::MAX, ..reach };
     lab.begin(if genome.prepare.is_empty() { reach } else { all });
     lab.play(&genome.prepare, 1, 0);
@@ -121,7 +122,7 @@ pub fn run(genome: &Genome, plant: Option<Plant>, reach: Reach) -> Bill {
 }
 
 /// Each way of costing, with what it is about and its ceiling if there is one.
-fn figures(bill: &Bill) -> [(Lane, Option<OpCode>, f64, f64); 12] {
+fn figures(bill: &Bill) -> [(Measure, Option<OpCode>, f64, f64); 12] {
     let c = CEILINGS;
     let many = |amount: u64, ceiling: f64| if amount >= c.bytes_min { ceiling } else { f64::INFINITY };
     let dear = if bill.dearest.ns >= c.request_ns { c.request_ns_per_byte } else { f64::INFINITY };
@@ -129,27 +130,27 @@ fn figures(bill: &Bill) -> [(Lane, Option<OpCode>, f64, f64); 12] {
     let clear = ratio(bill.dearest.ns, NOISE_NS).min(1.0);
     let turn = bill.longest_turn;
     [
-        (Lane::Turn, turn.op, ratio(turn.ns, 1), ratio(c.turn_ns, 1)),
-        (Lane::Request, bill.dearest.op, bill.dearest.ns_per_byte() * clear, dear),
-        (Lane::Cpu, turn.op, bill.per_byte(bill.ns()), f64::INFINITY),
-        (Lane::Held, None, bill.per_byte(bill.held), many(bill.held, c.held_per_byte)),
-        (Lane::Peak, turn.op, bill.per_byte(bill.peak), f64::INFINITY),
-        (Lane::Logged, None, bill.per_byte(bill.logged), many(bill.logged, c.logged_per_byte)),
-        (Lane::Others, None, bill.per_byte(bill.others), many(bill.others, c.others_per_byte)),
-        (Lane::Image, None, bill.per_byte(bill.image), many(bill.image, c.image_per_byte)),
-        (Lane::Reply, bill.largest.op, ratio(bill.largest.reply, 1), ratio(c.reply_bytes, 1)),
-        (Lane::Allocated, bill.greediest.op, bill.greediest.allocated_per_byte(), f64::INFINITY),
-        (Lane::Units, turn.op, bill.per_byte(bill.units), f64::INFINITY),
-        (Lane::Names, None, ratio(bill.names, 1), ratio(bill.names_max, 1)),
+        (Measure::Turn, turn.op, ratio(turn.ns, 1), ratio(c.turn_ns, 1)),
+        (Measure::Request, bill.dearest.op, bill.dearest.ns_per_byte() * clear, dear),
+        (Measure::Cpu, turn.op, bill.per_byte(bill.ns()), f64::INFINITY),
+        (Measure::Held, None, bill.per_byte(bill.held), many(bill.held, c.held_per_byte)),
+        (Measure::Peak, turn.op, bill.per_byte(bill.peak), f64::INFINITY),
+        (Measure::Logged, None, bill.per_byte(bill.logged), many(bill.logged, c.logged_per_byte)),
+        (Measure::Others, None, bill.per_byte(bill.others), many(bill.others, c.others_per_byte)),
+        (Measure::Snapshot, None, bill.per_byte(bill.snapshot), many(bill.snapshot, c.snapshot_per_byte)),
+        (Measure::Reply, bill.largest.op, ratio(bill.largest.reply, 1), ratio(c.reply_bytes, 1)),
+        (Measure::Allocated, bill.greediest.op, bill.greediest.allocated_per_byte(), f64::INFINITY),
+        (Measure::Units, turn.op, bill.per_byte(bill.units), f64::INFINITY),
+        (Measure::Names, None, ratio(bill.names, 1), ratio(bill.names_max, 1)),
     ]
 }
 
 /// What an attack goes beyond: the ceilings that it breaks.
-pub fn beyond(bill: &Bill) -> Vec<(Lane, Option<OpCode>, f64, f64)> {
+pub fn beyond(bill: &Bill) -> Vec<(Measure, Option<OpCode>, f64, f64)> {
     figures(bill).into_iter().filter(|(_, _, figure, ceiling)| figure > ceiling).collect()
 }
 
-type Key = (Lane, i32, Core);
+type Key = (Measure, i32, Core);
 
 /// The dearest attack of its kind.
 #[derive(Default)]
@@ -164,11 +165,11 @@ struct Kept {
 const ENERGY_MAX: u64 = 20;
 
 /// Where an attack competes: turns, requests and replies by what they are about, the rest as a whole.
-fn key(lane: Lane, op: Option<OpCode>, bill: &Bill) -> Key {
-    let core = if lane == Lane::Turn { bill.longest_turn.core } else { Core::default() };
-    let of_op = matches!(lane, Lane::Turn | Lane::Request | Lane::Reply);
-    let inner = bill.dearest.inner.filter(|_| lane == Lane::Request).map_or(0, |inner| 1000 * inner.number());
-    (lane, op.filter(|_| of_op).map_or(0, OpCode::number) + inner, core)
+fn key(measure: Measure, op: Option<OpCode>, bill: &Bill) -> Key {
+    let core = if measure == Measure::Turn { bill.longest_turn.core } else { Core::default() };
+    let of_op = matches!(measure, Measure::Turn | Measure::Request | Measure::Reply);
+    let inner = bill.dearest.inner.filter(|_| measure == Measure::Request).map_or(0, |inner| 1000 * inner.number());
+    (measure, op.filter(|_| of_op).map_or(0, OpCode::number) + inner, core)
 }
 
 /// What is far beyond its ceiling need not grow, but get smaller.
@@ -189,10 +190,10 @@ pub struct Search {
     tree_max: Tree,
     reach: Reach,
     /// The only way of costing that counts, if there is one.
-    lane: Option<Lane>,
+    measure: Option<Measure>,
     /// The dearest attack of each way of costing and operation.
     pool: BTreeMap<Key, Kept>,
-    found: BTreeMap<(Lane, i32), Finding>,
+    found: BTreeMap<(Measure, i32), Finding>,
     pub inputs: u64,
     pub bytes: u64,
 }
@@ -202,7 +203,7 @@ impl Search {
     pub fn new(seed: u64, plant: Option<Plant>, tree_max: Tree, reach: Reach, seeds: &[Genome]) -> Search {
         let stream = Stream::new(seed, "cost");
         let (pool, found) = (BTreeMap::new(), BTreeMap::new());
-        let mut search = Search { stream, plant, tree_max, reach, lane: None, pool, found, inputs: 0, bytes: 0 };
+        let mut search = Search { stream, plant, tree_max, reach, measure: None, pool, found, inputs: 0, bytes: 0 };
         for genome in seeds {
             search.attempt(genome.clone());
         }
@@ -210,15 +211,15 @@ impl Search {
     }
 
     /// Looks for nothing else. Where that is counted and not timed, equal seeds tell the same story on every machine.
-    pub fn only(mut self, lane: Lane) -> Search {
-        self.lane = Some(lane);
+    pub fn only(mut self, measure: Measure) -> Search {
+        self.measure = Some(measure);
         self
     }
 
     /// The figures that count.
-    fn figures(&self, bill: &Bill) -> impl Iterator<Item = (Lane, Option<OpCode>, f64, f64)> + use<> {
-        let only = self.lane;
-        figures(bill).into_iter().filter(move |(lane, ..)| only.is_none_or(|only| only == *lane))
+    fn figures(&self, bill: &Bill) -> impl Iterator<Item = (Measure, Option<OpCode>, f64, f64)> + use<> {
+        let only = self.measure;
+        figures(bill).into_iter().filter(move |(measure, ..)| only.is_none_or(|only| only == *measure))
     }
 
     /// Tries one more attack. Gives what it found that was not found before.
@@ -239,7 +240,7 @@ impl Search {
     fn chosen(&mut self) -> Genome {
         let any = self.stream.per_mille(100);
         let Self { stream, pool, found, .. } = self;
-        let open = |lane: Lane, op: i32| any || !found.contains_key(&(lane, op));
+        let open = |measure: Measure, op: i32| any || !found.contains_key(&(measure, op));
         let weight = |(key, kept): (&Key, &Kept)| if open(key.0, key.1) { kept.energy } else { 0 };
         let sum: u64 = pool.iter().map(weight).sum();
         let mut at = stream.below(sum);
@@ -264,13 +265,13 @@ impl Search {
         // Whatever disturbed one run disturbs another one elsewhere.
         bill.least(&run(&genome, self.plant, self.reach));
         let mut new = Vec::new();
-        for (lane, op, figure, ceiling) in self.figures(&bill) {
+        for (measure, op, figure, ceiling) in self.figures(&bill) {
             let op_number = op.map_or(0, OpCode::number);
-            if figure > ceiling && !self.found.contains_key(&(lane, op_number)) {
-                new.extend(self.confirmed(&genome, lane, op, &bill));
+            if figure > ceiling && !self.found.contains_key(&(measure, op_number)) {
+                new.extend(self.confirmed(&genome, measure, op, &bill));
             }
             let figure = bounded(figure, ceiling);
-            let place = self.pool.entry(key(lane, op, &bill)).or_default();
+            let place = self.pool.entry(key(measure, op, &bill)).or_default();
             if is_better(figure, &bill, place) {
                 let grown = figure > place.figure * 1.2;
                 *place = Kept {
@@ -285,27 +286,29 @@ impl Search {
     }
 
     fn improves(&self, bill: &Bill) -> bool {
-        let better = |lane, op, figure, ceiling| {
-            self.pool.get(&key(lane, op, bill)).is_none_or(|place| is_better(bounded(figure, ceiling), bill, place))
+        let better = |measure, op, figure, ceiling| {
+            self.pool.get(&key(measure, op, bill)).is_none_or(|place| is_better(bounded(figure, ceiling), bill, place))
         };
-        self.figures(bill).any(|(lane, op, figure, ceiling)| better(lane, op, figure, ceiling))
+        self.figures(bill).any(|(measure, op, figure, ceiling)| better(measure, op, figure, ceiling))
     }
 
     /// The same again: the least of the three counts.
-    fn confirmed(&mut self, genome: &Genome, lane: Lane, op: Option<OpCode>, bill: &Bill) -> Option<Finding> {
+    fn confirmed(&mut self, genome: &Genome, measure: Measure, op: Option<OpCode>, bill: &Bill) -> Option<Finding> {
         let mut bill = bill.clone();
         bill.least(&run(genome, self.plant, self.reach));
-        let (_, _, figure, ceiling) = figures(&bill).into_iter().find(|(of, ..)| *of == lane)?;
+        let (_, _, figure, ceiling) = figures(&bill).into_iter().find(|(of, ..)| *of == measure)?;
         if figure <= ceiling {
             return None;
         }
-        let finding = Finding { lane, op, figure, ceiling, input: self.inputs, genome: genome.clone(), bill };
-        self.found.insert((lane, op.map_or(0, OpCode::number)), finding.clone());
+        let finding = Finding { measure, op, figure, ceiling, input: self.inputs, genome: genome.clone(), bill };
+        self.found.insert((measure, op.map_or(0, OpCode::number)), finding.clone());
         Some(finding)
     }
 
     /// The dearest of each way of costing, for people.
-    pub fn best(&self) -> impl Iterator<Item = (Lane, Option<OpCode>, f64, &Genome)> {
-        self.pool.iter().map(|((lane, op, _), kept)| (*lane, OpCode::from_i32(*op % 1000), kept.figure, &kept.genome))
+    pub fn best(&self) -> impl Iterator<Item = (Measure, Option<OpCode>, f64, &Genome)> {
+        self.pool
+            .iter()
+            .map(|((measure, op, _), kept)| (*measure, OpCode::from_i32(*op % 1000), kept.figure, &kept.genome))
     }
 }

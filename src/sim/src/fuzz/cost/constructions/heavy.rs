@@ -41,32 +41,32 @@ pub(super) fn add(list: &mut List) {
     // A piece at a time: where there are quotas a multi of all of them is refused.
     let mine = |path: Path, times: u32| many(vec![Call { number: 1, ..create(path) }], times);
     let limits = || vec![made("/zookeeper/quota/a"), made("/zookeeper/quota/a/zookeeper_limits"), made(stats)];
-    let below = Gene::Repeat(20, vec![mine(Path::numbered("/a/d"), 1000)]);
-    small("closeSession", "20,000 ephemerals below a quota", [limits(), vec![below]].concat(), close());
-    let each = |at: u32| mine(Path::numbered(&format!("/a/q{at}/")), 4);
+    let below = Gene::Repeat(10, vec![mine(Path::numbered("/a/d"), 1000)]);
+    small("closeSession", "10,000 ephemerals below a quota", [limits(), vec![below]].concat(), close());
+    let each = |at: u32| mine(Path::numbered(&format!("/a/q{at}/")), 2);
     let owned = (0..QUOTAS).flat_map(|at| with_quota(&format!("/a/q{at}"))).chain((0..QUOTAS).map(each));
-    small("closeSession", "20,000 ephemerals below 5,000 quotas", quota_root().chain(owned).collect(), close());
+    small("closeSession", "10,000 ephemerals below 5,000 quotas", quota_root().chain(owned).collect(), close());
     let nested = (1..QUOTA_LEVELS).map(|levels| format!("/a{}", "/p".repeat(levels)));
     let deepest = Path::numbered(&format!("/a{}/", "/p".repeat(QUOTA_LEVELS - 1)));
-    let below = Gene::Repeat(20, vec![mine(deepest, 1000)]);
+    let below = Gene::Repeat(10, vec![mine(deepest, 1000)]);
     let owned = nested.flat_map(|path| with_quota(&path)).chain([below]);
     small(
         "closeSession",
-        "20,000 ephemerals below 31 quotas below each other",
+        "10,000 ephemerals below 31 quotas below each other",
         quota_root().chain(owned).collect(),
         close(),
     );
 
     let large = Gene::Call(0, Call { data: LARGE, ..create(Path::numbered("/a/")) });
-    let stored = || vec![Gene::Repeat(LARGE_ZNODES, vec![large.clone()]), Gene::Image];
+    let stored = || vec![Gene::Repeat(LARGE_ZNODES, vec![large.clone()]), Gene::Snapshot];
     let children = (0..LARGE_ZNODES).map(|at| create(Path::of(&format!("/a/{at}/c")))).collect();
     let each = |op| vec![many(vec![Call { path: Path::numbered("/a/"), ..Call::of(op, "") }], LARGE_ZNODES)];
     let below = vec![Gene::Many { client: 0, read: false, times: 1, calls: children }];
-    small("multi", "creates below 200 znodes of 500 KB in an image", stored(), below);
-    small("multi", "setACL of 200 znodes of 500 KB in an image", stored(), each(OpCode::SetAcl));
-    small("multi", "setData of 200 znodes of 500 KB in an image", stored(), each(OpCode::SetData));
-    small("multi", "delete of 200 znodes of 500 KB in an image", stored(), each(OpCode::Delete));
+    small("multi", "creates below 200 znodes of 500 KB in a snapshot", stored(), below);
+    small("multi", "setACL of 200 znodes of 500 KB in a snapshot", stored(), each(OpCode::SetAcl));
+    small("multi", "setData of 200 znodes of 500 KB in a snapshot", stored(), each(OpCode::SetData));
+    small("multi", "delete of 200 znodes of 500 KB in a snapshot", stored(), each(OpCode::Delete));
     let mine = Gene::Call(0, Call { number: 1, data: LARGE, ..create(Path::numbered("/a/")) });
-    let owned = vec![Gene::Repeat(2 * LARGE_ZNODES, vec![mine]), Gene::Image];
-    small("closeSession", "400 ephemerals of 500 KB in an image", owned, close());
+    let owned = vec![Gene::Repeat(2 * LARGE_ZNODES, vec![mine]), Gene::Snapshot];
+    small("closeSession", "400 ephemerals of 500 KB in a snapshot", owned, close());
 }

@@ -1,0 +1,107 @@
+//! Sockets of connections that have ended, closed some at a time: a call of the kernel each, and tens of thousands may
+//! end in one turn.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use corral_core::conn::Close;
+use corral_core::ids::ConnId;
+
+use super::{ShardActor, Socket};
+use crate::messages::{Asker, ToFourLetter};
+use crate::net::acceptor::Ended;
+
+/// Sockets closed with each call of the shard: about 0.1 ms. The others are closed between its other work, until the turn is over.
+const CLOSED_AT_ONCE: usize = 16;
+/// Room for connections that is kept.
+const KEPT: usize = 512;
+
+/// Connections that have ended, and whose sockets are open, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    queue: VecDeque<(ConnId, Close)>,
+}
+
+impl Closing {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn add(&mut self, ended: impl Iterator<Item = (ConnId, Close)>) {
+        self.queue.extend(ended);
+    }
+
+    fn next(&mut self) -> Option<(ConnId, Close)> {
+        let next = self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.queue.shrink_to(KEPT);
+        }
+        next
+    }
+
+    /// The connection that was in the slot, if its socket is still open.
+    fn take_slot(&mut self, slot: u32) -> Option<(ConnId, Close)> {
+        // The slot that has another connection is the one that was vacant last.
+        let at = self.queue.iter().rposition(|(id, _)| id.slot == slot)?;
+        self.queue.remove(at)
+    }
+}
+
+impl ShardActor {
+    /// Closes some of the sockets that are to be closed.
+    pub(super) fn close_some(&self) {
+        for _ in 0..CLOSED_AT_ONCE {
+            let next = self.closing.borrow_mut().next();
+            let Some((id, why)) = next else { return };
+            self.close(id, why);
+        }
+    }
+
+    fn close(&self, id: ConnId, why: Close) {
+        let mut clients = self.clients.borrow_mut();
+        let place = clients
+            .get_mut(id.slot as usize)
+            .filter(|place| place.as_ref().is_some_and(|client| client.generation == id.generation));
+        let Some(client) = place.and_then(Option::take) else { return };
+        drop(clients);
+        match (client.socket, self.transport.ring()) {
+            (Socket::Ring(place), Some(ring)) => ring.close(place),
+            (Socket::Stream(stream), _) => {
+                stream.shut_down();
+                stream.resume();
+            }
+            (Socket::Ring(_), None) => {}
+        }
+        self.say(SocketAddr::new(client.address, client.port), why);
+        if self.asking.borrow_mut().remove(&id) {
+            let _ = self.channels.four_letter.send(ToFourLetter::Ended(Asker { shard: self.id, conn: id }));
+        }
+        let _ = self.channels.ended.send(Ended { shard: self.id, address: client.address });
+        self.wake_mailbox_if_drained();
+    }
+
+    /// The slot has another connection from now on: the socket of the one before is closed first.
+    pub(super) fn vacate(&self, slot: u32) {
+        if self.clients.borrow().get(slot as usize).is_none_or(Option::is_none) {
+            return;
+        }
+        let earlier = self.closing.borrow_mut().take_slot(slot);
+        if let Some((earlier, why)) = earlier {
+            self.close(earlier, why);
+        }
+    }
+
+    /// One line for each connection that ended for a reason an operator may look for, as long as clients cause few.
+    fn say(&self, peer: SocketAddr, why: Close) {
+        let concerns_all = matches!(why, Close::Shutdown | Close::NoLeader | Close::LeaderFound);
+        if concerns_all || matches!(why, Close::Done | Close::HungUp | Close::SessionMoved) {
+            // What concerns all the consensus actor reports once.
+            return tracing::debug!(%peer, "closed: {why}");
+        }
+        match self.lines.borrow_mut().line(self.clock.now().0) {
+            None => tracing::debug!(%peer, "closed: {why}"),
+            Some(0) => tracing::info!(%peer, "closed: {why}"),
+            Some(not_logged) => tracing::info!(%peer, not_logged, "closed: {why}"),
+        }
+    }
+}

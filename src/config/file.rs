@@ -1,0 +1,45 @@
+//! Reads the text of a configuration file, to a limit.
+//!
+//! Start-up only, on the main thread; it may block. It does not know the formats.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// Largest configuration file that is read, bytes.
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Gives the text of a further file that a configuration names.
+pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> Result<String, FileError>;
+
+/// Why a file is not read: path and cause.
+#[derive(Debug, thiserror::Error)]
+#[error("{} {cause}", path.display())]
+pub(crate) struct FileError {
+    pub(crate) path: PathBuf,
+    pub(crate) cause: FileCause,
+}
+
+/// The second half of the message of a `FileError`, for messages that show the path before it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileCause {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("is larger than {FILE_BYTES_MAX} bytes, so it is no configuration")]
+    TooLarge,
+}
+
+/// The text of a file. Bytes that are no UTF-8 are taken as Latin-1, as Java does.
+///
+/// # Errors
+/// When the file cannot be read, or is larger than `FILE_BYTES_MAX`.
+pub(crate) fn read_text(path: &Path) -> Result<String, FileError> {
+    let bytes = read_bytes(path).map_err(|cause| FileError { path: path.to_owned(), cause })?;
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect()))
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, FileCause> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX { Err(FileCause::TooLarge) } else { Ok(bytes) }
+}

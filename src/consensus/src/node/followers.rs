@@ -1,0 +1,76 @@
+//! What a leader knows of the other members: a view for the caller, computed from the library's progress tracking.
+
+use std::collections::BTreeSet;
+
+use raft::{Raft, StateRole};
+
+use super::reconciliation::is_near;
+use crate::log::MemLog;
+use crate::types::{Index, NodeId};
+
+/// The other members as this node sees them, see [`RaftNode::followers`](crate::RaftNode::followers).
+#[derive(Clone, Copy)]
+pub struct Followers<'a> {
+    raft: &'a Raft<MemLog>,
+    uninitialised: &'a BTreeSet<NodeId>,
+}
+
+impl<'a> Followers<'a> {
+    pub(super) fn new(raft: &'a Raft<MemLog>, uninitialised: &'a BTreeSet<NodeId>) -> Followers<'a> {
+        Followers { raft, uninitialised }
+    }
+
+    /// Members that have replied since the last check of the quorum, and this node. The others are missing right after
+    /// such a check, which comes once in an election timeout.
+    #[must_use]
+    pub fn active(self) -> Vec<NodeId> {
+        let members = self.raft.prs().iter();
+        members
+            .filter(|(id, progress)| **id == self.raft.id || progress.recent_active)
+            .map(|(id, _)| NodeId(*id))
+            .collect()
+    }
+
+    /// The active members that are close behind the commit index ([`crate::limits::KEEPS_UP_ENTRIES`]), and this node.
+    /// Uninitialised members are left out.
+    #[must_use]
+    pub fn synced(self) -> Vec<NodeId> {
+        let committed = self.raft.raft_log.committed;
+        let members = self.raft.prs().iter().filter(|(id, progress)| {
+            let has_data = !self.uninitialised.contains(&NodeId(**id));
+            **id == self.raft.id || progress.recent_active && is_near(progress.matched, committed) && has_data
+        });
+        members.map(|(id, _)| NodeId(*id)).collect()
+    }
+
+    /// The best voter to transfer leadership to: the active one with the longest log. `None` when there is none, or this
+    /// node does not lead.
+    #[must_use]
+    pub fn successor(self) -> Option<NodeId> {
+        if self.raft.state != StateRole::Leader {
+            return None;
+        }
+        let others =
+            self.raft.prs().iter().filter(|(id, progress)| self.is_other_voter(**id) && progress.recent_active);
+        let best = others.max_by_key(|(id, progress)| (progress.matched, u64::MAX - **id));
+        best.map(|(id, _)| NodeId(*id))
+    }
+
+    /// The index up to which the log of that member is known to be durable. 0 if it is not a member, or this node does
+    /// not lead.
+    #[must_use]
+    pub fn matched(self, id: NodeId) -> Index {
+        let progress = self.raft.prs().get(id.0).filter(|_| self.raft.state == StateRole::Leader);
+        Index(progress.map_or(0, |progress| progress.matched))
+    }
+
+    /// Whether the log of another voter is known to be durable up to `index`.
+    #[must_use]
+    pub fn any_has(self, index: Index) -> bool {
+        self.raft.prs().iter().any(|(id, _)| self.is_other_voter(*id) && self.matched(NodeId(*id)) >= index)
+    }
+
+    fn is_other_voter(self, id: u64) -> bool {
+        id != self.raft.id && self.raft.prs().conf().voters().contains(id)
+    }
+}

@@ -1,0 +1,64 @@
+//! What a peer may claim about terms and logs.
+//!
+//! The term is bounded by the elections that can have been held since this node started: a forged term must not move it
+//! near its end, also not in steps. A leader whose log ends before what is committed here was started with an old copy
+//! of its data.
+
+use raft::Raft;
+
+use crate::limits;
+use crate::log::MemLog;
+use crate::message::{PeerBody, PeerMessage};
+use crate::types::Term;
+
+/// Bound of the terms, and what the present leader's appends tell of its log.
+pub(super) struct Plausibility {
+    /// The term that this node started with.
+    first_term: Term,
+    /// Ticks since then.
+    ticks: u64,
+    /// Appends of the present leader in a row that end before what is committed here.
+    short_appends: u32,
+}
+
+impl Plausibility {
+    pub(super) fn new(first_term: Term) -> Plausibility {
+        Plausibility { first_term, ticks: 0, short_appends: 0 }
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.ticks += 1;
+    }
+
+    /// Term, role or leader changed.
+    pub(super) fn leader_changed(&mut self) {
+        self.short_appends = 0;
+    }
+
+    /// The largest term that is taken from a peer now. It does not depend on the terms that peers send.
+    pub(super) fn term_max(&self, election_ticks: u32) -> Term {
+        let elections = self.ticks / u64::from(election_ticks).max(1);
+        let held = elections.saturating_mul(limits::TERMS_PER_ELECTION);
+        let most = self.first_term.0.saturating_add(limits::TERM_AHEAD_MAX).saturating_add(held);
+        Term(most.min(limits::TERM_MAX))
+    }
+
+    /// Whether the present leader's log ends before what is committed here, as far as its appends tell. Each reply
+    /// requests more, and it has nothing more.
+    pub(super) fn leader_lacks_committed(&self) -> bool {
+        self.short_appends >= limits::SHORT_APPENDS_MAX
+    }
+
+    /// Notes a message that passed the checks and has not been stepped.
+    pub(super) fn note(&mut self, message: &PeerMessage, raft: &Raft<MemLog>, is_uninitialised: bool) {
+        if is_uninitialised {
+            // It becomes a member in that term.
+            self.first_term = message.term;
+        }
+        let PeerBody::Append { prev_index, entries, .. } = &message.body else { return };
+        if message.term.0 == raft.term && message.from.0 == raft.leader_id {
+            let is_short = prev_index.0 + (entries.len() as u64) < raft.raft_log.committed;
+            self.short_appends = if is_short { self.short_appends.saturating_add(1) } else { 0 };
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Answers four-letter commands: a plain thread that asks the shards and the leader for what they know, piece by piece,
+//! puts the text together and hands it to the shard whose client asked.
+//!
+//! What takes long (sorting a million watches, counting files) takes it here, where it holds up nobody but those who
+//! ask. Answers that grow with the number of clients are bounded in length, and few are under way at once.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use corral_core::ids::ShardId;
+use corral_core::report::{Report, SessionMark, asks_shards, is_long, render};
+use corral_core::shard::Question;
+use corral_wire::fourletter::FourLetter;
+
+use crate::control::Facts;
+use crate::messages::{Asker, ToConsensus, ToFourLetter, ToShard};
+use crate::runtime::mailbox::Post;
+
+/// Long answers that are being put together; more of them wait. A text that is ready counts in the memory of its client's shard.
+const LONG_MAX: usize = 4;
+/// As ZooKeeper begins: client requests, packets between servers, sessions, warnings.
+const TRACE_MASK: i64 = 306;
+
+/// An answer of which pieces are missing.
+struct Gathering {
+    command: FourLetter,
+    /// How many of those asked have not told everything.
+    missing: usize,
+    report: Report,
+}
+
+/// See the module.
+pub(crate) struct FourLetterResponder {
+    shards: Vec<Post<ToShard>>,
+    consensus: Post<ToConsensus>,
+    facts: Facts,
+    /// DataKind for those who set it; nothing is traced by it.
+    trace_mask: i64,
+    gathering: HashMap<Asker, Gathering>,
+    /// Clients whose long answers are being put together.
+    long: HashSet<Asker>,
+    /// Those who wait until there are fewer of them.
+    waiting: VecDeque<(Asker, FourLetter)>,
+}
+
+impl FourLetterResponder {
+    pub(crate) fn new(shards: Vec<Post<ToShard>>, consensus: Post<ToConsensus>, facts: Facts) -> FourLetterResponder {
+        let (gathering, long, waiting) = (HashMap::new(), HashSet::new(), VecDeque::new());
+        FourLetterResponder { shards, consensus, facts, trace_mask: TRACE_MASK, gathering, long, waiting }
+    }
+
+    /// Answers until every sender is gone.
+    pub(crate) fn run(mut self, inbox: &flume::Receiver<ToFourLetter>) {
+        for message in inbox {
+            match message {
+                ToFourLetter::Asked { shard, question } => self.asked(shard, question),
+                ToFourLetter::Piece { asker, shard, piece } => {
+                    let Some(entry) = self.gathering.get_mut(&asker) else { continue };
+                    let next = piece.next;
+                    entry.report.take(entry.command, *piece);
+                    match next.filter(|_| !entry.report.is_full()) {
+                        Some(from) => self.ask_shard(asker, shard, from),
+                        None => self.one_less(asker),
+                    }
+                }
+                ToFourLetter::Sessions { asker, piece } => {
+                    let Some(entry) = self.gathering.get_mut(&asker) else { continue };
+                    let next = piece.next.clone();
+                    entry.report.take_sessions(*piece);
+                    match next.filter(|_| !entry.report.is_full()) {
+                        Some(from) => drop(self.consensus.send(ToConsensus::SessionsAsked { asker, from })),
+                        None => self.one_less(asker),
+                    }
+                }
+                ToFourLetter::Ended(asker) => self.ended(asker),
+            }
+        }
+    }
+
+    fn asked(&mut self, shard: ShardId, question: Question) {
+        let Question { conn, command, argument } = question;
+        let asker = Asker { shard, conn };
+        match command {
+            FourLetter::Stmk => self.trace_mask = argument,
+            FourLetter::Srst => self.facts.reset(),
+            _ => {}
+        }
+        if is_long(command) && self.long.len() >= LONG_MAX {
+            self.waiting.push_back((asker, command));
+        } else {
+            self.begin(asker, command);
+        }
+    }
+
+    fn begin(&mut self, asker: Asker, command: FourLetter) {
+        if is_long(command) {
+            self.long.insert(asker);
+        }
+        let shards = if asks_shards(command) { self.shards.len() } else { 0 };
+        let missing = shards + usize::from(command == FourLetter::Dump);
+        if missing == 0 {
+            return self.answer(asker, command, Report::default());
+        }
+        self.gathering.insert(asker, Gathering { command, missing, report: Report::default() });
+        for shard in 0..shards {
+            let shard = ShardId(u16::try_from(shard).expect("shards are numbered in 16 bits"));
+            self.ask_shard(asker, shard, 0);
+        }
+        if command == FourLetter::Dump {
+            let _ = self.consensus.send(ToConsensus::SessionsAsked { asker, from: SessionMark::default() });
+        }
+    }
+
+    fn ask_shard(&self, asker: Asker, shard: ShardId, from: usize) {
+        if let Some(entry) = self.gathering.get(&asker) {
+            let _ = self.shards[usize::from(shard.0)].send(ToShard::PieceAsked { asker, command: entry.command, from });
+        }
+    }
+
+    /// One of those asked has told everything.
+    fn one_less(&mut self, asker: Asker) {
+        let Some(entry) = self.gathering.get_mut(&asker) else { return };
+        entry.missing -= 1;
+        if entry.missing == 0 {
+            let Gathering { command, report, .. } = self.gathering.remove(&asker).expect("just seen");
+            self.answer(asker, command, report);
+        }
+    }
+
+    fn answer(&mut self, asker: Asker, command: FourLetter, report: Report) {
+        let facts = self.facts.gather(command, self.trace_mask);
+        let text = render(command, report, &facts, self.facts.now());
+        let _ = self.shards[usize::from(asker.shard.0)].send(ToShard::FourLetterAnswered { conn: asker.conn, text });
+        self.begin_next(asker);
+    }
+
+    /// The client has its answer, or is gone.
+    fn ended(&mut self, asker: Asker) {
+        self.gathering.remove(&asker);
+        self.waiting.retain(|(other, _)| *other != asker);
+        self.begin_next(asker);
+    }
+
+    /// Nothing is being put together for this client any more: the next one's turn, if it was a long answer.
+    fn begin_next(&mut self, asker: Asker) {
+        if self.long.remove(&asker)
+            && let Some((next, command)) = self.waiting.pop_front()
+        {
+            self.begin(next, command);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corral_core::ids::ConnId;
+    use corral_core::report::Piece;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::gauges::Gauges;
+    use crate::runtime::clock::Clock;
+    use crate::runtime::mailbox::{Bell, mailbox};
+
+    /// Clients that do not take their answers keep no others from theirs.
+    #[test]
+    fn an_answer_that_is_ready_is_not_under_way() {
+        let bell = Bell::new().expect("a file can be opened");
+        let ((shard, inbox), (consensus, _leader)) = (mailbox(&bell), mailbox(&bell));
+        let facts = Facts::new(&Config::default(), Clock::start(), std::sync::Arc::new(Gauges::default()), None);
+        let responder = FourLetterResponder::new(vec![shard], consensus, facts);
+        let (asking, asked) = flume::unbounded();
+        let clients = 3 * LONG_MAX;
+        for number in 0..clients {
+            let conn = ConnId { slot: u32::try_from(number).expect("there are few"), generation: 0 };
+            let question = Question { conn, command: FourLetter::Wchs, argument: 0 };
+            asking.send(ToFourLetter::Asked { shard: ShardId(0), question }).expect("it is received");
+        }
+        let thread = std::thread::spawn(move || responder.run(&asked));
+        let (mut pieces, mut texts) = (0, 0);
+        while texts < clients {
+            match inbox.recv_timeout(std::time::Duration::from_secs(60)).expect("the next one has its turn") {
+                ToShard::PieceAsked { asker, .. } => {
+                    pieces += 1;
+                    assert!(pieces - texts <= LONG_MAX, "few are put together at once");
+                    let piece = Box::new(Piece::default());
+                    asking.send(ToFourLetter::Piece { asker, shard: ShardId(0), piece }).expect("it is received");
+                }
+                ToShard::FourLetterAnswered { .. } => texts += 1,
+                _ => panic!("nothing else is asked"),
+            }
+        }
+        drop(asking);
+        thread.join().expect("it ends with its senders");
+    }
+}

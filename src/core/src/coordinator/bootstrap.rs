@@ -1,0 +1,220 @@
+//! How a new ensemble begins: servers whose disks are empty find out that all of them are, and only then promise
+//! anything.
+//!
+//! Beside the member, on the consensus actor's core, as long as this server remembers nothing. A server with an empty
+//! disk may be a new one, or one that was emptied and has forgotten what it promised; by itself it cannot know which.
+//! So it says to everybody that it is uninitialised, with the start of the other that it has heard the same from. Once
+//! all founders with a vote have answered this very start of it, none of them remembers anything: there is no promise
+//! that could be broken.
+//!
+//! One that has bootstrapped the ensemble goes on saying so until it makes its first promise: founders that were
+//! interrupted, before there were enough for an election, begin again with those that were not. It knows neither Raft
+//! nor disks.
+
+use super::{PeerSend, Sender};
+use crate::ids::Millis;
+use crate::limits::UNINITIALISED_EVERY_MS;
+use crate::peer::{PeerMessage, Uninitialised};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Who bootstraps a new ensemble, as configured; the same on all of its servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Founders {
+    /// This server.
+    pub own: u8,
+    /// With a vote, this server too if it has one.
+    pub voters: Vec<u8>,
+    /// Without.
+    pub learners: Vec<u8>,
+}
+
+impl Founders {
+    /// Two servers with the same digest were told of the same founders.
+    fn digest(&self) -> u64 {
+        const PRIME: u64 = 0x0100_0000_01b3;
+        let mut ids: Vec<u16> = self.voters.iter().map(|id| u16::from(*id)).collect();
+        ids.extend(self.learners.iter().map(|id| 0x100 | u16::from(*id)));
+        ids.sort_unstable();
+        let bytes = ids.iter().flat_map(|id| id.to_le_bytes());
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    }
+}
+
+/// What another uninitialised server said last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Heard {
+    incarnation: u64,
+    /// It knows the same founders.
+    agrees: bool,
+    /// It has heard this start of this server.
+    heard_us: bool,
+}
+
+/// Why a founder is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// It has not said that it is uninitialised: it does not run, cannot be reached, or is not uninitialised.
+    Silent(u8),
+    /// It was told of other founders.
+    Disagrees(u8),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Bootstrap {
+    founders: Founders,
+    incarnation: u64,
+    digest: u64,
+    heard: BTreeMap<u8, Heard>,
+    /// When all were told last.
+    said: Millis,
+    /// It was told that it may bootstrap.
+    pub(super) begun: bool,
+    /// It has.
+    pub(super) bootstrapped: bool,
+}
+
+impl Bootstrap {
+    pub(super) fn new(founders: Founders, bootstrapped: bool, incarnation: u64) -> Self {
+        let digest = founders.digest();
+        Self {
+            founders,
+            incarnation,
+            digest,
+            heard: BTreeMap::new(),
+            said: Millis(0),
+            begun: bootstrapped,
+            bootstrapped,
+        }
+    }
+
+    /// What is said to that server.
+    pub(super) fn greeting(&self, peer: u8, connection: u64) -> PeerSend {
+        let heard = self.heard.get(&peer).map_or(0, |heard| heard.incarnation);
+        let uninitialised = Uninitialised { founders: self.digest, heard, bootstrapped: self.bootstrapped };
+        PeerSend { peer, connection, message: PeerMessage::Uninitialised(uninitialised) }
+    }
+
+    /// Another says that it is uninitialised. Whether it is to be answered at once.
+    pub(super) fn received(&mut self, from: Sender, uninitialised: Uninitialised) -> bool {
+        let now = Heard {
+            incarnation: from.incarnation,
+            agrees: uninitialised.founders == self.digest,
+            heard_us: uninitialised.heard == self.incarnation,
+        };
+        let before = self.heard.insert(from.peer, now);
+        before.is_none_or(|before| before.incarnation != now.incarnation) || !now.heard_us
+    }
+
+    /// The connection to that server is gone: what it said may not hold any more.
+    pub(super) fn forget(&mut self, peer: u8) {
+        self.heard.remove(&peer);
+    }
+
+    /// Whether it is time to tell everybody again.
+    pub(super) fn is_due(&mut self, now: Millis) -> bool {
+        let due = now.since(self.said) >= UNINITIALISED_EVERY_MS;
+        if due {
+            self.said = now;
+        }
+        due
+    }
+
+    /// Founders that keep the ensemble from beginning.
+    pub(super) fn awaited(&self) -> Vec<Awaited> {
+        let others = self.founders.voters.iter().filter(|id| **id != self.founders.own);
+        let missing = |id: &u8| match self.heard.get(id) {
+            Some(heard) if !heard.agrees => Some(Awaited::Disagrees(*id)),
+            Some(heard) if heard.heard_us => None,
+            _ => Some(Awaited::Silent(*id)),
+        };
+        others.filter_map(missing).collect()
+    }
+
+    /// Whether all founders are uninitialised, and this server is to vote with them.
+    pub(super) fn is_complete(&self) -> bool {
+        self.founders.voters.contains(&self.founders.own) && self.awaited().is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn bootstrap(own: u8, incarnation: u64) -> Bootstrap {
+        Bootstrap::new(Founders { own, voters: vec![1, 2, 3], learners: vec![4] }, false, incarnation)
+    }
+
+    /// One says it to another.
+    fn say(from: &Bootstrap, to: &mut Bootstrap) -> bool {
+        let (peer, incarnation) = (from.founders.own, from.incarnation);
+        let PeerMessage::Uninitialised(uninitialised) = from.greeting(to.founders.own, 1).message else {
+            unreachable!("an uninitialised server says that it is one");
+        };
+        to.received(Sender { peer, incarnation, connection: 1 }, uninitialised)
+    }
+
+    #[test]
+    fn all_founders_have_to_be_uninitialised_in_this_start() {
+        let (mut one, mut two, mut three) = (bootstrap(1, 11), bootstrap(2, 12), bootstrap(3, 13));
+        assert!(say(&two, &mut one), "answered at once");
+        assert!(say(&one, &mut two) && say(&two, &mut one) == say(&two, &mut one));
+        assert_eq!(one.awaited(), [Awaited::Silent(3)]);
+        say(&three, &mut one);
+        assert!(!one.is_complete(), "that server has not heard of this one");
+        say(&one, &mut three);
+        say(&three, &mut one);
+        assert!(one.is_complete() && !two.is_complete() && !three.is_complete());
+        // What was said to a former start does not count.
+        let mut again = bootstrap(1, 21);
+        say(&two, &mut again);
+        say(&three, &mut again);
+        assert_eq!(again.awaited(), [Awaited::Silent(2), Awaited::Silent(3)]);
+    }
+
+    #[test]
+    fn one_that_has_promised_nothing_yet_is_as_good_as_uninitialised() {
+        let (mut one, mut two) = (bootstrap(1, 11), bootstrap(2, 12));
+        let mut three = Bootstrap::new(Founders { own: 3, voters: vec![1, 2, 3], learners: vec![4] }, true, 13);
+        say(&one, &mut two);
+        say(&one, &mut three);
+        say(&two, &mut one);
+        say(&three, &mut one);
+        assert!(one.is_complete());
+    }
+
+    #[test]
+    fn other_founders_form_another_ensemble() {
+        let mut one = bootstrap(1, 11);
+        let mut two = Bootstrap::new(Founders { own: 2, voters: vec![1, 2, 3, 4], learners: vec![] }, false, 12);
+        say(&one, &mut two);
+        say(&two, &mut one);
+        assert_eq!(one.awaited(), [Awaited::Disagrees(2), Awaited::Silent(3)]);
+    }
+
+    #[test]
+    fn one_without_a_vote_forms_nothing() {
+        let mut learner = bootstrap(4, 14);
+        for (id, incarnation) in [(1, 11), (2, 12), (3, 13)] {
+            let mut voter = bootstrap(id, incarnation);
+            say(&learner, &mut voter);
+            say(&voter, &mut learner);
+        }
+        assert!(learner.awaited().is_empty() && !learner.is_complete());
+    }
+
+    #[test]
+    fn a_single_voter_waits_for_nobody() {
+        let one = Bootstrap::new(Founders { own: 1, voters: vec![1], learners: vec![2] }, false, 11);
+        assert!(one.is_complete());
+    }
+
+    #[test]
+    fn everybody_is_told_again_and_again() {
+        let mut one = bootstrap(1, 11);
+        assert!(one.is_due(Millis(UNINITIALISED_EVERY_MS)) && !one.is_due(Millis(UNINITIALISED_EVERY_MS + 1)));
+        assert!(one.is_due(Millis(2 * UNINITIALISED_EVERY_MS)));
+    }
+}

@@ -1,0 +1,275 @@
+//! The snapshots of this server's own state, and the snapshot of another server that replaces it.
+//!
+//! The state is frozen and handed to the driver to be written. Then the log is trimmed up to what the kept snapshots
+//! hold.
+//!
+//! Invariants:
+//! - One snapshot is in progress at a time. The driver reports the end of each, in the order of the requests.
+//! - A snapshot of a state that another server's snapshot has replaced does not count, and its file is replaced.
+//! - While a snapshot of another server is installed, and while the state is corrupt, none is written.
+
+use std::sync::Arc;
+
+use corral_consensus::{Index, Micros};
+use corral_core::sequencer::Sequencer;
+use corral_members::Extra;
+
+use super::context::Context;
+use crate::effect::{Effect, Outbox, ToLog, ToShards};
+use crate::extra;
+use crate::machine::Replicated;
+
+/// A snapshot that could not be written is retried after this time, and after twice the time for each further failure.
+const RETRY_AFTER: Micros = Micros(10_000_000);
+/// How often the time doubles at most.
+const RETRY_DOUBLINGS_MAX: u32 = 3;
+
+/// Snapshots in progress, and the part of the log that they make superfluous.
+pub(super) struct Snapshots {
+    writes: Writes,
+    /// A snapshot that could not be written, and when it is retried.
+    retry: Option<Retry>,
+    /// Failures since the last snapshot that was written.
+    failures: u32,
+    /// A snapshot of another server replaces everything when the append of that number is durable.
+    installing: Option<(u64, Index)>,
+    /// Index of the last snapshot installed.
+    installed: u64,
+    /// Number of snapshots installed.
+    installs: u64,
+    /// The log is damaged somewhere up to this entry: a snapshot that holds it replaces all of the log before.
+    damaged_to: Option<Index>,
+}
+
+struct Retry {
+    index: u64,
+    at: Micros,
+}
+
+impl Snapshots {
+    /// `in_progress`: recovery has requested a snapshot.
+    pub(super) fn new(in_progress: bool) -> Snapshots {
+        Snapshots {
+            writes: Writes::new(in_progress),
+            retry: None,
+            failures: 0,
+            installing: None,
+            installed: 0,
+            installs: 0,
+            damaged_to: None,
+        }
+    }
+
+    /// A write is in progress whose state was replaced by one install.
+    #[cfg(test)]
+    pub(super) fn replaced_during_write() -> Snapshots {
+        let mut snapshots = Snapshots::new(true);
+        snapshots.writes.void();
+        snapshots.installs = 1;
+        snapshots
+    }
+
+    /// Freezes the state and requests that it is written, if `wanted`. Every batch so far has been sent to the shards,
+    /// because this is called between turns.
+    pub(super) fn write_if<M: Replicated>(
+        &mut self,
+        context: &mut Context<'_, M>,
+        wanted: impl FnOnce(&Sequencer) -> bool,
+    ) {
+        let Some(members) = self.members_to_keep(context) else { return };
+        let sequencer = &mut context.replica.machine_mut().sequencer;
+        if sequencer.snapshot_running() || !wanted(sequencer) {
+            return;
+        }
+        let frozen = sequencer.freeze(context.now.millis(), members);
+        tracing::debug!(zxid = %frozen.zxid, nodes = frozen.nodes, "writing a snapshot");
+        context.out.shards(ToShards::Adopt(Arc::clone(&frozen.delta)));
+        self.writes.begin();
+        context.out.push(Effect::WriteSnapshot(Box::new(frozen)));
+    }
+
+    /// What a snapshot keeps of the ensemble. `None` while no snapshot is written: another server's snapshot replaces
+    /// everything, the state is corrupt, or there is no state yet.
+    fn members_to_keep<M: Replicated>(&self, context: &Context<'_, M>) -> Option<Vec<u8>> {
+        let Some(generation) = context.generation else { return Some(Vec::new()) };
+        let replica = &*context.replica;
+        let is_replaced = self.installing.is_some() || replica.is_state_corrupt() || replica.raft().is_restoring();
+        let has_none = is_replaced || replica.machine().sequencer.index() == 0;
+        (!has_none).then(|| extra::encode(&Extra::of(replica), generation))
+    }
+
+    // ----- the end of a write -----
+
+    /// The snapshot that ends at `index` was written. Whether it counts: its state was not replaced meanwhile.
+    pub(super) fn written<M: Replicated>(&mut self, index: u64, context: &Context<'_, M>) -> bool {
+        if !self.writes.end(true) {
+            return false;
+        }
+        let is_void = context.replica.is_state_corrupt()
+            || index < self.installed
+            || self.installing.is_some_and(|(_, installs)| index < installs.0);
+        if !is_void {
+            self.failures = 0;
+        }
+        !is_void
+    }
+
+    /// Trims the log behind a snapshot that counts and ends at `index`. `log_from`: the first entry that another kept
+    /// snapshot needs.
+    pub(super) fn trim_log<M: Replicated>(&mut self, index: u64, log_from: u64, context: &mut Context<'_, M>) {
+        let drops_log = self.damaged_to.take_if(|upto| Index(index) >= *upto).is_some();
+        context.out.log(ToLog::Trim(if drops_log { index + 1 } else { log_from }));
+        self.replace_damaged_log(context);
+    }
+
+    /// A snapshot could not be written. Whether it counts: its state was not replaced meanwhile.
+    pub(super) fn failed(&mut self) -> bool {
+        self.writes.end(false)
+    }
+
+    /// Schedules the retry of a snapshot that failed and counts. The log still holds everything, and the frozen delta
+    /// stays where it is. `was_tried`: writing had begun.
+    pub(super) fn retry_later(&mut self, now: Micros, index: u64, was_tried: bool) {
+        // Whether there is space is checked again soon: that costs nothing.
+        let pause = if was_tried { retry_pause(self.failures) } else { RETRY_AFTER };
+        self.failures = self.failures.saturating_add(u32::from(was_tried));
+        self.retry = Some(Retry { index, at: now.plus(pause) });
+    }
+
+    /// Number of snapshots of other servers installed so far.
+    pub(super) fn installs(&self) -> u64 {
+        self.installs
+    }
+
+    /// Whether a snapshot failed and waits for its retry.
+    pub(super) fn is_to_retry(&self) -> bool {
+        self.retry.is_some()
+    }
+
+    /// One tick: retries a snapshot that failed, and replaces the file of one that does not count.
+    pub(super) fn tick<M: Replicated>(&mut self, context: &mut Context<'_, M>) {
+        let now = context.now.micros;
+        if !context.replica.is_state_corrupt()
+            && let Some(Retry { index, .. }) = self.retry.take_if(|retry| now >= retry.at)
+            && let Some(again) = context.replica.machine().sequencer.frozen_again(index)
+        {
+            self.writes.begin();
+            context.out.push(Effect::WriteSnapshot(Box::new(again)));
+        }
+        let is_running = |context: &Context<'_, M>| context.replica.machine().sequencer.snapshot_running();
+        if self.writes.has_void_file && !is_running(context) {
+            self.write_if(context, |_| true);
+            self.writes.has_void_file = !is_running(context);
+        }
+    }
+
+    // ----- another server's snapshot -----
+
+    /// The snapshot that ends at `index` replaces everything when append `number` is durable.
+    pub(super) fn begin_install(&mut self, number: u64, index: Index, out: &mut Outbox) {
+        out.log(ToLog::Reset(index.0 + 1));
+        self.damaged_to = None;
+        self.installing = Some((number, index));
+    }
+
+    /// The snapshot that replaces everything just now.
+    pub(super) fn installing(&self) -> Option<Index> {
+        self.installing.map(|(_, index)| index)
+    }
+
+    /// Appends up to `number` are durable. Gives the snapshot whose time has come; writes in progress do not count from
+    /// here on.
+    pub(super) fn next_install(&mut self, number: u64) -> Option<Index> {
+        let (_, index) = self.installing.take_if(|(wanted, _)| *wanted <= number)?;
+        self.writes.void();
+        self.installed = index.0;
+        self.installs += 1;
+        // What was to be written again was of the state that is replaced.
+        (self.retry, self.failures) = (None, 0);
+        Some(index)
+    }
+
+    // ----- a damaged log -----
+
+    /// Whether a part of the log is damaged and not replaced yet.
+    pub(super) fn is_log_damaged(&self) -> bool {
+        self.damaged_to.is_some()
+    }
+
+    /// The log is damaged. What it holds is in the state, or will be: behind a snapshot of that state the log before is
+    /// not needed. Followers are sent entries from memory, or the snapshot.
+    pub(super) fn log_damaged<M: Replicated>(&mut self, what: &str, context: &mut Context<'_, M>) {
+        tracing::error!(
+            "{what}; the state in memory is whole: a snapshot of it takes the place of the log; look at the disk"
+        );
+        context.out.log(ToLog::Seal);
+        self.damaged_to = Some(context.replica.raft().last_index());
+        self.replace_damaged_log(context);
+    }
+
+    /// Begins a snapshot that holds all of the damaged log, as soon as that is possible: after the one in progress, which
+    /// was begun before the damage was found, and not before the end of the log is applied.
+    pub(super) fn replace_damaged_log<M: Replicated>(&mut self, context: &mut Context<'_, M>) {
+        let last = context.replica.raft().last_index();
+        let Some(upto) = &mut self.damaged_to else { return };
+        // What was truncated since is in no snapshot.
+        *upto = last.min(*upto);
+        let upto = upto.0;
+        self.write_if(context, |sequencer| sequencer.index() >= upto);
+    }
+}
+
+/// Writes in progress, of the present state and of states that were replaced.
+#[derive(Clone, Copy, Debug, Default)]
+struct Writes {
+    /// One of the present state is in progress.
+    in_progress: bool,
+    /// So many in progress are of a state that was replaced: their ends do not count.
+    void: u32,
+    /// One of those was written, perhaps over the file of the snapshot that replaced its state.
+    has_void_file: bool,
+}
+
+impl Writes {
+    fn new(in_progress: bool) -> Writes {
+        Writes { in_progress, ..Writes::default() }
+    }
+
+    fn begin(&mut self) {
+        self.in_progress = true;
+    }
+
+    /// The state is replaced.
+    fn void(&mut self) {
+        self.void += u32::from(std::mem::take(&mut self.in_progress));
+    }
+
+    /// One has ended. Whether it is of the present state.
+    fn end(&mut self, is_written: bool) -> bool {
+        if self.void == 0 {
+            self.in_progress = false;
+            return true;
+        }
+        self.void -= 1;
+        self.has_void_file |= is_written;
+        false
+    }
+}
+
+/// Time until a snapshot is retried that has failed so often before.
+fn retry_pause(failures: u32) -> Micros {
+    Micros(RETRY_AFTER.0 << failures.min(RETRY_DOUBLINGS_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_stay_short_enough_for_space_that_comes() {
+        assert_eq!(
+            [0, 1, 2, 3, 4, u32::MAX].map(|failures| retry_pause(failures).0 / 1_000_000),
+            [10, 20, 40, 80, 80, 80]
+        );
+    }
+}

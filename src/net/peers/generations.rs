@@ -1,0 +1,137 @@
+//! Of which generation this server's data are, and what it means to meet another one; and who holds data of this
+//! cluster although this server does not know it.
+//!
+//! Shared by the listener, which hears handshakes, the senders, which hear answers, and the consensus actor, which
+//! takes data over. No operation waits, but whoever is told that the data are outdated may.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use corral_consensus::NodeId;
+use corral_peer::Generation;
+
+use crate::net::peers::limits::STRANGER_COUNTS_FOR;
+
+const OLDER: &str = "its data are older than the rescue (`corral rescue`) that this server's come from; empty its data directory \
+                     but for `myid`, and start it";
+
+const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue`), and has not proven which server it is; \
+                              that server is dialled to find out";
+
+/// See the module.
+pub(crate) struct Generations {
+    own: AtomicU64,
+    /// A server was met whose data are of a rescued ensemble.
+    met_rescued: AtomicBool,
+    /// The last server that knocked, holds data of this cluster, and is none that this server knows.
+    stranger: Mutex<Option<(NodeId, Instant)>>,
+    /// Told of the server that has later data.
+    outdated: Box<dyn Fn(NodeId) + Send + Sync>,
+}
+
+impl Generations {
+    /// `outdated` is called, on a thread of the connections, with a server whose data are of a later generation.
+    pub(crate) fn new(own: Generation, outdated: impl Fn(NodeId) + Send + Sync + 'static) -> Generations {
+        let (own, met_rescued) = (AtomicU64::new(own.0), AtomicBool::new(false));
+        Generations { own, met_rescued, stranger: Mutex::new(None), outdated: Box::new(outdated) }
+    }
+
+    /// A server that this one does not know has knocked.
+    pub(crate) fn knocked(&self, peer: NodeId, told: Generation) {
+        if told != Generation::NONE {
+            *self.stranger.lock().unwrap_or_else(PoisonError::into_inner) = Some((peer, Instant::now()));
+        }
+    }
+
+    /// A server that holds data of this cluster, is none that this one knows, and knocked lately: where there is one,
+    /// no new ensemble is to begin.
+    pub(crate) fn stranger(&self) -> Option<NodeId> {
+        let last = *self.stranger.lock().unwrap_or_else(PoisonError::into_inner);
+        last.filter(|(_, at)| at.elapsed() < STRANGER_COUNTS_FOR).map(|(peer, _)| peer)
+    }
+
+    pub(crate) fn own(&self) -> Generation {
+        Generation(self.own.load(Ordering::SeqCst))
+    }
+
+    /// A server tells its generation. What is between the two, if they must not speak with each other.
+    pub(crate) fn meet(&self, peer: NodeId, told: Generation) -> Option<&'static str> {
+        self.note_rescued(told);
+        let own = self.own();
+        if !own.is_apart_from(told) {
+            return None;
+        }
+        if own > told {
+            return Some(OLDER);
+        }
+        (self.outdated)(peer);
+        Some("its data come from a rescue (`corral rescue`), and this server's are older; this server stops")
+    }
+
+    /// Somebody who has proven nothing tells a generation: as [`Generations::meet`], and this server is not told that
+    /// its data are outdated.
+    pub(crate) fn hear(&self, told: Generation) -> Option<&'static str> {
+        self.note_rescued(told);
+        let own = self.own();
+        own.is_apart_from(told).then_some(if own > told { OLDER } else { LATER_UNPROVEN })
+    }
+
+    fn note_rescued(&self, told: Generation) {
+        if told != Generation::FIRST && told != Generation::NONE {
+            self.met_rescued.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The data are another ensemble's from now on. Whether connections that stand may be with servers that must not be
+    /// spoken with any more, because nothing was between them and a server that held nothing.
+    pub(crate) fn adopt(&self, generation: Generation) -> bool {
+        let before = self.own.swap(generation.0, Ordering::SeqCst);
+        before != generation.0 && (generation != Generation::FIRST || self.met_rescued.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const LATER: Generation = Generation(7);
+
+    #[test]
+    fn the_older_one_is_told() {
+        let told = Arc::new(AtomicU64::new(0));
+        let tell = Arc::clone(&told);
+        let old = Generations::new(Generation::FIRST, move |peer| tell.store(peer.0, Ordering::SeqCst));
+        assert_eq!((old.meet(NodeId(2), Generation::FIRST), old.meet(NodeId(2), Generation::NONE)), (None, None));
+        assert_eq!(told.load(Ordering::SeqCst), 0);
+        assert!(old.meet(NodeId(2), LATER).is_some_and(|words| words.contains("this server stops")));
+        assert_eq!(told.load(Ordering::SeqCst), 2);
+        let new = Generations::new(LATER, |_| panic!("nobody is later"));
+        assert!(new.meet(NodeId(3), Generation::FIRST).is_some_and(|words| words.contains("empty its data directory")));
+        assert_eq!(new.meet(NodeId(3), LATER), None);
+    }
+
+    #[test]
+    fn a_stranger_counts_if_it_holds_something() {
+        let generations = Generations::new(Generation::NONE, |_| ());
+        generations.knocked(NodeId(4), Generation::NONE);
+        assert_eq!(generations.stranger(), None);
+        generations.knocked(NodeId(5), Generation::FIRST);
+        assert_eq!(generations.stranger(), Some(NodeId(5)));
+    }
+
+    #[test]
+    fn who_held_nothing_dials_anew_where_somebody_was_rescued() {
+        let adopts = |met: Option<Generation>, becomes| {
+            let uninitialised = Generations::new(Generation::NONE, |_| panic!("nothing is older than nothing"));
+            assert!(met.is_none_or(|met| uninitialised.meet(NodeId(2), met).is_none()));
+            let anew = uninitialised.adopt(becomes);
+            assert_eq!(uninitialised.own(), becomes);
+            assert!(!uninitialised.adopt(becomes));
+            anew
+        };
+        assert!(!adopts(None, Generation::FIRST) && !adopts(Some(Generation::NONE), Generation::FIRST));
+        assert!(adopts(Some(LATER), Generation::FIRST) && adopts(None, LATER));
+    }
+}

@@ -1,0 +1,328 @@
+//! What this server has for one peer: the queue of messages on their way out, its bounds, and the counters of both
+//! ways.
+//!
+//! Shared by whoever sends, the peer's sender thread, and the threads that receive from it. No operation waits.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use bytes::Bytes;
+use corral_consensus::NodeId;
+use corral_peer::Kind;
+use corral_peer::frame::PAYLOAD_BYTES_MAX;
+
+use crate::net::peers::limits::{DIRECT_BYTES_MAX, MESSAGE_OVERHEAD_BYTES};
+use crate::net::peers::outlet::Outlet;
+use crate::runtime::mailbox::Bell;
+
+/// Why a message was not queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotSent {
+    /// There is no such peer.
+    #[error("no such peer is configured")]
+    Unknown,
+    /// No connection stands, or not the one meant any more.
+    #[error("the peer is not connected")]
+    Down,
+    /// Longer than a frame may be.
+    #[error("the message is longer than a frame may be")]
+    TooLong,
+    /// The queue is full; the message may be lost and is.
+    #[error("the queue is full, the message is dropped")]
+    Dropped,
+    /// The queue is full; the message must not be lost, so the connection ends.
+    #[error("the queue is full, the connection ends")]
+    Broken,
+}
+
+/// A message on its way out.
+pub(crate) struct Outgoing {
+    pub(crate) stream: u64,
+    pub(crate) kind: Kind,
+    pub(crate) payload: Bytes,
+}
+
+/// Bounds of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueLimits {
+    pub(crate) bytes_max: usize,
+    pub(crate) messages_max: usize,
+}
+
+/// See the module.
+pub(crate) struct PeerOutbox {
+    pub(crate) peer: NodeId,
+    limits: QueueLimits,
+    queue: flume::Sender<Outgoing>,
+    /// The connection while the sender's thread sleeps.
+    left: Mutex<Option<Outlet>>,
+    /// Wakes the sender's thread.
+    pub(crate) bell: Arc<Bell>,
+    /// The connection that stands; 0 = none.
+    stream: AtomicU64,
+    /// The last connection that must end because a message did not fit.
+    doomed: AtomicU64,
+    /// The peer was heard of: a pause between dials ends.
+    hurry: AtomicBool,
+    /// The peer is not one any more, or the connections are stopped.
+    stopping: AtomicBool,
+    /// What waits, with `MESSAGE_OVERHEAD_BYTES` each; what is being written counts too.
+    waiting_bytes: AtomicUsize,
+    waiting_messages: AtomicUsize,
+    pub(crate) counters: Counters,
+}
+
+/// What happened, since the start; each written by one thread mostly, read by any.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_out: AtomicU64,
+    pub(crate) messages_out: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) messages_in: AtomicU64,
+    /// Messages that were accepted or should have been, and lost.
+    pub(crate) dropped: AtomicU64,
+    /// Connections that stood, by direction.
+    pub(crate) connections_out: AtomicU64,
+    pub(crate) connections_in: AtomicU64,
+    pub(crate) dials_failed: AtomicU64,
+    /// Connections that stand now.
+    pub(crate) up_in: AtomicU64,
+}
+
+impl PeerOutbox {
+    /// The outbox, and the end of its queue that its sender's thread takes from.
+    pub(crate) fn new(peer: NodeId, limits: QueueLimits, bell: Arc<Bell>) -> (PeerOutbox, flume::Receiver<Outgoing>) {
+        let (queue, inbox) = flume::unbounded();
+        let outbox = PeerOutbox {
+            peer,
+            limits,
+            queue,
+            left: Mutex::new(None),
+            bell,
+            stream: AtomicU64::new(0),
+            doomed: AtomicU64::new(0),
+            hurry: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            waiting_bytes: AtomicUsize::new(0),
+            waiting_messages: AtomicUsize::new(0),
+            counters: Counters::default(),
+        };
+        (outbox, inbox)
+    }
+
+    /// Queues a message for the connection that stands, or for `wanted` alone; it leaves with the next
+    /// [`PeerOutbox::flush`] at the latest.
+    pub(crate) fn send(&self, wanted: Option<u64>, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
+        let stream = self.stream.load(Ordering::Acquire);
+        if stream == 0 || wanted.is_some_and(|wanted| wanted != stream) {
+            return Err(NotSent::Down);
+        }
+        if payload.len() > PAYLOAD_BYTES_MAX as usize {
+            return Err(NotSent::TooLong);
+        }
+        let cost = payload.len() + MESSAGE_OVERHEAD_BYTES;
+        let bytes = self.waiting_bytes.fetch_add(cost, Ordering::Relaxed);
+        let messages = self.waiting_messages.fetch_add(1, Ordering::Relaxed);
+        let full = bytes + cost > self.limits.bytes_max || messages >= self.limits.messages_max;
+        if full && messages > 0 {
+            self.release(1, cost);
+            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            if kind.is_droppable() {
+                return Err(NotSent::Dropped);
+            }
+            self.doom(stream);
+            return Err(NotSent::Broken);
+        }
+        // Fails only when the sender's thread has ended, which it does when the connections are stopped.
+        self.queue.send(Outgoing { stream, kind, payload }).map_err(|_| NotSent::Down)
+    }
+
+    /// What is queued leaves: a little at once, on this thread, if the sender's sleeps; else it does it. Never waits.
+    pub(crate) fn flush(&self) {
+        if self.waiting_messages.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let is_little = self.waiting_bytes.load(Ordering::Relaxed) <= DIRECT_BYTES_MAX;
+        if is_little && !self.is_stopping() {
+            let mut left = match self.left.try_lock() {
+                Ok(left) => left,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return self.bell.ring(),
+            };
+            if left.as_mut().is_some_and(|outlet| !self.is_doomed(outlet.stream) && outlet.write_for_sender(self)) {
+                return;
+            }
+        }
+        self.bell.ring();
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<Outlet>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sender's thread is about to sleep, and leaves the connection to whoever has little to say.
+    pub(crate) fn leave(&self, outlet: Outlet) {
+        *self.left() = Some(outlet);
+    }
+
+    /// Whether there is nothing to be done for the sender's thread, which has left the connection.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.left().as_ref().is_some_and(Outlet::is_idle) && !self.is_stopping()
+    }
+
+    /// The sender's thread is awake again.
+    pub(crate) fn take_back(&self) -> Outlet {
+        self.left().take().expect("the sender's thread alone takes it")
+    }
+
+    /// Nothing more is taken for this connection, and it ends.
+    fn doom(&self, stream: u64) {
+        self.doomed.store(stream, Ordering::Release);
+        let _ = self.stream.compare_exchange(stream, 0, Ordering::AcqRel, Ordering::Relaxed);
+        self.bell.rouse();
+    }
+
+    pub(crate) fn is_doomed(&self, stream: u64) -> bool {
+        self.doomed.load(Ordering::Acquire) == stream
+    }
+
+    /// A connection stands; for the sender's thread.
+    pub(crate) fn open(&self, stream: u64) {
+        self.stream.store(stream, Ordering::Release);
+        self.counters.connections_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It does not any more; for the sender's thread.
+    pub(crate) fn close(&self) {
+        self.stream.store(0, Ordering::Release);
+    }
+
+    /// The peer is there: whoever waits to dial it shall do so now.
+    pub(crate) fn hurry(&self) {
+        if self.stream.load(Ordering::Relaxed) == 0 {
+            self.hurry.store(true, Ordering::Release);
+            self.bell.rouse();
+        }
+    }
+
+    /// The sender's thread shall end, after what is queued has been written if that goes quickly.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.bell.rouse();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Whether to dial now; for the sender's thread.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.hurry.swap(false, Ordering::AcqRel)
+    }
+
+    /// Messages are written or given up; for the sender's thread.
+    pub(crate) fn release(&self, messages: usize, cost: usize) {
+        self.waiting_bytes.fetch_sub(cost, Ordering::Relaxed);
+        self.waiting_messages.fetch_sub(messages, Ordering::Relaxed);
+    }
+
+    /// A message is lost: it was queued for a connection that has ended.
+    pub(crate) fn lose(&self, message: &Outgoing) {
+        self.release(1, message.payload.len() + MESSAGE_OVERHEAD_BYTES);
+        self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The figures of now.
+    pub(crate) fn stats(&self) -> PeerStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { connections_out, connections_in, .. } = &self.counters;
+        PeerStats {
+            peer: self.peer,
+            up_out: self.stream.load(Ordering::Relaxed) != 0,
+            up_in: read(&self.counters.up_in) != 0,
+            bytes_out: read(&self.counters.bytes_out),
+            messages_out: read(&self.counters.messages_out),
+            bytes_in: read(&self.counters.bytes_in),
+            messages_in: read(&self.counters.messages_in),
+            dropped: read(&self.counters.dropped),
+            reconnects: read(connections_out).saturating_sub(1) + read(connections_in).saturating_sub(1),
+            dials_failed: read(&self.counters.dials_failed),
+            queued_bytes: self.waiting_bytes.load(Ordering::Relaxed),
+            queued_messages: self.waiting_messages.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The figures of the connections with one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerStats {
+    pub(crate) peer: NodeId,
+    /// Whether the connection to it stands.
+    pub(crate) up_out: bool,
+    /// Whether the connection from it stands.
+    pub(crate) up_in: bool,
+    /// Frames written to the kernel, with their headers.
+    pub(crate) bytes_out: u64,
+    pub(crate) messages_out: u64,
+    /// Frames received whole and their part of what is not whole yet.
+    pub(crate) bytes_in: u64,
+    pub(crate) messages_in: u64,
+    /// Messages that did not fit into the queue, or were in it when the connection ended.
+    pub(crate) dropped: u64,
+    /// Connections after the first, of both directions.
+    pub(crate) reconnects: u64,
+    pub(crate) dials_failed: u64,
+    /// What waits to be written, with some overhead a message.
+    pub(crate) queued_bytes: usize,
+    pub(crate) queued_messages: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outbox(bytes_max: usize, messages_max: usize) -> (PeerOutbox, flume::Receiver<Outgoing>) {
+        let bell = Bell::new().expect("a file can be opened");
+        PeerOutbox::new(NodeId(2), QueueLimits { bytes_max, messages_max }, bell)
+    }
+
+    fn bytes(length: usize) -> Bytes {
+        Bytes::from(vec![0; length])
+    }
+
+    #[test]
+    fn nothing_is_queued_without_its_connection() {
+        let (outbox, _inbox) = outbox(1 << 20, 10);
+        assert_eq!(outbox.send(None, Kind::Raft, bytes(1)), Err(NotSent::Down));
+        outbox.open(5);
+        assert_eq!(outbox.send(Some(4), Kind::Raft, bytes(1)), Err(NotSent::Down));
+        assert_eq!(outbox.send(Some(5), Kind::Raft, bytes(1)), Ok(()));
+        assert_eq!(outbox.send(None, Kind::Raft, bytes(PAYLOAD_BYTES_MAX as usize + 1)), Err(NotSent::TooLong));
+        outbox.close();
+        assert_eq!(outbox.send(Some(5), Kind::Raft, bytes(1)), Err(NotSent::Down));
+        assert_eq!(outbox.stats().queued_messages, 1);
+    }
+
+    #[test]
+    fn a_full_queue_drops_what_may_be_lost_and_ends_the_connection_for_the_rest() {
+        for (outbox, _inbox) in [outbox(1000, 100), outbox(1 << 20, 2)] {
+            outbox.open(5);
+            // One fits always, however large it is.
+            assert_eq!(outbox.send(None, Kind::Forward, bytes(700)), Ok(()));
+            let more = outbox.send(None, Kind::Raft, bytes(10));
+            assert_eq!(more, Ok(()));
+            assert_eq!(outbox.send(None, Kind::Heartbeat, bytes(500)), Err(NotSent::Dropped));
+            assert!(!outbox.is_doomed(5));
+            assert_eq!(outbox.send(None, Kind::SessionReport, bytes(500)), Err(NotSent::Broken));
+            assert!(outbox.is_doomed(5));
+            // Even what would fit: it must not follow a gap.
+            assert_eq!(outbox.send(Some(5), Kind::SessionReport, bytes(0)), Err(NotSent::Down));
+            assert_eq!((outbox.stats().dropped, outbox.stats().queued_messages), (2, 2));
+            outbox.open(6);
+            assert!(!outbox.is_doomed(6));
+        }
+        let (outbox, _inbox) = outbox(100, 100);
+        outbox.open(5);
+        assert_eq!(outbox.send(None, Kind::SessionReport, bytes(5000)), Ok(()));
+    }
+}

@@ -1,0 +1,169 @@
+//! The machine that Raft replicates, with what the checkers want to see of it kept, and with the bugs that are planted
+//! in it.
+
+use std::ops::{Deref, DerefMut};
+
+use bytes::Bytes;
+use corral_consensus::{Index, Machine, NodeId, Term};
+use corral_core::change::SessionChange;
+use corral_core::command::{Batch, Command, CommandKind};
+use corral_core::coordinator::Coordinator;
+use corral_core::ids::SessionId;
+use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Ticked};
+use corral_engine::Replicated;
+
+use crate::options::Bug;
+
+/// How many entries lie between those that [`Bug::Diverge`] changes.
+const DIVERGE_EVERY: u64 = 16;
+
+/// A committed log entry as the checkers want it.
+#[derive(Clone, Debug)]
+pub(crate) struct CommittedEntry {
+    pub(crate) index: u64,
+    pub(crate) term: u64,
+    pub(crate) payload: Vec<u8>,
+    /// ZooKeeper's digest of the tree behind it.
+    pub(crate) digest: Option<u64>,
+    /// Ids of the sessions it began, in order: the server's choice, which no model can foresee.
+    pub(crate) begun: Vec<i64>,
+}
+
+/// See the module.
+pub(crate) struct ObservedMachine {
+    member: Coordinator,
+    bug: Option<Bug>,
+    /// With [`Bug::Diverge`]: some entries are applied with another time.
+    diverges: bool,
+    pub(crate) committed: Vec<CommittedEntry>,
+    /// Since this was looked at last.
+    pub(crate) ticked: Seen,
+}
+
+/// What the engine made of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) expired: Vec<SessionId>,
+    /// Path, and the zxid of its last change.
+    pub(crate) reaped: Vec<(String, u64)>,
+    /// Steps of membership changes that it proposed.
+    pub(crate) steps: Vec<String>,
+}
+
+impl Replicated for ObservedMachine {
+    fn observe_tick(&mut self, ticked: &Ticked) {
+        self.ticked.expired.extend(&ticked.expired);
+        self.ticked.reaped.extend(ticked.reaped.iter().map(|chosen| (chosen.path.to_string(), chosen.mzxid.0)));
+    }
+
+    /// With [`Bug::BeginAtOnce`] everybody is there.
+    fn members_seen(&self, seen: MembersSeen) -> MembersSeen {
+        if self.bug != Some(Bug::BeginAtOnce) {
+            return seen;
+        }
+        let known = self.sequencer.known_servers();
+        let all: std::collections::BTreeSet<u8> =
+            known.map(|list| list.0.keys().copied().collect()).unwrap_or_default();
+        MembersSeen { reached: all.clone(), in_step: all, ..seen }
+    }
+
+    /// With [`Bug::AnswerAtOnce`] it ends with its beginning.
+    fn membership_step(&mut self, mut step: Proposal) -> Proposal {
+        self.ticked.steps.push(format!("{:?}", step.changes));
+        if self.bug == Some(Bug::AnswerAtOnce)
+            && !step.changes.is_empty()
+            && let Ok(mut batch) = Batch::decode(&step.context)
+            && matches!(batch.commands.last(), Some(Command { kind: CommandKind::ReconfigBegins(_), .. }))
+        {
+            let (session, kind) = (SessionId(0), CommandKind::ReconfigEnds);
+            batch.commands.push(Command { origin: None, session, identities: 0, kind });
+            step.context = batch.encode();
+        }
+        step
+    }
+}
+
+impl ObservedMachine {
+    pub(crate) fn new(member: Coordinator, bug: Option<Bug>, server: u8) -> ObservedMachine {
+        let diverges = server == 2 && bug == Some(Bug::Diverge);
+        ObservedMachine { member, bug, diverges, committed: Vec::new(), ticked: Seen::default() }
+    }
+
+    /// The entry as this server applies it. A leader compares its own with what it proposed, so that those stay.
+    fn applied_as(&self, index: Index, payload: &[u8], own: bool) -> Vec<u8> {
+        match Batch::decode(payload) {
+            Ok(mut batch) if self.diverges && !own && index.0.is_multiple_of(DIVERGE_EVERY) => {
+                batch.time.0 += 1;
+                batch.encode()
+            }
+            _ => payload.to_vec(),
+        }
+    }
+}
+
+impl Deref for ObservedMachine {
+    type Target = Coordinator;
+
+    fn deref(&self) -> &Coordinator {
+        &self.member
+    }
+}
+
+impl DerefMut for ObservedMachine {
+    fn deref_mut(&mut self) -> &mut Coordinator {
+        &mut self.member
+    }
+}
+
+impl Machine for ObservedMachine {
+    type Fault = NotABatch;
+
+    fn commands_queued(&self) -> usize {
+        self.sequencer.commands_waiting()
+    }
+
+    fn next_batch(&mut self) -> Option<Bytes> {
+        self.member.propose().map(Bytes::from)
+    }
+
+    fn servers_waiting(&self) -> Vec<NodeId> {
+        self.elsewhere().iter().map(|server| NodeId(u64::from(*server))).collect()
+    }
+
+    fn prepare(&mut self, index: Index, term: Term, payload: &[u8]) -> Result<(), NotABatch> {
+        self.sequencer.prepare(index.0, term.0, payload)
+    }
+
+    fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
+        // Nobody is shown what recovery applies; the checkers are.
+        let shows = std::mem::replace(&mut self.member.shows, true);
+        let before = self.member.applied().len();
+        let applied = self.applied_as(index, payload, own);
+        self.member.commit(index.0, term.0, &applied, own)?;
+        let txns = self.member.applied()[before..].iter().flat_map(|batch| &batch.txns);
+        let begun = txns.filter_map(|txn| match txn.session {
+            Some(SessionChange::Created(id)) => Some(id.0),
+            _ => None,
+        });
+        let (begun, digest) = (begun.collect(), self.sequencer.machine().view().tree_digest());
+        let (index, term) = (index.0, term.0);
+        self.member.shows = shows;
+        if !shows {
+            drop(self.member.take_applied());
+        }
+        self.committed.push(CommittedEntry { index, term, payload: payload.to_vec(), digest, begun });
+        Ok(())
+    }
+
+    fn work(&self) -> u64 {
+        self.sequencer.machine().units_spent()
+    }
+
+    fn lead(&mut self, term: Term) {
+        self.member.lead(term.0);
+    }
+
+    fn follow(&mut self) {
+        self.member.follow();
+    }
+}

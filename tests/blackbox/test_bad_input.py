@@ -1,0 +1,352 @@
+"""Hostile and broken clients: each is refused on its own, and a probe session beside them notices nothing.
+
+After every test the probe's latencies are looked at, the server's memory is compared with what it was at the start, and the
+log must hold no panic. The limits on latency, memory and the log line about the offender are asked of corral alone.
+"""
+
+import random
+import resource
+import socket
+import struct
+
+import pytest
+
+from support import jute
+from support.client import Client, Closed, Connection
+from support.expect import equal, refuses
+from support.pipeline import Pipelined
+from support.probe import Probe
+from support.wait import wait_until
+
+# What no other suite needs.
+MULTI_READ, THROTTLED_OP = 22, -127
+SESSIONLESS_MS = 2000
+SETTINGS = {
+    "corral": {"sessions.sessionless_timeout_ms": SESSIONLESS_MS, "limits.reply_buffer_bytes_hard_max": 16 << 20},
+    "zookeeper": {"nio.sessionlessCnxnTimeout": SESSIONLESS_MS},
+}
+# A shared machine adds its own; without a disturbance these figures are below 5 ms.
+PROBE_P99_S = 0.25
+PROBE_MAX_S = 1.0
+PROBE_SAMPLES_MIN = 200
+GROWTH_KIB_MAX = 96 * 1024
+RANDOM_SEED = 20
+HANDSHAKE = jute.frame(jute.connect_request(10_000))
+
+
+def peer_name(connection):
+    return "{}:{}".format(*connection.socket.getsockname())
+
+
+def expect_closed(context, connection, what):
+    """The server closes the connection and says so in its log."""
+    name = peer_name(connection)
+    assert connection.is_closed(), f"{what}: the connection stays open"
+    if context.is_corral:
+        wait_until(lambda: name in context.server.log(), f"{what}: a log line about {name}", 5)
+        lines = [line for line in context.server.log().splitlines() if name in line]
+        assert len(lines) <= 2, f"{what}: {len(lines)} log lines about one connection: {lines}"
+    connection.drop()
+
+
+def test_illegal_lengths(context):
+    for length in (-1, -(2**31), 2**31 - 1, jute.FRAME_BYTES_MAX + 1):
+        for connection in (Connection(context.address), Client(context.address)):
+            connection.send_bytes(jute.int32(length))
+            expect_closed(context, connection, f"length {length}")
+
+
+def test_other_protocols(context):
+    greetings = {
+        "HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "TLS": bytes.fromhex("16030100c8010000c40303") + bytes(200),
+        "SSH": b"SSH-2.0-OpenSSH_9.2\r\n",
+        "zeros": bytes(100),
+        "ones": b"\xff" * 100,
+    }
+    for what, greeting in greetings.items():
+        connection = Connection(context.address)
+        connection.send_bytes(greeting)
+        expect_closed(context, connection, what)
+        if context.is_corral and what in ("HTTP", "TLS"):
+            said = [line for line in context.server.log().splitlines() if f"{what} spoken on the plain client port" in line]
+            equal(len(said), 1, f"lines about {what}")
+
+
+def test_truncated_frames(context, note):
+    """A client that dies in the middle of a frame, gently or with a reset."""
+    whole = HANDSHAKE + jute.frame(jute.int32(1) + jute.int32(jute.CREATE) + jute.create_body("/never", b"x" * 200))
+    for size in range(1, len(whole)):
+        connection = Connection(context.address)
+        connection.send_bytes(whole[:size])
+        if size % 2:
+            linger = struct.pack("ii", 1, 0)
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        connection.drop()
+    client = context.client()
+    equal("never" in client.children("/"), False)
+    note(f"{len(whole) - 1} connections cut off")
+
+
+def test_random_bytes(context, note):
+    generator = random.Random(RANDOM_SEED)
+    for _ in range(200):
+        connection = Connection(context.address)
+        try:
+            connection.send_bytes(generator.randbytes(generator.randrange(1, 2000)))
+        except OSError:
+            pass
+        connection.drop()
+    note(f"200 connections, seed {RANDOM_SEED}")
+
+
+def test_random_requests(context, note):
+    """Frames of legal length with random op codes and bodies: an answer or the end of the connection, nothing else."""
+    generator, answered, closed = random.Random(RANDOM_SEED), 0, 0
+    codes = [*range(-12, 24), *range(100, 108), 2**31 - 1]
+    for _ in range(300):
+        with Client(context.address) as client:
+            try:
+                for _ in range(10):
+                    body = generator.randbytes(generator.choice((0, 1, 4, 20, 100)))
+                    client.send(generator.choice(codes), body, xid=7)
+                    client.reply()
+                    answered += 1
+            except (Closed, ConnectionError):
+                closed += 1
+    note(f"{answered} answered, {closed} connections closed, seed {RANDOM_SEED}")
+
+
+def test_mutated_requests(context, note):
+    """Valid requests with a byte changed; sent behind each other on as many connections as get closed."""
+    generator = random.Random(RANDOM_SEED)
+    root = context.root(context.client())
+    valid = [
+        (jute.CREATE, jute.create_body(f"{root}/x", b"data")),
+        (jute.MULTI, jute.multi_body([(jute.CREATE, jute.create_body(f"{root}/y")), (jute.CHECK, jute.check_body(root))])),
+        (jute.SET_WATCHES, jute.set_watches_body(0, [root], [f"{root}/n"], [root])),
+        (jute.SET_ACL, jute.set_acl_body(f"{root}/x", jute.OPEN_ACL)),
+        (jute.AUTH, jute.int32(0) + jute.string("digest") + jute.buffer(b"a:b")),
+    ]
+    client, sent, closed = Client(context.address), 0, 0
+    for op, body in valid:
+        for position in range(len(body)):
+            for value in (0, 0x7F, 0x80, 0xFF, generator.randrange(256)):
+                try:
+                    client.send(op, body[:position] + bytes([value]) + body[position + 1 :])
+                    client.reply()
+                except (Closed, ConnectionError):
+                    closed += 1
+                    client = Client(context.address)
+                sent += 1
+    client.drop()
+    note(f"{sent} requests, {closed} connections closed, seed {RANDOM_SEED}")
+
+
+def conversation(root):
+    """A short valid conversation and the number of its frames of answer."""
+    requests = [
+        (jute.CREATE, jute.create_body(f"{root}/s-", b"data", jute.SEQUENTIAL)),
+        (jute.GET_CHILDREN, jute.read_body("/zookeeper")),
+        (jute.MULTI, jute.multi_body([(jute.CHECK, jute.check_body(root))])),
+        (jute.EXISTS, jute.read_body(root)),
+    ]
+    frames = [jute.frame(jute.int32(xid) + jute.int32(op) + body) for xid, (op, body) in enumerate(requests, 1)]
+    return HANDSHAKE + b"".join(frames), len(requests)
+
+
+def errors_of(connection, count):
+    """Reads the answers of a conversation: (xid, error) of each."""
+    equal(len(connection.frame()), 37, "length of the connect response")
+    return [(reader.int32(), reader.int64(), reader.int32())[::2] for reader in map(jute.Reader, _frames(connection, count))]
+
+
+def _frames(connection, count):
+    return [connection.frame() for _ in range(count)]
+
+
+def test_a_frame_split_at_every_byte(context, note):
+    root = context.root(context.client())
+    data, count = conversation(root)
+    expected = [(xid, 0) for xid in range(1, count + 1)]
+    for size in range(1, len(data)):
+        with Connection(context.address) as connection:
+            connection.send_bytes(data[:size])
+            connection.send_bytes(data[size:])
+            equal(errors_of(connection, count), expected, f"split at {size}")
+    with Connection(context.address) as connection:
+        for byte in data:
+            connection.send_bytes(bytes([byte]))
+        equal(errors_of(connection, count), expected, "byte by byte")
+    note(f"{len(data)} ways to cut {len(data)} bytes")
+
+
+def test_silent_and_slow_connections(context, note):
+    """Connections that never finish their connect request are closed; the slow ones however often they send a byte."""
+    silent = [Connection(context.address) for _ in range(100)]
+    slow = [Connection(context.address) for _ in range(50)] if context.is_corral else []
+    offsets = dict.fromkeys(slow, 0)
+
+    def all_slow_are_closed():
+        for connection in list(offsets):
+            try:
+                connection.send_bytes(HANDSHAKE[offsets[connection] : offsets[connection] + 1])
+                offsets[connection] = min(offsets[connection] + 1, len(HANDSHAKE) - 2)
+                connection.socket.setblocking(False)
+                gone = connection.socket.recv(1) == b""
+            except BlockingIOError:
+                gone = False
+            except OSError:
+                gone = True
+            if gone:
+                del offsets[connection]
+        return not offsets
+
+    wait_until(all_slow_are_closed, "slow connections are closed", SESSIONLESS_MS / 1000 + 5)
+    for connection in silent:
+        assert connection.is_closed(limit_s=15), "a silent connection stays open"
+    for connection in silent + slow:
+        connection.drop()
+    note(f"{len(silent)} silent and {len(slow)} slow connections closed")
+
+
+def test_announced_frames_take_no_memory(context, note):
+    before = context.server.memory().own_kib if context.is_corral else 0
+    connections = [context.client() for _ in range(100)]
+    for connection in connections:
+        connection.send_bytes(jute.int32(jute.FRAME_BYTES_MAX) + b"begin")
+    other = context.client()
+    other.ping()
+    if not context.is_corral:
+        note("memory not looked at")
+        return
+    grown = context.server.memory().own_kib - before
+    assert grown < 32 * 1024, f"100 announced frames of 1 MiB grow the server by {grown} KiB"
+    note(f"grown by {grown} KiB")
+
+
+def test_a_client_that_never_reads(context, note):
+    """Asks for 400 MB it never reads, and has watches fire; its requests wait, and memory stays bounded."""
+    writer = context.client()
+    root = context.root(writer)
+    writer.create(f"{root}/big", b"x" * 500_000)
+    writer.create(f"{root}/watched")
+    stalled = Pipelined(context.address, depth=1000)
+    for _ in range(800):
+        stalled.submit(jute.GET_DATA, jute.read_body(f"{root}/big"))
+    stalled.flush()
+    for number in range(200):
+        stalled.submit(jute.GET_DATA, jute.read_body(f"{root}/watched", watch=True))
+        stalled.flush()
+        writer.set(f"{root}/watched", b"%d" % number)
+    for _ in range(50):
+        writer.get(f"{root}/big")
+    shown = f"{context.server.memory()} meanwhile" if context.server.process else ""
+    if context.is_corral:
+        check_growth(context)
+    stalled.drop()
+    note(shown)
+
+
+def test_a_watcher_that_never_reads(context):
+    watcher, writer = Pipelined(context.address, depth=30_000), context.client()
+    root = context.root(writer)
+    for begin in range(0, 20_000, 1000):
+        paths = [f"{root}/{'n' * 50}{number}" for number in range(begin, begin + 1000)]
+        writer.multi(*[(jute.CREATE, jute.create_body(path)) for path in paths])
+        for path in paths:
+            watcher.submit(jute.EXISTS, jute.read_body(path, watch=True))
+        watcher.flush()
+    # A part of the watches may not be set yet, because the server stopped reading from a client that does not read.
+    for begin in range(0, 20_000, 1000):
+        paths = [f"{root}/{'n' * 50}{number}" for number in range(begin, begin + 1000)]
+        writer.multi(*[(jute.DELETE, jute.delete_body(path)) for path in paths])
+    equal(writer.children(root), [])
+    watcher.drop()
+
+
+def test_a_thousand_connections_at_once(context):
+    clients = []
+    for _ in range(1000):
+        clients.append(Connection(context.address))
+        clients[-1].send_bytes(HANDSHAKE)
+    sessions = {jute.Reader(client.frame()[8:]).int64() for client in clients}
+    equal(len(sessions), 1000, "different sessions")
+    for client in clients:
+        client.send_frame(jute.int32(1) + jute.int32(jute.EXISTS) + jute.read_body("/"))
+    equal({jute.Reader(client.frame()[12:]).int32() for client in clients}, {0})
+    for client in clients:
+        client.drop()
+
+
+def test_the_costliest_frames(context):
+    """Frames of a megabyte made of the smallest parts: fifty thousand operations, a hundred thousand watches."""
+    client = context.client()
+    results = client.multi(*[(jute.CHECK, jute.check_body("/"))] * 50_000)
+    equal({error for _, error, _ in results}, {0})
+    names = ["/"] * 100_000
+    client.call(jute.SET_WATCHES, jute.set_watches_body(2**62, names, [], names), jute.SET_WATCHES_XID)
+    acl = [(1, "digest", f"u:{number}") for number in range(20_000)] + list(jute.OPEN_ACL)
+    if context.is_corral:
+        refuses(jute.INVALID_ACL, client.create, context.path, acl=acl)
+        acl = acl[-256:]
+    client.create(context.path, acl=acl)
+    equal(len(client.get_acl(context.path)[0]), len(acl))
+    client.call(jute.SYNC, jute.string("/" + "a" * 1_000_000))
+
+
+def test_a_small_request_for_a_huge_answer(context):
+    """A multiRead of a few kilobytes that asks for gigabytes: refused before it is begun."""
+    if not context.is_corral:
+        return
+    client = context.client()
+    client.create(context.path, b"x" * 1_000_000)
+    body = jute.multi_body([(jute.GET_DATA, jute.read_body(context.path))] * 5000)
+    refuses(THROTTLED_OP, client.call, MULTI_READ, body)
+    equal(len(client.get(context.path)[0]), 1_000_000)
+
+
+def test_many_identities_and_a_long_acl(context):
+    """Every check has to look at every entry for every identity: some thousand are done, more are refused as a whole."""
+    client = context.client()
+    acl = [(31, "digest", f"u:{number:040}") for number in range(255)] + list(jute.OPEN_ACL)
+    client.create(context.path, acl=acl)
+    for number in range(14):
+        client.auth("digest", f"u{number}:p".encode())
+    check = (jute.CHECK, jute.check_body(context.path))
+    equal({error for _, error, _ in client.multi(*[check] * 4000)}, {0})
+    results = client.multi(*[check] * 15_000)
+    equal({error for _, error, _ in results}, {0, THROTTLED_OP, -2} if context.is_corral else {0})
+
+
+def check_growth(context):
+    grown = context.server.memory().own_kib - context.server.baseline_kib
+    assert grown < GROWTH_KIB_MAX, f"the server grew by {grown} KiB"
+
+
+def check_lap(lap):
+    assert lap.largest < PROBE_MAX_S, f"others are held up: {lap}"
+    if lap.count >= PROBE_SAMPLES_MIN:
+        assert lap.p99 < PROBE_P99_S, f"others are held up: {lap}"
+
+
+@pytest.fixture(scope="module")
+def probe(server):
+    """The polite client. The server's memory is compared with what it is now."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    probe = Probe(server.address)
+    server.baseline_kib = server.memory().own_kib if server.process else 0
+    yield probe
+    probe.stop()
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_notices(context, probe, note):
+    """A look at the probe and the server after each test."""
+    yield
+    lap = probe.lap()
+    note(str(lap))
+    if context.is_corral:
+        check_lap(lap)
+        check_growth(context)

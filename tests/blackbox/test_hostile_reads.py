@@ -1,0 +1,305 @@
+"""Requests that read very much, and clients that do not read at all: the server goes on serving a polite client, and its memory
+stays within its limits. Each test fails on a server without the limits it is about."""
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from support import jute
+from support.client import Client, Closed, Refused
+from support.expect import equal
+
+REPLIES_MIB_MAX = 16
+# Polite and hostile clients shall share a core.
+SHARDS = 1
+SETTINGS = {
+    "corral": {
+        "features.keeper_extensions": "true",
+        "limits.reply_buffer_bytes_total_max": REPLIES_MIB_MAX << 20,
+    },
+    "zookeeper": {},
+}
+# The limit, 16 KiB for each connection, and what the allocator keeps.
+MEMORY_MIB_MAX = 3 * REPLIES_MIB_MAX
+# A polite client waits no longer than this, on a machine that has other things to do. Without the limits it is seconds.
+PAUSE_MAX_S = 0.7
+MULTI_FRAME_BYTES = 900_000
+# A create below a parent of more than 131,072 children weighs more: a multi of some 4,600 of them is refused as a whole.
+MULTI_CREATES_MAX = 2000
+
+
+def client_that_does_not_read(context):
+    """Reads nothing, and its kernel takes little."""
+    client = context.client(timeout_ms=40_000)
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    return client
+
+
+def only_corral(context):
+    if not context.is_corral or not context.is_alone:
+        pytest.skip("limits of a single corral")
+
+
+@contextmanager
+def polite_client(context):
+    """Asks for the root every 5 ms meanwhile; fails if an answer took too long."""
+    client, stop, waits = context.client(timeout_ms=40_000), threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            begin = time.monotonic()
+            client.get("/")
+            waits.append(time.monotonic() - begin)
+            stop.wait(0.005)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    assert waits and max(waits) < PAUSE_MAX_S, f"a polite client waited {max(waits, default=99):.2f} s"
+
+
+def grow(client, parent, count, name="c", data=b""):
+    """Creates children with names of `name` and seven digits, as few multis as fit."""
+    multi, size = [], 0
+    for number in range(count):
+        body = jute.create_body(f"{parent}/{name}{number:07d}", data)
+        multi.append((jute.CREATE, body))
+        size += len(body) + 9
+        if size > MULTI_FRAME_BYTES or len(multi) == MULTI_CREATES_MAX or number == count - 1:
+            equal({error for _, error, _ in client.multi(*multi)}, {0}, "errors of creates")
+            multi, size = [], 0
+
+
+def frames_of(request, count, first_xid=1):
+    op, body = request
+    return b"".join(jute.frame(jute.int32(xid) + jute.int32(op) + body) for xid in range(first_xid, first_xid + count))
+
+
+def replies_of(client, count):
+    return [client.reply() for _ in range(count)]
+
+
+def test_requests_that_are_not_whole(context):
+    only_corral(context)
+    before = context.server.memory().own_kib
+    part = b"\x00\x0f\xff\xff" + bytes(900_000)
+    slow = []
+    for _ in range(300):
+        client = Client(context.address, timeout_ms=40_000)
+        client.socket.setblocking(False)
+        slow.append(client)
+    most = 0
+    with polite_client(context):
+        sent = [0] * len(slow)
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            for number, client in enumerate(slow):
+                try:
+                    sent[number] += client.socket.send(part[sent[number]:])
+                except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+                    pass
+            most = max(most, context.server.memory().own_kib)
+    grown = (most - before) >> 10
+    # Beside the sum, each connection may hold what one read of its socket brings, 64 KiB, and the allocator as much again. Without a
+    # limit it would be all that was sent.
+    assert grown < min(160, (sum(sent) >> 20) + 8), f"the server took {grown} MiB for parts of requests"
+    for client in slow:
+        client.drop()
+
+
+def test_whole_requests_beside_many_that_are_not(context):
+    only_corral(context)
+    part = b"\x00\x0f\xff\xff" + bytes(900_000)
+    slow = [Client(context.address, timeout_ms=40_000) for _ in range(120)]
+    sent = [0] * len(slow)
+    for client in slow:
+        client.socket.setblocking(False)
+    client = context.client(timeout_ms=10_000)
+    client.socket.settimeout(60)
+    root = context.root(client)
+    begin = time.monotonic()
+    for number in range(6):
+        # What lies in the sockets of clients that are not read yet comes later: each answer takes others' time only.
+        for place, one in enumerate(slow):
+            try:
+                sent[place] += one.socket.send(part[sent[place]:])
+            except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+                pass
+        client.create(f"{root}/large{number}", bytes(900_000))
+    took = time.monotonic() - begin
+    assert took < 30, f"six large requests took {took:.1f} s"
+    for one in slow:
+        one.drop()
+
+
+def test_watches_on_long_paths(context):
+    only_corral(context)
+    hostile = context.client(timeout_ms=40_000)
+    before = context.server.memory().own_kib
+    refused = 0
+    with polite_client(context):
+        for number in range(200):
+            try:
+                hostile.add_watch(f"/{number:03d}{'x' * 900_000}", 1)
+            except Refused as refusal:
+                equal(refusal.code, -127)
+                refused += 1
+            except Closed as closed:
+                raise AssertionError("refused watches do not end the connection") from closed
+    grown = (context.server.memory().own_kib - before) >> 10
+    assert refused > 0 and grown < 150, f"one connection's watches take {grown} MiB, {refused} were refused"
+
+
+def test_clients_that_do_not_read_their_lists(context):
+    only_corral(context)
+    client = context.client()
+    root = context.root(client)
+    grow(client, root, 30_000, name="n" * 60)
+    before = context.server.memory().own_kib
+    stalled = [client_that_does_not_read(context) for _ in range(40)]
+    most = 0
+    with polite_client(context):
+        for one in stalled:
+            one.send(jute.GET_CHILDREN, jute.read_body(root))
+        # A client that takes its list gets it, although others do not take theirs.
+        late = context.client(timeout_ms=40_000)
+        late.socket.settimeout(60)
+        late.send(jute.GET_CHILDREN, jute.read_body(root))
+        replies = []
+        reader = threading.Thread(target=lambda: replies.append(late.reply()))
+        reader.start()
+        deadline = time.monotonic() + 70
+        while reader.is_alive() and time.monotonic() < deadline:
+            most = max(most, context.server.memory().own_kib)
+            reader.join(0.02)
+        reader.join(1)
+    equal([len(reply.body.strings()) for reply in replies], [30_000], "the list of the client that reads")
+    grown = (most - before) >> 10
+    assert grown < MEMORY_MIB_MAX, f"the server took {grown} MiB for replies that nobody reads"
+    for one in stalled:
+        one.drop()
+
+
+def test_watchers_that_do_not_read_their_events(context):
+    only_corral(context)
+    writer = context.client()
+    root = context.root(writer)
+    paths = [f"{root}/{number}{'x' * 400}" for number in range(20)]
+    for path in paths:
+        writer.create(path)
+    stalled = [client_that_does_not_read(context) for _ in range(120)]
+    for one in stalled:
+        one.add_watch(root, 1)
+    before, most = context.server.memory().own_kib, 0
+    sets = [(jute.SET_DATA, jute.set_body(path, b"")) for path in paths] * 75
+    with polite_client(context):
+        for round_number in range(24):
+            writer.call(jute.MULTI, jute.multi_body(sets), xid=100_000 + round_number)
+            most = max(most, context.server.memory().own_kib)
+    grown = (most - before) >> 10
+    assert grown < MEMORY_MIB_MAX, f"the server took {grown} MiB for events that nobody reads"
+    for one in stalled:
+        one.drop()
+
+
+def test_filtered_lists_of_many_children(context):
+    only_corral(context)
+    client = context.client()
+    root = context.root(client)
+    grow(client, root, 100_000)
+    request = jute.FILTERED_LIST, jute.string(root) + jute.boolean(False) + bytes([2])
+    hostile = [context.client(timeout_ms=40_000) for _ in range(2)]
+    with polite_client(context):
+        for one in hostile:
+            one.send_bytes(frames_of(request, 25))
+        for one in hostile:
+            equal([reply.body.strings() for reply in replies_of(one, 25)], [[]] * 25)
+
+
+def test_long_listings(context):
+    only_corral(context)
+    client = context.client()
+    root = context.root(client)
+    grow(client, root, 150_000)
+    hostile = [context.client(timeout_ms=40_000) for _ in range(4)]
+    with polite_client(context):
+        for one in hostile:
+            one.send_bytes(frames_of((jute.GET_CHILDREN, jute.read_body(root)), 4))
+        for one in hostile:
+            for reply in replies_of(one, 4):
+                names = reply.body.strings()
+                equal((len(names), names[0], names[-1]), (150_000, "c0000000", "c0149999"))
+
+
+def test_multi_reads_of_much(context):
+    only_corral(context)
+    client = context.client()
+    root = context.root(client)
+    acl = [(jute.READ, "digest", f"user{number}:{'x' * 27}=") for number in range(254)] + [(31, "world", "anyone")]
+    client.create(f"{root}/dear", b"", acl=acl)
+    grow(client, root, 30_000, name="n" * 20)
+    reads = {
+        "an ACL of 255 entries": jute.multi_body([(jute.GET_DATA, jute.read_body(f"{root}/dear"))] * 15_000),
+        "lists": jute.multi_body([(jute.GET_CHILDREN, jute.read_body(root))] * 3000),
+    }
+    for what, body in reads.items():
+        hostile = context.client(timeout_ms=40_000)
+        with polite_client(context):
+            hostile.send_bytes(frames_of((jute.MULTI_READ, body), 3))
+            errors = [reply.error for reply in replies_of(hostile, 3)]
+        equal(errors, [-127] * 3, what)
+
+
+def test_recursive_watches_and_a_deep_path(context):
+    only_corral(context)
+    client = context.client()
+    root = context.root(client)
+    path, made = root, []
+    # As deep as it goes, by whatever limit.
+    try:
+        while len(path) < 6000:
+            made.clear()
+            for _ in range(100):
+                path += "/d"
+                made.append((jute.CREATE, jute.create_body(path)))
+            client.call(jute.MULTI, jute.multi_body(made))
+    except Refused:
+        path = path[: -2 * len(made)]
+    while not exists(client, path):
+        path = path.rpartition("/")[0]
+    watcher = context.client()
+    watcher.add_watch(f"{root}/elsewhere", 1)
+    sets = [(jute.SET_DATA, jute.set_body(path, b""))] * (MULTI_FRAME_BYTES // (len(path) + 25))
+    with polite_client(context):
+        client.send_bytes(frames_of((jute.MULTI, jute.multi_body(sets)), 8, first_xid=10_000))
+        equal([reply.error for reply in replies_of(client, 8)], [0] * 8)
+    equal(watcher.take_events(), [])
+
+
+def exists(client, path):
+    try:
+        return bool(client.exists(path))
+    except Refused:
+        return False
+
+
+def test_watches_set_again_in_great_number(context):
+    only_corral(context)
+    client = context.client()
+    root = context.root(client)
+    paths = [f"{root[-12:]}/{number}" for number in range(40_000)]
+    hostile = [context.client(timeout_ms=40_000) for _ in range(3)]
+    with polite_client(context):
+        for one in hostile:
+            one.send(jute.SET_WATCHES, jute.set_watches_body(1 << 62, exist=paths))
+        for one in hostile:
+            equal(one.reply().error, 0)
+        for one in hostile:
+            one.drop()

@@ -1,0 +1,236 @@
+"""Patroni with two PostgreSQL servers: the primary dies, the replica takes over, the old primary comes back as a replica.
+
+Patroni keeps the leader's key and the members as ephemerals through kazoo. The same story runs on a real ZooKeeper and on corral:
+a killed primary, a switch on request, a service that is killed and back at once, and one that stays away. What can be seen of it
+has to be the same, the times are printed. PostgreSQL refuses to run as root: as root the suite puts it into a user namespace.
+"""
+
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from clients.failover import tell
+from support import packages
+from support.wait import free_port, wait_until
+
+# Patroni's shortest times; the session lives as long as the leader's key.
+TTL_S, LOOP_S, RETRY_S = 20, 1, 3
+TICK_MS = 1000
+LIMIT_S = 120
+PROBE_LIMIT_S = 5
+NAMESPACE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+
+
+class Node:
+    """One Patroni and the PostgreSQL it runs."""
+
+    def __init__(self, postgres, server, number):
+        self.name, self.postgres = f"node{number}", postgres
+        self.directory = server.directory / self.name
+        self.directory.mkdir()
+        self.data, self.log_path = self.directory / "data", self.directory / "log"
+        self.port, self.page = free_port(), f"127.0.0.1:{free_port()}"
+        self.process = None
+        (self.directory / "patroni.json").write_text(json.dumps(self.settings(server.address)))
+
+    def settings(self, address):
+        """Patroni's configuration; JSON is YAML."""
+        trusted = ["local all all trust", "host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
+        shared = {"use_pg_rewind": True, "parameters": {"max_connections": 20, "shared_buffers": "16MB", "wal_keep_size": "64MB"}}
+        times = {"ttl": TTL_S, "loop_wait": LOOP_S, "retry_timeout": RETRY_S}
+        return {
+            "scope": "test",
+            "name": self.name,
+            "restapi": {"listen": self.page, "connect_address": self.page},
+            "zookeeper": {"hosts": [f"{address[0]}:{address[1]}"]},
+            "bootstrap": {"dcs": {**times, "postgresql": shared}, "initdb": [{"auth": "trust"}, {"encoding": "UTF8"}]},
+            "postgresql": {
+                "listen": f"127.0.0.1:{self.port}",
+                "connect_address": f"127.0.0.1:{self.port}",
+                "data_dir": str(self.data),
+                "bin_dir": str(self.postgres),
+                "pgpass": str(self.directory / "pgpass"),
+                "pg_hba": trusted,
+                "authentication": {"superuser": {"username": "postgres"}, "replication": {"username": "replicator"}},
+                "parameters": {"unix_socket_directories": str(self.directory)},
+            },
+        }
+
+    def start(self):
+        command = [sys.executable, "-m", "patroni", "patroni.json"]
+        if os.geteuid() == 0:
+            command = NAMESPACE + command
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self):
+        """kill -9 of Patroni and of PostgreSQL."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        try:
+            os.kill(int((self.data / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+        except (OSError, ValueError, IndexError):
+            pass
+
+    def state(self):
+        """What Patroni says about its PostgreSQL, empty if it says nothing."""
+        try:
+            with urllib.request.urlopen(f"http://{self.page}/patroni", timeout=PROBE_LIMIT_S) as page:
+                return json.load(page)
+        except urllib.error.HTTPError as error:
+            return json.load(error)
+        except (OSError, ValueError):
+            return {}
+
+    def role(self):
+        state = self.state()
+        return f"{state.get('role')} {state.get('state')}"
+
+    def is_primary(self):
+        return self.role() == "primary running" and self.sql("select pg_is_in_recovery()") == "f"
+
+    def is_replica(self):
+        return self.role() in ("replica streaming", "replica running") and self.sql("select pg_is_in_recovery()") == "t"
+
+    def sql(self, statement):
+        """The answer of PostgreSQL, None if it refuses."""
+        command = [str(self.postgres / "psql"), "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", "postgres"]
+        done = subprocess.run(
+            [*command, "-X", "-q", "-A", "-t", "-c", statement], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    def rows(self):
+        return self.sql("select count(*) from entries")
+
+    def insert(self, count):
+        answer = self.sql(f"insert into entries select generate_series(1, {count})")
+        assert answer is not None, f"{self.name} refuses to write"
+
+
+def catch_up(node, other):
+    """Waits until the replica has all rows of the primary."""
+    wait_until(lambda: other.is_replica() and other.rows() == node.rows(), f"{other.name} follows {node.name}", LIMIT_S)
+
+
+def await_primary(story, what, node, begin):
+    wait_until(node.is_primary, f"{what}: {node.name} is the primary, last seen {node.role()}", LIMIT_S)
+    story.time(f"{what}: there is a primary", time.monotonic() - begin)
+
+
+def patroni_story(server, story, postgres):
+    """The whole story on one server, which is started."""
+    first, second = nodes = [Node(postgres, server, number) for number in range(2)]
+    try:
+        begin_cluster(story, first, second)
+        kill_primary(story, first, second)
+        switch_over(story, first, second)
+        restart_service(server, story, first)
+        lose_service(server, story, nodes)
+    finally:
+        story.keep_logs([node for node in nodes])
+        for node in nodes:
+            node.kill()
+
+
+def begin_cluster(story, first, second):
+    first.start()
+    wait_until(first.is_primary, "the first node is the primary", LIMIT_S)
+    second.start()
+    wait_until(second.is_replica, "the second node is a replica", LIMIT_S)
+    first.sql("create table entries (number integer)")
+    first.insert(1000)
+    catch_up(first, second)
+    story.note("before", [first.role().split()[0], second.role().split()[0], second.rows()])
+
+
+def kill_primary(story, first, second):
+    begin = time.monotonic()
+    first.kill()
+    await_primary(story, "the primary is killed", second, begin)
+    second.insert(1000)
+    story.note("the primary is killed: rows and timeline of the new one", [second.rows(), second.state()["timeline"]])
+    begin = time.monotonic()
+    first.start()
+    catch_up(second, first)
+    story.time("the killed one is back as a replica", time.monotonic() - begin)
+    story.note("the killed one is back", [first.role().split()[0], first.rows()])
+
+
+def switch_over(story, first, second):
+    body = json.dumps({"leader": second.name, "candidate": first.name}).encode()
+    begin = time.monotonic()
+    wait_until(lambda: ask_to_switch(second.page, body), "the switch is accepted", LIMIT_S)
+    await_primary(story, "a switch on request", first, begin)
+    catch_up(first, second)
+    first.insert(1000)
+    catch_up(first, second)
+    story.note("a switch on request: rows and timeline", [second.rows(), first.state()["timeline"]])
+
+
+def ask_to_switch(page, body):
+    """Asks Patroni for a switch; it refuses while it does not know the candidate's state yet."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(f"http://{page}/switchover", body), timeout=LIMIT_S) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError:
+        return False
+
+
+def restart_service(server, story, first):
+    """A service that is back at once has kept the sessions: nobody loses the leadership."""
+    server.restart()
+    deadline = time.monotonic() + TTL_S
+    while time.monotonic() < deadline:
+        first.insert(1)
+        time.sleep(LOOP_S)
+    story.note("the service is killed and back at once: the primary", [first.is_primary(), first.state()["timeline"]])
+
+
+def lose_service(server, story, nodes):
+    """Without the service a primary may not write for long; with it there is one primary again, and nothing is lost."""
+    begin = time.monotonic()
+    rows = nodes[0].rows()
+    server.kill()
+    wait_until(lambda: not any(node.is_primary() for node in nodes), "the primary steps down", LIMIT_S)
+    story.time("the service is lost: nobody writes", time.monotonic() - begin)
+    begin = time.monotonic()
+    server.start()
+    wait_until(lambda: any(node.is_primary() for node in nodes), "there is a primary again", LIMIT_S)
+    story.time("the service is back: there is a primary", time.monotonic() - begin)
+    primary, replica = sorted(nodes, key=lambda node: not node.is_primary())
+    primary.insert(1)
+    catch_up(primary, replica)
+    story.note("the service is back", [replica.role().split()[0], int(primary.rows()) - int(rows)])
+
+
+def prepare():
+    """The folder of PostgreSQL's programs."""
+    packages.need_modules("patroni", "psycopg", "kazoo")
+    found = [Path(os.path.realpath(path)).parent for path in (shutil.which("postgres"),) if path]
+    found += [Path(path) for path in sorted(glob.glob("/usr/lib/postgresql/*/bin"))]
+    folders = [folder for folder in found if (folder / "initdb").exists() and (folder / "psql").exists()]
+    if not folders:
+        pytest.skip("no PostgreSQL: install Debian's package postgresql")
+    if os.geteuid() == 0:
+        packages.need_command("unshare", "util-linux, because PostgreSQL does not run as root")
+        if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
+            pytest.skip("PostgreSQL does not run as root, and user namespaces are not allowed here")
+    return folders[-1]
+
+
+def test_it_fails_over_as_with_zookeeper(options, say, note):
+    note(tell(options, say, TICK_MS, patroni_story, prepare))

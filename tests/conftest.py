@@ -1,0 +1,284 @@
+"""The options and fixtures that the suites share.
+
+Sizes: the quick one unless `--full` is given. An option that is a number of rounds, cycles or the like sets one size by hand.
+
+A test of a single server takes `context`. Constants of its module say what the server is like: SETTINGS holds the keys of each kind
+of server, SHARDS and TICK_MS replace the usual numbers, JAVA_OPTIONS are those of a ZooKeeper. A test of an ensemble takes `ensemble`. Its
+module overrides `new_ensemble` if its servers are special. After each test every server must live, and its log must show no panic.
+
+A fixture ends the processes that it started, and at the end of each module those that a test left.
+"""
+
+import os
+import time
+import warnings
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+pytest.register_assert_rewrite("support.expect")
+
+from clients.programs import run_program  # noqa: E402, F401 - a fixture
+from ensemble import follower  # noqa: E402
+from ensemble.authority import Authority  # noqa: E402
+from ensemble.cluster import Ensemble  # noqa: E402
+from support import packages, progress  # noqa: E402
+from support.context import Context  # noqa: E402
+from support.server import Running, Server, ZooKeeper  # noqa: E402
+
+LOG_LINES_SHOWN = 40
+# The options of the suites, with what each is unless it is given.
+OPTIONS = {}
+# Those that set a size by hand.
+SIZES = (
+    ("events", int, "watches: events to see"),
+    ("ops", int, "differential: operations of a sequence"),
+    ("failures-max", int, "differential: stop after so many failing sequences"),
+    ("cycles", int, "durability/test_kill9.py: kills"),
+    ("workers", int, "durability/test_kill9.py: sessions that write"),
+    ("places", int, "durability/test_flips.py: places damaged of each kind"),
+    ("each", int, "durability/test_flips.py: of them in one round"),
+    ("kill", int, "ensemble/test_rounds.py: rounds of kill -9"),
+    ("rolling", int, "ensemble/test_rounds.py: rolling restarts of all servers"),
+    ("times", int, "ensemble/test_steps.py: how often each step of each change is met, each way"),
+    ("znodes", int, "ensemble/test_joins.py: znodes created without the server"),
+    ("rate", int, "ensemble/test_joins.py: requests a second meanwhile, half of them writes"),
+    ("nodes", int, "scale: znodes"),
+    ("minutes", float, "soak: how long"),
+)
+
+
+def pytest_addoption(parser):
+    def add(group, name, default=None, **more):
+        OPTIONS[name] = False if more.get("action") == "store_true" else default
+        group.addoption(f"--{name}", default=OPTIONS[name], **more)
+
+    group = parser.getgroup("servers", "which servers are tested")
+    add(group, "server", "corral", choices=("corral", "zookeeper"), help="kind of server")
+    add(group, "against", metavar="HOST:PORT", help="use this running server, of the kind --server says")
+    add(group, "shards", int(os.environ.get("SHARDS", "2")), type=int, help="shards of each corral")
+    group = parser.getgroup("sizes", "how much is tested")
+    add(group, "full", action="store_true", help="the full size of each test: hours")
+    add(group, "seed", type=int, help="what random tests follow from; drawn if it is not given")
+    for name, kind, text in SIZES:
+        add(group, name, type=kind, metavar="N", help=text)
+    group = parser.getgroup("suites", "options of single suites")
+    add(group, "changes", metavar="TEXT", help="ensemble/test_steps.py: only rounds whose change, step or way contains this")
+    add(group, "seeds", metavar="A..B", help="differential: these sequences instead of the size's own")
+    add(group, "strict-only", action="store_true", help="differential: only the second configuration, with quotas and reconfig")
+    add(group, "replay", metavar="FILE", help="differential: run the cases of this file alone")
+    add(group, "keep", metavar="DIR", help="differential: where shrunk cases are written")
+    add(group, "without", metavar="NAMES", help="differential: operations and steps to leave out, separated by commas")
+    add(group, "set", metavar="KEY=VALUE,...", help="differential: settings of corral")
+    add(group, "part", metavar="TEXT", help="clients: only those tests of the programs whose name contains this")
+    add(group, "compare", action="store_true", help="clients/test_kazoo_suite.py: run on a real ZooKeeper as well, as --full does")
+    add(group, "alone", action="store_true", help="spark and patroni: without the comparison with a ZooKeeper")
+    add(group, "tools", metavar="DIR", help="comparison: folder of corral-bench and the echoes [that of corral]")
+
+
+def pytest_configure(config):
+    # A worker of pytest-xdist reports to its parent, which prints.
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(progress.Progress(config, OPTIONS), "corral-progress")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Adds the ends of the servers' logs to the report of a failure."""
+    report = yield
+    if report.failed:
+        for server in Server.started:
+            title = f"log of {server.kind} at {server.address[1]} in {server.directory}"
+            report.sections.append((title, server.log_tail(LOG_LINES_SHOWN)))
+    return report
+
+
+class Options:
+    """The command line, as tests see it."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def __getattr__(self, name):
+        return self.config.getoption(name)
+
+    def sized(self, name, quick, full):
+        """The number that the option of this name gives, else that of the size."""
+        given = getattr(self, name)
+        return given if given is not None else full if self.full else quick
+
+
+@pytest.fixture(scope="session")
+def options(pytestconfig):
+    return Options(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def shards(options):
+    return options.shards
+
+
+@pytest.fixture(scope="session")
+def drawn_seed(options):
+    return time.time_ns() % 1_000_000 if options.seed is None else options.seed
+
+
+@pytest.fixture
+def seed(drawn_seed, record_property):
+    """What a random test follows from: --seed, or a number drawn for the run, which the command to repeat the test gives."""
+    record_property(progress.SEED, drawn_seed)
+    return drawn_seed
+
+
+@pytest.fixture
+def note(record_property):
+    """A function that leaves a text for the line of the test: figures, a seed."""
+    return lambda text: record_property(progress.NOTE, text)
+
+
+@pytest.fixture(scope="session")
+def say(pytestconfig):
+    """A function that prints a line while a long test runs."""
+    shown = pytestconfig.pluginmanager.get_plugin("corral-progress")
+    return (lambda text: shown.line(f"     {text}")) if shown else print
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_server_is_left():
+    """Ends what a test of the module started and did not end."""
+    before = set(Server.started)
+    yield
+    for left in [server for server in Server.started if server not in before]:
+        warnings.warn(f"a test left the process {left.process.pid} of {left.kind}", stacklevel=1)
+        left.dispose()
+
+
+@contextmanager
+def kept_if_failed(request, servers, keep=False):
+    """Disposes of the servers. Their files stay after a failure, if the test wants that or CORRAL_TEST_KEEP is set."""
+    before, keep = request.session.testsfailed, keep or "CORRAL_TEST_KEEP" in os.environ
+    try:
+        yield servers
+    finally:
+        servers.dispose(keep=keep and request.session.testsfailed > before)
+
+
+def check_server(server):
+    """The server's process, if this run started it, lives and did not panic."""
+    if server.process is not None:
+        assert server.process.poll() is None, f"the server ended with code {server.process.poll()}"
+        assert "panicked" not in server.log(), "the server's log shows a panic"
+
+
+@contextmanager
+def running_server(request, options):
+    """A server as the module's constants want it."""
+
+    def wanted(name, usual):
+        return getattr(request.module, name, usual)
+
+    more = {"tick_ms": wanted("TICK_MS", 500), "settings": wanted("SETTINGS", {}).get(options.server)}
+    if options.against:
+        if more["settings"]:
+            pytest.skip("needs a server with settings of its own")
+        made = Running(options.against, options.server)
+    elif options.server == "corral":
+        made = follower.corral(shards=wanted("SHARDS", options.shards), **more)
+    else:
+        made = ZooKeeper(java_options=wanted("JAVA_OPTIONS", ()), **more)
+    with kept_if_failed(request, made):
+        yield made.start()
+
+
+@pytest.fixture(scope="module")
+def server(request, options):
+    """The server that a module's tests share."""
+    with running_server(request, options) as started:
+        yield started
+
+
+@pytest.fixture
+def own_server(request, options):
+    """A server of the test's own."""
+    with running_server(request, options) as started:
+        yield started
+
+
+@pytest.fixture
+def context(request, server):
+    """The server as one test sees it. A server that an earlier test lost is started again."""
+    if server.process is not None and server.process.poll() is not None:
+        server.start()
+    made = Context(server, request.node.originalname.removeprefix("test_"))
+    yield made
+    made.finish()
+    check_server(server)
+
+
+@pytest.fixture
+def zookeeper(request):
+    """A real ZooKeeper of the test's own, as the module's constants want it."""
+    if not packages.zookeeper():
+        pytest.skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS to a folder of its jars")
+    wanted = vars(request.module)
+    settings, java_options = wanted.get("SETTINGS", {}).get("zookeeper"), wanted.get("JAVA_OPTIONS", ())
+    made = ZooKeeper(tick_ms=wanted.get("TICK_MS", 500), settings=settings, java_options=java_options)
+    with kept_if_failed(request, made):
+        yield made.start()
+
+
+@pytest.fixture(scope="module")
+def new_ensemble(options):
+    """The ensemble of a module, not started."""
+    return Ensemble(options.server, shards=options.shards)
+
+
+@pytest.fixture(scope="module")
+def running_ensemble(request, new_ensemble):
+    with kept_if_failed(request, new_ensemble):
+        yield new_ensemble.start()
+
+
+@pytest.fixture
+def ensemble(running_ensemble):
+    """The ensemble of the module. All its servers run when a test begins, and those that it ended are started again."""
+    running_ensemble.start()
+    yield running_ensemble
+    running_ensemble.start()
+    for member in running_ensemble.members:
+        check_server(member)
+
+
+@pytest.fixture
+def run_ensemble(request):
+    """A function that starts an ensemble of the test's own. With `keep` its files stay after a failure."""
+    with ExitStack() as stack:
+        made = []
+
+        def run(ensemble, keep=False):
+            made.append(stack.enter_context(kept_if_failed(request, ensemble, keep)))
+            return ensemble.start()
+
+        yield run
+        for member in [member for ensemble in made for member in ensemble.running]:
+            check_server(member)
+
+
+@pytest.fixture
+def own_ensemble(run_ensemble, options):
+    """An ensemble of the test's own, for tests that change its members."""
+    return run_ensemble(Ensemble(options.server, shards=options.shards))
+
+
+@pytest.fixture(scope="session")
+def only_corral(options):
+    """Skips tests of what ZooKeeper does not have."""
+    if options.server != "corral":
+        pytest.skip("ZooKeeper does not have this")
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    """A certificate authority."""
+    packages.need_command("openssl", "Debian's package openssl")
+    return Authority(tmp_path_factory.mktemp("authority"), "first")

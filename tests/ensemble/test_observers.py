@@ -1,0 +1,64 @@
+"""What holds of a server without a vote. The ensemble has three that vote and one that does not."""
+
+import time
+
+import pytest
+
+from ensemble.cluster import OBSERVING, Ensemble, mode_of, pause, resume
+from ensemble.sessions import connect, root, seen
+from support.client import four_letter_command, words_table
+from support.expect import equal
+from support.wait import wait_until
+
+# Links of servers that say nothing break later than that.
+FORGET_LIMIT_S = 3
+CENSUS = ("zk_quorum_size", "zk_learners", "zk_synced_followers", "zk_synced_non_voting_followers", "zk_synced_observers")
+
+
+@pytest.fixture(scope="module")
+def new_ensemble(shards, only_corral):
+    return Ensemble("corral", size=4, shards=shards, observers={4})
+
+
+def census(member):
+    """What mntr tells of who votes and who keeps up."""
+    table = words_table(four_letter_command(member.address, "mntr"), "\t")
+    return {key: int(table[key]) for key in CENSUS if key in table}
+
+
+def test_mntr_counts_who_keeps_up(ensemble):
+    def told(learners, followers, observers):
+        return dict(zip(CENSUS, (3, learners, followers, 0, observers)))
+
+    ensemble.start()
+    leader = ensemble.leader()
+    wait_until(lambda: census(leader) == told(3, 2, 1), "all keep up")
+    for member in ensemble.followers():
+        wait_until(lambda member=member: census(member) == {"zk_quorum_size": 3}, "who does not lead knows")
+    follower = next(member for member in ensemble.followers() if mode_of(member) != OBSERVING)
+    follower.kill()
+    wait_until(lambda: census(leader) == told(2, 1, 1), "one is gone")
+    ensemble.start()
+    wait_until(lambda: census(leader) == told(3, 2, 1), "all keep up again")
+
+
+def test_an_observer_without_a_leader_says_so_and_comes_back(ensemble, note):
+    observing = lambda: [member for member in ensemble.members if mode_of(member) == OBSERVING]  # noqa: E731
+    wait_until(observing, "the observer finds its leader")
+    (observer,) = observing()
+    voters = [member for member in ensemble.members if member is not observer]
+    top = root(ensemble, "observed")
+    for voter in voters:
+        pause(voter)
+    try:
+        began = time.monotonic()
+        wait_until(lambda: mode_of(observer) != OBSERVING, "it forgets its leader", FORGET_LIMIT_S)
+        took = time.monotonic() - began
+    finally:
+        for voter in voters:
+            resume(voter)
+    wait_until(lambda: mode_of(observer) == OBSERVING, "it finds a leader")
+    with connect(observer) as client:
+        client.set(top, b"again")
+    equal(seen(observer, top), b"again")
+    note(f"after {took:.2f} s")

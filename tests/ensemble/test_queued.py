@@ -1,0 +1,72 @@
+"""What clients have written by the time there is a leader again, in a log of small segments: many times what an entry takes.
+
+Each test begins and ends with all servers running.
+"""
+
+import pytest
+
+from ensemble.cluster import Ensemble
+from ensemble.sessions import connect, root
+from support import jute
+from support.client import Closed, four_letter_command
+from support.expect import equal
+from support.wait import wait_until
+
+CLIENTS, WRITES, BYTES = 16, 2, 900_000
+SESSION_MS = 40_000
+ANSWER_LIMIT_S = 60
+ROUNDS, ROUNDS_MAX = 4, 8
+
+
+class SmallSegments(Ensemble):
+    """Three servers whose log entries are small, and whose clients wait long for a leader."""
+
+    def __init__(self, shards):
+        settings = {"log.segment_bytes": 4 << 20, "ensemble.hold_ms": 30_000}
+        super().__init__("corral", shards=shards, tick_ms=SESSION_MS // 20, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def new_ensemble(shards, only_corral):
+    return SmallSegments(shards)
+
+
+def test_requests_queued_without_a_leader_are_ordered(ensemble, note):
+    """The leader aborted, be it the server that had held the writes back or the one that it sent them to.
+
+    On a busy machine that leader may be lost again before it has ordered all; a client that waits is then cut off, as always.
+    """
+    top, led, answered, rounds = root(ensemble, "queued"), 0, 0, 0
+    while answered < ROUNDS:
+        rounds += 1
+        assert rounds <= ROUNDS_MAX, f"all were answered in {answered} of {ROUNDS_MAX} rounds"
+        survivor = ensemble.followers()[0]
+        clients = [connect(survivor, timeout_ms=SESSION_MS) for _ in range(CLIENTS)]
+        others = [member for member in ensemble.members if member is not survivor]
+        for other in others:
+            other.kill()
+        wait_until(lambda: four_letter_command(survivor.address, "isro") == "null", "it has no leader")
+        for at, client in enumerate(clients):
+            client.socket.settimeout(ANSWER_LIMIT_S)
+            for write in range(WRITES):
+                path = f"{top}/{rounds}-{at}-{write}"
+                client.send(jute.CREATE, jute.create_body(path, b"x" * BYTES, jute.PERSISTENT, jute.OPEN_ACL))
+        for other in others:
+            other.launch()
+        answered += sum(are_answered(client) for client in clients) == CLIENTS
+        led += ensemble.leader() is survivor
+        equal(len(ensemble.running), len(ensemble.members), "servers that run")
+        for client in clients:
+            client.drop()
+        ensemble.start()
+    note(f"{CLIENTS * WRITES * BYTES >> 20} MB in each of {rounds} rounds; {led} times who had held them led")
+
+
+def are_answered(client):
+    """Whether all that the client has asked for was done, in order. False if its connection ended before."""
+    try:
+        replies = [client.reply() for _ in range(WRITES)]
+    except Closed:
+        return False
+    equal([(reply.xid, reply.error) for reply in replies], [(xid, 0) for xid in range(1, WRITES + 1)])
+    return True

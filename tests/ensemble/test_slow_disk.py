@@ -1,0 +1,103 @@
+"""A leader whose log is not synced in time lets another lead, unless the others are as slow.
+
+The disks are slowed by strace, which holds up each sync of the log's thread.
+"""
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ensemble.cluster import Ensemble
+from ensemble.sessions import RECONNECT_LIMIT_S, connect, root
+from support.client import four_letter_command, words_table
+from support.expect import equal
+from support.wait import wait_until
+
+SYNC_S = 2
+SLOW_FOR_S = 4
+
+
+@pytest.fixture(scope="module")
+def new_ensemble(shards, only_corral):
+    return Ensemble("corral", shards=shards, settings={"ensemble.linearizable_reads": "true"})
+
+
+class Slowed:
+    """While it is entered, each sync of these members' logs takes longer."""
+
+    def __init__(self, members, seconds):
+        self.members, self.delay_us, self.tracers = members, int(seconds * 1_000_000), []
+
+    def __enter__(self):
+        calls = "msync,fdatasync"
+        for member in self.members:
+            inject = f"inject={calls}:delay_enter={self.delay_us}"
+            command = ["strace", "-qq", "-o", "/dev/null", "-p", str(log_thread(member)), "-e", f"trace={calls}", "-e", inject]
+            self.tracers.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+        for member in self.members:
+            wait_until(lambda: is_traced(member), "strace holds the log's thread")
+        return self
+
+    def __exit__(self, *_):
+        for tracer in self.tracers:
+            tracer.terminate()
+            tracer.wait()
+
+
+def log_thread(member):
+    tasks = Path(f"/proc/{member.process.pid}/task").iterdir()
+    return next(int(task.name) for task in tasks if (task / "comm").read_text().strip() == "log")
+
+
+def is_traced(member):
+    status = Path(f"/proc/{member.process.pid}/task/{log_thread(member)}/status").read_text()
+    return int(words_table(status, ":")["TracerPid"]) != 0
+
+
+def handovers(ensemble):
+    """How often each member let another lead because of its disk."""
+    tables = (words_table(four_letter_command(member.address, "mntr"), "\t") for member in ensemble.members)
+    return [int(table.get("zk_slow_disk_handovers", 0)) for table in tables]
+
+
+def prepared(ensemble):
+    """The leader, which has led long enough to hand over, and a client of a follower."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    leader = ensemble.leader()
+    time.sleep(2)
+    equal(ensemble.leader(), leader, "the leader stays on a quiet host")
+    return leader, connect(ensemble.followers()[0])
+
+
+def test_leadership_stays_where_it_is_when_all_disks_are_slow(ensemble):
+    top = root(ensemble, "all-slow")
+    leader, client = prepared(ensemble)
+    with Slowed(ensemble.members, 0.5):
+        until = time.monotonic() + SLOW_FOR_S
+        while time.monotonic() < until:
+            client.set(top, b"x")
+    equal(handovers(ensemble), [0, 0, 0])
+    equal(ensemble.leader(), leader)
+    client.close()
+
+
+def test_a_leader_whose_disk_stalls_hands_over(ensemble, note):
+    top = root(ensemble, "slow")
+    leader, client = prepared(ensemble)
+    before = sum(handovers(ensemble))
+    began = time.monotonic()
+    with Slowed([leader], SYNC_S):
+        client.socket.settimeout(RECONNECT_LIMIT_S)
+        client.set(top, b"slow")
+        wait_until(lambda: ensemble.leader() is not leader, "another server leads", RECONNECT_LIMIT_S)
+        took = time.monotonic() - began
+        client.set(top, b"fast")
+    equal(sum(handovers(ensemble)) - before, 1)
+    assert "transferring leadership; look at the disk" in leader.log()
+    wait_until(lambda: len(ensemble.followers()) == 2, "all are there", RECONNECT_LIMIT_S)
+    client.close()
+    note(f"another leads after {took:.1f} s of syncs of {SYNC_S} s")

@@ -1,0 +1,159 @@
+"""Mixed load with bursts and random idle times; no reply may take a second.
+
+Reads, writes, watches, new and closed sessions by turns: full pipelines for a while, single requests, then silence, so that
+the server's executors go to sleep and have to wake again and again. Prints the largest latency and the watchdog's count. A reply
+that is late because the host had no CPU for the server or for this client (the kernel counts that) is told apart. `--minutes N` sets how
+long, an hour with `--full`.
+"""
+
+import os
+import random
+import re
+import time
+
+from support import jute
+from support.client import four_letter_command, words_table
+from support.cpu_waits import CpuWaits
+from support.pipeline import Fleet, Pipelined
+
+TICK_MS = 2000
+STALL_S = 1.0
+SESSIONS, DEPTH, NODES = 12, 16, 200
+IDLE_MAX_S, BURST_MAX_S = 0.5, 1.0
+# A reply that has not come after this long is not waited for any more: the run fails.
+GIVE_UP_S = 30
+ROOT = "/soak"
+# `runtime.watchdog_frozen_ms` as it is unless configured.
+FROZEN_MS = 250
+
+
+class Soak:
+    """All sessions of the run and what they have seen."""
+
+    def __init__(self, server, seed):
+        self.server, self.random = server, random.Random(seed)
+        with server.client() as client:
+            client.create(ROOT)
+            for number in range(NODES):
+                client.create(f"{ROOT}/{number}", b"0" * 100)
+        self.sessions = [self.session() for _ in range(SESSIONS)]
+        self.largest_s, self.largest_at, self.replies, self.events = 0, 0, 0, 0
+        self.stalls, self.starved, self.bursts, self.idles, self.renewed = [], 0, 0, 0, 0
+        self.waits = CpuWaits(server.process.pid, os.getpid()) if server.process else None
+
+    def session(self):
+        return Pipelined(self.server.address, DEPTH)
+
+    def request(self):
+        """A random request; all of them succeed whatever the others do."""
+        path = f"{ROOT}/{self.random.randrange(NODES)}"
+        kind = self.random.random()
+        if kind < 0.55:
+            return jute.GET_DATA, jute.read_body(path, watch=self.random.random() < 0.2)
+        if kind < 0.65:
+            return jute.GET_CHILDREN2, jute.read_body(ROOT)
+        if kind < 0.9:
+            return jute.SET_DATA, jute.set_body(path, b"x" * self.random.randrange(500))
+        if kind < 0.95:
+            return jute.SYNC, jute.string(path)
+        pair = [(jute.SET_DATA, jute.set_body(path, b"m")), (jute.CHECK, jute.check_body(path))]
+        return jute.MULTI, jute.multi_body(pair)
+
+    def turn(self, fleet, limit_s=0.05):
+        for session, answers in fleet.turn(limit_s):
+            assert not session.closed, "the server closed a connection"
+            for answer in answers:
+                assert answer.error == 0, f"error {answer.error}"
+                self.replies += 1
+                if answer.seconds > self.largest_s:
+                    self.largest_s, self.largest_at = answer.seconds, time.time()
+                if answer.seconds > STALL_S:
+                    self.late(answer.seconds)
+        if self.waits:
+            self.waits.look()
+
+    def late(self, seconds):
+        """A reply took too long: a stall, unless the host kept the threads from running for the time above the limit."""
+        if self.waits and self.waits.last_s(seconds) > seconds - STALL_S:
+            self.starved += 1
+        else:
+            self.stalls.append(seconds)
+
+    def drain(self, fleet):
+        """Waits for every reply that is still open."""
+        begin = time.monotonic()
+        while any(session.waiting for session in fleet.members):
+            self.turn(fleet)
+            assert time.monotonic() - begin < GIVE_UP_S, f"a reply did not come within {GIVE_UP_S} s"
+
+    def burst(self):
+        """Some sessions at a random depth for a random while."""
+        busy = self.random.sample(self.sessions, self.random.randrange(1, SESSIONS + 1))
+        depth = self.random.choice((1, 1, 4, DEPTH))
+        fleet, end = Fleet(busy), time.monotonic() + self.random.uniform(0.01, BURST_MAX_S)
+        while time.monotonic() < end:
+            for session in busy:
+                while len(session.waiting) < depth:
+                    session.submit(*self.request())
+            self.turn(fleet)
+        self.drain(fleet)
+        fleet.close()
+        self.bursts += 1
+
+    def idle(self):
+        """Silence of a random length, then one request of each session, so that each shard has to wake."""
+        self.idles += 1
+        time.sleep(self.random.expovariate(1) * IDLE_MAX_S / 3)
+        fleet = Fleet(self.sessions)
+        for session in self.sessions:
+            session.submit(*self.request())
+        self.drain(fleet)
+        fleet.close()
+
+    def renew(self):
+        """One session closes and a new one takes its place."""
+        index = self.random.randrange(SESSIONS)
+        old = self.sessions[index]
+        self.events += old.events
+        old.submit(jute.CLOSE, b"")
+        old.flush()
+        old.drain()
+        self.sessions[index] = self.session()
+        self.renewed += 1
+
+    def step(self):
+        self.random.choices((self.burst, self.idle, self.renew), (2, 4, 1))[0]()
+
+
+def watchdog_count(server):
+    """How often the watchdog found a frozen core, as mntr counts it, and how often one that slept, which nobody counts.
+
+    The log has a line for each core that stalled by itself; those that waited for a CPU are not all in it.
+    """
+    table = words_table(four_letter_command(server.address, "mntr"), "\t")
+    counters = {key: value for key, value in table.items() if "watchdog" in key}
+    asleep = re.findall(r"makes no progress.*own_ms=(\d+) state=S", server.log())
+    own = sum(int(own_ms) >= FROZEN_MS for own_ms in asleep)
+    return f"watchdog: {counters or 'no counter in mntr'}, {own} of a core asleep"
+
+
+def test_no_reply_takes_a_second(context, options, seed, say, note):
+    server, minutes = context.server, options.sized("minutes", 0.3, 60)
+    soak, end = Soak(server, seed), time.monotonic() + minutes * 60
+    next_report, first_kib = time.monotonic() + 60, server.memory().own_kib
+
+    def summary():
+        return (
+            f"{soak.replies} replies in {soak.bursts} bursts after {soak.idles} idle times, {soak.renewed} sessions renewed, "
+            f"{soak.events + sum(session.events for session in soak.sessions)} watch events; largest reply latency "
+            f"{soak.largest_s * 1000:.0f} ms, {len(soak.stalls)} above {STALL_S:.0f} s, {soak.starved} more for want of a CPU; "
+            f"resident {first_kib // 1024} -> {server.memory().own_kib // 1024} MiB; {watchdog_count(server)}"
+        )
+
+    while time.monotonic() < end:
+        soak.step()
+        if time.monotonic() > next_report:
+            next_report += 60
+            say(summary())
+    assert not soak.stalls, f"seed {seed}: replies took {soak.stalls[:10]} s; {summary()}"
+    note(f"{minutes} minutes, seed {seed}: {summary()}")
