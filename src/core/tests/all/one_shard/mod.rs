@@ -1,0 +1,242 @@
+//! One shard and one state machine, without log or sockets, and a client's frames: shared by the tests of the shard.
+
+#![allow(dead_code, unreachable_pub, reason = "each module uses its part")]
+
+use corral_core::change::{AppliedBatch, Change};
+use corral_core::command::{Batch, Command, CommandKind, Origin, Proposals};
+use corral_core::conn::Close;
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
+use corral_core::limits::ShardLimits;
+use corral_core::session::SessionTable;
+use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shared::{Data, Text};
+use corral_core::view::View;
+use corral_core::znode::{Acl, NodeStat, Znode};
+use corral_wire::frame::{begin_frame, end_frame, next_frame};
+use corral_wire::records::{ConnectRequest, GetChildrenRequest, ReplyHeader, RequestHeader};
+use corral_wire::{OpCode, Reader, Writer};
+use std::sync::Arc;
+
+pub struct Server {
+    pub shard: Shard,
+    pub machine: StateMachine,
+    pub out: Outputs,
+    pub now: Millis,
+    /// Of every batch.
+    pub features: u32,
+    next_zxid: u64,
+}
+
+impl Server {
+    pub fn new(limits: ShardLimits) -> Self {
+        Self::with_view(limits, View::empty(7))
+    }
+
+    pub fn with_view(limits: ShardLimits, view: View) -> Self {
+        Self::with_config(config(limits), view)
+    }
+
+    /// One whose reads wait for the leader.
+    pub fn linearizable() -> Self {
+        let config = ShardConfig { linearizable: true, ..config(ShardLimits::default()) };
+        Self::with_config(config, View::empty(7))
+    }
+
+    fn with_config(config: ShardConfig, view: View) -> Self {
+        let machine = StateMachine::new(view.clone(), SessionTable::default());
+        let shard = Shard::new(config, view, 0, Millis(0));
+        Self { shard, machine, out: Outputs::default(), now: Millis(0), features: 1, next_zxid: 0x1_0000_0001 }
+    }
+
+    /// A connection with a session.
+    pub fn client(&mut self) -> ConnId {
+        let id = self.shard.accepted(self.now, "127.0.0.1:9".parse().expect("an address"), [7; 16]);
+        let bytes = framed(|writer| {
+            ConnectRequest {
+                protocol_version: 0,
+                last_zxid_seen: 0,
+                timeout_ms: 30_000,
+                session_id: 0,
+                passwd: Some(&[0; 16]),
+                read_only: Some(false),
+            }
+            .encode(writer);
+        });
+        self.send(id, &bytes);
+        self.commit();
+        assert_eq!(self.take_frames(id).len(), 1, "connected");
+        id
+    }
+
+    pub fn send(&mut self, id: ConnId, bytes: &[u8]) {
+        self.shard.received(self.now, id, bytes, &mut self.out);
+    }
+
+    pub fn release(&mut self) {
+        self.shard.resume_proposals(self.now, &mut self.out);
+    }
+
+    pub fn take(&mut self) -> Option<Proposals> {
+        self.shard.take_proposals()
+    }
+
+    pub fn commit(&mut self) {
+        while let Some(proposals) = self.take() {
+            self.commit_these(proposals);
+        }
+    }
+
+    pub fn commit_these(&mut self, proposals: Proposals) {
+        let applied = self.evaluate(proposals);
+        self.shard.apply(self.now, &applied, &mut self.out);
+    }
+
+    /// What the state machine makes of proposals; the shard does not have it yet.
+    pub fn evaluate(&mut self, proposals: Proposals) -> AppliedBatch {
+        let Proposals { identities, commands, .. } = proposals;
+        let first_zxid = self.next_zxid;
+        self.next_zxid += commands.len() as u64;
+        let batch = Batch { time: WallMillis(1), first_zxid, features: self.features, identities, commands };
+        self.machine.apply(batch, 1)
+    }
+
+    /// Orders a command of the leader's own, for a connection or for nobody.
+    pub fn own(&mut self, conn: Option<ConnId>, kind: CommandKind) {
+        let origin = conn.map(|conn| Origin { server: 1, shard: ShardId(0), conn, incarnation: 1 });
+        let commands = vec![Command::own(origin, kind)];
+        self.commit_these(Proposals { commands, ..Proposals::default() });
+    }
+
+    /// The bodies of all frames that wait, as a client that reads everything takes them.
+    pub fn take_frames(&mut self, id: ConnId) -> Vec<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            let unsent = self.shard.unsent(id).to_vec();
+            if unsent.is_empty() {
+                break;
+            }
+            self.shard.sent(self.now, id, unsent.len(), &mut self.out);
+            bytes.extend(unsent);
+        }
+        let mut frames = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some((frame, length)) = next_frame(rest, usize::MAX >> 1).expect("whole frames") {
+            frames.push(frame.to_vec());
+            rest = &rest[length..];
+        }
+        assert!(rest.is_empty(), "half a frame");
+        frames
+    }
+
+    /// Xid and error of every reply that waits.
+    pub fn replies(&mut self, id: ConnId) -> Vec<(i32, i32)> {
+        let header = |frame: Vec<u8>| ReplyHeader::decode(&mut Reader::new(&frame)).expect("a header");
+        self.take_frames(id).into_iter().map(header).map(|header| (header.xid, header.err)).collect()
+    }
+
+    pub fn closed(&mut self) -> Vec<Close> {
+        self.out.closed.drain(..).map(|(_, why)| why).collect()
+    }
+}
+
+fn config(limits: ShardLimits) -> ShardConfig {
+    ShardConfig {
+        shard: ShardId(0),
+        server: 1,
+        incarnation: 1,
+        session_timeout_min_ms: 1000,
+        session_timeout_max_ms: 60_000,
+        sessionless_timeout_ms: 1000,
+        whitelist: Vec::new(),
+        super_digest: None,
+        skip_acl: false,
+        enforce_digest: false,
+        keeper_extensions: true,
+        read_only: true,
+        linearizable: false,
+        limits,
+    }
+}
+
+pub fn framed(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mark = begin_frame(&mut bytes);
+    encode(&mut Writer::new(&mut bytes));
+    end_frame(&mut bytes, mark).expect("small");
+    bytes
+}
+
+pub fn request(xid: i32, op: OpCode, encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    framed(|writer| {
+        RequestHeader { xid, op: op.number() }.encode(writer);
+        encode(writer);
+    })
+}
+
+pub fn create(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
+    request(xid, OpCode::Create, |writer| {
+        writer.str(path);
+        writer.buffer(Some(data));
+        writer.i32(1);
+        writer.i32(31);
+        writer.str("world");
+        writer.str("anyone");
+        writer.i32(0);
+    })
+}
+
+pub fn get(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, OpCode::GetData, |writer| {
+        writer.str(path);
+        writer.bool(false);
+    })
+}
+
+pub fn reconfig(xid: i32, joining: &str) -> Vec<u8> {
+    request(xid, OpCode::Reconfig, |writer| {
+        writer.str(joining);
+        writer.i32(-1);
+        writer.i32(-1);
+        writer.i64(-1);
+    })
+}
+
+pub fn node(data: usize) -> Arc<Znode> {
+    let data = Some(Data::from(&vec![7; data][..]));
+    Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data })
+}
+
+/// A tree with so many children of `/p`, named `{name}{number:07}`.
+pub fn wide(count: usize, name: &str) -> View {
+    let mut view = View::empty(7);
+    let zxid = view.zxid();
+    let at = view.hashed(Text::from("/p"));
+    view.apply(zxid, &Change::Created { at, node: node(0) });
+    for number in 0..count {
+        let at = view.hashed(Text::from(format!("/p/{name}{number:07}")));
+        view.apply(zxid, &Change::Created { at, node: node(0) });
+    }
+    view
+}
+
+pub fn children(xid: i32, path: &str, watch: bool) -> Vec<u8> {
+    request(xid, OpCode::GetChildren, |writer| GetChildrenRequest { path: Some(path), watch }.encode(writer))
+}
+
+pub fn delete(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, OpCode::Delete, |writer| {
+        writer.str(path);
+        writer.i32(-1);
+    })
+}
+
+/// Goes on until nothing is left; gives the number of turns.
+pub fn walk(server: &mut Server) -> usize {
+    let mut turns = 0;
+    while server.shard.is_walking() {
+        server.shard.walk_on(server.now, &mut server.out);
+        turns += 1;
+    }
+    turns
+}

@@ -1,0 +1,157 @@
+//! One shard without a leader: who is sent away when, who is let in, and what a read-only session may do.
+
+use crate::one_shard::{Server, create, framed, get, request};
+use corral_core::conn::Close;
+use corral_core::ids::{ConnId, Millis};
+use corral_core::limits::ShardLimits;
+use corral_core::view::View;
+use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader};
+use corral_wire::{OpCode, Reader};
+
+const NOT_READ_ONLY: i32 = -119;
+
+/// A server with one znode, `/there`.
+fn server() -> Server {
+    let mut server = Server::new(ShardLimits::default());
+    let writer = server.client();
+    server.send(writer, &create(1, "/there", b"x"));
+    server.commit();
+    server.shard.hung_up(writer, &mut server.out);
+    server.shard.tick(server.now, &mut server.out);
+    server.closed();
+    server
+}
+
+fn hold_and_go(server: &mut Server) {
+    server.shard.pause_proposals(server.now);
+    server.shard.leaderless(server.now, &mut server.out);
+}
+
+/// A connection that asks for a session.
+fn connect(server: &mut Server, read_only: Option<bool>, session_id: i64, passwd: [u8; 16], zxid: i64) -> ConnId {
+    let id = server.shard.accepted(server.now, "127.0.0.1:9".parse().expect("an address"), [7; 16]);
+    let bytes = framed(|writer| {
+        ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: zxid,
+            timeout_ms: 30_000,
+            session_id,
+            passwd: Some(&passwd),
+            read_only,
+        }
+        .encode(writer);
+    });
+    server.send(id, &bytes);
+    id
+}
+
+/// Session, password and timeout of the only answer there is, which must tell that it is read-only.
+fn granted(server: &mut Server, id: ConnId) -> (i64, [u8; 16], i32) {
+    let frames = server.take_frames(id);
+    assert_eq!(frames.len(), 1, "one answer to the connect request");
+    let response = ConnectResponse::decode(&mut Reader::new(&frames[0])).expect("an answer");
+    assert_eq!(response.read_only, Some(true));
+    let passwd = response.passwd.expect("a password").try_into().expect("sixteen bytes");
+    (response.session_id, passwd, response.timeout_ms)
+}
+
+fn reader(server: &mut Server) -> ConnId {
+    let id = connect(server, Some(true), 0, [0; 16], 0);
+    assert_ne!(granted(server, id).0, 0);
+    id
+}
+
+#[test]
+fn everybody_is_sent_away_and_only_who_asks_may_read() {
+    let mut server = server();
+    let idle = server.client();
+    server.shard.pause_proposals(server.now);
+    server.send(idle, &get(1, "/there"));
+    assert_eq!(server.replies(idle), [(1, 0)], "reads are served for the length of an election");
+    server.shard.leaderless(server.now, &mut server.out);
+    assert_eq!(server.closed(), [Close::NoLeader]);
+    for read_only in [None, Some(false)] {
+        connect(&mut server, read_only, 0, [0; 16], 0);
+        assert_eq!(server.closed(), [Close::NoLeader], "at once, without an answer");
+    }
+    let reader = reader(&mut server);
+    assert!(server.take().is_none(), "nothing is proposed");
+    server.send(reader, &get(1, "/there"));
+    server.send(reader, &create(2, "/no", b""));
+    server.send(reader, &request(3, OpCode::Sync, |writer| writer.str("/")));
+    server.send(reader, &request(4, OpCode::Multi, |writer| writer.i32(0)));
+    server.send(reader, &get(5, "/no"));
+    let refused = |xid| (xid, NOT_READ_ONLY);
+    assert_eq!(server.replies(reader), [(1, 0), refused(2), refused(3), refused(4), (5, -101)]);
+    server.send(reader, &request(6, OpCode::CloseSession, |_| {}));
+    assert_eq!(server.replies(reader), [(6, 0)]);
+    assert_eq!(server.closed(), [Close::Done]);
+}
+
+#[test]
+fn a_refusal_tells_the_zxid_of_the_view() {
+    let mut server = server();
+    hold_and_go(&mut server);
+    let reader = reader(&mut server);
+    server.send(reader, &create(1, "/no", b""));
+    let frames = server.take_frames(reader);
+    let header = ReplyHeader::decode(&mut Reader::new(&frames[0])).expect("a header");
+    assert_eq!((header.zxid, header.err), (server.shard.view().zxid().wire(), NOT_READ_ONLY));
+}
+
+#[test]
+fn a_read_only_session_goes_on_with_its_password_alone() {
+    let mut server = server();
+    hold_and_go(&mut server);
+    let first = connect(&mut server, Some(true), 0, [0; 16], 0);
+    let (session, password, timeout_ms) = granted(&mut server, first);
+    assert_eq!(timeout_ms, 30_000);
+    let again = connect(&mut server, Some(true), session, password, 0);
+    assert_eq!(granted(&mut server, again), (session, password, timeout_ms));
+    let wrong = connect(&mut server, Some(true), session, [1; 16], 0);
+    assert_eq!(granted(&mut server, wrong), (0, [0; 16], 0), "as if it had ended");
+    // One that the ensemble gave may live elsewhere.
+    connect(&mut server, Some(true), 0x0100_0001_0000_0001, [7; 16], 0);
+    connect(&mut server, Some(true), 0, [0; 16], i64::MAX);
+    assert_eq!(server.closed(), [Close::SessionRefused, Close::NoLeader, Close::ClientAhead]);
+}
+
+#[test]
+fn readers_go_when_a_leader_is_found_and_nobody_hears_of_their_sessions() {
+    let mut server = server();
+    hold_and_go(&mut server);
+    let reader = reader(&mut server);
+    server.send(reader, &get(1, "/there"));
+    let (_, heard) = server.shard.tick(Millis(200), &mut server.out);
+    assert!(heard.is_empty(), "{heard:?}");
+    server.release();
+    assert_eq!(server.replies(reader), [(1, 0)], "what was answered before still arrives");
+    assert_eq!(server.closed(), [Close::LeaderFound]);
+    assert!(server.shard.tick(Millis(400), &mut server.out).1.is_empty());
+    let client = server.client();
+    server.send(client, &create(1, "/now", b""));
+    server.commit();
+    assert_eq!(server.replies(client), [(1, 0)]);
+}
+
+#[test]
+fn a_session_does_not_wait_until_it_ends_elsewhere() {
+    let mut server = server();
+    server.client();
+    let (hold_at, timeout_ms) = (Millis(500), 30_000);
+    server.shard.pause_proposals(hold_at);
+    // A second word for it changes nothing.
+    server.shard.pause_proposals(Millis(5000));
+    server.shard.tick(Millis(499 + timeout_ms * 2 / 3), &mut server.out);
+    assert!(server.closed().is_empty());
+    server.shard.tick(Millis(500 + timeout_ms * 2 / 3), &mut server.out);
+    assert_eq!(server.closed(), [Close::NoLeader]);
+}
+
+#[test]
+fn a_server_without_any_state_serves_nobody() {
+    let mut server = Server::with_view(ShardLimits::default(), View::empty(7));
+    hold_and_go(&mut server);
+    connect(&mut server, Some(true), 0, [0; 16], 0);
+    assert_eq!(server.closed(), [Close::NoLeader]);
+}

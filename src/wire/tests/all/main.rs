@@ -1,0 +1,5 @@
+//! Integration tests of the wire protocol, in one binary to save links.
+
+mod golden;
+mod properties;
+mod vectors;
