@@ -1,4 +1,4 @@
-"""Random sequences of steps from a seed. The same seed, size and set of operations give the same sequence everywhere."""
+"""Random sequences of steps from a seed. The same seed gives the same sequence everywhere."""
 
 from differential import words
 from differential.draw import Draw
@@ -6,20 +6,26 @@ from differential.words import ROOT
 
 SLOTS = 4
 BURST_MAX = 8
+OPERATIONS = 110
 # Kinds of steps other than operations, in parts of a thousand.
 STEPS = {"reconnect": 25, "take_over": 6, "drop": 6, "close": 6, "stranger": 5, "fatal": 8, "raw": 3, "mutated": 30, "big": 2}
-LAST_STEPS = ("deleteContainer", "createSession", "long_acl", "negative_count", "read_in_multi", "no_utf8", "many_auths", "sasl")
 LAST_PERCENT = 3
 # Sequences that set quotas.
 QUOTA_SHARE = 0.25
+# One sequence of so many runs in the strict configuration.
+STRICT_SHARE = 5
+
+
+def is_strict(seed):
+    """Whether the sequence of this seed runs in the strict configuration."""
+    return seed % STRICT_SHARE == 0
 
 
 class Generator(Draw):
     """Makes one sequence."""
 
-    def __init__(self, seed, size, without=()):
-        super().__init__(seed, without)
-        self.size = size
+    def __init__(self, seed):
+        super().__init__(seed)
         self.open, self.sessions = set(), set()
 
     def sequence(self):
@@ -30,14 +36,13 @@ class Generator(Draw):
         steps.append(["send", 0, [first], ""])
         self.known[ROOT] = [0, 0, 0, False]
         if self.chance(QUOTA_SHARE):
-            steps.append(["send", 0, self.make_quotas(), ""])
-        while operations < self.size:
+            steps.append(["send", 0, self.quotas_created(), ""])
+        while operations < OPERATIONS:
             step = self.step()
             steps.append(step)
             operations += len(step[2]) if step[0] == "send" else 1
         if self.chance(LAST_PERCENT / 100) and self.open:
-            op = getattr(self, self.pick(LAST_STEPS))()
-            steps.append(["send", self.pick(sorted(self.open)), op if isinstance(op[0], list) else [op], "maybe"])
+            steps.append(["send", self.pick(sorted(self.open)), list(self.pick(words.LAST_BURSTS)), "maybe"])
         return steps
 
     # --- steps
@@ -48,7 +53,7 @@ class Generator(Draw):
         number = self.random.random() * 1000
         for kind, share in STEPS.items():
             number -= share
-            if number < 0 and kind not in self.without:
+            if number < 0:
                 return getattr(self, kind)()
         slot = self.pick(sorted(self.open))
         count = 1 if self.chance(0.3) else self.random.randint(2, BURST_MAX)
@@ -125,7 +130,7 @@ class Generator(Draw):
         """A request after which the server closes the connection."""
         slot = self.pick(sorted(self.open))
         self.open.discard(slot)
-        if self.chance(0.4) and "auth" not in self.without:
+        if self.chance(0.4):
             return ["send", slot, [["auth", *self.pick(words.FATAL_AUTHS)]], "maybe"]
         if self.chance(0.3):
             return ["send", slot, [["check", self.path(), -1]], "ends"]

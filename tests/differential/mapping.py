@@ -7,6 +7,7 @@ ephemerals, which come in no order, sorted. Everything else stays as it came, al
 
 import time
 from bisect import bisect_right
+from itertools import groupby
 
 from differential import operations
 from support import jute
@@ -45,13 +46,13 @@ class Names:
         return zxid if zxid <= 0 or zxid >= operations.FAR_ZXID else self.bases[-1] + zxid
 
     def time(self, zxid, stamp):
-        """'right' if the time is that of the transaction."""
+        """True if the time is that of the transaction."""
         if stamp == 0:
             return 0
         if self.times.setdefault(zxid, stamp) != stamp:
             return ("another time than before for this zxid", stamp - self.times[zxid])
         if self.begin_ms <= stamp <= time.time() * 1000 + CLOCK_SLACK_MS:
-            return "right"
+            return True
         return ("far from now", stamp)
 
     def owner(self, session_id):
@@ -68,14 +69,9 @@ class Names:
         )  # fmt: skip
 
 
-def strings(reader):
-    count = reader.int32()
-    return None if count < 0 else [reader.buffer() for _ in range(count)]
-
-
 def sorted_strings(reader):
-    found = strings(reader)
-    return None if found is None else tuple(sorted(found))
+    count = reader.int32()
+    return None if count < 0 else tuple(sorted(reader.buffer() for _ in range(count)))
 
 
 def acl(reader):
@@ -98,23 +94,27 @@ def multi(reader, names):
         results.append((kind, error, value))
 
 
+def bytes_and_stat(reader, names):
+    return (reader.buffer(), names.stat(reader.stat()))
+
+
 RECORDS = {
     jute.CREATE: lambda reader, _: reader.buffer(),
-    jute.CREATE2: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
-    operations.CREATE_CONTAINER: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
-    operations.CREATE_TTL: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
+    jute.CREATE2: bytes_and_stat,
+    jute.CREATE_CONTAINER: bytes_and_stat,
+    jute.CREATE_TTL: bytes_and_stat,
     jute.EXISTS: lambda reader, names: names.stat(reader.stat()),
     jute.SET_DATA: lambda reader, names: names.stat(reader.stat()),
     jute.SET_ACL: lambda reader, names: names.stat(reader.stat()),
-    jute.GET_DATA: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
-    operations.RECONFIG: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
+    jute.GET_DATA: bytes_and_stat,
+    jute.RECONFIG: bytes_and_stat,
     jute.GET_ACL: lambda reader, names: (acl(reader), names.stat(reader.stat())),
     jute.GET_CHILDREN: lambda reader, _: sorted_strings(reader),
     jute.GET_CHILDREN2: lambda reader, names: (sorted_strings(reader), names.stat(reader.stat())),
-    operations.GET_EPHEMERALS: lambda reader, _: sorted_strings(reader),
+    jute.GET_EPHEMERALS: lambda reader, _: sorted_strings(reader),
     operations.WHO_AM_I: lambda reader, _: identities(reader),
     jute.MULTI: multi,
-    operations.MULTI_READ: multi,
+    jute.MULTI_READ: multi,
 }
 
 
@@ -161,15 +161,7 @@ def is_event(message):
 
 def order_closing(messages, closing_zxids):
     """Sorts the events of each closeSession among themselves: it deletes ephemerals in no promised order."""
-    result, run = [], []
-    for message in messages:
-        if is_event(message) and message[1] in closing_zxids and (not run or run[0][1] == message[1]):
-            run.append(message)
-            continue
-        result += sorted(run)
-        run = []
-        if is_event(message) and message[1] in closing_zxids:
-            run.append(message)
-        else:
-            result.append(message)
-    return result + sorted(run)
+    result = []
+    for closing, group in groupby(messages, lambda message: is_event(message) and message[1] in closing_zxids and message[1]):
+        result += sorted(group) if closing else group
+    return result

@@ -1,20 +1,18 @@
-"""A connection that only moves frames: it sends what it is told and collects what comes, until enough replies came or the end."""
+"""A connection that moves frames and knows nothing of their content."""
 
 import socket
 
 from support import jute
 
-REPLY_LIMIT_S = 10
-CLOSE_LIMIT_S = 5
 RECEIVE_BYTES = 1 << 17
 EVENT_HEAD = b"\xff\xff\xff\xff"
 
 
 class Wire:
-    """One TCP connection. `state` is open, closed (by the server) or silent (no answer within the limit)."""
+    """One TCP connection. `state` is open, closed (by the server) or silent (nothing came within the limit)."""
 
-    def __init__(self, address):
-        self.socket = socket.create_connection(address, timeout=REPLY_LIMIT_S)
+    def __init__(self, address, limit_s):
+        self.socket = socket.create_connection(address, timeout=limit_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.received, self.state = bytearray(), "open"
 
@@ -25,7 +23,7 @@ class Wire:
             self.state = "closed"
 
     def more(self):
-        """Receives something; false when nothing will come any more."""
+        """Receives something. False if nothing more will come."""
         try:
             piece = self.socket.recv(RECEIVE_BYTES)
         except TimeoutError:
@@ -41,7 +39,6 @@ class Wire:
 
     def frames(self, replies, to_the_end=False):
         """The frames up to the given number of replies, events not counted, or up to the end of the connection."""
-        self.socket.settimeout(CLOSE_LIMIT_S if to_the_end else REPLY_LIMIT_S)
         found, position = [], 0
         while replies > 0 or to_the_end:
             size = int.from_bytes(self.received[position : position + 4], "big")
@@ -61,7 +58,7 @@ class Wire:
 
 
 def connect_frame(options, session, last_zxid):
-    """The connect request that a step's options describe; `session` is (id, password) or None."""
+    """The connect request that the options of a step describe. `session` is (id, password) or None."""
     session_id, password = session or (0, b"\0" * 16)
     kind = options.get("password", "right")
     if kind == "wrong":

@@ -3,7 +3,7 @@
 from ensemble import follower
 
 ROOT = "/d"
-OPEN = [[31, "world", "anyone"]]
+OPEN, CONFIG_ACL = [[31, "world", "anyone"]], [[1, "world", "anyone"]]
 NAMES = ("a", "b", "c", "a/x", "a/y", "b/x", "a/x/1", "e", "s", "é", "日本")
 WATCHED = (ROOT, "/d/a", "/d/b", "/d/a/x", "/d/c", "/d/e", "/", "/zookeeper", "/d/b/x", "/none")
 CONFIG_PATH = "/zookeeper/config"
@@ -58,4 +58,20 @@ PREFIXES = ("/", "/d", "/d/a", "", None, "/x", " ", "/d/e")
 RAW = (
     "fffffffe", "00100000", "7fffffff", "80000000", "00000000", "0000000400000001", "00000007" + "00" * 7, "ffffffff",
 )  # fmt: skip
+# What corral does unlike ZooKeeper. These are the last step of a sequence, because the servers part there.
+LAST_BURSTS = (
+    (["deleteContainer", "/d/c"],), (["createSession", 30_000],), tuple(["auth", 0, "digest", f"user{i}:secret"] for i in range(16)),
+    (["create", "/d/\ud800", "", OPEN, 0],), (["getData", "/d/\udfff", False],), (["sync", "\ud800"],),
+    (["setACL", ROOT, [[31, "digest", "a:\udc00"]], -1],), (["create", "/d/negative", "", -2, 0],),
+    (["create", "/d/long", "", [[31, "ip", f"10.0.{i >> 8}.{i & 255}"] for i in range(257)], 0],),
+    (["multiRead", [["getData", ROOT, False], ["delete", "/d/a", -1]]],), (["sasl", ""],), (["sasl", None],), (["sasl", "token"],),
+    (["sasl", "\0ann\0secret"],), (["sasl", 1000],),
+)  # fmt: skip
+# What no multi may hold.
+NO_PARTS = (["getData", ROOT, False], ["setACL", ROOT, OPEN, -1], ["sync", ROOT], ["multi", []])
 RECONFIGS = ((None, None, None, -1), ("", "", "", -1), (None, "1", None, 0), ("server.2=a:1:2;3", None, None, -1))
+
+
+def about_list(steps):
+    """Whether a case is about the membership."""
+    return CONFIG_PATH in str(steps) or "reconfig" in str(steps)
