@@ -42,21 +42,19 @@ class Control:
         found, level = {}, ["/"]
         while level:
             ops = [[name, path, *([False] if name != "getACL" else [])] for path in level for name in READS]
-            values = (self.value(frame, op) for op, frame in zip(ops, self.replies(ops)))
+            frames = zip(ops, self.replies(ops))
+            values = (mapping.reply(frame, operations.op_code(op), self.names)[2:] for op, frame in frames)
             below = []
             for path in level:
                 replies = (next(values), next(values), next(values))
                 found[path] = znode(*replies)
                 below += [f"{path.rstrip('/')}/{name.decode()}" for name in replies[0][1] or ()]
-            level = [path for path in below if path != words.CONFIG_PATH or not words.HAS_LIST]
+            level = [path for path in below if path != words.CONFIG_PATH or not words.IS_ENSEMBLE]
         return found
-
-    def value(self, frame, op):
-        return mapping.reply(frame, operations.op_code(op), self.names)[2:]
 
     def clean(self, tree):
         """Removes the case's znodes, and restores the data and ACL of the system's own."""
-        # The root and the parents get zxids that all servers count alike, whatever the case took.
+        # The root gets a newer zxid. From here on both servers count alike, also after a case in which they differ on purpose.
         self.begin()
         self.expect(["create", "/level", None, words.OPEN, 0])
         extra = sorted(tree.keys() - set(words.SYSTEM_PATHS), key=lambda path: path.count("/"), reverse=True)

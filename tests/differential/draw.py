@@ -1,4 +1,4 @@
-"""Single random operations, most of them meaningful by a small model of what probably exists; it need not be right."""
+"""Single random operations. A small model of the znodes that probably exist makes most of them meaningful."""
 
 import random
 
@@ -36,8 +36,8 @@ class Draw:
     def operation_for_burst(self):
         """Any operation that may stand anywhere.
 
-        Not a multi with a null ACL id: what it created before ZooKeeper broke it off stays among the changes that ZooKeeper expects,
-        and a request right behind it that builds on them is never answered there.
+        A multi with a null ACL id may not. ZooKeeper keeps what it created among the outstanding changes, and never answers a request
+        behind it that builds on them.
         """
         while True:
             op = self.operation()
@@ -70,7 +70,7 @@ class Draw:
         return self.path()
 
     def creatable(self, path):
-        """Not limits without usage beside them: ZooKeeper refuses all writes below."""
+        """Replaces limits without usage beside them: ZooKeeper rejects all writes below such limits."""
         parent, _, name = (path or "").rpartition("/")
         return f"{ROOT}/a" if name == "zookeeper_limits" and parent not in self.quotas else path
 
@@ -94,7 +94,7 @@ class Draw:
         return self.pick(words.DATA)
 
     def learn(self, path, flag, acl):
-        """Takes the path for existing if its creation can succeed."""
+        """Adds the path to the model if its creation can succeed."""
         parent = self.known.get(path.rpartition("/")[0]) if path else None
         if parent is None or parent[3] or path in words.BAD_PATHS or acl not in words.ACLS:
             return
@@ -120,7 +120,7 @@ class Draw:
         return [path, self.data(path), acl, flag, self.pick(words.BAD_TTLS if self.chance(0.1) else words.TTLS)]
 
     def quotas_created(self):
-        """Creates quotas; the limits always together with the usage, without which ZooKeeper refuses what is below."""
+        """Creates quotas, limits always together with usage (see `creatable`)."""
         ops = []
         for path in ("/zookeeper/quota/d", "/zookeeper/quota/d/a")[: self.pick((1, 1, 2))]:
             ops.append(["create", path, "", words.OPEN, 0])
@@ -131,7 +131,7 @@ class Draw:
 
     def delete(self):
         path = self.path()
-        # Usage is never deleted: ZooKeeper rejects all writes below a quota without it.
+        # Usage is never deleted, see `creatable`.
         path = path.replace("zookeeper_stats", "zookeeper_limits") if path else path
         version = self.version(path)
         if not any(other.startswith(f"{path}/") for other in self.known) and path != ROOT:
@@ -165,45 +165,29 @@ class Draw:
     def watches(self, kinds, bad_kinds):
         return [self.watched(), self.pick(kinds if self.chance(0.95) else bad_kinds)]
 
+    def check_watches(self):
+        return self.watches((1, 2, 3, 4, 5), (0, 6, -1))
+
     def set_watches(self, lists):
         zxid = "seen" if self.chance(0.6) else self.pick((0, 1, 5, 10, 20, 50, -1, 2**62))
         return [zxid, *([self.watched() for _ in range(self.pick((0, 0, 1, 2, 3)))] for _ in range(lists))]
 
 
-def check_watches(draw):
-    return draw.watches((1, 2, 3, 4, 5), (0, 6, -1))
-
-
 # Name -> weight, and what draws the arguments. A weight of 0 is for parts of multis.
 OPERATIONS = {
-    "create": (13, Draw.create),
-    "create2": (6, Draw.create),
-    "createContainer": (3, lambda draw: draw.create((4,) * 20 + (0, 2))),
-    "createTTL": (4, Draw.create_ttl),
-    "delete": (10, Draw.delete),
-    "setData": (12, lambda draw: draw.write(draw.data, 0)),
-    "setACL": (4, lambda draw: draw.write(lambda _: draw.acl(), 1)),
-    "check": (0, lambda draw: [path := draw.path(), draw.version(path)]),
-    "exists": (7, Draw.read),
-    "getData": (8, Draw.read),
-    "getChildren": (5, Draw.read),
-    "getChildren2": (5, Draw.read),
-    "getACL": (4, lambda draw: [draw.path()]),
-    "sync": (1, lambda draw: [draw.path()]),
-    "multi": (9, Draw.multi),
-    "multiRead": (4, Draw.multi_read),
-    "reconfig": (0 if words.HAS_LIST else 0.5, lambda draw: draw.pick(words.RECONFIGS)),
-    "checkWatches": (2, check_watches),
-    "removeWatches": (3, check_watches),
+    "create": (13, Draw.create), "create2": (6, Draw.create), "createContainer": (3, lambda draw: draw.create((4,) * 20 + (0, 2))),
+    "createTTL": (4, Draw.create_ttl), "delete": (10, Draw.delete), "setData": (12, lambda draw: draw.write(draw.data, 0)),
+    "setACL": (4, lambda draw: draw.write(lambda _: draw.acl(), 1)), "check": (0, lambda draw: [path := draw.path(), draw.version(path)]),
+    "exists": (7, Draw.read), "getData": (8, Draw.read), "getChildren": (5, Draw.read), "getChildren2": (5, Draw.read),
+    "getACL": (4, lambda draw: [draw.path()]), "sync": (1, lambda draw: [draw.path()]), "multi": (9, Draw.multi),
+    "multiRead": (4, Draw.multi_read), "reconfig": (0 if words.IS_ENSEMBLE else 0.5, lambda draw: draw.pick(words.RECONFIGS)),
+    "checkWatches": (2, Draw.check_watches), "removeWatches": (3, Draw.check_watches),
     "addWatch": (5, lambda draw: draw.watches((0, 0, 0, 1, 1, 1, 1, 2), (-1, 3, 99))),
-    "setWatches": (1, lambda draw: draw.set_watches(3)),
-    "setWatches2": (2, lambda draw: draw.set_watches(5)),
+    "setWatches": (1, lambda draw: draw.set_watches(3)), "setWatches2": (2, lambda draw: draw.set_watches(5)),
     "getEphemerals": (2, lambda draw: [draw.pick(words.PREFIXES) if draw.chance(0.8) else draw.path()]),
-    "getAllChildrenNumber": (2, lambda draw: [draw.path()]),
-    "whoAmI": (1, lambda _: []),
-    "ping": (1, lambda _: []),
+    "getAllChildrenNumber": (2, lambda draw: [draw.path()]), "whoAmI": (1, lambda _: []), "ping": (1, lambda _: []),
     "auth": (2, lambda draw: draw.pick(words.AUTHS)),
-}
+}  # fmt: skip
 WEIGHTS = [weight for weight, _ in OPERATIONS.values()]
 
 

@@ -48,20 +48,18 @@ def run_case(sides, steps, strict):
         parted = True
     trees = [side.tree() for side in sides]
     if not difference and not parted:
-        difference = tree_difference(trees[0], trees[-1], driver)
+        difference = tree_difference(trees[0], trees[-1])
     return Outcome(difference, parted, driver, trees[0])
 
 
-def tree_difference(zookeeper, corral, driver):
+def tree_difference(zookeeper, corral):
     """The first unexplained difference of the trees after a case, or None."""
     for path, left, right in control.compare(zookeeper, corral):
-        if words.HAS_LIST and path == words.CONFIG_PATH:
+        if words.IS_ENSEMBLE and path == words.CONFIG_PATH:
             continue
         case = explained.Case([explained.TREES, path], [], None, left or (), right or ())
-        entry = explained.find(case)
-        if not entry:
+        if not explained.find(case):
             return Difference([explained.TREES, path], "the znode", [left], [right])
-        driver.reached.setdefault(("explained", entry.row), driver.step)
     return None
 
 
@@ -71,8 +69,8 @@ class Driver:
     def __init__(self, sides, lone_writes=False):
         """With `lone_writes` each write waits for the reply to the one before."""
         self.sides, self.lone_writes = sides, lone_writes
-        # `step` is the number of the step that runs, from 1, `reached` the step that first brought each outcome.
-        self.transcript, self.operations, self.step, self.reached = [], 0, 0, {}
+        # `step` is the number of the step that runs, from 1.
+        self.transcript, self.operations, self.step = [], 0, 0
         # `stale` are the slots whose next operations go behind a sync, `ended` the sessions that were closed.
         self.next_xid, self.stale, self.ended = {}, set(), set()
 
@@ -113,7 +111,7 @@ class Driver:
 
     def send(self, step, slot, ops, ending):
         """Sends a burst. What follows a setACL waits for its reply: ZooKeeper may otherwise use the old ACL or the new."""
-        lone = operations.is_write if self.lone_writes else is_set_acl
+        lone = operations.is_write if self.lone_writes else lambda op: operations.plain(op)[0] == "setACL"
         begin = 0
         for at, op in enumerate(ops[:-1]):
             if lone(op):
@@ -192,7 +190,6 @@ class Driver:
         """Compares the messages of an exchange."""
         left, right = outcomes[0], outcomes[-1]
         self.transcript.append((step, slot, left))
-        self.note_outcomes(ops, left)
         verdict = explained.SAME if left == right else self.explain(step, ops, left, right)
         if verdict != explained.SAME:
             for side in self.sides:
@@ -210,35 +207,18 @@ class Driver:
             op = ops[replies] if replies < len(ops) else None
             entry = explained.find(explained.Case(step, ops, op, *pair))
             if not entry:
-                raise Difference(step, f"message {at + 1} of operation {json.dumps(op)[:300]}", left, right)
-            self.reached.setdefault(("explained", entry.row), self.step)
+                raise Difference(step, f"message {at + 1}, {json.dumps(op)[:300]}", left, right)
             if entry.verdict != explained.SAME:
                 return entry.verdict
         return explained.SAME
 
-    def note_outcomes(self, ops, messages):
-        """Notes (operation with its wrappers, error), the same of the parts of a multi, and the kinds of events."""
-        replies = [message for message in messages if not mapping.is_event(message)]
-        outcomes = [("event", message[3]) for message in messages if mapping.is_event(message)]
-        for op, message in zip(ops, replies):
-            name, error = operations.full_name(op), message[2] if len(message) > 3 else message[0]
-            outcomes.append((name, error))
-            if name in ("multi", "multiRead") and error == 0:
-                outcomes += [(f"{part[0]} in {name}", result[1]) for part, result in zip(op[1], message[3][:-1])]
-        for outcome in outcomes:
-            self.reached.setdefault(outcome, self.step)
-
-
-def is_set_acl(op):
-    return operations.plain(op)[0] == "setACL"
-
 
 def describe(difference, driver):
-    """The exchanges of a case, and what both servers sent at the one that differs, as text."""
-    lines = []
-    for step, slot, messages in driver.transcript[:-1]:
-        lines.append(f"  {json.dumps(step)[:400]}\n      slot {slot}, both: {str(messages)[:600]}")
-    lines.append(f"  {json.dumps(difference.step)[:2000]}\n      differs at {difference.what}")
+    """What both servers sent at the step that differs, and the exchanges before it, as text."""
+    lines = [f"step {driver.step}: {json.dumps(difference.step)[:2000]}, {difference.what}:"]
     for side, messages in zip(driver.sides, (difference.zookeeper, difference.corral)):
-        lines += [f"      {side.kind}: {str(message)[:1500]}" for message in messages[:SHOWN_MESSAGES] or ["nothing"]]
+        lines += [f"    {side.kind}: {str(message)[:1500]}" for message in messages[:SHOWN_MESSAGES] or ["nothing"]]
+    lines.append("  before it, the same on both:")
+    for step, slot, messages in driver.transcript if difference.step[0] == explained.TREES else driver.transcript[:-1]:
+        lines.append(f"    {json.dumps(step)[:400]}\n        slot {slot}: {str(messages)[:600]}")
     return "\n".join(lines)

@@ -12,13 +12,6 @@ STEPS = {"reconnect": 25, "take_over": 6, "drop": 6, "close": 6, "stranger": 5, 
 LAST_PERCENT = 3
 # Sequences that set quotas.
 QUOTA_SHARE = 0.25
-# One sequence of so many runs in the strict configuration.
-STRICT_SHARE = 5
-
-
-def is_strict(seed):
-    """Whether the sequence of this seed runs in the strict configuration."""
-    return seed % STRICT_SHARE == 0
 
 
 class Generator(Draw):
@@ -75,7 +68,7 @@ class Generator(Draw):
         return ["connect", slot, options]
 
     def reconnect(self):
-        """Comes back with the session's password; the next steps often set the watches again."""
+        """Resumes a session that has no connection."""
         away = sorted(self.sessions - self.open)
         if not away:
             return self.drop()
@@ -92,7 +85,7 @@ class Generator(Draw):
         return ["connect", slot, options]
 
     def take_over(self):
-        """The session of a living connection comes back on a new one."""
+        """Resumes the session of an open connection on a new one."""
         free = sorted(set(range(SLOTS + 2)) - self.open - self.sessions)
         if not free:
             return self.drop()
@@ -108,28 +101,30 @@ class Generator(Draw):
         return ["connect", free[0], options]
 
     def stranger(self):
-        """A connect request that must fail: a session nobody knows, a zxid from the future, a request cut short."""
+        """A connect request that must fail: an unknown session, a zxid from the future, a request cut short."""
         options = self.pick((
             {"unknown": 0x123456789}, {"unknown": -1}, {"unknown": 0x0100_0000_0000_0001}, {"zxid": "ahead"},
             {"unknown": 1, "read_only": None}, {"cut": 9}, {"cut": 20}, {"cut": 37},
         ))  # fmt: skip
         return ["connect", 9, options]
 
-    def drop(self):
+    def ended(self):
+        """A slot whose connection this step ends."""
         slot = self.pick(sorted(self.open))
         self.open.discard(slot)
-        return ["drop", slot]
+        return slot
+
+    def drop(self):
+        return ["drop", self.ended()]
 
     def close(self):
-        slot = self.pick(sorted(self.open))
-        self.open.discard(slot)
+        slot = self.ended()
         self.sessions.discard(slot)
         return ["send", slot, [self.operation_for_burst() for _ in range(self.random.randint(0, 2))] + [["close"]], "ends"]
 
     def fatal(self):
         """A request after which the server closes the connection."""
-        slot = self.pick(sorted(self.open))
-        self.open.discard(slot)
+        slot = self.ended()
         if self.chance(0.4):
             return ["send", slot, [["auth", *self.pick(words.FATAL_AUTHS)]], "maybe"]
         if self.chance(0.3):
@@ -138,9 +133,7 @@ class Generator(Draw):
         return ["send", slot, [["unknown", code, self.pick(("", "00000001", "00" * 20))]], "ends"]
 
     def raw(self):
-        slot = self.pick(sorted(self.open))
-        self.open.discard(slot)
-        return ["raw", slot, self.pick(words.RAW)]
+        return ["raw", self.ended(), self.pick(words.RAW)]
 
     def mutated(self):
         """An operation cut short, with bytes behind it, with bytes changed, or with an odd xid."""

@@ -1,16 +1,14 @@
 """Operations as plain JSON values, and their bytes.
 
-An operation is a list: its name and its arguments, as the tables below name them. Data is text of bytes (latin-1), or a number
-of bytes to fill, or null. A number in the place of a zxid is relative to the zxid at the start of the sequence; the word "seen"
-stands for the newest zxid the session saw. Wrappers change the bytes of the operation inside them: ["cut", n, op],
-["tail", hex, op], ["poke", offset, hex, op], ["xid", xid, op].
+An operation is a list: its name and its arguments, see OPERATIONS. Data is text of bytes (latin-1), a number of bytes to fill, or null.
+A zxid counts from the start of the case, or is the word "seen" for the newest zxid that the session received. Wrappers change the
+bytes of the operation inside them: ["cut", n, op], ["tail", hex, op], ["poke", offset, hex, op], ["xid", xid, op].
 """
 
 from support import jute
 from support.jute import acl, boolean, buffer, int32, int64, string, strings, vector
 
 CREATE_SESSION, WHO_AM_I = -10, 107
-WRAPPERS = ("cut", "tail", "poke", "xid")
 # What a zxid that is far ahead of any server looks like.
 FAR_ZXID = 2**62
 
@@ -51,56 +49,43 @@ def set_watches(zxid, *lists):
 
 # Name -> op code, and what makes the body of the arguments.
 OPERATIONS = {
-    "create": (jute.CREATE, create),
-    "create2": (jute.CREATE2, create),
-    "createContainer": (jute.CREATE_CONTAINER, create),
-    "createTTL": (jute.CREATE_TTL, create_ttl),
-    "delete": (jute.DELETE, path_and_int),
-    "deleteContainer": (jute.DELETE_CONTAINER, string),
+    "create": (jute.CREATE, create), "create2": (jute.CREATE2, create), "createContainer": (jute.CREATE_CONTAINER, create),
+    "createTTL": (jute.CREATE_TTL, create_ttl), "delete": (jute.DELETE, path_and_int), "deleteContainer": (jute.DELETE_CONTAINER, string),
     "setData": (jute.SET_DATA, lambda path, data, version: string(path) + buffer(data_bytes(data)) + int32(version)),
     "setACL": (jute.SET_ACL, lambda path, entries, version: string(path) + acl_bytes(entries) + int32(version)),
-    "exists": (jute.EXISTS, jute.read_body),
-    "getData": (jute.GET_DATA, jute.read_body),
-    "getChildren": (jute.GET_CHILDREN, jute.read_body),
-    "getChildren2": (jute.GET_CHILDREN2, jute.read_body),
-    "getACL": (jute.GET_ACL, string),
-    "sync": (jute.SYNC, string),
-    "check": (jute.CHECK, path_and_int),
-    "multi": (jute.MULTI, multi),
-    "multiRead": (jute.MULTI_READ, multi),
-    "reconfig": (jute.RECONFIG, jute.reconfig_body),
-    "checkWatches": (jute.CHECK_WATCHES, path_and_int),
-    "removeWatches": (jute.REMOVE_WATCHES, path_and_int),
-    "addWatch": (jute.ADD_WATCH, path_and_int),
-    "setWatches": (jute.SET_WATCHES, set_watches),
-    "setWatches2": (jute.SET_WATCHES2, set_watches),
-    "getEphemerals": (jute.GET_EPHEMERALS, string),
-    "getAllChildrenNumber": (jute.COUNT_DESCENDANTS, string),
-    "whoAmI": (WHO_AM_I, bytes),
-    "ping": (jute.PING, bytes),
+    "exists": (jute.EXISTS, jute.read_body), "getData": (jute.GET_DATA, jute.read_body), "getACL": (jute.GET_ACL, string),
+    "getChildren": (jute.GET_CHILDREN, jute.read_body), "getChildren2": (jute.GET_CHILDREN2, jute.read_body),
+    "sync": (jute.SYNC, string), "check": (jute.CHECK, path_and_int), "multi": (jute.MULTI, multi), "multiRead": (jute.MULTI_READ, multi),
+    "reconfig": (jute.RECONFIG, jute.reconfig_body), "checkWatches": (jute.CHECK_WATCHES, path_and_int),
+    "removeWatches": (jute.REMOVE_WATCHES, path_and_int), "addWatch": (jute.ADD_WATCH, path_and_int),
+    "setWatches": (jute.SET_WATCHES, set_watches), "setWatches2": (jute.SET_WATCHES2, set_watches),
+    "getEphemerals": (jute.GET_EPHEMERALS, string), "getAllChildrenNumber": (jute.COUNT_DESCENDANTS, string),
+    "whoAmI": (WHO_AM_I, bytes), "ping": (jute.PING, bytes), "close": (jute.CLOSE, bytes), "createSession": (CREATE_SESSION, int32),
     "auth": (jute.AUTH, lambda kind, scheme, data: int32(kind) + string(scheme) + buffer(data_bytes(data))),
-    "sasl": (jute.SASL, lambda token: buffer(data_bytes(token))),
-    "close": (jute.CLOSE, bytes),
-    "createSession": (CREATE_SESSION, int32),
-}
+    "sasl": (jute.SASL, lambda token: buffer(data_bytes(token))), "unknown": (None, lambda _, body: bytes.fromhex(body)),
+}  # fmt: skip
 OWN_XIDS = {
-    "ping": jute.PING_XID,
-    "auth": jute.AUTH_XID,
-    "setWatches": jute.SET_WATCHES_XID,
-    "setWatches2": jute.SET_WATCHES_XID,
+    "ping": jute.PING_XID, "auth": jute.AUTH_XID, "setWatches": jute.SET_WATCHES_XID, "setWatches2": jute.SET_WATCHES_XID,
+}  # fmt: skip
+
+
+def poke(inner, offset, data):
+    offset, new = offset % max(1, len(inner)), bytes.fromhex(data)
+    return (inner[:offset] + new + inner[offset + len(new) :])[: len(inner)]
+
+
+# Name -> what makes the body of that of the operation inside.
+WRAPPERS = {
+    "cut": lambda inner, size: inner[: max(0, len(inner) - size)],
+    "tail": lambda inner, data: inner + bytes.fromhex(data),
+    "poke": poke,
+    "xid": lambda inner, _: inner,
 }
 
 
 def plain(op):
     """The operation inside all wrappers."""
-    while op[0] in WRAPPERS:
-        op = op[-1]
-    return op
-
-
-def full_name(op):
-    """The name of the operation behind those of its wrappers."""
-    return f"{op[0]} {full_name(op[-1])}" if op[0] in WRAPPERS else op[0]
+    return plain(op[-1]) if op[0] in WRAPPERS else op
 
 
 def op_code(op):
@@ -110,30 +95,18 @@ def op_code(op):
 
 def xid_of(op):
     """The xid the operation prescribes, or None."""
-    while op[0] in WRAPPERS:
-        if op[0] == "xid":
-            return op[1]
-        op = op[-1]
-    return OWN_XIDS.get(op[0])
+    if op[0] == "xid":
+        return op[1]
+    return xid_of(op[-1]) if op[0] in WRAPPERS else OWN_XIDS.get(op[0])
 
 
 def body(op, zxid_of=None):
     """The bytes behind the request header. `zxid_of` turns the zxids of an operation into those of a server."""
-    name = op[0]
-    if name == "cut":
-        inner = body(op[2], zxid_of)
-        return inner[: max(0, len(inner) - op[1])]
-    if name == "tail":
-        return body(op[2], zxid_of) + bytes.fromhex(op[1])
-    if name == "poke":
-        inner, new = body(op[3], zxid_of), bytes.fromhex(op[2])
-        offset = op[1] % max(1, len(inner))
-        return (inner[:offset] + new + inner[offset + len(new) :])[: len(inner)]
-    if name == "xid":
-        return body(op[2], zxid_of)
-    if name == "unknown":
-        return bytes.fromhex(op[2])
-    arguments = [zxid_of(op[1]), *op[2:]] if name in ("setWatches", "setWatches2") else op[1:]
+    name, *arguments = op
+    if name in WRAPPERS:
+        return WRAPPERS[name](body(arguments.pop(), zxid_of), *arguments)
+    if name in ("setWatches", "setWatches2"):
+        arguments[0] = zxid_of(arguments[0])
     return OPERATIONS[name][1](*arguments)
 
 
@@ -150,7 +123,7 @@ def is_write(op):
 
 
 def overtakes(op):
-    """Whether ZooKeeper reacts ahead of requests that came before this one and are not answered yet."""
+    """Whether ZooKeeper handles it ahead of earlier requests that are not answered yet."""
     op = plain(op)
     too_long = op[0] == "setData" and isinstance(op[2], int) and op[2] > jute.FRAME_BYTES_MAX - 100
     return op[0] in ("auth", "sasl", "check", "unknown") or too_long

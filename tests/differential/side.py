@@ -24,7 +24,7 @@ class Slots:
     def release(self, slot):
         """Closes a connection."""
         if slot in self.open:
-            self.open.pop(slot).close()
+            self.open.pop(slot).drop()
 
 
 class Side(Slots):
@@ -64,7 +64,7 @@ class Side(Slots):
                 self.seen[slot] = seen
                 return messages
             wire.frames(0, to_the_end=True)
-        wire.close()
+        wire.drop()
         return [*messages, (wire.state,)]
 
     def send(self, slot, ops, xids):
@@ -118,7 +118,7 @@ class Side(Slots):
             wire = Wire(self.address, self.limit_s)
             wire.send(connect_frame({}, session, 0) + operations.frame(["close"], 1))
             wire.frames(0, to_the_end=True)
-            wire.close()
+            wire.drop()
 
 
 class Recorded(Slots):
@@ -137,7 +137,7 @@ class Recorded(Slots):
         messages = self.next_messages()
         if messages and messages[-1] not in ENDS:
             # The name of a session stands for its id and password.
-            self.add(slot, SimpleNamespace(close=lambda: None), (messages[0][3], None))
+            self.add(slot, SimpleNamespace(drop=lambda: None), (messages[0][3], None))
         return messages
 
     def send(self, *_):

@@ -1,4 +1,4 @@
-"""The values the generator draws from: paths, data, versions, flags, ACLs, credentials, good and bad."""
+"""The values that the generator draws from: paths, data, versions, flags, ACLs, credentials, good and bad."""
 
 from ensemble import follower
 
@@ -7,9 +7,9 @@ OPEN, CONFIG_ACL = [[31, "world", "anyone"]], [[1, "world", "anyone"]]
 NAMES = ("a", "b", "c", "a/x", "a/y", "b/x", "a/x/1", "e", "s", "é", "日本")
 WATCHED = (ROOT, "/d/a", "/d/b", "/d/a/x", "/d/c", "/d/e", "/", "/zookeeper", "/d/b/x", "/none")
 CONFIG_PATH = "/zookeeper/config"
-# The ZooKeeper beside it is alone, and has no membership that could be compared.
-HAS_LIST = follower.ensemble_size() > 1
-SYSTEM_PATHS = ("/", "/zookeeper", *(() if HAS_LIST else (CONFIG_PATH,)), "/zookeeper/quota")
+# The membership of an ensemble cannot be compared with a standalone ZooKeeper.
+IS_ENSEMBLE = follower.ensemble_size() > 1
+SYSTEM_PATHS = ("/", "/zookeeper", *(() if IS_ENSEMBLE else (CONFIG_PATH,)), "/zookeeper/quota")
 BAD_PATHS = (
     None, "", "d", "d/a", "//", "//d", "/d/", "/d//a", "/d/.", "/d/..", "/d/./a", "/d/../a", "/d/\0", "/d/\x01", "/d/a\x1f",
     "/d/\x7f", "/d/\x9f", "/d/\ue000", "/d/\uf8ff", "/d/\ufff0", "/d/\uffff", "/d/\U0001f600", "/.", "/..", "/d/a/", ".", "..",
@@ -72,6 +72,6 @@ NO_PARTS = (["getData", ROOT, False], ["setACL", ROOT, OPEN, -1], ["sync", ROOT]
 RECONFIGS = ((None, None, None, -1), ("", "", "", -1), (None, "1", None, 0), ("server.2=a:1:2;3", None, None, -1))
 
 
-def about_list(steps):
+def about_membership(steps):
     """Whether a case is about the membership."""
     return CONFIG_PATH in str(steps) or "reconfig" in str(steps)
