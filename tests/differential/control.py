@@ -1,91 +1,89 @@
-"""The tester's own session on each server: it marks where a sequence begins, reads what it left and removes it."""
-
-import sys
+"""A super session on each server. It marks where a case begins, reads the tree after it, and cleans up."""
 
 from differential import mapping, operations, words
-from differential.pair import SUPER_PASSWORD
-from support import jute
-from support.client import Client
+from differential.wire import Wire, connect_frame
 
-SYSTEM = words.SYSTEM_PATHS
-SESSION_MS = 60_000
-READS = ("getChildren2", "getData", "getACL")
-DELETES_AT_ONCE_MAX = 500
-CONFIG_ACL = ((jute.READ, "world", "anyone"),)
+SUPER_PASSWORD = "superpw"
+SUPER_DIGEST = "super:g9oN2HttPfn8MMWJZ2r45Np/LIA="
+SESSION_MS = 400_000
+READS = ("getChildren", "getData", "getACL")
 
 
 class Control:
-    """A super session on one side."""
+    """A super session on one server."""
 
-    def __init__(self, side):
-        self.side = side
-        self.client = Client(side.address, timeout_ms=SESSION_MS)
-        self.client.auth("digest", f"super:{SUPER_PASSWORD}".encode())
+    def __init__(self, address, names, limit_s):
+        self.names, self.last_xid = names, 0
+        self.wire = Wire(address, limit_s)
+        self.wire.send(connect_frame({"timeout": SESSION_MS}, None, 0))
+        self.wire.frames(1)
+        self.replies([["auth", 0, "digest", f"super:{SUPER_PASSWORD}"]])
+
+    def replies(self, ops):
+        """Sends all operations at once and returns the frames of the replies."""
+        sent = []
+        for op in ops:
+            self.last_xid += 1
+            sent.append(operations.frame(op, self.last_xid))
+        self.wire.send(b"".join(sent))
+        frames = self.wire.frames(len(ops))
+        if len(frames) < len(ops):
+            raise RuntimeError(f"the control session is {self.wire.state}: {len(frames)} of {len(ops)} replies received")
+        return frames
 
     def begin(self):
         """Zxids count from here."""
-        self.client.call(jute.SYNC, jute.string("/"))
-        self.side.names.begin_sequence(self.client.zxid)
-
-    def replies(self, ops):
-        """Sends all at once and yields the frames of the replies."""
-        sent = []
-        for op in ops:
-            self.client.last_xid += 1
-            sent.append(operations.frame(op, self.client.last_xid))
-        self.client.send_bytes(b"".join(sent))
-        return [self.client.frame() for _ in ops]
+        (frame,) = self.replies([["sync", "/"]])
+        self.names.begin_sequence(int.from_bytes(frame[4:12], "big"))
 
     def tree(self):
-        """Every znode with its children, data, Stat and ACL, as comparable values by path."""
-        self.client.call(jute.SYNC, jute.string("/"))
+        """Every znode by path, see `znode`."""
+        self.replies([["sync", "/"]])
         found, level = {}, ["/"]
         while level:
             ops = [[name, path, *([False] if name != "getACL" else [])] for path in level for name in READS]
-            values = iter([self.value(frame, op) for op, frame in zip(ops, self.replies(ops))])
+            frames = zip(ops, self.replies(ops))
+            values = (mapping.reply(frame, operations.op_code(op), self.names)[2:] for op, frame in frames)
             below = []
             for path in level:
-                found[path] = (next(values), next(values), next(values))
-                names = found[path][0][1][0] if found[path][0][1] else ()
-                below += [f"{path.rstrip('/')}/{name.decode()}" for name in names]
-            level = [path for path in below if path != words.CONFIG_PATH or not words.HAS_LIST]
+                replies = (next(values), next(values), next(values))
+                found[path] = znode(*replies)
+                below += [f"{path.rstrip('/')}/{name.decode()}" for name in replies[0][1] or ()]
+            level = [path for path in below if path != words.CONFIG_PATH or not words.IS_ENSEMBLE]
         return found
 
-    def value(self, frame, op):
-        return mapping.reply(frame, operations.op_code(op), self.side.names)[2:]
-
     def clean(self, tree):
-        """Removes what a sequence left, and gives the system's own znodes their first data and ACL back."""
-        extra = [path for path in tree if path not in SYSTEM]
-        extra.sort(key=lambda path: path.count("/"), reverse=True)
-        for begin in range(0, len(extra), DELETES_AT_ONCE_MAX):
-            part = [["delete", path, -1] for path in extra[begin : begin + DELETES_AT_ONCE_MAX]]
-            self.expect(["multi", part], mapping.multi)
-        for path in SYSTEM:
-            _, (_, (data, _), _), (_, (acl, _), _) = tree[path]
+        """Removes the case's znodes, and restores the data and ACL of the system's own."""
+        # The root gets a newer zxid. From here on both servers count alike, also after a case in which they differ on purpose.
+        self.begin()
+        self.expect(["create", "/level", None, words.OPEN, 0])
+        extra = sorted(tree.keys() - set(words.SYSTEM_PATHS), key=lambda path: path.count("/"), reverse=True)
+        self.expect(["multi", [["delete", path, -1] for path in [*extra, "/level"]]])
+        for path in words.SYSTEM_PATHS:
+            _, data, acl, _ = tree[path]
             if data:
                 self.expect(["setData", path, "", -1])
-            entries = CONFIG_ACL if path == words.CONFIG_PATH else jute.OPEN_ACL
-            if acl != tuple((perms, scheme.encode(), ident.encode()) for perms, scheme, ident in entries):
-                self.expect(["setACL", path, [list(entry) for entry in entries], -1])
+            wanted = words.CONFIG_ACL if path == words.CONFIG_PATH else words.OPEN
+            if acl != tuple((perms, scheme.encode(), ident.encode()) for perms, scheme, ident in wanted):
+                self.expect(["setACL", path, wanted, -1])
 
-    def level(self):
-        """Gives the root a newer zxid that both servers count alike."""
-        self.begin()
-        self.expect(["create", "/level", None, [[31, "world", "anyone"]], 0])
-        self.expect(["delete", "/level", -1])
-
-    def expect(self, op, decode=None):
+    def expect(self, op):
+        """Sends an operation that must succeed, and so must every part of a multi."""
         (frame,) = self.replies([op])
-        reader = jute.Reader(frame, 12)
-        error = reader.int32()
-        errors = [error] if decode is None or error else [code for _, code, _ in decode(reader, self.side.names)[:-1]]
-        if any(errors):
-            print(f"control on {self.side.kind}: {str(op)[:300]} was answered {errors}", file=sys.stderr)
-            raise RuntimeError(f"the tester cannot clean up on {self.side.kind}")
+        _, _, error, value, _ = mapping.reply(frame, operations.op_code(op), self.names)
+        if error or (op[0] == "multi" and any(code for _, code, _ in value[:-1])):
+            raise RuntimeError(f"cannot clean up: {str(op)[:300]} was answered {error}, {str(value)[:300]}")
+
+
+def znode(children, data, acl):
+    """(children, data, ACL, Stat), or the replies as they came if one is an error or the Stats differ."""
+    replies = (children, data, acl)
+    if any(error or rest for error, _, rest in replies) or data[1][1] != acl[1][1]:
+        return replies
+    return (children[1], data[1][0], *acl[1])
 
 
 def compare(left, right):
-    """Where two trees differ: (path, value, other value) of each znode, in order."""
+    """The znodes whose values in the two trees differ: (path, value, other value), in order."""
     paths = sorted(left.keys() | right.keys())
     return [(path, left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)]

@@ -1,4 +1,4 @@
-"""Single random operations, most of them meaningful by a small model of what probably exists; it need not be right."""
+"""Single random operations. A small model of the znodes that probably exist makes most of them meaningful."""
 
 import random
 
@@ -6,13 +6,6 @@ from differential import words
 from differential.words import ROOT
 
 SEQUENTIAL = (2, 3, 6)
-# Weights of the operations.
-WEIGHTS = {
-    "create": 13, "create2": 6, "createContainer": 3, "createTTL": 4, "delete": 10, "setData": 12, "setACL": 4, "exists": 7,
-    "getData": 8, "getChildren": 5, "getChildren2": 5, "getACL": 4, "sync": 1, "multi": 9, "multiRead": 4, "reconfig": 0.5,
-    "checkWatches": 2, "removeWatches": 3, "addWatch": 5, "setWatches": 1, "setWatches2": 2, "getEphemerals": 2,
-    "getAllChildrenNumber": 2, "whoAmI": 1, "ping": 1, "auth": 2,
-}  # fmt: skip
 MULTI_WRITES = ("create", "create2", "createContainer", "createTTL", "delete", "setData", "check")
 # How often a sequence with quotas reads or changes one of their znodes.
 QUOTA_PATH_SHARE = 0.06
@@ -21,11 +14,8 @@ QUOTA_PATH_SHARE = 0.06
 class Draw:
     """Draws operations from a seed."""
 
-    def __init__(self, seed, without=()):
+    def __init__(self, seed):
         self.random = random.Random(seed)
-        self.without = set(without)
-        self.names = [name for name in WEIGHTS if name not in self.without]
-        self.weights = [WEIGHTS[name] for name in self.names]
         # Path -> [version, aversion, number of children created, whether it is ephemeral].
         self.known = {}
         # The paths below /zookeeper/quota that have limits.
@@ -38,14 +28,16 @@ class Draw:
         return choices[int(self.random.random() * len(choices))]
 
     def operation(self):
-        name = self.random.choices(self.names, self.weights)[0]
-        return getattr(self, "make_" + name)()
+        return self.make(self.random.choices(list(OPERATIONS), WEIGHTS)[0])
+
+    def make(self, name):
+        return [name, *OPERATIONS[name][1](self)]
 
     def operation_for_burst(self):
         """Any operation that may stand anywhere.
 
-        Not a multi with a null ACL id: what it created before ZooKeeper broke it off stays among the changes that ZooKeeper expects,
-        and a request right behind it that builds on them is never answered there.
+        A multi with a null ACL id may not. ZooKeeper keeps what it created among the outstanding changes, and never answers a request
+        behind it that builds on them.
         """
         while True:
             op = self.operation()
@@ -78,7 +70,7 @@ class Draw:
         return self.path()
 
     def creatable(self, path):
-        """Not limits without usage beside them: ZooKeeper refuses all writes below."""
+        """Replaces limits without usage beside them: ZooKeeper rejects all writes below such limits."""
         parent, _, name = (path or "").rpartition("/")
         return f"{ROOT}/a" if name == "zookeeper_limits" and parent not in self.quotas else path
 
@@ -102,7 +94,7 @@ class Draw:
         return self.pick(words.DATA)
 
     def learn(self, path, flag, acl):
-        """Takes the path for existing if its creation can succeed."""
+        """Adds the path to the model if its creation can succeed."""
         parent = self.known.get(path.rpartition("/")[0]) if path else None
         if parent is None or parent[3] or path in words.BAD_PATHS or acl not in words.ACLS:
             return
@@ -112,7 +104,7 @@ class Draw:
             parent[2] += 1
             self.known[path] = [0, 0, 0, flag in (1, 3)]
 
-    def make_create(self, name="create", flags=(0,) * 12 + (1,) * 6 + (2,) * 3 + (3,) * 3 + (4,)):
+    def create(self, flags=(0,) * 12 + (1,) * 6 + (2,) * 3 + (3,) * 3 + (4,)):
         path, flag = self.creatable(self.new_path()), self.pick(flags)
         if self.chance(0.015):
             flag = self.pick(words.BAD_FLAGS)
@@ -120,13 +112,15 @@ class Draw:
             path = f"{self.existing().rstrip('/')}/"
         acl = self.acl()
         self.learn(path, flag, acl)
-        return [name, path, self.data(path), acl, flag]
+        return [path, self.data(path), acl, flag]
 
-    def make_create2(self):
-        return self.make_create("create2")
+    def create_ttl(self):
+        path, flag, acl = self.creatable(self.new_path()), self.pick((5, 5, 6)), self.acl()
+        self.learn(path, flag, acl)
+        return [path, self.data(path), acl, flag, self.pick(words.BAD_TTLS if self.chance(0.1) else words.TTLS)]
 
-    def make_quotas(self):
-        """Creates quotas; the limits always together with the usage, without which ZooKeeper refuses what is below."""
+    def quotas_created(self):
+        """Creates quotas, limits always together with usage (see `creatable`)."""
         ops = []
         for path in ("/zookeeper/quota/d", "/zookeeper/quota/d/a")[: self.pick((1, 1, 2))]:
             ops.append(["create", path, "", words.OPEN, 0])
@@ -135,144 +129,66 @@ class Draw:
                 ops.append(["create", f"{path}/{name}", self.data(name), words.OPEN, 0])
         return ops
 
-    def make_createContainer(self):
-        return self.make_create("createContainer", (4,) * 20 + (0, 2))
-
-    def make_createTTL(self):
-        path, flag = self.creatable(self.new_path()), self.pick((5, 5, 6))
-        acl, ttl = self.acl(), self.pick(words.BAD_TTLS if self.chance(0.1) else words.TTLS)
-        self.learn(path, flag, acl)
-        return ["createTTL", path, self.data(path), acl, flag, ttl]
-
-    def make_delete(self):
+    def delete(self):
         path = self.path()
-        # Usage is never deleted: ZooKeeper refuses all writes below a quota without it.
+        # Usage is never deleted, see `creatable`.
         path = path.replace("zookeeper_stats", "zookeeper_limits") if path else path
         version = self.version(path)
         if not any(other.startswith(f"{path}/") for other in self.known) and path != ROOT:
             self.known.pop(path, None)
-        return ["delete", path, version]
+        return [path, version]
 
-    def make_setData(self):
+    def write(self, value, which):
+        """A new value of a znode. `which` is the place of its version in `known`."""
         path = self.path()
-        op = ["setData", path, self.data(path), self.version(path)]
+        arguments = [path, value(path), self.version(path, which)]
         if path in self.known:
-            self.known[path][0] += 1
-        return op
+            self.known[path][which] += 1
+        return arguments
 
-    def make_setACL(self):
-        path = self.path()
-        op = ["setACL", path, self.acl(), self.version(path, 1)]
-        if path in self.known:
-            self.known[path][1] += 1
-        return op
-
-    def make_check(self):
-        path = self.path()
-        return ["check", path, self.version(path)]
-
-    def make_multi(self):
+    def multi(self):
         if self.chance(0.03):
-            return ["multi", []]
+            return [[]]
         if self.chance(0.02):
-            strangers = ["getData", ROOT, False], ["setACL", ROOT, words.OPEN, -1], ["sync", ROOT], ["multi", []]
-            return ["multi", [self.pick(strangers)]]
-        return ["multi", [self.make(self.pick(MULTI_WRITES)) for _ in range(self.random.randint(1, 5))]]
+            return [[self.pick(words.NO_PARTS)]]
+        return [[self.make(self.pick(MULTI_WRITES)) for _ in range(self.random.randint(1, 5))]]
 
-    def make(self, name):
-        return getattr(self, "make_" + name)() if name not in self.without else self.make_delete()
+    def multi_read(self):
+        return [[[self.pick(("getData", "getChildren")), self.path(), self.chance(0.2)] for _ in range(self.random.randint(0, 4))]]
 
-    def make_multiRead(self):
-        reads = [[self.pick(("getData", "getChildren")), self.path(), self.chance(0.2)] for _ in range(self.random.randint(0, 4))]
-        return ["multiRead", reads]
-
-    def read(self, name):
-        path = self.pick(words.WATCHED) if self.chance(0.4) else self.path()
-        return [name, path, self.chance(0.6)]
-
-    def make_exists(self):
-        return self.read("exists")
-
-    def make_getData(self):
-        return self.read("getData")
-
-    def make_getChildren(self):
-        return self.read("getChildren")
-
-    def make_getChildren2(self):
-        return self.read("getChildren2")
-
-    def make_getACL(self):
-        return ["getACL", self.path()]
-
-    def make_sync(self):
-        return ["sync", self.path()]
-
-    def make_getEphemerals(self):
-        return ["getEphemerals", self.pick(words.PREFIXES) if self.chance(0.8) else self.path()]
-
-    def make_getAllChildrenNumber(self):
-        return ["getAllChildrenNumber", self.path()]
-
-    def make_whoAmI(self):
-        return ["whoAmI"]
-
-    def make_ping(self):
-        return ["ping"]
-
-    def make_auth(self):
-        return ["auth", *self.pick(words.AUTHS)]
+    def read(self):
+        return [self.pick(words.WATCHED) if self.chance(0.4) else self.path(), self.chance(0.6)]
 
     def watched(self):
         return self.pick(words.WATCHED) if self.chance(0.8) else self.path()
 
-    def make_addWatch(self):
-        return ["addWatch", self.watched(), self.pick((0, 0, 0, 1, 1, 1, 1, 2)) if self.chance(0.95) else self.pick((-1, 3, 99))]
+    def watches(self, kinds, bad_kinds):
+        return [self.watched(), self.pick(kinds if self.chance(0.95) else bad_kinds)]
 
-    def make_checkWatches(self):
-        return ["checkWatches", self.watched(), self.pick((1, 2, 3, 4, 5)) if self.chance(0.95) else self.pick((0, 6, -1))]
+    def check_watches(self):
+        return self.watches((1, 2, 3, 4, 5), (0, 6, -1))
 
-    def make_removeWatches(self):
-        return ["removeWatches", *self.make_checkWatches()[1:]]
-
-    def make_setWatches(self, name="setWatches", lists=3):
+    def set_watches(self, lists):
         zxid = "seen" if self.chance(0.6) else self.pick((0, 1, 5, 10, 20, 50, -1, 2**62))
-        return [name, zxid, *([self.watched() for _ in range(self.pick((0, 0, 1, 2, 3)))] for _ in range(lists))]
+        return [zxid, *([self.watched() for _ in range(self.pick((0, 0, 1, 2, 3)))] for _ in range(lists))]
 
-    def make_setWatches2(self):
-        return self.make_setWatches("setWatches2", 5)
 
-    def make_reconfig(self):
-        return ["reconfig", *self.pick(words.RECONFIGS)]
-
-    # --- what corral does unlike ZooKeeper: the last step of a sequence, because the servers part there
-
-    def deleteContainer(self):
-        return ["deleteContainer", self.path()]
-
-    def createSession(self):
-        return ["createSession", 30_000]
-
-    def no_utf8(self):
-        return self.pick((
-            ["create", f"{ROOT}/\ud800", "", words.OPEN, 0], ["getData", f"{ROOT}/\udfff", False], ["sync", "\ud800"],
-            ["setACL", ROOT, [[31, "digest", "a:\udc00"]], -1],
-        ))  # fmt: skip
-
-    def many_auths(self):
-        return [["auth", 0, "digest", f"user{number}:secret"] for number in range(16)]
-
-    def sasl(self):
-        return ["sasl", self.pick(("", None, "token", "\0ann\0secret", 1000))]
-
-    def long_acl(self):
-        return ["create", f"{ROOT}/long", "", [[31, "ip", f"10.0.{i >> 8}.{i & 255}"] for i in range(257)], 0]
-
-    def negative_count(self):
-        return ["create", f"{ROOT}/negative", "", -2, 0]
-
-    def read_in_multi(self):
-        return ["multiRead", [["getData", ROOT, False], ["delete", f"{ROOT}/a", -1]]]
+# Name -> weight, and what draws the arguments. A weight of 0 is for parts of multis.
+OPERATIONS = {
+    "create": (13, Draw.create), "create2": (6, Draw.create), "createContainer": (3, lambda draw: draw.create((4,) * 20 + (0, 2))),
+    "createTTL": (4, Draw.create_ttl), "delete": (10, Draw.delete), "setData": (12, lambda draw: draw.write(draw.data, 0)),
+    "setACL": (4, lambda draw: draw.write(lambda _: draw.acl(), 1)), "check": (0, lambda draw: [path := draw.path(), draw.version(path)]),
+    "exists": (7, Draw.read), "getData": (8, Draw.read), "getChildren": (5, Draw.read), "getChildren2": (5, Draw.read),
+    "getACL": (4, lambda draw: [draw.path()]), "sync": (1, lambda draw: [draw.path()]), "multi": (9, Draw.multi),
+    "multiRead": (4, Draw.multi_read), "reconfig": (0 if words.IS_ENSEMBLE else 0.5, lambda draw: draw.pick(words.RECONFIGS)),
+    "checkWatches": (2, Draw.check_watches), "removeWatches": (3, Draw.check_watches),
+    "addWatch": (5, lambda draw: draw.watches((0, 0, 0, 1, 1, 1, 1, 2), (-1, 3, 99))),
+    "setWatches": (1, lambda draw: draw.set_watches(3)), "setWatches2": (2, lambda draw: draw.set_watches(5)),
+    "getEphemerals": (2, lambda draw: [draw.pick(words.PREFIXES) if draw.chance(0.8) else draw.path()]),
+    "getAllChildrenNumber": (2, lambda draw: [draw.path()]), "whoAmI": (1, lambda _: []), "ping": (1, lambda _: []),
+    "auth": (2, lambda draw: draw.pick(words.AUTHS)),
+}  # fmt: skip
+WEIGHTS = [weight for weight, _ in OPERATIONS.values()]
 
 
 def has_null_acl_id(operations):

@@ -1,4 +1,4 @@
-"""Random sequences of steps from a seed. The same seed, size and set of operations give the same sequence everywhere."""
+"""Random sequences of steps from a seed. The same seed gives the same sequence everywhere."""
 
 from differential import words
 from differential.draw import Draw
@@ -6,9 +6,9 @@ from differential.words import ROOT
 
 SLOTS = 4
 BURST_MAX = 8
+OPERATIONS = 110
 # Kinds of steps other than operations, in parts of a thousand.
 STEPS = {"reconnect": 25, "take_over": 6, "drop": 6, "close": 6, "stranger": 5, "fatal": 8, "raw": 3, "mutated": 30, "big": 2}
-LAST_STEPS = ("deleteContainer", "createSession", "long_acl", "negative_count", "read_in_multi", "no_utf8", "many_auths", "sasl")
 LAST_PERCENT = 3
 # Sequences that set quotas.
 QUOTA_SHARE = 0.25
@@ -17,9 +17,8 @@ QUOTA_SHARE = 0.25
 class Generator(Draw):
     """Makes one sequence."""
 
-    def __init__(self, seed, size, without=()):
-        super().__init__(seed, without)
-        self.size = size
+    def __init__(self, seed):
+        super().__init__(seed)
         self.open, self.sessions = set(), set()
 
     def sequence(self):
@@ -30,14 +29,13 @@ class Generator(Draw):
         steps.append(["send", 0, [first], ""])
         self.known[ROOT] = [0, 0, 0, False]
         if self.chance(QUOTA_SHARE):
-            steps.append(["send", 0, self.make_quotas(), ""])
-        while operations < self.size:
+            steps.append(["send", 0, self.quotas_created(), ""])
+        while operations < OPERATIONS:
             step = self.step()
             steps.append(step)
             operations += len(step[2]) if step[0] == "send" else 1
         if self.chance(LAST_PERCENT / 100) and self.open:
-            op = getattr(self, self.pick(LAST_STEPS))()
-            steps.append(["send", self.pick(sorted(self.open)), op if isinstance(op[0], list) else [op], "maybe"])
+            steps.append(["send", self.pick(sorted(self.open)), list(self.pick(words.LAST_BURSTS)), "maybe"])
         return steps
 
     # --- steps
@@ -48,7 +46,7 @@ class Generator(Draw):
         number = self.random.random() * 1000
         for kind, share in STEPS.items():
             number -= share
-            if number < 0 and kind not in self.without:
+            if number < 0:
                 return getattr(self, kind)()
         slot = self.pick(sorted(self.open))
         count = 1 if self.chance(0.3) else self.random.randint(2, BURST_MAX)
@@ -70,7 +68,7 @@ class Generator(Draw):
         return ["connect", slot, options]
 
     def reconnect(self):
-        """Comes back with the session's password; the next steps often set the watches again."""
+        """Resumes a session that has no connection."""
         away = sorted(self.sessions - self.open)
         if not away:
             return self.drop()
@@ -87,7 +85,7 @@ class Generator(Draw):
         return ["connect", slot, options]
 
     def take_over(self):
-        """The session of a living connection comes back on a new one."""
+        """Resumes the session of an open connection on a new one."""
         free = sorted(set(range(SLOTS + 2)) - self.open - self.sessions)
         if not free:
             return self.drop()
@@ -103,29 +101,31 @@ class Generator(Draw):
         return ["connect", free[0], options]
 
     def stranger(self):
-        """A connect request that must fail: a session nobody knows, a zxid from the future, a request cut short."""
+        """A connect request that must fail: an unknown session, a zxid from the future, a request cut short."""
         options = self.pick((
             {"unknown": 0x123456789}, {"unknown": -1}, {"unknown": 0x0100_0000_0000_0001}, {"zxid": "ahead"},
             {"unknown": 1, "read_only": None}, {"cut": 9}, {"cut": 20}, {"cut": 37},
         ))  # fmt: skip
         return ["connect", 9, options]
 
-    def drop(self):
+    def ended(self):
+        """A slot whose connection this step ends."""
         slot = self.pick(sorted(self.open))
         self.open.discard(slot)
-        return ["drop", slot]
+        return slot
+
+    def drop(self):
+        return ["drop", self.ended()]
 
     def close(self):
-        slot = self.pick(sorted(self.open))
-        self.open.discard(slot)
+        slot = self.ended()
         self.sessions.discard(slot)
         return ["send", slot, [self.operation_for_burst() for _ in range(self.random.randint(0, 2))] + [["close"]], "ends"]
 
     def fatal(self):
         """A request after which the server closes the connection."""
-        slot = self.pick(sorted(self.open))
-        self.open.discard(slot)
-        if self.chance(0.4) and "auth" not in self.without:
+        slot = self.ended()
+        if self.chance(0.4):
             return ["send", slot, [["auth", *self.pick(words.FATAL_AUTHS)]], "maybe"]
         if self.chance(0.3):
             return ["send", slot, [["check", self.path(), -1]], "ends"]
@@ -133,9 +133,7 @@ class Generator(Draw):
         return ["send", slot, [["unknown", code, self.pick(("", "00000001", "00" * 20))]], "ends"]
 
     def raw(self):
-        slot = self.pick(sorted(self.open))
-        self.open.discard(slot)
-        return ["raw", slot, self.pick(words.RAW)]
+        return ["raw", self.ended(), self.pick(words.RAW)]
 
     def mutated(self):
         """An operation cut short, with bytes behind it, with bytes changed, or with an odd xid."""

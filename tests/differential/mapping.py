@@ -1,12 +1,13 @@
-"""Turns a server's messages into values that are equal exactly if the messages are, but for what must differ between servers.
+"""Turns the messages of a server into values that can be compared with those of another server.
 
-These are: zxids, compared by their distance from the zxid at the start of the sequence; times, which must be those of the
-transaction the zxid beside them names; session ids, by the order in which the sequence opened them; names of children and
-ephemerals, which come in no order, sorted. Everything else stays as it came, also bytes left over behind a record.
+Values are equal exactly if the messages are, but for what must differ. Zxids are counted from the start of the case. A time must be
+that of the transaction which the zxid beside it names. Sessions are numbered in the order in which the case opened them. Names of
+children and ephemerals are sorted. Everything else stays as it came, also bytes behind a record.
 """
 
 import time
 from bisect import bisect_right
+from itertools import groupby
 
 from differential import operations
 from support import jute
@@ -36,22 +37,22 @@ class Names:
             return zxid
         if zxid > self.bases[-1]:
             return zxid - self.bases[-1]
-        # Older than the sequence: how many sequences ago, and where in that one.
+        # Older than the case: how many beginnings ago, and the distance from that one.
         index = bisect_right(self.bases, zxid - 1) - 1
         return ("old", len(self.bases) - 1 - index, zxid - self.bases[index])
 
     def real_zxid(self, zxid):
-        """The way back for a zxid of a request."""
+        """The zxid of the server for one that counts from the start of the case."""
         return zxid if zxid <= 0 or zxid >= operations.FAR_ZXID else self.bases[-1] + zxid
 
     def time(self, zxid, stamp):
-        """'right' if the time is that of the transaction."""
+        """True if the time is that of the transaction."""
         if stamp == 0:
             return 0
         if self.times.setdefault(zxid, stamp) != stamp:
             return ("another time than before for this zxid", stamp - self.times[zxid])
         if self.begin_ms <= stamp <= time.time() * 1000 + CLOCK_SLACK_MS:
-            return "right"
+            return True
         return ("far from now", stamp)
 
     def owner(self, session_id):
@@ -68,24 +69,13 @@ class Names:
         )  # fmt: skip
 
 
-def strings(reader):
+def vector(reader, take, order=lambda items: items):
     count = reader.int32()
-    return None if count < 0 else [reader.buffer() for _ in range(count)]
+    return None if count < 0 else tuple(order([take() for _ in range(count)]))
 
 
-def sorted_strings(reader):
-    found = strings(reader)
-    return None if found is None else tuple(sorted(found))
-
-
-def acl(reader):
-    count = reader.int32()
-    return None if count < 0 else tuple((reader.int32(), reader.buffer(), reader.buffer()) for _ in range(count))
-
-
-def identities(reader):
-    count = reader.int32()
-    return None if count < 0 else tuple(sorted((reader.buffer(), reader.buffer()) for _ in range(count)))
+def sorted_strings(reader, _):
+    return vector(reader, reader.buffer, sorted)
 
 
 def multi(reader, names):
@@ -98,24 +88,26 @@ def multi(reader, names):
         results.append((kind, error, value))
 
 
+def stat(reader, names):
+    return names.stat(reader.stat())
+
+
+def bytes_and_stat(reader, names):
+    return (reader.buffer(), names.stat(reader.stat()))
+
+
 RECORDS = {
     jute.CREATE: lambda reader, _: reader.buffer(),
-    jute.CREATE2: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
-    operations.CREATE_CONTAINER: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
-    operations.CREATE_TTL: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
-    jute.EXISTS: lambda reader, names: names.stat(reader.stat()),
-    jute.SET_DATA: lambda reader, names: names.stat(reader.stat()),
-    jute.SET_ACL: lambda reader, names: names.stat(reader.stat()),
-    jute.GET_DATA: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
-    operations.RECONFIG: lambda reader, names: (reader.buffer(), names.stat(reader.stat())),
-    jute.GET_ACL: lambda reader, names: (acl(reader), names.stat(reader.stat())),
-    jute.GET_CHILDREN: lambda reader, _: sorted_strings(reader),
-    jute.GET_CHILDREN2: lambda reader, names: (sorted_strings(reader), names.stat(reader.stat())),
-    operations.GET_EPHEMERALS: lambda reader, _: sorted_strings(reader),
-    operations.WHO_AM_I: lambda reader, _: identities(reader),
-    jute.MULTI: multi,
-    operations.MULTI_READ: multi,
-}
+    **dict.fromkeys((jute.EXISTS, jute.SET_DATA, jute.SET_ACL), stat),
+    **dict.fromkeys((jute.CREATE2, jute.CREATE_CONTAINER, jute.CREATE_TTL, jute.GET_DATA, jute.RECONFIG), bytes_and_stat),
+    **dict.fromkeys((jute.GET_CHILDREN, jute.GET_EPHEMERALS), sorted_strings),
+    **dict.fromkeys((jute.MULTI, jute.MULTI_READ), multi),
+    jute.GET_CHILDREN2: lambda reader, names: (sorted_strings(reader, names), stat(reader, names)),
+    jute.GET_ACL: lambda reader, names: (
+        vector(reader, lambda: (reader.int32(), reader.buffer(), reader.buffer())), stat(reader, names)
+    ),
+    operations.WHO_AM_I: lambda reader, _: vector(reader, lambda: (reader.buffer(), reader.buffer()), sorted),
+}  # fmt: skip
 
 
 def reply(frame, op_code, names):
@@ -161,15 +153,7 @@ def is_event(message):
 
 def order_closing(messages, closing_zxids):
     """Sorts the events of each closeSession among themselves: it deletes ephemerals in no promised order."""
-    result, run = [], []
-    for message in messages:
-        if is_event(message) and message[1] in closing_zxids and (not run or run[0][1] == message[1]):
-            run.append(message)
-            continue
-        result += sorted(run)
-        run = []
-        if is_event(message) and message[1] in closing_zxids:
-            run.append(message)
-        else:
-            result.append(message)
-    return result + sorted(run)
+    result = []
+    for closing, group in groupby(messages, lambda message: is_event(message) and message[1] in closing_zxids and message[1]):
+        result += sorted(group) if closing else group
+    return result

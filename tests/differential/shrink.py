@@ -1,47 +1,42 @@
-"""Makes a failing sequence small: drops steps, then operations inside steps, then parts of multis, while the difference stays."""
+"""Shrinks a case that differs: drops steps, then operations of steps, then parts of multis, while the difference stays."""
 
 import time
 
 TRIES_MAX, LIMIT_S = 400, 60
+# Where the items inside an item are.
+INNER = {"send": 2, "multi": 1, "multiRead": 1}
 
 
 def shrink(steps, differs):
-    """The smallest sequence found for which `differs` is still true."""
+    """The smallest case found for which `differs` is still true."""
     tries, deadline = iter(range(TRIES_MAX)), time.monotonic() + LIMIT_S
 
-    def test(candidate):
-        return next(tries, None) is not None and time.monotonic() < deadline and differs(candidate)
+    def reduced(items, whole):
+        """Drops items. `whole` makes the case of them."""
 
-    steps = without_parts(steps, test)
-    for at in range(len(steps) - 1, -1, -1):
-        if steps[at][0] != "send":
-            continue
+        def fails(candidate):
+            return next(tries, None) is not None and time.monotonic() < deadline and differs(whole(candidate))
 
-        def rebuilt(ops, at=at):
-            slot, ending = steps[at][1], steps[at][3]
-            return [*steps[:at], ["send", slot, ops, ending], *steps[at + 1 :]]
+        items = without_parts(items, fails)
+        for at in range(len(items) - 1, -1, -1):
+            head, inner, tail = items[:at], INNER.get(items[at][0]), items[at + 1 :]
+            if inner:
+                item = items[at]
+                around = lambda part: [*head, [*item[:inner], part, *item[inner + 1 :]], *tail]  # noqa: E731, B023
+                items = around(reduced(item[inner], lambda part: whole(around(part))))  # noqa: B023
+        return items
 
-        ops = without_parts(steps[at][2], lambda ops: test(rebuilt(ops)))
-        steps = rebuilt(ops)
-        for place, op in enumerate(ops):
-            if op[0] in ("multi", "multiRead") and len(op[1]) > 1:
-                def with_parts(parts, place=place, ops=ops, name=op[0]):
-                    return rebuilt([*ops[:place], [name, parts], *ops[place + 1 :]])
-
-                parts = without_parts(op[1], lambda parts: test(with_parts(parts)))
-                steps = with_parts(parts)
-                ops = steps[at][2]
-    return steps
+    return reduced(steps, lambda case: case)
 
 
-def without_parts(items, test):
-    """Drops runs of items, halves first and single ones last, as long as the rest passes the test."""
+def without_parts(items, fails):
+    """Drops runs of items, halves first and single ones last, as long as the rest fails."""
     size = len(items) // 2
     while size >= 1:
         at = 0
         while at < len(items):
             candidate = items[:at] + items[at + size :]
-            if candidate and test(candidate):
+            if candidate and fails(candidate):
                 items = candidate
             else:
                 at += size

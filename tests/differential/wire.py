@@ -1,67 +1,38 @@
-"""A connection that only moves frames: it sends what it is told and collects what comes, until enough replies came or the end."""
-
-import socket
+"""A connection that moves frames and knows nothing of their content."""
 
 from support import jute
+from support.client import Closed, Connection
 
-REPLY_LIMIT_S = 10
-CLOSE_LIMIT_S = 5
-RECEIVE_BYTES = 1 << 17
 EVENT_HEAD = b"\xff\xff\xff\xff"
 
 
-class Wire:
-    """One TCP connection. `state` is open, closed (by the server) or silent (no answer within the limit)."""
+class Wire(Connection):
+    """One TCP connection. `state` is open, closed (by the server) or silent (nothing came within the limit)."""
 
-    def __init__(self, address):
-        self.socket = socket.create_connection(address, timeout=REPLY_LIMIT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.received, self.state = bytearray(), "open"
+    state = "open"
 
     def send(self, data):
         try:
-            self.socket.sendall(data)
+            self.send_bytes(data)
         except OSError:
             self.state = "closed"
-
-    def more(self):
-        """Receives something; false when nothing will come any more."""
-        try:
-            piece = self.socket.recv(RECEIVE_BYTES)
-        except TimeoutError:
-            self.state = "silent"
-            return False
-        except OSError:
-            piece = b""
-        if not piece:
-            self.state = "closed"
-            return False
-        self.received += piece
-        return True
 
     def frames(self, replies, to_the_end=False):
         """The frames up to the given number of replies, events not counted, or up to the end of the connection."""
-        self.socket.settimeout(CLOSE_LIMIT_S if to_the_end else REPLY_LIMIT_S)
-        found, position = [], 0
-        while replies > 0 or to_the_end:
-            size = int.from_bytes(self.received[position : position + 4], "big")
-            if len(self.received) < position + 4 or len(self.received) < position + 4 + size:
-                if not self.more():
-                    break
-                continue
-            frame = bytes(self.received[position + 4 : position + 4 + size])
-            position += 4 + size
-            found.append(frame)
-            replies -= frame[:4] != EVENT_HEAD
-        del self.received[:position]
+        found = []
+        try:
+            while replies > 0 or to_the_end:
+                found.append(self.frame())
+                replies -= found[-1][:4] != EVENT_HEAD
+        except Closed:
+            self.state = "closed"
+        except TimeoutError:
+            self.state = "silent"
         return found
-
-    def close(self):
-        self.socket.close()
 
 
 def connect_frame(options, session, last_zxid):
-    """The connect request that a step's options describe; `session` is (id, password) or None."""
+    """The connect request that the options of a step describe. `session` is (id, password) or None."""
     session_id, password = session or (0, b"\0" * 16)
     kind = options.get("password", "right")
     if kind == "wrong":

@@ -1,15 +1,15 @@
-"""The values the generator draws from: paths, data, versions, flags, ACLs, credentials, good and bad."""
+"""The values that the generator draws from: paths, data, versions, flags, ACLs, credentials, good and bad."""
 
 from ensemble import follower
 
 ROOT = "/d"
-OPEN = [[31, "world", "anyone"]]
+OPEN, CONFIG_ACL = [[31, "world", "anyone"]], [[1, "world", "anyone"]]
 NAMES = ("a", "b", "c", "a/x", "a/y", "b/x", "a/x/1", "e", "s", "é", "日本")
 WATCHED = (ROOT, "/d/a", "/d/b", "/d/a/x", "/d/c", "/d/e", "/", "/zookeeper", "/d/b/x", "/none")
 CONFIG_PATH = "/zookeeper/config"
-# The ZooKeeper beside it is alone, and has no membership that could be compared.
-HAS_LIST = follower.ensemble_size() > 1
-SYSTEM_PATHS = ("/", "/zookeeper", *(() if HAS_LIST else (CONFIG_PATH,)), "/zookeeper/quota")
+# The membership of an ensemble cannot be compared with a standalone ZooKeeper.
+IS_ENSEMBLE = follower.ensemble_size() > 1
+SYSTEM_PATHS = ("/", "/zookeeper", *(() if IS_ENSEMBLE else (CONFIG_PATH,)), "/zookeeper/quota")
 BAD_PATHS = (
     None, "", "d", "d/a", "//", "//d", "/d/", "/d//a", "/d/.", "/d/..", "/d/./a", "/d/../a", "/d/\0", "/d/\x01", "/d/a\x1f",
     "/d/\x7f", "/d/\x9f", "/d/\ue000", "/d/\uf8ff", "/d/\ufff0", "/d/\uffff", "/d/\U0001f600", "/.", "/..", "/d/a/", ".", "..",
@@ -58,4 +58,20 @@ PREFIXES = ("/", "/d", "/d/a", "", None, "/x", " ", "/d/e")
 RAW = (
     "fffffffe", "00100000", "7fffffff", "80000000", "00000000", "0000000400000001", "00000007" + "00" * 7, "ffffffff",
 )  # fmt: skip
+# What corral does unlike ZooKeeper. These are the last step of a sequence, because the servers part there.
+LAST_BURSTS = (
+    (["deleteContainer", "/d/c"],), (["createSession", 30_000],), tuple(["auth", 0, "digest", f"user{i}:secret"] for i in range(16)),
+    (["create", "/d/\ud800", "", OPEN, 0],), (["getData", "/d/\udfff", False],), (["sync", "\ud800"],),
+    (["setACL", ROOT, [[31, "digest", "a:\udc00"]], -1],), (["create", "/d/negative", "", -2, 0],),
+    (["create", "/d/long", "", [[31, "ip", f"10.0.{i >> 8}.{i & 255}"] for i in range(257)], 0],),
+    (["multiRead", [["getData", ROOT, False], ["delete", "/d/a", -1]]],), (["sasl", ""],), (["sasl", None],), (["sasl", "token"],),
+    (["sasl", "\0ann\0secret"],), (["sasl", 1000],),
+)  # fmt: skip
+# What no multi may hold.
+NO_PARTS = (["getData", ROOT, False], ["setACL", ROOT, OPEN, -1], ["sync", ROOT], ["multi", []])
 RECONFIGS = ((None, None, None, -1), ("", "", "", -1), (None, "1", None, 0), ("server.2=a:1:2;3", None, None, -1))
+
+
+def about_membership(steps):
+    """Whether a case is about the membership."""
+    return CONFIG_PATH in str(steps) or "reconfig" in str(steps)
