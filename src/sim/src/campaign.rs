@@ -1,197 +1,191 @@
-//! Many seeds, on one thread or several: tells how far it is, and stops at the first that fails.
+//! Plays many worlds on several threads: those of a list, or new ones.
 //!
-//! Part of the program `corral-sim`. A seed is one world on one thread; the threads share nothing but the number of the next
-//! seed, so that what a seed does depends on nothing but the seed.
+//! A world belongs to one thread. The threads share nothing but the order in which worlds are taken, so that what happens in
+//! a world depends on its kind and seed alone.
 
-use std::cell::Cell;
-use std::io::Write as _;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use corral_sim::canaries::Seed;
-use corral_sim::limits::TRACE_LINES;
-use corral_sim::{Counts, Tracing};
+use clap::ValueEnum;
 
-use crate::{commit, report, say};
+use crate::play::{Kind, Outcome, WorldId};
+use crate::trace::Tracing;
+use crate::violation::Violation;
+use crate::world::Counts;
 
-/// How it is called.
-pub(crate) const USAGE: &str =
-    "usage: corral-sim [ensembles | damaged] --seeds FROM..TO | --replay FROM..TO [--threads N] [--for SECONDS]
-       corral-sim [ensembles | damaged] --trace SEED";
+/// Longest time between two reports on progress.
+pub const PROGRESS: Duration = Duration::from_secs(10);
+/// Of so many worlds one is played twice, and must take the same course.
+const TWICE_EVERY: u64 = 32;
+/// The kinds of new worlds. Their number has no divisor in common with what is drawn by remainders of the seed.
+const MIX: [Kind; 11] = [
+    Kind::Ensemble,
+    Kind::Ensemble,
+    Kind::Damaged,
+    Kind::Ensemble,
+    Kind::Ensemble,
+    Kind::Alone,
+    Kind::Ensemble,
+    Kind::LostPagesEnsemble,
+    Kind::Ensemble,
+    Kind::Ensemble,
+    Kind::LostPages,
+];
 
-/// Between two words on how far it is.
-const PROGRESS: Duration = Duration::from_secs(15);
-
-thread_local! {
-    static SEED: Cell<u64> = const { Cell::new(0) };
+/// New worlds without end, mostly ensembles.
+pub fn new_worlds(from: u64) -> impl Iterator<Item = WorldId> {
+    (from..).map(|seed| WorldId { kind: MIX[usize::try_from(seed % MIX.len() as u64).unwrap_or(0)], seed })
 }
 
-/// See the module.
-pub(crate) struct Campaign {
-    seeds: Range<u64>,
-    /// Each seed runs twice and must take the same course.
-    replay: bool,
+/// Worlds, and for those that failed once what they showed.
+pub type List = BTreeMap<WorldId, Option<String>>;
+
+/// Reads a list: a line each, `kind seed-or-range what it showed`. Lines of one world become one.
+///
+/// # Errors
+/// The first malformed line, with its number.
+pub fn parse_list(text: &str) -> Result<List, String> {
+    let mut list = List::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let malformed = || format!("line {}: `{line}` is not `kind seed` or `kind from..to`", at + 1);
+        let (kind, seeds, showed) = parse_line(line).ok_or_else(malformed)?;
+        for seed in seeds {
+            let known = list.entry(WorldId { kind, seed }).or_default();
+            *known = known.take().or_else(|| showed.map(str::to_owned));
+        }
+    }
+    Ok(list)
+}
+
+fn parse_line(line: &str) -> Option<(Kind, std::ops::Range<u64>, Option<&str>)> {
+    let mut words = line.splitn(3, ' ');
+    let kind = Kind::from_str(words.next()?, false).ok()?;
+    let seeds = words.next()?;
+    let range = match seeds.split_once("..") {
+        Some((from, to)) => from.parse().ok()?..to.parse().ok()?,
+        None => seeds.parse().ok()?..seeds.parse::<u64>().ok()?.checked_add(1)?,
+    };
+    Some((kind, range, words.next()))
+}
+
+/// Tells of a campaign's course.
+pub trait Audience {
+    /// So many worlds were played, so many of them failed. Called at least every ten seconds.
+    fn progress(&mut self, played: u64, failed: u64);
+    /// A world failed. Whether the campaign goes on.
+    fn failed(&mut self, world: WorldId, violation: &Violation) -> bool;
+}
+
+/// What a campaign came to.
+#[derive(Debug, Default)]
+pub struct Summary {
+    pub passed: u64,
+    pub failed: u64,
+    /// Of worlds that passed.
+    pub counts: BTreeMap<Kind, Counts>,
+}
+
+/// Plays worlds in order with `play` on so many threads, until there are none or the audience ends it.
+pub fn play_all(
+    worlds: impl Iterator<Item = WorldId> + Send,
+    play: impl Fn(WorldId) -> Outcome + Sync,
     threads: usize,
-    /// No seed begins after this.
-    time: Option<Duration>,
-}
-
-/// Dropped by a thread that panics: no seed begins any more.
-struct EndsAll<'a>(&'a AtomicBool);
-
-impl Drop for EndsAll<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-/// What a thread tells of a seed.
-enum Told {
-    Passed(Box<Counts>),
-    Failed(u64),
-    AnotherCourse(u64),
-}
-
-/// `None` where the words say nothing that this program knows.
-pub(crate) fn parse(words: &[&str]) -> Option<Campaign> {
-    let [how, range, options @ ..] = words else { return None };
-    let (from, to) = range.split_once("..")?;
-    let mut campaign =
-        Campaign { seeds: from.parse().ok()?..to.parse().ok()?, replay: *how == "--replay", threads: 1, time: None };
-    for option in options.chunks(2) {
-        match option {
-            ["--threads", count] => campaign.threads = count.parse().ok().filter(|count| (1..=1024).contains(count))?,
-            ["--for", seconds] => campaign.time = Some(Duration::from_secs(seconds.parse().ok()?)),
-            _ => return None,
-        }
-    }
-    Some(campaign)
-}
-
-impl Campaign {
-    /// Whether all seeds passed.
-    pub(crate) fn run(&self, of: Seed) -> bool {
-        tell_panics();
-        let started = Instant::now();
-        let (next, over) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            let (told, hears) = channel();
-            for _ in 0..self.threads {
-                let told = told.clone();
-                let (next, over) = (&next, &over);
-                scope.spawn(move || self.work(of, next, over, &told));
-            }
-            drop(told);
-            let (mut total, mut ran, mut passed) = (Counts::default(), 0_u64, true);
-            let mut shown = started;
-            loop {
-                match hears.recv_timeout(PROGRESS.saturating_sub(shown.elapsed())) {
-                    Ok(Told::Passed(counts)) => {
-                        total.add(&counts);
-                        ran += 1;
+    audience: &mut impl Audience,
+) -> Summary {
+    let (worlds, is_over) = (Mutex::new(worlds), AtomicBool::new(false));
+    let mut summary = Summary::default();
+    std::thread::scope(|scope| {
+        let (sender, outcomes) = channel();
+        for _ in 0..threads.max(1) {
+            let sender = sender.clone();
+            let (worlds, play, is_over) = (&worlds, &play, &is_over);
+            scope.spawn(move || {
+                let next = || worlds.lock().unwrap_or_else(PoisonError::into_inner).next();
+                while let Some(world) = next().filter(|_| !is_over.load(Ordering::Relaxed)) {
+                    if sender.send((world, play(world))).is_err() {
+                        return;
                     }
-                    Ok(failed) => {
-                        over.store(true, Ordering::Relaxed);
-                        if std::mem::take(&mut passed) {
-                            show(of, &failed);
-                        }
+                }
+            });
+        }
+        drop(sender);
+        let mut shown = Instant::now();
+        loop {
+            match outcomes.recv_timeout(PROGRESS.saturating_sub(shown.elapsed())) {
+                Ok((world, Outcome { violation: Some(violation), .. })) => {
+                    summary.failed += 1;
+                    if !is_over.load(Ordering::Relaxed) && !audience.failed(world, &violation) {
+                        is_over.store(true, Ordering::Relaxed);
                     }
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => break,
                 }
-                over.fetch_or(self.time.is_some_and(|time| started.elapsed() >= time), Ordering::Relaxed);
-                if shown.elapsed() >= PROGRESS {
-                    shown = Instant::now();
-                    self.show_progress(ran, started.elapsed());
+                Ok((world, outcome)) => {
+                    summary.passed += 1;
+                    summary.counts.entry(world.kind).or_default().add(&outcome.counts);
                 }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
-            let how = if self.replay { " twice, each with one trace," } else { "" };
-            say(&format!("{ran} seeds{how} in {} ms", started.elapsed().as_millis()));
-            say(&format!("{total:#?}"));
-            passed
-        })
-    }
-
-    /// One thread's part.
-    fn work(&self, of: Seed, next: &AtomicU64, over: &AtomicBool, told: &Sender<Told>) {
-        let _ends_all = EndsAll(over);
-        while !over.load(Ordering::Relaxed) {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= self.seeds.end {
-                return;
+            if shown.elapsed() >= PROGRESS {
+                shown = Instant::now();
+                audience.progress(summary.passed + summary.failed, summary.failed);
             }
-            begins(seed);
-            let tracing = if self.replay { Tracing::Hash } else { Tracing::Nothing };
-            let outcome = of(seed, None, tracing);
-            let tells = match () {
-                () if outcome.violation.is_some() => Told::Failed(seed),
-                () if self.replay && of(seed, None, tracing).trace_hash != outcome.trace_hash => {
-                    Told::AnotherCourse(seed)
-                }
-                () => Told::Passed(Box::new(outcome.counts)),
-            };
-            // Nobody hears only when the run has ended.
-            let _ = told.send(tells);
+        }
+    });
+    summary
+}
+
+/// Plays a world; a few are played twice.
+pub fn play_checked(world: WorldId) -> Outcome {
+    if world.seed % TWICE_EVERY != TWICE_EVERY - 1 {
+        return world.play(None, Tracing::Nothing);
+    }
+    let mut outcome = world.play(None, Tracing::Hash);
+    if outcome.violation.is_none() && world.play(None, Tracing::Hash) != outcome {
+        outcome.violation = Some(Violation::of("determinism", "a second run took another course"));
+    }
+    outcome
+}
+
+/// What must happen in the worlds of a kind so that they are worth something.
+macro_rules! demands {
+    ($($kind:ident { $($name:ident >= $least:literal),* })*) => {
+        &[$($((Kind::$kind, stringify!($name), |counts| counts.$name, $least)),*),*]
+    };
+}
+
+type Demand = (Kind, &'static str, fn(&Counts) -> u64, u64);
+
+const DEMANDS: &[Demand] = demands! {
+    Alone {
+        operations >= 20, events >= 20, expiries >= 20, refused >= 20, crashes >= 20, stops >= 20, cuts >= 20,
+        snapshots >= 20, failed_syncs >= 20, full_disks >= 20, replayed >= 20
+    }
+    Ensemble {
+        operations >= 15, events >= 15, expiries >= 15, refused >= 15, crashes >= 15, stops >= 15, snapshots >= 15,
+        failed_syncs >= 15, leaders >= 15, uncertain >= 15, broken_wires >= 15, installs >= 15, emptied >= 15, lists >= 15
+    }
+    Damaged { distrusted >= 60, installs >= 60, emptied >= 5, stuck >= 4, found >= 12, passed_over >= 6 }
+    LostPages { lost_pages >= 60, refused_logs >= 20 }
+    LostPagesEnsemble { lost_pages >= 60, refused_logs >= 15 }
+};
+
+/// What happened too seldom in the worlds of a list, a line each.
+pub fn shortfalls(counts: &BTreeMap<Kind, Counts>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (kind, name, count, least) in DEMANDS {
+        let count = counts.get(kind).map_or(0, count);
+        if count < *least {
+            lines.push(format!("{kind} worlds: {name} is {count}, at least {least} is wanted"));
         }
     }
-
-    fn show_progress(&self, ran: u64, time: Duration) {
-        let of = self.seeds.end.saturating_sub(self.seeds.start);
-        let rate = u128::from(ran) * 1000 / time.as_millis().max(1);
-        // A closed pipe ends nothing.
-        let _ = writeln!(std::io::stderr(), "{ran} of {of} seeds from {} on, {rate} a second", self.seeds.start);
-    }
-}
-
-fn show(of: Seed, told: &Told) {
-    match told {
-        Told::Passed(_) => {}
-        Told::Failed(seed) => {
-            begins(*seed);
-            report(*seed, &of(*seed, None, Tracing::HashAndLines), TRACE_LINES);
-        }
-        Told::AnotherCourse(seed) => {
-            say(&format!("seed {seed}, commit {}: FAILED: a second run took another course", commit()));
+    for (kind, counts) in counts {
+        // Most losses are of pages that hold nothing that was acknowledged.
+        if counts.lost_pages > 0 && counts.lost_pages < counts.refused_logs + 10 {
+            lines.push(format!("{kind} worlds: of {} lost pages {} are seen", counts.lost_pages, counts.refused_logs));
         }
     }
-}
-
-/// This thread's seed from here on.
-pub(crate) fn begins(seed: u64) {
-    SEED.set(seed);
-}
-
-/// A run that panics says which seed it was.
-pub(crate) fn tell_panics() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        say(&format!("seed {}, commit {}: panicked", SEED.get(), commit()));
-        usual(info);
-    }));
-}
-
-#[cfg(test)]
-mod tests {
-    use corral_sim::{Bug, Outcome};
-
-    use super::*;
-
-    fn panics(seed: u64, _: Option<Bug>, _: Tracing) -> Outcome {
-        panic!("seed {seed} ends here");
-    }
-
-    #[test]
-    fn a_seed_that_panics_ends_the_campaign() {
-        let campaign = Campaign { seeds: 0..u64::MAX, replay: false, threads: 1, time: None };
-        let (next, over) = (AtomicU64::new(7), AtomicBool::new(false));
-        let ended = std::thread::scope(|scope| {
-            scope.spawn(|| campaign.work(panics, &next, &over, &channel().0)).join().is_err()
-        });
-        assert!(ended && over.into_inner(), "the others begin no seed any more");
-        assert_eq!(next.into_inner(), 8);
-    }
+    lines
 }

@@ -1,78 +1,87 @@
 //! `corral-sim fuzz`: runs fuzz targets over inputs made from a seed, prints figures and the first input that fails.
 
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use corral_sim::fuzz::runner::{self, Corpus, campaign, from_hex, parse_corpus, to_hex};
 use corral_sim::fuzz::{TARGETS, Target};
 
-use crate::say;
+use crate::{clock_seed, say};
 
-/// How to call it.
-pub(crate) const USAGE: &str =
-    "       corral-sim fuzz --target NAME|all [--inputs N | --times N] [--seed S] [--corpus FILE]
-       corral-sim fuzz --target NAME --replay HEX";
+/// The share of a short run's inputs that a target gets in one turn.
+const TURN: u64 = 10;
 
-struct Options<'a> {
-    target: &'a str,
-    inputs: Option<u64>,
-    /// So many times the inputs of a short run.
-    times: u64,
-    seed: u64,
-    corpus: Corpus,
-    replay: Option<Vec<u8>>,
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// One target, or `all`
+    #[arg(long, default_value = "all")]
+    target: String,
+    /// The first seed; default: from the clock
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Seconds after which no target begins; each has one turn in any case
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+    /// Inputs to begin with: a line each, target and hexadecimal digits
+    #[arg(long)]
+    corpus: Option<PathBuf>,
+    /// Runs this input alone, in hexadecimal digits
+    #[arg(long, value_name = "HEX")]
+    replay: Option<String>,
 }
 
-/// Runs what the words ask for. `None` if they make no sense, otherwise whether all went well.
-pub(crate) fn run(words: &[&str]) -> Option<bool> {
-    let options = parse(words)?;
-    let chosen: Vec<&Target> =
-        TARGETS.iter().filter(|target| options.target == "all" || options.target == target.name).collect();
-    if chosen.is_empty() {
-        return None;
-    }
+/// Whether everything passed.
+///
+/// # Errors
+/// An option that cannot be used.
+pub(crate) fn run(options: &Options) -> Result<bool, String> {
     assert!(runner::is_counted(), "the counting allocator is installed in this program");
-    print_input_on_panic();
-    if let Some(input) = &options.replay {
-        return Some(chosen.iter().all(|target| replay(target, input)));
+    let is_chosen = |target: &&Target| options.target == "all" || options.target == target.name;
+    let targets: Vec<&Target> = TARGETS.iter().filter(is_chosen).collect();
+    if targets.is_empty() {
+        let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
+        return Err(format!("there is no target {}; there are all, {}", options.target, names.join(", ")));
     }
-    Some(chosen.iter().all(|target| run_target(target, &options)))
-}
-
-fn parse<'a>(words: &[&'a str]) -> Option<Options<'a>> {
-    let mut options = Options { target: "all", inputs: None, times: 1, seed: 0, corpus: Corpus::new(), replay: None };
-    for pair in words.chunks(2) {
-        match *pair {
-            ["--target", name] => options.target = name,
-            ["--inputs", count] => options.inputs = Some(count.parse().ok()?),
-            ["--times", count] => options.times = count.parse().ok()?,
-            ["--seed", seed] => options.seed = seed.parse().ok()?,
-            ["--replay", hex] => options.replay = Some(from_hex(hex)?),
-            ["--corpus", file] => match std::fs::read_to_string(file).map_err(|error| error.to_string()) {
-                Ok(text) => options.corpus = parse_corpus(&text).inspect_err(|error| say(error)).ok()?,
-                Err(error) => {
-                    say(&format!("{file}: {error}"));
-                    return None;
-                }
-            },
-            _ => return None,
+    if let Some(hex) = &options.replay {
+        let input = from_hex(hex).ok_or("the input is not hexadecimal")?;
+        return Ok(targets.iter().all(|target| replay(target, &input)));
+    }
+    let mut corpus = match &options.corpus {
+        Some(file) => read_corpus(file).map_err(|error| format!("{}: {error}", file.display()))?,
+        None => Corpus::new(),
+    };
+    let begun = Instant::now();
+    let first = options.seed.unwrap_or_else(clock_seed);
+    say(&format!("seeds from {first} on"));
+    let (mut turns, mut seed) = (0, first);
+    while turns < targets.len() || begun.elapsed() < Duration::from_secs(options.seconds) {
+        let target = targets[turns % targets.len()];
+        // The corpus comes first, and once.
+        let known = corpus.remove(target.name).unwrap_or_default();
+        if !run_target(target, &known, seed) {
+            return Ok(false);
         }
+        turns += 1;
+        seed += u64::from(turns.is_multiple_of(targets.len()));
     }
-    Some(options)
+    say(&format!("{turns} turns of {} targets in {} s", targets.len(), begun.elapsed().as_secs()));
+    Ok(true)
 }
 
-fn run_target(target: &Target, options: &Options<'_>) -> bool {
+fn read_corpus(file: &PathBuf) -> Result<Corpus, String> {
+    parse_corpus(&std::fs::read_to_string(file).map_err(|error| error.to_string())?)
+}
+
+fn run_target(target: &Target, corpus: &[Vec<u8>], seed: u64) -> bool {
     let started = Instant::now();
-    let corpus = options.corpus.get(target.name).map_or(&[][..], Vec::as_slice);
-    let inputs = options.inputs.unwrap_or(target.inputs_quick * options.times);
-    match campaign(target, corpus, inputs, options.seed) {
+    match campaign(target, corpus, corpus.len() as u64 + target.inputs_quick / TURN, seed) {
         Ok(done) => {
             let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
             let tally = done.tally;
             say(&format!(
-                "ok   {:8} seed {}: {} inputs ({} of the corpus), {} bytes, {} a second; {} accepted, {} refused, {} events, \
+                "ok   {:9} seed {seed}: {} inputs ({} of the corpus), {} bytes, {} a second; {} accepted, {} refused, {} events, \
                  {} closed; at most {} bytes held, for an input of {}, {} allowed",
                 target.name,
-                options.seed,
                 done.inputs,
                 corpus.len(),
                 done.bytes,
@@ -88,13 +97,12 @@ fn run_target(target: &Target, options: &Options<'_>) -> bool {
             true
         }
         Err(failure) => {
-            say(&format!("FAIL {} seed {}: {}", target.name, options.seed, failure.reason));
+            say(&format!("FAIL {} seed {seed}: {}", target.name, failure.reason));
+            let (inputs, bytes) = (failure.inputs, failure.input.len());
             say(&format!(
-                "     after {} inputs; shrunk to {} bytes, run again with",
-                failure.inputs,
-                failure.input.len()
+                "     after {inputs} inputs; shortened to {bytes} bytes; repeat: cargo run --profile ci -p corral-sim --"
             ));
-            say(&format!("     corral-sim fuzz --target {} --replay {}", target.name, to_hex(&failure.input)));
+            say(&format!("     fuzz --target {} --replay {}", target.name, to_hex(&failure.input)));
             false
         }
     }
@@ -111,11 +119,7 @@ fn replay(target: &Target, input: &[u8]) -> bool {
     true
 }
 
-/// Where a panic aborts, this is the last chance to say which input it was.
-fn print_input_on_panic() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        say(&format!("panicked at input {}", to_hex(&runner::current())));
-        usual(info);
-    }));
+/// The input that this thread runs, in hexadecimal digits; empty if there is none.
+pub(crate) fn to_print() -> String {
+    to_hex(&runner::current())
 }

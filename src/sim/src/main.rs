@@ -1,53 +1,79 @@
-//! `corral-sim --seeds 0..1000`: runs seeds, prints what they did, stops at the first that fails (`campaign`). `--replay` runs
-//! each seed twice and compares the traces; `--trace SEED` prints one. With `ensembles` in front the seeds are those of ensembles,
-//! with `damaged` those of ensembles whose servers find their states damaged.
-//! `canaries` puts bugs in on purpose and tells who saw them. `fuzz` runs the fuzz targets, see `fuzzing`.
+//! The program `corral-sim`: plays simulated worlds, runs the fuzz targets, and makes the table of costs.
 
-mod campaign;
 mod costing;
 mod fuzzing;
 
+use std::fs;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
 
-use corral_sim::canaries::{Seed, hunt};
-use corral_sim::{Bug, Outcome, Tracing, run_damaged_seed, run_ensemble_seed, run_seed};
+use clap::Parser;
+use corral_sim::campaign::{self, Audience, List, Summary};
+use corral_sim::limits::TRACE_LINES;
+use corral_sim::{Bug, Kind, Tracing, Violation, WorldId};
 
 /// The fuzz targets measure what an input makes them hold.
 #[global_allocator]
 static ALLOCATOR: corral_sim::fuzz::memory::Counting = corral_sim::fuzz::memory::Counting;
 
+/// Plays simulated worlds, runs fuzz targets, measures what requests cost. Exit code 0: passed, 1: something failed.
+#[derive(Parser)]
+enum Command {
+    /// Plays the worlds of a list, and demands that everything they are for happens in them
+    Worlds {
+        /// A line each: kind, seed or range, what it once showed
+        file: PathBuf,
+        /// Default: one for each core
+        #[arg(long)]
+        threads: Option<usize>,
+    },
+    /// Plays one world and prints its trace
+    World {
+        kind: Kind,
+        seed: u64,
+        /// A bug put in on purpose
+        #[arg(long)]
+        bug: Option<Bug>,
+    },
+    /// Plays new worlds, mostly ensembles, until the time is over or one fails
+    Seeds {
+        /// The first seed; default: from the clock
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Seconds after which no world begins
+        #[arg(long = "for", value_name = "SECONDS", default_value_t = 60)]
+        seconds: u64,
+        /// Default: one for each core
+        #[arg(long)]
+        threads: Option<usize>,
+    },
+    /// Runs fuzz targets over inputs made from a seed, in turn, until the time is over or one fails
+    Fuzz(fuzzing::Options),
+    /// Measures the dearest known request of each operation; exit code 1 if a ceiling is broken
+    Costs(costing::Options),
+}
+
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (of, rest): (Seed, &[&str]) = match words.as_slice() {
-        ["ensembles", rest @ ..] => (run_ensemble_seed as Seed, rest),
-        ["damaged", rest @ ..] => (damaged as Seed, rest),
-        rest => (run_seed as Seed, rest),
+    tell_panics();
+    let passed = match Command::parse() {
+        Command::Worlds { file, threads } => worlds(&file, cores(threads)),
+        Command::World { kind, seed, bug } => world(WorldId { kind, seed }, bug),
+        Command::Seeds { seed, seconds, threads } => {
+            seeds(seed.unwrap_or_else(clock_seed), Duration::from_secs(seconds), cores(threads))
+        }
+        Command::Fuzz(options) => fuzzing::run(&options),
+        Command::Costs(options) => Ok(costing::run(&options)),
     };
-    let done = match rest {
-        ["--seeds" | "--replay", ..] => campaign::parse(rest).map(|campaign| campaign.run(of)),
-        ["--trace", seed] => seed.parse().ok().map(|seed| trace(of, seed)),
-        ["canaries"] => Some(canaries()),
-        ["fuzz", options @ ..] => fuzzing::run(options),
-        ["costs", options @ ..] => costing::run(options),
-        _ => None,
-    };
-    match done {
-        Some(true) => ExitCode::SUCCESS,
-        Some(false) => ExitCode::FAILURE,
-        None => {
-            say(campaign::USAGE);
-            say("       corral-sim canaries");
-            say(fuzzing::USAGE);
-            say(costing::USAGE);
+    match passed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "corral-sim: {error}");
             ExitCode::from(2)
         }
     }
-}
-
-fn damaged(seed: u64, _: Option<Bug>, tracing: Tracing) -> Outcome {
-    run_damaged_seed(seed, tracing)
 }
 
 fn say(text: &str) {
@@ -55,52 +81,13 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// A table of who saw each bug, and at which seed. Whether all were seen.
-fn canaries() -> bool {
-    if cfg!(panic = "abort") {
-        say(
-            "a bug may be seen by an assertion, which ends this build: run `cargo run --profile ci -p corral-sim -- canaries`",
-        );
-        return false;
-    }
-    std::panic::set_hook(Box::new(|_| ()));
-    let mut all = true;
-    for (title, of, bugs) in [
-        ("a server alone", run_seed as Seed, Bug::ALL.as_slice()),
-        ("ensembles", run_ensemble_seed as Seed, Bug::OF_ENSEMBLES.as_slice()),
-    ] {
-        say(&format!("| in {title} | seen by | at seed |\n|---|---|---|"));
-        for bug in bugs {
-            match hunt(of, *bug) {
-                Some(caught) => say(&format!("| {bug:?} | {} | {} |", caught.property, caught.seed)),
-                None => {
-                    all = false;
-                    say(&format!("| {bug:?} | nobody | |"));
-                }
-            }
-        }
-    }
-    all
+fn cores(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-fn trace(of: Seed, seed: u64) -> bool {
-    campaign::tell_panics();
-    campaign::begins(seed);
-    let outcome = of(seed, None, Tracing::HashAndLines);
-    report(seed, &outcome, usize::MAX);
-    outcome.violation.is_none()
-}
-
-fn report(seed: u64, outcome: &Outcome, lines: usize) {
-    let from = outcome.lines.len().saturating_sub(lines);
-    for line in &outcome.lines[from..] {
-        say(line);
-    }
-    say(&format!("seed {seed}, commit {}, trace {:016x}", commit(), outcome.trace_hash));
-    match &outcome.violation {
-        Some(violation) => say(&format!("FAILED: {violation}")),
-        None => say(&format!("passed: {:?}", outcome.counts)),
-    }
+/// A seed that no earlier run has used.
+fn clock_seed() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() * 1000)
 }
 
 fn commit() -> String {
@@ -109,4 +96,101 @@ fn commit() -> String {
         .ok()
         .and_then(|out| String::from_utf8(out.stdout).ok())
         .map_or_else(String::new, |text| text.trim().to_owned())
+}
+
+/// Where a panic aborts, the hook is the last chance to print which world or input it was.
+fn tell_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let input = fuzzing::to_print();
+        match corral_sim::played() {
+            Some(world) => say(&format!("panicked in world {world}; {}", repeat(world))),
+            None if !input.is_empty() => say(&format!("panicked at input {input}")),
+            None => {}
+        }
+        usual(info);
+    }));
+}
+
+fn repeat(world: WorldId) -> String {
+    format!("repeat: cargo run --profile ci -p corral-sim -- world {world}")
+}
+
+/// Prints the course of a campaign.
+struct Printer {
+    list: List,
+    begun: Instant,
+    /// The campaign ends at the first failure, with the last lines of its trace.
+    is_search: bool,
+}
+
+impl Printer {
+    fn rate(&self, played: u64) -> String {
+        let ms = self.begun.elapsed().as_millis().max(1);
+        format!("{} s, {} a second", ms / 1000, u128::from(played) * 1000 / ms)
+    }
+
+    fn print_totals(&self, summary: &Summary) {
+        for (kind, counts) in &summary.counts {
+            say(&format!("{kind}: {counts:?}"));
+        }
+        say(&format!("{} worlds in {}", summary.passed + summary.failed, self.rate(summary.passed + summary.failed)));
+    }
+}
+
+impl Audience for Printer {
+    fn progress(&mut self, played: u64, failed: u64) {
+        let of = if self.is_search { String::new() } else { format!(" of {}", self.list.len()) };
+        say(&format!("{played}{of} worlds, {failed} failed, {}", self.rate(played)));
+    }
+
+    fn failed(&mut self, world: WorldId, violation: &Violation) -> bool {
+        if self.is_search {
+            let lines = world.play(None, Tracing::HashAndLines).lines;
+            lines[lines.len().saturating_sub(TRACE_LINES)..].iter().for_each(|line| say(line));
+        }
+        say(&format!("FAIL {world}: {violation}"));
+        if let Some(Some(showed)) = self.list.get(&world) {
+            say(&format!("     it once showed: {showed}"));
+        }
+        say(&format!("     {} (commit {})", repeat(world), commit()));
+        !self.is_search
+    }
+}
+
+fn worlds(file: &PathBuf, threads: usize) -> Result<bool, String> {
+    let told = |error: String| format!("{}: {error}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| told(error.to_string()))?;
+    let list = campaign::parse_list(&text).map_err(told)?;
+    let worlds: Vec<WorldId> = list.keys().copied().collect();
+    let mut printer = Printer { list, begun: Instant::now(), is_search: false };
+    let summary = campaign::play_all(worlds.into_iter(), campaign::play_checked, threads, &mut printer);
+    printer.print_totals(&summary);
+    let shortfalls = campaign::shortfalls(&summary.counts);
+    shortfalls.iter().for_each(|line| say(&format!("FAIL {line}")));
+    let failed = summary.failed + shortfalls.len() as u64;
+    say(&format!("{} passed, {failed} failed, 0 skipped", summary.passed));
+    Ok(failed == 0)
+}
+
+fn seeds(from: u64, time: Duration, threads: usize) -> Result<bool, String> {
+    say(&format!("seeds from {from} on, commit {}", commit()));
+    let mut printer = Printer { list: List::new(), begun: Instant::now(), is_search: true };
+    let begun = printer.begun;
+    let worlds = campaign::new_worlds(from).take_while(|_| begun.elapsed() < time);
+    let summary = campaign::play_all(worlds, campaign::play_checked, threads, &mut printer);
+    printer.print_totals(&summary);
+    say(&format!("{} passed, {} failed, 0 skipped", summary.passed, summary.failed));
+    Ok(summary.failed == 0)
+}
+
+fn world(world: WorldId, bug: Option<Bug>) -> Result<bool, String> {
+    let outcome = world.play(bug, Tracing::HashAndLines);
+    outcome.lines.iter().for_each(|line| say(line));
+    say(&format!("{world}, commit {}, trace {:016x}", commit(), outcome.trace_hash));
+    match &outcome.violation {
+        Some(violation) => say(&format!("FAILED: {violation}")),
+        None => say(&format!("passed: {:?}", outcome.counts)),
+    }
+    Ok(outcome.violation.is_none())
 }

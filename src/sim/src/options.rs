@@ -4,7 +4,7 @@
 use crate::rng::Stream;
 
 /// A bug put in on purpose, to prove that the checkers see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Bug {
     /// The log thread reports an append as durable before it is.
     AckBeforeSync,
@@ -58,54 +58,6 @@ pub enum Bug {
     Diverge,
     /// Of worlds that lose pages: how far the log is durable is known from the log alone.
     NoDurableFile,
-}
-
-impl Bug {
-    pub const ALL: [Bug; 14] = [
-        Bug::AckBeforeSync,
-        Bug::DropEvent,
-        Bug::DoubleEvent,
-        Bug::ApplyTwice,
-        Bug::MissBatch,
-        Bug::EarlyRead,
-        Bug::KeepEphemerals,
-        Bug::ForgetUsage,
-        Bug::ReapEarly,
-        Bug::ExpireEarly,
-        Bug::HearAnybody,
-        Bug::LoseReply,
-        Bug::WrongStat,
-        Bug::IgnoreFailedSync,
-    ];
-
-    /// Those to be caught in ensembles, of several servers or of one alike.
-    pub const OF_ENSEMBLES: [Bug; 25] = [
-        Bug::AckBeforeSync,
-        Bug::VoteTwice,
-        Bug::SkipMajority,
-        Bug::ForwardTwice,
-        Bug::UninitialisedVotes,
-        Bug::FoundAlone,
-        Bug::LosePiece,
-        Bug::StaleSync,
-        Bug::BeginAtOnce,
-        Bug::AnswerAtOnce,
-        Bug::RemovedCounts,
-        Bug::Diverge,
-        Bug::ApplyTwice,
-        Bug::MissBatch,
-        Bug::ExpireEarly,
-        Bug::HearAnybody,
-        Bug::EarlyRead,
-        Bug::DropEvent,
-        Bug::DoubleEvent,
-        Bug::KeepEphemerals,
-        Bug::ForgetUsage,
-        Bug::ReapEarly,
-        Bug::LoseReply,
-        Bug::WrongStat,
-        Bug::IgnoreFailedSync,
-    ];
 }
 
 /// See the module. Times in microseconds unless the name says otherwise, shares in a thousand.
@@ -178,7 +130,7 @@ pub struct EnsembleOptions {
     pub weight_freeze: u64,
     pub weight_all_out: u64,
     pub weight_empty: u64,
-    /// Of a state that is found damaged, see `run_damaged_seed`.
+    /// Of a state that is found damaged, see `Kind::Damaged`.
     pub weight_damage: u64,
     /// Whether every read waits for the leader's word.
     pub linearizable: bool,
@@ -267,6 +219,14 @@ impl Options {
     /// This world, with kills and lost pages in plenty. Worlds without are as they were before there were such losses.
     pub(crate) fn with_lost_pages(self) -> Options {
         Options { lost_page_share: 800, weight_kill: 20, fault_every_ms: self.fault_every_ms.min(1_000), ..self }
+    }
+
+    /// This ensemble, with states that are found damaged.
+    pub(crate) fn with_damage(mut self) -> Options {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.weight_damage = 2 + self.seed % 10;
+        }
+        self
     }
 
     /// How many servers there are.

@@ -128,50 +128,66 @@ impl Node {
     }
 }
 
-/// What a run counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub operations: u64,
-    pub replies: u64,
-    pub events: u64,
-    pub sessions: u64,
-    pub expiries: u64,
+/// Defines [`Counts`], whose fields are all counts.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a run counted.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// Adds the counts of another run.
+            pub fn add(&mut self, other: &Counts) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counts! {
+    operations,
+    replies,
+    events,
+    sessions,
+    expiries,
     /// Attaches that were refused without a log entry.
-    pub refused: u64,
-    pub reaped: u64,
-    pub crashes: u64,
-    pub stops: u64,
-    pub cuts: u64,
-    pub snapshots: u64,
-    pub failed_syncs: u64,
-    pub full_disks: u64,
-    pub replayed: u64,
+    refused,
+    reaped,
+    crashes,
+    stops,
+    cuts,
+    snapshots,
+    failed_syncs,
+    full_disks,
+    replayed,
     /// Of ensembles: leaderships, connections ended because nobody knew what became of their writes, links that broke.
-    pub leaders: u64,
-    pub uncertain: u64,
-    pub broken_wires: u64,
+    leaders,
+    uncertain,
+    broken_wires,
     /// .. servers that began as founders, snapshots taken over, disks emptied.
-    pub founders: u64,
-    pub installs: u64,
-    pub emptied: u64,
+    founders,
+    installs,
+    emptied,
     /// .. states found damaged.
-    pub distrusted: u64,
+    distrusted,
     /// .. bytes of snapshots changed, those found by a merge or a scrub, and those passed over at a start.
-    pub spoiled: u64,
-    pub found: u64,
-    pub passed_over: u64,
+    spoiled,
+    found,
+    passed_over,
     /// .. and leaders that ended because they could neither hand over nor bring the others forward.
-    pub stuck: u64,
+    stuck,
     /// Leaders that let another lead because their disks were slow.
-    pub slow_disk_transfers: u64,
+    slow_disk_transfers,
     /// Steps of membership changes, and lists that servers saw come about.
-    pub members_changed: u64,
-    pub lists: u64,
+    members_changed,
+    lists,
     /// Power cuts at an append that replaces entries.
-    pub cuts_at_replacement: u64,
+    cuts_at_replacement,
     /// Pages of logs lost while the process was down, and those with which the log was refused.
-    pub lost_pages: u64,
-    pub refused_logs: u64,
+    lost_pages,
+    refused_logs,
 }
 
 /// Where a run has come to.
@@ -512,42 +528,5 @@ impl World {
         let now = self.options.bug == Some(bug) && !self.bug_done && self.faults.per_mille(share);
         self.bug_done |= now;
         now
-    }
-}
-
-impl Counts {
-    /// Adds another run's.
-    pub fn add(&mut self, other: &Counts) {
-        self.operations += other.operations;
-        self.replies += other.replies;
-        self.events += other.events;
-        self.sessions += other.sessions;
-        self.expiries += other.expiries;
-        self.refused += other.refused;
-        self.reaped += other.reaped;
-        self.crashes += other.crashes;
-        self.stops += other.stops;
-        self.cuts += other.cuts;
-        self.snapshots += other.snapshots;
-        self.failed_syncs += other.failed_syncs;
-        self.full_disks += other.full_disks;
-        self.replayed += other.replayed;
-        self.leaders += other.leaders;
-        self.uncertain += other.uncertain;
-        self.broken_wires += other.broken_wires;
-        self.founders += other.founders;
-        self.installs += other.installs;
-        self.emptied += other.emptied;
-        self.distrusted += other.distrusted;
-        self.spoiled += other.spoiled;
-        self.found += other.found;
-        self.passed_over += other.passed_over;
-        self.stuck += other.stuck;
-        self.slow_disk_transfers += other.slow_disk_transfers;
-        self.members_changed += other.members_changed;
-        self.lists += other.lists;
-        self.cuts_at_replacement += other.cuts_at_replacement;
-        self.lost_pages += other.lost_pages;
-        self.refused_logs += other.refused_logs;
     }
 }

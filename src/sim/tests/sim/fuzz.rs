@@ -1,13 +1,9 @@
 //! The fuzz targets for a moment, over fixed inputs and the corpus, and the canaries: bugs that a short run must find.
 //!
-//! The short run of `tests/run` does the same for longer, from another seed each time.
+//! `corral-sim fuzz` does the same for longer, from another seed each time.
 
-use corral_sim::fuzz::memory::Counting;
 use corral_sim::fuzz::runner::{campaign, is_counted, parse_corpus};
 use corral_sim::fuzz::{CANARIES, TARGETS};
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/corpus.txt");
 

@@ -1,0 +1,104 @@
+//! The worlds there are: each has a kind and a seed, and is played from beginning to end by [`WorldId::play`].
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use clap::ValueEnum;
+
+use crate::options::{Bug, Options};
+use crate::trace::Tracing;
+use crate::violation::{Checked, Violation};
+use crate::world::{Counts, World};
+
+/// What a seed makes a world of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Kind {
+    /// One server.
+    Alone,
+    /// Several servers, whose membership changes in a third of the worlds.
+    Ensemble,
+    /// An ensemble whose servers now and then find their state corrupt.
+    Damaged,
+    /// One server, with pages of the log that are lost between a kill and the next start.
+    LostPages,
+    /// An ensemble with such losses.
+    LostPagesEnsemble,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value().expect("every kind has a name");
+        f.write_str(value.get_name())
+    }
+}
+
+/// Names a world; with the commit, it names everything that happens in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorldId {
+    pub kind: Kind,
+    pub seed: u64,
+}
+
+impl fmt::Display for WorldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.seed)
+    }
+}
+
+/// What became of a world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub counts: Counts,
+    /// Over everything that happened: the same for the same seed; 0 if it was not wanted.
+    pub trace_hash: u64,
+    pub events: u64,
+    /// The property that did not hold; `assertion` where the world panicked.
+    pub violation: Option<Violation>,
+    /// What happened, if lines were wanted.
+    pub lines: Vec<String>,
+}
+
+thread_local! {
+    static PLAYED: Cell<Option<WorldId>> = const { Cell::new(None) };
+}
+
+/// The world that this thread plays, for a panic hook.
+pub fn played() -> Option<WorldId> {
+    PLAYED.get()
+}
+
+impl WorldId {
+    /// Plays the world, with a bug put in on purpose if there is one. A panic becomes a violation where panics unwind.
+    pub fn play(self, bug: Option<Bug>, tracing: Tracing) -> Outcome {
+        PLAYED.set(Some(self));
+        let mut world = World::new(self.options(bug), tracing);
+        let violation = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(panicked).err();
+        PLAYED.set(None);
+        let trace = world.trace();
+        Outcome {
+            counts: world.counts(),
+            trace_hash: trace.digest(),
+            events: trace.events(),
+            violation,
+            lines: trace.lines().to_vec(),
+        }
+    }
+
+    fn options(self, bug: Option<Bug>) -> Options {
+        let WorldId { kind, seed } = self;
+        match kind {
+            Kind::Alone => Options::draw(seed, bug),
+            Kind::Ensemble => Options::draw_ensemble(seed, bug),
+            Kind::Damaged => Options::draw_ensemble(seed, bug).with_damage(),
+            Kind::LostPages => Options::draw(seed, bug).with_lost_pages(),
+            Kind::LostPagesEnsemble => Options::draw_ensemble(seed, bug).with_lost_pages(),
+        }
+    }
+}
+
+fn panicked(payload: Box<dyn Any + Send>) -> Checked {
+    let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
+    Err(Violation::of("assertion", format!("panicked: {}", text.unwrap_or("without a text"))))
+}

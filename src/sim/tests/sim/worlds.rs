@@ -1,0 +1,84 @@
+//! Worlds and lists of them.
+
+use clap::ValueEnum;
+use corral_sim::campaign::{Audience, List, new_worlds, parse_list, play_all, play_checked, shortfalls};
+use corral_sim::{Bug, Kind, Tracing, Violation, WorldId};
+
+#[test]
+fn a_seed_tells_the_same_story() {
+    let mut hashes = Vec::new();
+    for kind in Kind::value_variants() {
+        for seed in [1_000, 1_001] {
+            let world = WorldId { kind: *kind, seed };
+            let (first, second) = (world.play(None, Tracing::Hash), world.play(None, Tracing::Hash));
+            assert_eq!(first, second, "{world}");
+            assert_eq!(first.violation, None, "{world}");
+            assert!(first.events > 0 && !hashes.contains(&first.trace_hash), "{world}");
+            hashes.push(first.trace_hash);
+        }
+    }
+}
+
+#[test]
+fn the_list_in_the_repository_has_every_kind() {
+    let list = parse_list(include_str!("../../worlds.txt")).expect("a list");
+    for kind in Kind::value_variants() {
+        assert!(list.keys().any(|world| world.kind == *kind), "{kind}");
+    }
+}
+
+#[test]
+fn a_list_is_read_and_malformed_lines_are_named() {
+    let list = parse_list("# kinds\n\nalone 1..3\nlost-pages 7 it was lost\nlost-pages 6..8\n").expect("a list");
+    let world = |kind, seed| WorldId { kind, seed };
+    let expect = [
+        (world(Kind::Alone, 1), None),
+        (world(Kind::Alone, 2), None),
+        (world(Kind::LostPages, 6), None),
+        (world(Kind::LostPages, 7), Some("it was lost".to_owned())),
+    ];
+    assert_eq!(list, List::from(expect));
+    for line in ["alone", "lonely 1", "alone x", "alone 1..", "alone 1-3"] {
+        let error = parse_list(line).expect_err(line);
+        assert!(error.contains("line 1") && error.contains(line), "{error}");
+    }
+}
+
+/// Stores failures, and ends the campaign at the first.
+#[derive(Default)]
+struct Failures(Vec<(WorldId, &'static str)>);
+
+impl Audience for Failures {
+    fn progress(&mut self, _: u64, _: u64) {}
+
+    fn failed(&mut self, world: WorldId, violation: &Violation) -> bool {
+        self.0.push((world, violation.property));
+        false
+    }
+}
+
+#[test]
+fn a_failure_ends_a_campaign_and_names_its_world() {
+    let mut failures = Failures::default();
+    let worlds = (0..).map(|seed| WorldId { kind: Kind::Alone, seed });
+    let bug = |seed| (seed >= 2).then_some(Bug::WrongStat);
+    let summary = play_all(worlds, |world| world.play(bug(world.seed), Tracing::Nothing), 1, &mut failures);
+    assert!(
+        matches!(failures.0[..], [(WorldId { kind: Kind::Alone, seed: 2.. }, "reads" | "writes")]),
+        "{:?}",
+        failures.0
+    );
+    assert!(summary.passed >= 2 && summary.failed >= 1, "{summary:?}");
+}
+
+#[test]
+fn a_campaign_plays_each_world_once_and_says_what_did_not_happen() {
+    let mut failures = Failures::default();
+    let worlds: Vec<WorldId> = new_worlds(5).take(3).collect();
+    let summary = play_all(worlds.iter().copied(), play_checked, 2, &mut failures);
+    assert_eq!((summary.passed, failures.0), (3, Vec::new()));
+    let alone = summary.counts[&Kind::Alone];
+    assert_eq!(alone, worlds[0].play(None, Tracing::Nothing).counts);
+    let missing = shortfalls(&summary.counts).join("\n");
+    assert!(missing.contains("damaged worlds: distrusted is 0, at least 60 is wanted"), "{missing}");
+}
