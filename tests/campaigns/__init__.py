@@ -1,0 +1,1 @@
+"""Searches and measurements without an end of their own: `--minutes` says how long, `--seed` which one."""
