@@ -1,6 +1,6 @@
 """The options and fixtures that the suites share.
 
-Sizes: the quick one unless `--full` is given. An option that is a number of rounds, cycles or the like sets one size by hand.
+The gate has one size. The campaigns (tests/campaigns) take `--minutes`, how long, and `--seed`, what follows from chance.
 
 A test of a single server takes `context`. Constants of its module say what the server is like: SETTINGS holds the keys of each kind
 of server, SHARDS and TICK_MS replace the usual numbers, JAVA_OPTIONS are those of a ZooKeeper. A test of an ensemble takes `ensemble`. Its
@@ -27,25 +27,10 @@ from support.context import Context  # noqa: E402
 from support.server import Running, Server, ZooKeeper  # noqa: E402
 
 LOG_LINES_SHOWN = 40
+# Of a campaign, unless --minutes is given.
+MINUTES = 1.0
 # The options of the suites, with what each is unless it is given.
 OPTIONS = {}
-# Those that set a size by hand.
-SIZES = (
-    ("events", int, "watches: events to see"),
-    ("ops", int, "differential: operations of a sequence"),
-    ("failures-max", int, "differential: stop after so many failing sequences"),
-    ("cycles", int, "durability/test_kill9.py: kills"),
-    ("workers", int, "durability/test_kill9.py: sessions that write"),
-    ("places", int, "durability/test_flips.py: places damaged of each kind"),
-    ("each", int, "durability/test_flips.py: of them in one round"),
-    ("kill", int, "ensemble/test_rounds.py: rounds of kill -9"),
-    ("rolling", int, "ensemble/test_rounds.py: rolling restarts of all servers"),
-    ("times", int, "ensemble/test_steps.py: how often each step of each change is met, each way"),
-    ("znodes", int, "ensemble/test_joins.py: znodes created without the server"),
-    ("rate", int, "ensemble/test_joins.py: requests a second meanwhile, half of them writes"),
-    ("nodes", int, "scale: znodes"),
-    ("minutes", float, "soak: how long"),
-)
 
 
 def pytest_addoption(parser):
@@ -57,22 +42,11 @@ def pytest_addoption(parser):
     add(group, "server", "corral", choices=("corral", "zookeeper"), help="kind of server")
     add(group, "against", metavar="HOST:PORT", help="use this running server, of the kind --server says")
     add(group, "shards", int(os.environ.get("SHARDS", "2")), type=int, help="shards of each corral")
-    group = parser.getgroup("sizes", "how much is tested")
-    add(group, "full", action="store_true", help="the full size of each test: hours")
-    add(group, "seed", type=int, help="what random tests follow from; drawn if it is not given")
-    for name, kind, text in SIZES:
-        add(group, name, type=kind, metavar="N", help=text)
+    group = parser.getgroup("campaigns", "searches and measurements")
+    add(group, "minutes", type=float, metavar="M", help=f"how long a campaign goes on [{MINUTES}]")
+    add(group, "seed", type=int, metavar="N", help="what a campaign follows from; drawn if it is not given")
     group = parser.getgroup("suites", "options of single suites")
-    add(group, "changes", metavar="TEXT", help="ensemble/test_steps.py: only rounds whose change, step or way contains this")
-    add(group, "seeds", metavar="A..B", help="differential: these sequences instead of the size's own")
-    add(group, "strict-only", action="store_true", help="differential: only the second configuration, with quotas and reconfig")
-    add(group, "replay", metavar="FILE", help="differential: run the cases of this file alone")
-    add(group, "keep", metavar="DIR", help="differential: where shrunk cases are written")
-    add(group, "without", metavar="NAMES", help="differential: operations and steps to leave out, separated by commas")
-    add(group, "set", metavar="KEY=VALUE,...", help="differential: settings of corral")
-    add(group, "part", metavar="TEXT", help="clients: only those tests of the programs whose name contains this")
-    add(group, "compare", action="store_true", help="clients/test_kazoo_suite.py: run on a real ZooKeeper as well, as --full does")
-    add(group, "alone", action="store_true", help="spark and patroni: without the comparison with a ZooKeeper")
+    add(group, "part", metavar="TEXT", help="clients and hostile loads: only those whose name contains this")
     add(group, "tools", metavar="DIR", help="comparison: folder of corral-bench and the echoes [that of corral]")
 
 
@@ -100,12 +74,7 @@ class Options:
         self.config = config
 
     def __getattr__(self, name):
-        return self.config.getoption(name)
-
-    def sized(self, name, quick, full):
-        """The number that the option of this name gives, else that of the size."""
-        given = getattr(self, name)
-        return given if given is not None else full if self.full else quick
+        return self.config.getoption(name, None)
 
 
 @pytest.fixture(scope="session")
@@ -118,16 +87,19 @@ def shards(options):
     return options.shards
 
 
-@pytest.fixture(scope="session")
-def drawn_seed(options):
-    return time.time_ns() % 1_000_000 if options.seed is None else options.seed
+@pytest.fixture
+def seed(options, record_property):
+    """What a campaign follows from: --seed, or a number drawn for the run, which the command to repeat it gives."""
+    drawn = time.time_ns() % 1_000_000 if options.seed is None else options.seed
+    record_property(progress.SEED, drawn)
+    return drawn
 
 
 @pytest.fixture
-def seed(drawn_seed, record_property):
-    """What a random test follows from: --seed, or a number drawn for the run, which the command to repeat the test gives."""
-    record_property(progress.SEED, drawn_seed)
-    return drawn_seed
+def is_over(options):
+    """A function that tells whether the time of a campaign is over."""
+    end = time.monotonic() + 60 * (MINUTES if options.minutes is None else options.minutes)
+    return lambda: time.monotonic() >= end
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Hostile and broken clients: each is refused on its own, and a probe session beside them notices nothing.
+"""Hostile and broken clients: each is refused on its own, and a polite client beside them is served.
 
-After every test the probe's latencies are looked at, the server's memory is compared with what it was at the start, and the
-log must hold no panic. The limits on latency, memory and the log line about the offender are asked of corral alone.
+After every test the server's memory is compared with what it was at the start, and the log must hold no panic. The limits on memory and
+the log line about the offender are asked of corral alone. How long polite clients wait is measured by the campaign `hostile`.
 """
 
 import random
@@ -15,7 +15,6 @@ from support import jute
 from support.client import Client, Closed, Connection
 from support.expect import equal, refuses
 from support.pipeline import Pipelined
-from support.probe import Probe
 from support.wait import wait_until
 
 # What no other suite needs.
@@ -25,10 +24,8 @@ SETTINGS = {
     "corral": {"sessions.sessionless_timeout_ms": SESSIONLESS_MS, "limits.reply_buffer_bytes_hard_max": 16 << 20},
     "zookeeper": {"nio.sessionlessCnxnTimeout": SESSIONLESS_MS},
 }
-# A shared machine adds its own; without a disturbance these figures are below 5 ms.
-PROBE_P99_S = 0.25
-PROBE_MAX_S = 1.0
-PROBE_SAMPLES_MIN = 200
+# Sessions may last for 40 s.
+TICK_MS = 2000
 GROWTH_KIB_MAX = 96 * 1024
 RANDOM_SEED = 20
 HANDSHAKE = jute.frame(jute.connect_request(10_000))
@@ -43,7 +40,7 @@ def expect_closed(context, connection, what):
     name = peer_name(connection)
     assert connection.is_closed(), f"{what}: the connection stays open"
     if context.is_corral:
-        wait_until(lambda: name in context.server.log(), f"{what}: a log line about {name}", 5)
+        wait_until(lambda: name in context.server.log(), f"{what}: a log line about {name}")
         lines = [line for line in context.server.log().splitlines() if name in line]
         assert len(lines) <= 2, f"{what}: {len(lines)} log lines about one connection: {lines}"
     connection.drop()
@@ -90,21 +87,21 @@ def test_truncated_frames(context, note):
 
 def test_random_bytes(context, note):
     generator = random.Random(RANDOM_SEED)
-    for _ in range(200):
+    for _ in range(100):
         connection = Connection(context.address)
         try:
             connection.send_bytes(generator.randbytes(generator.randrange(1, 2000)))
         except OSError:
             pass
         connection.drop()
-    note(f"200 connections, seed {RANDOM_SEED}")
+    note(f"100 connections, seed {RANDOM_SEED}")
 
 
 def test_random_requests(context, note):
     """Frames of legal length with random op codes and bodies: an answer or the end of the connection, nothing else."""
     generator, answered, closed = random.Random(RANDOM_SEED), 0, 0
     codes = [*range(-12, 24), *range(100, 108), 2**31 - 1]
-    for _ in range(300):
+    for _ in range(150):
         with Client(context.address) as client:
             try:
                 for _ in range(10):
@@ -202,9 +199,9 @@ def test_silent_and_slow_connections(context, note):
                 del offsets[connection]
         return not offsets
 
-    wait_until(all_slow_are_closed, "slow connections are closed", SESSIONLESS_MS / 1000 + 5)
+    wait_until(all_slow_are_closed, "slow connections are closed")
     for connection in silent:
-        assert connection.is_closed(limit_s=15), "a silent connection stays open"
+        assert connection.is_closed(), "a silent connection stays open"
     for connection in silent + slow:
         connection.drop()
     note(f"{len(silent)} silent and {len(slow)} slow connections closed")
@@ -217,10 +214,9 @@ def test_announced_frames_take_no_memory(context, note):
         connection.send_bytes(jute.int32(jute.FRAME_BYTES_MAX) + b"begin")
     other = context.client()
     other.ping()
-    if not context.is_corral:
-        note("memory not looked at")
-        return
-    grown = context.server.memory().own_kib - before
+    grown = context.server.memory().own_kib - before if context.is_corral else 0
+    for connection in connections:
+        connection.drop()
     assert grown < 32 * 1024, f"100 announced frames of 1 MiB grow the server by {grown} KiB"
     note(f"grown by {grown} KiB")
 
@@ -324,29 +320,22 @@ def check_growth(context):
     assert grown < GROWTH_KIB_MAX, f"the server grew by {grown} KiB"
 
 
-def check_lap(lap):
-    assert lap.largest < PROBE_MAX_S, f"others are held up: {lap}"
-    if lap.count >= PROBE_SAMPLES_MIN:
-        assert lap.p99 < PROBE_P99_S, f"others are held up: {lap}"
-
-
 @pytest.fixture(scope="module")
-def probe(server):
-    """The polite client. The server's memory is compared with what it is now."""
+def baseline(server):
+    """The server's memory is compared with what it is now."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    probe = Probe(server.address)
     server.baseline_kib = server.memory().own_kib if server.process else 0
-    yield probe
-    probe.stop()
 
 
 @pytest.fixture(autouse=True)
-def nobody_else_notices(context, probe, note):
-    """A look at the probe and the server after each test."""
+def others_are_served(context, baseline):
+    """A client that came before the test is served after it, and the server has not grown."""
+    polite = context.client(timeout_ms=40_000)
+    polite.create(f"{context.path}-polite", b"before")
     yield
-    lap = probe.lap()
-    note(str(lap))
+    equal(polite.get(f"{context.path}-polite")[0], b"before")
+    polite.set(f"{context.path}-polite", b"after")
+    polite.delete(f"{context.path}-polite")
     if context.is_corral:
-        check_lap(lap)
         check_growth(context)

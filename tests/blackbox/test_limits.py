@@ -41,7 +41,7 @@ def test_connections_beyond_the_limit_are_closed(context):
 
     def admitted():
         try:
-            with socket.create_connection(context.address, timeout=5) as connection:
+            with socket.create_connection(context.address, timeout=60) as connection:
                 connection.sendall(b"ruok")
                 return connection.recv(4) == b"imok"
         except OSError:

@@ -12,7 +12,7 @@ from support.wait import free_port, wait_until
 
 FORM_LIMIT_S = 60
 SUPER, SUPER_DIGEST = b"super:secret", "super:lK75jTNcA+U9vtVEw5vB51mj/w4="
-PROBE_LIMIT_S = 1
+PROBE_LIMIT_S = 5
 LEADING, FOLLOWING, OBSERVING = "leader", "follower", "observer"
 
 

@@ -1,18 +1,17 @@
-"""Leaders are killed and stopped under load; failover.py is the same with any number of rounds."""
+"""Servers of three are killed under load, one of them the leader; the oracle judges. The campaign `nemesis` is this without an end."""
 
-from argparse import Namespace
+from oracle.rounds import SETTINGS, Rounds
+from ensemble.cluster import Ensemble
 
-import pytest
-
-from ensemble import failover
-
-WRITERS = 6
-# How many leaders are lost, by how: in the quick size and in full.
-ROUNDS = {"killed": (3, 50), "stopped": (1, 16)}
+SEED, SESSION_MS = 3, 8_000
 
 
-@pytest.mark.parametrize("how", ROUNDS)
-def test_leaders_are_lost(how, ensemble, options, note):
-    quick, full = ROUNDS[how]
-    chosen = Namespace(server=options.server, rounds=full if options.full else quick, stop=how == "stopped", writers=WRITERS)
-    note(failover.report(chosen, *failover.run(chosen, ensemble)))
+def test_leaders_and_followers_are_killed_under_load(only_corral, run_ensemble, shards, note):
+    """Nothing acknowledged is lost, and the clients of the others go on."""
+    ensemble = run_ensemble(Ensemble("corral", shards=shards, tick_ms=SESSION_MS // 20, settings=SETTINGS))
+    rounds = Rounds(ensemble, SEED, session_ms=SESSION_MS)
+    rounds.kill([ensemble.leader()])
+    rounds.kill([ensemble.followers()[0]])
+    rounds.kill([ensemble.leader(), ensemble.followers()[0]])
+    rounds.kill(ensemble.members)
+    note(rounds.summary())

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from ensemble import trees
 from ensemble.cluster import FOLLOWING, LEADING, mode_of, pause, resume
 from ensemble.sessions import connect, connect_to_new_leader, root
+from oracle import trees
 from support import jute
 from support.expect import equal
 from support.wait import wait_until

@@ -10,7 +10,7 @@ from support import jute
 
 Reply = namedtuple("Reply", "xid zxid error body")
 Event = namedtuple("Event", "zxid kind state path")
-REPLY_LIMIT_S = 10
+REPLY_LIMIT_S = 60
 
 
 class Closed(Exception):

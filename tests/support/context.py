@@ -13,8 +13,6 @@ class Context:
     def __init__(self, server, name):
         self.server, self.address = server, server.address
         self.is_corral = server.kind == "corral"
-        # Whether the server is one of several.
-        self.is_alone = not hasattr(server, "ensemble")
         self.clients = []
         self.path = f"/{name}-{time.time_ns():x}"
 

@@ -82,21 +82,6 @@ class Pipelined:
             yield Answer(tag, zxid, error, body, now - sent)
         del self.incoming[:position]
 
-    def drain(self):
-        """Everything that was sent before the connection ended, which it must have."""
-        self.client.socket.settimeout(10)
-        answers = []
-        while not self.closed:
-            try:
-                piece = self.client.socket.recv(RECEIVE_BYTES)
-            except OSError:
-                piece = b""
-            self.incoming += piece
-            self.closed = not piece
-        answers.extend(self._answers())
-        self.client.drop()
-        return answers
-
     def drop(self):
         self.closed = True
         self.client.drop()

@@ -18,7 +18,7 @@ from support.client import Client, four_letter_command
 from support.wait import free_port, wait_until
 
 START_LIMIT_S = 60
-PROBE_LIMIT_S = 1
+PROBE_LIMIT_S = 5
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEBIAN_JARS = "/usr/share/java"
 

@@ -5,7 +5,8 @@ import random
 import socket
 import time
 
-POLL_S = 0.01
+# Between two looks at a condition, at first and later on.
+POLL_S, POLL_MAX_S = 0.005, 0.1
 # Below those that the kernel gives to whoever connects.
 PORTS = "12000-32000"
 PORT_TRIES = 1000
@@ -16,16 +17,17 @@ class TooLate(Exception):
     """A condition did not come true within its limit."""
 
 
-def wait_until(condition, what, limit_s=10):
+def wait_until(condition, what, limit_s=60):
     """Polls until `condition()` is true and returns its value; raises TooLate with `what` was waited for."""
-    deadline = time.monotonic() + limit_s
+    deadline, pause_s = time.monotonic() + limit_s, POLL_S
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
             raise TooLate(f"{what}: not within {limit_s} s")
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, POLL_MAX_S)
 
 
 def free_port():

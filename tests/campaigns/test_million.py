@@ -1,7 +1,7 @@
 """One million znodes of 100 bytes: pipelined creation with snapshots written meanwhile, SIGTERM, restart, kill -9, restart.
 
 Prints resident memory per znode, snapshot size over payload, restart time to the first read, and the largest reply latency that
-a client saw while a snapshot was written. `--full` is a million; `--nodes N` sets another number.
+a client saw while a snapshot was written. In less than a minute (`--minutes`) it is 50,000 znodes.
 """
 
 import random
@@ -9,13 +9,17 @@ import time
 
 import pytest
 
-from scale.load import DATA_BYTES, DIRECTORY_NODES, pipelined
+from campaigns.load import DATA_BYTES, DIRECTORY_NODES, pipelined
+from campaigns.probe import Probe
 from support import jute
-from support.probe import Probe
-from support.server import Corral
 from support.expect import equal
+from support.server import Corral
 from support.wait import wait_until
 
+ZNODES, ZNODES_FEW = 1_000_000, 50_000
+# Few znodes have so few changes that the policy needs smaller steps.
+SETTINGS = {"snapshot.interval_min_ms": 2000}
+SETTINGS_FEW = {"snapshot.floor_bytes": 1 << 20, "snapshot.interval_min_ms": 500}
 SAMPLES = 500
 LOOK_EVERY_S = 0.02
 # A request that waits longer than this while a snapshot is written was held up by it.
@@ -58,15 +62,6 @@ def largest_ms(laps):
     return max((lap.largest for lap in laps), default=0) * 1000
 
 
-def create_all(server, count, snapshots):
-    with server.client() as client:
-        client.create("/m")
-        for directory in range((count + DIRECTORY_NODES - 1) // DIRECTORY_NODES):
-            client.create(f"/m/d{directory}")
-    requests = ((jute.CREATE, jute.create_body(path_of(number), data_of(number))) for number in range(count))
-    return pipelined(server, requests, snapshots.look)
-
-
 def first_read(server, count):
     """Starts the server; seconds from the start of the process to the first answer from the tree."""
     begin = time.monotonic()
@@ -93,7 +88,12 @@ def load(server, count, say):
     server.start()
     empty, probe = server.memory(), Probe(server.address)
     snapshots = Snapshots(server, probe)
-    _, seconds = create_all(server, count, snapshots)
+    with server.client() as client:
+        client.create("/m")
+        for directory in range((count + DIRECTORY_NODES - 1) // DIRECTORY_NODES):
+            client.create(f"/m/d{directory}")
+    requests = ((jute.CREATE, jute.create_body(path_of(number), data_of(number))) for number in range(count))
+    seconds = pipelined(server, requests, snapshots.look)
     snapshots.between.append(probe.lap())
     probe.stop()
     full = server.memory()
@@ -115,8 +115,7 @@ def stop(server, count, say):
     seconds = time.monotonic() - begin
     newest = max((server.directory / "data").glob("image-*.img"), key=lambda path: path.name)
     data = count * DATA_BYTES
-    payload = data + sum(len(path_of(number)) for number in range(count))
-    size = newest.stat().st_size
+    payload, size = data + sum(len(path_of(number)) for number in range(count)), newest.stat().st_size
     say(f"SIGTERM took {seconds:.1f} s; snapshot {size >> 20} MiB: {size / payload:.2f} x paths and data, {size / data:.2f} x data")
 
 
@@ -125,8 +124,8 @@ def restart(server, count, say):
     from_snapshot = first_read(server, count)
     check_samples(server, count, lambda number: 0)
     memory = server.memory()
-    say(f"first read {from_snapshot:.2f} s after a start from the snapshot; {memory}, {memory.own_kib * 1024 / count:.0f} bytes "
-        "resident per znode")  # fmt: skip
+    per_znode = memory.own_kib * 1024 / count
+    say(f"first read {from_snapshot:.2f} s after a start from the snapshot; {memory}, {per_znode:.0f} bytes resident per znode")
     changed = count // 10
     requests = ((jute.SET_DATA, jute.set_body(path_of(number), data_of(number, 1))) for number in range(changed))
     pipelined(server, requests, lambda: None)
@@ -155,22 +154,19 @@ def rewrite(server, count, say):
     check_stall("under light load", snapshots.during, say)
 
 
-@pytest.fixture(scope="module")
-def server(options):
-    """One that is not started. The quick size has so few changes that the policy needs smaller steps."""
-    small = {"snapshot.floor_bytes": 1 << 20, "snapshot.interval_min_ms": 500}
-    made = Corral(shards=options.shards, tick_ms=2000, settings={"snapshot.interval_min_ms": 2000} if options.full else small)
+@pytest.fixture
+def few(options):
+    return options.minutes is not None and options.minutes < 1
+
+
+def test_it_survives_and_is_small(few, shards, say):
+    count, server = ZNODES_FEW if few else ZNODES, Corral(shards, tick_ms=2000, settings=SETTINGS_FEW if few else SETTINGS)
     try:
-        yield made
+        load(server, count, say)
+        stop(server, count, say)
+        restart(server, count, say)
+        rewrite(server, count, say)
+        assert server.process.poll() is None, f"the server ended with code {server.process.poll()}"
+        assert "panicked" not in server.log(), "the server's log shows a panic"
     finally:
-        made.dispose()
-
-
-def test_it_survives_and_is_small(server, options, say):
-    count = options.sized("nodes", 50_000, 1_000_000)
-    load(server, count, say)
-    stop(server, count, say)
-    restart(server, count, say)
-    rewrite(server, count, say)
-    assert server.process.poll() is None, f"the server ended with code {server.process.poll()}"
-    assert "panicked" not in server.log(), "the server's log shows a panic"
+        server.dispose()

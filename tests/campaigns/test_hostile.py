@@ -2,8 +2,8 @@
 
 Each load has a server, an attacker and polite clients of its own. At the same time other polite clients use a second
 server, which is idle: their largest pauses are the machine's own. Servers have one shard, so that nobody is spared. Prints a row for each load, in
-Markdown. A load fails when the polite client pauses for 100 ms longer than its like beside the idle server, or when the server ends. The quick
-size has some of the loads, and a shorter time.
+Markdown. A load fails when the polite client pauses for 100 ms longer than its like beside the idle server, or when the server ends. All loads
+share the time of `--minutes`; `--part TEXT` chooses some.
 """
 
 import json
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from hostile.attacks import ATTACKS
-from hostile.processes import EVERY_S, READY
+from campaigns.attacks import ATTACKS
+from campaigns.polite import EVERY_S, READY
 from support.server import Corral
 
 PAUSE_MAX_MS = 100
-SECONDS, SECONDS_QUICK = 8, 3
-QUICK = ("nothing", "checks", "many reads in one", "listings unread", "sessions that are closed together")
+# Of one load, unless --minutes is given, and at least.
+SECONDS, SECONDS_MIN = 8, 3
 # A load that fails is run again: it fails when it does so each time.
 RUNS_MAX = 3
 HEADING = (
@@ -31,8 +31,8 @@ HEADING = (
 
 
 def process(*words):
-    """A process of processes.py, once it says that it is ready; None if it ends before."""
-    command = [sys.executable, "-m", "hostile.processes", *map(str, words)]
+    """A process of polite.py, once it says that it is ready; None if it ends before."""
+    command = [sys.executable, "-m", "campaigns.polite", *map(str, words)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     one = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[1], text=True, **pipes)
     return one if one.stdout.readline().strip() == READY else None
@@ -136,11 +136,6 @@ def texts(three):
     return [f"{figure:.1f}" for figure in three] if three else ["-"] * 3
 
 
-def pytest_generate_tests(metafunc):
-    names = ATTACKS if metafunc.config.getoption("full") else QUICK
-    metafunc.parametrize("name", names, ids=[name.replace(" ", "_") for name in names])
-
-
 @pytest.fixture(scope="module")
 def table(say):
     """A function that prints a row."""
@@ -149,10 +144,14 @@ def table(say):
     return say
 
 
+@pytest.mark.parametrize("name", ATTACKS, ids=[name.replace(" ", "_") for name in ATTACKS])
 def test_a_polite_client_is_served(name, options, table):
+    if options.part and options.part not in name:
+        pytest.skip("another part is asked for")
+    seconds = SECONDS if options.minutes is None else max(options.minutes * 60 / len(ATTACKS), SECONDS_MIN)
     # What the machine did to one run it does not do to another one.
     for _ in range(RUNS_MAX):
-        line, failed = measure(name, SECONDS if options.full else SECONDS_QUICK)
+        line, failed = measure(name, seconds)
         table(line)
         if not failed:
             return

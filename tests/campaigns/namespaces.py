@@ -107,12 +107,12 @@ class Apart(Ensemble):
     def __init__(self, size=3, shards=1, tick_ms=500, settings=None):
         self.kind, self.network = "corral", Network(size)
         self.members = [Member(self.network, number, shards, tick_ms, settings or {}) for number in range(1, size + 1)]
-        lines = {}
+        self.specs = {}
         for member in self.members:
             host, port = member.address
-            lines[f"server.{member.number}"] = f"{host}:{PEER_PORT}:{ELECTION_PORT}:participant;{host}:{port}"
+            self.specs[member.number] = f"{host}:{PEER_PORT}:{ELECTION_PORT}:participant;{host}:{port}"
         for member in self.members:
-            configure(member, member.number, lines)
+            configure(member, member.number, {f"server.{number}": spec for number, spec in self.specs.items()})
 
     def cut(self, sender, receiver):
         self.network.cut(sender.number, receiver.number)

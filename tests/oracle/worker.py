@@ -1,9 +1,9 @@
-"""A worker of the kill test: one session that makes up operations, checks their answers and remembers what is open."""
+"""A worker: one session that makes up operations, checks their answers and keeps those without an answer."""
 
 import random
 from collections import deque
 
-from durability.oracle import Binding, Change, Mismatch, Model, Operation, settle
+from oracle.model import Binding, Change, Mismatch, Model, Operation, settle
 from support import jute
 from support.pipeline import Pipelined
 
@@ -11,12 +11,12 @@ DEPTH = 16
 NODES_MAX = 40
 SHARED_MAX = 10
 EPHEMERALS_MAX = 5
-TOP = "/kill9"
+TOP = "/oracle"
 SHARED = f"{TOP}/shared"
 
 
 class Worker:
-    """Lives through all cycles; its session may be resumed after a crash or left to expire."""
+    """One for all rounds; its session may be resumed after a crash or left to expire."""
 
     def __init__(self, number, address, timeout_ms, client, seed):
         self.number, self.address, self.timeout_ms = number, address, timeout_ms
@@ -37,9 +37,9 @@ class Worker:
         self.session = session
         return True
 
-    def fill(self):
-        """Submits operations until the pipeline is full."""
-        while self.session.has_room:
+    def fill(self, depth=None):
+        """Submits operations until the pipeline is full, or so many are in flight."""
+        while self.session.has_room and (depth is None or len(self.pending) < depth):
             operation = self.next_operation()
             self.predicted.apply(operation)
             self.pending.append(operation)
@@ -84,10 +84,6 @@ class Worker:
                 value = value[1]
             if stat:
                 binding.match_stat(what, stat, value)
-
-    def crashed(self):
-        """Takes the answers that were sent before the kill; what remains in `pending` has none."""
-        return [self.answered(answer) for answer in self.session.drain()]
 
     def recover(self, found, dead_sessions):
         """Compares with what is found after a restart, where ephemerals of `dead_sessions` may have gone.

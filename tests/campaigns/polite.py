@@ -1,11 +1,11 @@
-"""The polite client and the attacker, each a process of its own: `python -m hostile.processes polite|attack ...` in tests/."""
+"""The polite client and the attacker, each a process of its own: `python -m campaigns.polite polite|attack ...` in tests/."""
 
 import json
 import sys
 import threading
 import time
 
-from hostile.attacks import ATTACKS
+from campaigns.attacks import ATTACKS
 from support import jute
 from support.client import Client
 

@@ -1,11 +1,10 @@
 """What a whole run has seen: every zxid and sequence number ever given, and the workers' models, compared with what is read back.
 
-It knows operations and what a read found; which servers run, die and are asked is the business of the runs.
+It knows operations and what a read found, and no servers.
 """
 
-from durability.oracle import Found, Mismatch
-from durability.worker import SHARED, TOP, Worker
-from support import jute
+from oracle.model import Found, Mismatch
+from oracle.worker import SHARED, TOP, Worker
 
 
 class Sequence:
@@ -101,19 +100,3 @@ class History:
             f"{self.expired} ephemerals of sessions left to expire gone"
         )
 
-
-def read(reader, roots):
-    """Each root with what is directly below it, as {root: {path: (data, Stat)}}."""
-    listed = reader.ask_all((root, jute.GET_CHILDREN, jute.read_body(root)) for root in roots)
-    paths = []
-    for answer in listed:
-        paths.append((answer.tag, answer.tag))
-        paths += [(answer.tag, f"{answer.tag}/{name}") for name in answer.body.strings()]
-    answers = reader.ask_all((tag, jute.GET_DATA, jute.read_body(tag[1])) for tag in paths)
-    found = {root: {} for root in roots}
-    for answer in answers:
-        root, path = answer.tag
-        # An ephemeral may go between the two reads.
-        if answer.error != jute.NO_NODE:
-            found[root][path] = (answer.body.buffer(), answer.body.stat())
-    return found

@@ -1,0 +1,205 @@
+"""Faults at random on four servers under load: kill -9, rolling restarts, pauses, membership changes whose leader is lost, cut links.
+
+Each fault is a round of oracle/rounds.py, which judges it. The servers are in network namespaces, for root and where there is `ip`; else
+no link is cut. The last line tells how long clients of the other servers waited for a write.
+"""
+
+import threading
+import time
+
+from campaigns import namespaces
+from ensemble.cluster import LEADING, SUPER, Ensemble, mode_of, pause, resume
+from ensemble.config import lines_and_version, read, reconfig
+from ensemble.sessions import connect, connect_to_new_leader
+from oracle import trees
+from oracle.model import Mismatch
+from oracle.rounds import SETTINGS, Rounds
+from support.client import Closed, Refused
+from support.wait import TooLate, wait_until
+
+SERVERS, SESSION_MS = 4, 8_000
+LIMIT_S = 60
+# Of the faults, by weight, and in so many rounds one that waits for sessions to expire.
+WEIGHTS = {"kill": 5, "restart": 1, "pause": 2, "change": 4, "cut": 4}
+SETTLE_EVERY = 20
+# How many servers are killed at once.
+VICTIM_WEIGHTS = (5, 2, 1, 2)
+
+
+class Nemesis:
+    """What is done to the servers of some rounds."""
+
+    def __init__(self, ensemble, seed):
+        self.ensemble, self.rounds = ensemble, Rounds(ensemble, seed, session_ms=SESSION_MS)
+        self.random, self.counts = self.rounds.random, self.rounds.counts
+        self.may_cut = isinstance(ensemble, namespaces.Apart)
+
+    def round(self):
+        """Returns what was done."""
+        names = [name for name in WEIGHTS if name != "cut" or self.may_cut]
+        name = self.random.choices(names, [WEIGHTS[name] for name in names])[0]
+        getattr(self, name)()
+        self.counts[name] += 1
+        return name
+
+    def kill(self):
+        count = self.random.choices(range(1, SERVERS + 1), VICTIM_WEIGHTS)[0]
+        self.rounds.kill(self.random.sample(self.ensemble.members, count))
+
+    def restart(self):
+        """SIGTERM and a new start, server after server."""
+        for member in self.random.sample(self.ensemble.members, SERVERS):
+            fleet, moment = self.rounds.begin(), time.monotonic()
+            member.terminate()
+            self.load(fleet, lambda member=member: member.process.poll() is not None, "the server ends")
+            if member.process.poll() != 0:
+                raise Mismatch(f"SIGTERM ended the server at {member.address[1]} with {member.process.poll()}")
+            member.launch()
+            self.load(fleet, member.is_serving, "the server serves")
+            self.rounds.note_gaps("restart", moment, [member])
+            self.rounds.end(fleet)
+
+    def pause(self):
+        """SIGSTOP of the leader until another one leads."""
+        leader, fleet, moment = self.ensemble.leader(), self.rounds.begin(), time.monotonic()
+        self.without(leader, fleet)
+        self.rounds.load(fleet, self.rounds.some_writes())
+        self.rounds.note_gaps("pause", moment, [leader])
+        self.rounds.end(fleet)
+
+    def without(self, leader, fleet):
+        pause(leader)
+        others = [member for member in self.ensemble.members if member is not leader]
+        try:
+            self.load(fleet, lambda: any(mode_of(member) == LEADING for member in others), "another server leads")
+        finally:
+            resume(leader)
+
+    def change(self):
+        """A server leaves the list or loses its vote, and the leader is lost meanwhile. Then all have their votes again."""
+        leader, number = self.ensemble.leader(), self.random.randint(1, SERVERS)
+        asked = self.random.choice(({"leaving": str(number)}, {"joining": self.spec(number).replace("participant", "observer")}))
+        fleet, moment = self.rounds.begin(), time.monotonic()
+        asker = Asker(self.random.choice(self.ensemble.members), asked)
+        asker.start()
+        time.sleep(self.random.uniform(0, 0.05))
+        if self.random.random() < 0.5:
+            leader.kill()
+            self.rounds.load(fleet, self.rounds.some_writes())
+            leader.launch()
+        else:
+            self.without(leader, fleet)
+        self.load(fleet, lambda: not asker.is_alive(), "the change is answered")
+        self.rounds.note_gaps("change", moment, [leader])
+        self.counts[f"changes told {asker.told}"] += 1
+        if asker.told == "done":
+            self.load(fleet, lambda: self.shown(asker.list), "the list is that of the answer")
+        self.load(fleet, self.all_vote, "all servers have their votes")
+        self.rounds.end(fleet)
+
+    def spec(self, number):
+        return f"server.{number}={self.ensemble.specs[number]}"
+
+    def shown(self, lines):
+        """Whether some server that leads shows this list."""
+        try:
+            with connect_to_new_leader(self.ensemble.members) as client:
+                client.sync()
+                return sorted(lines_and_version(read(client)[0])[0]) == lines
+        except (Closed, Refused, OSError, TooLate):
+            return False
+
+    def all_vote(self):
+        """Asks for a list of all servers; whether all have their votes."""
+        try:
+            with connect_to_new_leader(self.ensemble.members) as client:
+                client.auth("digest", SUPER)
+                client.socket.settimeout(LIMIT_S)
+                reconfig(client, members=",".join(self.spec(number) for number in self.ensemble.specs))
+        except (Closed, Refused, OSError, TooLate):
+            return False
+        modes = sorted(str(mode) for mode in self.ensemble.modes().values())
+        return modes == ["follower"] * (SERVERS - 1) + [LEADING]
+
+    def cut(self):
+        """One server is cut off, from all or from one, one way or both ways. All others are served meanwhile."""
+        members = self.ensemble.members
+        lone = self.random.choice((self.ensemble.leader(), *members))
+        others = [member for member in members if member is not lone]
+        if self.random.random() < 0.3:
+            others = [self.random.choice([member for member in others if mode_of(member) == LEADING] or others)]
+        ways = self.random.choice(("both", "unheard", "deaf"))
+        fleet, moment = self.rounds.begin(), time.monotonic()
+        for other in others:
+            if ways in ("both", "unheard"):
+                self.ensemble.cut(lone, other)
+            if ways in ("both", "deaf"):
+                self.ensemble.cut(other, lone)
+        try:
+            served = [worker for worker in self.rounds.workers if worker.member is not lone and not worker.session.closed]
+            self.load(
+                fleet, lambda: all(worker.session.closed or worker.heard > moment for worker in served), "the majority is served"
+            )
+            self.rounds.load(fleet, self.rounds.some_writes())
+            self.rounds.note_gaps("cut", moment, [lone])
+        finally:
+            self.ensemble.network.heal()
+        self.rounds.load(fleet, self.rounds.some_writes())
+        self.rounds.end(fleet)
+
+    def load(self, fleet, condition, what):
+        """Loads until the condition, which is looked at some times a second."""
+        deadline, look = time.monotonic() + LIMIT_S, 0
+
+        def met():
+            nonlocal look
+            now = time.monotonic()
+            if now > deadline:
+                raise Mismatch(f"{what}: not within {LIMIT_S} s")
+            if now < look:
+                return False
+            look = now + 0.05
+            return condition()
+
+        self.rounds.load(fleet, met)
+
+
+class Asker(threading.Thread):
+    """A client that asks one server for a change, and what it was told."""
+
+    def __init__(self, member, asked):
+        super().__init__(daemon=True)
+        self.client, self.asked, self.list, self.told = connect(member), asked, None, None
+        self.client.auth("digest", SUPER)
+        self.client.socket.settimeout(LIMIT_S)
+
+    def run(self):
+        try:
+            self.list, self.told = sorted(lines_and_version(reconfig(self.client, **self.asked)[0])[0]), "done"
+        except Refused as refused:
+            self.told = f"error {refused.code}"
+        except (Closed, OSError):
+            self.told = "nothing"
+        self.client.drop()
+
+
+def new_ensemble(shards):
+    if reason := namespaces.why_not():
+        return Ensemble("corral", SERVERS, shards, settings=SETTINGS), reason
+    return namespaces.Apart(SERVERS, shards, settings=SETTINGS), None
+
+
+def test_nothing_acknowledged_is_lost(only_corral, run_ensemble, shards, seed, is_over, say, note):
+    made, reason = new_ensemble(shards)
+    say(f"seed {seed}" + (f"; no link is cut: {reason}" if reason else ""))
+    nemesis, number, name = Nemesis(run_ensemble(made, keep=True), seed), 0, "begin"
+    while not is_over():
+        try:
+            name = nemesis.round()
+            if number % SETTLE_EVERY == SETTLE_EVERY - 1:
+                nemesis.rounds.settle()
+        except (Mismatch, TooLate, trees.Differ, TimeoutError) as error:
+            raise AssertionError(f"round {number} of seed {seed}, behind {name}: {error}") from error
+        number += 1
+        say(f"round {number}, {name}: {nemesis.rounds.history.acknowledged} acknowledged writes")
+    note(f"seed {seed}: {nemesis.rounds.summary()}")

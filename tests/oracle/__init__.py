@@ -1,0 +1,1 @@
+"""Load on one server or an ensemble, and a linear oracle that judges what survives of it."""
