@@ -4,6 +4,8 @@
 
 #[path = "house/circles.rs"]
 mod circles;
+#[path = "house/sentences.rs"]
+mod sentences;
 #[path = "house/tables.rs"]
 mod tables;
 #[path = "house/words.rs"]

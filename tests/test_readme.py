@@ -271,14 +271,17 @@ def test_what_the_lines_leave_behind_is_ignored(newcomer):
         assert (newcomer.clone / name).exists(), f"the README's lines make no {name} any more"
 
 
-def test_the_test_command_names_its_failures():
+def test_the_test_command_names_its_failures(tmp_path):
     """The test command must name what failed on its last lines, and how to repeat it."""
+    file = "tests/blackbox/test_switched.py"
     run = subprocess.run(
-        ["tests/run", "bad_input"], cwd=REPOSITORY, env={**os.environ, "CORRAL_BIN": "/bin/false"}, stdin=subprocess.DEVNULL,
+        ["tests/run", file], cwd=REPOSITORY,
+        env={**os.environ, "CORRAL_BIN": "/bin/false", "CORRAL_TEST_LOGS": str(tmp_path)}, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False, timeout=BLOCK_LIMIT_S,
     )  # fmt: skip
     lines = run.stdout.splitlines()
     assert run.returncode == 1 and re.fullmatch(r"0 passed, [1-9]\d* failed, 0 skipped", lines[-1]), lines[-4:]
-    name, command = lines[lines.index("Failed, each with its step:") + 1 :][:2]
-    assert name.startswith("  bad_input: blackbox/test_bad_input.py::test_"), name
-    assert f" tests/.venv/bin/pytest tests/{name.partition(': ')[2]}" in command, command
+    at = next(number for number, line in enumerate(lines) if line.startswith("FAILED "))
+    name = lines[at].removeprefix("FAILED ")
+    assert name.startswith("blackbox/test_switched.py::test_"), name
+    assert f" tests/.venv/bin/pytest tests/{name}" in lines[at + 1], lines[at + 1]

@@ -128,12 +128,12 @@ class Nemesis:
         others = [member for member in members if member is not lone]
         if self.random.random() < 0.3:
             others = [self.random.choice([member for member in others if mode_of(member) == LEADING] or others)]
-        ways = self.random.choice(("both", "unheard", "deaf"))
+        ways = self.random.choice(("both", "outgoing", "incoming"))
         fleet, moment = self.rounds.begin(), time.monotonic()
         for other in others:
-            if ways in ("both", "unheard"):
+            if ways in ("both", "outgoing"):
                 self.ensemble.cut(lone, other)
-            if ways in ("both", "deaf"):
+            if ways in ("both", "incoming"):
                 self.ensemble.cut(other, lone)
         try:
             served = [worker for worker in self.rounds.workers if worker.member is not lone and not worker.session.closed]

@@ -6,7 +6,7 @@ printed. To add a case that the campaign found (tests/campaigns/test_differentia
 1. Append its line {"from": name, "steps": [...]} to recordings/found.jsonl, or to the file that the campaign names (recording.py
    tells the names). The file may be new. The name of a case is unique in its file.
 2. Run this program with that file.
-3. Run tests/run differential, which compares corral with the recording, and commit the file.
+3. Run tests/run tests/differential, which compares corral with the recording, and commit the file.
 """
 
 import sys

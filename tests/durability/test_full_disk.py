@@ -54,10 +54,10 @@ def mount(place, size=DISK_BYTES):
 def own_mounts():
     """This thread, and what it starts, has mounts of its own for as long as the module runs.
 
-    That needs root, or its like in a user namespace, which only a process of one thread can enter: tests/run begins with `unshare` then.
+    That needs root, or its like in a user namespace, which only a process of one thread can enter.
     """
     if os.geteuid() != 0:
-        pytest.skip("mounts need root: run it under unshare --mount --map-root-user, as tests/run full_disk does")
+        pytest.skip("mounts need root: unshare --mount --map-root-user tests/.venv/bin/pytest tests/durability/test_full_disk.py")
     with unshare.own(unshare.MOUNTS):
         made = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, text=True, check=False)
         if made.returncode:

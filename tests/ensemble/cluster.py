@@ -20,7 +20,7 @@ class CorralMember(Corral):
     """One server of a corral ensemble."""
 
     def command(self):
-        command = [str(binary()), "serve", "--config", str(self.directory / "zoo.cfg"), "--shards", str(self.shards)]
+        command = [str(self.program or binary()), "serve", "--config", str(self.directory / "zoo.cfg"), "--shards", str(self.shards)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         return command

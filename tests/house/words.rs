@@ -43,7 +43,7 @@ fn refused_words_are_not_used() {
 fn texts() -> Vec<PathBuf> {
     let mut texts = files(&["src", "bench", "tests", "docs", "configs"], &["rs", "py", "md", "toml", "sh"]);
     texts.retain(|path| !path.starts_with(REPORTS));
-    texts.extend(["README.md", "tests/run"].map(PathBuf::from));
+    texts.extend(["README.md", "tests/run", "tests/campaign"].map(PathBuf::from));
     texts
 }
 

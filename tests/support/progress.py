@@ -18,6 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # What a repetition needs besides the command line.
 ENVIRONMENT = ("CORRAL_BIN", "CORRAL_SETTINGS", "CORRAL_ENSEMBLE", "ZOOKEEPER_JARS")
 REASON_CHARACTERS_MAX = 300
+# Files whose tests build on each other, so that they are only repeated together.
+IN_ORDER = ("test_readme.py",)
 # The names under which the fixtures `note` and `seed` leave a text and a number in a report.
 NOTE, SEED = "note", "seed"
 
@@ -124,7 +126,8 @@ class Progress:
         values["seed"] = values["seed"] if seed is None else seed
         given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in values.items() if value != self.options[name]]
         variables = [f"{name}={shlex.quote(os.environ[name])}" for name in ENVIRONMENT if os.environ.get(name)]
-        path = os.path.relpath(self.config.rootpath, REPOSITORY)
+        path, file = os.path.relpath(self.config.rootpath, REPOSITORY), nodeid.partition("::")[0]
+        nodeid = file if file in IN_ORDER else nodeid
         return " ".join([*variables, "tests/.venv/bin/pytest", *map(shlex.quote, [f"{path}/{nodeid}", *given])])
 
     def pytest_unconfigure(self):

@@ -119,6 +119,8 @@ class Corral(Server):
     def __init__(self, shards=2, tick_ms=500, settings=None):
         super().__init__(tick_ms)
         self.shards = shards
+        # Another binary than the one under test.
+        self.program = None
         self.settings = {
             "server.tick_time_ms": tick_ms,
             "limits.connections_per_ip_max": 0,
@@ -129,7 +131,7 @@ class Corral(Server):
 
     def command(self):
         host, port = self.address
-        command = [str(binary()), "serve", "--data-dir", "data", "--client-addr", f"{host}:{port}"]
+        command = [str(self.program or binary()), "serve", "--data-dir", "data", "--client-addr", f"{host}:{port}"]
         command += ["--shards", str(self.shards)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]

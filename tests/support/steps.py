@@ -1,0 +1,242 @@
+"""Runs commands as steps, several at a time, and shows how far they are: what tests/run and tests/campaign have in common.
+
+A step is a function that gets a `Report`. It runs commands, whose output goes to target/tests/NAME.log, and counts tests. A line is
+printed when a step begins and ends. Every ten seconds without one, a line tells what each running step does. The output of a failed
+step is printed at its end.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+VENV = REPOSITORY / "tests/.venv"
+LOGS = Path(os.environ.get("CORRAL_TEST_LOGS", REPOSITORY / "target/tests"))
+PROFILE = "ci"
+HEARTBEAT_S = 10
+# A command that takes longer hangs.
+COMMAND_LIMIT_S = 1200
+INTERRUPT_LIMIT_S = 60
+
+_lock = threading.Lock()
+_last_line = time.monotonic()
+_begin = time.monotonic()
+
+
+def line(text):
+    """Prints a line at once."""
+    global _last_line
+    with _lock:
+        print(text, flush=True)
+        _last_line = time.monotonic()
+
+
+@dataclass
+class Failure:
+    """A test that failed, and the command that repeats it."""
+
+    name: str
+    repeat: str
+
+
+@dataclass
+class Report:
+    """What a step has done so far."""
+
+    name: str
+    passed: int = 0
+    skipped: list = field(default_factory=list)
+    failures: list = field(default_factory=list)
+    flaky: list = field(default_factory=list)
+    seconds: float = 0
+    began: float = 0
+    status: str = ""
+    is_running: bool = False
+
+    def skip(self, what, reason):
+        self.skipped.append(f"{what}: {reason}")
+
+    def count(self, is_good, repeat, name=""):
+        """Counts a command as one test."""
+        if is_good:
+            self.passed += 1
+        else:
+            self.failures.append(Failure(name or self.name, repeat))
+
+    def run(self, command, take=None, environment=None, limit_s=COMMAND_LIMIT_S, log=""):
+        """Runs a command and returns its exit code and its output. `take` gets each line when it is printed."""
+        LOGS.mkdir(parents=True, exist_ok=True)
+        output, path = [], LOGS / f"{log or self.name}.log"
+        with open(path, "w", encoding="utf-8") as kept:
+            process = subprocess.Popen(
+                [str(part) for part in command], cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, errors="replace", env={**os.environ, **(environment or {})},
+            )  # fmt: skip
+            watch = threading.Timer(limit_s, self.interrupt, (process, output, limit_s))
+            watch.daemon = True
+            watch.start()
+            for text in process.stdout:
+                text = text.rstrip("\n")
+                output.append(text)
+                print(text, file=kept, flush=True)
+                if take:
+                    take(text)
+            code = process.wait()
+            watch.cancel()
+        return code, output
+
+    @staticmethod
+    def interrupt(process, output, limit_s):
+        """Ends a command that hangs. An interrupt first, so that it tells what it was doing."""
+        output.append(f"the command did not end within {limit_s} s")
+        process.send_signal(2)
+        try:
+            process.wait(INTERRUPT_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+class Plan:
+    """The steps of a run."""
+
+    def __init__(self):
+        self.reports = []
+        threading.Thread(target=self.heartbeat, daemon=True).start()
+
+    def heartbeat(self):
+        while True:
+            time.sleep(1)
+            if time.monotonic() - _last_line >= HEARTBEAT_S:
+                now = time.monotonic()
+                running = [
+                    f"{report.name} runs for {now - report.began:.0f} s{f' ({report.status})' if report.status else ''}"
+                    for report in self.reports if report.is_running
+                ]  # fmt: skip
+                line(f"... {now - _begin:4.0f} s  {'; '.join(running) or 'between two steps'}")
+
+    def step(self, name, function):
+        """Runs a step and returns whether nothing failed."""
+        report = Report(name, began=time.monotonic(), is_running=True)
+        self.reports.append(report)
+        line(f"=== {report.began - _begin:4.0f} s  {name}")
+        try:
+            function(report)
+        except Exception as error:  # noqa: BLE001 - reported as a failure of the step
+            line(f"{name}: {type(error).__name__}: {error}")
+            report.failures.append(Failure(f"{name}: {error}", f"{sys.argv[0]} {name}"))
+        report.is_running, report.seconds = False, time.monotonic() - report.began
+        outcome = f"{report.passed} passed, {len(report.failures)} failed, {len(report.skipped)} skipped"
+        line(f"=== {time.monotonic() - _begin:4.0f} s  {name} took {report.seconds:.0f} s: {outcome}")
+        return not report.failures
+
+    def beside(self, *chains):
+        """Runs lists of (name, function) beside each other, each list in its order."""
+        threads = [threading.Thread(target=lambda chain=chain: [self.step(*step) for step in chain]) for chain in chains]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def end(self):
+        """Prints the table of steps, what failed with the commands that repeat it, and the sum. Returns the exit code."""
+        passed, failed, skipped = (
+            sum(counts) for counts in zip(*((r.passed, len(r.failures), len(r.skipped)) for r in self.reports), strict=True)
+        )
+        print(f"\n{'step':14} {'seconds':>7} {'passed':>7} {'failed':>7} {'skipped':>7}")
+        for r in self.reports:
+            print(f"{r.name:14} {r.seconds:7.0f} {r.passed:7} {len(r.failures):7} {len(r.skipped):7}")
+        print(f"{'total':14} {time.monotonic() - _begin:7.0f} {passed:7} {failed:7} {skipped:7}\n")
+        for report in self.reports:
+            for text in report.skipped:
+                print(f"skipped {text}")
+        for report in self.reports:
+            for name in report.flaky:
+                print(f"flaky {name}")
+        for failure in (failure for report in self.reports for failure in report.failures):
+            print(f"FAILED {failure.name}\n    {failure.repeat}")
+        print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
+        return 1 if failed else 0
+
+
+def shown(command, **variables):
+    """A command as it is typed into a shell."""
+    return " ".join([f"{name}={shlex.quote(str(value))}" for name, value in variables.items()] + [shlex.quote(str(part)) for part in command])
+
+
+# --- what both programs prepare
+
+
+def target_directory():
+    told = subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=REPOSITORY, check=True, capture_output=True, text=True
+    )
+    return Path(json.loads(told.stdout)["target_directory"])
+
+
+def build(report, *options):
+    """Builds with the profile of the tests. Returns whether that was possible."""
+    command = ["cargo", "build", "--quiet", "--profile", PROFILE, *options]
+    code, output = report.run(command)
+    if code:
+        print("\n".join(output), flush=True)
+    report.count(code == 0, shown(command))
+    return code == 0
+
+
+def binary():
+    """The server that is tested: CORRAL_BIN, or the one that `build` has built."""
+    return Path(os.environ.get("CORRAL_BIN") or target_directory() / PROFILE / "corral").resolve()
+
+
+def install(report, *files):
+    """Installs the Python packages that the files list in tests/.venv. Returns why that is not possible, or None."""
+    if not (VENV / "bin/pip").exists():
+        if report.run([sys.executable, "-m", "venv", VENV])[0]:
+            shutil.rmtree(VENV, ignore_errors=True)
+            return "python3 -m venv fails (Debian: apt install python3-venv)"
+    wanted = {text.strip() for file in files for text in (REPOSITORY / file).read_text().splitlines() if text and text[0] != "#"}
+    there = subprocess.run([VENV / "bin/pip", "freeze", "--all"], capture_output=True, text=True, check=False).stdout.splitlines()
+    if missing := sorted(wanted - set(there)):
+        code, output = report.run([VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *missing])
+        if code:
+            return f"{', '.join(missing)} cannot be installed from PyPI: {output[-1] if output else code}"
+    return None
+
+
+def pytest(report, arguments, environment=None, limit_s=COMMAND_LIMIT_S, show=False):
+    """Runs tests of pytest, counts them, and returns the failures. The plugin support.progress prints the lines that are read here."""
+    environment = {"CORRAL_BIN": str(binary()), **(environment or {})}
+    counts = {"ok": 0, "FAIL": 0, "skip": 0}
+    failed = []
+
+    def take(text):
+        word, _, rest = text.partition(" ")
+        if show:
+            line(text)
+        if word in counts:
+            counts[word] += 1
+            report.passed += word == "ok"
+            if word == "skip":
+                report.skipped.append(rest.strip())
+        elif word == "...":
+            report.status = rest.strip()
+        elif word == "failed:":
+            failed.append(Failure(rest, ""))
+        elif word == "repeat:" and failed:
+            failed[-1].repeat = rest
+        if word in counts:
+            report.status = f"{counts['ok']} passed, {counts['FAIL']} failed"
+
+    code, output = report.run([VENV / "bin/pytest", *arguments], take, environment, limit_s)
+    if code not in (0, 1) or (code and not failed):
+        failed.append(Failure(f"{report.name} ended with code {code}", shown(["tests/.venv/bin/pytest", *arguments], **environment)))
+    if failed and not show:
+        print("\n".join(text for text in output if not text.startswith(("ok ", "skip ", "... ", "failed: ", "repeat: "))), flush=True)
+    return failed
