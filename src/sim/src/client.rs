@@ -1,6 +1,6 @@
 //! Simulated clients: each keeps one session, over as many connections as it takes, and speaks real bytes.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use corral_wire::Reader;
@@ -24,7 +24,7 @@ const CHILDREN_CHANGED: i32 = 4;
 const THROTTLED: i32 = -127;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Client {
     link: Option<LinkId>,
     /// 0 without one.
@@ -58,24 +58,10 @@ impl Client {
             _ => Vec::new(),
         };
         Client {
-            link: None,
-            session: 0,
-            password: [0; 16],
             timeout_ms: rng.pick(&[0, 1_000, 2_000, 4_000, 60_000]),
-            last_zxid: 0,
-            xid: 0,
             auths,
-            operator: false,
-            data: BTreeMap::new(),
-            child: BTreeSet::new(),
-            persistent: BTreeSet::new(),
-            recursive: BTreeSet::new(),
-            reads_not: false,
-            silent_until: 0,
             workload: Workload::new(rng.below(1 << 20), keeper),
-            healthy_replies: 0,
-            last_words: false,
-            last_words_answered: false,
+            ..Client::default()
         }
     }
 
@@ -254,28 +240,16 @@ impl World {
         let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), 1000);
         let window = self.workload.pick(&[200, 4_000, 60_000]);
         let wrong = self.clients[client].session != 0 && self.faults_on() && self.workload.per_mille(20);
+        let (opened_at, wrong_password) = (self.now, wrong);
         self.links.push(Link {
             client,
             server,
             shard,
-            peer,
-            life: 0,
-            conn: None,
-            unread: Vec::new(),
-            ended_by_client: false,
-            in_flight: 0,
             window,
-            writing: false,
-            client_gone: false,
-            server_gone: false,
-            input: Vec::new(),
-            held: Vec::new(),
-            opened_at: self.now,
-            live: false,
-            doomed: false,
-            wrong_password: wrong,
-            sent: VecDeque::new(),
-            auths_due: 0,
+            opened_at,
+            wrong_password,
+            peer: Some(peer),
+            ..Link::default()
         });
         self.clients[client].link = Some(link);
         let delay = self.schedule.delay(self.options.network_delay);

@@ -4,6 +4,7 @@
 //! A target fails by a panic, by a broken property, or by holding more memory at once than its input allows
 //! ([`Target::memory_max`]). Knows no file and no clock; one input never influences the next.
 
+mod actors;
 mod canary;
 pub mod cost;
 mod decoders;

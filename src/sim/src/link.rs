@@ -21,12 +21,12 @@ pub(crate) struct Sent {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Link {
     pub(crate) client: usize,
     pub(crate) server: usize,
     pub(crate) shard: usize,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Option<SocketAddr>,
     pub(crate) life: u32,
     /// The server's end, while it is open.
     pub(crate) conn: Option<ConnId>,

@@ -3,7 +3,7 @@
 //! Knows no server type: the model and the checkers are written against these.
 
 use corral_wire::frame::{begin_frame, end_frame};
-use corral_wire::multi::{MultiOp, MultiResponse, MultiResult, encode_request};
+use corral_wire::multi::{MultiResponse, MultiResult};
 use corral_wire::records::{
     Acl, AddWatchRequest, AuthPacket, CheckNotExistsRequest, CheckStatRequest, CheckVersionRequest,
     CheckWatchesRequest, Create2Response, CreateRequest, CreateResponse, DeleteRequest, ErrorResponse, ExistsRequest,
@@ -388,7 +388,16 @@ impl Write {
             Write::Check { path, version } => {
                 CheckVersionRequest { path: Some(path), version: *version }.encode(writer);
             }
-            Write::CreateExpiring { .. } | Write::Ensure { .. } => self.encode_create(writer),
+            Write::CreateExpiring { path, ttl } => {
+                let (acl, flags) = (acl_buf(&[AclItem::open()]), if ttl.is_some() { 5 } else { 4 });
+                CreateRequest { path: Some(path), data: None, acl: acl.view().ok(), flags }.encode(writer);
+                ttl.iter().for_each(|ttl| writer.i64(*ttl));
+            }
+            Write::Ensure { path, data } => {
+                let acl = acl_buf(&[AclItem::open()]);
+                let (data, acl) = (data.as_deref(), acl.view().ok());
+                CreateRequest { path: Some(path), data, acl, flags: 0 }.encode(writer);
+            }
             Write::CheckNotExists { path, version } => {
                 CheckNotExistsRequest { path: Some(path), version: *version }.encode(writer);
             }
@@ -400,26 +409,6 @@ impl Write {
                 RemoveRecursiveRequest { path: Some(path), remove_nodes_limit: *limit }.encode(writer);
             }
         }
-    }
-
-    /// The record of a create that is open to everybody.
-    fn encode_create(&self, writer: &mut Writer<'_>) {
-        let acl = acl_buf(&[AclItem::open()]);
-        if let Some((request, ttl)) = self.open_create(&acl) {
-            request.encode(writer);
-            if let Some(ttl) = ttl {
-                writer.i64(ttl);
-            }
-        }
-    }
-
-    fn open_create<'a>(&'a self, acl: &'a VectorBuf) -> Option<(CreateRequest<'a>, Option<i64>)> {
-        let (path, data, flags, ttl) = match self {
-            Write::CreateExpiring { path, ttl } => (path, None, if ttl.is_some() { 5 } else { 4 }, *ttl),
-            Write::Ensure { path, data } => (path, data.as_deref(), 0, None),
-            _ => return None,
-        };
-        Some((CreateRequest { path: Some(path), data, acl: acl.view().ok(), flags }, ttl))
     }
 
     fn decode(&self, reader: &mut Reader<'_>) -> Result<Body, DecodeError> {
@@ -446,43 +435,19 @@ fn strings(list: &[String]) -> VectorBuf {
     VectorBuf::of(list.iter().map(|path| Some(path.as_str())))
 }
 
+/// A setACL becomes a check: no multi may hold one.
 fn encode_multi(writes: &[Write], writer: &mut Writer<'_>) {
-    let acls: Vec<VectorBuf> = writes
-        .iter()
-        .map(|write| match write {
-            Write::Create { acl, .. } | Write::SetAcl { acl, .. } => acl_buf(acl),
-            _ => acl_buf(&[AclItem::open()]),
-        })
-        .collect();
-    let ops = writes.iter().zip(&acls).map(|(write, acl)| match write {
-        Write::Create { path, data, flags, .. } => MultiOp::Create {
-            op: write.op(),
-            request: CreateRequest { path: Some(path), data: data.as_deref(), acl: acl.view().ok(), flags: *flags },
-            ttl: None,
-        },
-        Write::Delete { path, version } => MultiOp::Delete(DeleteRequest { path: Some(path), version: *version }),
-        Write::SetData { path, data, version } => {
-            MultiOp::SetData(SetDataRequest { path: Some(path), data: data.as_deref(), version: *version })
-        }
-        Write::Check { path, version } | Write::SetAcl { path, version, .. } => {
-            MultiOp::Check(CheckVersionRequest { path: Some(path), version: *version })
-        }
-        Write::CreateExpiring { .. } | Write::Ensure { .. } => {
-            let (request, ttl) = write.open_create(acl).expect("one of the two");
-            MultiOp::Create { op: write.op(), request, ttl }
-        }
-        Write::CheckNotExists { path, version } => {
-            MultiOp::CheckNotExists(CheckNotExistsRequest { path: Some(path), version: *version })
-        }
-        Write::CheckStat { path, version, children } => MultiOp::CheckStat(check_stat(path, *version, *children)),
-        Write::TryRemove { path, version } => {
-            MultiOp::TryRemove(TryRemoveRequest { path: Some(path), version: *version })
-        }
-        Write::RemoveRecursive { path, limit } => {
-            MultiOp::RemoveRecursive(RemoveRecursiveRequest { path: Some(path), remove_nodes_limit: *limit })
-        }
-    });
-    encode_request(writer, ops);
+    for write in writes {
+        let check = match write {
+            Write::SetAcl { path, version, .. } => Some(Write::Check { path: path.clone(), version: *version }),
+            _ => None,
+        };
+        let write = check.as_ref().unwrap_or(write);
+        writer.i32(write.op().number());
+        writer.raw(&[0, 255, 255, 255, 255]);
+        write.encode(writer);
+    }
+    writer.raw(&[255, 255, 255, 255, 1, 255, 255, 255, 255]);
 }
 
 fn check_stat(path: &str, version: i32, children: i32) -> CheckStatRequest<'_> {

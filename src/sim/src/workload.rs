@@ -7,7 +7,7 @@ use crate::request::{AclItem, Request, WatchKind, Write};
 use crate::rng::Stream;
 
 /// Makes requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Workload {
     values: u64,
     /// Whether the server serves Keeper's operations.

@@ -82,6 +82,7 @@ pub(crate) enum Channel {
 }
 
 /// One server: its process, if it runs, and what outlives it.
+#[derive(Default)]
 pub(crate) struct Node {
     pub(crate) disk: SimDisk,
     pub(crate) disk_stops: bool,
@@ -105,27 +106,6 @@ pub(crate) struct Node {
     pub(crate) distrusted: Option<String>,
     /// A snapshot file with a byte that changed, and what it held before.
     pub(crate) spoiled: Option<(String, Vec<u8>)>,
-}
-
-impl Node {
-    fn new() -> Node {
-        Node {
-            disk: SimDisk::new(),
-            disk_stops: false,
-            disk_slow: false,
-            server: None,
-            life: 0,
-            starting: true,
-            clock_ahead_ms: 0,
-            frozen: None,
-            unsure_until: 0,
-            file: BTreeSet::new(),
-            has_odd_file: false,
-            remembered: None,
-            distrusted: None,
-            spoiled: None,
-        }
-    }
 }
 
 /// Defines [`Counts`], whose fields are all counts.
@@ -251,7 +231,7 @@ impl World {
             workload: Stream::new(seed, "workload"),
             faults: Stream::new(seed, "faults"),
             pages: Stream::new(seed, "pages"),
-            nodes: (0..options.servers()).map(|_| Node::new()).collect(),
+            nodes: (0..options.servers()).map(|_| Node { starting: true, ..Node::default() }).collect(),
             at: 0,
             connections: 0,
             wires: BTreeMap::new(),

@@ -15,8 +15,6 @@ thread_local! {
     /// Signed, because memory may be freed by another thread than the one that asked for it.
     static HELD: Cell<i64> = const { Cell::new(0) };
     static PEAK: Cell<i64> = const { Cell::new(0) };
-    /// Bytes ever asked for.
-    static ALLOCATED: Cell<u64> = const { Cell::new(0) };
 }
 
 fn note(more: usize, less: usize) {
@@ -27,7 +25,6 @@ fn note(more: usize, less: usize) {
         held.set(now);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(now)));
     });
-    let _ = ALLOCATED.try_with(|sum| sum.set(sum.get().wrapping_add(more as u64)));
 }
 
 #[allow(unsafe_code, reason = "a counting allocator can only be written against the unsafe trait")]
@@ -70,11 +67,6 @@ pub fn peak<R>(work: impl FnOnce() -> R) -> (R, usize) {
 /// Bytes that the calling thread holds now. It means something as a difference alone.
 pub fn held() -> i64 {
     HELD.with(Cell::get)
-}
-
-/// Bytes that the calling thread has asked for since it began, freed or not.
-pub fn allocated() -> u64 {
-    ALLOCATED.with(Cell::get)
 }
 
 /// Whether this program has installed [`Counting`].

@@ -38,9 +38,10 @@ macro_rules! step {
 }
 
 macro_rules! steps {
-    ($name:expr; $($record:ident = $wire:literal,)*) => {
+    ($name:expr; $($same:ident)*; $($record:ident = $wire:literal,)*) => {
         match $name {
             "-" => |_, _| Ok(()),
+            $(stringify!($same) => step!($same),)*
             $($wire => step!($record),)*
             other => unreachable!("the operation table names the record {other}, the fuzzer does not know it"),
         }
@@ -78,54 +79,17 @@ pub(super) const EVENT: Step = step!(WatcherEvent);
 
 fn record_step(name: &str) -> Step {
     steps! { name;
-        CreateRequest = "CreateRequest",
-        CreateTtlRequest = "CreateTTLRequest",
-        DeleteRequest = "DeleteRequest",
-        DeleteContainerRequest = "DeleteContainerRequest",
-        ExistsRequest = "ExistsRequest",
-        GetDataRequest = "GetDataRequest",
-        SetDataRequest = "SetDataRequest",
-        GetAclRequest = "GetACLRequest",
-        SetAclRequest = "SetACLRequest",
-        GetChildrenRequest = "GetChildrenRequest",
-        SyncRequest = "SyncRequest",
-        GetChildren2Request = "GetChildren2Request",
-        CheckVersionRequest = "CheckVersionRequest",
-        ReconfigRequest = "ReconfigRequest",
-        CheckWatchesRequest = "CheckWatchesRequest",
-        RemoveWatchesRequest = "RemoveWatchesRequest",
-        AuthPacket = "AuthPacket",
-        SetWatches = "SetWatches",
-        GetSaslRequest = "GetSASLRequest",
-        GetEphemeralsRequest = "GetEphemeralsRequest",
-        GetAllChildrenNumberRequest = "GetAllChildrenNumberRequest",
-        SetWatches2 = "SetWatches2",
-        AddWatchRequest = "AddWatchRequest",
-        CreateResponse = "CreateResponse",
-        Create2Response = "Create2Response",
-        ExistsResponse = "ExistsResponse",
-        GetDataResponse = "GetDataResponse",
-        SetDataResponse = "SetDataResponse",
-        GetAclResponse = "GetACLResponse",
-        SetAclResponse = "SetACLResponse",
-        GetChildrenResponse = "GetChildrenResponse",
-        GetChildren2Response = "GetChildren2Response",
-        SyncResponse = "SyncResponse",
-        MultiResponse = "MultiResponse",
+        CreateRequest DeleteRequest DeleteContainerRequest ExistsRequest GetDataRequest SetDataRequest GetChildrenRequest
+        SyncRequest GetChildren2Request CheckVersionRequest ReconfigRequest CheckWatchesRequest RemoveWatchesRequest
+        AuthPacket SetWatches GetEphemeralsRequest GetAllChildrenNumberRequest SetWatches2 AddWatchRequest CreateResponse
+        Create2Response ExistsResponse GetDataResponse SetDataResponse GetChildrenResponse GetChildren2Response
+        SyncResponse MultiResponse GetEphemeralsResponse GetAllChildrenNumberResponse ErrorResponse WhoAmIResponse
+        FilteredListRequest CheckNotExistsRequest RemoveRecursiveRequest CheckStatRequest TryRemoveRequest
+        FilteredListWithStatsAndDataRequest FilteredListWithStatsAndDataResponse ListRecursiveRequest
+        ListRecursiveResponse;
+        CreateTtlRequest = "CreateTTLRequest", GetAclRequest = "GetACLRequest", SetAclRequest = "SetACLRequest",
+        GetSaslRequest = "GetSASLRequest", GetAclResponse = "GetACLResponse", SetAclResponse = "SetACLResponse",
         SetSaslResponse = "SetSASLResponse",
-        GetEphemeralsResponse = "GetEphemeralsResponse",
-        GetAllChildrenNumberResponse = "GetAllChildrenNumberResponse",
-        ErrorResponse = "ErrorResponse",
-        WhoAmIResponse = "WhoAmIResponse",
-        FilteredListRequest = "FilteredListRequest",
-        CheckNotExistsRequest = "CheckNotExistsRequest",
-        RemoveRecursiveRequest = "RemoveRecursiveRequest",
-        CheckStatRequest = "CheckStatRequest",
-        TryRemoveRequest = "TryRemoveRequest",
-        FilteredListWithStatsAndDataRequest = "FilteredListWithStatsAndDataRequest",
-        FilteredListWithStatsAndDataResponse = "FilteredListWithStatsAndDataResponse",
-        ListRecursiveRequest = "ListRecursiveRequest",
-        ListRecursiveResponse = "ListRecursiveResponse",
     }
 }
 

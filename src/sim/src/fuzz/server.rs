@@ -6,31 +6,26 @@
 //! empty.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use corral_core::change::AppliedBatch;
 use corral_core::delta::Delta;
 use corral_core::evaluate::{StateMachine, features};
-use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::ShardLimits;
-use corral_core::reaper::ReapPolicy;
 use corral_core::report::Report;
-use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{FrozenState, Sequencer};
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::view::View;
 use corral_wire::OpCode;
-use corral_wire::Writer;
-use corral_wire::consts::{XID_AUTH, XID_PING, XID_SET_WATCHES};
-use corral_wire::fourletter::FourLetter;
-use corral_wire::records::{ConnectRequest, RequestHeader};
+use corral_wire::records::ConnectRequest;
 
-use super::Tally;
 use super::judge::{Judge, Session};
 use super::script::{CLIENTS, Script, Setup, Step};
+use super::{Tally, actors};
 use crate::violation::{Checked, Violation, require};
 
 /// Bytes of memory that a byte of script may make the server hold. The dearest are the smallest things a request can
@@ -43,8 +38,6 @@ const FRAME_BYTES_MAX: usize = 2048;
 const REPLY_BYTES_HARD: usize = 64 << 10;
 /// What the reply to one read of a script's small tree may have, if it is no multiRead: those hold to the hard limit.
 const READ_BYTES_MAX: usize = 3 << 10;
-const SERVER: u8 = 1;
-const INCARNATION: u64 = 7;
 /// Rounds in which a server must have done what there is to do.
 const ROUNDS_MAX: usize = 20_000;
 
@@ -72,7 +65,7 @@ struct Client {
     waits: bool,
     /// The server has said that there is something to send.
     dirty: bool,
-    next_xid: i32,
+    last_xid: i32,
     judge: Judge,
 }
 
@@ -162,19 +155,8 @@ impl World {
             | on(setup.all_features, features::ENFORCE_QUOTA | features::SASL_ACLS | features::X509_ACLS)
             | on(setup.keeper_extensions, features::KEEPER)
             | on(setup.all_features && setup.tight, features::RECONFIG);
-        let config = SequencerConfig {
-            server: SERVER,
-            incarnation: INCARNATION,
-            tick_ms: 1000,
-            features,
-            batch_bytes_max: 4096,
-            entry_bytes_max: 64 << 20,
-            snapshot: SnapshotPolicy::NEVER,
-            reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 600, never_used_max_ms: 5000 },
-        };
         let machine = StateMachine::new(View::new(Arc::clone(&snapshot)), SessionTable::new());
-        let mut sequencer = Sequencer::new(config, machine, 0, 0);
-        sequencer.lead(Millis(0), 1);
+        let sequencer = actors::sequencer(features, 4096, machine);
         let sides = (0..setup.shards).map(|id| Side::new(id, setup, View::new(Arc::clone(&snapshot)))).collect();
         World {
             setup,
@@ -232,10 +214,7 @@ impl World {
             return conn;
         }
         self.accepted += 1;
-        let [.., low] = self.accepted.to_be_bytes();
-        let peer = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1 + low % 2), 1000 + u16::from(low)));
-        let mut entropy = [0x5a; 16];
-        entropy[..8].copy_from_slice(&self.accepted.to_be_bytes());
+        let (peer, entropy) = actors::client(self.accepted);
         let side = self.side_of(client);
         let conn = self.sides[side].shard.accepted(self.now, peer, entropy);
         self.clients[client] = Client { conn: Some(conn), ..Client::default() };
@@ -250,26 +229,7 @@ impl World {
     }
 
     fn request(&mut self, client: usize, op: OpCode, body: &[u8]) {
-        let xid = match op {
-            OpCode::Ping => XID_PING,
-            OpCode::Auth => XID_AUTH,
-            OpCode::SetWatches | OpCode::SetWatches2 => XID_SET_WATCHES,
-            _ => {
-                self.clients[client].next_xid += 1;
-                self.clients[client].next_xid
-            }
-        };
-        self.send_frame(client, |writer| {
-            RequestHeader { xid, op: op.number() }.encode(writer);
-            writer.raw(body);
-        });
-    }
-
-    fn send_frame(&mut self, client: usize, encode: impl FnOnce(&mut Writer<'_>)) {
-        let mut frame = vec![0; 4];
-        encode(&mut Writer::new(&mut frame));
-        let length = u32::try_from(frame.len() - 4).expect("a script is short");
-        frame[..4].copy_from_slice(&length.to_be_bytes());
+        let frame = actors::request(op, body, &mut self.clients[client].last_xid);
         self.send(client, &frame);
     }
 
@@ -288,7 +248,7 @@ impl World {
             passwd: Some(&passwd),
             read_only: (how & 16 == 0).then_some(false),
         };
-        self.send_frame(client, |writer| request.encode(writer));
+        self.send(client, &actors::connect(&request));
         if how & 128 == 0 { self.arrive(client, 0).map(|_| ()) } else { Ok(()) }
     }
 
@@ -404,7 +364,7 @@ impl World {
     /// Everything that was proposed is committed. True if there was anything.
     fn commit(&mut self) -> Result<bool, Violation> {
         let mut some = false;
-        while let Some(batch) = self.sequencer.next_batch(self.wall()) {
+        while let Some(batch) = self.sequencer.next_batch(actors::wall(self.now)) {
             some = true;
             let payload = batch.encode();
             if !self.setup.decoded {
@@ -422,10 +382,6 @@ impl World {
             }
         }
         Ok(some)
-    }
-
-    fn wall(&self) -> WallMillis {
-        WallMillis(1_700_000_000_000 + self.now.0.cast_signed())
     }
 
     fn tell(&mut self, mail: impl Fn() -> Mail) {
@@ -457,7 +413,7 @@ impl World {
             self.sequencer.heard(side.shard.config().shard, upto, &heard);
             self.carry_out(at)?;
         }
-        self.sequencer.tick(self.now, self.wall());
+        self.sequencer.tick(self.now, actors::wall(self.now));
         Ok(())
     }
 
@@ -558,20 +514,9 @@ impl World {
 impl Side {
     fn new(id: usize, setup: Setup, view: View) -> Side {
         let config = ShardConfig {
-            shard: ShardId(u16::try_from(id).expect("one or two")),
-            server: SERVER,
-            incarnation: INCARNATION,
-            session_timeout_min_ms: 4_000,
-            session_timeout_max_ms: 40_000,
-            sessionless_timeout_ms: 2_000,
-            whitelist: FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Dump).collect(),
-            super_digest: None,
             skip_acl: setup.skip_acl,
-            enforce_digest: false,
             keeper_extensions: setup.keeper_extensions,
-            read_only: false,
-            linearizable: false,
-            limits: limits(setup),
+            ..actors::shard_config(id, limits(setup))
         };
         let shard = Shard::new(config, view, 0, Millis(0));
         Side { shard, out: Outputs::default(), mail: VecDeque::new(), syncs: Vec::new() }

@@ -207,7 +207,7 @@ impl World {
         if self.defer(shard, || world::Event::Arrive(link)) {
             return;
         }
-        let (now, peer) = (self.clock(), self.links[link.0].peer);
+        let (now, peer) = (self.clock(), self.links[link.0].peer.expect("an open link has one"));
         let entropy = self.workload.bytes();
         let life = self.nodes[self.at].life;
         let Some(side) = self.side(shard) else { return };

@@ -1,17 +1,13 @@
 //! The table of what every operation costs at worst: each construction three times, the least time of each turn.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 
-use corral_core::limits::NAMES_BYTES_MAX;
-
-use super::Reach;
-use super::bill::{Bill, ratio};
 use super::constructions::{self, Construction};
-use super::search::{CEILINGS, run};
+use super::lab::{self, Bill, Lab};
 
-/// Everything of a construction counts; only nonsense is cut off.
-const REACH: Reach =
-    Reach { bytes_max: 1 << 30, requests_max: 1_000_000, ns_max: 20_000_000_000, names_bytes_max: NAMES_BYTES_MAX };
+/// A core does nothing else for so long at most.
+pub const TURN_NS_MAX: u64 = 50_000_000;
+
 const RUNS: usize = 3;
 /// What took longer than that is not run again.
 const LONG_NS: u64 = 2_000_000_000;
@@ -28,11 +24,6 @@ impl Row {
         self.bill.longest_ns.into_iter().max().unwrap_or(0)
     }
 
-    /// Whether a core does nothing else for longer than it may.
-    pub fn is_too_long(&self) -> bool {
-        self.longest_ns() > CEILINGS.turn_ns
-    }
-
     /// The line, in Markdown.
     pub fn line(&self) -> String {
         let Row { construction, bill } = self;
@@ -46,15 +37,20 @@ impl Row {
             bill.bytes,
             ms(bill.longest_ns[0]),
             ms(bill.longest_ns[1]),
-            of_bytes(bill.shard_ns),
-            of_bytes(bill.core_ns),
+            of_bytes(bill.ns[0]),
+            of_bytes(bill.ns[1]),
             bill.most_units,
             of_bytes(bill.logged),
             of_bytes(bill.others),
             of_bytes(bill.held),
-            bill.largest.reply,
+            bill.largest_reply,
         )
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn ratio(amount: u64, by: u64) -> f64 {
+    amount as f64 / by.max(1) as f64
 }
 
 /// The heading of the table.
@@ -64,30 +60,30 @@ consensus ns/B | units of one log entry | logged B/B | to others B/B | held B/B 
 |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|";
 
 /// Measures the constructions of which operation or text contain `which`, and tells of each as it is done.
+///
+/// # Panics
+/// When what prepares a construction fails, so that it measures nothing.
 pub fn measure(which: &str, mut tell: impl FnMut(&Row)) -> Vec<Row> {
     let chosen = constructions::all().into_iter().filter(|one| one.op.contains(which) || one.what.contains(which));
+    let mut snapshots = BTreeMap::new();
     chosen
         .map(|construction| {
-            let mut bill = run(&construction.genome, None, REACH);
+            let snapshot = snapshots.entry(construction.tree).or_insert_with(|| lab::snapshot(construction.tree));
+            let run = || {
+                let mut lab = Lab::new(snapshot);
+                let prepared = lab.measure(&construction.prepare);
+                assert!(prepared.failed == 0, "{}: {}: preparing it failed", construction.op, construction.what);
+                lab.measure(&construction.steps)
+            };
+            let mut bill = run();
             for _ in 1..RUNS {
-                if bill.ns() < LONG_NS {
-                    bill.least(&run(&construction.genome, None, REACH));
+                if bill.ns.iter().sum::<u64>() < LONG_NS {
+                    bill.least(&run());
                 }
             }
             let row = Row { construction, bill };
-            let prepared = row.bill.failed_before == 0;
-            assert!(prepared, "what prepares this row failed, so it measures nothing: {}", row.line());
             tell(&row);
             row
         })
         .collect()
-}
-
-/// The lines as a table, and what breaks the ceiling.
-pub fn text(rows: &[Row]) -> String {
-    let mut text = format!("{HEADING}\n");
-    for row in rows {
-        writeln!(text, "{}", row.line()).expect("a string takes everything");
-    }
-    text
 }

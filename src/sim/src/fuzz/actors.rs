@@ -1,0 +1,95 @@
+//! What the drivers of shards in memory share: configurations of the actors, and frames as clients send them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::{Millis, ShardId, WallMillis};
+use corral_core::limits::ShardLimits;
+use corral_core::reaper::ReapPolicy;
+use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::shard::ShardConfig;
+use corral_wire::consts::{XID_AUTH, XID_PING, XID_SET_WATCHES};
+use corral_wire::fourletter::FourLetter;
+use corral_wire::records::{ConnectRequest, RequestHeader};
+use corral_wire::{OpCode, Writer};
+
+const SERVER: u8 = 1;
+const INCARNATION: u64 = 7;
+
+/// A shard that serves every operation and every four-letter command but `dump`.
+pub(super) fn shard_config(shard: usize, limits: ShardLimits) -> ShardConfig {
+    ShardConfig {
+        shard: ShardId(u16::try_from(shard).expect("one or two")),
+        server: SERVER,
+        incarnation: INCARNATION,
+        session_timeout_min_ms: 4_000,
+        session_timeout_max_ms: 40_000,
+        sessionless_timeout_ms: 2_000,
+        whitelist: FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Dump).collect(),
+        super_digest: None,
+        skip_acl: false,
+        enforce_digest: false,
+        keeper_extensions: true,
+        read_only: false,
+        linearizable: false,
+        limits,
+    }
+}
+
+/// The leader's sequencer, without snapshots of its own accord.
+pub(super) fn sequencer(features: u32, batch_bytes_max: usize, machine: StateMachine) -> Sequencer {
+    let config = SequencerConfig {
+        server: SERVER,
+        incarnation: INCARNATION,
+        tick_ms: 1000,
+        features,
+        batch_bytes_max,
+        entry_bytes_max: 64 << 20,
+        snapshot: SnapshotPolicy::NEVER,
+        reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 600, never_used_max_ms: 5000 },
+    };
+    let mut sequencer = Sequencer::new(config, machine, 0, 0);
+    sequencer.lead(Millis(0), 1);
+    sequencer
+}
+
+pub(super) fn wall(now: Millis) -> WallMillis {
+    WallMillis(1_700_000_000_000 + now.0.cast_signed())
+}
+
+/// The address of the client of a connection, and what its session's password is made of.
+pub(super) fn client(accepted: u64) -> (SocketAddr, [u8; 16]) {
+    let [.., low] = accepted.to_be_bytes();
+    let mut entropy = [0x5a; 16];
+    entropy[..8].copy_from_slice(&accepted.to_be_bytes());
+    (SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1 + low % 2), 1000 + u16::from(low))), entropy)
+}
+
+pub(super) fn connect(request: &ConnectRequest<'_>) -> Vec<u8> {
+    frame(|writer| request.encode(writer))
+}
+
+/// A request with the next xid, or the one reserved for its operation.
+pub(super) fn request(op: OpCode, body: &[u8], last_xid: &mut i32) -> Vec<u8> {
+    let xid = match op {
+        OpCode::Ping => XID_PING,
+        OpCode::Auth => XID_AUTH,
+        OpCode::SetWatches | OpCode::SetWatches2 => XID_SET_WATCHES,
+        _ => {
+            *last_xid += 1;
+            *last_xid
+        }
+    };
+    frame(|writer| {
+        RequestHeader { xid, op: op.number() }.encode(writer);
+        writer.raw(body);
+    })
+}
+
+fn frame(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut frame = vec![0; 4];
+    encode(&mut Writer::new(&mut frame));
+    let length = u32::try_from(frame.len() - 4).expect("frames are short");
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    frame
+}
