@@ -190,9 +190,14 @@ def build(report, *options):
     return code == 0
 
 
+def program(name):
+    """A binary that `build` has built. It is not run by `cargo run`, which would build the crates of one package with other features."""
+    return target_directory() / PROFILE / name
+
+
 def binary():
     """The server that is tested: CORRAL_BIN, or the one that `build` has built."""
-    return Path(os.environ.get("CORRAL_BIN") or target_directory() / PROFILE / "corral").resolve()
+    return Path(os.environ.get("CORRAL_BIN") or program("corral")).resolve()
 
 
 def install(report, *files):
