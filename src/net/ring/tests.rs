@@ -12,7 +12,7 @@ use glommio::timer::Timer;
 use super::*;
 use crate::runtime::mailbox::SleepsIn;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const DEPTH: u32 = 1024;
 
 fn on_executor<F: Future<Output = ()>>(test: impl FnOnce(Rc<Ring>) -> F) {
