@@ -20,24 +20,19 @@ use crate::world::Counts;
 pub const PROGRESS: Duration = Duration::from_secs(10);
 /// Of so many worlds one is played twice, and must take the same course.
 const TWICE_EVERY: u64 = 32;
-/// The kinds of new worlds. Their number has no divisor in common with what is drawn by remainders of the seed.
-const MIX: [Kind; 11] = [
-    Kind::Ensemble,
-    Kind::Ensemble,
-    Kind::Damaged,
-    Kind::Ensemble,
-    Kind::Ensemble,
-    Kind::Alone,
-    Kind::Ensemble,
-    Kind::LostPagesEnsemble,
-    Kind::Ensemble,
-    Kind::Ensemble,
-    Kind::LostPages,
-];
+/// How many kinds of new worlds are counted off; no divisor in common with what is drawn by remainders of the seed.
+const MIX: u64 = 11;
 
 /// New worlds without end, mostly ensembles.
 pub fn new_worlds(from: u64) -> impl Iterator<Item = WorldId> {
-    (from..).map(|seed| WorldId { kind: MIX[usize::try_from(seed % MIX.len() as u64).unwrap_or(0)], seed })
+    let kind = |seed: u64| match seed % MIX {
+        2 => Kind::Damaged,
+        5 => Kind::Alone,
+        7 => Kind::LostPagesEnsemble,
+        10 => Kind::LostPages,
+        _ => Kind::Ensemble,
+    };
+    (from..).map(move |seed| WorldId { kind: kind(seed), seed })
 }
 
 /// Worlds, and for those that failed once what they showed.
