@@ -20,27 +20,22 @@ use crate::world::Counts;
 pub const PROGRESS: Duration = Duration::from_secs(10);
 /// Of so many worlds one is played twice, and must take the same course.
 const TWICE_EVERY: u64 = 32;
-/// The kinds of new worlds. Their number has no divisor in common with what is drawn by remainders of the seed.
-const MIX: [Kind; 11] = [
-    Kind::Ensemble,
-    Kind::Ensemble,
-    Kind::Damaged,
-    Kind::Ensemble,
-    Kind::Ensemble,
-    Kind::Alone,
-    Kind::Ensemble,
-    Kind::LostPagesEnsemble,
-    Kind::Ensemble,
-    Kind::Ensemble,
-    Kind::LostPages,
-];
+/// How many kinds of new worlds are counted off; no divisor in common with what is drawn by remainders of the seed.
+const MIX: u64 = 11;
 
 /// New worlds without end, mostly ensembles.
 pub fn new_worlds(from: u64) -> impl Iterator<Item = WorldId> {
-    (from..).map(|seed| WorldId { kind: MIX[usize::try_from(seed % MIX.len() as u64).unwrap_or(0)], seed })
+    let kind = |seed: u64| match seed % MIX {
+        2 => Kind::Damaged,
+        5 => Kind::Alone,
+        7 => Kind::LostPagesEnsemble,
+        10 => Kind::LostPages,
+        _ => Kind::Ensemble,
+    };
+    (from..).map(move |seed| WorldId { kind: kind(seed), seed })
 }
 
-/// Worlds, and for those that failed once what they showed.
+/// Worlds; for a world that failed once, what it showed.
 pub type List = BTreeMap<WorldId, Option<String>>;
 
 /// Reads a list: a line each, `kind seed-or-range what it showed`. Lines of one world become one.
@@ -71,15 +66,15 @@ fn parse_line(line: &str) -> Option<(Kind, std::ops::Range<u64>, Option<&str>)> 
     Some((kind, range, words.next()))
 }
 
-/// Tells of a campaign's course.
+/// Receives the reports of a campaign.
 pub trait Audience {
-    /// So many worlds were played, so many of them failed. Called at least every ten seconds.
+    /// So many worlds were played, and so many of them failed. Called every ten seconds.
     fn progress(&mut self, played: u64, failed: u64);
     /// A world failed. Whether the campaign goes on.
     fn failed(&mut self, world: WorldId, violation: &Violation) -> bool;
 }
 
-/// What a campaign came to.
+/// The result of a campaign.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub passed: u64,
@@ -149,7 +144,7 @@ pub fn play_checked(world: WorldId) -> Outcome {
     outcome
 }
 
-/// What must happen in the worlds of a kind so that they are worth something.
+/// Events that must happen in the listed worlds of a kind, and how often; without them the worlds prove little.
 macro_rules! demands {
     ($($kind:ident { $($name:ident >= $least:literal),* })*) => {
         &[$($((Kind::$kind, stringify!($name), |counts| counts.$name, $least)),*),*]
@@ -172,7 +167,7 @@ const DEMANDS: &[Demand] = demands! {
     LostPagesEnsemble { lost_pages >= 60, refused_logs >= 15 }
 };
 
-/// What happened too seldom in the worlds of a list, a line each.
+/// A line for each event that happened too seldom in the worlds of a list.
 pub fn shortfalls(counts: &BTreeMap<Kind, Counts>) -> Vec<String> {
     let mut lines = Vec::new();
     for (kind, name, count, least) in DEMANDS {

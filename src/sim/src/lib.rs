@@ -5,6 +5,11 @@
 //!
 //! Start with [`WorldId::play`]; the properties stand one a file in `check`, the independent model in `model`.
 
+/// A list of operations by their names.
+macro_rules! ops {
+    ($($op:ident)*) => { [$(corral_wire::OpCode::$op),*] };
+}
+
 pub mod campaign;
 mod check;
 mod client;

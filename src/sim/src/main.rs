@@ -21,9 +21,9 @@ static ALLOCATOR: corral_sim::fuzz::memory::Counting = corral_sim::fuzz::memory:
 /// Plays simulated worlds, runs fuzz targets, measures what requests cost. Exit code 0: passed, 1: something failed.
 #[derive(Parser)]
 enum Command {
-    /// Plays the worlds of a list, and demands that everything they are for happens in them
+    /// Plays the worlds of a list; fails if a world fails or an expected event is too rare
     Worlds {
-        /// A line each: kind, seed or range, what it once showed
+        /// The list: a line each with kind, seed or range, and what the world once showed
         file: PathBuf,
         /// Default: one for each core
         #[arg(long)]

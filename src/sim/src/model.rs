@@ -57,6 +57,25 @@ pub(crate) enum Life {
 }
 
 impl Node {
+    /// As a transaction makes it.
+    fn made(zxid: u64, time: i64, data: Option<Vec<u8>>, acl: Vec<AclItem>) -> Node {
+        Node {
+            data,
+            acl,
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: time,
+            mtime: time,
+            version: 0,
+            created: 0,
+            aversion: 0,
+            owner: 0,
+            children: 0,
+            life: Life::Plain,
+        }
+    }
+
     /// The Stat a client sees.
     pub(crate) fn stat(&self) -> Stat {
         let data_length = self.data.as_ref().map_or(0, Vec::len);
@@ -151,21 +170,8 @@ pub(crate) struct Model {
 impl Model {
     /// An empty server's tree (protocol chapter 10). `list_rules`: where there is to be a membership.
     pub(crate) fn new(switches: Switches, list_rules: Option<ListRules>) -> Model {
-        let node = |acl: AclItem, aversion, children| Node {
-            data: Some(Vec::new()),
-            acl: vec![acl],
-            czxid: 0,
-            mzxid: 0,
-            pzxid: 0,
-            ctime: 0,
-            mtime: 0,
-            version: 0,
-            created: 0,
-            aversion,
-            owner: 0,
-            children,
-            life: Life::Plain,
-        };
+        let node =
+            |acl, aversion, children| Node { aversion, children, ..Node::made(0, 0, Some(Vec::new()), vec![acl]) };
         let open = AclItem::open;
         let initial = [
             ("/", node(open(), 0, 1)),

@@ -12,7 +12,7 @@ use crate::trace::Tracing;
 use crate::violation::{Checked, Violation};
 use crate::world::{Counts, World};
 
-/// What a seed makes a world of.
+/// The kind of world that is drawn from a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
     /// One server.
@@ -47,16 +47,16 @@ impl fmt::Display for WorldId {
     }
 }
 
-/// What became of a world.
+/// The result of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub counts: Counts,
-    /// Over everything that happened: the same for the same seed; 0 if it was not wanted.
+    /// A hash over all events: equal for equal kinds and seeds; 0 if tracing is off.
     pub trace_hash: u64,
     pub events: u64,
     /// The property that did not hold; `assertion` where the world panicked.
     pub violation: Option<Violation>,
-    /// What happened, if lines were wanted.
+    /// All events as text, if lines were wanted.
     pub lines: Vec<String>,
 }
 

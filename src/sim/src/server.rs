@@ -403,42 +403,31 @@ impl World {
 
     pub(crate) fn inside(&mut self, inner: Inner) -> Checked {
         match inner {
-            Inner::ToShard(shard, message) => self.shard_message(shard, message),
-            Inner::Pump(shard) => self.pump(shard),
-            Inner::ShardTurn(shard) => self.shard_turn(shard),
-            Inner::ShardTick(shard) => self.shard_tick(shard),
-            Inner::Resume(shard) => self.resume_shard(shard),
-            Inner::Readable(link) => self.at_server(link, Vec::new()),
-            Inner::ToConsensus(event) => {
-                self.consensus_message(event.0);
-                Ok(())
-            }
-            Inner::Turn => self.consensus_turn(),
-            Inner::Wake(at) => self.wake(at),
-            Inner::Tick => self.consensus_tick(),
-            Inner::ToLog(message) => {
-                self.log_message(message);
-                Ok(())
-            }
-            Inner::LogTurn => self.log_turn(),
-            Inner::LogSync(number) => self.log_sync(number),
-            Inner::LogIdle(appends) => self.log_idle(appends),
-            Inner::ToWriter(state) => {
-                self.writer_message(state);
-                Ok(())
-            }
-            Inner::WriterBegins => self.writer_begins(),
-            Inner::WriterEnds => self.writer_ends(),
-            Inner::Scrub => {
-                self.scrub();
-                Ok(())
-            }
-            Inner::ToReceiver(receive) => self.receive_snapshot(receive),
+            Inner::ToShard(shard, message) => return self.shard_message(shard, message),
+            Inner::Pump(shard) => return self.pump(shard),
+            Inner::ShardTurn(shard) => return self.shard_turn(shard),
+            Inner::ShardTick(shard) => return self.shard_tick(shard),
+            Inner::Resume(shard) => return self.resume_shard(shard),
+            Inner::Readable(link) => return self.at_server(link, Vec::new()),
+            Inner::ToConsensus(event) => self.consensus_message(event.0),
+            Inner::Turn => return self.consensus_turn(),
+            Inner::Wake(at) => return self.wake(at),
+            Inner::Tick => return self.consensus_tick(),
+            Inner::ToLog(message) => self.log_message(message),
+            Inner::LogTurn => return self.log_turn(),
+            Inner::LogSync(number) => return self.log_sync(number),
+            Inner::LogIdle(appends) => return self.log_idle(appends),
+            Inner::ToWriter(state) => self.writer_message(state),
+            Inner::WriterBegins => return self.writer_begins(),
+            Inner::WriterEnds => return self.writer_ends(),
+            Inner::Scrub => self.scrub(),
+            Inner::ToReceiver(receive) => return self.receive_snapshot(receive),
             Inner::Die => {
                 let power = self.faults.per_mille(500);
-                self.crash(power)
+                return self.crash(power);
             }
         }
+        Ok(())
     }
 
     /// Every view of every server against the model, once the actors have nothing under way.

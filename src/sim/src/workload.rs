@@ -14,17 +14,9 @@ pub(crate) struct Workload {
     keeper: bool,
 }
 
-const OPS_TO_TRUNCATE: [OpCode; 9] = [
-    OpCode::Create,
-    OpCode::Delete,
-    OpCode::SetData,
-    OpCode::GetData,
-    OpCode::Exists,
-    OpCode::Multi,
-    OpCode::Sync,
-    OpCode::AddWatch,
-    OpCode::GetAllChildrenNumber,
-];
+const OPS_TO_TRUNCATE: [OpCode; 9] = ops! {
+    Create Delete SetData GetData Exists Multi Sync AddWatch GetAllChildrenNumber
+};
 
 impl Workload {
     pub(crate) fn new(client: u64, keeper: bool) -> Workload {

@@ -405,41 +405,29 @@ impl World {
 
     fn handle(&mut self, event: Event) -> Checked {
         match event {
-            Event::Act(client) => self.act(client),
-            Event::ReadAgain(client) => self.read_again(client),
-            Event::Arrive(link) => {
-                self.arrive(link);
-                Ok(())
-            }
-            Event::ToServer(link, bytes) => self.at_server(link, bytes),
-            Event::EndToServer(link) => self.end_at_server(link),
-            Event::ToClient(link, bytes) => self.at_client(link, &bytes),
-            Event::EndToClient(link) => {
-                self.end_at_client(link);
-                Ok(())
-            }
-            Event::Writable(link) => self.writable(link),
+            Event::Act(client) => return self.act(client),
+            Event::ReadAgain(client) => return self.read_again(client),
+            Event::Arrive(link) => self.arrive(link),
+            Event::ToServer(link, bytes) => return self.at_server(link, bytes),
+            Event::EndToServer(link) => return self.end_at_server(link),
+            Event::ToClient(link, bytes) => return self.at_client(link, &bytes),
+            Event::EndToClient(link) => self.end_at_client(link),
+            Event::Writable(link) => return self.writable(link),
             Event::Inside(_, life, inner) => {
                 let node = &self.nodes[self.at];
-                if life == node.life && node.server.is_some() { self.inside(inner) } else { Ok(()) }
+                return if life == node.life && node.server.is_some() { self.inside(inner) } else { Ok(()) };
             }
-            Event::Fault => self.fault(),
-            Event::Start(_) => self.start(),
-            Event::Space(_) => {
-                self.nodes[self.at].disk.limit_space(None);
-                Ok(())
-            }
-            Event::FastDisk(_) => {
-                self.nodes[self.at].disk_slow = false;
-                Ok(())
-            }
-            Event::Wire(event) => self.wire_event(event),
+            Event::Fault => return self.fault(),
+            Event::Start(_) => return self.start(),
+            Event::Space(_) => self.nodes[self.at].disk.limit_space(None),
+            Event::FastDisk(_) => self.nodes[self.at].disk_slow = false,
+            Event::Wire(event) => return self.wire_event(event),
             Event::Thaw(node) => {
                 self.thaw()?;
                 self.review_sureness(node);
-                Ok(())
             }
         }
+        Ok(())
     }
 
     /// Something is to happen after so many microseconds.

@@ -153,15 +153,7 @@ fn field(stream: &mut Stream, letter: char, out: &mut Vec<u8>) {
     }
 }
 
-const WRITES: [OpCode; 7] = [
-    OpCode::Create,
-    OpCode::Create2,
-    OpCode::CreateContainer,
-    OpCode::CreateTtl,
-    OpCode::Delete,
-    OpCode::SetData,
-    OpCode::Check,
-];
+const WRITES: [OpCode; 7] = ops! { Create Create2 CreateContainer CreateTtl Delete SetData Check };
 
 const ACLS: [(&str, &str); 8] = [
     ("world", "anyone"),

@@ -132,32 +132,10 @@ impl<'a> Iterator for Script<'a> {
 }
 
 /// Operations by how often a script should have them.
-const OFTEN: [OpCode; 24] = [
-    OpCode::Create,
-    OpCode::Create,
-    OpCode::Create2,
-    OpCode::Delete,
-    OpCode::SetData,
-    OpCode::SetData,
-    OpCode::SetAcl,
-    OpCode::GetAcl,
-    OpCode::GetData,
-    OpCode::GetData,
-    OpCode::Exists,
-    OpCode::GetChildren,
-    OpCode::GetChildren2,
-    OpCode::Multi,
-    OpCode::MultiRead,
-    OpCode::SetWatches,
-    OpCode::SetWatches2,
-    OpCode::AddWatch,
-    OpCode::RemoveWatches,
-    OpCode::CreateTtl,
-    OpCode::Sync,
-    OpCode::Auth,
-    OpCode::Ping,
-    OpCode::CloseSession,
-];
+const OFTEN: [OpCode; 24] = ops! {
+    Create Create Create2 Delete SetData SetData SetAcl GetAcl GetData GetData Exists GetChildren GetChildren2 Multi
+    MultiRead SetWatches SetWatches2 AddWatch RemoveWatches CreateTtl Sync Auth Ping CloseSession
+};
 
 /// Appends a script that makes sense for the most part.
 pub(super) fn generate(stream: &mut Stream, out: &mut Vec<u8>) {

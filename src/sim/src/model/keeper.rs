@@ -4,7 +4,7 @@ use super::acl::{DELETE, READ, allows};
 use super::rules::{
     BAD_ARGUMENTS, BAD_VERSION, Draft, NO_AUTH, NO_NODE, NODE_EXISTS, NOT_EMPTY, SPECIAL, expect, is_legal, parent_of,
 };
-use super::{Caller, Life, Model, Node, Step};
+use super::{Caller, Model, Node, Step};
 use crate::request::{AclItem, Item, Write};
 
 /// The server removes no more znodes in one transaction.
@@ -41,21 +41,7 @@ impl Draft<'_> {
         parent.pzxid = zxid;
         let acl = vec![AclItem::open()];
         self.steps.push(Step::Created { path: path.to_owned(), acl: acl.clone(), parent_acl: parent.acl.clone() });
-        let node = Node {
-            data: Some(data.to_vec()),
-            acl,
-            czxid: zxid,
-            mzxid: zxid,
-            pzxid: zxid,
-            ctime: time,
-            mtime: time,
-            version: 0,
-            created: 0,
-            aversion: 0,
-            owner: 0,
-            children: 0,
-            life: Life::Plain,
-        };
+        let node = Node::made(zxid, time, Some(data.to_vec()), acl);
         self.set(path, node);
         self.set(parent_of(path), parent);
     }

@@ -242,21 +242,8 @@ impl<'m> Draft<'m> {
         parent.created = parent.created.wrapping_add(1);
         parent.children += 1;
         parent.pzxid = self.zxid;
-        let node = Node {
-            data,
-            acl: acl.clone(),
-            czxid: self.zxid,
-            mzxid: self.zxid,
-            pzxid: self.zxid,
-            ctime: caller.time,
-            mtime: caller.time,
-            version: 0,
-            created: 0,
-            aversion: 0,
-            owner: if flags == 1 || flags == 3 { caller.session } else { 0 },
-            children: 0,
-            life,
-        };
+        let owner = if flags == 1 || flags == 3 { caller.session } else { 0 };
+        let node = Node { owner, life, ..Node::made(self.zxid, caller.time, data, acl.clone()) };
         let stat = node.stat();
         self.steps.push(Step::Created { path: path.clone(), acl, parent_acl: parent.acl.clone() });
         self.set(&path, node);
