@@ -19,12 +19,11 @@ import pytest
 pytest.register_assert_rewrite("support.expect")
 
 from clients.programs import run_program  # noqa: E402, F401 - a fixture
-from ensemble import follower  # noqa: E402
 from ensemble.authority import Authority  # noqa: E402
-from ensemble.cluster import Ensemble  # noqa: E402
+from ensemble.cluster import CALM, Ensemble  # noqa: E402
 from support import packages, progress  # noqa: E402
 from support.context import Context  # noqa: E402
-from support.server import Running, Server, ZooKeeper  # noqa: E402
+from support.server import SMALL_LOG, Corral, Running, Server, ZooKeeper  # noqa: E402
 
 LOG_LINES_SHOWN = 40
 # Of a campaign, unless --minutes is given.
@@ -149,15 +148,15 @@ def running_server(request, options):
     def wanted(name, usual):
         return getattr(request.module, name, usual)
 
-    more = {"tick_ms": wanted("TICK_MS", 500), "settings": wanted("SETTINGS", {}).get(options.server)}
+    tick_ms, settings = wanted("TICK_MS", 500), wanted("SETTINGS", {}).get(options.server) or {}
     if options.against:
-        if more["settings"]:
+        if settings:
             pytest.skip("needs a server with settings of its own")
         made = Running(options.against, options.server)
     elif options.server == "corral":
-        made = follower.corral(shards=wanted("SHARDS", options.shards), **more)
+        made = Corral(wanted("SHARDS", options.shards), tick_ms, {**SMALL_LOG, **settings})
     else:
-        made = ZooKeeper(java_options=wanted("JAVA_OPTIONS", ()), **more)
+        made = ZooKeeper(tick_ms, settings, wanted("JAVA_OPTIONS", ()))
     with kept_if_failed(request, made):
         yield made.start()
 
@@ -202,7 +201,7 @@ def zookeeper(request):
 @pytest.fixture(scope="module")
 def new_ensemble(options):
     """The ensemble of a module, not started."""
-    return Ensemble(options.server, shards=options.shards)
+    return Ensemble(options.server, shards=options.shards, settings=CALM)
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +238,7 @@ def run_ensemble(request):
 @pytest.fixture
 def own_ensemble(run_ensemble, options):
     """An ensemble of the test's own, for tests that change its members."""
-    return run_ensemble(Ensemble(options.server, shards=options.shards))
+    return run_ensemble(Ensemble(options.server, shards=options.shards, settings=CALM))
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,7 @@ def test_large_and_small_replies_keep_their_order(context):
 def test_what_one_client_was_answered_every_other_reads(context):
     writer, readers = context.client(), [context.client() for _ in range(4)]
     root = context.root(writer)
-    for number in range(500):
+    for number in range(150):
         path = writer.create(f"{root}/{number}")
         for reader in readers:
             reader.exists(path)

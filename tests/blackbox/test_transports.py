@@ -11,11 +11,11 @@ from ensemble.follower import Follower
 from support import jute
 from support.client import Closed, Connection, Event, exists_or_none, four_letter_command, words_table
 from support.expect import equal, refuses
-from support.server import Corral
+from support.server import SMALL_LOG, Corral
 from support.wait import wait_until
 
 CONNECTIONS_MAX = 12
-SETTINGS = {"limits.connections_per_ip_max": CONNECTIONS_MAX, "containers.check_interval_ms": 200}
+SETTINGS = {**SMALL_LOG, "limits.connections_per_ip_max": CONNECTIONS_MAX, "containers.check_interval_ms": 200}
 FRAME_ROOM = 200
 
 

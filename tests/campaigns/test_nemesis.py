@@ -15,7 +15,7 @@ from oracle import trees
 from oracle.model import Mismatch
 from oracle.rounds import SETTINGS, Rounds
 from support.client import Closed, Refused
-from support.wait import TooLate, wait_until
+from support.wait import TooLate
 
 SERVERS, SESSION_MS = 4, 8_000
 LIMIT_S = 60

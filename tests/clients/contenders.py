@@ -46,7 +46,7 @@ def _run(pipe, address, role, name, timeout_s, arguments):
     logging.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     client = KazooClient(hosts=f"{address[0]}:{address[1]}", timeout=timeout_s)
-    client.start(timeout=30)
+    client.start(timeout=60)
     try:
         role(client, pipe, name, *arguments)
     except (EOFError, BrokenPipeError):
@@ -57,7 +57,7 @@ def _run(pipe, address, role, name, timeout_s, arguments):
 class Contenders:
     """A group of contenders in one role; leaving the block kills those that are left."""
 
-    def __init__(self, address, role, count=10, timeout_s=10.0, arguments=()):
+    def __init__(self, address, role, count=6, timeout_s=10.0, arguments=()):
         self.all = [Contender(address, role, f"c{number}", timeout_s, arguments) for number in range(count)]
 
     def __enter__(self):

@@ -42,7 +42,7 @@ def tell(options, say, tick_ms, function, prepare):
     """Tells the story on the servers the options ask for; returns the times, or raises with the differences. `say` prints a line."""
     prepared = prepare()
     kinds = ["zookeeper"] if options.server == "zookeeper" else ["corral"]
-    if options.server == "corral" and not options.alone:
+    if options.server == "corral":
         if packages.zookeeper():
             kinds.insert(0, "zookeeper")
         else:

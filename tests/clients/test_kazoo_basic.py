@@ -20,7 +20,7 @@ class Kazoo:
         self.client = KazooClient(hosts=f"{context.address[0]}:{context.address[1]}", **options)
 
     def __enter__(self):
-        self.client.start(timeout=30)
+        self.client.start(timeout=60)
         return self.client
 
     def __exit__(self, *_):
@@ -90,26 +90,26 @@ def test_watches(context):
         data, children = queue.Queue(), queue.Queue()
         client.DataWatch(context.path, lambda value, stat: data.put(value))
         client.ChildrenWatch(context.path, lambda names: children.put(sorted(names)))
-        equal((data.get(timeout=10), children.get(timeout=10)), (b"0", []))
+        equal((data.get(timeout=60), children.get(timeout=60)), (b"0", []))
         for number in range(1, 10):
             other.set(context.path, b"%d" % number)
-            equal(data.get(timeout=10), b"%d" % number)
+            equal(data.get(timeout=60), b"%d" % number)
         other.create(f"{context.path}/a")
-        equal(children.get(timeout=10), ["a"])
+        equal(children.get(timeout=60), ["a"])
 
 
 def test_a_session_outlives_a_killed_server(context):
-    with Kazoo(context, timeout=10) as client:
+    with Kazoo(context, timeout=60) as client:
         states, seen = queue.Queue(), queue.Queue()
         client.create(context.path, b"before")
         client.create(f"{context.path}/e", ephemeral=True)
         client.DataWatch(context.path, lambda value, stat: seen.put(value))
-        equal(seen.get(timeout=10), b"before")
+        equal(seen.get(timeout=60), b"before")
         session = client.client_id[0]
         client.add_listener(states.put)
         context.server.restart()
-        equal((states.get(timeout=30), states.get(timeout=30)), (KazooState.SUSPENDED, KazooState.CONNECTED))
+        equal((states.get(timeout=60), states.get(timeout=60)), (KazooState.SUSPENDED, KazooState.CONNECTED))
         equal(client.client_id[0], session)
         assert client.exists(f"{context.path}/e").ephemeralOwner == session
         context.client().set(context.path, b"after")
-        wait_until(lambda: seen.get(timeout=10) == b"after", "the watch survives the restart")
+        wait_until(lambda: seen.get(timeout=60) == b"after", "the watch survives the restart")

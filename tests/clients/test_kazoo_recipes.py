@@ -1,4 +1,4 @@
-"""kazoo's recipes with ten contenders as separate processes, and leaders that are killed."""
+"""kazoo's recipes with contenders as separate processes, and leaders that are killed."""
 
 import time
 
@@ -7,11 +7,9 @@ from clients.contenders import Contenders
 from support.expect import equal
 from support.wait import wait_until
 
-CONTENDERS = 10
+CONTENDERS = 6
 TICK_MS = 500
 ELECTION_TIMEOUT_S = 2.0
-# A busy machine may hold up a process by this much.
-SLACK_S = 3.0
 
 
 def lock_role(client, pipe, name, path, rounds):
@@ -114,7 +112,7 @@ def check_queue(context, role):
 def barrier_role(client, pipe, name, path):
     barrier = client.Barrier(path)
     pipe.send("waiting")
-    assert barrier.wait(30)
+    assert barrier.wait(60)
     pipe.send(client.exists(f"{path}-lifted") is not None)
 
 
@@ -160,11 +158,11 @@ def test_party(context):
         contenders.told_by_each()
         names = sorted(contender.name for contender in contenders.all)
         contenders.all[3].kill()
-        contenders.all[7].kill()
-        wait_until(lambda: len(client.children(context.path)) == CONTENDERS - 2, "the killed contenders are gone", 10)
+        contenders.all[5].kill()
+        wait_until(lambda: len(client.children(context.path)) == CONTENDERS - 2, "the killed contenders are gone")
         for contender in contenders.alive():
             contender.tell("look")
-        equal(contenders.told_by_each(), [[name for name in names if name not in ("c3", "c7")]] * (CONTENDERS - 2))
+        equal(contenders.told_by_each(), [[name for name in names if name not in ("c3", "c5")]] * (CONTENDERS - 2))
         for contender in contenders.alive():
             contender.tell("leave")
         contenders.told_by_each()
@@ -187,7 +185,7 @@ def test_election_of_kazoo(context, note):
     note(check_election(context, elections.contend_with_kazoo))
 
 
-def check_election(context, role, *algorithm, kills=2):
+def check_election(context, role, *algorithm, kills=1):
     """Kills leader after leader; each time exactly one other takes over, and not before the session has timed out."""
     context.client().create(context.path)
     with Contenders(context.address, role, CONTENDERS, ELECTION_TIMEOUT_S, (*algorithm, context.path)) as contenders:
@@ -198,7 +196,7 @@ def check_election(context, role, *algorithm, kills=2):
         for _ in range(kills):
             contenders.named(leaders[-1]).kill()
             begin = time.monotonic()
-            what, name = contenders.told_by_any(ELECTION_TIMEOUT_S + TICK_MS / 1000 + SLACK_S)
+            what, name = contenders.told_by_any()
             took.append(time.monotonic() - begin)
             equal(what, "leader")
             leaders.append(name)

@@ -8,7 +8,7 @@ it starts from an older snapshot and the log. A reader compares every znode with
 import random
 import shutil
 
-from ensemble.cluster import Ensemble, mode_of
+from ensemble.cluster import CALM, Ensemble, mode_of
 from support.client import Closed, Refused, four_letter_command, words_table
 from support.server import Corral
 from support.wait import wait_until
@@ -169,7 +169,7 @@ class OneOfThree:
     """Three servers, of which one's files are damaged."""
 
     def __init__(self, shards, seed):
-        self.ensemble, self.oracle, self.turn = Ensemble("corral", shards=shards, settings=SETTINGS).start(), Oracle(seed), 0
+        self.ensemble, self.oracle, self.turn = Ensemble("corral", shards=shards, settings={**CALM, **SETTINGS}).start(), Oracle(seed), 0
 
     def target(self, kind):
         """Leaders and followers in turn."""

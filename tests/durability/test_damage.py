@@ -14,13 +14,14 @@ from pathlib import Path
 from support import jute, log_files
 from support.client import Closed
 from support.expect import equal
-from support.server import Corral, binary
+from support.server import SMALL_LOG, Corral, binary
 from support.wait import wait_until
 
 MIB = 1 << 20
 THROTTLED_OP = -127
 # Snapshots and segments come and go while they are looked at.
 BUSY = {
+    **SMALL_LOG,
     "log.segment_bytes": 4 * MIB,
     "log.spare_segments_max": 1,
     "limits.frame_bytes_max": 1_000_000,
@@ -28,15 +29,15 @@ BUSY = {
     "snapshot.interval_min_ms": 50,
     "snapshot.snapshots_retained": 1,
 }
-LOOKS, WRITES_MAX = 40, 20_000
-KILLS = 8
+LOOKS, WRITES_MAX = 10, 20_000
+KILLS = 3
 # A scrub a second, as fast as it can.
-SCRUBS = {"scrub.interval_s": 1, "scrub.bytes_per_s_max": 1 << 40}
+SCRUBS = {**SMALL_LOG, "scrub.interval_s": 1, "scrub.bytes_per_s_max": 1 << 40}
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 # Servers that are killed with a page lost while they are down.
-LOST_PAGES = 10
+LOST_PAGES = 3
 # What lies in the log behind the snapshot.
-TAIL_MIB = 400
+TAIL_MIB = 160
 
 
 def snapshots(server):
@@ -76,7 +77,7 @@ def recovers(server, names, *parts):
 
 
 def test_an_older_snapshot_and_the_log_stand_in(shards):
-    server = Corral(shards=shards)
+    server = Corral(shards, settings=SMALL_LOG)
     try:
         session_of_work(server, "one")
         session_of_work(server, "two")
@@ -90,7 +91,7 @@ def test_an_older_snapshot_and_the_log_stand_in(shards):
 
 
 def test_the_log_alone_stands_in(shards):
-    server = Corral(shards=shards)
+    server = Corral(shards, settings=SMALL_LOG)
     try:
         session_of_work(server, "one")
         session_of_work(server, "two")
@@ -103,7 +104,7 @@ def test_the_log_alone_stands_in(shards):
 
 def test_a_snapshot_that_cannot_be_read_is_not_passed_over(shards):
     """An older one and the log could stand in, but nothing says that this one is damaged."""
-    server = Corral(shards=shards)
+    server = Corral(shards, settings=SMALL_LOG)
     try:
         session_of_work(server, "one")
         session_of_work(server, "two")
@@ -125,7 +126,7 @@ def test_a_snapshot_that_cannot_be_read_is_not_passed_over(shards):
 
 def test_damage_to_a_snapshot_that_is_served_is_not_copied(shards):
     """Bytes written into the snapshot under a running server do not get into the next snapshot."""
-    server = Corral(shards=shards)
+    server = Corral(shards, settings=SMALL_LOG)
     kept = b"the data of a znode that nobody changes"
     try:
         server.start()
@@ -155,7 +156,7 @@ def test_a_file_that_is_cut_off_under_a_running_server(shards):
     """Its pages are gone: the server ends with a sentence and a code of its own, serves nothing of them, and starts again from an
     older snapshot and the log. A log segment alike, at the next write.
     """
-    server = Corral(shards=shards)
+    server = Corral(shards)
     content = {f"n{number}": bytes([number]) * 20_000 for number in range(20)}
 
     def ends(path, offset):
@@ -207,7 +208,7 @@ def test_a_file_that_is_cut_off_under_a_running_server(shards):
 def test_the_last_record_before_a_kill(shards):
     """Its process gone right behind an acknowledgement: one flipped bit ends the start, it is never cut as a torn tail."""
     for number in range(KILLS):
-        server = Corral(shards=shards)
+        server = Corral(shards, settings=SMALL_LOG)
         try:
             server.start()
             with server.client() as client:
@@ -235,8 +236,8 @@ def test_damage_to_log_records_that_the_snapshot_holds(shards):
     """Nothing that is needed is lost: the server starts, names file and offset, and a snapshot takes the place of the log. A damaged
     record behind the snapshot ends the start.
     """
-    for pick in range(4):
-        server = Corral(shards=shards)
+    for pick in range(2):
+        server = Corral(shards, settings=SMALL_LOG)
         try:
             session_of_work(server, "one")
             session_of_work(server, "two")
@@ -251,7 +252,7 @@ def test_damage_to_log_records_that_the_snapshot_holds(shards):
             said = server.log()[before:]
             for part in ("WARN", "log damaged", entries[0].path.name, f"offset={entries[pick % 2].offset}"):
                 assert part in said, f"{part!r} is missing in\n{said}"
-            wait_until(lambda: look(server, "log", "dump")[0] == 0, "the damaged segment is gone", 30)
+            wait_until(lambda: look(server, "log", "dump")[0] == 0, "the damaged segment is gone")
             server.kill()
             entries = [record for record in log_files.records(data)[0] if record.kind == "Entry"]
             log_files.flip_a_bit(entries[-1], pick=pick)
@@ -265,7 +266,7 @@ def test_damage_to_log_records_that_the_snapshot_holds(shards):
 
 def test_a_lost_header_of_a_segment_that_the_snapshot_holds(shards):
     """The file is put aside, and those before it. One whose entries the snapshot lacks ends the start."""
-    settings = {"log.segment_bytes": 4 * MIB, "limits.frame_bytes_max": 1_000_000, "snapshot.floor_bytes": 1 << 30}
+    settings = {**SMALL_LOG, "log.segment_bytes": 4 * MIB, "limits.frame_bytes_max": 1_000_000, "snapshot.floor_bytes": 1 << 30}
     server = Corral(shards=shards, settings=settings)
     data = server.directory / "data"
 
@@ -287,7 +288,7 @@ def test_a_lost_header_of_a_segment_that_the_snapshot_holds(shards):
         said = server.log()[begin:]
         assert "log damaged" in said and second.name in said and "segments_put_aside=2" in said, said
         equal((data / "damaged" / second.name).exists(), True, "put aside")
-        wait_until(lambda: look(server, "log", "dump")[0] == 0, "the log is whole", 30)
+        wait_until(lambda: look(server, "log", "dump")[0] == 0, "the log is whole")
         equal(server.stop(), 0, "exit code")
         write("b")
         server.kill()
@@ -305,7 +306,7 @@ def test_a_lost_last_page(shards):
     with the page back everything is there. Without the file DURABLE beside it the log would be cut there.
     """
     for number in range(LOST_PAGES):
-        server = Corral(shards=shards)
+        server = Corral(shards, settings=SMALL_LOG)
         try:
             server.start()
             with server.client() as client:
@@ -334,7 +335,7 @@ def test_a_lost_last_page(shards):
 
 def test_any_lost_page(shards, note):
     """Each page of each log file that is in use, and of DURABLE, in turn: refused, or everything acknowledged is there."""
-    server = Corral(shards=shards)
+    server = Corral(shards, settings=SMALL_LOG)
     try:
         server.start()
         with server.client() as client:
@@ -390,7 +391,7 @@ def test_a_long_log_is_applied_from_its_file(shards):
             return server.is_serving()
 
         wait_until(serves, "it serves again")
-        assert max(samples) < TAIL_MIB // 4, f"it took {max(samples)} MiB to apply {TAIL_MIB} MiB of the log"
+        assert max(samples) < TAIL_MIB // 2, f"it took {max(samples)} MiB to apply {TAIL_MIB} MiB of the log"
         with server.client() as client:
             equal(client.get("/one")[0][:1], bytes([(TAIL_MIB - 1) % 256]), "the last write")
     finally:
@@ -399,7 +400,7 @@ def test_a_long_log_is_applied_from_its_file(shards):
 
 def scrubbed(server, words):
     before = server.log().count(words)
-    wait_until(lambda: server.log().count(words) > before, words, 30)
+    wait_until(lambda: server.log().count(words) > before, words)
 
 
 def test_what_a_scrub_cannot_read_is_not_damaged(shards):
@@ -444,11 +445,11 @@ def test_a_damaged_snapshot_that_cannot_be_put_aside_does_not_end_a_scrub(shards
                 client.create(f"/n{number}", b"x" * 900_000)
             (data / "damaged").write_bytes(b"a file where the directory is to be")
             damage(snapshots(server)[0])
-            wait_until(lambda: "cannot be put into the directory" in server.log(), "it is found", 30)
+            wait_until(lambda: "cannot be put into the directory" in server.log(), "it is found")
             with open(sorted(data.glob("log-*"))[-3], "r+b") as file:
                 file.seek(2 * MIB)
                 file.write(b"XXXX")
-            wait_until(lambda: "takes the place of the log" in server.log(), "the log is looked at", 30)
+            wait_until(lambda: "takes the place of the log" in server.log(), "the log is looked at")
             scrubbed(server, "scrub complete")
         equal(server.log().count("cannot be put into the directory"), 1, "lines")
         equal(server.stop(), 0, "exit code")
@@ -478,10 +479,10 @@ def test_log_damage_that_is_found_while_a_snapshot_is_written(shards):
             with open(segment, "r+b") as file:
                 file.seek(2 * MIB)
                 file.write(b"XXXX")
-            wait_until(lambda: "takes the place of the log" in server.log(), "a scrub finds it", 30)
+            wait_until(lambda: "takes the place of the log" in server.log(), "a scrub finds it")
             for block in blocks:
                 block.rmdir()
-            wait_until(lambda: server.log().count("snapshot written") >= 2, "another snapshot is written", 30)
+            wait_until(lambda: server.log().count("snapshot written") >= 2, "another snapshot is written")
             wait_until(lambda: not segment.exists(), "the segment is let go of")
             equal(server.log().count("takes the place of the log"), 1, "scrubs that found it")
             server.kill()
@@ -499,7 +500,7 @@ def test_a_scrub_needs_little_memory(shards, note):
         server.start()
         with server.client() as client:
             client.create("/n", b"")
-            for _ in range(56):
+            for _ in range(40):
                 client.set("/n", os.urandom(1000) * 1000)
             scrubbed(server, "scrub complete")
             status = Path(f"/proc/{server.process.pid}/status")
@@ -517,7 +518,7 @@ def test_a_scrub_needs_little_memory(shards, note):
 
 def test_files_are_for_their_owner_alone(shards):
     """Whatever the umask. What an earlier version left is restricted at the start; a directory that was there keeps its mode."""
-    server = Corral(shards=shards)
+    server = Corral(shards, settings=SMALL_LOG)
     data = server.directory / "data"
     mode = lambda path: path.stat().st_mode & 0o777  # noqa: E731
     umask = os.umask(0o022)
@@ -541,7 +542,7 @@ def test_files_are_for_their_owner_alone(shards):
 
 def test_a_directory_of_an_earlier_version_opens(shards):
     """Written before there was a file DURABLE, with a snapshot and a log behind it, and killed. Then as any other."""
-    server = Corral(shards=shards)
+    server = Corral(shards, settings=SMALL_LOG)
     data = server.directory / "data"
     try:
         with tarfile.open(FIXTURES / "data-before-DURABLE.tar.xz") as fixture:

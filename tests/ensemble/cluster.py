@@ -7,12 +7,15 @@ import os
 import signal
 
 from support.client import four_letter_command, words_table
-from support.server import Corral, ZooKeeper, binary
+from support.server import SMALL_LOG, Corral, ZooKeeper, binary
 from support.wait import free_port, wait_until
 
 FORM_LIMIT_S = 60
 SUPER, SUPER_DIGEST = b"super:secret", "super:lK75jTNcA+U9vtVEw5vB51mj/w4="
 PROBE_LIMIT_S = 5
+# No election is held because a server got no CPU for a moment, and starts are quick. A leader whose process ends is replaced at once
+# all the same.
+CALM = {**SMALL_LOG, "ensemble.election_ms": 1000, "ensemble.heartbeat_ms": 100, "ensemble.hold_ms": 4000}
 LEADING, FOLLOWING, OBSERVING = "leader", "follower", "observer"
 
 
@@ -49,6 +52,7 @@ def configure(member, number, lines, read_only=False):
         "syncLimit": 10,
         "dataDir": data,
         "maxClientCnxns": 0,
+        "maxSessionTimeout": 60_000,
         "4lw.commands.whitelist": "*",
         "reconfigEnabled": "true",
         "standaloneEnabled": "false",

@@ -1,8 +1,11 @@
 """The membership in /zookeeper/config, read and changed."""
 
-from ensemble.cluster import SUPER
-from ensemble.sessions import connect
+from ensemble.cluster import SUPER, mode_of
+from ensemble.sessions import connect, connect_to_new_leader
 from support import jute
+from support.client import Closed, Refused, four_letter_command, words_table
+from support.expect import equal
+from support.wait import wait_until
 
 CONFIG = "/zookeeper/config"
 
@@ -29,3 +32,39 @@ def lines_and_version(text):
 def read(client, **options):
     data, stat = client.get(CONFIG, **options)
     return data.decode(), stat
+
+
+def ask(members, **asked):
+    """Sends a reconfig to whichever of the members leads; gives the lines of the new list."""
+    with connect_to_new_leader(members) as client:
+        client.auth("digest", SUPER)
+        text, stat = reconfig(client, **asked)
+        equal(stat.mzxid, lines_and_version(text)[1])
+        return lines_and_version(text)[0]
+
+
+def serves_as(member, modes):
+    wait_until(lambda: mode_of(member) in modes, f"the server is {' or '.join(modes)}")
+
+
+def reconfig_step(member):
+    """What mntr of a leader tells of a change, None when it cannot be asked."""
+    try:
+        return words_table(four_letter_command(member.address, "mntr"), "\t").get("zk_reconfig_step")
+    except OSError:
+        return None
+
+
+def shows_list_of(member, numbers):
+    """Waits until the member shows a list of these servers."""
+
+    def shown():
+        try:
+            with connect(member) as client:
+                client.sync()
+                return {int(line.split("=")[0].removeprefix("server.")) for line in lines_and_version(read(client)[0])[0]}
+        except (Closed, Refused, OSError):
+            # Its leader went meanwhile.
+            return None
+
+    wait_until(lambda: shown() == set(numbers), f"the list is of {numbers}")

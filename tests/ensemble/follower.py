@@ -6,7 +6,7 @@ It stays the same member from the first start on, so that its address does.
 
 import os
 
-from ensemble.cluster import Ensemble, mode_of
+from ensemble.cluster import CALM, Ensemble, mode_of
 from support.client import four_letter_command
 from support.server import Corral, Server
 from support.wait import wait_until
@@ -32,7 +32,7 @@ class Follower(Server):
     def __init__(self, size, shards, tick_ms, settings):
         # What a single server begins with, so that the suites ask the same of both.
         lines = {"reconfigEnabled": "false", "extendedTypesEnabled": "true"}
-        self.ensemble = Ensemble("corral", size, shards, tick_ms, settings=settings, lines=lines)
+        self.ensemble = Ensemble("corral", size, shards, tick_ms, settings={**CALM, **(settings or {})}, lines=lines)
         self.tick_ms, self.shards = tick_ms, shards
 
     def __getattr__(self, name):

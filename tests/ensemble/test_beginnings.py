@@ -1,48 +1,26 @@
-"""How servers of an ensemble begin: the first start, a disk that was emptied, a majority that is lost for good."""
+"""How servers of an ensemble begin: the first start, a disk that was emptied, data that are damaged or not theirs."""
 
-import subprocess
 import time
 
 import pytest
 
-from ensemble.cluster import Ensemble, mode_of
-from ensemble.sessions import connect, connect_to_new_leader, leader_of, reconnect, root, seen
+from ensemble.cluster import mode_of
+from ensemble.own import Own, empty, says
+from ensemble.sessions import connect, connect_to_new_leader, reconnect, root, seen
 from support import jute, log_files
 from support.client import Closed, exists_or_none
 from support.expect import equal
-from support.server import binary
 from support.wait import wait_until
 
 HEAL_LIMIT_S = 60
-WAIT_LIMIT_S = 20
-FOREIGN, DAMAGED = 5, 6
+FOREIGN = 5
 # Enough that the first giver is lost before it has given everything.
-GIVEN_WRITES, GIVEN_BYTES = 120, 900_000
+GIVEN_WRITES, GIVEN_BYTES = 80, 900_000
+pytestmark = pytest.mark.usefixtures("only_corral")
 
 
-class Own:
-    """An ensemble of the test's own, not started."""
-
-    def __init__(self, like, settings=None):
-        if not like.is_corral:
-            pytest.skip("how corral begins")
-        self.ensemble = Ensemble("corral", settings=settings)
-
-    def __enter__(self):
-        return self.ensemble
-
-    def __exit__(self, kind, fault, trace):
-        if kind:
-            print(self.ensemble.log_tails())
-        self.ensemble.dispose()
-
-
-def says(member, words, limit_s=WAIT_LIMIT_S):
-    wait_until(lambda: words in member.log(), f"it says {words!r}", limit_s)
-
-
-def test_servers_that_start_one_after_the_other_begin_with_the_last(ensemble):
-    with Own(ensemble) as own:
+def test_servers_that_start_one_after_the_other_begin_with_the_last():
+    with Own() as own:
         first, second, third = own.members
         first.launch()
         says(first, "until server 2, 3, without data too, is reached")
@@ -59,8 +37,8 @@ def test_servers_that_start_one_after_the_other_begin_with_the_last(ensemble):
         equal(seen(third, top), b"")
 
 
-def test_servers_that_disagree_about_the_list_do_not_begin(ensemble):
-    with Own(ensemble) as own:
+def test_servers_that_disagree_about_the_list_do_not_begin():
+    with Own() as own:
         odd = own.members[2]
         lines = (odd.directory / "zoo.cfg").read_text()
         (odd.directory / "zoo.cfg").write_text(lines + "server.4=127.0.0.1:1:2:participant;127.0.0.1:3\n")
@@ -73,22 +51,15 @@ def test_servers_that_disagree_about_the_list_do_not_begin(ensemble):
         own.leader()
 
 
-def empty(member):
-    """Removes whatever the member keeps, as a new disk would."""
-    for path in (member.directory / "data").rglob("*"):
-        if path.is_file() and path.name != "myid" and ".dynamic" not in path.name:
-            path.unlink()
-
-
 def test_a_server_with_an_emptied_data_directory_heals(ensemble):
-    """Each of them in turn, the leader too, while clients write; sessions and acknowledged writes stay."""
+    """A follower, then the leader, while clients write; sessions and acknowledged writes stay."""
     top = root(ensemble, "emptied")
     with connect(ensemble.leader()) as client:
         for number in range(300):
             client.create(f"{top}/{number}", b"x" * 500)
-    for victim in [*ensemble.followers(), ensemble.leader()]:
+    for victim in (ensemble.followers()[0], ensemble.leader()):
         witness = next(member for member in ensemble.members if member is not victim)
-        keeper = connect(witness, timeout_ms=10_000)
+        keeper = connect(witness)
         path = f"{top}/kept-{victim.address[1]}"
         keeper.create(path, b"", jute.EPHEMERAL)
         victim.kill()
@@ -103,7 +74,6 @@ def test_a_server_with_an_emptied_data_directory_heals(ensemble):
             except (Closed, OSError):
                 # A leader that hung on a busy host: nobody knows what became of that write.
                 keeper = reconnect(keeper, witness)
-            time.sleep(0.002)
         equal(exists_or_none(keeper, path)[7], keeper.session_id, "the session goes on")
         with connect(victim) as client:
             client.sync()
@@ -122,8 +92,6 @@ def test_a_server_with_an_emptied_data_directory_heals(ensemble):
 
 def votes_again(ensemble, victim):
     """Whether the leader's log says so of the member that was emptied last."""
-    if not ensemble.is_corral:
-        return mode_of(victim) is not None
     number = ensemble.members.index(victim) + 1
     return mode_of(victim) in ("follower", "leader") and any(
         f"server {number} has caught up" in member.log().rpartition(f"server {number} lost its data")[2]
@@ -136,83 +104,34 @@ def test_a_damaged_last_record_is_never_cut(ensemble):
     """All killed behind an acknowledgement, a bit of one's last record flipped, or the page of it lost: its data are put aside, the
     others serve the write, and it takes everything from them by itself.
     """
-    if not ensemble.is_corral:
-        pytest.skip("ZooKeeper cuts it")
     top = root(ensemble, "damaged")
-    victims = [ensemble.leader(), *ensemble.followers()]
-    losses = [log_files.flip_a_bit_of_the_last_durable_record, log_files.lose_the_last_durable_page]
-    for number, (damage, victim) in enumerate((damage, victim) for damage in losses for victim in victims):
+    losses = (log_files.flip_a_bit_of_the_last_durable_record, log_files.lose_the_last_durable_page)
+    for number, (damage, victim) in enumerate(zip(losses, (ensemble.leader(), ensemble.followers()[0]))):
         with connect(victim) as client:
             client.create(f"{top}/{number}", b"x" * 100)
             for member in ensemble.members:
                 member.kill()
         data = victim.directory / "data"
-        damage(data, pick=number + 70)
+        damage(data, pick=72)
         before, said = log_files.contents(data), len(victim.log())
         for member in ensemble.members:
             member.launch()
         others = [member for member in ensemble.members if member is not victim]
         with connect_to_new_leader(others) as client:
             equal(len(client.children(top)), number + 1)
-        wait_until(lambda who=victim: votes_again(ensemble, who), "it votes again", HEAL_LIMIT_S)
+        wait_until(lambda who=victim: votes_again(ensemble, who), "it votes again")
         equal(seen(victim, f"{top}/{number}"), b"x" * 100)
         told = victim.log()[said:]
         assert "damaged at offset" in told and "were put aside" in told, told
         assert "empty this server's data directory" not in told, "it asks for what it does itself"
-        wait_until(lambda at=data: not (at / "HEALING").exists(), "it says that it heals no more", HEAL_LIMIT_S)
+        wait_until(lambda at=data: not (at / "HEALING").exists(), "it says that it heals no more")
         aside = log_files.contents(data / "damaged")
         assert aside and all(before[name] == content for name, content in aside.items()), "what was put aside was changed"
 
 
-def rescue(member, *flags):
-    """Runs the command on the member's data; returns its exit code and what it said."""
-    command = [str(binary()), "rescue", "--config", str(member.directory / "zoo.cfg"), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=member.directory)
-    return done.returncode, done.stdout + done.stderr
-
-
-def rescue_the_first(own):
-    """Starts all, kills all, rescues the first and starts it again; the others stay down. Returns a znode that it has."""
-    own.start()
-    top = root(own, "rescued")
-    survivor = own.members[0]
-    equal(seen(survivor, top), b"")
-    for member in own.members:
-        member.kill()
-    code, said = rescue(survivor, "--yes")
-    assert code == 0 and "its configuration names this one" in said, said
-    survivor.launch()
-    equal(leader_of([survivor]), survivor)
-    return top
-
-
-def test_the_only_voter_whose_snapshots_are_damaged_refuses_to_start(ensemble):
-    """Three servers are configured, two of them were taken out by a rescue: none can replace its data, and they stay in place."""
-    with Own(ensemble) as own:
-        rescue_the_first(own)
-        survivor = own.members[0]
-        data = survivor.directory / "data"
-        equal(survivor.stop(), 0, "exit code")
-        snapshots = sorted(data.glob("image-*.img"))
-        for snapshot in snapshots:
-            content = bytearray(snapshot.read_bytes())
-            content[4096 + 100] ^= 0xFF
-            snapshot.write_bytes(content)
-        before = log_files.contents(data)
-        for _ in range(2):
-            survivor.launch()
-            equal(survivor.process.wait(60), 6, f"exit code:\n{survivor.log_tail()}")
-            said = survivor.log_tail(8)
-            for part in (snapshots[-1].name, "from offset", "restore the data directory from a backup", "the only one that votes"):
-                assert part in said, f"{part!r} is missing in {said}"
-            for part in ("were put aside", "learns everything from the others", "catches up from the leader"):
-                assert part not in said, said
-        assert log_files.contents(data) == before and not (data / "damaged").exists(), "something was changed"
-
-
-def test_snapshots_that_cannot_be_read_are_not_put_aside(ensemble):
+def test_snapshots_that_cannot_be_read_are_not_put_aside():
     """Unreadable is not damaged: each server refuses to start, changes nothing, and serves when its snapshot can be read again."""
-    with Own(ensemble) as own:
+    with Own() as own:
         own.start()
         top = root(own, "unread")
         for member in own.members:
@@ -236,117 +155,9 @@ def test_snapshots_that_cannot_be_read_are_not_put_aside(ensemble):
         equal(seen(own.leader(), top), b"")
 
 
-def test_a_survivor_of_a_lost_majority_is_rescued(ensemble):
-    with Own(ensemble) as own:
-        own.start()
-        top = root(own, "rescue")
-        with connect(own.leader()) as client:
-            for number in range(100):
-                client.create(f"{top}/{number}", b"x")
-        survivor, *others = own.members
-        equal(seen(survivor, f"{top}/99"), b"x")
-        for member in own.members:
-            member.kill()
-        code, said = rescue(survivor)
-        assert code == 0 and "servers 1, 2, 3 voted" in said and "nothing was changed" in said, said
-        code, said = rescue(survivor, "--yes")
-        assert code == 0 and "the only one of its ensemble that votes" in said, said
-        for member in others:
-            empty(member)
-        survivor.launch()
-        equal(leader_of([survivor]), survivor)
-        with connect(survivor) as client:
-            equal(len(client.children(top)), 100)
-            client.create(f"{top}/after", b"")
-        own.start()
-        wait_until(lambda: survivor.log().count("has caught up") == 2, "the others vote again", HEAL_LIMIT_S)
-        for member in others:
-            equal(seen(member, f"{top}/99"), b"x")
-        survivor.kill()
-        with connect_to_new_leader(others) as client:
-            client.create(f"{top}/without", b"")
-
-
-def test_a_rescue_of_what_is_not_whole_names_no_other_servers(ensemble):
-    """There are none to learn from: their advice would cost what is left."""
-    with Own(ensemble) as own:
-        own.start()
-        top = root(own, "damaged")
-        for member in own.members:
-            # It serves before its log has begun anew behind the first snapshot.
-            seen(member, top)
-        for member in own.members:
-            member.kill()
-        for member, kind, words in zip(own.members, ("image-*", "log-*"), ("entries between are missing", "no log in")):
-            files = list((member.directory / "data").glob(kind))
-            assert files, f"no {kind}"
-            for path in files:
-                path.unlink()
-            code, said = rescue(member, "--yes")
-            equal(code, DAMAGED, said)
-            assert words in said and "rescue another survivor" in said and "empty" not in said, said
-
-
-def test_who_was_left_behind_by_a_rescue_does_not_go_on_beside_it(ensemble):
-    """A majority of the old list with its old data: started beside the rescued server, or there before it."""
-    with Own(ensemble) as own:
-        top = rescue_the_first(own)
-        survivor, *others = own.members
-        for member in others:
-            member.launch()
-        for member in others:
-            equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
-            says(member, "the data of server 1 come from a rescue")
-        says(survivor, "its data are older than the rescue")
-        with connect(survivor) as client:
-            client.create(f"{top}/beside", b"")
-        survivor.kill()
-        for member in others:
-            member.launch()
-        leader_of(others)
-        survivor.launch()
-        for member in others:
-            equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
-            empty(member)
-        own.start()
-        wait_until(lambda: survivor.log().count("has caught up") == 2, "the others vote again", HEAL_LIMIT_S)
-        # From now on they are of the same generation, and remember that.
-        for member in own.members:
-            member.kill()
-        own.start()
-        own.leader()
-        for member in own.members:
-            equal(seen(member, f"{top}/beside"), b"")
-
-
-def test_who_holds_nothing_begins_no_ensemble_beside_data(ensemble):
-    """Emptied behind a rescue, with files from before a reconfig that name other servers: a second, empty ensemble began."""
-    with Own(ensemble) as own:
-        top = rescue_the_first(own)
-        survivor, *others = own.members
-        lists = [(member.directory / "zoo.cfg").read_text() for member in others]
-        for member, lines in zip(others, lists):
-            empty(member)
-            without = "".join(line for line in lines.splitlines(True) if not line.startswith("server.1="))
-            (member.directory / "zoo.cfg").write_text(without)
-        others[0].launch()
-        says(others[0], "server 1 holds data of this cluster, this server has none and does not know it")
-        others[1].launch()
-        time.sleep(3)
-        assert not any(map(mode_of, others)), "an empty ensemble begins beside the rescued one"
-        for member, lines in zip(others, lists):
-            member.kill()
-            empty(member)
-            (member.directory / "zoo.cfg").write_text(lines)
-            member.launch()
-        wait_until(lambda: survivor.log().count("has caught up") == 2, "the others vote again", HEAL_LIMIT_S)
-        for member in others:
-            equal(seen(member, top), b"")
-
-
-def test_data_of_another_server_are_refused(ensemble):
+def test_data_of_another_server_are_refused():
     """Moved by mistake; what a server has promised is kept under its id."""
-    with Own(ensemble) as own:
+    with Own() as own:
         own.start()
         first, second, third = own.members
         top = root(own, "owner")
@@ -358,7 +169,7 @@ def test_data_of_another_server_are_refused(ensemble):
             (member.directory / "moved").rename(member.directory / "data")
             (member.directory / "data" / "myid").write_text(f"{own.members.index(member) + 1}\n")
             member.launch()
-            equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
+            equal(member.process.wait(60), FOREIGN, member.log_tail())
         says(second, "the data are of server 3, cluster corral, and this is server 2, cluster corral")
         (second.directory / "data").rename(first.directory / "aside")
         (third.directory / "data").rename(second.directory / "data")
@@ -370,43 +181,9 @@ def test_data_of_another_server_are_refused(ensemble):
             client.delete(top)
 
 
-def test_data_of_a_lone_server_are_not_taken_for_an_ensembles(ensemble):
-    """Refused with what to do, both ways; the command makes the one of the other."""
-    with Own(ensemble) as own:
-        member = own.members[0]
-        lines = (member.directory / "zoo.cfg").read_text()
-        alone = "".join(line for line in lines.splitlines(True) if not line.startswith("server."))
-        host, port = member.address
-        alone += f"clientPort={port}\nclientPortAddress={host}\n"
-        (member.directory / "zoo.cfg").write_text(alone)
-        member.start()
-        with connect(member) as client:
-            client.create("/alone", b"x")
-        equal(member.stop(), 0)
-        (member.directory / "zoo.cfg").write_text(lines)
-        member.launch()
-        equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
-        says(member, "that of a server that ran alone")
-        code, said = rescue(member, "--yes")
-        assert code == 0 and "it ran alone" in said, said
-        own.start()
-        wait_until(lambda: member.log().count("has caught up") == 2, "the others vote", HEAL_LIMIT_S)
-        for other in own.members:
-            equal(seen(other, "/alone"), b"x")
-        for other in own.members:
-            other.kill()
-        (member.directory / "zoo.cfg").write_text(alone)
-        member.launch()
-        equal(member.process.wait(WAIT_LIMIT_S), FOREIGN, member.log_tail())
-        code, said = rescue(member, "--yes")
-        assert code == 0 and "a server that runs alone" in said, said
-        member.start()
-        equal(seen(member, "/alone"), b"x")
-
-
-def test_a_snapshot_that_one_began_to_give_is_given_by_another(ensemble):
+def test_a_snapshot_that_one_began_to_give_is_given_by_another():
     """Snapshots of one place hold the same in other bytes: what came of the first is of no use with the second."""
-    with Own(ensemble, {"ensemble.log_cache_bytes": 1 << 20, "snapshot.interval_min_ms": 60_000}) as own:
+    with Own({"ensemble.log_cache_bytes": 1 << 20, "snapshot.interval_min_ms": 60_000}) as own:
         own.start()
         giver = own.leader()
         other, victim = own.followers()
@@ -416,12 +193,11 @@ def test_a_snapshot_that_one_began_to_give_is_given_by_another(ensemble):
                 client.create(f"/given-{number}", bytes([number]) * GIVEN_BYTES)
         # One each when the writes have ended.
         for member in (giver, other):
-            wait_until(lambda of=member: of.log().count("snapshot written") > 0, "a snapshot is there", HEAL_LIMIT_S)
+            wait_until(lambda of=member: of.log().count("snapshot written") > 0, "a snapshot is there")
         victim.launch()
-        wait_until(lambda: "receiving a snapshot" in victim.log(), "the snapshot is on its way", HEAL_LIMIT_S)
+        wait_until(lambda: "receiving a snapshot" in victim.log(), "the snapshot is on its way")
         giver.kill()
         with connect_to_new_leader([other, victim]) as client:
-            client.socket.settimeout(HEAL_LIMIT_S)
             client.create("/by-two")
         equal(seen(victim, f"/given-{GIVEN_WRITES - 1}"), bytes([GIVEN_WRITES - 1]) * GIVEN_BYTES)
         assert "cannot be installed" not in victim.log(), victim.log_tail()

@@ -11,23 +11,21 @@ import time
 import pytest
 
 from ensemble.authority import Authority
-from ensemble.cluster import Ensemble
+from ensemble.cluster import CALM, Ensemble
 from ensemble.sessions import connect, connect_to_new_leader, seen
 from support.client import four_letter_command, words_table
 from support.expect import equal
 from support.wait import wait_until
 
 DAYS_FIRST, DAYS_SECOND = 30, 60
-# Of corral's looks at the files two, and what a loaded host takes.
-LOOK_LIMIT_S = 20
-START_LIMIT_S, BAD_CONFIGURATION = 20, 3
+BAD_CONFIGURATION = 3
 
 
 class Encrypted(Ensemble):
     """Three servers with a certificate each."""
 
     def __init__(self, shards, authority):
-        super().__init__("corral", shards=shards)
+        super().__init__("corral", shards=shards, settings=CALM)
         self.authority = authority
         for member in self.members:
             for name in ("cert", "key", "ca"):
@@ -155,7 +153,7 @@ def test_a_certificate_that_others_would_refuse_is_not_taken(ensemble):
     for pair, why in bad:
         put(member, pair)
         done = subprocess.run(
-            member.command(), cwd=member.directory, capture_output=True, text=True, timeout=START_LIMIT_S, check=False
+            member.command(), cwd=member.directory, capture_output=True, text=True, timeout=60, check=False
         )
         equal(done.returncode, BAD_CONFIGURATION, done.stderr)
         assert f"cert.pem: the other servers would refuse this one: {why}" in done.stderr, done.stderr
@@ -172,8 +170,8 @@ def test_files_that_change_are_read(ensemble):
     first = ensemble.shown(member)
     renewed = ensemble.authority.sign(DAYS_SECOND)
     put(member, renewed)
-    wait_until(lambda: ensemble.shown(member) != first, "the new certificate is shown", LOOK_LIMIT_S)
+    wait_until(lambda: ensemble.shown(member) != first, "the new certificate is shown")
     equal(ensemble.shown(member).split(), renewed[0].split())
     put(member, ("nonsense", renewed[1]))
-    wait_until(lambda: "no certificate is in it" in member.log(), "the file is read", LOOK_LIMIT_S)
+    wait_until(lambda: "no certificate is in it" in member.log(), "the file is read")
     equal(ensemble.shown(member).split(), renewed[0].split())

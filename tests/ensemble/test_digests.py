@@ -11,7 +11,6 @@ from support.client import Closed, Refused, four_letter_command, words_table
 from support.expect import equal
 from support.wait import wait_until
 
-HEAL_LIMIT_S = 60
 # So much more data that a test sees the server while it heals.
 BULK, BULK_BYTES = 24, 900_000
 DIFFERS = "and on a majority: the state cannot be trusted, this server serves no client"
@@ -90,7 +89,7 @@ def same_digests(members):
         common = set.intersection(*(set(table) for table in lines.values()))
         return common or None
 
-    common = wait_until(found, "digests of one zxid", HEAL_LIMIT_S)
+    common = wait_until(found, "digests of one zxid")
     for zxid in common:
         equal(len({table[zxid] for table in lines.values()}), 1, f"digests at {zxid}")
     return len(common)
@@ -128,14 +127,14 @@ def test_a_server_whose_state_differs_stops_serving_and_heals(ensemble, note):
     begin = len(victim.log())
     with Writing(others[0], f"{top}/busy") as writing, Words(victim) as words:
         victim.launch()
-        wait_until(lambda: SERVES_AGAIN in victim.log()[begin:], "the server heals", HEAL_LIMIT_S)
+        wait_until(lambda: SERVES_AGAIN in victim.log()[begin:], "the server heals")
     said = victim.log()[begin:]
     assert DIFFERS in said and said.index(DIFFERS) < said.index(SERVES_AGAIN), said[-3000:]
     assert "the digest of the tree behind log entry" in said, said[-3000:]
     for word in ("srvr", "mntr"):
         assert any(WORDS in text for asked, text in words.said if asked == word), (word, words.said)
     assert writing.fault is None, writing.fault
-    wait_until(victim.is_serving, "the healed server serves", HEAL_LIMIT_S)
+    wait_until(victim.is_serving, "the healed server serves")
     assert int(told(victim)["zk_digest_mismatches_count"]) >= 1, (before, told(victim))
     with connect(victim) as client:
         client.sync()
@@ -150,7 +149,7 @@ def test_a_server_whose_state_differs_stops_serving_and_heals(ensemble, note):
     victim.stop()
     begin = len(victim.log())
     victim.launch()
-    wait_until(victim.is_serving, "the healed server serves", HEAL_LIMIT_S)
+    wait_until(victim.is_serving, "the healed server serves")
     with connect(victim) as client:
         client.sync()
         equal(client.get(f"{top}/one")[0], right(top), "after another start")
@@ -163,7 +162,7 @@ def test_a_snapshot_whose_digest_is_not_its_znodes_is_not_served(ensemble):
     stored, found = forged(ensemble, top, victim, digest_too=False)
     begin = len(victim.log())
     victim.launch()
-    wait_until(victim.is_serving, "the server serves", HEAL_LIMIT_S)
+    wait_until(victim.is_serving, "the server serves")
     assert f"the digest of its znodes is {found}, and {stored} was stored" in victim.log()[begin:], victim.log()[begin:]
     assert int(told(victim)["zk_digest_mismatches_count"]) >= 1, "a difference found at the start is not counted"
     with connect(victim) as client:

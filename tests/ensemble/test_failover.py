@@ -1,14 +1,14 @@
 """Servers of three are killed under load, one of them the leader; the oracle judges. The campaign `nemesis` is this without an end."""
 
+from ensemble.cluster import CALM, Ensemble
 from oracle.rounds import SETTINGS, Rounds
-from ensemble.cluster import Ensemble
 
 SEED, SESSION_MS = 3, 8_000
 
 
 def test_leaders_and_followers_are_killed_under_load(only_corral, run_ensemble, shards, note):
     """Nothing acknowledged is lost, and the clients of the others go on."""
-    ensemble = run_ensemble(Ensemble("corral", shards=shards, tick_ms=SESSION_MS // 20, settings=SETTINGS))
+    ensemble = run_ensemble(Ensemble("corral", shards=shards, tick_ms=SESSION_MS // 20, settings={**CALM, **SETTINGS}))
     rounds = Rounds(ensemble, SEED, session_ms=SESSION_MS)
     rounds.kill([ensemble.leader()])
     rounds.kill([ensemble.followers()[0]])

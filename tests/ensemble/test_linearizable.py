@@ -2,18 +2,18 @@
 
 import pytest
 
-from ensemble.cluster import Ensemble
+from ensemble.cluster import CALM, Ensemble
 from ensemble.sessions import connect, root, write_behind
 from support import jute
 from support.client import Closed
 from support.expect import equal
 
-ROUNDS = 100
+ROUNDS = 60
 
 
 @pytest.fixture(scope="module")
 def new_ensemble(shards, only_corral):
-    return Ensemble("corral", shards=shards, settings={"ensemble.linearizable_reads": "true"})
+    return Ensemble("corral", shards=shards, settings={**CALM, "ensemble.linearizable_reads": "true"})
 
 
 def test_a_read_sees_what_another_server_has_answered(ensemble):

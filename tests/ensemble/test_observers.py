@@ -4,20 +4,18 @@ import time
 
 import pytest
 
-from ensemble.cluster import OBSERVING, Ensemble, mode_of, pause, resume
+from ensemble.cluster import CALM, OBSERVING, Ensemble, mode_of, pause, resume
 from ensemble.sessions import connect, root, seen
 from support.client import four_letter_command, words_table
 from support.expect import equal
 from support.wait import wait_until
 
-# Links of servers that say nothing break later than that.
-FORGET_LIMIT_S = 3
 CENSUS = ("zk_quorum_size", "zk_learners", "zk_synced_followers", "zk_synced_non_voting_followers", "zk_synced_observers")
 
 
 @pytest.fixture(scope="module")
 def new_ensemble(shards, only_corral):
-    return Ensemble("corral", size=4, shards=shards, observers={4})
+    return Ensemble("corral", size=4, shards=shards, observers={4}, settings=CALM)
 
 
 def census(member):
@@ -52,7 +50,7 @@ def test_an_observer_without_a_leader_says_so_and_comes_back(ensemble, note):
         pause(voter)
     try:
         began = time.monotonic()
-        wait_until(lambda: mode_of(observer) != OBSERVING, "it forgets its leader", FORGET_LIMIT_S)
+        wait_until(lambda: mode_of(observer) != OBSERVING, "it forgets its leader")
         took = time.monotonic() - began
     finally:
         for voter in voters:

@@ -5,11 +5,16 @@ import shutil
 
 import pytest
 
+from ensemble.cluster import CALM, Ensemble
 from ensemble.sessions import connect, root
 from support.client import four_letter_command, words_table
 from support.wait import wait_until
 
-WORDS_LIMIT_S = 60
+
+@pytest.fixture(scope="module")
+def new_ensemble(shards):
+    """Some elections are held here, one after the other."""
+    return Ensemble("corral", shards=shards, settings={**CALM, "ensemble.election_ms": 300})
 
 
 pytestmark = pytest.mark.usefixtures("only_corral")
@@ -57,7 +62,7 @@ def test_a_server_whose_leader_lacks_its_data_says_so(ensemble):
         except OSError:
             return {}
 
-    wait_until(lambda: told().get("zk_not_serving_reason") == "log-contradicts", "mntr tells why", WORDS_LIMIT_S)
+    wait_until(lambda: told().get("zk_not_serving_reason") == "log-contradicts", "mntr tells why")
     assert told()["zk_serving"] == "0"
     text = four_letter_command(third.address, "srvr")
     assert "\nMode: follower\n" in text and "\nServing: no, its log and the leader's contradict each other" in text, text
@@ -67,5 +72,5 @@ def test_a_server_whose_leader_lacks_its_data_says_so(ensemble):
     for path in (third.directory / "data").iterdir():
         if path.name != "myid":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    third.start(WORDS_LIMIT_S)
-    wait_until(lambda: told().get("zk_serving") == "1", "mntr tells that it serves", WORDS_LIMIT_S)
+    third.start()
+    wait_until(lambda: told().get("zk_serving") == "1", "mntr tells that it serves")

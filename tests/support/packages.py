@@ -1,6 +1,6 @@
 """Where the foreign packages are that the client suites need, or the reason why a suite is skipped.
 
-Nothing is installed here: tests/run prepares the Python packages in tests/.venv, Debian's packages are the machine's.
+Nothing is installed here: the Python packages are in tests/.venv, Debian's packages are the machine's.
 """
 
 import importlib.util
@@ -39,7 +39,7 @@ def spark_home():
     need_command("java", "a Java runtime, version 17 or newer (Debian: default-jre-headless)")
     if home := pyspark_home():
         return home
-    pytest.skip("pyspark is not installed (tests/run installs it from PyPI into tests/.venv)")
+    pytest.skip("pyspark is not installed in tests/.venv")
 
 
 def need_command(name, what):
@@ -54,7 +54,7 @@ def need_modules(*names):
     """Skips the test unless these Python modules are installed."""
     missing = [name for name in names if not importlib.util.find_spec(name)]
     if missing:
-        pytest.skip(f"not installed: {', '.join(missing)} (tests/run installs them from PyPI into tests/.venv)")
+        pytest.skip(f"not installed: {', '.join(missing)} in tests/.venv")
 
 
 def _jar_folders():

@@ -13,8 +13,6 @@ import time
 import urllib.request
 from pathlib import Path
 
-from clients.failover import tell
-from support import packages
 from support.wait import free_port, wait_until
 
 HERE = Path(__file__).resolve().parent
@@ -193,7 +191,3 @@ def spark_story(server, story, home):
     finally:
         story.keep_logs(spark.started)
         spark.kill_all()
-
-
-def test_it_fails_over_as_with_zookeeper(options, say, note):
-    note(tell(options, say, TICK_MS, spark_story, packages.spark_home))

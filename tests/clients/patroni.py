@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from clients.failover import tell
 from support import packages
 from support.wait import free_port, wait_until
 
@@ -230,7 +229,3 @@ def prepare():
         if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
             pytest.skip("PostgreSQL does not run as root, and user namespaces are not allowed here")
     return folders[-1]
-
-
-def test_it_fails_over_as_with_zookeeper(options, say, note):
-    note(tell(options, say, TICK_MS, patroni_story, prepare))
