@@ -13,7 +13,7 @@ use corral_wire::records::{
 };
 use corral_wire::{ErrorCode, OpCode, Reader, VectorEncoder, Writer};
 
-use crate::workload::{encoded, value};
+use crate::frames::{encoded, value};
 
 /// Bytes to read off a socket at once.
 pub const SCRATCH_BYTES: usize = 64 << 10;
