@@ -289,61 +289,41 @@ pub(crate) mod tests {
         Workload::of(&Plan::of(&args, None).unwrap(), "/x/y")
     }
 
-    fn decoded(workload: &Workload, request: Request, check: impl FnOnce(RequestHeader, Reader<'_>)) {
-        let mut out = vec![7];
-        workload.encode(&mut out, 5, request, &mut Random::new(1, 1));
-        let (body, used) = next_frame(&out[1..], FRAME_MAX_DEFAULT).unwrap().unwrap();
-        assert_eq!(used, out.len() - 1);
-        let mut reader = Reader::new(body);
-        let header = RequestHeader::decode(&mut reader).unwrap();
-        check(header, reader);
-    }
-
-    fn request(kind: Kind, key: u32, length: u32) -> Request {
-        Request { kind, key, length, connection: 1 }
-    }
-
     #[test]
     fn requests_decode_to_what_was_asked() {
         let workload = workload("--mix get=1,set=1,create=1,delete=1,multi=1 --multi-ops 3");
-        decoded(&workload, request(Kind::Get, 19, 0), |header, mut reader| {
-            assert_eq!(header, RequestHeader { xid: 5, op: 4 });
-            let request = GetDataRequest::decode(&mut reader).unwrap();
-            assert_eq!((request.path, request.watch), (Some("/x/y/k/00000019"), false));
-            assert_eq!(reader.remaining(), 0);
-        });
-        decoded(&workload, request(Kind::Exists, 3, 0), |header, mut reader| {
-            assert_eq!(header, RequestHeader { xid: 5, op: 3 });
-            assert_eq!(GetDataRequest::decode(&mut reader).unwrap().path, Some("/x/y/k/00000003"));
-            assert_eq!(reader.remaining(), 0);
-        });
-        decoded(&workload, request(Kind::Set, 0, 100), |header, mut reader| {
-            assert_eq!(header.op, 5);
-            let request = SetDataRequest::decode(&mut reader).unwrap();
-            assert_eq!(request.path, Some("/x/y/k/00000000"));
-            assert_eq!((request.data, request.version), (Some(value(100).as_slice()), -1));
-        });
-        decoded(&workload, request(Kind::Create, 7, 50), |_, mut reader| {
-            let request = CreateRequest::decode(&mut reader).unwrap();
-            assert_eq!(request.path, Some("/x/y/n/00001/000000007"));
-            assert_eq!((request.acl, request.flags), (Some(Vector::OPEN_ACL_UNSAFE), 0));
-            assert_eq!(request.data, Some(value(50).as_slice()));
-            assert_eq!(reader.remaining(), 0);
-        });
-        decoded(&workload, request(Kind::Delete, 123_456_789, 0), |header, mut reader| {
-            let request = DeleteRequest::decode(&mut reader).unwrap();
-            assert_eq!((header.op, request.path), (2, Some("/x/y/n/00001/123456789")));
-            assert_eq!((request.version, reader.remaining()), (-1, 0));
-        });
-        decoded(&workload, request(Kind::Multi, 0, 9), |header, mut reader| {
-            let multi = MultiRequest::decode(MultiKind::Write, &mut reader).unwrap();
-            assert_eq!((header.op, multi.len(), reader.remaining()), (14, 3, 0));
-            for op in multi.iter() {
-                let MultiOp::SetData(set) = op else { panic!("{op:?}") };
-                assert!(set.path.unwrap().starts_with("/x/y/k/000000"), "{set:?}");
-                assert_eq!(set.data, Some(value(9).as_slice()));
-            }
-        });
+        let frame = |kind, key, length| {
+            let (mut out, request) = (vec![7], Request { kind, key, length, connection: 1 });
+            workload.encode(&mut out, 5, request, &mut Random::new(1, 1));
+            let (body, used) = next_frame(&out[1..], FRAME_MAX_DEFAULT).unwrap().unwrap();
+            assert_eq!((used, &body[..4]), (out.len() - 1, &[0, 0, 0, 5][..]), "the xid");
+            (i32::from_be_bytes(body[4..8].try_into().unwrap()), body[8..].to_vec())
+        };
+        for (kind, op, key) in [(Kind::Get, 4, 19), (Kind::Exists, 3, 3)] {
+            let (found, record) = frame(kind, key, 0);
+            let request = GetDataRequest::decode(&mut Reader::new(&record)).unwrap();
+            let path = format!("/x/y/k/{key:08}");
+            assert_eq!((found, request.path, request.watch), (op, Some(path.as_str()), false));
+        }
+        let (op, record) = frame(Kind::Set, 0, 100);
+        let request = SetDataRequest::decode(&mut Reader::new(&record)).unwrap();
+        assert_eq!((op, request.path, request.version), (5, Some("/x/y/k/00000000"), -1));
+        assert_eq!(request.data, Some(value(100).as_slice()));
+        let (_, record) = frame(Kind::Create, 7, 50);
+        let request = CreateRequest::decode(&mut Reader::new(&record)).unwrap();
+        assert_eq!((request.path, request.flags), (Some("/x/y/n/00001/000000007"), 0));
+        assert_eq!((request.acl, request.data), (Some(Vector::OPEN_ACL_UNSAFE), Some(value(50).as_slice())));
+        let (op, record) = frame(Kind::Delete, 123_456_789, 0);
+        let request = DeleteRequest::decode(&mut Reader::new(&record)).unwrap();
+        assert_eq!((op, request.path, request.version), (2, Some("/x/y/n/00001/123456789"), -1));
+        let (op, record) = frame(Kind::Multi, 0, 9);
+        let multi = MultiRequest::decode(MultiKind::Write, &mut Reader::new(&record)).unwrap();
+        assert_eq!((op, multi.len()), (14, 3));
+        for op in multi.iter() {
+            let MultiOp::SetData(set) = op else { panic!("{op:?}") };
+            assert!(set.path.unwrap().starts_with("/x/y/k/000000"), "{set:?}");
+            assert_eq!(set.data, Some(value(9).as_slice()));
+        }
     }
 
     #[test]
