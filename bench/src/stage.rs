@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::{ErrorCode, OpCode};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -16,12 +16,10 @@ use crate::cpu::CpuClock;
 use crate::frames::{create_tail, encoded, encoded_path, push_frame};
 use crate::limits::{ADMIN_WINDOW, ADMIN_WINDOW_BYTES, OPENING_MAX, PLACE_WAIT};
 use crate::listener;
-use crate::swarm::{Swarm, What, granted_or};
+use crate::swarm::{POLL, Swarm, What, granted_or, unexpected};
 
 /// File descriptors a run needs beside one per connection.
 const FILES_SPARE: u64 = 64;
-/// How long a wait for events is interrupted for a look at the progress.
-const POLL: Duration = Duration::from_millis(50);
 
 /// Where a run takes place.
 pub(crate) struct Stage {
@@ -277,24 +275,20 @@ impl Admin {
                 return Ok(done);
             }
             self.swarm.flush(self.session)?;
-            let mut left = batch.len();
-            while left > 0 {
-                for event in self.swarm.poll(POLL)? {
-                    let What::Reply(at, error) = event.what else { bail!("{:?} was not requested", event.what) };
-                    left -= 1;
-                    if !tolerated.iter().any(|code| code.code() == error) {
-                        granted_or(&format!("{} {}", op.name(), batch[at]), error)?;
-                        done += 1;
-                    }
+            self.swarm.replies(batch.len(), |at, error, _| {
+                if tolerated.iter().any(|code| code.code() == error) {
+                    return Ok(());
                 }
-            }
+                done += 1;
+                granted_or(&format!("{} {}", op.name(), batch[at]), error)
+            })?;
             tick(begun)?;
         }
     }
 
     /// Closes the session and waits for the server to agree.
     fn close(mut self) -> Result<()> {
-        self.swarm.close_all(|event| bail!("{:?} was not requested", event.what))
+        self.swarm.close_all(|event| Err(unexpected(&event)))
     }
 }
 

@@ -24,6 +24,8 @@ use crate::link::Link;
 
 /// So many other sockets are served between two looks at a favoured one.
 const FAVOUR_EVERY: usize = 8;
+/// How long a wait for events lasts before its caller looks at other things.
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 /// Nanoseconds between two looks at which sessions are quiet or wait for too long.
 const LOOK_EVERY_NS: u64 = 100_000_000;
 /// The usual reason why a server takes some connections and then no more.
@@ -192,7 +194,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
             }
         }
         while self.sessions() > 0 {
-            for event in self.poll(Duration::from_millis(50))? {
+            for event in self.poll(POLL)? {
                 match event.what {
                     What::Closed => {}
                     What::Opened => self.close(event.peer)?,
@@ -261,6 +263,23 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
             }
         }
         Ok(events)
+    }
+
+    /// Waits for so many replies; anything else is an error.
+    pub(crate) fn replies(
+        &mut self,
+        count: usize,
+        mut take: impl FnMut(T, i32, &Event<T>) -> Result<()>,
+    ) -> Result<()> {
+        let mut left = count;
+        while left > 0 {
+            for event in self.poll(POLL)? {
+                let What::Reply(tag, error) = event.what else { return Err(unexpected(&event)) };
+                take(tag, error, &event).with_context(|| format!("session {}", event.peer))?;
+                left -= 1;
+            }
+        }
+        Ok(())
     }
 
     /// Reads one session's socket once, and passes on what came.
@@ -391,6 +410,11 @@ impl<T> Peer<T> {
             }
         }
     }
+}
+
+/// The error for what was not requested.
+pub(crate) fn unexpected<T: std::fmt::Debug>(event: &Event<T>) -> anyhow::Error {
+    anyhow::anyhow!("session {}: {:?}, which was not requested", event.peer, event.what)
 }
 
 enum Judged<T> {

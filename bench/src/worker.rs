@@ -14,7 +14,7 @@ use crate::due::{Backlog, Due};
 use crate::keys::Random;
 use crate::limits::CREATES_PER_CONNECTION_MAX;
 use crate::meter::{Pace, Shared};
-use crate::swarm::{Swarm, What};
+use crate::swarm::{Swarm, What, unexpected};
 use crate::workload::{OwnZnodes, Request, Workload};
 
 /// The longest wait for events, in milliseconds.
@@ -103,7 +103,7 @@ impl<'a> Worker<'a> {
         }
         ran?;
         let backlog = self.charge_backlog();
-        self.swarm.close_all(|event| bail!("session {}: {:?} was not requested", event.peer, event.what))?;
+        self.swarm.close_all(|event| Err(unexpected(&event)))?;
         Ok(Findings { backlog, own: self.clients.into_iter().map(|client| (client.number, client.own)).collect() })
     }
 

@@ -17,7 +17,7 @@ use crate::histogram::{ratio, us};
 use crate::limits::{CONNECTIONS_MAX, KEYS_MAX, WATCHES_MAX};
 use crate::report::{Report, fields};
 use crate::stage::{Stage, nothing};
-use crate::swarm::{Swarm, What, granted_or};
+use crate::swarm::{POLL, Swarm, granted_or, unexpected};
 
 /// Ends the help.
 fn help() -> String {
@@ -110,7 +110,7 @@ fn measure(stage: &mut Stage, args: &IdleArgs) -> Result<Report> {
     rest(stage, &mut swarm, args.hold)?;
     let hold_seconds = begun.elapsed().as_secs_f64();
     let cpu_us = stage.cpu_ns()?.0.map(us);
-    swarm.close_all(|event| bail!("session {}: {:?} was not requested", event.peer, event.what))?;
+    swarm.close_all(|event| Err(unexpected(&event)))?;
     memories.after = settled(stage, &mut swarm, args)?;
     Ok(report(stage, args, &memories, hold_seconds, cpu_us))
 }
@@ -170,7 +170,7 @@ fn rest(stage: &mut Stage, swarm: &mut Swarm<()>, time: Duration) -> Result<()> 
     let until = Instant::now() + time;
     while Instant::now() < until && !stage.stopped() {
         let left = until.saturating_duration_since(Instant::now());
-        if let Some(event) = swarm.poll(left.min(Duration::from_millis(50)))?.first() {
+        if let Some(event) = swarm.poll(left.min(POLL))?.first() {
             bail!("session {}: {:?} while all are idle", event.peer, event.what);
         }
         stage.progress.now_and_then(|| format!("holding, {:.0} s to go", left.as_secs_f64()));
@@ -191,16 +191,7 @@ fn set_watches(stage: &mut Stage, swarm: &mut Swarm<()>, args: &IdleArgs, sessio
                 swarm.push(*session, (), now_ns, |out, xid| push_frame(out, xid, OpCode::GetData, &path, &[1]));
             }
             swarm.flush(*session)?;
-            let mut left = batch.len();
-            while left > 0 {
-                for event in swarm.poll(Duration::from_millis(50))? {
-                    match event.what {
-                        What::Reply((), error) => granted_or("getData with a watch", error)?,
-                        what => bail!("session {}: {what:?}, which was not requested", event.peer),
-                    }
-                    left -= 1;
-                }
-            }
+            swarm.replies(batch.len(), |(), error, _| granted_or("getData with a watch", error))?;
         }
         stage.progress.now_and_then(|| format!("watches of {nth} of {} sessions", args.sessions));
         ensure!(!stage.stopped(), "interrupted");

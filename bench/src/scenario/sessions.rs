@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 
 use crate::args::{CommonArgs, program, rate, seconds, some_seconds, up_to};
@@ -14,7 +14,7 @@ use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::CONNECTIONS_MAX;
 use crate::report::{Report, fields, open_loop_remarks};
 use crate::stage::Stage;
-use crate::swarm::{Swarm, What};
+use crate::swarm::{POLL, Swarm, What, unexpected};
 
 /// Ends the help.
 fn help() -> String {
@@ -103,7 +103,7 @@ pub(super) fn run(args: &SessionArgs) -> Result<()> {
         storm.blow(Some(args.warmup))?;
     }
     let report = storm.measure()?;
-    storm.swarm.close_all(|event| bail!("session {}: {:?} was not requested", event.peer, event.what))?;
+    storm.swarm.close_all(|event| Err(unexpected(&event)))?;
     ensure!(!storm.stage.stopped(), "interrupted");
     report.print(&args.common)
 }
@@ -127,7 +127,7 @@ impl Storm<'_> {
         // Those on their way count with all they take, those still due with all they have waited: a server that stalls at the
         // end of the window is charged for it as for any other.
         while self.on_their_way > 0 {
-            self.take(Duration::from_millis(50))?;
+            self.take(POLL)?;
         }
         let backlog = self.charge_backlog(end_ns);
         let seconds = Duration::from_nanos(end_ns - begin_ns).as_secs_f64();
@@ -219,7 +219,7 @@ impl Storm<'_> {
                 What::Opened if counts => self.open.saturating_record(event.at_ns.saturating_sub(due_ns)),
                 What::Closed if counts => self.close.saturating_record(event.at_ns - event.since_ns),
                 What::Opened | What::Closed => {}
-                what => bail!("session {}: {what:?}, which was not requested", event.peer),
+                _ => return Err(unexpected(&event)),
             }
             if event.what == What::Opened && !self.args.no_close {
                 self.swarm.close(event.peer)?;

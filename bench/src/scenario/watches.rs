@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::value_parser;
 use corral_wire::consts::{AddWatchMode, EventType, KeeperState, VERSION_ANY};
 use corral_wire::records::{GetDataResponse, WatcherEvent};
@@ -20,7 +20,7 @@ use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::{CONNECTIONS_MAX, ROUNDS_MAX, VALUE_BYTES_MAX};
 use crate::report::{Report, fields};
 use crate::stage::{Stage, nothing};
-use crate::swarm::{Event, Swarm, What, granted_or};
+use crate::swarm::{Event, POLL, Swarm, What, granted_or, unexpected};
 
 /// Ends the help.
 fn help() -> String {
@@ -131,7 +131,7 @@ fn measure(stage: &mut Stage, args: &WatchArgs) -> Result<Report> {
         rounds += 1;
         run.stage.progress.now_and_then(|| format!("{rounds} of {} rounds", args.rounds));
     }
-    run.swarm.close_all(|event| bail!("session {}: {:?} was not requested", event.peer, event.what))?;
+    run.swarm.close_all(|event| Err(unexpected(&event)))?;
     let (sessions, persistent, events) = (args.sessions, args.persistent, run.each.len());
     let each = |ns| us(ns) / ratio(events.max(1), 1);
     let kind = if persistent { "persistent" } else { "one-shot" };
@@ -172,18 +172,10 @@ impl Watches<'_> {
         for watcher in &self.watchers {
             self.swarm.request(*watcher, op, [&path, tail], Ask::Arm)?;
         }
-        let mut left = self.watchers.len();
-        while left > 0 {
-            for event in self.swarm.poll(Duration::from_millis(50))? {
-                match event.what {
-                    What::Reply(Ask::Arm, error) => granted_or(op.name(), error)?,
-                    what => bail!("session {}: {what:?}, which was not requested", event.peer),
-                }
-                check(&event).with_context(|| format!("session {}", event.peer))?;
-                left -= 1;
-            }
-        }
-        Ok(())
+        self.swarm.replies(self.watchers.len(), |_, error, event| {
+            granted_or(op.name(), error)?;
+            check(event)
+        })
     }
 
     /// One write and all its events.
@@ -200,7 +192,7 @@ impl Watches<'_> {
         let (mut events, mut replied_ns) = (Vec::with_capacity(self.watchers.len()), None);
         let mut heard = vec![false; self.watchers.len() + 1];
         while events.len() < self.watchers.len() || replied_ns.is_none() {
-            for event in self.swarm.poll(Duration::from_millis(50))? {
+            for event in self.swarm.poll(POLL)? {
                 match event.what {
                     What::Reply(Ask::Write, error) => {
                         granted_or("setData", error)?;
@@ -210,7 +202,7 @@ impl Watches<'_> {
                         self.check_event(&event, &mut heard)?;
                         events.push(event.at_ns - sent_ns);
                     }
-                    what => bail!("session {}: {what:?}, which was not requested", event.peer),
+                    _ => return Err(unexpected(&event)),
                 }
             }
             let waited = Duration::from_nanos(self.swarm.now_ns() - sent_ns);
