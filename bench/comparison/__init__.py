@@ -1,6 +1,11 @@
-"""What bench/compare consists of: the peers, the scenarios, the targets and the report. Python's standard library alone."""
+"""What bench/compare consists of: servers, loads, scenarios and the report. Python's standard library, and how the tests start servers."""
 
 import sys
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent
+REPOSITORY = BENCH.parent
+sys.path.insert(0, str(REPOSITORY / "tests"))
 
 
 def say(text):

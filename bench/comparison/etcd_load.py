@@ -21,52 +21,27 @@ KEYS, VALUE = 1000, b"v" * 100
 WARM_S, READY_S = 1.0, 30
 
 
-def field(number, data):
-    """A protobuf field of bytes shorter than 128."""
-    return bytes([number << 3 | 2, len(data)]) + data
+def fields(*values):
+    """Protobuf fields 1, 2, ... of bytes shorter than 128."""
+    return b"".join(bytes([number << 3 | 2, len(data)]) + data for number, data in enumerate(values, 1))
 
 
-def put(key):
-    return field(1, key) + field(2, VALUE)
-
-
-def read(key):
-    return field(1, key)
-
-
-def key(number):
-    return b"/corral-bench/k/%08d" % number
-
-
-def cpu_s(pid):
-    """Seconds of CPU time of a process, as clock_getcpuclockid names its clock."""
-    return time.clock_gettime(~pid << 3 | 2)
+def request(op, number):
+    key = b"/corral-bench/k/%08d" % number
+    return fields(key) if op == "get" else fields(key, VALUE)
 
 
 class Channel:
     """One connection that keeps a number of requests in flight; its counter belongs to its callbacks' lock."""
 
     def __init__(self, port, op):
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options)
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
         grpc.channel_ready_future(self.channel).result(READY_S)
-        name, self.encode = ("Range", read) if op == "get" else ("Put", put)
-        self.call = self.channel.unary_unary(f"/etcdserverpb.KV/{name}")
+        self.op, self.call = op, self.channel.unary_unary(f"/etcdserverpb.KV/{'Range' if op == 'get' else 'Put'}")
         self.done, self.failure, self.lock, self.stopped = 0, None, threading.Lock(), False
-        self.random = random.Random(port)
-
-    def prepare(self):
-        call = self.channel.unary_unary("/etcdserverpb.KV/Put")
-        for number in range(KEYS):
-            call(put(key(number)))
-
-    def start(self):
-        for _ in range(IN_FLIGHT):
-            self.next()
 
     def next(self):
-        future = self.call.future(self.encode(key(self.random.randrange(KEYS))))
-        future.add_done_callback(self.answered)
+        self.call.future(request(self.op, random.randrange(KEYS))).add_done_callback(self.answered)
 
     def answered(self, future):
         try:
@@ -84,14 +59,17 @@ def main():
     op, port, pid, cpus, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], float(sys.argv[5])
     os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     channels = [Channel(port, op) for _ in range(CHANNELS)]
-    channels[0].prepare()
-    for channel in channels:
-        channel.start()
+    prepare = channels[0].channel.unary_unary("/etcdserverpb.KV/Put")
+    for number in range(KEYS):
+        prepare(request("put", number))
+    for channel in channels * IN_FLIGHT:
+        channel.next()
+    # CPU time of the process, as clock_getcpuclockid names its clock.
+    look = lambda: (sum(channel.done for channel in channels), time.clock_gettime(~pid << 3 | 2), time.monotonic())  # noqa: E731
     time.sleep(WARM_S)
-    done, used, begun = sum(channel.done for channel in channels), cpu_s(pid), time.monotonic()
+    before = look()
     time.sleep(seconds)
-    done, used = sum(channel.done for channel in channels) - done, cpu_s(pid) - used
-    took = time.monotonic() - begun
+    done, used, took = (after - of for after, of in zip(look(), before))
     for channel in channels:
         channel.stopped = True
     if failures := [channel.failure for channel in channels if channel.failure]:

@@ -1,7 +1,7 @@
-"""What the machine takes away by itself: times at which a CPU that has one thing to do does not do it.
+"""What the machine takes away by itself: times at which a CPU that has one thing to do does not do it; and what its disk takes.
 
-A loop on each CPU looks at the clock; where it has not for a while, somebody else had that CPU: the kernel, or the host of a virtual
-machine. No server can answer then. So this is the least a tail can be in the same minutes, and is printed beside it.
+A loop on each CPU looks at the clock; where it has not for a while, the kernel or the host of a virtual machine had that CPU. No
+server can answer then. So this is the least a tail can be in the same minutes, and is printed beside it.
 """
 
 import json
@@ -13,30 +13,21 @@ import time
 SECONDS = 5.0
 # Appends whose fdatasync is timed.
 SYNC_PROBES = 400
-# Shorter ones are what a loop in Python does itself.
-SHORTEST_US = 100
-
+# Shorter gaps are what a loop in Python does itself.
 LOOP = """
 import gc, json, os, sys, time
 gc.disable()
 os.sched_setaffinity(0, {int(sys.argv[1])})
-now, shortest, gaps = time.perf_counter_ns, int(sys.argv[3]) * 1000, []
+now, gaps = time.perf_counter_ns, []
 last = now()
 end = last + int(float(sys.argv[2]) * 1e9)
 while last < end:
     this = now()
-    if this - last > shortest:
+    if this - last > 100_000:
         gaps.append((this - last) / 1000)
     last = this
 print(json.dumps(gaps))
 """
-
-
-def gaps(cpus, seconds=SECONDS):
-    """All gaps of all CPUs in microseconds, looked at side by side for so long."""
-    commands = [[sys.executable, "-c", LOOP, str(cpu), str(seconds), str(SHORTEST_US)] for cpu in sorted(set(cpus))]
-    loops = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    return [gap for loop in loops for gap in json.loads(loop.communicate()[0] or "[]")]
 
 
 def wait(found, quantile, seconds=SECONDS):
@@ -53,10 +44,13 @@ def wait(found, quantile, seconds=SECONDS):
     return high
 
 
-def facts(cpus):
-    """What is kept of a look at these CPUs."""
-    found = gaps(cpus)
-    return {"p99_us": wait(found, 0.99), "p99_9_us": wait(found, 0.999), "longest_us": max(found, default=0.0)}
+def facts(cpus, seconds=SECONDS):
+    """What is kept of a look at these CPUs, side by side."""
+    commands = [[sys.executable, "-c", LOOP, str(cpu), str(seconds)] for cpu in sorted(set(cpus))]
+    loops = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    found = [gap for loop in loops for gap in json.loads(loop.communicate()[0] or "[]")]
+    waits = {"p99_us": wait(found, 0.99, seconds), "p99_9_us": wait(found, 0.999, seconds)}
+    return {**waits, "longest_us": max(found, default=0.0)}
 
 
 def sync_probe(folder):

@@ -1,127 +1,157 @@
-"""Loads on servers in turn: interleaved rounds, each with a fresh server, one record a server, cell and round.
+"""Cells of load, and loads on servers in turn: interleaved rounds, each with fresh servers, one record a server, cell and round.
 
-The order rotates with the round. A cell that fails is noted and ends its server's round; the other servers go on.
+A cell is a short name such as `get1k:64x16@50000`. The order of the servers rotates with the round. A cell that fails is noted and
+ends its server's round; the other servers go on.
 """
 
+import json
 import os
-import shutil
-import time
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from comparison import cells, host, peers, processes, say, targets
+from comparison import REPOSITORY, host, report, say
 
+GRAMMAR = "OP[N][:CONNECTIONSxDEPTH][@RATE]"
+OPERATIONS = ("get", "exists", "children", "set", "create", "delete", "multi", "mix")
+# What N is, by operation, and what it is without one: bytes of a value for all others.
+AMOUNTS = {"children": ("--children", 100), "mix": ("--read-percent", 90)}
+VALUE = ("--value-bytes", 100)
+SUFFIXES = {"": 1, "k": 1 << 10, "m": 1 << 20}
+PATTERN = re.compile(r"([a-z]+)(?:(\d+)([km]?))?(?::(\d+)x(\d+))?(?:@(\d+(?:\.\d+)?))?")
 # Points of a throughput curve, unless they came too close together.
 INTERVALS, INTERVAL_S_MIN = 20, 0.1
-RUNNING_LIMIT_S = 5
 
 
-class Started:
-    """A single server, started freshly for every round."""
+@dataclass(frozen=True)
+class Cell:
+    """One kind of load. `rate` is None in a closed loop."""
 
-    places = (None,)
+    op: str
+    amount: int
+    connections: int
+    depth: int
+    rate: float = None
 
-    def __init__(self, lab, peer):
-        self.lab, self.peer, self.name = lab, peer, peer.name
-        self.warm_s, self.cell_warm_s, self.cpus, self.process = peer.warm_s, 0, lab.server_cpus, None
+    @property
+    def load(self):
+        """The operation with its amount, unless that is the usual one."""
+        if self.amount == AMOUNTS.get(self.op, VALUE)[1]:
+            return self.op
+        unit = next((unit for unit in ("m", "k") if self.amount and self.amount % SUFFIXES[unit] == 0), "")
+        return f"{self.op}{self.amount // SUFFIXES[unit]}{unit}"
 
-    def start(self, number):
-        name = f"{number}-{self.name.replace(' ', '-')}"
-        self.process = self.lab.server(self.peer, name, port=processes.free_port(self.lab.port))
-        self.process.start()
-        self.command = self.process.command
+    @property
+    def name(self):
+        """The full name, which is a cell too."""
+        return f"{self.load}:{self.connections}x{self.depth}" + (f"@{self.rate:g}" if self.rate else "")
 
-    def target(self, place):
-        """Flags of the load generator: where to send, whose CPU time counts."""
-        # The znodes go with the data directory.
-        return ["--server", f"127.0.0.1:{self.process.port}", "--pid", self.process.pid, "--keep"]
-
-    def log_tail(self):
-        return self.process.log_tail()
-
-    def stop(self):
-        if self.process:
-            self.process.stop()
-            shutil.rmtree(self.process.directory, ignore_errors=True)
-
-
-class Running:
-    """A server that runs already; it is neither started nor ended."""
-
-    places, command, cpus, warm_s, cell_warm_s = (None,), None, [], 1.0, 0
-
-    def __init__(self, running):
-        self.name, self.address, self.pid = running.name, running.address, running.pid
-
-    def start(self, number):
-        host_name, _, port = self.address.rpartition(":")
-        until = time.monotonic() + RUNNING_LIMIT_S
-        while True:
-            try:
-                return processes.handshake(int(port), host_name)
-            except OSError as error:
-                if time.monotonic() > until:
-                    raise RuntimeError(f"{self.address} granted no session in {RUNNING_LIMIT_S} s: {error}") from None
-                time.sleep(0.05)
-
-    def target(self, place):
-        return ["--server", self.address, *(["--pid", self.pid] if self.pid else [])]
-
-    def log_tail(self):
-        return ""
-
-    def stop(self):
-        pass
+    def flags(self):
+        """The load generator's flags."""
+        flags = ["--op", self.op, "--connections", self.connections, "--depth", self.depth]
+        return [*flags, AMOUNTS.get(self.op, VALUE)[0], self.amount, *(["--rate", f"{self.rate:g}"] if self.rate else [])]
 
 
-def contestant(lab, peer):
-    """What a peer is to a load: a single server to start, or one that runs."""
-    return Running(peer) if isinstance(peer, peers.RunningPeer) else Started(lab, peer)
+def cell(text):
+    """Reads one cell. A text that is none is a ValueError."""
+    found = PATTERN.fullmatch(text.lower())
+    if not found or found[1] not in OPERATIONS:
+        raise ValueError(f"{text!r} is not {GRAMMAR} with one of the operations {', '.join(OPERATIONS)}")
+    op, amount, suffix, connections, depth, rate = found.groups()
+    amount = int(amount) * SUFFIXES[suffix] if amount else AMOUNTS.get(op, VALUE)[1]
+    made = Cell(op, amount, int(connections or 64), int(depth or 16), float(rate) if rate else None)
+    if made.connections < 1 or made.depth < 1 or made.rate == 0:
+        raise ValueError(f"{text!r}: connections, depth and rate are positive")
+    return made
+
+
+@dataclass
+class Lab:
+    """What one group runs with, where its records go, and what failed in it."""
+
+    bench: Path
+    client_cpus: list
+    work: Path
+    results: Path
+    rounds: int
+    label: str
+    failures: list = field(default_factory=list)
+
+    def generate(self, *words):
+        """Runs the load generator with these words; its report. Interrupted, it is given the time to remove its znodes."""
+        cpus = ",".join(map(str, self.client_cpus))
+        command = [str(word) for word in (self.bench, *words, "--cpu", cpus, "--json", "--quiet")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            told, errors = process.communicate()
+        except KeyboardInterrupt:
+            process.terminate()
+            process.communicate()
+            raise
+        if process.returncode:
+            raise RuntimeError(errors.strip()[-1000:].removeprefix("corral-bench: "))
+        return json.loads(told)
+
+    def figures(self, one, cell, number, figures, reports=()):
+        """Keeps one record of a scenario: the figures, and the load generator's reports they come from."""
+        self.keep(one, cell, number, figures=figures, reports=list(reports))
+        say(f"  {one.name}, {cell}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+
+    def keep(self, one, cell, number, **more):
+        """Appends a record to the group's results.jsonl, without the directories of this machine."""
+        record = {"server": one.name, "cell": cell, "round": number, "server_command": one.command and self.shown(one.command),
+                  "server_cpus": list(one.cpus), "label": self.label, **more}  # fmt: skip
+        with open(self.results, "a", encoding="utf-8") as file:
+            file.write(report.without_directories(json.dumps(record)) + "\n")
+        return record
+
+    def shown(self, text):
+        """A text without the directories of this machine."""
+        return text.replace(str(self.work), "WORK").replace(f"{REPOSITORY}/", "")
+
+    def failed(self, what, error):
+        say(f"  FAILED {what}: {error}")
+        self.failures.append(self.shown(f"{what}: {error}"))
+
+    def visit(self, number, one, body, what=None):
+        """Starts a contestant, runs `body` on it and ends it. What fails is noted with the end of its log."""
+        try:
+            one.start()
+            body()
+        except (RuntimeError, OSError, ValueError, LookupError, TypeError) as error:
+            tail = one.log_tail() if getattr(one, "server", None) or getattr(one, "ensemble", None) else ""
+            self.failed(f"{what or one.name}, round {number}", f"{error}{tail and f'; the log of the server ends with:{os.linesep}{tail}'}")
+        finally:
+            one.stop()
 
 
 def run(lab, contestants, names, seconds, cell_warm):
     """Every round visits every contestant once with every cell, of an ensemble at every place."""
-    wanted = [cells.cell(name) for name in names]
+    wanted = [cell(name) for name in names]
     for number in range(1, lab.rounds + 1):
         state = {"load_average": os.getloadavg()[0], "fdatasync": host.sync_probe(lab.work)}
         at = (number - 1) % len(contestants)
         for one in contestants[at:] + contestants[:at]:
             say(f"round {number} of {lab.rounds}: {one.name}")
-            try:
-                one.start(number)
-                visit(lab, one, number, state, wanted, seconds, cell_warm)
-            except (RuntimeError, OSError, ValueError) as error:
-                lab.failed(f"{one.name}, round {number}", error)
-            finally:
-                one.stop()
+            lab.visit(number, one, lambda: cells_of(lab, one, number, state, wanted, seconds, cell_warm))
 
 
-def visit(lab, one, number, state, wanted, seconds, cell_warm):
+def cells_of(lab, one, number, state, wanted, seconds, cell_warm):
     """One contestant's round."""
-    try:
-        if one.warm_s:
-            put(lab, one, cells.cell("get"), one.places[-1], 0, one.warm_s)
-        for cell in wanted:
-            for place in one.places:
-                report = put(lab, one, cell, place, max(cell_warm, one.cell_warm_s), seconds)
-                record = {"server": one.name, "cell": cell.name, "round": number, **({"place": place} if place else {}),
-                          "server_command": one.command and lab.shown(one.command), "server_cpus": one.cpus,
-                          **state, "report": report}  # fmt: skip
-                lab.keep(record)
-                say(progress(record))
-    except (RuntimeError, OSError) as error:
-        tail = one.log_tail()
-        raise RuntimeError(f"{error}{tail and f'; the log of the server ends with:{os.linesep}{tail}'}") from None
+    if one.warm_s:
+        put(lab, one, cell("get"), one.places[-1], 0, one.warm_s)
+    for of in wanted:
+        for place in one.places:
+            found = put(lab, one, of, place, max(cell_warm, one.cell_warm_s), seconds)
+            record = lab.keep(one, of.name, number, **({"place": place} if place else {}), **state, report=found)
+            shown = report.figures_of(record)
+            cpu = "-" if shown["cpu"] is None else f"{shown['cpu']:.3f}"
+            say(f"  {of.name:<18} {place or '':8} {cpu:>9} us/op {shown['throughput']:>12,.0f} ops/s   p99 {shown['p99']:,.0f} us")
 
 
-def put(lab, one, cell, place, warm, seconds):
+def put(lab, one, of, place, warm, seconds):
     """One load: its report."""
-    flags = ["load", *one.target(place), *cell.flags(), "--warmup", warm, "--duration", seconds]
+    flags = ["load", *one.target(place), *of.flags(), "--warmup", warm, "--duration", seconds]
     flags += ["--interval", max(seconds / INTERVALS, INTERVAL_S_MIN), "--label", lab.label]
-    threads = min(len(lab.client_cpus), cell.connections)
-    return lab.generate(*flags, "--cpu", ",".join(map(str, lab.client_cpus)), "--threads", threads)
-
-
-def progress(record):
-    """One line for standard error."""
-    found, place = targets.figures_of(record), record.get("place", "")
-    cpu = "-" if found["cpu"] is None else f"{found['cpu']:.3f}"
-    return f"  {record['cell']:<18} {place:8} {cpu:>9} us/op {found['throughput']:>12,.0f} ops/s   p99 {found['p99']:,.0f} us"
+    return lab.generate(*flags, "--threads", min(len(lab.client_cpus), of.connections))

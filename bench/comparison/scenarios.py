@@ -1,131 +1,106 @@
 """What a load against a running server does not show: idle servers, a million znodes, restarts, snapshots.
 
-A scenario takes a Lab (lab.py) and runs all its servers in turn; it writes one record a server, cell and round. The functions'
+A scenario takes a Lab (loads.py) and runs its servers in turn; it keeps one record a server, cell and round. The functions'
 names are the groups' in targets.toml; groups that only run sub-commands of the load generator are data there.
 """
 
 import json
-import shutil
 import subprocess
 import time
+from functools import partial, reduce
 
-from comparison import peers, processes, say
+from comparison import BENCH, servers
+from support.client import Client, Closed
+from support.jute import GET_DATA, read_body
 
 IDLE_SETTLE_S, IDLE_LOOK_S = 3.0, 10.0
-MEGABYTE = 1_000_000
-# Creating: so many connections with so many requests each.
-LOAD_CONNECTIONS, LOAD_DEPTH = 16, 64
 # At rest: memory that has not changed for so long, for each million znodes; waited for at most so long.
 LOOK_S, REST_S, QUIET_LIMIT_S = 0.5, 4.0, 120
-RESTARTS = 3
-SNAPSHOT_RATE, SNAPSHOT_S = 5000, 10
+MEGABYTE, RESTARTS, SNAPSHOT_RATE, SNAPSHOT_S, ETCD_S = 1_000_000, 3, 5000, 10, 5
 FIRST_ZNODE = "/m/n/00000/000000000"
+# Without: no snapshot is written while the load lasts. With: the next one begins as soon as the last is written.
+SNAPSHOT_SETTINGS = {
+    "without": {"snapshot.log_bytes_max": 0, "snapshot.floor_bytes": 1 << 40},
+    "with": {"snapshot.txns_max": 1, "snapshot.interval_min_ms": 0},
+}
 
 
-def sub_commands(lab, names, runs):
-    """Sub-commands of the load generator against every server in turn, freshly started for each round."""
+def sub_commands(lab, contestants, runs):
+    """Sub-commands of the load generator against every server in turn, freshly started for each."""
     for number in range(1, lab.rounds + 1):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            for at, run in enumerate(runs):
-                server = lab.server(lab.peers[name], f"{number}-{at}-{name.replace(' ', '-')}")
-                try:
-                    server.start()
-                    scenario, *flags = run["command"].split()
-                    report = lab.load(server, *flags, scenario=[scenario])
-                    figures = {figure: field(report, path) * factor for figure, (path, factor) in run["figures"].items()}
-                    lab.record(server, run["cell"], number, figures, [report])
-                except (RuntimeError, OSError, LookupError, TypeError) as error:
-                    lab.failed(f"{name}, {run['cell']}", error)
-                finally:
-                    server.stop()
-                    shutil.rmtree(server.directory, ignore_errors=True)
+        at = number % len(contestants)
+        for one in contestants[at:] + contestants[:at]:
+            for run in runs:
+                lab.visit(number, one, partial(sub_command, lab, one, number, run), f"{one.name}, {run['cell']}")
 
 
-def field(report, path):
-    """A field of a report by its dotted path."""
-    for name in path.split("."):
-        report = report[name]
-    return report
+def sub_command(lab, one, number, run):
+    scenario, *flags = run["command"].split()
+    report = lab.generate(scenario, *one.target(), *flags)
+    # A figure is a field of the report, by its dotted path, times a factor.
+    field = lambda path: reduce(lambda of, name: of[name], path.split("."), report)  # noqa: E731
+    lab.figures(one, run["cell"], number, {name: field(path) * factor for name, (path, factor) in run["figures"].items()}, [report])
 
 
-def idle(lab, names, options):
-    """CPU time and resident memory of a server nobody talks to, after one session has come and gone."""
+def idle(lab, contestants, options):
+    """CPU time and resident memory of a server without clients, after one session has come and gone."""
+
+    def look(one, number):
+        time.sleep(IDLE_SETTLE_S)
+        before, begun = servers.cpu_s(one.server), time.monotonic()
+        time.sleep(IDLE_LOOK_S)
+        share = (servers.cpu_s(one.server) - before) / (time.monotonic() - begun)
+        memory = {f"{name}_mb": size / MEGABYTE for name, size in servers.resident(one.server).items()}
+        lab.figures(one, "idle", number, {"cpu_percent": share * 100, **memory})
+
     for number in range(1, lab.rounds + 1):
-        for name in names:
-            server = lab.server(lab.peers[name], f"idle-{number}-{name.replace(' ', '-')}")
-            try:
-                server.start()
-                time.sleep(IDLE_SETTLE_S)
-                before, begun = server.cpu_s(), time.monotonic()
-                time.sleep(IDLE_LOOK_S)
-                share = (server.cpu_s() - before) / (time.monotonic() - begun)
-                memory = server.memory()
-                figures = {"cpu_percent": share * 100, "resident_mb": memory["all"] / MEGABYTE}
-                lab.record(server, "idle", number, {**figures, "own_mb": memory["own"] / MEGABYTE})
-            except (RuntimeError, OSError) as error:
-                lab.failed(f"{name}, idle", error)
-            finally:
-                server.stop()
-                shutil.rmtree(server.directory, ignore_errors=True)
+        for one in contestants:
+            lab.visit(number, one, partial(look, one, number), f"{one.name}, idle")
 
 
-def million(lab, names, options):
-    """Loads a million znodes (and five with --five-million): memory, restarts after kill -9, replies during snapshots."""
-    sizes = [("1M", 1_000_000)] + ([("5M", 5_000_000)] if options.five_million else [])
-    for name in names:
-        for label, count in sizes:
-            if name in (peers.NIO, peers.CORRAL_TWO) and (options.quick or count > 1_000_000):
+def million(lab, contestants, options):
+    """Loads a million znodes (and five with --five-million): memory, restarts after kill -9, replies during snapshots. Each server
+    is loaded twice: once it is left to settle before its memory counts and it is killed, once it is killed at once."""
+    for one in contestants:
+        for label, count in [("1M", 1_000_000)] + [("5M", 5_000_000)] * options.five_million:
+            extra = one.name in (servers.NIO, servers.CORRAL_TWO)
+            if extra and (options.quick or count > 1_000_000):
                 continue
-            try:
-                one_million(lab, lab.peers[name], label, count)
-            except (RuntimeError, OSError, LookupError) as error:
-                lab.failed(f"{name}, {label}", error)
+            # The target is one of a million; a snapshot of five takes longer than that load lasts.
+            with_snapshots = not extra and count == 1_000_000
+            for body in (partial(settled, lab, one, label, count, with_snapshots), partial(at_once, lab, one, label, count)):
+                lab.visit(1, one, body, f"{one.name}, {label}")
 
 
-def one_million(lab, peer, label, count):
-    """Two loads of a fresh server: one is left to settle before its memory counts and it is killed, one is killed at once."""
-    server = lab.server(peer, f"million-{label}-{peer.name.replace(' ', '-')}")
-    try:
-        say(f"{peer.name}: {count} znodes")
-        empty = load_many(lab, server, label, count)
-        begun = time.monotonic()
-        memory = at_rest(server, count)
-        settled_after_s = time.monotonic() - begun - rest_s(count)
-        figures = {**of_each(memory, empty, count), "settled_after_s": settled_after_s}
-        lab.record(server, f"{label} settled", 1, figures)
-        restarts(lab, server, f"{label} restarted", count, empty)
-        # The target is one of a million; a snapshot of five takes longer than that load lasts.
-        if peer.name not in (peers.NIO, peers.CORRAL_TWO) and count <= 1_000_000:
-            server.stop()
-            snapshots(lab, peer, server, label)
-    finally:
-        server.kill()
-        shutil.rmtree(server.directory, ignore_errors=True)
-    server = lab.server(peer, f"million-{label}-at-once-{peer.name.replace(' ', '-')}")
-    try:
-        empty = load_many(lab, server, None, count)
-        restarts(lab, server, f"{label} restarted at once", count, empty, settles=False)
-    finally:
-        server.kill()
-        shutil.rmtree(server.directory, ignore_errors=True)
+def settled(lab, one, label, count, with_snapshots):
+    empty = load_many(lab, one, label, count)
+    begun = time.monotonic()
+    memory = at_rest(one.server, count)
+    after_s = time.monotonic() - begun - rest_s(count)
+    lab.figures(one, f"{label} settled", 1, {**of_each(memory, empty, count), "settled_after_s": after_s})
+    restarts(lab, one, f"{label} restarted", count, empty)
+    if with_snapshots:
+        snapshots(lab, one, label)
 
 
-def load_many(lab, server, label, count):
-    """Starts the server, creates the znodes, records what they take the moment they are there; memory before them."""
-    server.start()
-    empty = server.memory()
-    flags = ["--op", "create", "--connections", LOAD_CONNECTIONS, "--depth", LOAD_DEPTH, "--ops", count]
-    report = lab.load(server, *flags, "--keep", "--warmup", 0, "--chroot", "/m", "--reply-timeout", 60)
+def at_once(lab, one, label, count):
+    empty = load_many(lab, one, None, count)
+    restarts(lab, one, f"{label} restarted at once", count, empty, settles=False)
+
+
+def load_many(lab, one, label, count):
+    """Creates the znodes, keeps what they take the moment they exist; memory before them."""
+    empty = servers.resident(one.server)
+    flags = ["--op", "create", "--connections", 16, "--depth", 64, "--ops", count, "--warmup", 0, "--chroot", "/m", "--reply-timeout", 60]
+    report = lab.generate("load", *one.target(), *flags)
     if label:
-        figures = {**of_each(server.memory(), empty, count),
-                   "creates_per_s": report["throughput"], "largest_ms": report["latency_us"]["max"] / 1000}  # fmt: skip
-        lab.record(server, f"{label} loaded", 1, figures, [report])
+        figures = {"creates_per_s": report["throughput"], "largest_ms": report["latency_us"]["max"] / 1000}
+        lab.figures(one, f"{label} loaded", 1, {**of_each(servers.resident(one.server), empty, count), **figures}, [report])
     return empty
 
 
 def of_each(memory, empty, count):
-    return {f"{name}_bytes_per_znode": (memory[kind] - empty[kind]) / count
-            for name, kind in (("resident", "all"), ("own", "own"))}  # fmt: skip
+    return {f"{name}_bytes_per_znode": (memory[name] - empty[name]) / count for name in memory}
 
 
 def rest_s(count):
@@ -134,104 +109,81 @@ def rest_s(count):
 
 def at_rest(server, count=0):
     """Resident memory once it has stopped to change for `rest_s`, QUIET_LIMIT_S at most: snapshots are written, garbage is what
-    it is. A snapshot of corral's is begun within less than REST_S after a burst of writes, but while one is checked or the
-    delta below it is dropped the memory may not change, the longer the larger they are."""
+    it is. While a snapshot is checked or the delta below it is dropped the memory may not change, the longer the larger they are."""
     until, same, last = time.monotonic() + QUIET_LIMIT_S, 0, None
     while same * LOOK_S < rest_s(count) and time.monotonic() < until:
         time.sleep(LOOK_S)
-        memory, writing = server.memory(), any(server.data_dir.glob("*.tmp"))
-        near = last and abs(memory["all"] - last["all"]) < MEGABYTE
+        memory, writing = servers.resident(server), any((server.directory / "data").glob("*.tmp"))
+        near = last and abs(memory["resident"] - last["resident"]) < MEGABYTE
         same = same + 1 if near and not writing else 0
         last = memory
     return last
 
 
-def restarts(lab, server, cell, count, empty, settles=True):
+def restarts(lab, one, cell, count, empty, settles=True):
     """kill -9, start, first read, several times; the files stay in the page cache. Memory is that at rest or, if the server
     is not to settle, that at the first read: then each start finds the same files, for none has written a snapshot yet."""
     for number in range(1, RESTARTS + 1):
-        server.kill()
-        begun = server.spawn()
-        unanswered = first_read(server)
-        seconds, cpu_s = time.monotonic() - begun, server.cpu_s()
-        memory = at_rest(server) if settles else server.memory()
-        figures = {"first_read_s": seconds, "cpu_s": cpu_s, "connections_unanswered": unanswered,
-                   **of_each(memory, empty, count)}  # fmt: skip
-        lab.record(server, cell, number, figures)
+        one.server.kill()
+        begun = time.monotonic()
+        servers.pinned(one.cpus, one.server.launch)
+        unanswered = first_read(one.server)
+        figures = {"first_read_s": time.monotonic() - begun, "cpu_s": servers.cpu_s(one.server), "connections_unanswered": unanswered}
+        memory = at_rest(one.server) if settles else servers.resident(one.server)
+        lab.figures(one, cell, number, {**figures, **of_each(memory, empty, count)})
 
 
 def first_read(server):
     """Waits for the first read; how many connections the server took before it and did not serve. A killed one's listener may
     take some for a moment longer, as the kernel ends rings after their process; those come before the first refused one."""
-    unanswered, refused, until = 0, False, time.monotonic() + processes.START_LIMIT_S
+    unanswered, refused, until = 0, False, time.monotonic() + servers.START_LIMIT_S
     while time.monotonic() < until:
         try:
-            processes.read_once(server.port, FIRST_ZNODE)
+            with Client(server.address) as client:
+                client.call(GET_DATA, read_body(FIRST_ZNODE))
             return unanswered
         except ConnectionRefusedError:
             refused = True
             time.sleep(0.002)
-        except (ConnectionError, TimeoutError):
+        except (Closed, ConnectionError, TimeoutError):
             unanswered += refused
-        server.check_alive()
-    raise RuntimeError(f"{server.name} served no read in {processes.START_LIMIT_S} s:\n{server.log_tail()}")
+        if server.process.poll() is not None:
+            break
+    raise RuntimeError(f"{server.kind} served no read:\n{server.log_tail()}")
 
 
-# Without: no snapshot is written while the load lasts. With: the next one begins as soon as the last is written.
-SNAPSHOT_SETTINGS = {
-    "without": ["snapshot.log_bytes_max=0", "snapshot.floor_bytes=1099511627776"],
-    "with": ["snapshot.txns_max=1", "snapshot.interval_min_ms=0"],
-}
-
-
-def snapshots(lab, peer, server, label):
+def snapshots(lab, one, label):
     """The same open loop on the same data with snapshots written all the time, and with none."""
+    newest = lambda: max((path.name for path in (one.server.directory / "data").glob("image-*.img")), default="")  # noqa: E731
+    usual, flags = one.server.settings, ["--op", "mix", "--connections", 16, "--depth", 16, "--rate", SNAPSHOT_RATE]
     for number in range(1, lab.rounds + 1):
-        largest, reports, snapshots = {}, [], {}
+        largest, reports = {}, []
         for kind, settings in SNAPSHOT_SETTINGS.items():
-            more = "".join(f" --set {setting}" for setting in settings)
-            again = lab.server(peers.Peer(peer.name, peer.command + more), f"snapshot-{number}-{kind}", server.data_dir)
-            try:
-                again.start()
-                before = newest_snapshot(server.data_dir)
-                report = lab.load(again, "--op", "mix", "--read-percent", 90, "--connections", 16, "--depth", 16,
-                                  "--keep", "--rate", SNAPSHOT_RATE, "--warmup", 1, "--duration", SNAPSHOT_S)  # fmt: skip
-                snapshots[kind] = newest_snapshot(server.data_dir) != before
-                largest[kind] = report["latency_us"]["max"] / 1000
-                reports.append({"snapshots": kind, **report})
-            finally:
-                again.stop()
-                shutil.rmtree(again.directory, ignore_errors=True)
-        if not snapshots["with"]:
-            raise RuntimeError("no snapshot was written although one was due after every transaction")
-        figures = {"largest_ms_with": largest["with"], "largest_ms_without": largest["without"],
-                   "largest_ms_added": largest["with"] - largest["without"]}  # fmt: skip
-        lab.record(again, f"{label} snapshot", number, figures, reports)
+            one.server.stop()
+            one.server.settings = usual | settings
+            servers.pinned(one.cpus, lambda: one.server.start(servers.START_LIMIT_S))
+            before = newest()
+            report = lab.generate("load", *one.target(), *flags, "--warmup", 1, "--duration", SNAPSHOT_S)
+            if kind == "with" and newest() == before:
+                raise RuntimeError("no snapshot was written although one was due after every transaction")
+            largest[kind] = report["latency_us"]["max"] / 1000
+            reports.append({"snapshots": kind, **report})
+        figures = {f"largest_ms_{kind}": ms for kind, ms in largest.items()}
+        lab.figures(one, f"{label} snapshot", number, {**figures, "largest_ms_added": largest["with"] - largest["without"]}, reports)
 
 
-def newest_snapshot(data_dir):
-    return max((path.name for path in data_dir.glob("image-*.img")), default="")
-
-
-ETCD_ROUNDS_S = 5
-
-
-def etcd(lab, names, options):
+def etcd(lab, contestants, options):
     """Reads and durable writes through etcd's own API. The client is slow: only its CPU time per operation means much."""
-    python = peers.VENV / "bin" / "python"
+
+    def load(one, number):
+        for op in ("get", "put"):
+            words = [op, one.server.address[1], one.server.process.pid, ",".join(map(str, lab.client_cpus)), ETCD_S]
+            command = [str(servers.VENV / "bin" / "python"), str(BENCH / "comparison" / "etcd_load.py"), *map(str, words)]
+            ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            if ended.returncode:
+                raise RuntimeError(ended.stderr.strip()[-1000:])
+            lab.figures(one, f"etcd {op}", number, json.loads(ended.stdout))
+
     for number in range(1, lab.rounds + 1):
-        server = lab.server(lab.peers[peers.ETCD], f"etcd-{number}")
-        try:
-            server.spawn()
-            for op in ("get", "put"):
-                command = [str(python), str(peers.BENCH / "comparison" / "etcd_load.py"), op, str(server.port), str(server.pid),
-                           ",".join(map(str, lab.client_cpus)), str(ETCD_ROUNDS_S)]  # fmt: skip
-                ended = subprocess.run(command, capture_output=True, text=True)
-                if ended.returncode:
-                    raise RuntimeError(f"{ended.stderr.strip()[-1000:]}\n{server.log_tail()}")
-                lab.record(server, f"etcd {op}", number, json.loads(ended.stdout))
-        except (RuntimeError, OSError, ValueError) as error:
-            lab.failed("etcd", error)
-        finally:
-            server.stop()
-            shutil.rmtree(server.directory, ignore_errors=True)
+        for one in contestants:
+            lab.visit(number, one, partial(load, one, number))

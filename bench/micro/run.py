@@ -11,6 +11,7 @@ operation, free of what the case prepares. Counts do not depend on the load of t
 
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -30,29 +31,24 @@ HEADER = """\
 """
 
 
-def compiler() -> str:
-    return subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.strip()
+def said(*command: str, **options) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout.strip()
 
 
 def build() -> pathlib.Path:
-    command = ["cargo", "build", "--quiet", "--profile", "micro", "-p", "corral-micro"]
-    subprocess.run(command, cwd=HERE, check=True)
-    metadata = subprocess.run(["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=HERE, check=True,
-                              capture_output=True, text=True).stdout
-    target = re.search(r'"target_directory":"([^"]*)"', metadata).group(1)
-    return pathlib.Path(target) / "micro" / "corral-micro"
+    subprocess.run(["cargo", "build", "--quiet", "--profile", "micro", "-p", "corral-micro"], cwd=HERE, check=True)
+    metadata = json.loads(said("cargo", "metadata", "--format-version", "1", "--no-deps", cwd=HERE))
+    return pathlib.Path(metadata["target_directory"]) / "micro" / "corral-micro"
 
 
 def instructions(binary: pathlib.Path, case: str, times: int) -> int:
     """All instructions of one run."""
     with tempfile.TemporaryDirectory(prefix="corral-micro-") as scratch:
-        out = f"{scratch}/callgrind.out"
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--", str(binary), case, str(times)]
-        # Everybody has the same environment, because it lies on the stack and moves what is there. The allocator gives
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={scratch}/out", "--", str(binary), case, str(times)]
+        # The environment is always the same, because it lies on the stack and moves what is there. The allocator gives
         # nothing back to the system, because when it would is a matter of time.
         environment = {"PATH": os.environ["PATH"], "MIMALLOC_PURGE_DELAY": "-1"}
-        run = subprocess.run(command, env=environment, capture_output=True, text=True,
-                             timeout=CASE_SECONDS_MAX)
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=CASE_SECONDS_MAX)
         found = re.search(r"^==\d+== Collected : (\d+)$", run.stderr, re.MULTILINE)
         if run.returncode != 0 or not found:
             raise RuntimeError(f"{' '.join(command)} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
@@ -64,46 +60,46 @@ def count(binary: pathlib.Path, case: str) -> float:
     return (instructions(binary, case, 2 * TIMES) - instructions(binary, case, TIMES)) / TIMES
 
 
-def accept(counts: dict[str, float], old: dict) -> None:
-    lines = [HEADER, f'compiler = "{compiler()}"\n']
-    for key, default in (("tolerance_percent", 3), ("tolerance_percent_other_compiler", 15)):
-        lines.append(f"{key} = {old.get(key, default)}\n")
-    lines.append("\n[counts]\n")
-    lines += [f'"{case}" = {round(value)}\n' for case, value in counts.items()]
-    TABLE.write_text("".join(lines))
+def accept(counts: dict[str, float], old: dict, compiler: str) -> None:
+    settings = {"tolerance_percent": 3, "tolerance_percent_other_compiler": 15}
+    lines = [f'compiler = "{compiler}"', *(f"{key} = {old.get(key, usual)}" for key, usual in settings.items()), "", "[counts]"]
+    lines += [f'"{case}" = {round(value)}' for case, value in counts.items()]
+    TABLE.write_text(HEADER + "\n".join(lines) + "\n")
     print(f"wrote {TABLE}")
 
 
-def judge(counts: dict[str, float], table: dict, whole: bool) -> tuple[int, int]:
-    """Prints a line a case; answers how many passed and failed."""
-    known, ours = table.get("counts", {}), compiler()
-    same = table.get("compiler") == ours
+def judge(counts: dict[str, float], table: dict, whole: bool, compiler: str) -> int:
+    """Prints a line a case and the sum; answers how many failed."""
+    known, same = table.get("counts", {}), table.get("compiler") == compiler
     percent = table["tolerance_percent" if same else "tolerance_percent_other_compiler"]
     if not same:
-        print(f"the table was made with {table.get('compiler')}, this is {ours}: {percent} % are allowed")
-    passed = failed = cheaper = 0
+        print(f"the table was made with {table.get('compiler')}, this is {compiler}: {percent} % are allowed")
+    failed = [f"{case}: in bench/micro/counts.toml, but there is no such case" for case in sorted(known.keys() - counts.keys()) if whole]
+    passed = cheaper = 0
     for case, value in counts.items():
         before = known.get(case)
         if before is None:
-            print(f"FAIL {case}: {value:.0f} instructions, but bench/micro/counts.toml does not know the case")
-            failed += 1
+            failed.append(f"{case}: {value:.0f} instructions, but bench/micro/counts.toml does not know the case")
             continue
         change = (value / before - 1) * 100
-        # A handful of instructions is no slowdown.
-        dearer = change > percent and value - before > 4
         cheaper += change < -percent
-        print(f"{'FAIL' if dearer else 'ok  '} {case}: {value:.0f} instructions, {before} in the table ({change:+.1f} %)")
-        failed, passed = failed + dearer, passed + (not dearer)
-    for case in sorted(known.keys() - counts.keys()) if whole else ():
-        print(f"FAIL {case}: in bench/micro/counts.toml, but there is no such case")
-        failed += 1
+        line = f"{case}: {value:.0f} instructions, {before} in the table ({change:+.1f} %)"
+        # A handful of instructions is no slowdown.
+        if change > percent and value - before > 4:
+            failed.append(line)
+        else:
+            passed += 1
+            print(f"ok   {line}")
+    for line in failed:
+        print(f"FAIL {line}")
     if failed:
-        print("A case got dearer, or the table does not fit. Find out why (callgrind_annotate shows where), make it cheap\n"
+        print("A case costs more, or the table does not fit. Find out why (callgrind_annotate shows where), make it cheap\n"
               "again, or, if the work is worth its price, accept the new figures with bench/micro/run.py --accept and say in\n"
               "the commit what they buy.")
     elif cheaper:
-        print(f"{cheaper} cases got cheaper: bench/micro/run.py --accept keeps it so.")
-    return passed, failed
+        print(f"{cheaper} cases cost less: bench/micro/run.py --accept keeps it so.")
+    print(f"\n{passed} passed, {len(failed)} failed, 0 skipped")
+    return len(failed)
 
 
 def main() -> int:
@@ -118,20 +114,17 @@ def main() -> int:
         print("skip micro: valgrind is not installed (Debian's package valgrind)\n0 passed, 0 failed, 1 skipped")
         return 0
     binary = arguments.binary.resolve() if arguments.binary else build()
-    all_cases = subprocess.run([str(binary)], check=True, capture_output=True, text=True).stdout.splitlines()
-    strange = [case for case in arguments.cases if case not in all_cases]
-    if strange:
-        parser.error(f"no case {strange[0]!r}; the cases are: {', '.join(all_cases)}")
+    all_cases, compiler = said(str(binary)).splitlines(), said("rustc", "--version")
+    if unknown := [case for case in arguments.cases if case not in all_cases]:
+        parser.error(f"no case {unknown[0]!r}; the cases are: {', '.join(all_cases)}")
     cases = arguments.cases or all_cases
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         counts = dict(zip(cases, pool.map(lambda case: count(binary, case), cases)))
     table = tomllib.loads(TABLE.read_text()) if TABLE.exists() else {}
     if arguments.accept:
-        accept(counts, table)
+        accept(counts, table, compiler)
         return 0
-    passed, failed = judge(counts, table, not arguments.cases)
-    print(f"\n{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+    return 1 if judge(counts, table, not arguments.cases, compiler) else 0
 
 
 if __name__ == "__main__":

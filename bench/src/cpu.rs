@@ -1,4 +1,4 @@
-//! CPU time of a process by its threads, from the scheduler's own nanosecond counters.
+//! CPU time of processes by their threads, from the scheduler's own nanosecond counters, and their memory.
 //!
 //! Sums the on-CPU time in `/proc/PID/task/*/schedstat` and keeps the last value seen of threads that have ended. Threads
 //! that lived only between two looks are caught by the kernel's per-process CPU clock, which also counts the dead; the
@@ -8,17 +8,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-/// Follows the CPU time of one process.
+/// Follows the CPU time of processes, all together.
 #[derive(Debug)]
-pub struct CpuClock {
-    tasks: PathBuf,
+pub(crate) struct CpuClock(Vec<Process>);
+
+#[derive(Debug)]
+struct Process {
     pid: i32,
     clock: ClockId,
     /// On-CPU nanoseconds by thread id, the ended ones included.
@@ -30,49 +31,60 @@ pub struct CpuClock {
 }
 
 impl CpuClock {
-    /// Starts to follow a process, from zero.
-    ///
-    /// # Errors
-    /// If there is no such process or its counters cannot be read.
-    pub fn start(pid: i32) -> Result<Self> {
-        let clock = clock_getcpuclockid(Pid::from_raw(pid)).with_context(|| format!("there is no process {pid}"))?;
-        let mut this = Self {
-            tasks: PathBuf::from(format!("/proc/{pid}/task")),
-            pid,
-            clock,
-            threads: BTreeMap::new(),
-            reused_ns: 0,
-            base_threads_ns: 0,
-            base_clock_ns: 0,
-        };
-        this.restart().with_context(|| format!("there is no process {pid}"))?;
-        Ok(this)
+    /// Starts to follow the processes, from zero. Fails if one of them does not exist.
+    pub(crate) fn of(pids: &[i32]) -> Result<Self> {
+        let start = |pid: &i32| Process::start(*pid).with_context(|| format!("there is no process {pid}"));
+        pids.iter().map(start).collect::<Result<_>>().map(Self)
+    }
+
+    /// Follows this process.
+    pub(crate) fn own() -> Result<Self> {
+        Self::of(&[i32::try_from(std::process::id())?])
     }
 
     /// Starts again from zero.
-    ///
-    /// # Errors
-    /// As [`Self::look`].
-    pub fn restart(&mut self) -> Result<()> {
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.0.iter_mut().try_for_each(Process::restart)
+    }
+
+    /// Reads every thread's counter; call it a few times a second so that the time of threads that end is counted.
+    pub(crate) fn look(&mut self) -> Result<()> {
+        self.0.iter_mut().try_for_each(Process::look)
+    }
+
+    /// Nanoseconds on CPU of all threads, living and ended, since the start or restart. `None` if there are no processes.
+    pub(crate) fn elapsed_ns(&mut self) -> Result<Option<u64>> {
+        let sum = self.0.iter_mut().map(Process::elapsed_ns).sum::<Result<u64>>()?;
+        Ok((!self.0.is_empty()).then_some(sum))
+    }
+}
+
+impl Process {
+    fn start(pid: i32) -> Result<Self> {
+        let clock = clock_getcpuclockid(Pid::from_raw(pid))?;
+        let threads = BTreeMap::new();
+        let mut this = Self { pid, clock, threads, reused_ns: 0, base_threads_ns: 0, base_clock_ns: 0 };
+        this.restart()?;
+        Ok(this)
+    }
+
+    fn restart(&mut self) -> Result<()> {
         self.look()?;
         self.base_threads_ns = self.threads_ns();
         self.base_clock_ns = self.clock_ns()?;
         Ok(())
     }
 
-    /// Reads every thread's counter; call it a few times a second so that the time of threads that end is counted.
-    ///
-    /// # Errors
-    /// If the process is gone.
-    pub fn look(&mut self) -> Result<()> {
+    fn look(&mut self) -> Result<()> {
         let gone = || format!("process {} is gone", self.pid);
         let mut seen = 0;
-        for entry in fs::read_dir(&self.tasks).with_context(gone)? {
+        for entry in fs::read_dir(format!("/proc/{}/task", self.pid)).with_context(gone)? {
             let entry = entry.with_context(gone)?;
             let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             match fs::read_to_string(entry.path().join("schedstat")) {
                 Ok(line) => {
-                    let now = on_cpu_ns(&line).with_context(|| format!("schedstat of thread {thread}: {line:?}"))?;
+                    let on_cpu_ns = line.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
+                    let now = on_cpu_ns.with_context(|| format!("schedstat of thread {thread}: {line:?}"))?;
                     self.reused_ns += note(&mut self.threads, thread, now);
                     seen += 1;
                 }
@@ -85,11 +97,7 @@ impl CpuClock {
         Ok(())
     }
 
-    /// Nanoseconds on CPU of all threads, living and ended, since the start or restart.
-    ///
-    /// # Errors
-    /// As [`Self::look`].
-    pub fn elapsed_ns(&mut self) -> Result<u64> {
+    fn elapsed_ns(&mut self) -> Result<u64> {
         self.look()?;
         let threads = self.threads_ns().saturating_sub(self.base_threads_ns);
         let clock = self.clock_ns()?.saturating_sub(self.base_clock_ns);
@@ -102,53 +110,8 @@ impl CpuClock {
 
     fn clock_ns(&self) -> Result<u64> {
         let time = clock_gettime(self.clock).with_context(|| format!("process {} is gone", self.pid))?;
-        let (seconds, nanos) = (u64::try_from(time.tv_sec())?, u64::try_from(time.tv_nsec())?);
-        Ok(seconds * 1_000_000_000 + nanos)
+        Ok(u64::try_from(time.tv_sec())? * 1_000_000_000 + u64::try_from(time.tv_nsec())?)
     }
-}
-
-/// The CPU time of all processes of a service.
-#[derive(Debug)]
-pub(crate) struct ServiceCpu(Vec<CpuClock>);
-
-impl ServiceCpu {
-    /// Starts to follow the processes, from zero. `None` if there are none to follow.
-    ///
-    /// # Errors
-    /// As [`CpuClock::start`].
-    pub(crate) fn of(pids: &[i32]) -> Result<Option<Self>> {
-        let clocks: Vec<_> = pids.iter().map(|pid| CpuClock::start(*pid)).collect::<Result<_>>()?;
-        Ok(Some(Self(clocks)).filter(|this| !this.0.is_empty()))
-    }
-
-    /// Starts again from zero.
-    ///
-    /// # Errors
-    /// As [`CpuClock::look`].
-    pub(crate) fn restart(&mut self) -> Result<()> {
-        self.0.iter_mut().try_for_each(CpuClock::restart)
-    }
-
-    /// Reads every thread's counter, see [`CpuClock::look`].
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn look(&mut self) -> Result<()> {
-        self.0.iter_mut().try_for_each(CpuClock::look)
-    }
-
-    /// Nanoseconds on CPU since the start or restart, of all together.
-    ///
-    /// # Errors
-    /// As [`CpuClock::look`].
-    pub(crate) fn elapsed_ns(&mut self) -> Result<u64> {
-        self.0.iter_mut().map(CpuClock::elapsed_ns).sum()
-    }
-}
-
-/// The first number of a schedstat line.
-fn on_cpu_ns(line: &str) -> Option<u64> {
-    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Notes a thread's counter. A counter that fell belongs to a new thread with an old id: gives what the old one used.
@@ -159,17 +122,17 @@ fn note(threads: &mut BTreeMap<i32, u64>, thread: i32, now: u64) -> u64 {
 
 /// Resident memory of all these processes in KiB, if there are any and it can be read.
 pub(crate) fn resident_kib(pids: &[i32]) -> Option<u64> {
-    pids.iter().map(|pid| resident_kib_of(*pid)).sum::<Option<u64>>().filter(|_| !pids.is_empty())
+    let of = |pid: &i32| field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS");
+    pids.iter().map(of).sum::<Option<u64>>().filter(|_| !pids.is_empty())
 }
 
-fn resident_kib_of(pid: i32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Memory of a process in KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Memory of processes in KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
     /// Resident pages, shared ones in full.
     pub(crate) rss_kib: u64,
@@ -180,100 +143,52 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Of all these processes together; `None` if there are none.
-    ///
-    /// # Errors
-    /// As [`Memory::of`].
-    pub(crate) fn of_all(pids: &[i32]) -> Result<Option<Self>> {
-        let mut sum = None;
+    /// Of all these processes of this machine together; `None` if there are none. Needs the right to look into them.
+    pub(crate) fn of(pids: &[i32]) -> Result<Option<Self>> {
+        let mut sum = Self::default();
         for pid in pids {
-            let one = Self::of(*pid)?;
-            let so_far = sum.get_or_insert(Self { rss_kib: 0, pss_kib: 0, anonymous_kib: 0 });
-            so_far.rss_kib += one.rss_kib;
-            so_far.pss_kib += one.pss_kib;
-            so_far.anonymous_kib += one.anonymous_kib;
+            let file = format!("/proc/{pid}/smaps_rollup");
+            let text = fs::read_to_string(&file).with_context(|| file.clone())?;
+            let read = |name| field(&text, name).with_context(|| format!("{file} has no {name}"));
+            sum.rss_kib += read("Rss")?;
+            sum.pss_kib += read("Pss")?;
+            sum.anonymous_kib += read("Anonymous")?;
         }
-        Ok(sum)
-    }
-
-    /// Of a process of this machine; needs the right to look into it.
-    ///
-    /// # Errors
-    /// If there is no such process, or it belongs to another user.
-    fn of(pid: i32) -> Result<Self> {
-        let file = format!("/proc/{pid}/smaps_rollup");
-        let text = fs::read_to_string(&file).with_context(|| file.clone())?;
-        Self::parse(&text).with_context(|| format!("{file} looks unlike others"))
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let of = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-            line.split_ascii_whitespace().next()?.parse().ok()
-        };
-        Some(Self { rss_kib: of("Rss")?, pss_kib: of("Pss")?, anonymous_kib: of("Anonymous")? })
+        Ok((!pids.is_empty()).then_some(sum))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     fn burn(for_cpu: Duration) {
-        let clock = ClockId::CLOCK_THREAD_CPUTIME_ID;
-        let start = Duration::from(clock_gettime(clock).unwrap());
-        while Duration::from(clock_gettime(clock).unwrap()) - start < for_cpu {
+        let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+        let start = now();
+        while now() - start < for_cpu {
             std::hint::black_box(start);
         }
     }
 
     #[test]
-    fn schedstat_lines() {
-        fn check(line: &str, expect: Option<u64>) {
-            assert_eq!(on_cpu_ns(line), expect);
-        }
-        check("123456 789 5\n", Some(123_456));
-        check("0 0 0\n", Some(0));
-        check("", None);
-        check("x 1 2", None);
-        check("-5 1 2", None);
-    }
-
-    #[test]
-    fn a_reused_thread_id_keeps_what_the_old_thread_used() {
-        let mut threads = BTreeMap::new();
-        assert_eq!(note(&mut threads, 7, 100), 0);
-        assert_eq!(note(&mut threads, 7, 150), 0);
-        assert_eq!(note(&mut threads, 7, 20), 150);
-        assert_eq!(threads[&7], 20);
-    }
-
-    #[test]
-    fn ended_threads_count() {
-        let mut clock = CpuClock::start(i32::try_from(std::process::id()).unwrap()).unwrap();
-        let start = Instant::now();
-        let unseen = std::thread::spawn(|| burn(Duration::from_millis(60)));
-        unseen.join().unwrap();
+    fn the_cpu_time_of_ended_threads_counts() {
+        let mut clock = CpuClock::own().unwrap();
+        std::thread::spawn(|| burn(Duration::from_millis(60))).join().unwrap();
         burn(Duration::from_millis(20));
-        let used = Duration::from_nanos(clock.elapsed_ns().unwrap());
-        assert!(used >= Duration::from_millis(80), "{used:?} counted in {:?}", start.elapsed());
-        clock.restart().unwrap();
-        assert!(Duration::from_nanos(clock.base_clock_ns) >= used, "a restart counts from where it is called");
+        let used = Duration::from_nanos(clock.elapsed_ns().unwrap().unwrap());
+        assert!(used >= Duration::from_millis(80), "{used:?}");
+        let mut threads = BTreeMap::from([(7, 150)]);
+        assert_eq!((note(&mut threads, 7, 20), threads[&7]), (150, 20), "an id that is used again");
+        let error = CpuClock::of(&[i32::MAX]).map(|_| ()).expect_err("no process has the highest number");
+        assert!(format!("{error:#}").contains("there is no process"), "{error:#}");
     }
 
     #[test]
     fn memory_is_read() {
-        let text = "00400000-7ffe rollup\nRss:   123 kB\nPss:    45 kB\nPss_Anon:   7 kB\nAnonymous:    99 kB\n";
-        assert_eq!(Memory::parse(text), Some(Memory { rss_kib: 123, pss_kib: 45, anonymous_kib: 99 }));
-        assert_eq!(Memory::parse("Rss: x kB"), None);
-        let own = Memory::of(i32::try_from(std::process::id()).unwrap()).unwrap();
-        assert!(own.rss_kib >= own.pss_kib && own.pss_kib > 100, "{own:?}");
-    }
-
-    #[test]
-    fn a_missing_process_is_an_error() {
-        let error = CpuClock::start(i32::MAX).map(|_| ()).expect_err("no process has the highest number");
-        assert!(format!("{error:#}").contains("there is no process"), "{error:#}");
+        let own = i32::try_from(std::process::id()).unwrap();
+        let memory = Memory::of(&[own]).unwrap().unwrap();
+        assert!(memory.rss_kib >= memory.pss_kib && memory.pss_kib > 100, "{memory:?}");
+        assert!(resident_kib(&[own]).is_some() && Memory::of(&[]).unwrap().is_none());
     }
 }

@@ -4,8 +4,11 @@
 //! No tree, no session, no disk, no limits: they measure the cost of sockets. `set` and `create` are acknowledged and
 //! discarded, but for the last value, which every getData returns.
 
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::Parser;
 use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
 use corral_wire::records::{
     ConnectRequest, ConnectResponse, CreateRequest, CreateResponse, ExistsResponse, GetDataResponse, ReplyHeader,
@@ -13,7 +16,8 @@ use corral_wire::records::{
 };
 use corral_wire::{ErrorCode, OpCode, Reader, VectorEncoder, Writer};
 
-use crate::workload::{encoded, value};
+use crate::args::pin;
+use crate::frames::{encoded, value};
 
 /// Bytes to read off a socket at once.
 pub const SCRATCH_BYTES: usize = 64 << 10;
@@ -21,8 +25,11 @@ pub const SCRATCH_BYTES: usize = 64 << 10;
 /// Bytes of the value before the first write.
 const VALUE_BYTES_DEFAULT: usize = 100;
 
-/// The flags of an echo server.
-#[derive(Clone, Debug, Args)]
+/// A bare TCP server that replies to the load generator without a tree: a floor to compare servers with.
+///
+/// Answers connect, ping, get, exists, children, set, create, delete and close; everything else is UNIMPLEMENTED.
+#[derive(Clone, Debug, Parser)]
+#[command(version)]
 pub struct EchoArgs {
     /// Where to listen
     #[arg(long, default_value = "127.0.0.1:2181", value_name = "HOST:PORT")]
@@ -38,6 +45,25 @@ pub struct EchoArgs {
     pub children: u32,
 }
 
+/// The whole of an echo: parses the flags, pins the thread, serves. Returns only after a failure.
+pub fn run(serve: impl FnOnce(EchoArgs, Replies) -> Result<()>) -> ExitCode {
+    let args = EchoArgs::parse();
+    let ran = pin(args.cpu).and_then(|()| Replies::of(&args)).and_then(|replies| serve(args, replies));
+    ran.map_or_else(
+        |error| {
+            report(&format!("{error:#}"));
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+/// Prints a line on standard error.
+pub fn report(text: &str) {
+    // If standard error is closed, the exit code is left.
+    let _ = writeln!(io::stderr(), "echo: {text}");
+}
+
 /// The encoded replies, without their headers.
 #[derive(Debug)]
 pub struct Replies {
@@ -50,11 +76,8 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Encodes them.
-    ///
-    /// # Errors
-    /// A value larger than 2 GiB.
-    pub fn of(args: &EchoArgs) -> Result<Self> {
+    /// Encodes them. Fails for a value larger than 2 GiB.
+    fn of(args: &EchoArgs) -> Result<Self> {
         let num_children = i32::try_from(args.children).context("--children")?;
         let children = encoded(|writer| {
             let mut names = VectorEncoder::new(writer);
@@ -93,36 +116,28 @@ impl Replies {
         let mut reader = Reader::new(body);
         let RequestHeader { xid, op } = RequestHeader::decode(&mut reader)?;
         let op = OpCode::from_i32(op);
-        let mark = begin_frame(out);
-        let mut writer = Writer::new(out);
-        let ok = ReplyHeader::ok(xid, 1);
+        let mut path = Vec::new();
         match op {
-            Some(OpCode::GetData) => {
-                ok.encode(&mut writer);
-                writer.raw(&self.data);
-            }
-            Some(OpCode::Exists) => {
-                ok.encode(&mut writer);
-                writer.raw(&self.stat);
-            }
-            Some(OpCode::SetData) => {
-                self.written(SetDataRequest::decode(&mut reader)?.data)?;
-                ok.encode(&mut writer);
-                writer.raw(&self.stat);
-            }
-            Some(OpCode::GetChildren2) => {
-                ok.encode(&mut writer);
-                writer.raw(&self.children);
-            }
+            Some(OpCode::SetData) => self.written(SetDataRequest::decode(&mut reader)?.data)?,
             Some(OpCode::Create) => {
                 let request = CreateRequest::decode(&mut reader)?;
                 self.written(request.data)?;
-                ok.encode(&mut writer);
-                CreateResponse { path: request.path }.encode(&mut writer);
+                path = encoded(|writer| CreateResponse { path: request.path }.encode(writer));
             }
-            Some(OpCode::Ping | OpCode::Delete | OpCode::CloseSession) => ok.encode(&mut writer),
-            _ => ReplyHeader::error(xid, 1, ErrorCode::Unimplemented).encode(&mut writer),
+            _ => {}
         }
+        let record = match op {
+            Some(OpCode::GetData) => Some(&self.data),
+            Some(OpCode::Exists | OpCode::SetData) => Some(&self.stat),
+            Some(OpCode::GetChildren2) => Some(&self.children),
+            Some(OpCode::Create | OpCode::Ping | OpCode::Delete | OpCode::CloseSession) => Some(&path),
+            _ => None,
+        };
+        let unknown = ReplyHeader::error(xid, 1, ErrorCode::Unimplemented);
+        let mark = begin_frame(out);
+        let mut writer = Writer::new(out);
+        record.map_or(unknown, |_| ReplyHeader::ok(xid, 1)).encode(&mut writer);
+        writer.raw(record.map_or(&[], Vec::as_slice));
         end_frame(out, mark)?;
         Ok(op != Some(OpCode::CloseSession))
     }

@@ -21,20 +21,24 @@ pub(crate) struct Link {
     sent: usize,
     partial: Vec<u8>,
     pub(crate) last_sent_ns: u64,
+    pub(crate) last_received_ns: u64,
     /// Whether epoll waits for the socket to become writable.
     awaits_write: bool,
 }
 
 impl Link {
-    /// Takes over a connected socket.
-    pub(crate) fn new(stream: TcpStream) -> Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, out: Vec::new(), sent: 0, partial: Vec::new(), last_sent_ns: 0, awaits_write: false })
-    }
-
-    /// Notes that epoll waits for the socket to become writable.
-    pub(crate) fn expect_write(&mut self) {
-        self.awaits_write = true;
+    /// Takes over a non-blocking socket that is being connected: epoll waits for it to become writable.
+    pub(crate) fn new(stream: TcpStream, now_ns: u64) -> Self {
+        let (last_sent_ns, last_received_ns) = (now_ns, now_ns);
+        Self {
+            stream,
+            out: Vec::new(),
+            sent: 0,
+            partial: Vec::new(),
+            last_sent_ns,
+            last_received_ns,
+            awaits_write: true,
+        }
     }
 
     /// Sends as much as the socket takes. For the rest it registers with epoll, until the socket is writable.
@@ -86,25 +90,19 @@ impl Link {
         joined.extend_from_slice(received);
         let used = whole_frames(&joined, take)?;
         joined.drain(..used);
-        self.partial = joined;
-        if self.partial.is_empty() {
-            // An idle connection holds no memory for what it received once.
-            self.partial = Vec::new();
-        }
+        // An idle connection holds no memory for what it received once.
+        self.partial = if joined.is_empty() { Vec::new() } else { joined };
         Ok(())
     }
 }
 
 fn whole_frames(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<usize> {
     let mut used = 0;
-    loop {
-        match next_frame(&bytes[used..], REPLY_BYTES_MAX) {
-            Ok(Some((body, frame_bytes))) => {
-                take(body)?;
-                used += frame_bytes;
-            }
-            Ok(None) => return Ok(used),
-            Err(error) => return Err(error).context("the server sent no frame"),
-        }
+    while let Some((body, frame_bytes)) =
+        next_frame(&bytes[used..], REPLY_BYTES_MAX).context("the server sent no frame")?
+    {
+        take(body)?;
+        used += frame_bytes;
     }
+    Ok(used)
 }

@@ -1,71 +1,93 @@
-//! A client thread's side of measuring: one histogram for each kind of request, handed over interval by interval.
+//! What is measured of a load: each client thread enters latencies into histograms of its own, which the coordinator takes
+//! interval by interval.
 //!
-//! The histograms are exchanged for empty ones by way of channels, so that the client thread neither adds nor looks
-//! through them: merging is the coordinator's work. To which interval a reply belongs is decided by the moment it was
-//! read, against a window that all threads share. Knows no socket.
+//! A reply belongs to the interval in which it was entered; the coordinator decides when one ends, and an interval's length is what
+//! it was. Histograms are added, never averaged: every percentile is that of all samples of all threads. Knows no socket.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
-use crate::connection::{Answer, Pace};
-use crate::limits::LATENCY_MAX;
+use crate::histogram::{histogram, ratio, us};
 use crate::mix::Kind;
 
-/// Cells of a meter: every measured kind, for connections of either pace.
-pub(crate) const CELLS: usize = 2 * Kind::MEASURED.len();
-
-/// The place of a kind of request in tables.
-pub(crate) fn cell(pace: Pace, kind: Kind) -> usize {
-    let group = match pace {
-        Pace::Closed => 0,
-        Pace::Open => 1,
-    };
-    group * Kind::MEASURED.len() + kind as usize
+/// How a connection comes to its next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// A reply is followed by a request.
+    Closed,
+    /// Requests fall due at the rate of the thread's schedule.
+    Open,
 }
 
-/// An empty histogram: three significant digits up to `LATENCY_MAX`.
-pub(crate) fn histogram() -> Histogram<u64> {
-    let max = u64::try_from(LATENCY_MAX.as_nanos()).unwrap_or(u64::MAX);
-    Histogram::new_with_bounds(1, max, 3).expect("the bounds are constants and valid")
+/// Latencies in nanoseconds by pace and kind of request, and tolerated errors by code.
+#[derive(Debug, Default)]
+pub(crate) struct Cells {
+    latencies: Vec<((Pace, Kind), Histogram<u64>)>,
+    pub(crate) errors: BTreeMap<i32, u64>,
+}
+
+impl Cells {
+    fn cell(&mut self, of: (Pace, Kind)) -> &mut Histogram<u64> {
+        let at = self.latencies.iter().position(|(cell, _)| *cell == of).unwrap_or_else(|| {
+            self.latencies.push((of, histogram()));
+            self.latencies.len() - 1
+        });
+        &mut self.latencies[at].1
+    }
+
+    /// Enters a latency.
+    pub(crate) fn record(&mut self, pace: Pace, kind: Kind, latency_ns: u64) {
+        self.cell((pace, kind)).saturating_record(latency_ns);
+    }
+
+    /// Counts a tolerated error.
+    pub(crate) fn refused(&mut self, code: i32) {
+        *self.errors.entry(code).or_default() += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (of, latency) in &other.latencies {
+            self.cell(*of).add(latency).expect("all histograms have the same bounds");
+        }
+        for (code, count) in &other.errors {
+            *self.errors.entry(*code).or_default() += count;
+        }
+    }
+
+    /// Those that are asked for, together.
+    fn total(&self, of: impl Fn(Pace, Kind) -> bool) -> Histogram<u64> {
+        let mut sum = histogram();
+        for (_, latency) in self.latencies.iter().filter(|((pace, kind), _)| of(*pace, *kind)) {
+            sum.add(latency).expect("all histograms have the same bounds");
+        }
+        sum
+    }
 }
 
 /// What the coordinator and the client threads share. Times are nanoseconds since `start`.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    start: Instant,
-    /// The measured window; `u64::MAX` until it is known.
-    begin_ns: AtomicU64,
+    pub(crate) start: Instant,
+    /// When the window ended; `u64::MAX` until it has.
     end_ns: AtomicU64,
-    interval_ns: u64,
-    /// The window has no more intervals than this; the last is as long as it takes.
-    intervals_max: u32,
-    /// Operations completed in the window so far, all threads.
-    measured: AtomicU64,
-    /// A thread gave up: everyone is to stop.
+    /// Operations of all threads so far.
+    operations: AtomicU64,
+    /// A thread failed: all are to stop.
     failed: AtomicBool,
+    /// By thread.
+    cells: Vec<Mutex<Cells>>,
 }
 
 impl Shared {
-    pub(crate) fn new(interval: Duration, intervals_max: u32) -> Self {
-        Self {
-            start: Instant::now(),
-            begin_ns: AtomicU64::new(u64::MAX),
-            end_ns: AtomicU64::new(u64::MAX),
-            interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
-            intervals_max,
-            measured: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
-        }
-    }
-
-    /// Starts the window now.
-    pub(crate) fn begin(&self) -> u64 {
-        let now_ns = self.now_ns();
-        self.begin_ns.store(now_ns, Ordering::SeqCst);
-        now_ns
+    pub(crate) fn new(start: Instant, threads: u32) -> Self {
+        let cells = (0..threads).map(|_| Mutex::default()).collect();
+        let (end_ns, operations, failed) = (AtomicU64::new(u64::MAX), AtomicU64::new(0), AtomicBool::new(false));
+        Self { start, end_ns, operations, failed, cells }
     }
 
     /// Ends the window now; the client threads then wait for what is in flight and stop.
@@ -79,12 +101,9 @@ impl Shared {
         self.end_ns.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn interval_ns(&self) -> u64 {
-        self.interval_ns
-    }
-
-    pub(crate) fn measured(&self) -> u64 {
-        self.measured.load(Ordering::Relaxed)
+    /// Whether the window is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.end_ns() != u64::MAX
     }
 
     pub(crate) fn fail(&self) {
@@ -98,122 +117,142 @@ impl Shared {
     pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
+
+    /// Operations of all threads so far, those of the warm-up included.
+    pub(crate) fn operations(&self) -> u64 {
+        self.operations.load(Ordering::Relaxed)
+    }
+
+    /// Counts operations of a thread.
+    pub(crate) fn count(&self, operations: u64) {
+        self.operations.fetch_add(operations, Ordering::Relaxed);
+    }
+
+    /// What a thread enters its latencies into.
+    pub(crate) fn cells(&self, thread: usize) -> MutexGuard<'_, Cells> {
+        self.cells[thread].lock().expect("a thread that panics aborts the process")
+    }
+
+    /// Takes what all threads have entered since the last time.
+    pub(crate) fn take(&self) -> Cells {
+        let mut all = Cells::default();
+        (0..self.cells.len()).for_each(|thread| all.add(&std::mem::take(&mut *self.cells(thread))));
+        all
+    }
 }
 
-/// What one thread measured in one interval.
+/// What is known of some requests at the end.
 #[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) thread: usize,
-    /// `None` for what was answered after the window.
-    pub(crate) interval: Option<u32>,
-    /// Latency in nanoseconds by cell; only those with samples.
-    pub(crate) cells: Vec<(usize, Histogram<u64>)>,
-    /// Tolerated errors by code.
-    pub(crate) errors: Vec<(i32, u64)>,
+pub(crate) struct Total {
+    /// Latency in nanoseconds of the window's requests, those in flight at its end included.
+    pub(crate) latency: Histogram<u64>,
+    /// Those answered within the window.
+    pub(crate) operations: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Before,
-    Within(u32),
-    After,
+/// One interval of the window; an operation belongs to the one in which its reply was entered. Latency in microseconds, 0 if there
+/// was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Interval {
+    /// Seconds from the window's start to the interval's.
+    pub(crate) start: f64,
+    /// Its length in seconds.
+    pub(crate) seconds: f64,
+    pub(crate) operations: u64,
+    pub(crate) throughput: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p99_9_us: f64,
+    pub(crate) max_us: f64,
+    /// Replies with a tolerated error.
+    pub(crate) errors: u64,
 }
 
-/// The histograms of one client thread.
+/// All that was measured. An interval's histograms are given up for one row, so that a week's run takes little memory.
 #[derive(Debug)]
-pub(crate) struct Meter {
-    thread: usize,
-    cells: Vec<Option<Histogram<u64>>>,
-    errors: Vec<(i32, u64)>,
-    place: Place,
-    /// When the current interval ends.
-    next_ns: u64,
-    batches: Sender<Batch>,
-    /// Empty histograms that come back.
-    empty: Receiver<Histogram<u64>>,
+pub(crate) struct Gathered {
+    /// Whose requests make the rows; `None` for all.
+    rows_of: Option<Pace>,
+    pub(crate) rows: Vec<Interval>,
+    within: Cells,
+    late: Cells,
 }
 
-impl Meter {
-    /// `cells` are those that will be needed.
-    pub(crate) fn new(
-        thread: usize,
-        cells: impl Iterator<Item = usize>,
-        batches: Sender<Batch>,
-        empty: Receiver<Histogram<u64>>,
-    ) -> Self {
-        let mut table: Vec<Option<Histogram<u64>>> = (0..CELLS).map(|_| None).collect();
-        for cell in cells {
-            table[cell] = Some(histogram());
-        }
-        Self { thread, cells: table, errors: Vec::new(), place: Place::Before, next_ns: 0, batches, empty }
+impl Gathered {
+    pub(crate) fn new(rows_of: Option<Pace>) -> Self {
+        Self { rows_of, rows: Vec::new(), within: Cells::default(), late: Cells::default() }
     }
 
-    /// Follows the window; call it with the clock's reading before recording anything read at that moment.
-    pub(crate) fn follow(&mut self, shared: &Shared, now_ns: u64) {
-        if self.place == Place::Before && now_ns >= shared.begin_ns.load(Ordering::Relaxed) {
-            self.cells.iter_mut().flatten().for_each(Histogram::reset);
-            self.errors.clear();
-            self.place = Place::Within(0);
-            self.next_ns = shared.begin_ns.load(Ordering::Relaxed) + shared.interval_ns;
-        }
-        if let Place::Within(mut interval) = self.place {
-            let ended = now_ns >= shared.end_ns();
-            while now_ns >= self.next_ns && self.next_ns < shared.end_ns() && interval + 1 < shared.intervals_max {
-                self.hand_over(Some(interval));
-                interval += 1;
-                self.next_ns += shared.interval_ns;
-                self.place = Place::Within(interval);
-            }
-            if ended {
-                self.hand_over(Some(interval));
-                self.place = Place::After;
-            }
-        }
-    }
-
-    /// Whether the window is over.
-    pub(crate) fn is_after(&self) -> bool {
-        self.place == Place::After
-    }
-
-    /// Enters a reply read at `now_ns`.
-    pub(crate) fn record(&mut self, pace: Pace, answer: Answer, now_ns: u64) {
-        match answer.error {
-            None => self.record_ns(pace, answer.kind, now_ns.saturating_sub(answer.since_ns)),
-            Some(code) => match self.errors.iter_mut().find(|(known, _)| *known == code) {
-                Some((_, count)) => *count += 1,
-                None => self.errors.push((code, 1)),
-            },
-        }
-    }
-
-    /// Enters a latency.
-    pub(crate) fn record_ns(&mut self, pace: Pace, kind: Kind, latency_ns: u64) {
-        let cell = &mut self.cells[cell(pace, kind)];
-        cell.get_or_insert_with(histogram).saturating_record(latency_ns);
-    }
-
-    /// Counts operations of this thread for the progress lines; only those in the window.
-    pub(crate) fn publish(&self, shared: &Shared, operations: u64) {
-        if operations > 0 && matches!(self.place, Place::Within(_)) {
-            shared.measured.fetch_add(operations, Ordering::Relaxed);
-        }
-    }
-
-    /// Hands over what came after the window.
-    pub(crate) fn finish(mut self) {
-        self.hand_over(None);
-    }
-
-    fn hand_over(&mut self, interval: Option<u32>) {
-        let used = self.cells.iter_mut().enumerate().filter_map(|(at, cell)| {
-            let full = cell.as_mut().filter(|cell| !cell.is_empty())?;
-            let empty = self.empty.try_recv().unwrap_or_else(|_| histogram());
-            Some((at, std::mem::replace(full, empty)))
+    /// Adds an interval, from the end of the one before to `end` after the window's start.
+    pub(crate) fn interval(&mut self, cells: &Cells, end: Duration) {
+        let latency = cells.total(|pace, _| self.rows_of.is_none_or(|of| of == pace));
+        let at = |quantile| us(latency.value_at_quantile(quantile));
+        let (start, operations) = (self.rows.last().map_or(0.0, |row| row.start + row.seconds), latency.len());
+        let seconds = end.as_secs_f64() - start;
+        self.rows.push(Interval {
+            start,
+            seconds,
+            operations,
+            throughput: if seconds > 0.0 { ratio(operations, 1) / seconds } else { 0.0 },
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            p99_9_us: at(0.999),
+            max_us: us(latency.max()),
+            errors: cells.errors.values().sum(),
         });
-        let cells = used.collect();
-        let errors = std::mem::take(&mut self.errors);
-        // The receiver is gone only if the run has failed; its figures are not needed then.
-        let _ = self.batches.send(Batch { thread: self.thread, interval, cells, errors });
+        self.within.add(cells);
+    }
+
+    /// Adds what was answered after the window.
+    pub(crate) fn finish(&mut self, late: Cells) {
+        self.late = late;
+    }
+
+    /// Tolerated errors by code.
+    pub(crate) fn errors(&self) -> BTreeMap<i32, u64> {
+        let mut all = self.within.errors.clone();
+        self.late.errors.iter().for_each(|(code, count)| *all.entry(*code).or_default() += count);
+        all
+    }
+
+    /// The requests that are asked for, together.
+    pub(crate) fn total(&self, of: impl Fn(Pace, Kind) -> bool) -> Total {
+        let mut latency = self.within.total(&of);
+        let operations = latency.len();
+        latency.add(self.late.total(&of)).expect("all histograms have the same bounds");
+        Total { latency, operations }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_merged_exactly_interval_by_interval() {
+        let (shared, mut gathered) = (Shared::new(Instant::now(), 2), Gathered::new(None));
+        let enter = |latencies: std::ops::RangeInclusive<u64>| {
+            for thread in 0..2 {
+                let mut cells = shared.cells(thread);
+                latencies.clone().for_each(|ns| cells.record(Pace::Closed, Kind::Get, ns + 100 * thread as u64));
+                cells.refused(-127);
+            }
+        };
+        enter(7..=7);
+        // What was before the window is forgotten.
+        shared.take();
+        enter(1..=100);
+        gathered.interval(&shared.take(), Duration::from_secs(1));
+        gathered.interval(&shared.take(), Duration::from_millis(1500));
+        enter(5..=5);
+        gathered.finish(shared.take());
+        let row = gathered.rows[0];
+        assert_eq!((row.operations, row.p50_us, row.p99_us, row.max_us, row.errors), (200, 0.1, 0.198, 0.2, 2));
+        let placed: Vec<_> = gathered.rows.iter().map(|row| (row.start, row.seconds, row.throughput)).collect();
+        assert_eq!(placed, [(0.0, 1.0, 200.0), (1.0, 0.5, 0.0)]);
+        let total = gathered.total(|_, _| true);
+        assert_eq!((total.operations, total.latency.len()), (200, 202), "late ones count for the latency alone");
+        assert_eq!(gathered.errors(), BTreeMap::from([(-127, 4)]));
+        assert_eq!(gathered.total(|pace, _| pace == Pace::Open).operations, 0);
     }
 }

@@ -2,15 +2,14 @@
 //!
 //! Parsed once from the command line, then read by every client thread. Knows no wire format and no socket.
 
-use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::keys::Random;
 use crate::limits::WEIGHT_MAX;
 
-/// What `--op` can name.
+/// What `--op` can name; all but the last are a [`Kind`] of request, in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// getData of a key
     Get,
     /// exists of a key
@@ -39,30 +38,16 @@ pub(crate) enum Kind {
     Create,
     Delete,
     Multi,
-    /// Keeps a quiet session alive; not measured.
-    Ping,
-    /// Ends the session; not measured.
-    Close,
 }
 
 impl Kind {
-    /// Those that are measured, by their numbers.
-    pub(crate) const MEASURED: [Self; 7] =
+    /// All, by their numbers.
+    pub(crate) const ALL: [Self; 7] =
         [Self::Get, Self::Exists, Self::Children, Self::Set, Self::Create, Self::Delete, Self::Multi];
 
     /// The name on the command line and in reports.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Exists => "exists",
-            Self::Children => "children",
-            Self::Set => "set",
-            Self::Create => "create",
-            Self::Delete => "delete",
-            Self::Multi => "multi",
-            Self::Ping => "ping",
-            Self::Close => "closeSession",
-        }
+        ["get", "exists", "children", "set", "create", "delete", "multi"][self as usize]
     }
 
     /// Whether the server's disk is waited for.
@@ -87,47 +72,40 @@ pub(crate) struct Mix {
 impl Mix {
     /// One operation, or reads and writes by `read_percent`.
     pub(crate) fn of(op: Operation, read_percent: u32) -> Self {
-        let kind = match op {
-            Operation::Get => Kind::Get,
-            Operation::Exists => Kind::Exists,
-            Operation::Children => Kind::Children,
-            Operation::Set => Kind::Set,
-            Operation::Create => Kind::Create,
-            Operation::Delete => Kind::Delete,
-            Operation::Multi => Kind::Multi,
-            Operation::Mix => {
-                let weights = [(Kind::Get, read_percent), (Kind::Set, 100 - read_percent)];
-                return Self::weighted(weights.into_iter());
-            }
-        };
-        Self::weighted(std::iter::once((kind, 1)))
+        match Kind::ALL.get(op as usize) {
+            Some(kind) => Self::weighted(&[(*kind, 1)]),
+            None => Self::weighted(&[(Kind::Get, read_percent), (Kind::Set, 100 - read_percent)]),
+        }
     }
 
     /// Parses `get=80,set=10,create=5`.
-    pub(crate) fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut weights: Vec<(Kind, u32)> = Vec::new();
         for part in text.split(',') {
-            let (name, weight) = part.split_once('=').with_context(|| format!("{part:?} is not OPERATION=WEIGHT"))?;
-            let Some(kind) = Kind::MEASURED.into_iter().find(|kind| kind.name() == name.trim()) else {
-                let known = Kind::MEASURED.map(Kind::name).join(", ");
-                bail!("there is no operation {name:?}; there are {known}");
-            };
-            let weight: u32 = weight.trim().parse().with_context(|| format!("{weight:?} is not a whole number"))?;
-            ensure!(weight <= WEIGHT_MAX, "the weight {weight} is above {WEIGHT_MAX}");
-            ensure!(weights.iter().all(|(known, _)| *known != kind), "{name} is named twice");
+            let (name, weight) = part.split_once('=').ok_or_else(|| format!("{part:?} is not OPERATION=WEIGHT"))?;
+            let found = Kind::ALL.into_iter().find(|kind| kind.name() == name.trim());
+            let known =
+                || format!("there is no operation {name:?}; there are {}", Kind::ALL.map(Kind::name).join(", "));
+            let kind = found.ok_or_else(known)?;
+            let weight: u32 = weight.trim().parse().map_err(|_| format!("{weight:?} is not a whole number"))?;
+            if weight > WEIGHT_MAX {
+                return Err(format!("the weight {weight} is above {WEIGHT_MAX}"));
+            }
+            if weights.iter().any(|(known, _)| *known == kind) {
+                return Err(format!("{name} is named twice"));
+            }
             weights.push((kind, weight));
         }
-        let mix = Self::weighted(weights.into_iter());
-        ensure!(mix.total > 0, "all weights are 0");
-        Ok(mix)
+        let mix = Self::weighted(&weights);
+        if mix.total > 0 { Ok(mix) } else { Err("all weights are 0".to_owned()) }
     }
 
-    fn weighted(weights: impl Iterator<Item = (Kind, u32)>) -> Self {
+    fn weighted(weights: &[(Kind, u32)]) -> Self {
         let mut total = 0;
         let mut sums = Vec::new();
-        for (kind, weight) in weights.filter(|(_, weight)| *weight > 0) {
+        for (kind, weight) in weights.iter().filter(|(_, weight)| *weight > 0) {
             total += weight;
-            sums.push((kind, total));
+            sums.push((*kind, total));
         }
         Self { sums, total }
     }
@@ -154,10 +132,7 @@ impl Mix {
 
     /// The one operation's name, or `mix`.
     pub(crate) fn name(&self) -> &'static str {
-        match self.sums[..] {
-            [(only, _)] => only.name(),
-            _ => "mix",
-        }
+        if let [(only, _)] = self.sums[..] { only.name() } else { "mix" }
     }
 
     /// As [`Mix::parse`] takes it.
@@ -169,6 +144,11 @@ impl Mix {
         });
         weights.collect::<Vec<_>>().join(",")
     }
+
+    /// For people: the operation, or the weights if there are several.
+    pub(crate) fn title(&self) -> String {
+        if self.sums.len() == 1 { self.name().to_owned() } else { self.text() }
+    }
 }
 
 #[cfg(test)]
@@ -176,52 +156,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_are_parsed_or_refused() {
-        fn check(text: &str, expect: Result<&str, &str>) {
-            match (Mix::parse(text), expect) {
-                (Ok(mix), Ok(expect)) => assert_eq!(mix.text(), expect),
-                (Err(error), Err(part)) => assert!(format!("{error:#}").contains(part), "{text}: {error:#}"),
-                (found, expect) => panic!("{text}: {found:?} instead of {expect:?}"),
-            }
+    fn weights_are_parsed_or_refused_and_draws_keep_them() {
+        let text = |text: &str| Mix::parse(text).map(|mix| mix.text());
+        let all = "get=80,set=10,create=5,delete=3,exists=1,children=1,multi=2";
+        assert_eq!(text(all).as_deref(), Ok(all));
+        assert_eq!(text(" get = 1 , set = 0 ").as_deref(), Ok("get=1"));
+        for (given, part) in [
+            ("get=0", "all weights are 0"),
+            ("", "is not OPERATION=WEIGHT"),
+            ("get=-1", "not a whole number"),
+            ("get=1,get=2", "named twice"),
+            ("mix=1", "there is no operation"),
+            ("get=1000001", "above"),
+        ] {
+            assert!(text(given).expect_err(given).contains(part), "{given}");
         }
-        check(
-            "get=80,set=10,create=5,delete=3,exists=1,children=1,multi=2",
-            Ok("get=80,set=10,create=5,delete=3,exists=1,children=1,multi=2"),
-        );
-        check(" get = 1 , set = 0 ", Ok("get=1"));
-        check("get= 1", Ok("get=1"));
-        check("get=1,set=0", Ok("get=1"));
-        check("get=0", Err("all weights are 0"));
-        check("", Err("is not OPERATION=WEIGHT"));
-        check("get", Err("is not OPERATION=WEIGHT"));
-        check("get=x", Err("not a whole number"));
-        check("get=-1", Err("not a whole number"));
-        check("get=1,get=2", Err("named twice"));
-        check("mix=1", Err("there is no operation"));
-        check("ping=1", Err("there is no operation"));
-        check("get=1000001", Err("above"));
-    }
-
-    #[test]
-    fn draws_keep_the_weights() {
-        let mix = Mix::parse("get=80,set=15,delete=5").unwrap();
-        let mut random = Random::new(1, 1);
-        let mut counts = [0_u32; Kind::MEASURED.len()];
-        for _ in 0..100_000 {
-            counts[mix.draw(&mut random) as usize] += 1;
-        }
+        let (mix, mut random, mut counts) = (Mix::parse("get=80,set=20").unwrap(), Random::new(1, 1), [0_u32; 7]);
+        (0..100_000).for_each(|_| counts[mix.draw(&mut random) as usize] += 1);
         // Four standard deviations of a binomial count of 100,000.
-        for (kind, expect, width) in [(Kind::Get, 80_000, 506), (Kind::Set, 15_000, 452), (Kind::Delete, 5_000, 276)] {
-            let found = counts[kind as usize];
-            assert!(found.abs_diff(expect) < width, "{}: {found}, not {expect}", kind.name());
-        }
-        assert_eq!(counts.iter().sum::<u32>(), 100_000);
+        assert!(counts[Kind::Get as usize].abs_diff(80_000) < 506, "{counts:?}");
+        assert_eq!(counts[Kind::Get as usize] + counts[Kind::Set as usize], 100_000);
     }
 
     #[test]
     fn numbers_are_places() {
-        for (at, kind) in Kind::MEASURED.into_iter().enumerate() {
-            assert_eq!(kind as usize, at);
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+            let op = Operation::from_str(kind.name(), false).unwrap();
+            assert_eq!((kind as usize, op as usize), (at, at));
         }
     }
 }

@@ -1,61 +1,58 @@
-//! Many sessions driven by one thread for the scenarios: connecting without blocking, requests with tags, replies and
-//! watch events as a list of what happened.
+//! Sessions of one thread: connected without blocking, their requests with tags, what comes back as events.
 //!
-//! One epoll loop on the thread that calls it. Order (xid) and zxid of everything received are checked here; the
-//! scenario checks the content of a reply. It knows no histogram.
+//! One epoll loop on the thread that calls it. Checks the order (xid) and the zxid of everything received; the caller checks
+//! the record of a reply. Pings quiet sessions and fails when a server is silent. Knows no histogram.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
-use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use corral_wire::consts::{XID_NOTIFICATION, XID_PING};
-use corral_wire::frame::FrameError;
-use corral_wire::records::{ConnectResponse, ReplyHeader, WatcherEvent};
-use corral_wire::{OpCode, Reader};
+use corral_wire::frame::{FrameError, begin_frame, end_frame};
+use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, WatcherEvent};
+use corral_wire::{ErrorCode, OpCode, Reader, Writer};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
 
-use crate::check::{BadReply, error_name};
+use crate::args::CommonArgs;
+use crate::frames::push_frame;
 use crate::limits::{EVENTS_MAX, SCRATCH_BYTES};
 use crate::link::Link;
-use crate::session::{LIMITED, connect_request, no_zookeeper, refused, silent};
-use crate::workload::push_frame;
-
-/// What a scenario calls its requests.
-pub(crate) type Tag = u32;
-
-/// The swarm's own tags.
-const TAG_PING: Tag = u32::MAX;
-const TAG_CLOSE: Tag = u32::MAX - 1;
 
 /// So many other sockets are served between two looks at a favoured one.
 const FAVOUR_EVERY: usize = 8;
+/// How long a wait for events lasts before its caller looks at other things.
+pub(crate) const POLL: Duration = Duration::from_millis(50);
+/// Nanoseconds between two looks at which sessions are quiet or wait for too long.
+const LOOK_EVERY_NS: u64 = 100_000_000;
+/// The usual reason why a server takes some connections and then no more.
+const LIMITED: &str =
+    "has it a limit on connections (ZooKeeper: maxClientCnxns; corral: --set limits.connections_per_ip_max=0)";
 
-/// Something that came from a server.
+/// Something that came from a server; the body is the record behind the header.
 #[derive(Clone, Debug)]
-pub(crate) struct Event {
+pub(crate) struct Event<T, B = Vec<u8>> {
     /// The session, as [`Swarm::open`] gave it.
     pub(crate) peer: usize,
-    pub(crate) what: What,
+    pub(crate) what: What<T>,
     /// When it was read.
     pub(crate) at_ns: u64,
-    /// When the connection was begun or the request was made (for `Closed` that to close); 0 for notifications.
+    /// When the connection was begun or the request was due; 0 for notifications.
     pub(crate) since_ns: u64,
-    body: Range<usize>,
+    pub(crate) body: B,
 }
 
 /// What came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum What<T> {
     /// The session is granted.
     Opened,
-    /// The reply to a request, with its error code or 0.
-    Reply(Tag, i32),
-    /// A watch event of this type; its body is the record.
+    /// The reply to the request with this tag, with its error code or 0.
+    Reply(T, i32),
+    /// A watch event of this type.
     Notified(i32),
     /// The session is closed, as asked for.
     Closed,
@@ -66,46 +63,47 @@ enum State {
     Connecting,
     Greeting,
     Open,
-    /// Closed by us; the server is yet to hang up.
-    Closing,
-    Gone,
+    Closed,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+enum Call<T> {
+    Own(T),
+    Ping,
+    Close,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting<T> {
     xid: i32,
-    tag: Tag,
+    call: Call<T>,
     since_ns: u64,
 }
 
 #[derive(Debug)]
-struct Peer {
+struct Peer<T> {
     server: SocketAddr,
     /// `None` once the session is over.
     link: Option<Link>,
     state: State,
     next_xid: i32,
     zxid_seen: i64,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Waiting<T>>,
     granted: Duration,
-    /// When the connection was begun, or when the session was asked to close.
     begun_ns: u64,
 }
 
-/// Sessions of one thread.
+/// Sessions of one thread whose requests have tags of a type.
 #[derive(Debug)]
-pub(crate) struct Swarm {
+pub(crate) struct Swarm<T> {
     epoll: Epoll,
-    peers: Vec<Peer>,
+    peers: Vec<Peer<T>>,
     gone: Vec<usize>,
     start: Instant,
     scratch: Vec<u8>,
-    events: Vec<Event>,
-    /// The bodies of `events`.
-    bytes: Vec<u8>,
     ready: Vec<EpollEvent>,
     timeout_ms: i32,
-    reply_timeout: Duration,
+    pub(crate) reply_timeout: Duration,
     looked_ns: u64,
     /// Sessions that were granted so far.
     granted: u64,
@@ -113,27 +111,25 @@ pub(crate) struct Swarm {
     favoured: Option<usize>,
 }
 
-impl Swarm {
-    /// No sessions yet; each will ask for `timeout_ms`, and no reply may take longer than `reply_timeout`.
-    pub(crate) fn new(timeout_ms: i32, reply_timeout: Duration) -> Result<Self> {
+impl<T: Copy + std::fmt::Debug> Swarm<T> {
+    /// No sessions yet. Its clock counts from `start`.
+    pub(crate) fn new(args: &CommonArgs, start: Instant) -> Result<Self> {
         Ok(Self {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create")?,
             peers: Vec::new(),
             gone: Vec::new(),
-            start: Instant::now(),
+            start,
             scratch: vec![0; SCRATCH_BYTES],
-            events: Vec::new(),
-            bytes: Vec::new(),
             ready: vec![EpollEvent::empty(); EVENTS_MAX],
-            timeout_ms,
-            reply_timeout,
+            timeout_ms: args.session_timeout_ms,
+            reply_timeout: args.reply_timeout,
             looked_ns: 0,
             granted: 0,
             favoured: None,
         })
     }
 
-    /// Nanoseconds since the swarm was made.
+    /// Nanoseconds since the start.
     pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -141,9 +137,11 @@ impl Swarm {
     /// Begins to open a session. Returns its number, which may be that of one that is over.
     pub(crate) fn open(&mut self, server: SocketAddr) -> Result<usize> {
         let begun_ns = self.now_ns();
-        let mut link = Link::new(begin_connect(server, self.granted)?)?;
-        link.last_sent_ns = begun_ns;
+        let mut link = Link::new(begin_connect(server, self.granted)?, begun_ns);
         connect_request(&mut link.out, self.timeout_ms)?;
+        let at = self.gone.pop().unwrap_or(self.peers.len());
+        let wanted = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, at as u64);
+        self.epoll.add(&link.stream, wanted).context("epoll_ctl")?;
         let peer = Peer {
             server,
             link: Some(link),
@@ -154,10 +152,6 @@ impl Swarm {
             granted: Duration::ZERO,
             begun_ns,
         };
-        let at = self.gone.pop().unwrap_or(self.peers.len());
-        let stream = &peer.link.as_ref().expect("just made").stream;
-        let wanted = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, at as u64);
-        self.epoll.add(stream, wanted).context("epoll_ctl")?;
         if at == self.peers.len() {
             self.peers.push(peer);
         } else {
@@ -166,41 +160,56 @@ impl Swarm {
         Ok(at)
     }
 
-    /// Sends a request: its record is the encoded path and what follows. The reply will come with the tag.
-    pub(crate) fn request(&mut self, peer: usize, op: OpCode, record: &[&[u8]], tag: Tag) -> Result<()> {
-        self.push(peer, op, record, tag);
+    /// Appends a request to the output of an open session; [`Self::flush`] sends it. `encode` writes the whole frame with this
+    /// xid. The reply will come with the tag and with `since_ns`.
+    pub(crate) fn push(&mut self, peer: usize, tag: T, since_ns: u64, encode: impl FnOnce(&mut Vec<u8>, i32)) {
+        let peer = &mut self.peers[peer];
+        let xid = peer.next_xid;
+        peer.next_xid = xid.checked_add(1).unwrap_or(1);
+        peer.call(Call::Own(tag), xid, since_ns, encode);
+    }
+
+    /// Sends a request now: its record is the encoded path and what follows.
+    pub(crate) fn request(&mut self, peer: usize, op: OpCode, record: [&[u8]; 2], tag: T) -> Result<()> {
+        let now_ns = self.now_ns();
+        self.push(peer, tag, now_ns, |out, xid| push_frame(out, xid, op, record[0], record[1]));
         self.flush(peer)
     }
 
-    /// As [`Self::request`], but leaves the sending to a later call.
-    pub(crate) fn push(&mut self, peer: usize, op: OpCode, record: &[&[u8]], tag: Tag) {
-        let since_ns = self.now_ns();
-        let peer = &mut self.peers[peer];
-        assert!(peer.state == State::Open, "requests are made of open sessions");
-        let xid = if tag == TAG_PING { XID_PING } else { peer.next_xid };
-        if tag != TAG_PING {
-            peer.next_xid = peer.next_xid.checked_add(1).unwrap_or(1);
-        }
-        let link = peer.link.as_mut().expect("an open session has a socket");
-        push_frame(
-            &mut link.out,
-            xid,
-            op,
-            record.first().copied().unwrap_or_default(),
-            &record.get(1..).unwrap_or_default().concat(),
-        );
-        peer.waiting.push_back(Waiting { xid, tag, since_ns });
-    }
-
     /// Asks the server to close a session.
-    pub(crate) fn close(&mut self, peer: usize) -> Result<()> {
-        self.request(peer, OpCode::CloseSession, &[], TAG_CLOSE)
+    pub(crate) fn close(&mut self, at: usize) -> Result<()> {
+        let now_ns = self.now_ns();
+        let peer = &mut self.peers[at];
+        let xid = peer.next_xid;
+        peer.call(Call::Close, xid, now_ns, |out, xid| push_frame(out, xid, OpCode::CloseSession, &[], &[]));
+        self.flush(at)
     }
 
+    /// Closes every open session and waits until all are over. What else comes meanwhile is passed on.
+    pub(crate) fn close_all(&mut self, mut take: impl FnMut(Event<T>) -> Result<()>) -> Result<()> {
+        for at in 0..self.peers.len() {
+            let closing = self.peers[at].waiting.iter().any(|of| matches!(of.call, Call::Close));
+            if self.peers[at].state == State::Open && !closing {
+                self.close(at)?;
+            }
+        }
+        while self.sessions() > 0 {
+            for event in self.poll(POLL)? {
+                match event.what {
+                    What::Closed => {}
+                    What::Opened => self.close(event.peer)?,
+                    _ => take(event)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what was appended to a session's output, as far as the socket takes it.
     pub(crate) fn flush(&mut self, peer: usize) -> Result<()> {
         let now_ns = self.now_ns();
         match &mut self.peers[peer].link {
-            Some(link) => link.flush(&self.epoll, peer as u64, now_ns).with_context(|| format!("session {peer}")),
+            Some(link) => link.flush(&self.epoll, peer as u64, now_ns).with_context(|| self.name(peer)),
             None => Ok(()),
         }
     }
@@ -216,40 +225,80 @@ impl Swarm {
         self.peers.len() - self.gone.len()
     }
 
-    /// Waits for events, for `timeout` at most. Returns all that came; hand the list to [`Self::recycle`].
-    pub(crate) fn poll(&mut self, timeout: Duration) -> Result<Vec<Event>> {
-        self.bytes.clear();
-        let timeout_ms = u16::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
-        let count = match self.epoll.wait(&mut self.ready, timeout_ms) {
-            Ok(count) => count,
-            Err(Errno::EINTR) => 0,
-            Err(error) => return Err(error).context("epoll_wait"),
+    /// Whether every request has its reply.
+    pub(crate) fn all_answered(&self) -> bool {
+        self.peers.iter().all(|peer| peer.waiting.is_empty())
+    }
+
+    /// Waits for sockets that are ready, for `timeout_ms` at most, and looks after quiet sessions. Returns how many are ready.
+    pub(crate) fn wait(&mut self, timeout_ms: u16) -> Result<usize> {
+        self.look_after()?;
+        match self.epoll.wait(&mut self.ready, timeout_ms) {
+            Ok(count) => Ok(count),
+            Err(Errno::EINTR) => Ok(0),
+            Err(error) => Err(error).context("epoll_wait"),
+        }
+    }
+
+    /// The nth ready session of the last wait, to be served.
+    pub(crate) fn ready(&self, nth: usize) -> (usize, EpollFlags) {
+        let event = &self.ready[nth];
+        (usize::try_from(event.data()).expect("the number of a session"), event.events())
+    }
+
+    /// Waits for events, for `timeout` at most. Returns all that came.
+    pub(crate) fn poll(&mut self, timeout: Duration) -> Result<Vec<Event<T>>> {
+        let count = self.wait(u16::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(u16::MAX))?;
+        let mut events = Vec::new();
+        let mut take = |event: Event<T, &[u8]>| {
+            let Event { peer, what, at_ns, since_ns, body } = event;
+            events.push(Event { peer, what, at_ns, since_ns, body: body.to_vec() });
+            Ok(())
         };
         for nth in 0..count {
-            let peer = usize::try_from(self.ready[nth].data())?;
-            let flags = self.ready[nth].events();
-            self.serve(peer, flags).with_context(|| format!("session {peer}"))?;
+            let (peer, flags) = self.ready(nth);
+            self.serve(peer, flags, &mut take)?;
             if let Some(favoured) = self.favoured.filter(|_| nth % FAVOUR_EVERY == 0) {
-                self.serve(favoured, EpollFlags::EPOLLIN).with_context(|| format!("session {favoured}"))?;
+                self.serve(favoured, EpollFlags::EPOLLIN, &mut take)?;
             }
         }
-        self.look_after()?;
-        Ok(std::mem::take(&mut self.events))
+        Ok(events)
     }
 
-    /// The record of an event of the last poll, behind its header.
-    pub(crate) fn body(&self, event: &Event) -> &[u8] {
-        &self.bytes[event.body.clone()]
+    /// Waits for so many replies; anything else is an error.
+    pub(crate) fn replies(
+        &mut self,
+        count: usize,
+        mut take: impl FnMut(T, i32, &Event<T>) -> Result<()>,
+    ) -> Result<()> {
+        let mut left = count;
+        while left > 0 {
+            for event in self.poll(POLL)? {
+                let What::Reply(tag, error) = event.what else { return Err(unexpected(&event)) };
+                take(tag, error, &event).with_context(|| format!("session {}", event.peer))?;
+                left -= 1;
+            }
+        }
+        Ok(())
     }
 
-    /// Takes a list back, to save its memory.
-    pub(crate) fn recycle(&mut self, mut events: Vec<Event>) {
-        events.clear();
-        self.events = events;
+    /// Reads one session's socket once, and passes on what came.
+    pub(crate) fn serve(
+        &mut self,
+        at: usize,
+        flags: EpollFlags,
+        take: &mut impl FnMut(Event<T, &[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let served = self.serve_socket(at, flags, take);
+        served.with_context(|| self.name(at))
     }
 
-    fn serve(&mut self, at: usize, flags: EpollFlags) -> Result<()> {
-        let now_ns = self.now_ns();
+    fn serve_socket(
+        &mut self,
+        at: usize,
+        flags: EpollFlags,
+        take: &mut impl FnMut(Event<T, &[u8]>) -> Result<()>,
+    ) -> Result<()> {
         let peer = &mut self.peers[at];
         let Some(link) = &mut peer.link else { return Ok(()) };
         if peer.state == State::Connecting {
@@ -257,19 +306,20 @@ impl Swarm {
                 return Err(error).with_context(|| unreachable(peer.server, self.granted));
             }
             peer.state = State::Greeting;
-            link.expect_write();
-            link.flush(&self.epoll, at as u64, now_ns)?;
-            return Ok(());
         }
         if flags == EpollFlags::EPOLLOUT {
-            return link.flush(&self.epoll, at as u64, now_ns);
+            return self.flush(at);
         }
-        let Some(bytes) = link.receive(&mut self.scratch)? else { return self.hung_up(at, now_ns) };
+        let received = link.receive(&mut self.scratch)?;
         let now_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let Peer { link: Some(link), server, state, zxid_seen, waiting, granted, begun_ns, .. } = peer else {
+        let Some(bytes) = received else { return Err(peer.hung_up(self.granted)) };
+        let Peer { server, link: Some(link), state, zxid_seen, waiting, granted, begun_ns, .. } = peer else {
             return Ok(());
         };
-        let (events, pool, granted_all) = (&mut self.events, &mut self.bytes, &mut self.granted);
+        if bytes > 0 {
+            link.last_received_ns = now_ns;
+        }
+        let (mut closed_ns, granted_all) = (None, &mut self.granted);
         let taken = link.frames(&self.scratch[..bytes], &mut |body| {
             let mut reader = Reader::new(body);
             let (what, since_ns) = if *state == State::Greeting {
@@ -279,20 +329,16 @@ impl Swarm {
                 (What::Opened, *begun_ns)
             } else {
                 match judge(&mut reader, waiting, zxid_seen)? {
-                    (What::Reply(TAG_PING, _), _) => return Ok(()),
-                    (What::Reply(TAG_CLOSE, 0), asked_ns) => {
-                        *state = State::Closing;
-                        *begun_ns = asked_ns;
-                        return Ok(());
+                    (Judged::Of(Call::Own(tag), error), since_ns) => (What::Reply(tag, error), since_ns),
+                    (Judged::Of(Call::Ping, _), _) => return Ok(()),
+                    (Judged::Of(Call::Close, error), since_ns) => {
+                        closed_ns = Some(since_ns);
+                        return granted_or("closeSession", error);
                     }
-                    (What::Reply(TAG_CLOSE, code), _) => bail!("closeSession: {}", BadReply::Refused { code }),
-                    other => other,
+                    (Judged::Notification(kind), _) => (What::Notified(kind), 0),
                 }
             };
-            let begin = pool.len();
-            pool.extend_from_slice(reader.rest());
-            events.push(Event { peer: at, what, at_ns: now_ns, since_ns, body: begin..pool.len() });
-            Ok(())
+            take(Event { peer: at, what, at_ns: now_ns, since_ns, body: reader.rest() })
         });
         match taken {
             Err(error) if error.is::<FrameError>() && *state == State::Greeting => {
@@ -300,86 +346,115 @@ impl Swarm {
             }
             taken => taken?,
         }
-        if self.peers[at].state == State::Closing { self.closed(at, now_ns) } else { Ok(()) }
-    }
-
-    /// A closed session's socket goes at once: the server has answered and hangs up by itself.
-    fn closed(&mut self, at: usize, now_ns: u64) -> Result<()> {
-        let peer = &mut self.peers[at];
-        let since_ns = peer.begun_ns;
-        if let Some(link) = peer.link.take() {
-            self.epoll.delete(&link.stream).context("epoll_ctl")?;
-        }
-        peer.state = State::Gone;
+        let Some(since_ns) = closed_ns else { return Ok(()) };
+        // The socket is closed at once: the server has answered and closes by itself.
+        self.epoll.delete(&link.stream).context("epoll_ctl")?;
+        (peer.link, peer.state) = (None, State::Closed);
         self.gone.push(at);
-        self.events.push(Event { peer: at, what: What::Closed, at_ns: now_ns, since_ns, body: 0..0 });
-        Ok(())
+        take(Event { peer: at, what: What::Closed, at_ns: now_ns, since_ns, body: &[] })
     }
 
-    fn hung_up(&mut self, at: usize, now_ns: u64) -> Result<()> {
-        let peer = &self.peers[at];
-        match peer.state {
-            State::Closing | State::Gone => self.closed(at, now_ns),
-            State::Greeting => bail!(not_granted(peer.server, self.granted)),
-            State::Connecting | State::Open => {
-                bail!("the server closed the connection with {} in flight", peer.waiting.len())
-            }
-        }
-    }
-
-    /// Once in a while: pings quiet sessions, and gives up on a server that does not answer.
+    /// Once in a while: pings quiet sessions, and fails if a server does not answer.
     fn look_after(&mut self) -> Result<()> {
         let now_ns = self.now_ns();
-        if now_ns.saturating_sub(self.looked_ns) < 100_000_000 {
+        if now_ns.saturating_sub(self.looked_ns) < LOOK_EVERY_NS {
             return Ok(());
         }
         self.looked_ns = now_ns;
         let since = |then_ns: u64| Duration::from_nanos(now_ns.saturating_sub(then_ns));
         for at in 0..self.peers.len() {
-            let peer = &self.peers[at];
+            let peer = &mut self.peers[at];
             let Some(link) = &peer.link else { continue };
-            let oldest_ns = match peer.state {
-                State::Connecting | State::Greeting => Some(peer.begun_ns),
-                _ => peer.waiting.front().map(|oldest| oldest.since_ns),
+            let greeted = peer.state == State::Open;
+            let waited = match peer.waiting.front() {
+                // A request of an open loop may have waited for its turn: only a silent server is at fault.
+                Some(oldest) => since(oldest.since_ns).min(since(link.last_received_ns.min(link.last_sent_ns))),
+                None if greeted => Duration::ZERO,
+                None => since(peer.begun_ns),
             };
-            let waited = oldest_ns.map(since).unwrap_or_default();
-            if waited > self.reply_timeout && peer.state == State::Greeting {
-                bail!("{}: no reply for {waited:.1?}", silent(peer.server));
+            if waited > self.reply_timeout {
+                let silent = if greeted { self.name(at) } else { silent(peer.server) };
+                bail!("{silent}: no reply for {waited:.1?}");
             }
-            ensure!(waited <= self.reply_timeout, "session {at} to {}: no reply for {waited:.1?}", peer.server);
-            if peer.state == State::Open && peer.waiting.is_empty() && since(link.last_sent_ns) > peer.granted / 3 {
-                self.request(at, OpCode::Ping, &[], TAG_PING)?;
+            if greeted && peer.waiting.is_empty() && since(link.last_sent_ns) > peer.granted / 3 {
+                peer.call(Call::Ping, XID_PING, now_ns, |out, xid| push_frame(out, xid, OpCode::Ping, &[], &[]));
+                self.flush(at)?;
             }
         }
         Ok(())
     }
+
+    fn name(&self, peer: usize) -> String {
+        format!("session {peer} to {}", self.peers[peer].server)
+    }
+}
+
+impl<T> Peer<T> {
+    fn call(&mut self, call: Call<T>, xid: i32, since_ns: u64, encode: impl FnOnce(&mut Vec<u8>, i32)) {
+        assert!(self.state == State::Open, "requests are made of open sessions");
+        encode(&mut self.link.as_mut().expect("an open session has a socket").out, xid);
+        self.waiting.push_back(Waiting { xid, call, since_ns });
+    }
+
+    /// The error if the server closes the connection; `granted` sessions were before.
+    fn hung_up(&self, granted: u64) -> anyhow::Error {
+        let server = self.server;
+        if self.state == State::Open {
+            return anyhow::anyhow!("the server closed the connection with {} in flight", self.waiting.len());
+        }
+        let closed = format!("{server} closed the connection instead of granting a session");
+        match granted {
+            0 => anyhow::anyhow!("{closed}; {LIMITED} or does it speak another protocol?"),
+            _ => {
+                anyhow::anyhow!("{closed}, after {granted} sessions were granted; has the server ended, or {LIMITED}?")
+            }
+        }
+    }
+}
+
+/// The error for what was not requested.
+pub(crate) fn unexpected<T: std::fmt::Debug>(event: &Event<T>) -> anyhow::Error {
+    anyhow::anyhow!("session {}: {:?}, which was not requested", event.peer, event.what)
+}
+
+enum Judged<T> {
+    Of(Call<T>, i32),
+    Notification(i32),
 }
 
 /// Judges a frame of an open session: what it is and when its request was made.
-fn judge(reader: &mut Reader<'_>, waiting: &mut VecDeque<Waiting>, zxid_seen: &mut i64) -> Result<(What, u64)> {
+fn judge<T>(
+    reader: &mut Reader<'_>,
+    waiting: &mut VecDeque<Waiting<T>>,
+    zxid_seen: &mut i64,
+) -> Result<(Judged<T>, u64)> {
     let header = ReplyHeader::decode(reader)?;
-    if header.xid == XID_NOTIFICATION {
+    let notification = header.xid == XID_NOTIFICATION;
+    // Servers before 3.9 number no event. One with a number must come before any state that contains the change.
+    ensure!(
+        header.zxid >= *zxid_seen || (notification && header.zxid <= 0),
+        "the reply's zxid 0x{:x} is before 0x{zxid_seen:x}, which this session saw already",
+        header.zxid
+    );
+    if notification {
         let event = WatcherEvent::decode(&mut reader.clone())?;
-        // Servers before 3.9 number no event. One with a number must come before any state that contains the change.
-        if header.zxid > 0 && header.zxid < *zxid_seen {
-            return Err(BadReply::WentBack { before: *zxid_seen, found: header.zxid }.into());
-        }
-        return Ok((What::Notified(event.event_type), 0));
+        return Ok((Judged::Notification(event.event_type), 0));
     }
-    let Some(Waiting { xid, tag, since_ns }) = waiting.pop_front() else { bail!("a reply came without a request") };
-    if header.xid != xid {
-        return Err(BadReply::Xid { expected: xid, found: header.xid }.into());
-    }
-    if header.zxid < *zxid_seen {
-        return Err(BadReply::WentBack { before: *zxid_seen, found: header.zxid }.into());
-    }
+    let Some(Waiting { xid, call, since_ns }) = waiting.pop_front() else { bail!("a reply came without a request") };
+    ensure!(header.xid == xid, "the reply has xid {}, the request next in turn has {xid}", header.xid);
     *zxid_seen = header.zxid;
-    ensure!(header.err == 0 || reader.remaining() == 0, BadReply::Trailing(reader.remaining()));
-    Ok((What::Reply(tag, header.err), since_ns))
+    let left = reader.remaining();
+    ensure!(header.err == 0 || left == 0, "{left} bytes follow the reply's record");
+    Ok((Judged::Of(call, header.err), since_ns))
+}
+
+/// The name of an error code; 0 is success.
+pub(crate) fn error_name(code: i32) -> &'static str {
+    ErrorCode::from_i32(code).map_or(if code == 0 { "OK" } else { "an unknown error" }, ErrorCode::name)
 }
 
 /// Fails unless the reply is a success.
-pub(crate) fn granted(what: &str, error: i32) -> Result<()> {
+pub(crate) fn granted_or(what: &str, error: i32) -> Result<()> {
     ensure!(error == 0, "{what}: the server answered {} ({error})", error_name(error));
     Ok(())
 }
@@ -389,6 +464,14 @@ fn greeting(reader: &mut Reader<'_>, server: SocketAddr) -> Result<Duration> {
     let granted = u64::try_from(response.timeout_ms).unwrap_or(0);
     ensure!(granted > 0, "{server} granted no session");
     Ok(Duration::from_millis(granted))
+}
+
+fn no_zookeeper(server: SocketAddr) -> String {
+    format!("{server} does not speak ZooKeeper's protocol: its answer to the connect request is something else")
+}
+
+fn silent(server: SocketAddr) -> String {
+    format!("nothing answered the connect request; does it speak ZooKeeper's protocol at {server}?")
 }
 
 /// The error if no connection can be made; `granted` sessions were before.
@@ -401,13 +484,12 @@ fn unreachable(server: SocketAddr, granted: u64) -> String {
     }
 }
 
-/// The error if a connection is closed before its session is granted; `granted` sessions were before.
-fn not_granted(server: SocketAddr, granted: u64) -> String {
-    let closed = format!("{server} closed the connection instead of granting a session");
-    match granted {
-        0 => refused(server),
-        _ => format!("{closed}, after {granted} sessions were granted; has the server ended, or {LIMITED}?"),
-    }
+fn connect_request(out: &mut Vec<u8>, timeout_ms: i32) -> Result<()> {
+    let mark = begin_frame(out);
+    let (passwd, read_only) = (Some(&[0; 16][..]), Some(false));
+    ConnectRequest { protocol_version: 0, last_zxid_seen: 0, timeout_ms, session_id: 0, passwd, read_only }
+        .encode(&mut Writer::new(out));
+    Ok(end_frame(out, mark)?)
 }
 
 fn begin_connect(server: SocketAddr, granted: u64) -> Result<TcpStream> {

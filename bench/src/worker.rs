@@ -1,71 +1,83 @@
-//! A client thread: one epoll loop over its share of the connections.
+//! A client thread: one epoll loop over its share of the sessions.
 //!
-//! In a closed loop every reply is followed at once by the next request of that connection, one write per batch of
+//! In a closed loop every reply is followed at once by the next request of that session, one write per batch of
 //! replies. In an open loop requests fall due at a fixed rate; one that finds no free place waits, and its latency
 //! counts from when it was due, so that the waiting time of a stalled server is counted for all requests (no coordinated omission).
 //! The window is dictated by the coordinator through what they share. Knows nothing of CPU accounting and reports.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::args::pin;
-use crate::connection::{Connection, Pace};
 use crate::due::{Backlog, Due};
 use crate::keys::Random;
-use crate::limits::{CLOSE_WAIT, EVENTS_MAX, SCRATCH_BYTES};
-use crate::meter::{Meter, Shared};
-use crate::own_znodes::OwnZnodes;
-use crate::workload::Workload;
+use crate::limits::CREATES_PER_CONNECTION_MAX;
+use crate::meter::{Pace, Shared};
+use crate::swarm::{Swarm, What, unexpected};
+use crate::workload::{OwnZnodes, Request, Workload};
+
+/// The longest wait for events, in milliseconds.
+const WAIT_MS: u16 = 100;
 
 /// The orders of one client thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     /// Nanoseconds between two requests of this thread's open loop.
     pub(crate) interval_ns: Option<f64>,
-    pub(crate) reply_timeout: Duration,
-    /// A third of a session timeout without a request is followed by a ping.
-    pub(crate) session_timeout: Duration,
     pub(crate) cpu: Option<usize>,
+    /// The number of the thread.
+    pub(crate) thread: usize,
 }
 
-/// What one client thread found, beside what its meter handed over.
+/// What one client thread found, beside the latencies.
 #[derive(Debug)]
 pub(crate) struct Findings {
-    /// Requests of an open loop that were due but had found no place when the run ended.
-    pub(crate) backlog: u64,
-    /// Those of the backlog that are too many for the histograms.
-    pub(crate) unrecorded: u64,
+    pub(crate) backlog: Backlog,
     /// What each connection created, with the connection's number.
     pub(crate) own: Vec<(u32, OwnZnodes)>,
+}
+
+/// One session under load.
+#[derive(Debug)]
+pub(crate) struct Client {
+    number: u32,
+    pub(crate) pace: Pace,
+    /// It keeps at most this many requests in flight.
+    depth: u32,
+    random: Random,
+    own: OwnZnodes,
+}
+
+impl Client {
+    pub(crate) fn new(number: u32, pace: Pace, depth: u32, workload: &Workload) -> Self {
+        let random = Random::new(workload.seed, u64::from(number));
+        Self { number, pace, depth, random, own: OwnZnodes::prepared(workload.stock) }
+    }
 }
 
 /// The open loop of this thread.
 #[derive(Debug)]
 struct Schedule {
     due: Due,
-    /// Connections with a free place, one entry per place.
+    /// Sessions with a free place, one entry per place.
     free: VecDeque<usize>,
 }
 
-/// Drives the connections until the coordinator ends the run.
+/// Drives the sessions until the coordinator ends the run.
 pub(crate) struct Worker<'a> {
     shared: &'a Shared,
     workload: &'a Workload,
     orders: Orders,
-    connections: Vec<Connection>,
-    /// Whether there are connections of both paces.
-    mixed: bool,
-    epoll: Epoll,
-    scratch: Vec<u8>,
-    meter: Meter,
+    swarm: Swarm<Request>,
+    /// By session.
+    clients: Vec<Client>,
+    /// In these turns sockets are served: beside a flood those that follow a rate first, so that the client's own work for the
+    /// flood does not count as the server's delay.
+    passes: &'static [Option<Pace>],
     schedule: Option<Schedule>,
-    /// Connections that were given requests in this turn of the open loop.
+    /// Sessions that were given requests in this turn of the open loop.
     touched: Vec<usize>,
-    looked_ns: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -73,27 +85,13 @@ impl<'a> Worker<'a> {
         shared: &'a Shared,
         workload: &'a Workload,
         orders: Orders,
-        connections: Vec<Connection>,
-        meter: Meter,
-    ) -> Result<Self> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create")?;
-        for (at, connection) in connections.iter().enumerate() {
-            epoll.add(&connection.link.stream, EpollEvent::new(EpollFlags::EPOLLIN, at as u64)).context("epoll_ctl")?;
-        }
-        let has = |pace| connections.iter().any(|connection: &Connection| connection.pace == pace);
-        Ok(Self {
-            shared,
-            workload,
-            orders,
-            mixed: has(Pace::Open) && has(Pace::Closed),
-            connections,
-            epoll,
-            scratch: vec![0; SCRATCH_BYTES],
-            meter,
-            schedule: None,
-            touched: Vec::new(),
-            looked_ns: 0,
-        })
+        swarm: Swarm<Request>,
+        clients: Vec<Client>,
+    ) -> Self {
+        let has = |pace| clients.iter().any(|client: &Client| client.pace == pace);
+        let mixed = has(Pace::Open) && has(Pace::Closed);
+        let passes: &[_] = if mixed { &[Some(Pace::Open), Some(Pace::Closed)] } else { &[None] };
+        Self { shared, workload, orders, swarm, clients, passes, schedule: None, touched: Vec::new() }
     }
 
     /// Runs to the end of the load. If it fails, it stops the others.
@@ -104,163 +102,130 @@ impl<'a> Worker<'a> {
             shared.fail();
         }
         ran?;
-        let Backlog { all: backlog, unrecorded } = self.charge_backlog();
-        self.close_sessions()?;
-        self.meter.finish();
-        Ok(Findings { backlog, unrecorded, own: self.connections.into_iter().map(Connection::into_own).collect() })
+        let backlog = self.charge_backlog();
+        self.swarm.close_all(|event| Err(unexpected(&event)))?;
+        Ok(Findings { backlog, own: self.clients.into_iter().map(|client| (client.number, client.own)).collect() })
     }
 
     fn drive(&mut self) -> Result<()> {
         self.begin()?;
-        let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
         loop {
             if self.shared.failed() {
                 bail!("stopped because another client thread failed");
             }
-            if self.meter.is_after() && self.connections.iter().all(|connection| connection.in_flight() == 0) {
+            if self.shared.is_over() && self.swarm.all_answered() {
                 return Ok(());
             }
-            let count = self.wait(&mut events)?;
-            self.serve_all(&events[..count])?;
+            let count = self.swarm.wait(self.wait_ms())?;
+            let mut finished = 0;
+            for pass in self.passes {
+                for nth in 0..count {
+                    let (at, _) = self.swarm.ready(nth);
+                    if pass.is_none_or(|pace| self.clients[at].pace == pace) {
+                        finished += self.serve(nth)?;
+                    }
+                }
+            }
+            self.shared.count(finished);
             let now_ns = self.shared.now_ns();
-            self.meter.follow(self.shared, now_ns);
             self.issue_due(now_ns)?;
-            self.look_after(now_ns)?;
         }
     }
 
-    /// Fills every connection of a closed loop, starts the schedule of the others.
+    /// Fills every session of a closed loop, starts the schedule of the others.
     fn begin(&mut self) -> Result<()> {
         let now_ns = self.shared.now_ns();
         if let Some(interval_ns) = self.orders.interval_ns {
-            let mut places: Vec<(u32, usize)> = Vec::new();
-            for (at, connection) in self.connections.iter().enumerate().filter(|(_, of)| of.pace == Pace::Open) {
-                places.extend((0..connection.depth).map(|place| (place, at)));
-            }
-            // The first place of every connection before the second of any.
+            let open = self.clients.iter().enumerate().filter(|(_, client)| client.pace == Pace::Open);
+            let mut places: Vec<_> =
+                open.flat_map(|(at, client)| (0..client.depth).map(move |place| (place, at))).collect();
+            // The first place of every session before the second of any.
             places.sort_unstable();
             let free = places.into_iter().map(|(_, at)| at).collect();
             self.schedule = Some(Schedule { due: Due::new(now_ns, interval_ns), free });
         }
-        for at in 0..self.connections.len() {
-            let connection = &mut self.connections[at];
-            if connection.pace == Pace::Closed {
-                for _ in 0..connection.depth {
-                    connection.issue(self.workload, now_ns)?;
+        for at in 0..self.clients.len() {
+            if self.clients[at].pace == Pace::Closed {
+                for _ in 0..self.clients[at].depth {
+                    self.issue(at, now_ns)?;
                 }
-                self.flush(at, now_ns)?;
+                self.swarm.flush(at)?;
             }
         }
         Ok(())
     }
 
-    fn wait(&self, events: &mut [EpollEvent]) -> Result<usize> {
-        let timeout_ms = match &self.schedule {
-            Some(schedule) if !self.meter.is_after() && !schedule.free.is_empty() => {
-                // Sleep only whole milliseconds ahead of the next due time, then poll: the wait must not round up.
+    /// Appends the next request of a session to its output.
+    fn issue(&mut self, at: usize, since_ns: u64) -> Result<()> {
+        let (workload, client) = (self.workload, &mut self.clients[at]);
+        let request = workload.next(&mut client.random, client.number, &mut client.own);
+        ensure!(
+            client.own.created <= CREATES_PER_CONNECTION_MAX,
+            "one connection created {CREATES_PER_CONNECTION_MAX} znodes; use more connections"
+        );
+        self.swarm.push(at, request, since_ns, |out, xid| workload.encode(out, xid, request, &mut client.random));
+        Ok(())
+    }
+
+    /// Sleeps only whole milliseconds ahead of the next due time, then polls: the wait must not round up.
+    fn wait_ms(&self) -> u16 {
+        match &self.schedule {
+            Some(schedule) if !self.shared.is_over() && !schedule.free.is_empty() => {
                 let ahead_ns = schedule.due.next_ns().saturating_sub(self.shared.now_ns());
-                u8::try_from((ahead_ns / 1_000_000).min(100)).unwrap_or(100)
+                u16::try_from(ahead_ns / 1_000_000).unwrap_or(WAIT_MS).min(WAIT_MS)
             }
-            _ => 100,
-        };
-        match self.epoll.wait(events, timeout_ms) {
-            Ok(count) => Ok(count),
-            Err(Errno::EINTR) => Ok(0),
-            Err(error) => Err(error).context("epoll_wait"),
+            _ => WAIT_MS,
         }
     }
 
-    /// Serves the sockets that are ready: beside a flood those that follow a rate first, so that the client's own work
-    /// for the flood does not count as the server's delay.
-    fn serve_all(&mut self, events: &[EpollEvent]) -> Result<()> {
-        let passes: &[Option<Pace>] = if self.mixed { &[Some(Pace::Open), Some(Pace::Closed)] } else { &[None] };
-        let mut finished = 0;
-        for pass in passes {
-            for event in events {
-                let at = usize::try_from(event.data())?;
-                if pass.is_none_or(|pace| self.connections[at].pace == pace) {
-                    finished += self.serve(at, event.events())?;
+    /// Takes what the nth ready socket has. Returns the number of requests it finished.
+    fn serve(&mut self, nth: usize) -> Result<u64> {
+        let (at, flags) = self.swarm.ready(nth);
+        let (workload, client) = (self.workload, &mut self.clients[at]);
+        let (mut finished, mut now_ns) = (0, 0);
+        let mut cells = self.shared.cells(self.orders.thread);
+        self.swarm.serve(at, flags, &mut |event| {
+            let What::Reply(request, error) = event.what else { bail!("{:?} was not requested", event.what) };
+            now_ns = event.at_ns;
+            let judged = workload.judge(request, error, event.body, &mut client.own);
+            match judged.with_context(|| format!("{} number {}", request.kind.name(), request.key))? {
+                0 => cells.record(client.pace, request.kind, now_ns.saturating_sub(event.since_ns)),
+                refused => cells.refused(refused),
+            }
+            finished += 1;
+            Ok(())
+        })?;
+        drop(cells);
+        match (&mut self.schedule, client.pace) {
+            (Some(schedule), Pace::Open) => schedule.free.extend((0..finished).map(|_| at)),
+            _ if self.shared.is_over() => {}
+            _ => {
+                for _ in 0..finished {
+                    self.issue(at, now_ns)?;
                 }
             }
         }
-        self.meter.publish(self.shared, finished);
-        Ok(())
-    }
-
-    /// Takes what one socket has. Returns the number of requests it finished.
-    fn serve(&mut self, at: usize, ready: EpollFlags) -> Result<u64> {
-        let connection = &mut self.connections[at];
-        let mut finished = 0;
-        let bytes = if ready == EpollFlags::EPOLLOUT { 0 } else { connection.receive(&mut self.scratch)? };
-        let now_ns = self.shared.now_ns();
-        if bytes > 0 {
-            let (meter, pace) = (&mut self.meter, connection.pace);
-            meter.follow(self.shared, now_ns);
-            connection.replies(&self.scratch[..bytes], self.workload, |answer| {
-                meter.record(pace, answer, now_ns);
-                finished += 1;
-            })?;
-            match (&mut self.schedule, pace) {
-                (Some(schedule), Pace::Open) => schedule.free.extend((0..finished).map(|_| at)),
-                _ if self.meter.is_after() => {}
-                _ => {
-                    for _ in 0..finished {
-                        connection.issue(self.workload, now_ns)?;
-                    }
-                }
-            }
-        }
-        self.flush(at, now_ns)?;
+        self.swarm.flush(at)?;
         Ok(finished)
-    }
-
-    fn flush(&mut self, at: usize, now_ns: u64) -> Result<()> {
-        self.connections[at].link.flush(&self.epoll, at as u64, now_ns)
     }
 
     /// Sends what has fallen due in an open loop, as far as there are places.
     fn issue_due(&mut self, now_ns: u64) -> Result<()> {
-        let Some(schedule) = &mut self.schedule else { return Ok(()) };
-        while !self.meter.is_after() && schedule.due.next_ns() <= now_ns {
-            let Some(at) = schedule.free.pop_front() else { break };
-            self.connections[at].issue(self.workload, schedule.due.take())?;
+        while let Some(schedule) = &mut self.schedule
+            && !self.shared.is_over()
+            && schedule.due.next_ns() <= now_ns
+            && let Some(at) = schedule.free.pop_front()
+        {
+            let due_ns = schedule.due.take();
+            self.issue(at, due_ns)?;
             self.touched.push(at);
         }
         self.touched.sort_unstable();
         self.touched.dedup();
-        let touched = std::mem::take(&mut self.touched);
-        for at in &touched {
-            self.flush(*at, now_ns)?;
+        for at in &self.touched {
+            self.swarm.flush(*at)?;
         }
-        self.touched = touched;
         self.touched.clear();
-        Ok(())
-    }
-
-    /// Once in a while: pings quiet sessions, and gives up on a server that does not answer.
-    fn look_after(&mut self, now_ns: u64) -> Result<()> {
-        if now_ns.saturating_sub(self.looked_ns) < 200_000_000 {
-            return Ok(());
-        }
-        self.looked_ns = now_ns;
-        let quiet = self.orders.session_timeout / 3;
-        for at in 0..self.connections.len() {
-            let connection = &mut self.connections[at];
-            let since = |then_ns: u64| Duration::from_nanos(now_ns.saturating_sub(then_ns));
-            if let Some(waited) = connection.oldest_ns().map(since).filter(|waited| *waited > self.orders.reply_timeout)
-            {
-                // In an open loop the wait may have been for a place; only a socket that is silent is a failure.
-                let paced = connection.pace == Pace::Open;
-                if since(connection.link.last_sent_ns) > self.orders.reply_timeout || !paced {
-                    let count = connection.in_flight();
-                    bail!("no reply for {waited:.1?} on connection {at} of this thread, {count} requests in flight");
-                }
-            }
-            if connection.in_flight() == 0 && since(connection.link.last_sent_ns) > quiet {
-                connection.ping(now_ns);
-                self.flush(at, now_ns)?;
-            }
-        }
         Ok(())
     }
 
@@ -270,41 +235,10 @@ impl<'a> Worker<'a> {
         let (now_ns, end_ns) = (self.shared.now_ns(), self.shared.end_ns());
         // Of which kind they would have been is not yet drawn.
         let (mut random, mut own) = (Random::new(self.workload.seed, u64::MAX), OwnZnodes::default());
-        let (workload, meter) = (self.workload, &mut self.meter);
+        let (workload, mut cells) = (self.workload, self.shared.cells(self.orders.thread));
         schedule.due.backlog(now_ns, end_ns, |waited_ns| {
             let kind = workload.next(&mut random, 0, &mut own).kind;
-            meter.record_ns(Pace::Open, kind, waited_ns);
+            cells.record(Pace::Open, kind, waited_ns);
         })
-    }
-
-    /// Closes every session, all at once, and waits a little for the server to agree.
-    fn close_sessions(&mut self) -> Result<()> {
-        let begun_ns = self.shared.now_ns();
-        for at in 0..self.connections.len() {
-            self.connections[at].close_session(begun_ns);
-            self.flush(at, begun_ns)?;
-        }
-        let limit_ns = begun_ns + u64::try_from(CLOSE_WAIT.as_nanos())?;
-        let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
-        let mut open = self.connections.len();
-        while open > 0 && self.shared.now_ns() < limit_ns {
-            let count = self.wait(&mut events)?;
-            for event in &events[..count] {
-                let at = usize::try_from(event.data())?;
-                let connection = &mut self.connections[at];
-                if connection.in_flight() == 0 {
-                    continue;
-                }
-                let bytes = connection.receive(&mut self.scratch)?;
-                connection.replies(&self.scratch[..bytes], self.workload, |_| {})?;
-                if connection.in_flight() == 0 {
-                    self.epoll.delete(&connection.link.stream).context("epoll_ctl")?;
-                    open -= 1;
-                } else {
-                    self.flush(at, begun_ns)?;
-                }
-            }
-        }
-        Ok(())
     }
 }

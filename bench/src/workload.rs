@@ -1,19 +1,21 @@
-//! What the requests of a run look like: the znodes' names, the encoded requests, the choice of the next operation.
+//! What the requests of a load look like: the znodes' names, the encoded requests, the choice of the next operation, and
+//! which znodes a session has created.
 //!
 //! Everything a request needs apart from its xid is encoded once before the run, so that a client thread spends its
 //! time on sockets. Shared by all client threads, read-only but for the czxids seen. Knows no socket and no clock.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
 
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::{begin_frame, end_frame};
 use corral_wire::limits::{LENGTH_BYTES, REQUEST_HEADER_BYTES};
-use corral_wire::records::{Acl, MultiHeader, RequestHeader};
-use corral_wire::{OpCode, Vector, Wire, Writer};
+use corral_wire::records::{MultiHeader, RequestHeader};
+use corral_wire::{OpCode, Writer};
 
+use crate::frames::{create_tail, encoded_path, push_frame, value};
 use crate::keys::{Keys, Random};
 use crate::mix::{Kind, Mix};
-use crate::own_znodes::OwnZnodes;
 use crate::plan::Plan;
 
 /// Digits of the number of a created znode, and of the connection it belongs to.
@@ -32,6 +34,32 @@ pub(crate) struct Request {
     pub(crate) connection: u32,
 }
 
+/// The znodes that one session has created and not deleted: those numbered from `deleted` to `created`, but for the exceptions.
+///
+/// A session's requests are carried out in order, so this is exact for the next request although replies are still missing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnZnodes {
+    pub(crate) created: u32,
+    deleted: u32,
+    /// Their create was refused with a tolerated error.
+    pub(crate) absent: BTreeSet<u32>,
+    /// Their delete was refused with a tolerated error.
+    pub(crate) left: BTreeSet<u32>,
+}
+
+impl OwnZnodes {
+    /// The znodes numbered below `created`, all there.
+    pub(crate) fn prepared(created: u32) -> Self {
+        Self { created, ..Self::default() }
+    }
+
+    /// The numbers of the znodes that are there.
+    pub(crate) fn there(&self) -> impl Iterator<Item = u32> {
+        let range = (self.deleted..self.created).filter(|nth| !self.absent.contains(nth));
+        self.left.iter().copied().chain(range)
+    }
+}
+
 /// The encoded parts of every request of a run and what its replies must hold.
 #[derive(Debug)]
 pub(crate) struct Workload {
@@ -39,6 +67,8 @@ pub(crate) struct Workload {
     mix: Mix,
     draws: Keys,
     keys: u32,
+    /// Connections that create znodes, each below a parent of its own.
+    homes: u32,
     pub(crate) seed: u64,
     pub(crate) children: u32,
     pub(crate) multi_ops: u32,
@@ -59,31 +89,33 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    pub(crate) fn of(plan: &Plan) -> Self {
-        let keys = if plan.mix.kinds().any(Kind::uses_keys) { plan.keys } else { 0 };
-        let only_deletes = plan.mix.kinds().all(|kind| kind == Kind::Delete);
-        let chroot = plan.target.chroot.clone();
+    pub(crate) fn of(plan: &Plan, chroot: &str) -> Self {
+        let (args, mix) = (&plan.args, &plan.mix);
+        let keys = if mix.kinds().any(Kind::uses_keys) { args.keys } else { 0 };
+        let creates = mix.has(Kind::Create) || mix.has(Kind::Delete);
+        let only_deletes = mix.kinds().all(|kind| kind == Kind::Delete);
         let mut workload = Self {
-            mix: plan.mix.clone(),
+            mix: mix.clone(),
             draws: Keys::new(keys, plan.theta),
             keys,
-            seed: plan.seed,
-            children: if plan.mix.has(Kind::Children) { plan.children } else { 0 },
-            multi_ops: plan.multi_ops,
-            stock: if only_deletes { plan.keys.div_ceil(plan.connections) } else { 0 },
-            value_bytes_min: plan.value_bytes_min,
-            value: value(plan.value_bytes_max),
-            tolerated: plan.tolerated.clone(),
+            homes: if creates { plan.connections_all() } else { 0 },
+            seed: args.seed,
+            children: if mix.has(Kind::Children) { args.children } else { 0 },
+            multi_ops: args.multi_ops,
+            stock: if only_deletes { args.keys.div_ceil(args.connections) } else { 0 },
+            value_bytes_min: args.value_bytes.min,
+            value: value(args.value_bytes.max),
+            tolerated: args.tolerate.clone(),
             reads: Vec::new(),
             read_bytes: 0,
             czxids: (0..keys).map(|_| AtomicI64::new(0)).collect(),
-            parent: encoded(|writer| writer.str(&format!("{chroot}/p"))),
+            parent: encoded_path(&format!("{chroot}/p")),
             created: Vec::new(),
-            chroot,
+            chroot: chroot.to_owned(),
         };
-        workload.created = encoded(|writer| writer.str(&workload.created_path(0, 0)));
+        workload.created = encoded_path(&workload.created_path(0, 0));
         for key in 0..keys {
-            let path = encoded(|writer| writer.str(&workload.key_path(key)));
+            let path = encoded_path(&workload.key_path(key));
             push_frame(&mut workload.reads, 0, OpCode::GetData, &path, &[0]);
         }
         workload.read_bytes = workload.reads.len().checked_div(keys as usize).unwrap_or(0);
@@ -91,7 +123,7 @@ impl Workload {
     }
 
     /// The path of a key; all have the same length.
-    pub(crate) fn key_path(&self, key: u32) -> String {
+    fn key_path(&self, key: u32) -> String {
         format!("{}/k/{key:08}", self.chroot)
     }
 
@@ -100,43 +132,18 @@ impl Workload {
         format!("{}/n/{connection:0CONNECTION_DIGITS$}/{nth:0NTH_DIGITS$}", self.chroot)
     }
 
-    /// The znodes that must exist before the load starts, parents first.
-    pub(crate) fn prepared(&self, connections: u32) -> impl Iterator<Item = String> {
-        let top = self.chroot.match_indices('/').skip(1).map(|(at, _)| self.chroot[..at].to_owned());
-        let top = top.chain([self.chroot.clone()]);
-        let keys = (0..self.keys).map(|key| self.key_path(key));
-        let children = (0..self.children).map(|child| format!("{}/p/{child:08}", self.chroot));
-        let creates = self.creates();
-        let homes = if creates { connections } else { 0 };
-        let homes = (0..homes).map(|at| format!("{}/n/{at:0CONNECTION_DIGITS$}", self.chroot));
+    /// The znodes below the chroot that must exist before the load starts, parents first.
+    pub(crate) fn prepared(&self) -> Vec<String> {
         let parent = |wanted: bool, name: &str| wanted.then(|| format!("{}/{name}", self.chroot));
-        let stock = (0..connections).flat_map(move |at| (0..self.stock).map(move |nth| self.created_path(at, nth)));
-        top.chain(parent(self.keys > 0, "k"))
-            .chain(keys)
-            .chain(parent(self.children > 0, "p"))
-            .chain(children)
-            .chain(parent(creates, "n"))
-            .chain(homes)
-            .chain(stock)
-    }
-
-    /// As [`Self::prepared`], without what the connections own.
-    pub(crate) fn shared(&self, connections: u32) -> impl Iterator<Item = String> {
-        let all = self.prepared(connections).count();
-        self.prepared(connections).take(all - self.stock as usize * connections as usize)
-    }
-
-    fn creates(&self) -> bool {
-        self.mix.has(Kind::Create) || self.mix.has(Kind::Delete)
-    }
-
-    /// The kinds of requests there will be.
-    pub(crate) fn kinds(&self) -> Vec<Kind> {
-        let mut kinds: Vec<Kind> = self.mix.kinds().collect();
-        if self.mix.has(Kind::Delete) && !self.mix.has(Kind::Create) {
-            kinds.push(Kind::Create);
-        }
-        kinds
+        let mut paths = Vec::new();
+        paths.extend(parent(self.keys > 0, "k"));
+        paths.extend((0..self.keys).map(|key| self.key_path(key)));
+        paths.extend(parent(self.children > 0, "p"));
+        paths.extend((0..self.children).map(|child| format!("{}/p/{child:08}", self.chroot)));
+        paths.extend(parent(self.homes > 0, "n"));
+        paths.extend((0..self.homes).map(|at| format!("{}/n/{at:0CONNECTION_DIGITS$}", self.chroot)));
+        paths.extend((0..self.homes).flat_map(|at| (0..self.stock).map(move |nth| self.created_path(at, nth))));
+        paths
     }
 
     /// A size for the nth prepared value: they fill the range evenly.
@@ -148,15 +155,18 @@ impl Workload {
 
     /// The operation and key of a connection's next request; notes what it creates or deletes.
     pub(crate) fn next(&self, random: &mut Random, connection: u32, own: &mut OwnZnodes) -> Request {
-        let mut kind = self.mix.draw(random);
-        if kind == Kind::Delete && own.all_deleted() {
-            kind = Kind::Create;
-        }
-        let key = match kind {
-            Kind::Create => own.create(),
-            Kind::Delete => own.delete(),
-            Kind::Get | Kind::Exists | Kind::Set => self.draws.draw(random),
-            Kind::Children | Kind::Multi | Kind::Ping | Kind::Close => 0,
+        let drawn = self.mix.draw(random);
+        let none_left = drawn == Kind::Delete && own.deleted == own.created;
+        let kind = if none_left { Kind::Create } else { drawn };
+        let counted = match kind {
+            Kind::Create => Some(&mut own.created),
+            Kind::Delete => Some(&mut own.deleted),
+            _ => None,
+        };
+        let key = match (counted, kind) {
+            (Some(count), _) => std::mem::replace(count, *count + 1),
+            (None, Kind::Get | Kind::Exists | Kind::Set) => self.draws.draw(random),
+            (None, _) => 0,
         };
         let length = if kind.writes() { self.draw_length(random) } else { 0 };
         Request { kind, key, length, connection }
@@ -189,10 +199,7 @@ impl Workload {
             Kind::Set => set_data(&mut writer, self.path(request.key), value),
             Kind::Create => {
                 self.write_created_path(out, request);
-                let mut writer = Writer::new(out);
-                writer.buffer(Some(value));
-                Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE).encode(&mut writer);
-                writer.i32(0);
+                create_tail(&mut Writer::new(out), value, 0);
             }
             Kind::Delete => {
                 self.write_created_path(out, request);
@@ -205,7 +212,7 @@ impl Workload {
                 }
                 MultiHeader::END.encode(&mut writer);
             }
-            Kind::Get | Kind::Exists | Kind::Ping | Kind::Close => {}
+            Kind::Get | Kind::Exists => {}
         }
         end_frame(out, mark).expect("a request is far smaller than 2 GiB");
     }
@@ -253,8 +260,6 @@ fn op_code(kind: Kind) -> OpCode {
         Kind::Create => OpCode::Create,
         Kind::Delete => OpCode::Delete,
         Kind::Multi => OpCode::Multi,
-        Kind::Ping => OpCode::Ping,
-        Kind::Close => OpCode::CloseSession,
     }
 }
 
@@ -271,151 +276,76 @@ fn write_digits(out: &mut [u8], mut number: u32) {
     }
 }
 
-/// Appends a frame: header, encoded path, the rest of the record. Both may be empty.
-pub(crate) fn push_frame(out: &mut Vec<u8>, xid: i32, op: OpCode, path: &[u8], tail: &[u8]) {
-    let mark = begin_frame(out);
-    let mut writer = Writer::new(out);
-    RequestHeader { xid, op: op.number() }.encode(&mut writer);
-    writer.raw(path);
-    writer.raw(tail);
-    end_frame(out, mark).expect("a request is far smaller than 2 GiB");
-}
-
-/// What follows the path in a create by a flag (0 is persistent, 3 ephemeral and sequential), open to everyone.
-pub(crate) fn create_tail(value: &[u8], flags: i32) -> Vec<u8> {
-    encoded(|writer| {
-        writer.buffer(Some(value));
-        Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE).encode(writer);
-        writer.i32(flags);
-    })
-}
-
-/// Encodes into a vector of its own.
-pub(crate) fn encoded(fill: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    fill(&mut Writer::new(&mut out));
-    out
-}
-
-/// The value every znode holds, so that any server's reply can be compared byte by byte; the echo knows it too.
-#[must_use]
-pub fn value(bytes: usize) -> Vec<u8> {
-    b"abcdefghijklmnopqrstuvw".iter().copied().cycle().take(bytes).collect()
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use corral_wire::Reader;
     use corral_wire::frame::{FRAME_MAX_DEFAULT, next_frame};
     use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
     use corral_wire::records::{CreateRequest, DeleteRequest, GetDataRequest, SetDataRequest};
+    use corral_wire::{Reader, Vector};
 
-    pub(crate) fn plan(flags: &str) -> Plan {
-        use clap::Parser;
-        #[derive(Parser)]
-        struct Cli {
-            #[command(flatten)]
-            args: crate::Args,
-        }
-        let words = ["bench", "--chroot", "/x/y", "--keys", "20", "--children", "3", "-n", "2"];
-        Plan::of(&Cli::parse_from(words.into_iter().chain(flags.split_whitespace())).args).unwrap()
-    }
-
-    fn decoded(workload: &Workload, request: Request, check: impl FnOnce(RequestHeader, Reader<'_>)) {
-        let mut out = vec![7];
-        workload.encode(&mut out, 5, request, &mut Random::new(1, 1));
-        let (body, used) = next_frame(&out[1..], FRAME_MAX_DEFAULT).unwrap().unwrap();
-        assert_eq!(used, out.len() - 1);
-        let mut reader = Reader::new(body);
-        let header = RequestHeader::decode(&mut reader).unwrap();
-        check(header, reader);
-    }
-
-    fn request(kind: Kind, key: u32, length: u32) -> Request {
-        Request { kind, key, length, connection: 1 }
+    pub(crate) fn workload(flags: &str) -> Workload {
+        let args = crate::plan::Args::parse(&format!("--keys 20 --children 3 -n 2 {flags}")).unwrap();
+        Workload::of(&Plan::of(&args, None).unwrap(), "/x/y")
     }
 
     #[test]
     fn requests_decode_to_what_was_asked() {
-        let workload = Workload::of(&plan("--mix get=1,set=1,create=1,delete=1,multi=1 --multi-ops 3"));
-        decoded(&workload, request(Kind::Get, 19, 0), |header, mut reader| {
-            assert_eq!(header, RequestHeader { xid: 5, op: 4 });
-            let request = GetDataRequest::decode(&mut reader).unwrap();
-            assert_eq!((request.path, request.watch), (Some("/x/y/k/00000019"), false));
-            assert_eq!(reader.remaining(), 0);
-        });
-        decoded(&workload, request(Kind::Exists, 3, 0), |header, mut reader| {
-            assert_eq!(header, RequestHeader { xid: 5, op: 3 });
-            assert_eq!(GetDataRequest::decode(&mut reader).unwrap().path, Some("/x/y/k/00000003"));
-            assert_eq!(reader.remaining(), 0);
-        });
-        decoded(&workload, request(Kind::Set, 0, 100), |header, mut reader| {
-            assert_eq!(header.op, 5);
-            let request = SetDataRequest::decode(&mut reader).unwrap();
-            assert_eq!(request.path, Some("/x/y/k/00000000"));
-            assert_eq!((request.data, request.version), (Some(value(100).as_slice()), -1));
-        });
-        decoded(&workload, request(Kind::Create, 7, 50), |_, mut reader| {
-            let request = CreateRequest::decode(&mut reader).unwrap();
-            assert_eq!(request.path, Some("/x/y/n/00001/000000007"));
-            assert_eq!((request.acl, request.flags), (Some(Vector::OPEN_ACL_UNSAFE), 0));
-            assert_eq!(request.data, Some(value(50).as_slice()));
-            assert_eq!(reader.remaining(), 0);
-        });
-        decoded(&workload, request(Kind::Delete, 123_456_789, 0), |header, mut reader| {
-            let request = DeleteRequest::decode(&mut reader).unwrap();
-            assert_eq!((header.op, request.path), (2, Some("/x/y/n/00001/123456789")));
-            assert_eq!((request.version, reader.remaining()), (-1, 0));
-        });
-        decoded(&workload, request(Kind::Multi, 0, 9), |header, mut reader| {
-            let multi = MultiRequest::decode(MultiKind::Write, &mut reader).unwrap();
-            assert_eq!((header.op, multi.len(), reader.remaining()), (14, 3, 0));
-            for op in multi.iter() {
-                let MultiOp::SetData(set) = op else { panic!("{op:?}") };
-                assert!(set.path.unwrap().starts_with("/x/y/k/000000"), "{set:?}");
-                assert_eq!(set.data, Some(value(9).as_slice()));
-            }
-        });
+        let workload = workload("--mix get=1,set=1,create=1,delete=1,multi=1 --multi-ops 3");
+        let frame = |kind, key, length| {
+            let (mut out, request) = (vec![7], Request { kind, key, length, connection: 1 });
+            workload.encode(&mut out, 5, request, &mut Random::new(1, 1));
+            let (body, used) = next_frame(&out[1..], FRAME_MAX_DEFAULT).unwrap().unwrap();
+            assert_eq!((used, &body[..4]), (out.len() - 1, &[0, 0, 0, 5][..]), "the xid");
+            (i32::from_be_bytes(body[4..8].try_into().unwrap()), body[8..].to_vec())
+        };
+        for (kind, op, key) in [(Kind::Get, 4, 19), (Kind::Exists, 3, 3)] {
+            let (found, record) = frame(kind, key, 0);
+            let request = GetDataRequest::decode(&mut Reader::new(&record)).unwrap();
+            let path = format!("/x/y/k/{key:08}");
+            assert_eq!((found, request.path, request.watch), (op, Some(path.as_str()), false));
+        }
+        let (op, record) = frame(Kind::Set, 0, 100);
+        let request = SetDataRequest::decode(&mut Reader::new(&record)).unwrap();
+        assert_eq!((op, request.path, request.version), (5, Some("/x/y/k/00000000"), -1));
+        assert_eq!(request.data, Some(value(100).as_slice()));
+        let (_, record) = frame(Kind::Create, 7, 50);
+        let request = CreateRequest::decode(&mut Reader::new(&record)).unwrap();
+        assert_eq!((request.path, request.flags), (Some("/x/y/n/00001/000000007"), 0));
+        assert_eq!((request.acl, request.data), (Some(Vector::OPEN_ACL_UNSAFE), Some(value(50).as_slice())));
+        let (op, record) = frame(Kind::Delete, 123_456_789, 0);
+        let request = DeleteRequest::decode(&mut Reader::new(&record)).unwrap();
+        assert_eq!((op, request.path, request.version), (2, Some("/x/y/n/00001/123456789"), -1));
+        let (op, record) = frame(Kind::Multi, 0, 9);
+        let multi = MultiRequest::decode(MultiKind::Write, &mut Reader::new(&record)).unwrap();
+        assert_eq!((op, multi.len()), (14, 3));
+        for op in multi.iter() {
+            let MultiOp::SetData(set) = op else { panic!("{op:?}") };
+            assert!(set.path.unwrap().starts_with("/x/y/k/000000"), "{set:?}");
+            assert_eq!(set.data, Some(value(9).as_slice()));
+        }
     }
 
     #[test]
     fn parents_are_prepared_before_children() {
-        fn check(flags: &str, count: usize, shared: usize) {
-            let workload = Workload::of(&plan(flags));
-            let paths: Vec<String> = workload.prepared(2).collect();
+        fn check(flags: &str, count: usize) {
+            let paths: Vec<String> = workload(flags).prepared();
             assert_eq!(paths.len(), count, "{paths:?}");
-            assert_eq!(workload.shared(2).count(), shared);
             for (at, path) in paths.iter().enumerate() {
-                let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-                assert!(parent.is_empty() || paths[..at].iter().any(|before| before == parent), "{path}");
+                let (parent, _) = path.rsplit_once('/').unwrap();
+                assert!(parent == "/x/y" || paths[..at].iter().any(|before| before == parent), "{path}");
             }
         }
-        check("-o get", 2 + 1 + 20, 23);
-        check("-o children", 2 + 1 + 3, 6);
-        check("-o create", 2 + 1 + 2, 5);
-        check("-o delete", 2 + 1 + 2 + 20, 5);
-        check("--mix get=1,delete=1,children=1", 2 + 1 + 20 + 1 + 3 + 1 + 2, 30);
-    }
-
-    #[test]
-    fn a_mix_keeps_its_share_and_reaches_every_key() {
-        let workload = Workload::of(&plan("-o mix"));
-        let (mut random, mut own) = (Random::new(1, 1), OwnZnodes::default());
-        let (mut reads, mut seen) = (0, [false; 20]);
-        for _ in 0..10_000 {
-            let request = workload.next(&mut random, 0, &mut own);
-            reads += u32::from(request.kind == Kind::Get);
-            seen[request.key as usize] = true;
-        }
-        assert!((8_800..9_200).contains(&reads), "{reads} of 10,000 are reads");
-        assert_eq!(seen, [true; 20]);
-        assert_eq!(own.created(), 0);
+        check("-o get", 1 + 20);
+        check("-o children", 1 + 3);
+        check("-o create", 1 + 2);
+        check("-o delete", 1 + 2 + 20);
+        check("--mix get=1,delete=1,children=1", 1 + 20 + 1 + 3 + 1 + 2);
     }
 
     #[test]
     fn only_what_was_created_is_deleted() {
-        let workload = Workload::of(&plan("--mix create=1,delete=3 --value-bytes 1..9"));
+        let workload = workload("--mix create=1,delete=3 --value-bytes 1..9");
         let (mut random, mut own) = (Random::new(1, 1), OwnZnodes::default());
         let mut there = std::collections::BTreeSet::new();
         let mut lengths = std::collections::BTreeSet::new();
@@ -429,13 +359,5 @@ pub(crate) mod tests {
         }
         assert_eq!(own.there().collect::<Vec<_>>(), there.into_iter().collect::<Vec<_>>());
         assert_eq!(lengths.into_iter().collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn prepared_values_fill_the_range() {
-        let workload = Workload::of(&plan("--value-bytes 1..4"));
-        let mut lengths: Vec<usize> = (0..8).map(|nth| workload.prepared_value(nth).len()).collect();
-        lengths.sort_unstable();
-        assert_eq!(lengths, [1, 1, 2, 2, 3, 3, 4, 4]);
     }
 }

@@ -5,28 +5,17 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io::{self, Write as _};
+use std::io;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::task::Poll;
 
 use anyhow::Result;
-use clap::Parser;
-use corral_bench::echo::{EchoArgs, EchoSession, Replies, SCRATCH_BYTES};
+use corral_bench::echo::{EchoSession, Replies, SCRATCH_BYTES, report, run};
 use futures_lite::{AsyncRead, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use glommio::{LocalExecutorBuilder, Placement};
-
-/// A bare glommio TCP server that replies to the load generator without a tree: the runtime's floor to compare servers with.
-///
-/// Answers connect, ping, get, exists, children, set, create, delete and close; everything else is UNIMPLEMENTED.
-#[derive(Parser)]
-#[command(name = "glommio-echo", version)]
-struct Cli {
-    #[command(flatten)]
-    echo: EchoArgs,
-}
 
 async fn serve(mut stream: TcpStream, scratch: Rc<RefCell<Vec<u8>>>, replies: Rc<RefCell<Replies>>) -> Result<()> {
     stream.set_nodelay(true).map_err(io::Error::from)?;
@@ -55,36 +44,26 @@ async fn listen(addr: String, replies: Replies) -> Result<()> {
     let listener = TcpListener::bind(&addr).map_err(|error| anyhow::anyhow!("--addr {addr}: {error}"))?;
     let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES]));
     let replies = Rc::new(RefCell::new(replies));
-    writeln!(io::stderr(), "glommio-echo: listening on {}", listener.local_addr().map_err(io::Error::from)?)?;
+    report(&format!("listening on {}", listener.local_addr().map_err(io::Error::from)?));
     loop {
         let stream = listener.accept().await.map_err(io::Error::from)?;
         let (scratch, replies) = (Rc::clone(&scratch), Rc::clone(&replies));
         glommio::spawn_local(async move {
             if let Err(error) = serve(stream, scratch, replies).await {
-                let _ = writeln!(io::stderr(), "glommio-echo: connection closed: {error:#}");
+                report(&format!("connection closed: {error:#}"));
             }
         })
         .detach();
     }
 }
 
-fn start() -> Result<()> {
-    let args = Cli::parse().echo;
-    let replies = Replies::of(&args)?;
-    let placement = args.cpu.map_or(Placement::Unbound, Placement::Fixed);
-    let executor = LocalExecutorBuilder::new(placement)
-        .name("echo")
-        .spawn(move || listen(args.addr, replies))
-        .map_err(|error| anyhow::anyhow!("the executor cannot start: {error}"))?;
-    executor.join().map_err(|error| anyhow::anyhow!("the executor failed: {error}"))?
-}
-
 fn main() -> ExitCode {
-    match start() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "glommio-echo: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run(|args, replies| {
+        let placement = args.cpu.map_or(Placement::Unbound, Placement::Fixed);
+        let executor = LocalExecutorBuilder::new(placement)
+            .name("echo")
+            .spawn(move || listen(args.addr, replies))
+            .map_err(|error| anyhow::anyhow!("the executor cannot start: {error}"))?;
+        executor.join().map_err(|error| anyhow::anyhow!("the executor failed: {error}"))?
+    })
 }

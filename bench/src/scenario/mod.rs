@@ -1,26 +1,25 @@
 //! Loads of another kind than a stream of requests: what many watches, sessions, contenders or a flood do to a server.
 //!
 //! One file each, all of the same shape: flags, a run on one thread over a [`Swarm`](crate::swarm::Swarm) of sessions, a
-//! report. What they share is in `stage`.
+//! report.
 
 mod flood;
 mod idle;
 mod recipes;
 mod sessions;
-mod stage;
 mod watches;
 
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::load;
 use crate::plan::Args;
+use crate::{charts, load};
 
 /// A sub-command of `corral bench`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Scenario {
+pub(crate) enum Scenario {
     /// Send a stream of requests: throughput and latency. This is what runs without a sub-command
-    Load(Args),
+    Load(Box<Args>),
     /// Fire many watches by one write: time to the first and last event, and to the writer's reply
     Watches(watches::WatchArgs),
     /// Open and close sessions, as fast as possible or at a rate: sessions per second, CPU for each
@@ -31,14 +30,14 @@ pub enum Scenario {
     Recipes(recipes::RecipeArgs),
     /// Send at a fixed rate beside connections with deep queues: latency of the fixed rate
     Flood(flood::FloodArgs),
+    /// Draw the plots that standard input describes in JSON; for bench/compare
+    #[command(hide = true)]
+    Draw,
 }
 
 impl Scenario {
     /// Runs the scenario and prints its report.
-    ///
-    /// # Errors
-    /// A flag out of its limits, a server that cannot be reached, does not reply in time or replies wrongly, Ctrl-C.
-    pub fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self) -> Result<()> {
         match self {
             Self::Load(args) => load::run(args),
             Self::Watches(args) => watches::run(args),
@@ -46,6 +45,7 @@ impl Scenario {
             Self::Idle(args) => idle::run(args),
             Self::Recipes(args) => recipes::run(args),
             Self::Flood(args) => flood::run(args),
+            Self::Draw => charts::draw_from_stdin(),
         }
     }
 }

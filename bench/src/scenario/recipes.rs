@@ -13,21 +13,18 @@ use corral_wire::consts::{CreateMode, EventType, VERSION_ANY};
 use corral_wire::records::{CreateResponse, GetChildren2Response, WatcherEvent};
 use corral_wire::{ErrorCode, OpCode, Reader};
 use hdrhistogram::Histogram;
-use serde::Serialize;
 
-use super::stage::{Heading, Stage, cpu_row, print, us};
-use crate::args::{CommonArgs, flags, program, seconds, up_to};
-use crate::figures::{Latency, ratio};
+use crate::args::{CommonArgs, program, seconds, some_seconds, up_to};
+use crate::frames::{create_tail, encoded, encoded_path};
+use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::CONTENDERS_MAX;
-use crate::meter::histogram;
-use crate::run::left_behind;
-use crate::swarm::{Event, What, granted};
-use crate::table::Table;
-use crate::workload::{create_tail, encoded};
+use crate::report::{Report, fields};
+use crate::stage::{Stage, nothing};
+use crate::swarm::{Event, Swarm, What, granted_or};
 
 /// Which recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Recipe {
+enum Recipe {
     /// A lock: given up by deleting the znode
     Lock,
     /// A leader election: given up by closing the session; a new session joins
@@ -57,7 +54,7 @@ Examples:
 /// Flags of `recipes`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = help())]
-pub struct RecipeArgs {
+pub(crate) struct RecipeArgs {
     /// Recipe to run
     #[arg(long, value_enum, default_value_t = Recipe::Lock)]
     recipe: Recipe,
@@ -65,52 +62,36 @@ pub struct RecipeArgs {
     #[arg(short = 'n', long, default_value_t = 10, value_parser = up_to(CONTENDERS_MAX))]
     contenders: u32,
     /// Milliseconds that each holder keeps the lock or leadership
-    #[arg(long, default_value_t = 0.0, value_name = "MS")]
-    hold_ms: f64,
+    #[arg(long, default_value = "0", value_name = "MS", value_parser = milliseconds)]
+    hold_ms: Duration,
     /// Seconds to measure
-    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
-    duration: f64,
+    #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = some_seconds)]
+    duration: Duration,
     #[command(flatten)]
     common: CommonArgs,
 }
 
-/// The report of `recipes`.
-#[derive(Debug, Serialize)]
-struct RecipeReport {
-    #[serde(flatten)]
-    heading: Heading,
-    recipe: &'static str,
-    contenders: u32,
-    hold_ms: f64,
-    seconds: f64,
-    /// Times the lock or leadership was acquired, each proved to be exclusive.
-    acquisitions: u64,
-    acquisitions_per_second: f64,
-    /// Contenders that were waiting when the run ended.
-    in_line: u64,
-    /// From when the holder gave up (request sent) to when the next one knew.
-    hand_over_us: Latency,
-    /// From joining the line to holding; for those in line at the end to the end.
-    acquire_us: Latency,
-    server_cpu_us_per_acquisition: Option<f64>,
-    client_cpu_us_per_acquisition: f64,
-    /// What a reader of the figures must know.
-    remarks: Vec<String>,
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    let ms: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    seconds(&(ms / 1e3).to_string())
 }
 
-const TAG_JOIN: u32 = 1;
-const TAG_LIST: u32 = 2;
-const TAG_WATCH: u32 = 3;
-const TAG_PROVE: u32 = 4;
-const TAG_RELEASE: u32 = 5;
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Join,
+    List,
+    Watch,
+    Prove,
+    Release,
+}
+
 const LINE: &str = "line";
 const PROOF: &str = "proof";
 
 /// One session in line.
 #[derive(Clone, Debug, Default)]
 struct Contender {
-    /// Whether the session is open.
-    open: bool,
     /// The name of its znode, from the reply to its create.
     name: String,
     /// Whether it is in line and does not hold.
@@ -118,8 +99,9 @@ struct Contender {
     joined_ns: u64,
 }
 
-struct Contest {
-    stage: Stage,
+struct Contest<'a> {
+    stage: &'a mut Stage,
+    swarm: Swarm<Ask>,
     recipe: Recipe,
     hold_ns: u64,
     /// By session.
@@ -130,82 +112,84 @@ struct Contest {
     /// The number in line of the last holder.
     last_number: Option<u32>,
     acquisitions: u64,
-    ending: bool,
     hand_over: Histogram<u64>,
     acquire: Histogram<u64>,
 }
 
 pub(super) fn run(args: &RecipeArgs) -> Result<()> {
-    let duration = flags(seconds("--duration", args.duration, 0.001))?;
-    let hold = flags(seconds("--hold-ms / 1000", args.hold_ms / 1e3, 0.0))?;
     let mut stage = Stage::set(&args.common, args.contenders * 2)?;
-    let names = vec![LINE.to_owned(), PROOF.to_owned()];
-    stage.prepare(names, b"")?;
-    let target = stage.target.clone();
-    let (mut stage, report) = left_behind(measure(stage, args, duration, hold), &target.chroot)?;
-    stage.clean_up()?;
-    print(&args.common, &report, table(&report))
+    let names = [stage.path(LINE), stage.path(PROOF)];
+    let report = stage.perform(&|| names.to_vec(), &|_| b"", |stage| measure(stage, args), nothing)?;
+    report.print(&args.common)
 }
 
-fn measure(mut stage: Stage, args: &RecipeArgs, duration: Duration, hold: Duration) -> Result<(Stage, RecipeReport)> {
-    let sessions = stage.open_sessions(args.contenders)?;
+fn measure(stage: &mut Stage, args: &RecipeArgs) -> Result<Report> {
+    let mut swarm = stage.swarm()?;
+    let numbers: Vec<usize> = (0..args.contenders as usize).collect();
+    let sessions = stage.open_sessions(&mut swarm, &numbers)?;
     let mut contest = Contest {
         stage,
+        swarm,
         recipe: args.recipe,
-        hold_ns: u64::try_from(hold.as_nanos())?,
+        hold_ns: u64::try_from(args.hold_ms.as_nanos())?,
         contenders: vec![Contender::default(); sessions.len()],
         holder: None,
         release_at_ns: 0,
         released_ns: None,
         last_number: None,
         acquisitions: 0,
-        ending: false,
         hand_over: histogram(),
         acquire: histogram(),
     };
     contest.stage.restart_cpu()?;
-    let begin_ns = contest.stage.swarm.now_ns();
+    let begin_ns = contest.swarm.now_ns();
     for session in sessions {
         contest.join(session)?;
     }
-    let end_ns = begin_ns + u64::try_from(duration.as_nanos())?;
-    contest.go_on(|contest| contest.stage.swarm.now_ns() >= end_ns)?;
+    let end_ns = begin_ns + u64::try_from(args.duration.as_nanos())?;
+    contest.go_on(|contest| contest.swarm.now_ns() >= end_ns)?;
     let acquisitions = contest.acquisitions;
-    let seconds = Duration::from_nanos(contest.stage.swarm.now_ns() - begin_ns).as_secs_f64();
-    let (cpu_ns, client_cpu_ns) = (contest.stage.server_cpu_ns()?, contest.stage.client_cpu.elapsed_ns()?);
+    let seconds = Duration::from_nanos(contest.swarm.now_ns() - begin_ns).as_secs_f64();
+    let (server_ns, client_ns) = contest.stage.cpu_ns()?;
     // A hand-over on its way counts with all it takes, so that a server that stalls at the end is charged for it.
     contest.go_on(|contest| contest.holder.is_some() || contest.acquisitions > acquisitions)?;
     let in_line = contest.charge_those_in_line();
-    contest.end()?;
-    let report = RecipeReport {
-        heading: Heading::of("recipes", &args.common),
-        recipe: if args.recipe == Recipe::Lock { "lock" } else { "election" },
-        contenders: args.contenders,
-        hold_ms: args.hold_ms,
-        seconds,
-        acquisitions,
-        acquisitions_per_second: ratio(acquisitions, 1) / seconds,
-        in_line,
-        hand_over_us: Latency::of(&contest.hand_over),
-        acquire_us: Latency::of(&contest.acquire),
-        server_cpu_us_per_acquisition: cpu_ns.map(|ns| us(ns) / ratio(acquisitions.max(1), 1)),
-        client_cpu_us_per_acquisition: us(client_cpu_ns) / ratio(acquisitions.max(1), 1),
+    // Their znodes leave the line with the sessions. What was asked before is answered, but nothing follows from it.
+    contest.swarm.close_all(|_| Ok(()))?;
+    let each = |ns| us(ns) / ratio(acquisitions.max(1), 1);
+    let recipe = if args.recipe == Recipe::Lock { "lock" } else { "election" };
+    let (contenders, hold_ms) = (args.contenders, args.hold_ms.as_secs_f64() * 1e3);
+    Ok(Report {
+        scenario: "recipes",
+        headline: format!(
+            "{recipe}, {contenders} contenders, held for {hold_ms} ms, each acquisition proved exclusive"
+        ),
+        load: fields! { recipe, contenders, hold_ms },
+        figures: fields! {
+            seconds,
+            acquisitions,
+            acquisitions_per_second: ratio(acquisitions, 1) / seconds,
+            in_line,
+            hand_over_us: Latency::of(&contest.hand_over),
+            acquire_us: Latency::of(&contest.acquire),
+            server_cpu_us_per_acquisition: server_ns.map(each),
+            client_cpu_us_per_acquisition: each(client_ns),
+        },
         remarks: contest.stage.doubts.clone(),
-    };
-    Ok((contest.stage, report))
+    })
 }
 
-impl Contest {
+impl Contest<'_> {
     /// Goes on until it is over or Ctrl-C is pressed.
     ///
     /// # Errors
     /// A wrong reply, and if no contender becomes the holder for longer than a reply may take.
     fn go_on(&mut self, over: impl Fn(&Self) -> bool) -> Result<()> {
-        let reply_timeout = self.stage.target.reply_timeout + Duration::from_nanos(self.hold_ns);
-        let (mut last_ns, mut last) = (self.stage.swarm.now_ns(), self.acquisitions);
+        let reply_timeout = self.swarm.reply_timeout + Duration::from_nanos(self.hold_ns);
+        let (mut last_ns, mut last) = (self.swarm.now_ns(), self.acquisitions);
         while !over(self) && !self.stage.stopped() {
             self.turn()?;
-            let now_ns = self.stage.swarm.now_ns();
+            let now_ns = self.swarm.now_ns();
             if self.acquisitions > last {
                 (last_ns, last) = (now_ns, self.acquisitions);
             }
@@ -218,7 +202,7 @@ impl Contest {
 
     /// Records the time that the waiting contenders have waited so far. Returns their number.
     fn charge_those_in_line(&mut self) -> u64 {
-        let now_ns = self.stage.swarm.now_ns();
+        let now_ns = self.swarm.now_ns();
         let mut count = 0;
         for contender in self.contenders.iter().filter(|contender| contender.waits) {
             self.acquire.saturating_record(now_ns.saturating_sub(contender.joined_ns));
@@ -229,50 +213,45 @@ impl Contest {
 
     /// Takes what has come, and lets the holder go when its time is over.
     fn turn(&mut self) -> Result<()> {
-        let left_ns = self.release_at_ns.saturating_sub(self.stage.swarm.now_ns());
+        let left_ns = self.release_at_ns.saturating_sub(self.swarm.now_ns());
         let wait_ns = if self.holder.is_some() { left_ns.min(20_000_000) } else { 20_000_000 };
-        let events = self.stage.swarm.poll(Duration::from_nanos(wait_ns))?;
-        for event in &events {
-            self.take(event).with_context(|| format!("session {}", event.peer))?;
+        for event in self.swarm.poll(Duration::from_nanos(wait_ns))? {
+            self.take(&event).with_context(|| format!("session {}", event.peer))?;
         }
-        self.stage.swarm.recycle(events);
-        if self.holder.is_some() && self.stage.swarm.now_ns() >= self.release_at_ns {
+        if self.holder.is_some() && self.swarm.now_ns() >= self.release_at_ns {
             self.release()?;
         }
         Ok(())
     }
 
-    fn take(&mut self, event: &Event) -> Result<()> {
+    fn take(&mut self, event: &Event<Ask>) -> Result<()> {
         let session = event.peer;
         match event.what {
-            What::Opened if self.ending => self.stage.swarm.close(session),
             What::Opened => self.join(session),
             What::Closed => self.closed(session),
-            // What was asked before the end is answered, but nothing follows from it.
-            _ if self.ending => Ok(()),
-            What::Reply(TAG_JOIN, error) => {
-                granted("create", error)?;
-                let reply = CreateResponse::decode(&mut Reader::new(self.stage.swarm.body(event)))?;
+            What::Reply(Ask::Join, error) => {
+                granted_or("create", error)?;
+                let reply = CreateResponse::decode(&mut Reader::new(&event.body))?;
                 let path = reply.path.unwrap_or_default();
                 let name = path.strip_prefix(&self.stage.path(LINE)).and_then(|rest| rest.strip_prefix('/'));
                 name.context("the created znode is elsewhere")?.clone_into(&mut self.contenders[session].name);
                 self.list(session)
             }
-            What::Reply(TAG_LIST, error) => {
-                granted("getChildren2", error)?;
+            What::Reply(Ask::List, error) => {
+                granted_or("getChildren2", error)?;
                 self.look_at_the_line(event)
             }
-            What::Reply(TAG_WATCH, error) if error == ErrorCode::NoNode.code() => self.list(session),
-            What::Reply(TAG_WATCH, error) => granted("exists", error),
-            What::Reply(TAG_PROVE, error) => {
-                granted("two held at once: the holder's setData with the expected version", error)
+            What::Reply(Ask::Watch, error) if error == ErrorCode::NoNode.code() => self.list(session),
+            What::Reply(Ask::Watch, error) => granted_or("exists", error),
+            What::Reply(Ask::Prove, error) => {
+                granted_or("two held at once: the holder's setData with the expected version", error)
             }
             What::Reply(_, error) => {
-                granted("delete", error)?;
+                granted_or("delete", error)?;
                 self.join(session)
             }
             What::Notified(kind) => {
-                let record = WatcherEvent::decode(&mut Reader::new(self.stage.swarm.body(event)))?;
+                let record = WatcherEvent::decode(&mut Reader::new(&event.body))?;
                 let expected = EventType::NodeDeleted.number();
                 ensure!(kind == expected, "an event of type {kind} for {:?}, not {expected}", record.path);
                 self.list(session)
@@ -284,23 +263,22 @@ impl Contest {
         if self.contenders.len() <= session {
             self.contenders.resize(session + 1, Contender::default());
         }
-        self.contenders[session] =
-            Contender { open: true, name: String::new(), waits: true, joined_ns: self.stage.swarm.now_ns() };
-        let path = encoded(|writer| writer.str(&self.stage.path(&format!("{LINE}/m-"))));
-        let tail = create_tail(b"", CreateMode::EphemeralSequential.flag());
-        self.stage.swarm.request(session, OpCode::Create, &[&path, &tail], TAG_JOIN)
+        self.contenders[session] = Contender { name: String::new(), waits: true, joined_ns: self.swarm.now_ns() };
+        let path = encoded_path(&self.stage.path(&format!("{LINE}/m-")));
+        let tail = encoded(|writer| create_tail(writer, b"", CreateMode::EphemeralSequential.flag()));
+        self.swarm.request(session, OpCode::Create, [&path, &tail], Ask::Join)
     }
 
     fn list(&mut self, session: usize) -> Result<()> {
-        let path = encoded(|writer| writer.str(&self.stage.path(LINE)));
-        self.stage.swarm.request(session, OpCode::GetChildren2, &[&path, &[0]], TAG_LIST)
+        let path = encoded_path(&self.stage.path(LINE));
+        self.swarm.request(session, OpCode::GetChildren2, [&path, &[0]], Ask::List)
     }
 
     /// The first in line holds, every other watches the one before it.
-    fn look_at_the_line(&mut self, event: &Event) -> Result<()> {
+    fn look_at_the_line(&mut self, event: &Event<Ask>) -> Result<()> {
         let session = event.peer;
         let own = number(&self.contenders[session].name)?;
-        let reply = GetChildren2Response::decode(&mut Reader::new(self.stage.swarm.body(event)))?;
+        let reply = GetChildren2Response::decode(&mut Reader::new(&event.body))?;
         let (mut before, mut found) = (None::<(u32, &str)>, false);
         for name in reply.children.context("no list of children")? {
             let name = name.context("a child without a name")?;
@@ -312,8 +290,8 @@ impl Contest {
         }
         ensure!(found, "its own znode {} is not in line", self.contenders[session].name);
         let Some((_, name)) = before else { return self.acquired(session, own, event.at_ns) };
-        let path = encoded(|writer| writer.str(&self.stage.path(&format!("{LINE}/{name}"))));
-        self.stage.swarm.request(session, OpCode::Exists, &[&path, &[1]], TAG_WATCH)
+        let path = encoded_path(&self.stage.path(&format!("{LINE}/{name}")));
+        self.swarm.request(session, OpCode::Exists, [&path, &[1]], Ask::Watch)
     }
 
     fn acquired(&mut self, session: usize, number: u32, at_ns: u64) -> Result<()> {
@@ -325,12 +303,12 @@ impl Contest {
         self.holder = Some(session);
         self.contenders[session].waits = false;
         self.last_number = Some(number);
-        let proof = encoded(|writer| writer.str(&self.stage.path(PROOF)));
+        let proof = encoded_path(&self.stage.path(PROOF));
         let tail = encoded(|writer| {
             writer.buffer(Some(b""));
             writer.i32(i32::try_from(self.acquisitions).unwrap_or(VERSION_ANY));
         });
-        self.stage.swarm.request(session, OpCode::SetData, &[&proof, &tail], TAG_PROVE)?;
+        self.swarm.request(session, OpCode::SetData, [&proof, &tail], Ask::Prove)?;
         self.acquisitions += 1;
         self.acquire.saturating_record(at_ns.saturating_sub(self.contenders[session].joined_ns));
         if let Some(released_ns) = self.released_ns {
@@ -343,47 +321,21 @@ impl Contest {
     /// The holder gives up.
     fn release(&mut self) -> Result<()> {
         let session = self.holder.take().context("there is a holder")?;
-        self.released_ns = Some(self.stage.swarm.now_ns());
+        self.released_ns = Some(self.swarm.now_ns());
         match self.recipe {
             Recipe::Lock => {
                 let name = &self.contenders[session].name;
-                let path = encoded(|writer| writer.str(&self.stage.path(&format!("{LINE}/{name}"))));
+                let path = encoded_path(&self.stage.path(&format!("{LINE}/{name}")));
                 let version = VERSION_ANY.to_be_bytes();
-                self.stage.swarm.request(session, OpCode::Delete, &[&path, &version], TAG_RELEASE)
+                self.swarm.request(session, OpCode::Delete, [&path, &version], Ask::Release)
             }
-            Recipe::Election => {
-                self.contenders[session].open = false;
-                self.stage.swarm.close(session)
-            }
+            Recipe::Election => self.swarm.close(session),
         }
     }
 
     /// A leader that has gone is followed by a new contender.
     fn closed(&mut self, session: usize) -> Result<()> {
-        self.contenders[session].open = false;
-        if !self.ending {
-            let servers = &self.stage.target.servers;
-            self.stage.swarm.open(servers[session % servers.len()])?;
-        }
-        Ok(())
-    }
-
-    /// Closes every session, which takes their znodes out of the line.
-    fn end(&mut self) -> Result<()> {
-        self.ending = true;
-        for session in 0..self.contenders.len() {
-            if std::mem::take(&mut self.contenders[session].open) {
-                self.stage.swarm.close(session)?;
-            }
-        }
-        while self.stage.swarm.sessions() > 0 {
-            let events = self.stage.swarm.poll(Duration::from_millis(50))?;
-            for event in &events {
-                self.take(event).with_context(|| format!("session {}", event.peer))?;
-            }
-            self.stage.swarm.recycle(events);
-        }
-        Ok(())
+        self.swarm.open(self.stage.target.server(session)).map(|_| ())
     }
 }
 
@@ -391,23 +343,6 @@ impl Contest {
 fn number(name: &str) -> Result<u32> {
     let digits = name.len().checked_sub(10).and_then(|at| name.get(at..));
     digits.and_then(|digits| digits.parse().ok()).with_context(|| format!("{name:?} has no number in line"))
-}
-
-fn table(report: &RecipeReport) -> Table {
-    let mut table = Table::default();
-    let RecipeReport { recipe, contenders, hold_ms, .. } = report;
-    table.row("recipe", &format!("{recipe}, {contenders} contenders, held for {hold_ms} ms"));
-    table.row("machine", &report.heading.machine.to_string());
-    let proved = format!("{} acquisitions in {:.2} s, each proved exclusive", report.acquisitions, report.seconds);
-    table.row("measured", &proved);
-    table.row("throughput", &format!("{:.0} acquisitions/s", report.acquisitions_per_second));
-    table.row("in line at the end", &report.in_line.to_string());
-    table.latency("hand-over us", &report.hand_over_us);
-    table.latency("from join to hold us", &report.acquire_us);
-    let RecipeReport { server_cpu_us_per_acquisition: server, client_cpu_us_per_acquisition: client, .. } = report;
-    cpu_row(&mut table, "acquisition", *server, *client);
-    table.notes(&report.remarks);
-    table
 }
 
 #[cfg(test)]

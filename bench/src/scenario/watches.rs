@@ -6,23 +6,21 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::value_parser;
 use corral_wire::consts::{AddWatchMode, EventType, KeeperState, VERSION_ANY};
 use corral_wire::records::{GetDataResponse, WatcherEvent};
 use corral_wire::{OpCode, Reader};
 use hdrhistogram::Histogram;
-use serde::Serialize;
 
-use super::stage::{Heading, Stage, cpu_row, print, us};
-use crate::args::{CommonArgs, flags, program, up_to};
+use crate::args::{CommonArgs, program, up_to};
 use crate::check::expect;
-use crate::figures::{Latency, ratio};
+use crate::frames::{encoded, encoded_path, value};
+use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::{CONNECTIONS_MAX, ROUNDS_MAX, VALUE_BYTES_MAX};
-use crate::meter::histogram;
-use crate::run::left_behind;
-use crate::swarm::{Event, What, granted};
-use crate::table::Table;
-use crate::workload::{encoded, value};
+use crate::report::{Report, fields};
+use crate::stage::{Stage, nothing};
+use crate::swarm::{Event, POLL, Swarm, What, granted_or, unexpected};
 
 /// Ends the help.
 fn help() -> String {
@@ -51,7 +49,7 @@ Examples:
 /// Flags of `watches`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = help())]
-pub struct WatchArgs {
+pub(crate) struct WatchArgs {
     /// Sessions that watch
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = up_to(CONNECTIONS_MAX))]
     sessions: u32,
@@ -62,48 +60,26 @@ pub struct WatchArgs {
     #[arg(long)]
     persistent: bool,
     /// Bytes of the znode's value
-    #[arg(long, default_value_t = 100, value_name = "BYTES")]
-    value_bytes: usize,
+    #[arg(long, default_value_t = 100, value_name = "BYTES", value_parser = value_parser!(u32).range(0..=VALUE_BYTES_MAX as i64))]
+    value_bytes: u32,
     #[command(flatten)]
     common: CommonArgs,
 }
 
-/// The report of `watches`. Times in microseconds from when the write was sent.
-#[derive(Debug, Serialize)]
-struct WatchReport {
-    #[serde(flatten)]
-    heading: Heading,
-    sessions: u32,
-    rounds: u32,
-    persistent: bool,
-    /// Events delivered in the counted rounds, each checked.
-    events: u64,
-    /// Until the first session had its event; over the rounds.
-    first_event_us: Latency,
-    /// Until the last session had its event; over the rounds.
-    last_event_us: Latency,
-    /// Until the writer had its reply; over the rounds.
-    writer_reply_us: Latency,
-    /// Until a session had its event; over all events.
-    event_us: Latency,
-    /// Events per second of the median round.
-    events_per_second: f64,
-    server_cpu_us_per_event: Option<f64>,
-    client_cpu_us_per_event: f64,
-    /// What a reader of the figures must know.
-    remarks: Vec<String>,
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Arm,
+    Write,
 }
 
-const TAG_ARM: u32 = 1;
-const TAG_WRITE: u32 = 2;
-const NAME: &str = "w";
-
-struct Watches {
-    stage: Stage,
+struct Watches<'a> {
+    stage: &'a mut Stage,
+    swarm: Swarm<Ask>,
     watchers: Vec<usize>,
     writer: usize,
     persistent: bool,
-    path: Vec<u8>,
+    znode: String,
     value: Vec<u8>,
     /// Writes done.
     version: i32,
@@ -111,46 +87,42 @@ struct Watches {
     last: Histogram<u64>,
     reply: Histogram<u64>,
     each: Histogram<u64>,
-    server_cpu_ns: u64,
+    server_cpu_ns: Option<u64>,
     client_cpu_ns: u64,
 }
 
 pub(super) fn run(args: &WatchArgs) -> Result<()> {
-    let fits = args.value_bytes <= VALUE_BYTES_MAX;
-    flags(
-        fits.then_some(()).with_context(|| format!("--value-bytes {} is above {VALUE_BYTES_MAX}", args.value_bytes)),
-    )?;
     let mut stage = Stage::set(&args.common, args.sessions + 1)?;
-    let names = vec![NAME.to_owned()];
-    stage.prepare(names, &value(args.value_bytes))?;
-    let target = stage.target.clone();
-    let (mut stage, report) = left_behind(measure(stage, args), &target.chroot)?;
-    stage.clean_up()?;
-    print(&args.common, &report, table(&report))
+    let (znode, value) = (stage.path("w"), value(args.value_bytes as usize));
+    let report = stage.perform(&|| vec![znode.clone()], &|_| &value, |stage| measure(stage, args), nothing)?;
+    report.print(&args.common)
 }
 
-fn measure(mut stage: Stage, args: &WatchArgs) -> Result<(Stage, WatchReport)> {
-    let mut watchers = stage.open_sessions(args.sessions + 1)?;
+fn measure(stage: &mut Stage, args: &WatchArgs) -> Result<Report> {
+    let mut swarm = stage.swarm()?;
+    let numbers: Vec<usize> = (0..=args.sessions as usize).collect();
+    let mut watchers = stage.open_sessions(&mut swarm, &numbers)?;
     let writer = watchers.pop().context("one more session than watchers was opened")?;
-    stage.swarm.favour(writer);
-    let path = encoded(|writer| writer.str(&stage.path(NAME)));
+    swarm.favour(writer);
     let mut run = Watches {
+        znode: stage.path("w"),
         stage,
+        swarm,
         watchers,
         writer,
         persistent: args.persistent,
-        path,
-        value: value(args.value_bytes),
+        value: value(args.value_bytes as usize),
         version: 0,
         first: histogram(),
         last: histogram(),
         reply: histogram(),
         each: histogram(),
-        server_cpu_ns: 0,
+        server_cpu_ns: None,
         client_cpu_ns: 0,
     };
     if args.persistent {
-        run.add_persistent()?;
+        let mode = encoded(|writer| writer.i32(AddWatchMode::Persistent.number()));
+        run.ask_all(OpCode::AddWatch, &mode, |_| Ok(()))?;
     }
     run.round(false)?;
     let mut rounds = 0;
@@ -159,66 +131,51 @@ fn measure(mut stage: Stage, args: &WatchArgs) -> Result<(Stage, WatchReport)> {
         rounds += 1;
         run.stage.progress.now_and_then(|| format!("{rounds} of {} rounds", args.rounds));
     }
-    let Watches { mut stage, mut watchers, writer, .. } = run;
-    watchers.push(writer);
-    stage.close_sessions(&watchers)?;
-    let events = run.each.len();
-    let report = WatchReport {
-        heading: Heading::of("watches", &args.common),
-        sessions: args.sessions,
-        rounds,
-        persistent: args.persistent,
-        events,
-        first_event_us: Latency::of(&run.first),
-        last_event_us: Latency::of(&run.last),
-        writer_reply_us: Latency::of(&run.reply),
-        event_us: Latency::of(&run.each),
-        events_per_second: f64::from(args.sessions) * 1e9 / ratio(run.last.value_at_quantile(0.5).max(1), 1),
-        server_cpu_us_per_event: (!stage.target.pids.is_empty())
-            .then(|| us(run.server_cpu_ns) / ratio(events.max(1), 1)),
-        client_cpu_us_per_event: us(run.client_cpu_ns) / ratio(events.max(1), 1),
-        remarks: stage.doubts.clone(),
-    };
-    Ok((stage, report))
+    run.swarm.close_all(|event| Err(unexpected(&event)))?;
+    let (sessions, persistent, events) = (args.sessions, args.persistent, run.each.len());
+    let each = |ns| us(ns) / ratio(events.max(1), 1);
+    let kind = if persistent { "persistent" } else { "one-shot" };
+    Ok(Report {
+        scenario: "watches",
+        headline: format!("{sessions} sessions with a {kind} watch on one znode, one write, every event checked"),
+        load: fields! { sessions, rounds, persistent },
+        figures: fields! {
+            events,
+            first_event_us: Latency::of(&run.first),
+            last_event_us: Latency::of(&run.last),
+            writer_reply_us: Latency::of(&run.reply),
+            event_us: Latency::of(&run.each),
+            // Of the median round.
+            events_per_second: f64::from(sessions) * 1e9 / ratio(run.last.value_at_quantile(0.5).max(1), 1),
+            server_cpu_us_per_event: run.server_cpu_ns.map(each),
+            client_cpu_us_per_event: each(run.client_cpu_ns),
+        },
+        remarks: run.stage.doubts.clone(),
+    })
 }
 
-impl Watches {
-    fn add_persistent(&mut self) -> Result<()> {
-        let mode = encoded(|writer| writer.i32(AddWatchMode::Persistent.number()));
-        self.ask_all(OpCode::AddWatch, &mode, |_, _| Ok(()))
-    }
-
+impl Watches<'_> {
     /// Reads the znode in every session, which also arms one-shot watches: all must see the last write.
     fn read_all(&mut self) -> Result<()> {
-        let arm = encoded(|writer| writer.bool(!self.persistent));
-        let (version, value) = (self.version, std::mem::take(&mut self.value));
-        let read = self.ask_all(OpCode::GetData, &arm, |run, event| {
-            let reply = GetDataResponse::decode(&mut Reader::new(run.stage.swarm.body(event)))?;
+        let (version, value) = (self.version, self.value.clone());
+        self.ask_all(OpCode::GetData, &[u8::from(!self.persistent)], |event| {
+            let reply = GetDataResponse::decode(&mut Reader::new(&event.body))?;
             expect("Stat.version", version, reply.stat.version)?;
             ensure!(reply.data == Some(value.as_slice()), "the value read is not the one written");
             Ok(())
-        });
-        self.value = value;
-        read
+        })
     }
 
     /// The same request of every watching session.
-    fn ask_all(&mut self, op: OpCode, tail: &[u8], check: impl Fn(&Self, &Event) -> Result<()>) -> Result<()> {
+    fn ask_all(&mut self, op: OpCode, tail: &[u8], check: impl Fn(&Event<Ask>) -> Result<()>) -> Result<()> {
+        let path = encoded_path(&self.znode);
         for watcher in &self.watchers {
-            self.stage.swarm.request(*watcher, op, &[&self.path, tail], TAG_ARM)?;
+            self.swarm.request(*watcher, op, [&path, tail], Ask::Arm)?;
         }
-        let mut left = self.watchers.len();
-        while left > 0 {
-            for event in self.stage.poll()? {
-                match event.what {
-                    What::Reply(TAG_ARM, error) => granted(op.name(), error)?,
-                    what => bail!("session {}: {what:?}, which was not requested", event.peer),
-                }
-                check(self, &event).with_context(|| format!("session {}", event.peer))?;
-                left -= 1;
-            }
-        }
-        Ok(())
+        self.swarm.replies(self.watchers.len(), |_, error, event| {
+            granted_or(op.name(), error)?;
+            check(event)
+        })
     }
 
     /// One write and all its events.
@@ -229,34 +186,36 @@ impl Watches {
             writer.i32(VERSION_ANY);
         });
         self.stage.restart_cpu()?;
-        let sent_ns = self.stage.swarm.now_ns();
-        self.stage.swarm.request(self.writer, OpCode::SetData, &[&self.path, &tail], TAG_WRITE)?;
+        let sent_ns = self.swarm.now_ns();
+        self.swarm.request(self.writer, OpCode::SetData, [&encoded_path(&self.znode), &tail], Ask::Write)?;
         self.version += 1;
         let (mut events, mut replied_ns) = (Vec::with_capacity(self.watchers.len()), None);
         let mut heard = vec![false; self.watchers.len() + 1];
         while events.len() < self.watchers.len() || replied_ns.is_none() {
-            let came = self.stage.swarm.poll(Duration::from_millis(50))?;
-            for event in &came {
+            for event in self.swarm.poll(POLL)? {
                 match event.what {
-                    What::Reply(TAG_WRITE, error) => {
-                        granted("setData", error)?;
+                    What::Reply(Ask::Write, error) => {
+                        granted_or("setData", error)?;
                         replied_ns = Some(event.at_ns - sent_ns);
                     }
                     What::Notified(_) => {
-                        self.check_event(event, &mut heard)?;
+                        self.check_event(&event, &mut heard)?;
                         events.push(event.at_ns - sent_ns);
                     }
-                    what => bail!("session {}: {what:?}, which was not requested", event.peer),
+                    _ => return Err(unexpected(&event)),
                 }
             }
-            self.stage.swarm.recycle(came);
-            let waited = Duration::from_nanos(self.stage.swarm.now_ns() - sent_ns);
-            let (missing, reply_timeout) = (self.watchers.len() - events.len(), self.stage.target.reply_timeout);
-            ensure!(waited <= reply_timeout, "{missing} sessions have no event {waited:.1?} after the write");
+            let waited = Duration::from_nanos(self.swarm.now_ns() - sent_ns);
+            let missing = self.watchers.len() - events.len();
+            ensure!(
+                waited <= self.swarm.reply_timeout,
+                "{missing} sessions have no event {waited:.1?} after the write"
+            );
         }
         if counted {
-            self.server_cpu_ns += self.stage.server_cpu_ns()?.unwrap_or(0);
-            self.client_cpu_ns += self.stage.client_cpu.elapsed_ns()?;
+            let (server, client) = self.stage.cpu_ns()?;
+            self.server_cpu_ns = server.map(|ns| self.server_cpu_ns.unwrap_or(0) + ns);
+            self.client_cpu_ns += client;
             self.first.saturating_record(events.first().copied().unwrap_or(0));
             self.last.saturating_record(events.last().copied().unwrap_or(0));
             self.reply.saturating_record(replied_ns.unwrap_or(0));
@@ -265,30 +224,13 @@ impl Watches {
         Ok(())
     }
 
-    fn check_event(&self, event: &Event, heard: &mut [bool]) -> Result<()> {
+    fn check_event(&self, event: &Event<Ask>, heard: &mut [bool]) -> Result<()> {
         let at = self.watchers.binary_search(&event.peer);
         let at = at.map_err(|_| anyhow::anyhow!("an event for session {}, which has no watch", event.peer))?;
         ensure!(!std::mem::replace(&mut heard[at], true), "session {}: two events for one write", event.peer);
-        let record = WatcherEvent::decode(&mut Reader::new(self.stage.swarm.body(event)))?;
+        let record = WatcherEvent::decode(&mut Reader::new(&event.body))?;
         expect("event type", EventType::NodeDataChanged.number(), record.event_type)?;
         expect("event state", KeeperState::SyncConnected.number(), record.state)?;
-        expect("event path", self.stage.path(NAME).as_str(), record.path.unwrap_or_default())?;
-        Ok(())
+        expect("event path", self.znode.as_str(), record.path.unwrap_or_default())
     }
-}
-
-fn table(report: &WatchReport) -> Table {
-    let mut table = Table::default();
-    let kind = if report.persistent { "persistent" } else { "one-shot" };
-    table.row("watches", &format!("{} sessions with a {kind} watch on one znode, one write", report.sessions));
-    table.row("machine", &report.heading.machine.to_string());
-    table.row("measured", &format!("{} rounds, {} events, every one checked", report.rounds, report.events));
-    table.latency("first event us", &report.first_event_us);
-    table.latency("last event us", &report.last_event_us);
-    table.latency("any event us", &report.event_us);
-    table.latency("writer's reply us", &report.writer_reply_us);
-    table.row("throughput", &format!("{:.0} events/s in the median round", report.events_per_second));
-    cpu_row(&mut table, "event", report.server_cpu_us_per_event, report.client_cpu_us_per_event);
-    table.notes(&report.remarks);
-    table
 }

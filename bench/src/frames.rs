@@ -1,0 +1,42 @@
+//! Frames and parts of frames that any session of the load generator sends, and the value that every znode holds.
+//!
+//! Pure: records in, bytes out.
+
+use corral_wire::frame::{begin_frame, end_frame};
+use corral_wire::records::{Acl, RequestHeader};
+use corral_wire::{OpCode, Vector, Wire, Writer};
+
+/// Appends a frame: header, encoded path, the rest of the record. Both may be empty.
+pub(crate) fn push_frame(out: &mut Vec<u8>, xid: i32, op: OpCode, path: &[u8], tail: &[u8]) {
+    let mark = begin_frame(out);
+    let mut writer = Writer::new(out);
+    RequestHeader { xid, op: op.number() }.encode(&mut writer);
+    writer.raw(path);
+    writer.raw(tail);
+    end_frame(out, mark).expect("a request is far smaller than 2 GiB");
+}
+
+/// What follows the path in a create by a flag (0 is persistent, 3 ephemeral and sequential), open to everyone.
+pub(crate) fn create_tail(writer: &mut Writer<'_>, value: &[u8], flags: i32) {
+    writer.buffer(Some(value));
+    Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE).encode(writer);
+    writer.i32(flags);
+}
+
+/// A path or name as a record holds it.
+pub(crate) fn encoded_path(path: &str) -> Vec<u8> {
+    encoded(|writer| writer.str(path))
+}
+
+/// Encodes into a vector of its own.
+pub(crate) fn encoded(fill: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    fill(&mut Writer::new(&mut out));
+    out
+}
+
+/// The value every znode holds, so that any server's reply can be compared byte by byte; the echo knows it too.
+#[must_use]
+pub fn value(bytes: usize) -> Vec<u8> {
+    b"abcdefghijklmnopqrstuvw".iter().copied().cycle().take(bytes).collect()
+}
