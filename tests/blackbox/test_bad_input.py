@@ -244,23 +244,6 @@ def test_a_client_that_never_reads(context, note):
     note(shown)
 
 
-def test_a_watcher_that_never_reads(context):
-    watcher, writer = Pipelined(context.address, depth=30_000), context.client()
-    root = context.root(writer)
-    for begin in range(0, 20_000, 1000):
-        paths = [f"{root}/{'n' * 50}{number}" for number in range(begin, begin + 1000)]
-        writer.multi(*[(jute.CREATE, jute.create_body(path)) for path in paths])
-        for path in paths:
-            watcher.submit(jute.EXISTS, jute.read_body(path, watch=True))
-        watcher.flush()
-    # A part of the watches may not be set yet, because the server stopped reading from a client that does not read.
-    for begin in range(0, 20_000, 1000):
-        paths = [f"{root}/{'n' * 50}{number}" for number in range(begin, begin + 1000)]
-        writer.multi(*[(jute.DELETE, jute.delete_body(path)) for path in paths])
-    equal(writer.children(root), [])
-    watcher.drop()
-
-
 def test_a_thousand_connections_at_once(context):
     clients = []
     for _ in range(1000):
@@ -289,30 +272,6 @@ def test_the_costliest_frames(context):
     client.create(context.path, acl=acl)
     equal(len(client.get_acl(context.path)[0]), len(acl))
     client.call(jute.SYNC, jute.string("/" + "a" * 1_000_000))
-
-
-def test_a_small_request_for_a_huge_answer(context):
-    """A multiRead of a few kilobytes that asks for gigabytes: refused before it is begun."""
-    if not context.is_corral:
-        return
-    client = context.client()
-    client.create(context.path, b"x" * 1_000_000)
-    body = jute.multi_body([(jute.GET_DATA, jute.read_body(context.path))] * 5000)
-    refuses(THROTTLED_OP, client.call, MULTI_READ, body)
-    equal(len(client.get(context.path)[0]), 1_000_000)
-
-
-def test_many_identities_and_a_long_acl(context):
-    """Every check has to look at every entry for every identity: some thousand are done, more are refused as a whole."""
-    client = context.client()
-    acl = [(31, "digest", f"u:{number:040}") for number in range(255)] + list(jute.OPEN_ACL)
-    client.create(context.path, acl=acl)
-    for number in range(14):
-        client.auth("digest", f"u{number}:p".encode())
-    check = (jute.CHECK, jute.check_body(context.path))
-    equal({error for _, error, _ in client.multi(*[check] * 4000)}, {0})
-    results = client.multi(*[check] * 15_000)
-    equal({error for _, error, _ in results}, {0, THROTTLED_OP, -2} if context.is_corral else {0})
 
 
 def check_growth(context):

@@ -21,7 +21,6 @@ MIB = 1 << 20
 THROTTLED_OP = -127
 # Snapshots and segments come and go while they are looked at.
 BUSY = {
-    **SMALL_LOG,
     "log.segment_bytes": 4 * MIB,
     "log.spare_segments_max": 1,
     "limits.frame_bytes_max": 1_000_000,
@@ -30,7 +29,6 @@ BUSY = {
     "snapshot.snapshots_retained": 1,
 }
 LOOKS, WRITES_MAX = 10, 20_000
-KILLS = 3
 # A scrub a second, as fast as it can.
 SCRUBS = {**SMALL_LOG, "scrub.interval_s": 1, "scrub.bytes_per_s_max": 1 << 40}
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
@@ -205,65 +203,6 @@ def test_a_file_that_is_cut_off_under_a_running_server(shards):
         server.dispose()
 
 
-def test_the_last_record_before_a_kill(shards):
-    """Its process gone right behind an acknowledgement: one flipped bit ends the start, it is never cut as a torn tail."""
-    for number in range(KILLS):
-        server = Corral(shards, settings=SMALL_LOG)
-        try:
-            server.start()
-            with server.client() as client:
-                for before in range(number % 4):
-                    client.create(f"/before-{before}", b"x" * 300)
-                client.create("/acknowledged", b"y" * (10 + 700 * (number % 3)))
-                server.kill()
-            data = server.directory / "data"
-            entries = [record for record in log_files.records(data)[0] if record.kind == "Entry"]
-            flipped = log_files.flip_a_bit_of_the_last_durable_record(data, pick=number)
-            assert flipped.position >= entries[-1].position, "nothing says that the acknowledged record was durable"
-            before = log_files.contents(data)
-            code, shown = look(server, "log", "dump")
-            equal((code, "the log is damaged" in shown), (6, True), shown[-500:])
-            server.launch()
-            equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
-            said = server.log_tail(3)
-            assert "no valid record here" in said and "a server that runs alone needs its backup" in said, said
-            assert log_files.contents(data) == before, "something was changed"
-        finally:
-            server.dispose()
-
-
-def test_damage_to_log_records_that_the_snapshot_holds(shards):
-    """Nothing that is needed is lost: the server starts, names file and offset, and a snapshot takes the place of the log. A damaged
-    record behind the snapshot ends the start.
-    """
-    for pick in range(2):
-        server = Corral(shards, settings=SMALL_LOG)
-        try:
-            session_of_work(server, "one")
-            session_of_work(server, "two")
-            data = server.directory / "data"
-            entries = [record for record in log_files.records(data)[0] if record.kind == "Entry"]
-            log_files.flip_a_bit(entries[pick % 2], pick=pick)
-            before = len(server.log())
-            server.start()
-            with server.client() as client:
-                client.create("/three", b"")
-                equal(set(client.children("/")) - {"zookeeper"}, {"one", "two", "three"}, "znodes")
-            said = server.log()[before:]
-            for part in ("WARN", "log damaged", entries[0].path.name, f"offset={entries[pick % 2].offset}"):
-                assert part in said, f"{part!r} is missing in\n{said}"
-            wait_until(lambda: look(server, "log", "dump")[0] == 0, "the damaged segment is gone")
-            server.kill()
-            entries = [record for record in log_files.records(data)[0] if record.kind == "Entry"]
-            log_files.flip_a_bit(entries[-1], pick=pick)
-            before = log_files.contents(data)
-            server.launch()
-            equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
-            assert log_files.contents(data) == before, "something was changed"
-        finally:
-            server.dispose()
-
-
 def test_a_lost_header_of_a_segment_that_the_snapshot_holds(shards):
     """The file is put aside, and those before it. One whose entries the snapshot lacks ends the start."""
     settings = {**SMALL_LOG, "log.segment_bytes": 4 * MIB, "limits.frame_bytes_max": 1_000_000, "snapshot.floor_bytes": 1 << 30}
@@ -331,45 +270,6 @@ def test_a_lost_last_page(shards):
                 equal(client.exists("/acknowledged") is not None, True, "the acknowledged znode")
         finally:
             server.dispose()
-
-
-def test_any_lost_page(shards, note):
-    """Each page of each log file that is in use, and of DURABLE, in turn: refused, or everything acknowledged is there."""
-    server = Corral(shards, settings=SMALL_LOG)
-    try:
-        server.start()
-        with server.client() as client:
-            for number in range(12):
-                client.create(f"/n{number}", b"z" * 1500)
-            server.kill()
-        data = server.directory / "data"
-        files = {path: path.read_bytes() for path in data.iterdir() if path.name not in ("LOCK", "OWNER", "FORMAT")}
-        used = {path: len(content.rstrip(b"\0")) for path, content in files.items()}
-        refused = opened = 0
-        for path, end in used.items():
-            for at in range(0, end, log_files.PAGE_BYTES):
-                log_files.lose_page(path, at, pick=at // log_files.PAGE_BYTES)
-                server.launch()
-                wait_until(lambda: server.process.poll() is not None or server.is_serving(), "it serves or ends", 60)
-                if server.process.poll() is None:
-                    opened += 1
-                    with server.client() as client:
-                        equal(len(client.children("/")), 13, f"znodes with a page of {path.name} lost at {at}")
-                    server.kill()
-                else:
-                    refused += 1
-                    equal(server.process.wait(), 6, f"exit code:\n{server.log_tail()}")
-                    assert path.name != "DURABLE", "a log that is whole is refused"
-                for other in data.iterdir():
-                    if other not in files and other.name not in ("LOCK", "OWNER", "FORMAT"):
-                        other.unlink()
-                for other, content in files.items():
-                    other.write_bytes(content)
-        assert refused >= 6 and opened >= 3, (refused, opened)
-        note(f"{refused} refused, {opened} opened")
-        return
-    finally:
-        server.dispose()
 
 
 def test_a_long_log_is_applied_from_its_file(shards):
@@ -490,28 +390,6 @@ def test_log_damage_that_is_found_while_a_snapshot_is_written(shards):
         with server.client() as client:
             equal(client.get("/n")[0], bytes([11]) * 900_000)
         equal(server.stop(), 0, "exit code")
-    finally:
-        server.dispose()
-
-
-def test_a_scrub_needs_little_memory(shards, note):
-    server = Corral(shards=shards, settings=SCRUBS)
-    try:
-        server.start()
-        with server.client() as client:
-            client.create("/n", b"")
-            for _ in range(40):
-                client.set("/n", os.urandom(1000) * 1000)
-            scrubbed(server, "scrub complete")
-            status = Path(f"/proc/{server.process.pid}/status")
-            anonymous = lambda: int(status.read_text().split("RssAnon:")[1].split()[0]) << 10  # noqa: E731
-            least = most = anonymous()
-            before = server.log().count("scrub complete")
-            while server.log().count("scrub complete") < before + 3:
-                least, most = min(least, anonymous()), max(most, anonymous())
-        assert most - least < 16 * MIB, f"{least} bytes became {most}"
-        note(f"{(most - least) / MIB:.1f} MiB")
-        return
     finally:
         server.dispose()
 

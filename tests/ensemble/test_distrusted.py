@@ -60,18 +60,6 @@ def make_differ(ensemble, top):
     return victim, path
 
 
-def test_a_server_whose_digest_differs_heals(ensemble):
-    top = root(ensemble, "differs")
-    victim, _ = make_differ(ensemble, top)
-    wait_until(lambda: "is replaced by another server's snapshot" in victim.log(), "it heals")
-    said = victim.log()
-    assert "the digest of the tree behind log entry" in said and "this server serves no client" in said, said[-2000:]
-    with connect(victim) as client:
-        client.sync()
-        equal(client.get(top)[0], data_of(top))
-    wait_until(lambda: not mark(victim).exists(), "the mark goes")
-
-
 def test_a_server_whose_digest_differs_and_that_is_killed_does_not_serve_that_state_again(ensemble):
     """Its snapshot is whole by its checksums: nothing but the mark tells the next process."""
     for attempt in range(ATTEMPTS_MAX):
