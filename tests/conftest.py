@@ -206,7 +206,8 @@ def zookeeper(request):
 @pytest.fixture(scope="module")
 def new_ensemble(options):
     """The ensemble of a module, not started."""
-    return Ensemble(options.server, shards=options.shards, settings=CALM)
+    # Connections stay through elections, however long these take.
+    return Ensemble(options.server, shards=options.shards, settings={**CALM, "ensemble.hold_ms": 30_000})
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,7 @@ def test_clients_that_do_not_read_their_lists(context, note):
     equal([len(reply.body.strings()) for reply in replies], [30_000], "the list of the client that reads")
     grown = (most - before) >> 10
     note(f"{grown} MiB")
-    assert grown < MEMORY_MIB_MAX, f"the server took {grown} MiB for replies that nobody reads"
+    assert grown < MEMORY_MIB_MAX, f"the server took {grown} MiB for replies that no client reads"
     for one in stalled:
         one.drop()
 
@@ -184,7 +184,7 @@ def test_watchers_that_do_not_read_their_events(context, note):
             most = max(most, context.server.memory().own_kib)
     grown = (most - before) >> 10
     note(f"{grown} MiB")
-    assert grown < MEMORY_MIB_MAX, f"the server took {grown} MiB for events that nobody reads"
+    assert grown < MEMORY_MIB_MAX, f"the server took {grown} MiB for events that no client reads"
     for one in stalled:
         one.drop()
 

@@ -1,7 +1,7 @@
 """Hostile loads on the real binary, beside polite clients: one reads a znode every 5 ms, one writes it every 50 ms.
 
 Each load has a server, an attacker and polite clients of its own. At the same time other polite clients use a second
-server, which is idle: their largest pauses are the machine's own. Servers have one shard, so that nobody is spared. Prints a row for each load, in
+server, which is idle: their largest pauses are the machine's own. Servers have one shard, so that all clients share it. Prints a row for each load, in
 Markdown. A load fails when the polite client pauses for 100 ms longer than its like beside the idle server, or when the server ends. All loads
 share the time of `--minutes`; `--part TEXT` chooses some.
 """

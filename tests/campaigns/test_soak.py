@@ -130,7 +130,7 @@ class Soak:
 
 
 def watchdog_count(server):
-    """How often the watchdog found a frozen core, as mntr counts it, and how often one that slept, which nobody counts.
+    """How often the watchdog found a frozen core, as mntr counts it, and how often one that slept, which mntr does not count.
 
     The log has a line for each core that stalled by itself; those that waited for a CPU are not all in it.
     """

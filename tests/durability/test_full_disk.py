@@ -111,7 +111,6 @@ def test_sigterm_waits_a_little_and_ends(shards, note):
         assert waiting.is_closed(), "the write without space was answered"
         disk.all_is_there()
         note(f"after {took:.1f} s")
-        return
 
 
 def test_a_second_sigterm_ends_the_waiting(shards, note):
@@ -123,7 +122,6 @@ def test_a_second_sigterm_ends_the_waiting(shards, note):
         took = disk.ends(NO_SPACE_CODE, "of a stop that was asked for twice")
         disk.all_is_there()
         note(f"after {took:.1f} s")
-        return
 
 
 def test_space_that_comes_in_time_is_used(shards):
@@ -139,7 +137,7 @@ def test_space_that_comes_in_time_is_used(shards):
         disk.all_is_there()
 
 
-def test_nobody_connected_and_no_space(shards):
+def test_no_client_and_no_space(shards):
     """Nothing is left to answer, but what a client that left has asked for is not written either."""
     with FullDisk(shards) as disk:
         disk.fill().drop()

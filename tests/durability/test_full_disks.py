@@ -132,7 +132,6 @@ def test_leaders_without_space_in_turn(shards, note):
                 back.sync()
                 equal(set(back.children("/")), names, "znodes everywhere, without a restart")
         note(f"{written} writes, {TURNS} leaders")
-        return
 
 
 def refuses_clients(member):
@@ -169,11 +168,10 @@ def test_clients_of_a_follower_without_space_go_elsewhere(shards, note):
         back.create("/back")
         equal(words_table(four_letter_command(full.address, "mntr"), "\t")["zk_disk_full"], "0")
         note(f"{written} writes")
-        return
 
 
 def test_clients_of_a_leader_without_space_and_successor_go(shards):
-    """Of three servers one is gone and the others have no space: whoever leads sends its clients away, too, until it has some."""
+    """Of three servers one is gone and the others have no space: the leader sends its clients away, too, until it has some."""
     with SmallDisks(shards, WIDE_DISK_BYTES, {"ensemble.hold_ms": HOLD_MS}) as ensemble:
         leader = ensemble.leader()
         ensemble.followers()[0].kill()
@@ -190,11 +188,11 @@ def refuse_clients(members):
     """Writes wherever a session is given: one that leads now may have had a little space left. Whether none is given any more."""
     for client in filter(None, map(connected, members)):
         closes(write_on, client)
-    return all(map(takes_nobody, members))
+    return all(map(takes_no_client, members))
 
 
-def takes_nobody(member):
-    """Whether the server gives no sessions and says why: its disk is full, or nobody may lead whose disk is not."""
+def takes_no_client(member):
+    """Whether the server gives no sessions and says why: its disk is full, or no server with space may lead."""
     told = four_letter_command(member.address, "mntr")
     return "not currently serving requests: " in told and connected(member) is None
 

@@ -1,4 +1,4 @@
-"""A server whose state differs from the others': it serves nobody until another server's snapshot has taken its place, in a later
+"""A server whose state differs from the others': it serves no client until another server's snapshot has taken its place, in a later
 process too."""
 
 import time

@@ -149,7 +149,7 @@ def pairs(ensemble):
                 yield ensemble.number(one), ensemble.number(other), port_of(ensemble, other)
 
 
-def test_forged_frames_and_generations_reach_nobody(ensemble):
+def test_forged_frames_and_generations_are_not_delivered(ensemble):
     with Beside(ensemble, "forged") as beside:
         for sender, to, port in pairs(ensemble):
             for generation in (0, 1, 2**63, 2**64 - 2, 2**64 - 1):
@@ -221,10 +221,10 @@ def last_entry(member):
     return [(int(term), int(index)) for term, index in re.findall(r"(?:Entry|Membership): term (\d+), index (\d+)", shown.stdout)][-1]
 
 
-def test_forged_entries_and_snapshots_stop_nobody(ensemble):
-    """An entry that nobody can read would stop each server at each start, and a snapshot of what is committed empties a log."""
+def test_forged_entries_and_snapshots_stop_no_server(ensemble):
+    """An entry that no server can read would stop each server at each start, and a snapshot of what is committed empties a log."""
     if has_secret(ensemble):
-        pytest.skip("nobody is taken for a server without the secret")
+        pytest.skip("without the secret no connection is taken for a server")
     top = root(ensemble, "forged")
     away = ensemble.followers()[0]
     others = [member for member in ensemble.members if member is not away]

@@ -79,7 +79,7 @@ def test_a_tail_that_comes_late(ensemble, note):
 
 
 def test_sequences_over_leaders(ensemble):
-    """1046 and 2052: numbers rise and never repeat, whoever leads and whatever was deleted; the parent can go at the end."""
+    """1046 and 2052: numbers rise and never repeat, with any leader and whatever was deleted; the parent can go at the end."""
     top, names = root(ensemble, "sequences"), []
     for _ in range(3):
         with connect(ensemble.followers()[0]) as client:
