@@ -25,6 +25,8 @@ WELCOME = 0
 RAFT = 1
 TERM_MAX = 2**31 - 1
 LIMIT_S = 60
+# No leader may change here.
+STEADY = {"ensemble.election_ms": 2500}
 ENDS = ("the connection from the peer", "the connection to the peer", "leadership changed", "panicked")
 
 
@@ -36,7 +38,7 @@ class WithSecret(Ensemble):
     """Servers that share a secret."""
 
     def __init__(self, shards):
-        super().__init__("corral", shards=shards, settings=CALM)
+        super().__init__("corral", shards=shards, settings=CALM | STEADY)
         text = "0123456789abcdef" * 4
         for member in self.members:
             share_secret(member, text)
@@ -44,7 +46,7 @@ class WithSecret(Ensemble):
 
 @pytest.fixture(scope="module", params=("with_secret", "without_secret"))
 def new_ensemble(request, shards, only_corral):
-    return WithSecret(shards) if request.param == "with_secret" else Ensemble("corral", shards=shards, settings=CALM)
+    return WithSecret(shards) if request.param == "with_secret" else Ensemble("corral", shards=shards, settings=CALM | STEADY)
 
 
 def has_secret(ensemble):
