@@ -1,10 +1,10 @@
 """Hostile and broken clients: each is refused on its own, and a polite client beside them is served.
 
 After every test the server's memory is compared with what it was at the start, and the log must hold no panic. The limits on memory and
-the log line about the offender are asked of corral alone. How long polite clients wait is measured by the campaign `hostile`.
+the log line about the offender are asked of corral alone. Random and mutated requests are fuzz targets (`corral-sim fuzz`), and how long
+polite clients wait is measured by the campaign `hostile`.
 """
 
-import random
 import resource
 import socket
 import struct
@@ -12,13 +12,11 @@ import struct
 import pytest
 
 from support import jute
-from support.client import Client, Closed, Connection
+from support.client import Client, Connection
 from support.expect import equal, refuses
 from support.pipeline import Pipelined
 from support.wait import wait_until
 
-# What no other suite needs.
-MULTI_READ, THROTTLED_OP = 22, -127
 SESSIONLESS_MS = 2000
 SETTINGS = {
     "corral": {"sessions.sessionless_timeout_ms": SESSIONLESS_MS, "limits.reply_buffer_bytes_hard_max": 16 << 20},
@@ -27,7 +25,6 @@ SETTINGS = {
 # Sessions may last for 40 s.
 TICK_MS = 2000
 GROWTH_KIB_MAX = 96 * 1024
-RANDOM_SEED = 20
 HANDSHAKE = jute.frame(jute.connect_request(10_000))
 
 
@@ -83,61 +80,6 @@ def test_truncated_frames(context, note):
     client = context.client()
     equal("never" in client.children("/"), False)
     note(f"{len(whole) - 1} connections cut off")
-
-
-def test_random_bytes(context, note):
-    generator = random.Random(RANDOM_SEED)
-    for _ in range(100):
-        connection = Connection(context.address)
-        try:
-            connection.send_bytes(generator.randbytes(generator.randrange(1, 2000)))
-        except OSError:
-            pass
-        connection.drop()
-    note(f"100 connections, seed {RANDOM_SEED}")
-
-
-def test_random_requests(context, note):
-    """Frames of legal length with random op codes and bodies: an answer or the end of the connection, nothing else."""
-    generator, answered, closed = random.Random(RANDOM_SEED), 0, 0
-    codes = [*range(-12, 24), *range(100, 108), 2**31 - 1]
-    for _ in range(150):
-        with Client(context.address) as client:
-            try:
-                for _ in range(10):
-                    body = generator.randbytes(generator.choice((0, 1, 4, 20, 100)))
-                    client.send(generator.choice(codes), body, xid=7)
-                    client.reply()
-                    answered += 1
-            except (Closed, ConnectionError):
-                closed += 1
-    note(f"{answered} answered, {closed} connections closed, seed {RANDOM_SEED}")
-
-
-def test_mutated_requests(context, note):
-    """Valid requests with a byte changed; sent behind each other on as many connections as get closed."""
-    generator = random.Random(RANDOM_SEED)
-    root = context.root(context.client())
-    valid = [
-        (jute.CREATE, jute.create_body(f"{root}/x", b"data")),
-        (jute.MULTI, jute.multi_body([(jute.CREATE, jute.create_body(f"{root}/y")), (jute.CHECK, jute.check_body(root))])),
-        (jute.SET_WATCHES, jute.set_watches_body(0, [root], [f"{root}/n"], [root])),
-        (jute.SET_ACL, jute.set_acl_body(f"{root}/x", jute.OPEN_ACL)),
-        (jute.AUTH, jute.int32(0) + jute.string("digest") + jute.buffer(b"a:b")),
-    ]
-    client, sent, closed = Client(context.address), 0, 0
-    for op, body in valid:
-        for position in range(len(body)):
-            for value in (0, 0x7F, 0x80, 0xFF, generator.randrange(256)):
-                try:
-                    client.send(op, body[:position] + bytes([value]) + body[position + 1 :])
-                    client.reply()
-                except (Closed, ConnectionError):
-                    closed += 1
-                    client = Client(context.address)
-                sent += 1
-    client.drop()
-    note(f"{sent} requests, {closed} connections closed, seed {RANDOM_SEED}")
 
 
 def conversation(root):

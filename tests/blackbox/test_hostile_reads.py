@@ -189,20 +189,6 @@ def test_watchers_that_do_not_read_their_events(context, note):
         one.drop()
 
 
-def test_long_listings(context):
-    client = context.client()
-    root = context.root(client)
-    grow(client, root, 30_000)
-    hostile = [context.client(timeout_ms=40_000) for _ in range(4)]
-    with polite_client(context):
-        for one in hostile:
-            one.send_bytes(frames_of((jute.GET_CHILDREN, jute.read_body(root)), 4))
-        for one in hostile:
-            for reply in replies_of(one, 4):
-                names = reply.body.strings()
-                equal((len(names), names[0], names[-1]), (30_000, "c0000000", "c0029999"))
-
-
 def test_multi_reads_of_much(context):
     client = context.client()
     root = context.root(client)
