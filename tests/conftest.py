@@ -75,6 +75,11 @@ class Options:
     def __getattr__(self, name):
         return self.config.getoption(name, None)
 
+    def sized(self, name, usual, *_):
+        """The number that the option of this name gives, else the usual one."""
+        given = getattr(self, name)
+        return usual if given is None else given
+
 
 @pytest.fixture(scope="session")
 def options(pytestconfig):
@@ -201,7 +206,8 @@ def zookeeper(request):
 @pytest.fixture(scope="module")
 def new_ensemble(options):
     """The ensemble of a module, not started."""
-    return Ensemble(options.server, shards=options.shards, settings=CALM)
+    # Connections stay through elections, however long these take.
+    return Ensemble(options.server, shards=options.shards, settings={**CALM, "ensemble.hold_ms": 30_000})
 
 
 @pytest.fixture(scope="module")

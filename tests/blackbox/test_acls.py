@@ -47,7 +47,7 @@ def test_addresses(context):
         refuses(jute.INVALID_ACL, client.create, f"{root}/x", acl=((31, "ip", ident),))
 
 
-def test_who_comes_from_where(context):
+def test_address_patterns_grant_and_refuse(context):
     client = context.client()
     root = context.root(client)
     for at, (pattern, granted) in enumerate((("127.0.0.1", True), ("127.0.0.1/32", True), ("127.9.9.9/8", True),

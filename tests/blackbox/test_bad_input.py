@@ -1,10 +1,10 @@
 """Hostile and broken clients: each is refused on its own, and a polite client beside them is served.
 
 After every test the server's memory is compared with what it was at the start, and the log must hold no panic. The limits on memory and
-the log line about the offender are asked of corral alone. How long polite clients wait is measured by the campaign `hostile`.
+the log line about the offender are asked of corral alone. Random and mutated requests are fuzz targets (`corral-sim fuzz`), and how long
+polite clients wait is measured by the campaign `hostile`.
 """
 
-import random
 import resource
 import socket
 import struct
@@ -12,13 +12,11 @@ import struct
 import pytest
 
 from support import jute
-from support.client import Client, Closed, Connection
+from support.client import Client, Connection
 from support.expect import equal, refuses
 from support.pipeline import Pipelined
 from support.wait import wait_until
 
-# What no other suite needs.
-MULTI_READ, THROTTLED_OP = 22, -127
 SESSIONLESS_MS = 2000
 SETTINGS = {
     "corral": {"sessions.sessionless_timeout_ms": SESSIONLESS_MS, "limits.reply_buffer_bytes_hard_max": 16 << 20},
@@ -27,7 +25,6 @@ SETTINGS = {
 # Sessions may last for 40 s.
 TICK_MS = 2000
 GROWTH_KIB_MAX = 96 * 1024
-RANDOM_SEED = 20
 HANDSHAKE = jute.frame(jute.connect_request(10_000))
 
 
@@ -83,61 +80,6 @@ def test_truncated_frames(context, note):
     client = context.client()
     equal("never" in client.children("/"), False)
     note(f"{len(whole) - 1} connections cut off")
-
-
-def test_random_bytes(context, note):
-    generator = random.Random(RANDOM_SEED)
-    for _ in range(100):
-        connection = Connection(context.address)
-        try:
-            connection.send_bytes(generator.randbytes(generator.randrange(1, 2000)))
-        except OSError:
-            pass
-        connection.drop()
-    note(f"100 connections, seed {RANDOM_SEED}")
-
-
-def test_random_requests(context, note):
-    """Frames of legal length with random op codes and bodies: an answer or the end of the connection, nothing else."""
-    generator, answered, closed = random.Random(RANDOM_SEED), 0, 0
-    codes = [*range(-12, 24), *range(100, 108), 2**31 - 1]
-    for _ in range(150):
-        with Client(context.address) as client:
-            try:
-                for _ in range(10):
-                    body = generator.randbytes(generator.choice((0, 1, 4, 20, 100)))
-                    client.send(generator.choice(codes), body, xid=7)
-                    client.reply()
-                    answered += 1
-            except (Closed, ConnectionError):
-                closed += 1
-    note(f"{answered} answered, {closed} connections closed, seed {RANDOM_SEED}")
-
-
-def test_mutated_requests(context, note):
-    """Valid requests with a byte changed; sent behind each other on as many connections as get closed."""
-    generator = random.Random(RANDOM_SEED)
-    root = context.root(context.client())
-    valid = [
-        (jute.CREATE, jute.create_body(f"{root}/x", b"data")),
-        (jute.MULTI, jute.multi_body([(jute.CREATE, jute.create_body(f"{root}/y")), (jute.CHECK, jute.check_body(root))])),
-        (jute.SET_WATCHES, jute.set_watches_body(0, [root], [f"{root}/n"], [root])),
-        (jute.SET_ACL, jute.set_acl_body(f"{root}/x", jute.OPEN_ACL)),
-        (jute.AUTH, jute.int32(0) + jute.string("digest") + jute.buffer(b"a:b")),
-    ]
-    client, sent, closed = Client(context.address), 0, 0
-    for op, body in valid:
-        for position in range(len(body)):
-            for value in (0, 0x7F, 0x80, 0xFF, generator.randrange(256)):
-                try:
-                    client.send(op, body[:position] + bytes([value]) + body[position + 1 :])
-                    client.reply()
-                except (Closed, ConnectionError):
-                    closed += 1
-                    client = Client(context.address)
-                sent += 1
-    client.drop()
-    note(f"{sent} requests, {closed} connections closed, seed {RANDOM_SEED}")
 
 
 def conversation(root):
@@ -244,23 +186,6 @@ def test_a_client_that_never_reads(context, note):
     note(shown)
 
 
-def test_a_watcher_that_never_reads(context):
-    watcher, writer = Pipelined(context.address, depth=30_000), context.client()
-    root = context.root(writer)
-    for begin in range(0, 20_000, 1000):
-        paths = [f"{root}/{'n' * 50}{number}" for number in range(begin, begin + 1000)]
-        writer.multi(*[(jute.CREATE, jute.create_body(path)) for path in paths])
-        for path in paths:
-            watcher.submit(jute.EXISTS, jute.read_body(path, watch=True))
-        watcher.flush()
-    # A part of the watches may not be set yet, because the server stopped reading from a client that does not read.
-    for begin in range(0, 20_000, 1000):
-        paths = [f"{root}/{'n' * 50}{number}" for number in range(begin, begin + 1000)]
-        writer.multi(*[(jute.DELETE, jute.delete_body(path)) for path in paths])
-    equal(writer.children(root), [])
-    watcher.drop()
-
-
 def test_a_thousand_connections_at_once(context):
     clients = []
     for _ in range(1000):
@@ -289,30 +214,6 @@ def test_the_costliest_frames(context):
     client.create(context.path, acl=acl)
     equal(len(client.get_acl(context.path)[0]), len(acl))
     client.call(jute.SYNC, jute.string("/" + "a" * 1_000_000))
-
-
-def test_a_small_request_for_a_huge_answer(context):
-    """A multiRead of a few kilobytes that asks for gigabytes: refused before it is begun."""
-    if not context.is_corral:
-        return
-    client = context.client()
-    client.create(context.path, b"x" * 1_000_000)
-    body = jute.multi_body([(jute.GET_DATA, jute.read_body(context.path))] * 5000)
-    refuses(THROTTLED_OP, client.call, MULTI_READ, body)
-    equal(len(client.get(context.path)[0]), 1_000_000)
-
-
-def test_many_identities_and_a_long_acl(context):
-    """Every check has to look at every entry for every identity: some thousand are done, more are refused as a whole."""
-    client = context.client()
-    acl = [(31, "digest", f"u:{number:040}") for number in range(255)] + list(jute.OPEN_ACL)
-    client.create(context.path, acl=acl)
-    for number in range(14):
-        client.auth("digest", f"u{number}:p".encode())
-    check = (jute.CHECK, jute.check_body(context.path))
-    equal({error for _, error, _ in client.multi(*[check] * 4000)}, {0})
-    results = client.multi(*[check] * 15_000)
-    equal({error for _, error, _ in results}, {0, THROTTLED_OP, -2} if context.is_corral else {0})
 
 
 def check_growth(context):

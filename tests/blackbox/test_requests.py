@@ -81,13 +81,6 @@ def test_the_largest_frame_is_served_and_one_more_byte_closes(context):
     closes(client.create, f"{root}/bi2", b"x" * (jute.FRAME_BYTES_MAX - overhead + 1))
 
 
-def test_illegal_lengths_close_without_an_answer(context):
-    for length in (-1, -(2**31), 2**31 - 1, jute.FRAME_BYTES_MAX + 1):
-        client = context.client()
-        client.send_bytes(jute.int32(length))
-        assert client.is_closed(), f"length {length}"
-
-
 def test_pings_are_answered_with_the_xid_of_pings(context):
     client = context.client()
     client.send(jute.PING, xid=4)

@@ -43,7 +43,7 @@ def test_acls_of_optional_schemes(context):
         refuses(jute.INVALID_ACL, client.create, f"{root}/x", acl=((31, scheme, ident),))
 
 
-def test_optional_schemes_prove_nobody_by_a_packet(context):
+def test_optional_schemes_give_no_identity_by_a_packet(context):
     for scheme in ("sasl", "x509"):
         client = context.client()
         refuses(jute.AUTH_FAILED, client.auth, scheme, b"bob")

@@ -51,7 +51,7 @@ class Attack:
         return self.call(op, jute.multi_body([body] * times))
 
     def guarded(self, path, zeros):
-        """A znode with 255 addresses that nobody has in its ACL."""
+        """A znode with 255 addresses that no client has in its ACL."""
         entries = [(1 + 2 * at, "ip", "10.0.0.1/" + "0" * zeros + "32") for at in range(255)]
         self.call(jute.CREATE, jute.create_body(path, entries=[*entries, (31, "world", "anyone")]))
 

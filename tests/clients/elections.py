@@ -1,46 +1,17 @@
-"""The three election algorithms of the ZooKeeper recipes and kazoo's own, as roles of contenders."""
+"""The election of the ZooKeeper recipes and kazoo's own, as roles of contenders."""
 
 import queue
 import threading
 
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NoNodeError
 
 
-class SingleEphemeral:
-    """Whoever creates the one ephemeral node leads; the others watch it."""
-
-    def __init__(self, client, path, name):
-        self.client, self.path, self.name = client, f"{path}/leader", name.encode()
-
-    def leads(self, wake):
-        while True:
-            try:
-                self.client.create(self.path, self.name, ephemeral=True)
-                return True
-            except NodeExistsError:
-                pass
-            if self.client.exists(self.path, watch=wake):
-                return self.client.get(self.path)[0] == self.name
-
-
-class LowestSequence:
-    """The lowest sequential ephemeral leads."""
+class WatchPredecessor:
+    """The lowest sequential ephemeral leads. Each of the others watches the znode just below its own."""
 
     def __init__(self, client, path, name):
         self.client, self.path = client, path
-        created = client.create(f"{path}/n-", name.encode(), ephemeral=True, sequence=True)
-        self.name = created.rpartition("/")[2]
-
-
-class WatchParent(LowestSequence):
-    """All others watch the parent's children: simple, and a herd."""
-
-    def leads(self, wake):
-        return min(self.client.get_children(self.path, watch=wake)) == self.name
-
-
-class WatchPredecessor(LowestSequence):
-    """Each watches the node just below its own."""
+        self.name = client.create(f"{path}/n-", name.encode(), ephemeral=True, sequence=True).rpartition("/")[2]
 
     def leads(self, wake):
         while True:

@@ -190,7 +190,7 @@ def ask_to_switch(page, body):
 
 
 def restart_service(server, story, first):
-    """A service that is back at once has kept the sessions: nobody loses the leadership."""
+    """A service that is back at once has kept the sessions: no node loses the leadership."""
     server.restart()
     deadline = time.monotonic() + TTL_S
     while time.monotonic() < deadline:
@@ -205,7 +205,7 @@ def lose_service(server, story, nodes):
     rows = nodes[0].rows()
     server.kill()
     wait_until(lambda: not any(node.is_primary() for node in nodes), "the primary steps down", LIMIT_S)
-    story.time("the service is lost: nobody writes", time.monotonic() - begin)
+    story.time("the service is lost: no node writes", time.monotonic() - begin)
     begin = time.monotonic()
     server.start()
     wait_until(lambda: any(node.is_primary() for node in nodes), "there is a primary again", LIMIT_S)

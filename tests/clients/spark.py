@@ -177,7 +177,7 @@ def spark_story(server, story, home):
 
         begin = time.monotonic()
         server.kill()
-        # Whoever loses the connection gives up the leadership, and a master of Spark's without it ends.
+        # A master of Spark that loses the connection gives up the leadership, and ends.
         story.note("the service dies: the active master ends with code", second.process.wait(LIMIT_S))
         story.time("the service dies: the active master has ended", time.monotonic() - begin)
         story.note("the service is gone: the other master", third.status())

@@ -65,23 +65,6 @@ def test_counter(context, note):
     note(f"{CONTENDERS * rounds} increments, none lost")
 
 
-def queue_role(client, pipe, name, path, count):
-    """Puts numbered entries, then takes as many as it can get."""
-    line = client.Queue(path)
-    for number in range(count):
-        line.put(f"{name}-{number}".encode())
-    taken = []
-    pipe.send("put")
-    pipe.recv()
-    while (entry := line.get()) is not None:
-        taken.append(entry.decode())
-    pipe.send(taken)
-
-
-def test_queue(context, note):
-    note(check_queue(context, queue_role))
-
-
 def locking_queue_role(client, pipe, name, path, count):
     line = client.LockingQueue(path)
     line.put_all([f"{name}-{number}".encode() for number in range(count)])
@@ -95,50 +78,14 @@ def locking_queue_role(client, pipe, name, path, count):
 
 
 def test_locking_queue(context, note):
-    note(check_queue(context, locking_queue_role))
-
-
-def check_queue(context, role):
     count = 10
-    with Contenders(context.address, role, arguments=(context.path, count)) as contenders:
+    with Contenders(context.address, locking_queue_role, arguments=(context.path, count)) as contenders:
         contenders.told_by_each()
         for contender in contenders.all:
             contender.tell("take")
         taken = [entry for entries in contenders.told_by_each() for entry in entries]
     equal(sorted(taken), sorted(f"c{who}-{number}" for who in range(CONTENDERS) for number in range(count)))
-    return f"{len(taken)} entries, each taken once"
-
-
-def barrier_role(client, pipe, name, path):
-    barrier = client.Barrier(path)
-    pipe.send("waiting")
-    assert barrier.wait(60)
-    pipe.send(client.exists(f"{path}-lifted") is not None)
-
-
-def test_barrier(context):
-    client = context.client()
-    client.create(context.path)
-    with Contenders(context.address, barrier_role, arguments=(context.path,)) as contenders:
-        equal(contenders.told_by_each(), ["waiting"] * CONTENDERS)
-        client.create(f"{context.path}-lifted")
-        client.delete(context.path)
-        equal(contenders.told_by_each(), [True] * CONTENDERS, "nobody passes before the barrier is lifted")
-
-
-def double_barrier_role(client, pipe, name, path):
-    barrier = client.DoubleBarrier(path, CONTENDERS)
-    barrier.enter()
-    assert barrier.participating
-    pipe.send(time.monotonic())
-    barrier.leave()
-    pipe.send(time.monotonic())
-
-
-def test_double_barrier(context):
-    with Contenders(context.address, double_barrier_role, arguments=(context.path,)) as contenders:
-        entered, left = contenders.told_by_each(), contenders.told_by_each()
-    equal((len(entered), len(left)), (CONTENDERS, CONTENDERS))
+    note(f"{len(taken)} entries, each taken once")
 
 
 def party_role(client, pipe, name, path):
@@ -167,14 +114,6 @@ def test_party(context):
             contender.tell("leave")
         contenders.told_by_each()
     equal(client.children(context.path), [])
-
-
-def test_election_single_ephemeral(context, note):
-    note(check_election(context, elections.contend, elections.SingleEphemeral))
-
-
-def test_election_watching_the_parent(context, note):
-    note(check_election(context, elections.contend, elections.WatchParent))
 
 
 def test_election_watching_the_predecessor(context, note):

@@ -4,7 +4,9 @@ import pytest
 
 from durability import flips
 
-SEED, ROUNDS, PLACES = 1, 2, 2
+SEED, PLACES = 1, 2
+# Whether a snapshot is written before the next scrub, in each round.
+MERGES = {flips.Alone: (False, True), flips.OneOfThree: (True,)}
 
 
 @pytest.mark.parametrize("world", flips.WORLDS)
@@ -13,8 +15,8 @@ SEED, ROUNDS, PLACES = 1, 2, 2
 def test_nothing_damaged_is_served(world, kind, when, shards, note):
     damage, servers = flips.Damage(SEED), world(shards, SEED)
     try:
-        for number in range(ROUNDS):
-            when(servers, kind, damage, PLACES, merges=number % 2 == 1)
+        for merges in MERGES[world]:
+            when(servers, kind, damage, PLACES, merges)
     finally:
         servers.dispose(keep=False)
     note(f"{damage.places} places")

@@ -23,7 +23,7 @@ def corral(shards=2, tick_ms=500, settings=None):
 
 
 class Follower(Server):
-    """A member that follows when the ensemble has formed; whoever leads then is another."""
+    """A member that follows when the ensemble has formed; another member leads then."""
 
     kind = "corral"
     # Before the first start there is none.

@@ -72,7 +72,7 @@ def test_a_server_with_an_emptied_data_directory_heals(ensemble):
             try:
                 written.append(keeper.create(f"{top}/w-{victim.address[1]}-{time.time_ns():x}", b"x"))
             except (Closed, OSError):
-                # A leader that hung on a busy host: nobody knows what became of that write.
+                # The leader may have changed: that write is in doubt.
                 keeper = reconnect(keeper, witness)
         equal(exists_or_none(keeper, path)[7], keeper.session_id, "the session goes on")
         with connect(victim) as client:
@@ -140,7 +140,7 @@ def test_snapshots_that_cannot_be_read_are_not_put_aside():
         for member in own.members:
             snapshot = sorted((member.directory / "data").glob("image-*.img"))[-1]
             moved.append((snapshot, snapshot.rename(member.directory / snapshot.name)))
-            # Opening it fails whoever asks.
+            # It cannot be opened.
             snapshot.symlink_to(snapshot.name)
         for member in own.members:
             member.launch()

@@ -6,7 +6,7 @@ from ensemble.cluster import FOLLOWING, LEADING, mode_of, pause, resume
 from ensemble.sessions import connect, leader_of, connect_to_new_leader, reconnect, root, seen, write_behind
 from support import jute
 from support.client import Closed, exists_or_none
-from support.expect import equal, refuses
+from support.expect import equal
 from support.wait import wait_until
 
 # More than a leader keeps of the log for those who lag.
@@ -284,9 +284,3 @@ def test_a_server_that_lags_a_little_needs_no_snapshot_after_a_restart_of_all(en
             client.delete(f"{top}/{number}")
         client.delete(top)
     assert "lags too far behind" not in victim.log().rpartition("state recovered")[2], victim.log_tail()
-
-
-def test_a_read_of_a_missing_node_is_refused_on_every_server(ensemble):
-    for member in ensemble.members:
-        with connect(member) as client:
-            refuses(jute.NO_NODE, client.get, "/no-such-node")

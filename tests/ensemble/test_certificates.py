@@ -36,7 +36,7 @@ class Encrypted(Ensemble):
         return int(self.specs[self.number(member)].split(":")[1])
 
     def shown(self, member):
-        """The certificate that whoever connects is shown."""
+        """The certificate that the server shows to a client."""
         return ssl.get_server_certificate(("127.0.0.1", self.peer_port(member)), timeout=5)
 
     def links(self, member):
@@ -86,7 +86,7 @@ def test_a_renewed_certificate_is_shown_and_a_bad_one_is_not(ensemble):
     equal(expires_in_days(member), DAYS_FIRST)
     renewed = ensemble.authority.sign(DAYS_SECOND)
     put(member, renewed)
-    equal(ensemble.shown(member), first, "nobody has said that there are others")
+    equal(ensemble.shown(member), first, "no signal told it of the new files")
     assert hang_up(member)
     equal(ensemble.shown(member).split(), renewed[0].split())
     equal(expires_in_days(member), DAYS_SECOND)

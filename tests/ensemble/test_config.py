@@ -59,7 +59,7 @@ def test_a_version_belongs_to_each_change(ensemble):
         refuses(BAD_VERSION, reconfig, client, version=version)
 
 
-def test_only_who_may_write_there_changes_it(ensemble):
+def test_only_an_authorised_client_changes_it(ensemble):
     for member in (ensemble.leader(), ensemble.followers()[0]):
         with connect(member) as client:
             refuses(NO_AUTH, reconfig, client)

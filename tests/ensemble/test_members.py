@@ -37,7 +37,7 @@ def join(ensemble, member, old):
 
 
 class Writer(threading.Thread):
-    """Creates one znode after the other wherever somebody serves; knows which were acknowledged."""
+    """Creates one znode after the other at any server that serves; keeps those that were acknowledged."""
 
     def __init__(self, members, top):
         super().__init__(daemon=True)
@@ -120,7 +120,7 @@ def test_a_voter_leaves(ensemble):
         wait_until(lambda: mode_of(member) is None, "it has no leader")
         for start in range(2):
             told = "not a member of the ensemble: stop it"
-            wait_until(lambda: member.log().count(told) > start, "its log says why it serves nobody")
+            wait_until(lambda: member.log().count(told) > start, "its log says why it serves no client")
             member.kill()
             member.launch()
     member.kill()
@@ -280,7 +280,7 @@ def test_kazoo_changes_the_list(ensemble):
         except NewConfigNoQuorumError:
             pass
         else:
-            raise AssertionError("a majority that nobody can reach")
+            raise AssertionError("a majority that no server can reach")
     finally:
         client.stop()
         client.close()

@@ -24,7 +24,7 @@ def census(member):
     return {key: int(table[key]) for key in CENSUS if key in table}
 
 
-def test_mntr_counts_who_keeps_up(ensemble):
+def test_mntr_counts_servers_that_keep_up(ensemble):
     def told(learners, followers, observers):
         return dict(zip(CENSUS, (3, learners, followers, 0, observers)))
 

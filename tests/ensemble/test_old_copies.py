@@ -1,4 +1,4 @@
-"""Servers started with an old copy of their data, which operators must not do: a server that serves nobody says why."""
+"""Servers started with an old copy of their data, which operators must not do: a server that serves no client says why."""
 
 import re
 import shutil

@@ -32,8 +32,8 @@ BUGS = (
     ("2332, 4269, 4846", "an empty or half-made file keeps a server from starting", "log_crash.rs, snapshot.rs: a power cut at every step"),
     ("2247", "a leader that cannot write its log goes on leading", "log_crash.rs: after_a_failed_sync (its process ends)"),
     ("2355, 919, 1208, 1367, 1496, 4837", "an ephemeral outlives its session", "cases.a_silent_session_expires_on_every_server; the simulator"),
-    ("1046, 2052", "a sequence number is given twice, a parent cannot be deleted", "sequences_over_leaders"),
-    ("706", "too many watches to set again", "hostile_reads.watches_set_again_in_great_number"),
+    ("1046, 2052", "a sequence number is given twice, a parent cannot be deleted", "test_failover.py; the simulator"),
+    ("706", "too many watches to set again", "shard_hostile.rs: very_many_watches_are_set_and_dropped_in_pieces"),
     ("1412, 4475, 4466", "watches wrongly fired on reconnect, modes that interfere", "test_watches.py, test_persistent.py; the simulator"),
     ("4541, 4712", "a server that changes its role leaks", "roles_come_and_go"),
     ("2678", "a large tree takes longer than initLimit, so that a server never joins", "campaigns/test_joins.py"),
@@ -78,27 +78,6 @@ def test_a_tail_that_comes_late(ensemble, note):
     note(f"{len(found)} of 20 unacknowledged writes happened, on all servers alike")
 
 
-def test_sequences_over_leaders(ensemble):
-    """1046 and 2052: numbers rise and never repeat, whoever leads and whatever was deleted; the parent can go at the end."""
-    top, names = root(ensemble, "sequences"), []
-    for _ in range(3):
-        with connect(ensemble.followers()[0]) as client:
-            for _ in range(30):
-                names.append(client.create(f"{top}/n-", flags=jute.SEQUENTIAL))
-            for name in names[-10:]:
-                client.delete(name)
-            client.multi(*[(jute.CREATE, jute.create_body(f"{top}/n-", b"", jute.SEQUENTIAL)) for _ in range(2)])
-        ensemble.leader().kill()
-        ensemble.start()
-    numbers = [int(name[-10:]) for name in names]
-    equal(numbers, sorted(set(numbers)), "the numbers that were given")
-    with connect(ensemble.leader()) as client:
-        client.sync()
-        for name in client.children(top):
-            client.delete(f"{top}/{name}")
-        client.delete(top)
-
-
 def test_killed_while_taking_over_a_snapshot(ensemble):
     """3642 and 2099: killed again and again while a snapshot comes; in the end nothing is missing."""
     if not ensemble.is_corral:
@@ -112,7 +91,8 @@ def test_killed_while_taking_over_a_snapshot(ensemble):
     for _ in range(SNAPSHOT_KILLS):
         begin = len(victim.log())
         victim.launch()
-        wait_until(lambda begin=begin: "receiving a snapshot" in victim.log()[begin:], "a snapshot comes")
+        # One that it has received whole is not sent again.
+        wait_until(lambda begin=begin: "receiving a snapshot" in victim.log()[begin:] or victim.is_serving(), "a snapshot comes")
         victim.kill()
     ensemble.start()
     tree, _ = trees.equal_trees(ensemble.members)

@@ -113,7 +113,7 @@ def test_a_rescue_of_what_is_not_whole_names_no_other_servers():
             assert words in said and "rescue another survivor" in said and "empty" not in said, said
 
 
-def test_who_was_left_behind_by_a_rescue_does_not_go_on_beside_it():
+def test_servers_left_behind_by_a_rescue_end_beside_it():
     """A majority of the old list with its old data: started beside the rescued server, or there before it."""
     with Own() as own:
         top = rescue_the_first(own)
@@ -145,7 +145,7 @@ def test_who_was_left_behind_by_a_rescue_does_not_go_on_beside_it():
             equal(seen(member, f"{top}/beside"), b"")
 
 
-def test_who_holds_nothing_begins_no_ensemble_beside_data():
+def test_servers_without_data_found_no_ensemble_beside_data():
     """Emptied behind a rescue, with files from before a reconfig that name other servers: a second, empty ensemble began."""
     with Own() as own:
         top = rescue_the_first(own)

@@ -1,7 +1,7 @@
 """The whole tree of every server, read over the wire and compared at one zxid.
 
-A tree is {path: (data, Stat, ACL)}. It stands for a digest of the state: whoever has the same tree at the same zxid has the same
-answers to give. Nobody may write meanwhile; a session that expires in between makes the comparison begin again.
+A tree is {path: (data, Stat, ACL)}. It stands for a digest of the state: servers with the same tree at the same zxid give the same
+answers. Nobody may write meanwhile; a session that expires in between makes the comparison begin again.
 """
 
 import hashlib

@@ -42,7 +42,7 @@ def flip_a_bit(record, pick):
 
 
 def flip_a_bit_of_the_last_durable_record(data, pick):
-    """Returns that record; what lies behind it was never synced, and nobody was told of it."""
+    """Returns that record; what lies behind it was never synced, and no client was told of it."""
     found, durable = records(data)
     last = [record for record in found if record.position < durable][-1]
     flip_a_bit(last, pick)

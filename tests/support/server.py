@@ -171,7 +171,7 @@ class ZooKeeper(Server):
 
 
 class Running(Server):
-    """A server somebody else runs; it is neither started nor ended."""
+    """A server another process runs; it is neither started nor ended."""
 
     def __init__(self, address, kind):
         self.kind, self.process = kind, None

@@ -7,7 +7,7 @@ import time
 
 # Between two looks at a condition, at first and later on.
 POLL_S, POLL_MAX_S = 0.005, 0.1
-# Below those that the kernel gives to whoever connects.
+# Below those that the kernel gives to connecting clients.
 PORTS = "12000-32000"
 PORT_TRIES = 1000
 _given = set()
@@ -31,7 +31,7 @@ def wait_until(condition, what, limit_s=60):
 
 
 def free_port():
-    """A port of the loopback nobody listens on, each one once, from CORRAL_TEST_PORTS (first-last) if that is set."""
+    """A free port of the loopback, each one once, from CORRAL_TEST_PORTS (first-last) if that is set."""
     first, _, last = os.environ.get("CORRAL_TEST_PORTS", PORTS).partition("-")
     # Processes of pytest-xdist take turns.
     workers, worker = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
