@@ -19,6 +19,8 @@ from support.wait import wait_until
 SYNC_S = 2
 # A leader lets another lead when it has led for ten election timeouts: so long these writes take.
 ELECTION_MS, ALL_SYNC_S, SLOW_WRITES = 400, 0.5, 10
+# While a majority is held up, a sync takes so long.
+HELD_S, HELD_WRITES = 0.5, 3
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,19 @@ def prepared(ensemble):
     if not shutil.which("strace"):
         pytest.skip("strace is not installed")
     return ensemble.leader(), connect(ensemble.followers()[0])
+
+
+def test_a_write_is_answered_after_a_majority_has_synced_it(ensemble):
+    """The syncs of both followers are held up, so that no majority is faster. A slow machine only adds to that time."""
+    top = root(ensemble, "synced")
+    leader, other = prepared(ensemble)
+    with connect(leader) as client, Slowed(ensemble.followers(), HELD_S):
+        for _ in range(HELD_WRITES):
+            began = time.monotonic()
+            client.set(top, b"x")
+            took_s = time.monotonic() - began
+            assert took_s >= HELD_S, f"answered after {took_s:.3f} s, while each sync of the followers takes {HELD_S} s"
+    other.close()
 
 
 def test_leadership_stays_where_it_is_when_all_disks_are_slow(ensemble):
