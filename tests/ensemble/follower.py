@@ -1,6 +1,6 @@
-"""One corral for the suites of single servers: alone, or, with CORRAL_ENSEMBLE=3, a follower of three.
+"""One corral for tests of a single server: alone, or, with CORRAL_ENSEMBLE=3, a follower of three (differential, test_transports.py).
 
-The suite talks to one member, kills it, starts it again and looks into its files and its log; the others only make up the ensemble.
+The test talks to one member, kills it, starts it again and looks into its files and its log; the others only make up the ensemble.
 It stays the same member from the first start on, so that its address does.
 """
 
