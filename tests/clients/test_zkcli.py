@@ -20,18 +20,21 @@ NOISE = re.compile(r"SLF4J|Connecting to|Welcome to|JLine|^log4j|^WATCHER::|stat
 EVENT = re.compile(r"WatchedEvent")
 ZXID = re.compile(r"((?:[cmp]Zxid = )0x|zxid: (?=[1-9]))([0-9a-f]+)")
 OWNER = re.compile(r"(ephemeralOwner = 0x)([1-9a-f][0-9a-f]*)")
-LOGGED = re.compile(r"^\d{4}-\d\d-\d\dT\S+ ")
+# With JLine each command is shown behind a prompt.
+PROMPT = re.compile(r"^\[zk: [^(]*\(\w+\) \d+\] ?")
+LOGGED = re.compile(r"^(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d\S+ ")
 TIME = re.compile(r"([cm]time = )(?!Thu Jan 01 00:00:00 UTC 1970)(.+)")
 
 
 def run_cli(address, script):
     """The lines zkCli prints for a script: answers, errors and events."""
     main = "org.apache.zookeeper.ZooKeeperMain"
-    command = ["java", "-Duser.timezone=UTC", "-cp", java_class_path(), main, "-server", f"{address[0]}:{address[1]}"]
+    command = ["java", "-Duser.timezone=UTC", "-cp", java_class_path(), main, "-server", f"{address[0]}:{address[1]}", "-waitforconnection"]
     done = subprocess.run(
         command, input=(HERE / script).read_text(), capture_output=True, text=True, timeout=CLI_LIMIT_S, check=False
     )
-    answers = [line for line in done.stdout.splitlines() if not NOISE.search(line)]
+    commands, lines = set((HERE / script).read_text().splitlines()), (PROMPT.sub("", line) for line in done.stdout.splitlines())
+    answers = [line for line in lines if line not in commands and not NOISE.search(line)]
     errors = [line for line in done.stderr.splitlines() if not NOISE.search(line)]
     return {
         "answers": [line for line in answers if not EVENT.search(line)],
