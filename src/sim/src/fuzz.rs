@@ -18,8 +18,10 @@ mod script;
 mod server;
 mod servers;
 
+use corral_wire::OpCode;
+
 use crate::rng::Stream;
-use crate::violation::{Checked, Violation, require};
+use crate::violation::{Violation, require};
 use server::MEMORY as SHARD_MEMORY;
 
 /// Longest input that is made, bytes.
@@ -72,14 +74,26 @@ pub const TARGETS: [Target; 8] = [
     // Each frame is copied once, the input is fed twice; room for a payload is made in steps of 64 KiB.
     Target::of("keyed", link::keyed, link::generate_keyed, 300_000, (64, 132 << 10)),
     Target::of("peer", peers::peer, peers::generate, 100_000, (128, 256 << 10)),
-    Target::of("shard", server::shard, script::generate, 50_000, SHARD_MEMORY),
+    Target::of("shard", |input| server::play(input, false), script::generate, 50_000, SHARD_MEMORY),
 ];
 
 /// Targets with a bug each, which the runner must find: a fuzzer that finds nothing in these looks at nothing.
 pub const CANARIES: [Target; 3] = [
-    Target::of("unchecked index", canary::unchecked_index, canary::generate_add_watch, 100_000, (8, 512)),
-    Target::of("trusted count", canary::trusted_count, canary::generate_set_watches, 100_000, (8, 512)),
-    Target::of("lost answer", server::forgetful, script::generate, 1000, SHARD_MEMORY),
+    Target::of(
+        "unchecked index",
+        canary::unchecked_index,
+        |stream, out| records::body(stream, OpCode::AddWatch, out),
+        100_000,
+        (8, 512),
+    ),
+    Target::of(
+        "trusted count",
+        canary::trusted_count,
+        |stream, out| records::body(stream, OpCode::SetWatches, out),
+        100_000,
+        (8, 512),
+    ),
+    Target::of("lost answer", |input| server::play(input, true), script::generate, 1000, SHARD_MEMORY),
 ];
 
 type Run = fn(&[u8]) -> Result<Tally, Violation>;
@@ -110,14 +124,11 @@ impl Target {
     pub fn run(&self, input: &[u8]) -> Result<(Tally, usize), Violation> {
         let (done, peak) = memory::peak(|| (self.run)(input));
         let tally = done?;
-        self.fits(input.len(), peak)?;
+        let allowed = self.memory_max(input.len());
+        require(peak <= allowed, "memory", || {
+            format!("{peak} bytes held for an input of {}, {allowed} allowed", input.len())
+        })?;
         Ok((tally, peak))
-    }
-
-    fn fits(&self, input_bytes: usize, peak: usize) -> Checked {
-        require(peak <= self.memory_max(input_bytes), "memory", || {
-            format!("{peak} bytes held for an input of {input_bytes}, {} allowed", self.memory_max(input_bytes))
-        })
     }
 
     /// An input as the runner makes them: well formed for the most part, from a seed.

@@ -53,12 +53,10 @@ pub(crate) enum Life {
     /// Deleted by a client, or with its session.
     Plain,
     Container,
-    /// Time to live in milliseconds.
     Ttl(i64),
 }
 
 impl Node {
-    /// As a transaction makes it.
     fn made(zxid: u64, time: i64, data: Option<Vec<u8>>, acl: Vec<AclItem>) -> Node {
         Node { data, acl, czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: time, mtime: time, ..Node::default() }
     }
@@ -69,7 +67,6 @@ impl Node {
         (self.mzxid, self.mtime) = (zxid, time);
     }
 
-    /// The Stat a client sees.
     pub(crate) fn stat(&self) -> Stat {
         let data_length = self.data.as_ref().map_or(0, Vec::len);
         Stat {
@@ -88,7 +85,6 @@ impl Node {
     }
 }
 
-/// A living session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) password: [u8; 16],
@@ -134,17 +130,16 @@ pub(crate) struct Caller<'a> {
     pub(crate) identities: &'a [Identity],
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     switches: Switches,
     versions: BTreeMap<String, Vec<(u64, Option<Node>)>>,
-    sessions: BTreeMap<i64, Session>,
+    pub(crate) sessions: BTreeMap<i64, Session>,
     /// Every session there ever was: ids are never used twice.
     sessions_ever: BTreeSet<i64>,
     steps: BTreeMap<u64, Vec<Step>>,
-    zxid: u64,
-    list: Option<List>,
+    pub(crate) zxid: u64,
+    pub(crate) list: Option<List>,
     list_rules: Option<ListRules>,
 }
 
@@ -172,16 +167,6 @@ impl Model {
         }
     }
 
-    /// The last zxid applied.
-    pub(crate) fn zxid(&self) -> u64 {
-        self.zxid
-    }
-
-    pub(crate) fn sessions(&self) -> &BTreeMap<i64, Session> {
-        &self.sessions
-    }
-
-    /// The znode now.
     pub(crate) fn node(&self, path: &str) -> Option<&Node> {
         self.versions.get(path)?.last()?.1.as_ref()
     }
@@ -218,7 +203,6 @@ impl Model {
         self.versions.keys().filter(|path| path.starts_with(prefix) && owned(path)).cloned().collect()
     }
 
-    /// Every living znode, sorted by path.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.versions.iter().filter_map(|(path, list)| Some((path.as_str(), list.last()?.1.as_ref()?)))
     }
@@ -271,7 +255,8 @@ impl Model {
         self.zxid = zxid;
         if self.sessions.remove(&session).is_some() {
             self.change(zxid, |draft| {
-                draft.remove_ephemerals(session);
+                let owned = draft.model.nodes().filter(|(_, node)| node.owner == session);
+                owned.for_each(|(path, _)| draft.remove(path));
                 true
             });
         }

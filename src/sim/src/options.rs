@@ -100,7 +100,6 @@ pub struct Options {
     /// Of the requests: how many are reads.
     pub read_share: u64,
     pub switches: Switches,
-    /// `None`: one server, alone.
     pub ensemble: Option<EnsembleOptions>,
 }
 
@@ -159,11 +158,8 @@ fn weights(rng: &mut Stream, faults: &[(Fault, u64)]) -> Vec<(Fault, u64)> {
 #[derive(Clone, Copy, Debug)]
 pub struct EnsembleOptions {
     pub servers: usize,
-    /// See `member::EnsembleConfig`.
     pub hold_ms: u64,
-    /// See `consensus::Config`.
     pub log_cache_bytes: u64,
-    /// Usual delay between two servers.
     pub wire_delay: u64,
     /// Whether every read waits for the leader's word.
     pub linearizable: bool,
@@ -247,19 +243,16 @@ impl Options {
         Options { lost_page_share: 800, fault_every_ms: self.fault_every_ms.min(1_000), ..self }
     }
 
-    /// This ensemble, with states that are found damaged.
     pub(crate) fn with_damage(mut self) -> Options {
         let weight = 2 + self.seed % 10;
         self.weights.extend([(Fault::Damage, weight), (Fault::SpoilSnapshot, weight)]);
         self
     }
 
-    /// How many servers there are.
     pub(crate) fn servers(&self) -> usize {
         self.ensemble.map_or(1, |ensemble| ensemble.servers + ensemble.list.map_or(0, |list| list.spares))
     }
 
-    /// The world of this seed.
     pub(crate) fn draw(seed: u64, bug: Option<Bug>) -> Options {
         let mut rng = Stream::new(seed, "options");
         Options {

@@ -13,7 +13,6 @@ use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Wire, Writer};
 
 use crate::reconfig::Change;
 
-/// One entry of an ACL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AclItem {
     pub(crate) perms: i32,
@@ -177,7 +176,6 @@ impl Request {
         }
     }
 
-    /// Appends the whole frame.
     pub(crate) fn encode(&self, xid: i32, out: &mut Vec<u8>) {
         let mark = begin_frame(out);
         let (op, record) = self.record();
@@ -338,7 +336,6 @@ fn acl_buf(acl: &[AclItem]) -> VectorBuf {
     VectorBuf::of(acl.iter().map(|item| Acl { perms: item.perms, scheme: Some(&item.scheme), id: Some(&item.id) }))
 }
 
-/// The bytes of a record.
 fn bytes<'a>(record: &impl Wire<'a>) -> Vec<u8> {
     let mut bytes = Vec::new();
     record.encode(&mut Writer::new(&mut bytes));

@@ -23,18 +23,13 @@ use crate::violation::{Checked, Violation, require};
 /// The log as it was committed, entry by entry: the same on every server, as far as each has come.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Of each entry from index 1 on.
-    entries: Vec<(u64, Option<u64>)>,
+    /// Of each entry from index 1 on. What the founders begin behind takes the place of the first.
+    pub(super) entries: Vec<(u64, Option<u64>)>,
     /// The last sequence number below each parent, by path and czxid.
-    sequences: BTreeMap<(String, u64), i32>,
+    pub(super) sequences: BTreeMap<(String, u64), i32>,
 }
 
 impl History {
-    /// What the founders begin behind takes the place of the first entry.
-    pub(super) fn of_ensemble() -> History {
-        History { entries: vec![(0, None)], ..History::default() }
-    }
-
     fn len(&self) -> u64 {
         self.entries.len() as u64
     }
@@ -101,10 +96,10 @@ impl Checkers {
         let mut next = batch.first_zxid;
         let mut begun = entry.begun.into_iter();
         for command in batch.commands {
-            let zxid = if command.takes_zxid() { next } else { self.model.zxid() };
+            let zxid = if command.takes_zxid() { next } else { self.model.zxid };
             if command.takes_zxid() {
                 next += 1;
-                let last = self.model.zxid();
+                let last = self.model.zxid;
                 require(zxid > last, "writes", || format!("zxid {zxid:#x} after {last:#x}"))?;
             }
             let at = EntryPosition { index: entry.index, term: entry.term, zxid, time: batch.time.0, changing };

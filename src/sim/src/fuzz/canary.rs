@@ -1,19 +1,10 @@
-//! Decoders with a bug each, of the kinds that the real ones must not have, and what they are fed.
+//! Decoders with a bug each, of the kinds that the real ones must not have.
 
 use corral_wire::records::AddWatchRequest;
-use corral_wire::{OpCode, Reader, Wire};
+use corral_wire::{Reader, Wire};
 
-use super::{Tally, records};
-use crate::rng::Stream;
+use super::Tally;
 use crate::violation::Violation;
-
-pub(super) fn generate_add_watch(stream: &mut Stream, out: &mut Vec<u8>) {
-    records::body(stream, OpCode::AddWatch, out);
-}
-
-pub(super) fn generate_set_watches(stream: &mut Stream, out: &mut Vec<u8>) {
-    records::body(stream, OpCode::SetWatches, out);
-}
 
 /// An addWatch whose mode is an index into a table, unchecked.
 pub(super) fn unchecked_index(input: &[u8]) -> Result<Tally, Violation> {

@@ -9,10 +9,8 @@ use corral_wire::OpCode;
 use super::records;
 use crate::rng::Stream;
 
-/// Connections a script has.
 pub(super) const CLIENTS: usize = 4;
 
-/// How the server is set up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) shards: usize,
@@ -27,7 +25,6 @@ pub(super) struct Setup {
     pub(super) all_features: bool,
 }
 
-/// Reads a script.
 pub(super) struct Script<'a> {
     rest: &'a [u8],
 }

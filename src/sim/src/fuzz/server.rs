@@ -40,7 +40,6 @@ const READ_BYTES_MAX: usize = 3 << 10;
 /// Rounds in which a server must have done what there is to do.
 const ROUNDS_MAX: usize = 20_000;
 
-/// To a shard, in order.
 enum Mail {
     Batch(Rc<AppliedBatch>),
     Synced(Vec<ConnId>),
@@ -89,17 +88,8 @@ thread_local! {
     static SNAPSHOT: Arc<Snapshot> = Arc::new(initial_snapshot(1));
 }
 
-/// See the module.
-pub(super) fn shard(input: &[u8]) -> Result<Tally, Violation> {
-    play(input, false)
-}
-
-/// The same with a bug: the answers to syncs get lost on their way.
-pub(super) fn forgetful(input: &[u8]) -> Result<Tally, Violation> {
-    play(input, true)
-}
-
-fn play(input: &[u8], forgets_syncs: bool) -> Result<Tally, Violation> {
+/// Plays a script; with a bug the answers to syncs get lost on their way.
+pub(super) fn play(input: &[u8], forgets_syncs: bool) -> Result<Tally, Violation> {
     let (setup, mut script) = Script::new(input);
     let mut world = World::new(setup);
     world.forgets_syncs = forgets_syncs;
@@ -288,7 +278,6 @@ impl World {
         Ok(true)
     }
 
-    /// Does what a shard asks for.
     fn carry_out(&mut self, at: usize) -> Checked {
         loop {
             let side = &mut self.sides[at];
@@ -363,7 +352,6 @@ impl World {
         some
     }
 
-    /// Everything that was proposed is committed. True if there was anything.
     fn commit(&mut self) -> Result<bool, Violation> {
         let mut some = false;
         while let Some(batch) = self.sequencer.next_batch(actors::wall(self.now)) {
@@ -445,7 +433,6 @@ impl World {
         Ok(())
     }
 
-    /// Runs until nothing is left to do.
     fn settle(&mut self) -> Checked {
         for _ in 0..ROUNDS_MAX {
             let mut busy = false;

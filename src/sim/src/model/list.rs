@@ -15,7 +15,6 @@ const UNIMPLEMENTED: i32 = -6;
 const SESSION_EXPIRED: i32 = -112;
 const RECONFIG_DISABLED: i32 = -123;
 
-/// The list that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List {
     pub(crate) seats: Seats,
@@ -30,10 +29,6 @@ pub(crate) struct ListRules {
 }
 
 impl Model {
-    pub(crate) fn list(&self) -> Option<&List> {
-        self.list.as_ref()
-    }
-
     /// The first leader puts the list there. Its version is of its epoch, and so is the znode's mzxid.
     pub(crate) fn configured(&mut self, zxid: u64, time: i64, seats: Seats) {
         self.zxid = zxid;

@@ -33,13 +33,11 @@ pub(super) fn refused(err: i32) -> Expected {
     if err == MOVED { Expected::Moved } else { Expected::Reply { err, body: Body::Nothing } }
 }
 
-/// Refuses unless the condition holds.
 pub(super) fn need(holds: bool, code: i32) -> Result<(), i32> {
     if holds { Ok(()) } else { Err(code) }
 }
 
 impl Model {
-    /// One write of its own.
     pub(crate) fn write(&mut self, caller: &Caller<'_>, write: &Write) -> Expected {
         let mut done = Err(MOVED);
         self.change(caller.zxid, |draft| {
@@ -126,7 +124,6 @@ pub(super) struct Draft<'m> {
     pub(super) steps: Vec<Step>,
 }
 
-/// What a create makes.
 #[derive(Clone, Copy)]
 pub(super) enum Made {
     New(Life),
@@ -144,14 +141,6 @@ impl Draft<'_> {
 
     pub(super) fn set(&mut self, path: &str, node: Node) {
         self.changed.insert(path.to_owned(), Some(node));
-    }
-
-    /// Deletes a session's ephemerals in the order of their paths.
-    pub(super) fn remove_ephemerals(&mut self, session: i64) {
-        let owned = self.model.nodes().filter(|(_, node)| node.owner == session);
-        for path in owned.map(|(path, _)| path.to_owned()).collect::<Vec<String>>() {
-            self.remove(&path);
-        }
     }
 
     /// A znode that was not there, below this parent.
