@@ -30,7 +30,7 @@ COVERAGE = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ]
 # Shares of the inputs, in per cent.
-SHARES = {"frame": 10, "request": 33, "reply": 24, "path": 18, "acl": 8, "batch": 6, "peer": 6, "shard": 1}
+SHARES = {"path": 33, "acl": 18, "servers": 10, "batch": 12, "handshake": 8, "keyed": 6, "peer": 12, "shard": 1}
 INPUT_BYTES_MAX = 1024
 # Inputs longer than this stay out of the corpus that is kept, and of the longest targets the shortest so many stay.
 KEPT_BYTES_MAX, KEPT_MAX = 300, 250
@@ -127,7 +127,7 @@ def main():
             edges, features, kept = done["covered"]
             verdict = "ok  " if done["code"] == 0 else "FAIL"
             failed += done["code"] != 0
-            print(f"{verdict} {done['target']:8} {done['inputs']} inputs in {done['seconds']:.0f} s, {edges} edges, "
+            print(f"{verdict} {done['target']:9} {done['inputs']} inputs in {done['seconds']:.0f} s, {edges} edges, "
                   f"{features} features, {kept} inputs kept", flush=True)
             if done["code"] != 0:
                 print("\n".join(done["tail"]))

@@ -30,7 +30,6 @@ use crate::command::{Batch, Command, CommandKind, Identity, Origin};
 use crate::cost::{self, Budget};
 use crate::draft::Draft;
 use crate::ids::{SessionId, Zxid};
-use crate::limits::NAMES_BYTES_MAX;
 use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::Text;
 use crate::snapshot::Snapshot;
@@ -100,8 +99,6 @@ pub struct StateMachine {
     list_changes: u64,
     /// Units of cost spent by all commands since the machine was made.
     units_spent: u64,
-    /// [`NAMES_BYTES_MAX`], but for the search for costs.
-    names_bytes_max: u64,
 }
 
 impl fmt::Debug for StateMachine {
@@ -122,30 +119,13 @@ impl StateMachine {
         view.keep_digest();
         let quotas = Quotas::of(&view);
         let reapable = view.snapshot().reapable().collect();
-        Self {
-            view,
-            sessions,
-            quotas,
-            reapable,
-            begun: None,
-            list_changes: 0,
-            units_spent: 0,
-            names_bytes_max: NAMES_BYTES_MAX,
-        }
+        Self { view, sessions, quotas, reapable, begun: None, list_changes: 0, units_spent: 0 }
     }
 
     /// .. and the membership change that was begun where the snapshot ends.
     #[must_use]
     pub fn in_the_middle_of(self, begun: Option<Begun>) -> Self {
         Self { begun: begun.map(Box::new), ..self }
-    }
-
-    /// .. with another limit on the names below one parent. For the search for costs alone: the servers of an ensemble
-    /// must all have the same one.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_names_bytes_max(self, names_bytes_max: u64) -> Self {
-        Self { names_bytes_max, ..self }
     }
 
     pub const fn view(&self) -> &View {
@@ -352,21 +332,10 @@ impl StateMachine {
         context: &'a BatchContext,
         zxid: Zxid,
     ) -> Caller<'a> {
-        let Self { sessions, quotas, names_bytes_max, .. } = self;
+        let Self { sessions, quotas, .. } = self;
         let bounded = context.features & features::BOUNDED != 0;
         let budget = if bounded { Budget::new(cost::COMMAND_MAX) } else { Budget::unlimited() };
-        Caller {
-            sessions,
-            quotas,
-            session,
-            origin,
-            identities,
-            context,
-            zxid,
-            beyond_quota: Cell::new(None),
-            budget,
-            names_bytes_max: *names_bytes_max,
-        }
+        Caller { sessions, quotas, session, origin, identities, context, zxid, beyond_quota: Cell::new(None), budget }
     }
 
     fn note(&mut self, units: u64, exceeded: Option<QuotaExceeded>) {

@@ -74,7 +74,6 @@ pub trait Audience {
     fn failed(&mut self, world: WorldId, violation: &Violation) -> bool;
 }
 
-/// The result of a campaign.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub passed: u64,

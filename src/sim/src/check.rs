@@ -32,7 +32,6 @@ enum Proposed {
     Request(Request),
 }
 
-/// What is known of a connection.
 #[derive(Debug, Default)]
 struct Facts {
     session: i64,
@@ -41,7 +40,6 @@ struct Facts {
     /// What the model said to each proposed command that was committed, in order, with its zxid.
     verdicts: Vec<(u64, Expected)>,
     watches: Watches,
-    /// The zxid of the last reply, and whether that was a write's.
     last_reply: (i64, bool),
     /// The start of the server that accepted it.
     incarnation: u64,
@@ -50,10 +48,9 @@ struct Facts {
 /// A server's own name of a connection: incarnation, shard, slot, generation.
 type ServerName = (u64, u16, u32, u32);
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Checkers {
-    model: Model,
+    pub(crate) model: Model,
     history: writes::History,
     facts: BTreeMap<LinkId, Facts>,
     names: BTreeMap<ServerName, LinkId>,
@@ -68,7 +65,6 @@ pub(crate) struct Checkers {
     acked: u64,
     /// .. that any client of this start of a server has an answer with.
     acked_by: BTreeMap<u64, u64>,
-    /// There are several servers.
     in_ensemble: bool,
     /// A read shows what was acknowledged by any of them.
     linearizable: bool,
@@ -79,36 +75,29 @@ impl Checkers {
         let ensemble = options.ensemble.as_ref();
         let in_ensemble = ensemble.is_some();
         let (list, servers) = (ensemble.and_then(|it| it.list), ensemble.map_or(1, |it| it.servers));
-        let history = if in_ensemble { writes::History::of_ensemble() } else { writes::History::default() };
+        let entries = if in_ensemble { vec![(0, None)] } else { Vec::new() };
         Checkers {
             model: Model::new(options.switches, list.map(|list| ListRules { voters_min: list.voters_min })),
             members: members::Members::of_founders(servers),
             founders: participants((0..servers).map(crate::server::server_id)),
             in_ensemble,
             linearizable: ensemble.is_some_and(|ensemble| ensemble.linearizable),
-            history,
+            history: writes::History { entries, ..writes::History::default() },
             ..Checkers::default()
         }
     }
 
-    pub(crate) fn model(&self) -> &Model {
-        &self.model
-    }
-
-    /// A client opens a connection from this address.
     pub(crate) fn opened(&mut self, link: LinkId, address: &str) {
         let identities = vec![("ip".to_owned(), address.to_owned())];
         self.facts.insert(link, Facts { identities, ..Facts::default() });
     }
 
-    /// The server gave the connection a name.
     pub(crate) fn accepted(&mut self, link: LinkId, shard: usize, id: ConnId, incarnation: u64) {
         let shard = u16::try_from(shard).expect("few shards");
         self.names.insert((incarnation, shard, id.slot, id.generation), link);
         self.facts_mut(link).incarnation = incarnation;
     }
 
-    /// A client sends its connect request.
     pub(crate) fn connecting(&mut self, link: LinkId, session: i64, timeout_ms: i32, password: [u8; 16]) {
         self.facts_mut(link).proposed.push(Proposed::Connect { session, timeout_ms, password });
     }
@@ -166,7 +155,7 @@ impl Checkers {
 
     /// A session's view never goes back, and never shows what nobody committed.
     fn goes_on(&mut self, link: LinkId, zxid: i64) -> Checked {
-        let newest = self.model.zxid();
+        let newest = self.model.zxid;
         let known = u64::try_from(zxid).is_ok_and(|zxid| zxid <= newest);
         require(known, "reads", || format!("header zxid {zxid:#x}, the last committed is {newest:#x}"))?;
         let session = self.facts_mut(link).session;
@@ -186,7 +175,6 @@ impl Checkers {
         self.history.holds(snapshot)
     }
 
-    /// A server leads that term from now on.
     pub(crate) fn leads(&mut self, term: u64, now: Millis) {
         self.lives.led_by(term, now, &self.model);
     }

@@ -23,11 +23,9 @@ const DELETED: i32 = 2;
 const CHILDREN_CHANGED: i32 = 4;
 const THROTTLED: i32 = -127;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     link: Option<LinkId>,
-    /// 0 without one.
     session: i64,
     password: [u8; 16],
     timeout_ms: i32,
@@ -43,11 +41,11 @@ pub(crate) struct Client {
     reads_not: bool,
     silent_until: u64,
     workload: Workload,
-    /// Replies since the world is healthy.
     pub(crate) healthy_replies: u64,
     /// It is time for the last ping, which brings every event.
     pub(crate) last_words: bool,
-    last_words_answered: bool,
+    /// .. and was answered, and with it everything before.
+    pub(crate) last_words_answered: bool,
 }
 
 impl Client {
@@ -65,15 +63,9 @@ impl Client {
         }
     }
 
-    /// It may do everything, and change the membership.
     pub(crate) fn may_all(&mut self) {
         self.operator = true;
         self.auths.push(SUPER);
-    }
-
-    /// Whether its last words were answered, and with them everything before.
-    pub(crate) fn is_done(&self) -> bool {
-        self.last_words_answered
     }
 
     fn forget_session(&mut self) {
@@ -110,7 +102,6 @@ impl Client {
         })
     }
 
-    /// The server took watches back.
     fn unwatched(&mut self, path: &str, kind: WatchKind) {
         let any = kind == WatchKind::Any;
         if any || kind == WatchKind::Data {
@@ -218,7 +209,7 @@ impl World {
             };
             // The model counts at once, whatever there is or was.
             let request =
-                if request.makes_usage() && !self.check.model().is_counted_at_once() { Request::Ping } else { request };
+                if request.makes_usage() && !self.check.model.is_counted_at_once() { Request::Ping } else { request };
             self.ask(link, request);
         }
     }
@@ -252,8 +243,7 @@ impl World {
             ..Link::default()
         });
         self.clients[client].link = Some(link);
-        let delay = self.schedule.delay(self.options.network_delay);
-        self.send(Channel::ToServer(link), delay, Event::Arrive(link));
+        self.send_over_network(Channel::ToServer(link), Event::Arrive(link));
         self.check.opened(link, &format!("{}", peer.ip()));
         if self.faults_on() && self.workload.per_mille(self.options.garbage_share) {
             self.links[link.0].doomed = true;
@@ -266,8 +256,8 @@ impl World {
     fn greet(&mut self, client: usize, link: LinkId, wrong: bool) {
         let Client { session, password, timeout_ms, last_zxid, .. } = self.clients[client];
         let password = if wrong { [7; 16] } else { password };
-        let (min, max) = self.timeouts();
-        self.check.connecting(link, session, timeout_ms.clamp(min, max), password);
+        let tick = i32::try_from(self.options.session_tick_ms).expect("a small number");
+        self.check.connecting(link, session, timeout_ms.clamp(tick * 2, tick * 20), password);
         let mut bytes = Vec::new();
         let mark = begin_frame(&mut bytes);
         ConnectRequest {
@@ -287,11 +277,6 @@ impl World {
         }
     }
 
-    fn timeouts(&self) -> (i32, i32) {
-        let tick = i32::try_from(self.options.session_tick_ms).expect("a small number");
-        (tick * 2, tick * 20)
-    }
-
     /// The client leaves its connection; silently when the server is not to hear of it.
     pub(crate) fn cut(&mut self, client: usize, silently: bool) {
         let Some(link) = self.clients[client].link.take() else { return };
@@ -300,8 +285,7 @@ impl World {
         self.links[link.0].client_gone = true;
         self.links[link.0].held.clear();
         if !silently {
-            let delay = self.schedule.delay(self.options.network_delay);
-            self.send(Channel::ToServer(link), delay, Event::EndToServer(link));
+            self.send_over_network(Channel::ToServer(link), Event::EndToServer(link));
         }
     }
 
@@ -515,7 +499,6 @@ impl World {
         Ok(())
     }
 
-    /// Bugs that show in a reply.
     fn maim(&mut self, link: LinkId, sent: &Sent, zxid: &mut i64, body: &mut Body) {
         if let Body::Stat(stat) | Body::Data(_, stat) = body
             && self.bug(Bug::WrongStat, 50)

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use corral_sim::fuzz::cost::table::{self, TURN_NS_MAX};
-use corral_sim::fuzz::runner;
+use corral_sim::fuzz::memory::is_counted;
 
 use crate::{commit, say};
 
@@ -20,16 +20,11 @@ pub(crate) struct Options {
     write: Option<String>,
 }
 
-/// Whether no ceiling was broken.
+/// Prints the table, and writes it into the documentation if there is a file. Whether no ceiling was broken.
 pub(crate) fn run(options: &Options) -> bool {
-    assert!(runner::is_counted(), "the counting allocator is installed in this program");
-    measure(&options.only, options.write.as_deref())
-}
-
-/// Prints the table, and writes it into the documentation if there is a file. Whether every turn is short enough.
-fn measure(which: &str, file: Option<&str>) -> bool {
+    assert!(is_counted(), "the counting allocator is installed in this program");
     say(table::HEADING);
-    let rows = table::measure(which, |row| say(&row.line()));
+    let rows = table::measure(&options.only, |row| say(&row.line()));
     let mut good = true;
     for row in rows.iter().filter(|row| row.longest_ns() > TURN_NS_MAX) {
         good = false;
@@ -37,7 +32,7 @@ fn measure(which: &str, file: Option<&str>) -> bool {
         let (ms, ceiling) = (row.longest_ns() / 1_000_000, TURN_NS_MAX / 1_000_000);
         say(&format!("FAIL {op}, {what}: a core does nothing else for {ms} ms, {ceiling} ms at most"));
     }
-    if let Some(file) = file {
+    if let Some(file) = &options.write {
         let mut text = format!("{}\n", table::HEADING);
         for row in &rows {
             writeln!(text, "{}", row.line()).expect("a string takes everything");
@@ -56,7 +51,6 @@ fn write(file: &str, table: &str) -> std::io::Result<()> {
     std::fs::write(file, format!("{before}{BEGIN}{note}\n{table}{END}{behind}"))
 }
 
-/// The processor, for people.
 fn machine() -> String {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();

@@ -4,62 +4,10 @@ use std::collections::VecDeque;
 
 use corral_engine::{self as engine, CorruptState, Finding};
 
-use crate::options::Options;
+use crate::options::Fault;
 use crate::server::{Inner, Opaque};
 use crate::violation::Checked;
 use crate::world::{Event, Stage, World};
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    PowerCut,
-    Kill,
-    StopAtStep,
-    FailSync,
-    DiskFull,
-    SlowDisk,
-    ShardPause,
-    WallJump,
-    Stop,
-    /// Of ensembles.
-    BreakWire,
-    CutWire,
-    Isolate,
-    Clog,
-    Freeze,
-    AllOut,
-    Empty,
-    /// The state of a server turns out to be damaged, at a merge or a scrub.
-    Damage,
-    SpoilSnapshot,
-}
-
-fn weights(options: &Options) -> Vec<(Kind, u64)> {
-    let mut weights = vec![
-        (Kind::PowerCut, options.weight_power_cut),
-        (Kind::Kill, options.weight_kill),
-        (Kind::StopAtStep, options.weight_stop_at_step),
-        (Kind::FailSync, options.weight_fail_sync),
-        (Kind::DiskFull, options.weight_disk_full),
-        (Kind::SlowDisk, options.weight_slow_disk),
-        (Kind::ShardPause, options.weight_shard_pause),
-        (Kind::WallJump, options.weight_wall_jump),
-        (Kind::Stop, options.weight_stop),
-    ];
-    if let Some(ensemble) = &options.ensemble {
-        weights.extend([
-            (Kind::BreakWire, ensemble.weight_break),
-            (Kind::CutWire, ensemble.weight_cut),
-            (Kind::Isolate, ensemble.weight_isolate),
-            (Kind::Clog, ensemble.weight_clog),
-            (Kind::Freeze, ensemble.weight_freeze),
-            (Kind::AllOut, ensemble.weight_all_out),
-            (Kind::Empty, ensemble.weight_empty),
-            (Kind::Damage, ensemble.weight_damage),
-            (Kind::SpoilSnapshot, ensemble.weight_damage),
-        ]);
-    }
-    weights
-}
 
 impl World {
     pub(crate) fn faults_on(&self) -> bool {
@@ -79,70 +27,69 @@ impl World {
         if self.nodes.len() > 1 {
             self.at = self.faults.index(self.nodes.len());
         }
-        let weights = weights(&self.options);
-        let total: u64 = weights.iter().map(|(_, weight)| weight).sum();
+        let total: u64 = self.options.weights.iter().map(|(_, weight)| weight).sum();
         if total == 0 || self.nodes[self.at].server.is_none() {
             return Ok(());
         }
         let mut drawn = self.faults.below(total);
-        for (kind, weight) in weights {
-            if drawn < weight {
-                return self.strike(kind);
-            }
-            drawn -= weight;
-        }
-        Ok(())
+        let kind = self.options.weights.iter().find(|(_, weight)| {
+            let hit = drawn < *weight;
+            drawn = drawn.saturating_sub(*weight);
+            hit
+        });
+        let kind = kind.map(|(kind, _)| *kind);
+        kind.map_or(Ok(()), |kind| self.strike(kind))
     }
 
-    fn strike(&mut self, kind: Kind) -> Checked {
+    fn strike(&mut self, kind: Fault) -> Checked {
         self.note(format_args!("fault: {kind:?}"));
         let at = self.at;
         match kind {
-            Kind::PowerCut => return self.crash(true),
-            Kind::Kill => {
+            Fault::PowerCut => return self.crash(true),
+            Fault::Kill => {
                 let may_empty = self.may_empty();
                 self.crash(false)?;
                 return self.lose_a_page(may_empty);
             }
-            Kind::StopAtStep => {
+            Fault::StopAtStep => {
                 let step = self.faults.below(30);
                 self.nodes[self.at].disk.stop_at_step(step);
                 self.nodes[self.at].disk_stops = true;
             }
-            Kind::FailSync => {
+            Fault::FailSync => {
                 let number = self.faults.below(6);
                 self.nodes[self.at].disk.fail_sync(number);
             }
-            Kind::DiskFull => {
+            Fault::DiskFull => {
                 self.counts.full_disks += 1;
                 self.nodes[self.at].disk.limit_space(Some(0));
                 let wait = self.faults.within(50_000, 3_000_000);
                 self.after(wait, Event::Space(at));
             }
-            Kind::SlowDisk => {
+            Fault::SlowDisk => {
                 self.nodes[self.at].disk_slow = true;
                 let wait = self.faults.within(100_000, 2_000_000);
                 self.after(wait, Event::FastDisk(at));
             }
-            Kind::ShardPause => {
+            Fault::ShardPause => {
                 let shard = self.faults.index(usize::from(self.options.shards));
                 let time = self.faults.within(1_000, 3_000_000);
                 self.pause_shard(shard, time);
             }
-            Kind::WallJump => {
+            Fault::WallJump => {
                 let ms = i64::try_from(self.faults.below(1_200_000)).expect("a small number");
                 self.wall_offset_ms += ms - 600_000;
             }
-            Kind::Stop => self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::Stop))),
-            Kind::AllOut => {
+            Fault::Stop => self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::Stop))),
+            Fault::AllOut => {
                 for node in 0..self.nodes.len() {
                     self.at = node;
                     self.crash(true)?;
                 }
             }
-            Kind::Empty => return self.empty(),
-            Kind::SpoilSnapshot => self.spoil_snapshot(),
-            Kind::Damage => {
+            Fault::Empty => return self.empty(),
+            Fault::SpoilSnapshot => self.spoil_snapshot(),
+            Fault::Damage => {
                 let distrust = CorruptState { finding: Finding::DamagedSnapshot, what: "a fault".to_owned() };
                 self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::StateCorrupt(distrust))));
             }
@@ -152,26 +99,26 @@ impl World {
     }
 
     /// Between this server and another, or all others.
-    fn strike_network(&mut self, kind: Kind) {
+    fn strike_network(&mut self, kind: Fault) {
         let at = self.at;
         let other = (at + 1 + self.faults.index(self.nodes.len() - 1)) % self.nodes.len();
         match kind {
-            Kind::BreakWire => {
+            Fault::BreakWire => {
                 let told = self.faults.per_mille(500);
                 self.break_wire(at, other, told);
             }
-            Kind::CutWire => {
+            Fault::CutWire => {
                 let time = self.faults.within(10_000, 4_000_000);
                 self.cut_wire(at, other, time);
             }
-            Kind::Isolate => {
+            Fault::Isolate => {
                 let time = self.faults.within(50_000, 5_000_000);
                 for other in (0..self.nodes.len()).filter(|other| *other != at) {
                     self.cut_wire(at, other, time);
                     self.cut_wire(other, at, time);
                 }
             }
-            Kind::Clog => {
+            Fault::Clog => {
                 let time = self.faults.within(10_000, 1_000_000);
                 self.clog_wire(at, other, time);
             }

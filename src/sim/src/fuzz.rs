@@ -7,7 +7,6 @@
 mod actors;
 mod canary;
 pub mod cost;
-mod decoders;
 mod judge;
 mod link;
 pub mod memory;
@@ -19,8 +18,11 @@ mod script;
 mod server;
 mod servers;
 
+use corral_wire::OpCode;
+
 use crate::rng::Stream;
-use crate::violation::{Checked, Violation, require};
+use crate::violation::{Violation, require};
+use server::MEMORY as SHARD_MEMORY;
 
 /// Longest input that is made, bytes.
 pub const INPUT_BYTES_MAX: usize = 4096;
@@ -61,35 +63,37 @@ pub struct Target {
     pub memory_fixed: usize,
 }
 
-/// Every target. Decoding allocates nothing, which the decoders' targets check by themselves; what they may hold here
-/// is their copies.
-pub const TARGETS: [Target; 12] = [
-    Target::of("frame", decoders::frame, decoders::generate_frames, 1_000_000, (0, 0)),
-    Target::of("request", decoders::request, decoders::generate_request, 1_000_000, (8, 512)),
-    Target::of("reply", decoders::reply, decoders::generate_reply, 1_000_000, (8, 512)),
+/// Every target: one for each kind of bytes that comes from others. The records of clients are read by the shard, and
+/// are the subject of the property tests of `corral-wire`.
+pub const TARGETS: [Target; 8] = [
     Target::of("path", rules::path, rules::generate_path, 1_000_000, (8, 512)),
     Target::of("acl", rules::acl, rules::generate_acl, 300_000, (256, 4096)),
     Target::of("servers", servers::change, servers::generate, 300_000, (256, 32 << 10)),
     Target::of("batch", rules::batch, rules::generate_batch, 300_000, (64, 16 << 10)),
-    // Each frame is copied once, the input is fed twice; room for a payload is made in steps of 64 KiB.
-    Target::of("link", link::frames, link::generate_frames, 300_000, (64, 132 << 10)),
     Target::of("handshake", link::handshake, link::generate_handshake, 300_000, (8, 1024)),
+    // Each frame is copied once, the input is fed twice; room for a payload is made in steps of 64 KiB.
     Target::of("keyed", link::keyed, link::generate_keyed, 300_000, (64, 132 << 10)),
     Target::of("peer", peers::peer, peers::generate, 100_000, (128, 256 << 10)),
-    Target::of("shard", server::shard, script::generate, 50_000, (server::MEMORY_PER_BYTE, server::MEMORY_FIXED)),
+    Target::of("shard", |input| server::play(input, false), script::generate, 50_000, SHARD_MEMORY),
 ];
 
 /// Targets with a bug each, which the runner must find: a fuzzer that finds nothing in these looks at nothing.
 pub const CANARIES: [Target; 3] = [
-    Target::of("unchecked index", canary::unchecked_index, decoders::generate_request, 100_000, (8, 512)),
-    Target::of("trusted count", canary::trusted_count, decoders::generate_request, 100_000, (8, 512)),
     Target::of(
-        "lost answer",
-        server::forgetful,
-        script::generate,
-        1000,
-        (server::MEMORY_PER_BYTE, server::MEMORY_FIXED),
+        "unchecked index",
+        canary::unchecked_index,
+        |stream, out| records::body(stream, OpCode::AddWatch, out),
+        100_000,
+        (8, 512),
     ),
+    Target::of(
+        "trusted count",
+        canary::trusted_count,
+        |stream, out| records::body(stream, OpCode::SetWatches, out),
+        100_000,
+        (8, 512),
+    ),
+    Target::of("lost answer", |input| server::play(input, true), script::generate, 1000, SHARD_MEMORY),
 ];
 
 type Run = fn(&[u8]) -> Result<Tally, Violation>;
@@ -120,14 +124,11 @@ impl Target {
     pub fn run(&self, input: &[u8]) -> Result<(Tally, usize), Violation> {
         let (done, peak) = memory::peak(|| (self.run)(input));
         let tally = done?;
-        self.fits(input.len(), peak)?;
+        let allowed = self.memory_max(input.len());
+        require(peak <= allowed, "memory", || {
+            format!("{peak} bytes held for an input of {}, {allowed} allowed", input.len())
+        })?;
         Ok((tally, peak))
-    }
-
-    fn fits(&self, input_bytes: usize, peak: usize) -> Checked {
-        require(peak <= self.memory_max(input_bytes), "memory", || {
-            format!("{peak} bytes held for an input of {input_bytes}, {} allowed", self.memory_max(input_bytes))
-        })
     }
 
     /// An input as the runner makes them: well formed for the most part, from a seed.

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use corral_sim::fuzz::runner::{self, Corpus, campaign, from_hex, parse_corpus, to_hex};
+use corral_sim::fuzz::memory::is_counted;
+use corral_sim::fuzz::runner::{Corpus, campaign, current, from_hex, parse_corpus, to_hex};
 use corral_sim::fuzz::{TARGETS, Target};
 
 use crate::{clock_seed, say};
@@ -35,7 +36,7 @@ pub(crate) struct Options {
 /// # Errors
 /// An option that cannot be used.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
-    assert!(runner::is_counted(), "the counting allocator is installed in this program");
+    assert!(is_counted(), "the counting allocator is installed in this program");
     let is_chosen = |target: &&Target| options.target == "all" || options.target == target.name;
     let targets: Vec<&Target> = TARGETS.iter().filter(is_chosen).collect();
     if targets.is_empty() {
@@ -47,7 +48,10 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         return Ok(targets.iter().all(|target| replay(target, &input)));
     }
     let mut corpus = match &options.corpus {
-        Some(file) => read_corpus(file).map_err(|error| format!("{}: {error}", file.display()))?,
+        Some(file) => {
+            let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+            text.and_then(|text| parse_corpus(&text)).map_err(|error| format!("{}: {error}", file.display()))?
+        }
         None => Corpus::new(),
     };
     let begun = Instant::now();
@@ -66,10 +70,6 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     }
     say(&format!("{turns} turns of {} targets in {} s", targets.len(), begun.elapsed().as_secs()));
     Ok(true)
-}
-
-fn read_corpus(file: &PathBuf) -> Result<Corpus, String> {
-    parse_corpus(&std::fs::read_to_string(file).map_err(|error| error.to_string())?)
 }
 
 fn run_target(target: &Target, corpus: &[Vec<u8>], seed: u64) -> bool {
@@ -109,17 +109,15 @@ fn run_target(target: &Target, corpus: &[Vec<u8>], seed: u64) -> bool {
 }
 
 fn replay(target: &Target, input: &[u8]) -> bool {
-    match target.run(input) {
+    let done = target.run(input);
+    match &done {
         Ok((tally, peak)) => say(&format!("ok   {}: {tally:?}, {peak} bytes held", target.name)),
-        Err(violation) => {
-            say(&format!("FAIL {}: {violation}", target.name));
-            return false;
-        }
+        Err(violation) => say(&format!("FAIL {}: {violation}", target.name)),
     }
-    true
+    done.is_ok()
 }
 
 /// The input that this thread runs, in hexadecimal digits; empty if there is none.
 pub(crate) fn to_print() -> String {
-    to_hex(&runner::current())
+    to_hex(&current())
 }

@@ -20,7 +20,6 @@ pub(crate) struct Sent {
     pub(crate) acked_before: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     pub(crate) client: usize,
@@ -52,13 +51,6 @@ pub(crate) struct Link {
     pub(crate) auths_due: usize,
 }
 
-impl Link {
-    /// Bytes the socket takes now.
-    pub(crate) fn room(&self) -> usize {
-        self.window.saturating_sub(self.in_flight)
-    }
-}
-
 impl World {
     /// The client's bytes go on their way, perhaps in pieces.
     pub(crate) fn transmit(&mut self, link: LinkId, mut bytes: Vec<u8>) {
@@ -66,8 +58,7 @@ impl World {
             let split = self.schedule.per_mille(150);
             let count = if split { self.schedule.index(bytes.len()) + 1 } else { bytes.len() };
             let rest = bytes.split_off(count);
-            let delay = self.schedule.delay(self.options.network_delay);
-            self.send(Channel::ToServer(link), delay, Event::ToServer(link, bytes));
+            self.send_over_network(Channel::ToServer(link), Event::ToServer(link, bytes));
             bytes = rest;
         }
     }
@@ -76,15 +67,7 @@ impl World {
     pub(crate) fn close_at_server(&mut self, link: LinkId) {
         self.links[link.0].conn = None;
         if !std::mem::replace(&mut self.links[link.0].server_gone, true) {
-            let delay = self.schedule.delay(self.options.network_delay);
-            self.send(Channel::ToClient(link), delay, Event::EndToClient(link));
-        }
-    }
-
-    /// The server's process has ended.
-    pub(crate) fn reset_link(&mut self, link: LinkId) {
-        if self.links[link.0].conn.is_some() {
-            self.close_at_server(link);
+            self.send_over_network(Channel::ToClient(link), Event::EndToClient(link));
         }
     }
 }

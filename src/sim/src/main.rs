@@ -116,7 +116,6 @@ fn repeat(world: WorldId) -> String {
     format!("repeat: cargo run --profile ci -p corral-sim -- world {world}")
 }
 
-/// Prints the course of a campaign.
 struct Printer {
     list: List,
     begun: Instant,

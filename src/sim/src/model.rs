@@ -28,7 +28,7 @@ pub(crate) use list::{List, ListRules};
 pub(crate) struct LinkId(pub(crate) usize);
 
 /// A znode. `created` counts children ever created, see protocol chapter 10.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Vec<AclItem>,
@@ -47,36 +47,26 @@ pub(crate) struct Node {
 }
 
 /// How a znode ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Life {
+    #[default]
     /// Deleted by a client, or with its session.
     Plain,
     Container,
-    /// Time to live in milliseconds.
     Ttl(i64),
 }
 
 impl Node {
-    /// As a transaction makes it.
     fn made(zxid: u64, time: i64, data: Option<Vec<u8>>, acl: Vec<AclItem>) -> Node {
-        Node {
-            data,
-            acl,
-            czxid: zxid,
-            mzxid: zxid,
-            pzxid: zxid,
-            ctime: time,
-            mtime: time,
-            version: 0,
-            created: 0,
-            aversion: 0,
-            owner: 0,
-            children: 0,
-            life: Life::Plain,
-        }
+        Node { data, acl, czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: time, mtime: time, ..Node::default() }
     }
 
-    /// The Stat a client sees.
+    /// As a transaction gives it other data.
+    fn set_data(&mut self, zxid: u64, time: i64, data: Option<Vec<u8>>) {
+        (self.data, self.version) = (data, self.version.wrapping_add(1));
+        (self.mzxid, self.mtime) = (zxid, time);
+    }
+
     pub(crate) fn stat(&self) -> Stat {
         let data_length = self.data.as_ref().map_or(0, Vec::len);
         Stat {
@@ -95,7 +85,6 @@ impl Node {
     }
 }
 
-/// A living session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) password: [u8; 16],
@@ -119,28 +108,16 @@ impl Step {
     }
 }
 
-/// What the model says about a command.
+/// What the model says about a command: a reply with this code and body, what becomes of a session, no reply because the
+/// connection is closed, or no reply yet because the ensemble has to go over to a list first. That list takes the place of
+/// the one with this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// A reply with this code and body.
-    Reply {
-        err: i32,
-        body: Body,
-    },
-    SessionBegun {
-        session: i64,
-        timeout_ms: i32,
-        password: [u8; 16],
-    },
+    Reply { err: i32, body: Body },
+    SessionBegun { session: i64, timeout_ms: i32, password: [u8; 16] },
     SessionRefused,
-    /// No reply: the connection is closed.
     Moved,
-    /// No reply yet: the ensemble has to go over to this list first, which takes the place of the one with this
-    /// version.
-    Underway {
-        next: Seats,
-        version: u64,
-    },
+    Underway { next: Seats, version: u64 },
 }
 
 /// Who sends a command and when.
@@ -153,17 +130,16 @@ pub(crate) struct Caller<'a> {
     pub(crate) identities: &'a [Identity],
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     switches: Switches,
     versions: BTreeMap<String, Vec<(u64, Option<Node>)>>,
-    sessions: BTreeMap<i64, Session>,
+    pub(crate) sessions: BTreeMap<i64, Session>,
     /// Every session there ever was: ids are never used twice.
     sessions_ever: BTreeSet<i64>,
     steps: BTreeMap<u64, Vec<Step>>,
-    zxid: u64,
-    list: Option<List>,
+    pub(crate) zxid: u64,
+    pub(crate) list: Option<List>,
     list_rules: Option<ListRules>,
 }
 
@@ -191,16 +167,6 @@ impl Model {
         }
     }
 
-    /// The last zxid applied.
-    pub(crate) fn zxid(&self) -> u64 {
-        self.zxid
-    }
-
-    pub(crate) fn sessions(&self) -> &BTreeMap<i64, Session> {
-        &self.sessions
-    }
-
-    /// The znode now.
     pub(crate) fn node(&self, path: &str) -> Option<&Node> {
         self.versions.get(path)?.last()?.1.as_ref()
     }
@@ -214,20 +180,21 @@ impl Model {
 
     /// The names of the children right after the transaction `zxid`, sorted.
     pub(crate) fn children_at(&self, path: &str, zxid: u64) -> Vec<String> {
-        let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
-        let below = self.versions.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
-        below
-            .filter(|(path, _)| path.len() > prefix.len() && !path[prefix.len()..].contains('/'))
-            .filter(|(path, _)| self.node_at(path, zxid).is_some())
-            .map(|(path, _)| path[prefix.len()..].to_owned())
-            .collect()
+        let below = self.below_at(path, zxid);
+        below.filter(|name| !name.contains('/')).map(str::to_owned).collect()
     }
 
     /// The number of all znodes below a path right after the transaction `zxid`.
     pub(crate) fn descendants_at(&self, path: &str, zxid: u64) -> usize {
+        self.below_at(path, zxid).count()
+    }
+
+    /// What follows the path in those of all znodes below it, sorted.
+    fn below_at(&self, path: &str, zxid: u64) -> impl Iterator<Item = &str> {
         let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
-        let below = self.versions.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
-        below.filter(|(path, _)| path.len() > prefix.len() && self.node_at(path, zxid).is_some()).count()
+        let paths = self.versions.range(prefix.clone()..).map(|(path, _)| path);
+        let names = paths.map_while(move |path| Some((path, path.strip_prefix(&prefix)?)));
+        names.filter(move |(path, name)| !name.is_empty() && self.node_at(path, zxid).is_some()).map(|(_, name)| name)
     }
 
     /// The ephemerals of a session right after the transaction `zxid` whose paths begin with the text, sorted.
@@ -236,7 +203,6 @@ impl Model {
         self.versions.keys().filter(|path| path.starts_with(prefix) && owned(path)).cloned().collect()
     }
 
-    /// Every living znode, sorted by path.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.versions.iter().filter_map(|(path, list)| Some((path.as_str(), list.last()?.1.as_ref()?)))
     }
@@ -288,10 +254,11 @@ impl Model {
     pub(crate) fn close_session(&mut self, zxid: u64, session: i64) -> Expected {
         self.zxid = zxid;
         if self.sessions.remove(&session).is_some() {
-            let mut draft = rules::Draft::new(self, zxid);
-            draft.remove_ephemerals(session);
-            let done = draft.finish();
-            self.keep(zxid, done);
+            self.change(zxid, |draft| {
+                let owned = draft.model.nodes().filter(|(_, node)| node.owner == session);
+                owned.for_each(|(path, _)| draft.remove(path));
+                true
+            });
         }
         Expected::Reply { err: 0, body: Body::Nothing }
     }
@@ -301,10 +268,10 @@ impl Model {
         self.zxid = zxid;
         let still = |node: &Node| node.life != Life::Plain && node.children == 0 && node.mzxid == mzxid;
         if self.node(path).is_some_and(still) {
-            let mut draft = rules::Draft::new(self, zxid);
-            draft.remove(path);
-            let done = draft.finish();
-            self.keep(zxid, done);
+            self.change(zxid, |draft| {
+                draft.remove(path);
+                true
+            });
         }
     }
 
@@ -316,15 +283,6 @@ impl Model {
                 Life::Container => node.created > 0,
                 Life::Ttl(ttl) => wall - node.mtime > ttl,
             }
-    }
-
-    fn keep(&mut self, zxid: u64, (changed, steps): (BTreeMap<String, Option<Node>>, Vec<Step>)) {
-        for (path, node) in changed {
-            self.versions.entry(path).or_default().push((zxid, node));
-        }
-        if !steps.is_empty() {
-            self.steps.insert(zxid, steps);
-        }
     }
 }
 

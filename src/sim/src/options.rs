@@ -87,16 +87,8 @@ pub struct Options {
     pub snapshots_retained: usize,
     /// Mean time between faults of any kind.
     pub fault_every_ms: u64,
-    /// Weights of the kinds of faults.
-    pub weight_power_cut: u64,
-    pub weight_kill: u64,
-    pub weight_stop_at_step: u64,
-    pub weight_fail_sync: u64,
-    pub weight_disk_full: u64,
-    pub weight_slow_disk: u64,
-    pub weight_shard_pause: u64,
-    pub weight_wall_jump: u64,
-    pub weight_stop: u64,
+    /// How often each kind of fault comes, beside the others.
+    pub(crate) weights: Vec<(Fault, u64)>,
     /// Of the kills: how many are followed by the loss of a page of the log.
     pub lost_page_share: u64,
     /// Of a client's actions: how many cut its connection, send garbage, stall or fall silent.
@@ -108,30 +100,67 @@ pub struct Options {
     /// Of the requests: how many are reads.
     pub read_share: u64,
     pub switches: Switches,
-    /// `None`: one server, alone.
     pub ensemble: Option<EnsembleOptions>,
+}
+
+/// What breaks. Of ensembles: a link and what follows; damage is a state that is found damaged, at a merge or a scrub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    PowerCut,
+    Kill,
+    StopAtStep,
+    FailSync,
+    DiskFull,
+    SlowDisk,
+    ShardPause,
+    WallJump,
+    Stop,
+    BreakWire,
+    CutWire,
+    Isolate,
+    Clog,
+    Freeze,
+    AllOut,
+    Empty,
+    Damage,
+    SpoilSnapshot,
+}
+
+/// Faults, and what their weights are divided by.
+const FAULTS: [(Fault, u64); 9] = [
+    (Fault::PowerCut, 1),
+    (Fault::Kill, 1),
+    (Fault::StopAtStep, 1),
+    (Fault::FailSync, 2),
+    (Fault::DiskFull, 2),
+    (Fault::SlowDisk, 1),
+    (Fault::ShardPause, 1),
+    (Fault::WallJump, 1),
+    (Fault::Stop, 2),
+];
+/// .. of an ensemble besides.
+const ENSEMBLE_FAULTS: [(Fault, u64); 7] = [
+    (Fault::BreakWire, 1),
+    (Fault::CutWire, 1),
+    (Fault::Isolate, 1),
+    (Fault::Clog, 1),
+    (Fault::Freeze, 1),
+    (Fault::AllOut, 3),
+    (Fault::Empty, 1),
+];
+
+fn weights(rng: &mut Stream, faults: &[(Fault, u64)]) -> Vec<(Fault, u64)> {
+    let mut draw = || if rng.per_mille(400) { 0 } else { rng.within(1, 10) };
+    faults.iter().map(|(fault, by)| (*fault, draw() / by)).collect()
 }
 
 /// What a world with several servers has besides.
 #[derive(Clone, Copy, Debug)]
 pub struct EnsembleOptions {
     pub servers: usize,
-    /// See `member::EnsembleConfig`.
     pub hold_ms: u64,
-    /// See `consensus::Config`.
     pub log_cache_bytes: u64,
-    /// Usual delay between two servers.
     pub wire_delay: u64,
-    /// Weights among the kinds of faults.
-    pub weight_break: u64,
-    pub weight_cut: u64,
-    pub weight_isolate: u64,
-    pub weight_clog: u64,
-    pub weight_freeze: u64,
-    pub weight_all_out: u64,
-    pub weight_empty: u64,
-    /// Of a state that is found damaged, see `Kind::Damaged`.
-    pub weight_damage: u64,
     /// Whether every read waits for the leader's word.
     pub linearizable: bool,
     /// Clients change the membership.
@@ -162,20 +191,11 @@ const LISTED: u64 = 330;
 
 impl EnsembleOptions {
     fn draw(rng: &mut Stream) -> EnsembleOptions {
-        let weight = |rng: &mut Stream| if rng.per_mille(400) { 0 } else { rng.within(1, 10) };
         EnsembleOptions {
             servers: rng.pick(&[3, 3, 5]),
             hold_ms: rng.pick(&[500, 1_000, 2_000]),
             log_cache_bytes: rng.pick(&[0, 4 << 10, 64 << 10, 32 << 20]),
             wire_delay: rng.pick(&[20, 300, 3_000]),
-            weight_break: weight(rng),
-            weight_cut: weight(rng),
-            weight_isolate: weight(rng),
-            weight_clog: weight(rng),
-            weight_freeze: weight(rng),
-            weight_all_out: weight(rng) / 3,
-            weight_empty: weight(rng),
-            weight_damage: 0,
             linearizable: false,
             list: None,
         }
@@ -207,6 +227,7 @@ impl Options {
         let list = ListOptions::draw(seed, bug);
         options.switches.reconfig |= list.is_some();
         options.ensemble = Some(EnsembleOptions { linearizable, list, ..EnsembleOptions::draw(&mut rng) });
+        options.weights.extend(weights(&mut rng, &ENSEMBLE_FAULTS));
         options.shards = rng.pick(&[1, 2]);
         options.clients = rng.pick(&[3, 5, 8]);
         // Shorter sessions would end with every leader.
@@ -217,27 +238,23 @@ impl Options {
     }
 
     /// This world, with kills and lost pages in plenty. Worlds without are as they were before there were such losses.
-    pub(crate) fn with_lost_pages(self) -> Options {
-        Options { lost_page_share: 800, weight_kill: 20, fault_every_ms: self.fault_every_ms.min(1_000), ..self }
+    pub(crate) fn with_lost_pages(mut self) -> Options {
+        self.weights.iter_mut().filter(|(fault, _)| *fault == Fault::Kill).for_each(|(_, weight)| *weight = 20);
+        Options { lost_page_share: 800, fault_every_ms: self.fault_every_ms.min(1_000), ..self }
     }
 
-    /// This ensemble, with states that are found damaged.
     pub(crate) fn with_damage(mut self) -> Options {
-        if let Some(ensemble) = &mut self.ensemble {
-            ensemble.weight_damage = 2 + self.seed % 10;
-        }
+        let weight = 2 + self.seed % 10;
+        self.weights.extend([(Fault::Damage, weight), (Fault::SpoilSnapshot, weight)]);
         self
     }
 
-    /// How many servers there are.
     pub(crate) fn servers(&self) -> usize {
         self.ensemble.map_or(1, |ensemble| ensemble.servers + ensemble.list.map_or(0, |list| list.spares))
     }
 
-    /// The world of this seed.
     pub(crate) fn draw(seed: u64, bug: Option<Bug>) -> Options {
         let mut rng = Stream::new(seed, "options");
-        let weight = |rng: &mut Stream| if rng.per_mille(400) { 0 } else { rng.within(1, 10) };
         Options {
             seed,
             bug,
@@ -258,15 +275,7 @@ impl Options {
             snapshot_interval_min_ms: rng.pick(&[0, 200, 2_000]),
             snapshots_retained: rng.pick(&[1, 2, 3]),
             fault_every_ms: rng.pick(&[300, 1_000, 3_000]),
-            weight_power_cut: weight(&mut rng),
-            weight_kill: weight(&mut rng),
-            weight_stop_at_step: weight(&mut rng),
-            weight_fail_sync: weight(&mut rng) / 2,
-            weight_disk_full: weight(&mut rng) / 2,
-            weight_slow_disk: weight(&mut rng),
-            weight_shard_pause: weight(&mut rng),
-            weight_wall_jump: weight(&mut rng),
-            weight_stop: weight(&mut rng) / 2,
+            weights: weights(&mut rng, &FAULTS),
             lost_page_share: 0,
             cut_share: rng.pick(&[0, 10, 40]),
             garbage_share: rng.pick(&[0, 3, 10]),

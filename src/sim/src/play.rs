@@ -76,14 +76,9 @@ impl WorldId {
         let mut world = World::new(self.options(bug), tracing);
         let violation = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(panicked).err();
         PLAYED.set(None);
-        let trace = world.trace();
-        Outcome {
-            counts: world.counts(),
-            trace_hash: trace.digest(),
-            events: trace.events(),
-            violation,
-            lines: trace.lines().to_vec(),
-        }
+        let World { counts, trace, .. } = world;
+        let lines = trace.lines.clone().unwrap_or_default();
+        Outcome { counts, trace_hash: trace.digest(), events: trace.events, violation, lines }
     }
 
     fn options(self, bug: Option<Bug>) -> Options {

@@ -8,7 +8,6 @@ use std::collections::BinaryHeap;
 
 use crate::world::Event;
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Queue {
     /// Time, how many were planned before, place of the event.
@@ -32,7 +31,6 @@ impl Queue {
         self.heap.push(Reverse((at, self.pushed, place)));
     }
 
-    /// The earliest event and its time.
     pub(crate) fn pop(&mut self) -> Option<(u64, Event)> {
         let Reverse((at, _, place)) = self.heap.pop()?;
         self.free.push(place);
@@ -40,7 +38,6 @@ impl Queue {
         Some((at, event))
     }
 
-    /// When the earliest event comes.
     pub(crate) fn next_at(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
@@ -49,7 +46,6 @@ impl Queue {
         self.heap.is_empty()
     }
 
-    /// How many events were ever planned.
     pub(crate) fn pushed(&self) -> u64 {
         self.pushed
     }

@@ -10,7 +10,6 @@ use corral_wire::records::ReconfigRequest;
 
 use crate::rng::Stream;
 
-/// One server of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) observer: bool,
@@ -18,7 +17,6 @@ pub(crate) struct Seat {
     pub(crate) port: u16,
 }
 
-/// The servers by id.
 pub(crate) type Seats = BTreeMap<u8, Seat>;
 
 impl Seat {
@@ -33,28 +31,20 @@ pub(crate) fn lines(seats: &Seats) -> String {
     seats.iter().map(line).collect()
 }
 
-/// Participants with these ids.
 pub(crate) fn participants(ids: impl Iterator<Item = u8>) -> Seats {
     ids.map(|id| (id, Seat { observer: false, port: 3 })).collect()
 }
 
 /// What a client asks for; with `members` the others are passed over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) joining: Vec<(u8, Seat)>,
     pub(crate) leaving: Vec<u8>,
     pub(crate) members: Option<Seats>,
-    /// The version that the list must have; -1 = any.
     pub(crate) from: i64,
 }
 
 impl Change {
-    /// Of somebody who knows nothing of the list.
-    pub(crate) fn blind() -> Change {
-        let joining = vec![(2, Seat { observer: false, port: 3 })];
-        Change { joining, leaving: Vec::new(), members: None, from: -1 }
-    }
-
     pub(crate) fn encode(&self, writer: &mut Writer<'_>) {
         let (joining, leaving, members) = self.texts();
         let [joining, leaving, members] = [&joining, &leaving, &members].map(Option::as_deref);
@@ -81,7 +71,7 @@ impl Change {
             6..9 => version.cast_signed(),
             _ => version.cast_signed() - 1,
         };
-        let mut change = Change { joining: Vec::new(), leaving: Vec::new(), members: None, from };
+        let mut change = Change { from, ..Change::default() };
         let listed: Vec<u8> = now.keys().copied().collect();
         let outside: Vec<u8> = (1..=servers).filter(|id| !now.contains_key(id)).collect();
         let seat = |rng: &mut Stream| Seat { observer: rng.per_mille(300), port: 3 };

@@ -5,18 +5,14 @@
 use corral_wire::frame::{begin_frame, end_frame};
 use corral_wire::multi::{MultiResponse, MultiResult};
 use corral_wire::records::{
-    Acl, AddWatchRequest, AuthPacket, CheckNotExistsRequest, CheckStatRequest, CheckVersionRequest,
-    CheckWatchesRequest, Create2Response, CreateRequest, CreateResponse, DeleteRequest, ErrorResponse, ExistsRequest,
-    GetAclRequest, GetAclResponse, GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, GetChildren2Response,
-    GetChildrenRequest, GetChildrenResponse, GetDataRequest, GetDataResponse, GetEphemeralsRequest,
-    GetEphemeralsResponse, RemoveRecursiveRequest, RemoveWatchesRequest, RequestHeader, SetAclRequest, SetDataRequest,
-    SetWatches, SetWatches2, Stat, SyncRequest, SyncResponse, TryRemoveRequest,
+    Acl, AuthPacket, Create2Response, CreateRequest, CreateResponse, ErrorResponse, GetAclResponse,
+    GetAllChildrenNumberResponse, GetChildren2Response, GetChildrenResponse, GetDataResponse, GetEphemeralsResponse,
+    RequestHeader, SetAclRequest, SetDataRequest, SetWatches, SetWatches2, Stat, SyncResponse,
 };
-use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Writer};
+use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Wire, Writer};
 
 use crate::reconfig::Change;
 
-/// One entry of an ACL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AclItem {
     pub(crate) perms: i32,
@@ -35,61 +31,21 @@ impl AclItem {
     }
 }
 
-/// One operation that may change the tree.
+/// One operation that may change the tree. Something that expires is a container, or with a time to live in milliseconds
+/// a TTL node. A Stat is checked for its version and its number of children, either of them -1 for any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
-    Create {
-        with_stat: bool,
-        path: String,
-        data: Option<Vec<u8>>,
-        acl: Vec<AclItem>,
-        flags: i32,
-    },
-    Delete {
-        path: String,
-        version: i32,
-    },
-    SetData {
-        path: String,
-        data: Option<Vec<u8>>,
-        version: i32,
-    },
-    SetAcl {
-        path: String,
-        acl: Vec<AclItem>,
-        version: i32,
-    },
-    Check {
-        path: String,
-        version: i32,
-    },
-    /// A container, or with a time to live in milliseconds a TTL node.
-    CreateExpiring {
-        path: String,
-        ttl: Option<i64>,
-    },
-    Ensure {
-        path: String,
-        data: Option<Vec<u8>>,
-    },
-    CheckNotExists {
-        path: String,
-        version: i32,
-    },
-    /// Version and number of children, either of them -1 for any.
-    CheckStat {
-        path: String,
-        version: i32,
-        children: i32,
-    },
-    TryRemove {
-        path: String,
-        version: i32,
-    },
-    RemoveRecursive {
-        path: String,
-        limit: u32,
-    },
+    Create { with_stat: bool, path: String, data: Option<Vec<u8>>, acl: Vec<AclItem>, flags: i32 },
+    Delete { path: String, version: i32 },
+    SetData { path: String, data: Option<Vec<u8>>, version: i32 },
+    SetAcl { path: String, acl: Vec<AclItem>, version: i32 },
+    Check { path: String, version: i32 },
+    CreateExpiring { path: String, ttl: Option<i64> },
+    Ensure { path: String, data: Option<Vec<u8>> },
+    CheckNotExists { path: String, version: i32 },
+    CheckStat { path: String, version: i32, children: i32 },
+    TryRemove { path: String, version: i32 },
+    RemoveRecursive { path: String, limit: u32 },
 }
 
 /// What checkWatches and removeWatches look for.
@@ -102,7 +58,8 @@ pub(crate) enum WatchKind {
     Recursive = 5,
 }
 
-/// One request of a client.
+/// One request of a client. Ephemerals are the session's own. A truncated one is of a known operation, and its record is
+/// cut short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Ping,
@@ -152,16 +109,13 @@ pub(crate) enum Request {
         path: String,
         kind: WatchKind,
     },
-    /// The session's own.
     Ephemerals {
         prefix: String,
     },
     CountDescendants {
         path: String,
     },
-    /// A known operation whose record is cut short.
     Truncated(OpCode),
-    /// An operation nobody knows.
     Unknown(i32),
 }
 
@@ -180,7 +134,7 @@ pub(crate) enum Body {
     Multi(Vec<Item>),
 }
 
-/// One result in a multi's reply.
+/// One result in a multi's reply; `Done` is of Keeper's operations that answer with nothing but success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     Path(String),
@@ -188,7 +142,6 @@ pub(crate) enum Item {
     Stat(Stat),
     Deleted,
     Checked,
-    /// Of Keeper's operations that answer with nothing but success.
     Done,
     Error(i32),
 }
@@ -223,93 +176,66 @@ impl Request {
         }
     }
 
-    /// Appends the whole frame.
     pub(crate) fn encode(&self, xid: i32, out: &mut Vec<u8>) {
         let mark = begin_frame(out);
+        let (op, record) = self.record();
         let mut writer = Writer::new(out);
-        RequestHeader { xid, op: self.op() }.encode(&mut writer);
-        self.encode_record(&mut writer);
+        RequestHeader { xid, op }.encode(&mut writer);
+        writer.raw(&record);
         end_frame(out, mark).expect("a request is small");
     }
 
-    fn op(&self) -> i32 {
-        let op = match self {
-            Request::Ping => OpCode::Ping,
-            Request::Auth { .. } => OpCode::Auth,
-            Request::Close => OpCode::CloseSession,
-            Request::Write(write) => write.op(),
-            Request::Multi(_) => OpCode::Multi,
-            Request::Reconfig(_) => OpCode::Reconfig,
-            Request::Exists { .. } => OpCode::Exists,
-            Request::GetData { .. } => OpCode::GetData,
-            Request::GetChildren { with_stat: false, .. } => OpCode::GetChildren,
-            Request::GetChildren { with_stat: true, .. } => OpCode::GetChildren2,
-            Request::GetAcl { .. } => OpCode::GetAcl,
-            Request::Sync { .. } => OpCode::Sync,
-            Request::SetWatches { persistent, recursive, .. } if persistent.is_empty() && recursive.is_empty() => {
-                OpCode::SetWatches
-            }
-            Request::SetWatches { .. } => OpCode::SetWatches2,
-            Request::AddWatch { .. } => OpCode::AddWatch,
-            Request::CheckWatches { .. } => OpCode::CheckWatches,
-            Request::RemoveWatches { .. } => OpCode::RemoveWatches,
-            Request::Ephemerals { .. } => OpCode::GetEphemerals,
-            Request::CountDescendants { .. } => OpCode::GetAllChildrenNumber,
-            Request::Truncated(op) => *op,
-            Request::Unknown(number) => return *number,
-        };
-        op.number()
-    }
-
-    fn encode_record(&self, writer: &mut Writer<'_>) {
-        match self {
-            Request::Ping | Request::Close | Request::Unknown(_) => {}
+    /// The number of the operation, and the record behind the header.
+    fn record(&self) -> (i32, Vec<u8>) {
+        let (op, record) = match self {
+            Request::Ping => (OpCode::Ping, Vec::new()),
+            Request::Close => (OpCode::CloseSession, Vec::new()),
+            Request::Unknown(number) => return (*number, Vec::new()),
+            Request::Truncated(op) => (*op, vec![0, 0, 0]),
             Request::Auth { credentials } => {
                 let auth = Some(credentials.as_bytes());
-                AuthPacket { auth_type: 0, scheme: Some("digest"), auth }.encode(writer);
+                (OpCode::Auth, bytes(&AuthPacket { auth_type: 0, scheme: Some("digest"), auth }))
             }
-            Request::Write(write) => write.encode(writer),
-            Request::Multi(writes) => encode_multi(writes, writer),
-            Request::Reconfig(change) => change.encode(writer),
-            Request::Exists { path, watch } => ExistsRequest { path: Some(path), watch: *watch }.encode(writer),
-            Request::GetData { path, watch } => GetDataRequest { path: Some(path), watch: *watch }.encode(writer),
-            Request::GetChildren { path, watch, .. } => {
-                GetChildrenRequest { path: Some(path), watch: *watch }.encode(writer);
+            Request::Write(write) => write.record(),
+            Request::Multi(writes) => (OpCode::Multi, multi(writes)),
+            Request::Reconfig(change) => {
+                let mut record = Vec::new();
+                change.encode(&mut Writer::new(&mut record));
+                (OpCode::Reconfig, record)
             }
-            Request::GetAcl { path } => GetAclRequest { path: Some(path) }.encode(writer),
-            Request::Sync { path } => SyncRequest { path: Some(path) }.encode(writer),
+            Request::Exists { path, watch } => (OpCode::Exists, on_path(path, &[u8::from(*watch)])),
+            Request::GetData { path, watch } => (OpCode::GetData, on_path(path, &[u8::from(*watch)])),
+            Request::GetChildren { path, watch, with_stat } => {
+                let op = if *with_stat { OpCode::GetChildren2 } else { OpCode::GetChildren };
+                (op, on_path(path, &[u8::from(*watch)]))
+            }
+            Request::GetAcl { path } => (OpCode::GetAcl, on_path(path, &[])),
+            Request::Sync { path } => (OpCode::Sync, on_path(path, &[])),
             Request::SetWatches { seen, data, exist, child, persistent, recursive } => {
-                let lists = [data, exist, child, persistent, recursive].map(|list| strings(list));
+                let all = [data, exist, child, persistent, recursive];
+                let is_old = persistent.is_empty() && recursive.is_empty();
+                let lists = all.map(|list| VectorBuf::of(list.iter().map(|path| Some(path.as_str()))));
                 let [data_watches, exist_watches, child_watches, persistent_watches, persistent_recursive_watches] =
                     lists.each_ref().map(|list| Some(list.view().expect("text is text")));
                 let relative_zxid = *seen;
-                if self.op() == OpCode::SetWatches.number() {
-                    SetWatches { relative_zxid, data_watches, exist_watches, child_watches }.encode(writer);
-                } else {
-                    SetWatches2 {
-                        relative_zxid,
-                        data_watches,
-                        exist_watches,
-                        child_watches,
-                        persistent_watches,
-                        persistent_recursive_watches,
-                    }
-                    .encode(writer);
-                }
+                let old = SetWatches { relative_zxid, data_watches, exist_watches, child_watches };
+                let new = SetWatches2 {
+                    relative_zxid,
+                    data_watches,
+                    exist_watches,
+                    child_watches,
+                    persistent_watches,
+                    persistent_recursive_watches,
+                };
+                if is_old { (OpCode::SetWatches, bytes(&old)) } else { (OpCode::SetWatches2, bytes(&new)) }
             }
-            Request::AddWatch { path, recursive } => {
-                AddWatchRequest { path: Some(path), mode: i32::from(*recursive) }.encode(writer);
-            }
-            Request::CheckWatches { path, kind } => {
-                CheckWatchesRequest { path: Some(path), watcher_type: *kind as i32 }.encode(writer);
-            }
-            Request::RemoveWatches { path, kind } => {
-                RemoveWatchesRequest { path: Some(path), watcher_type: *kind as i32 }.encode(writer);
-            }
-            Request::Ephemerals { prefix } => GetEphemeralsRequest { prefix_path: Some(prefix) }.encode(writer),
-            Request::CountDescendants { path } => GetAllChildrenNumberRequest { path: Some(path) }.encode(writer),
-            Request::Truncated(_) => writer.raw(&[0, 0, 0]),
-        }
+            Request::AddWatch { path, recursive } => (OpCode::AddWatch, on_path(path, &number(i32::from(*recursive)))),
+            Request::CheckWatches { path, kind } => (OpCode::CheckWatches, on_path(path, &number(*kind as i32))),
+            Request::RemoveWatches { path, kind } => (OpCode::RemoveWatches, on_path(path, &number(*kind as i32))),
+            Request::Ephemerals { prefix } => (OpCode::GetEphemerals, on_path(prefix, &[])),
+            Request::CountDescendants { path } => (OpCode::GetAllChildrenNumber, on_path(path, &[])),
+        };
+        (op.number(), record)
     }
 
     /// The body of a successful reply to this request.
@@ -352,62 +278,41 @@ impl Request {
 }
 
 impl Write {
-    fn op(&self) -> OpCode {
+    /// The operation and the record of its request.
+    fn record(&self) -> (OpCode, Vec<u8>) {
+        let create = |path: &str, data: &Option<Vec<u8>>, acl: &[AclItem], flags: i32| {
+            let acl = acl_buf(acl);
+            bytes(&CreateRequest { path: Some(path), data: data.as_deref(), acl: acl.view().ok(), flags })
+        };
+        let open = [AclItem::open()];
         match self {
-            Write::Create { with_stat: false, .. } => OpCode::Create,
-            Write::Create { with_stat: true, .. } => OpCode::Create2,
-            Write::Delete { .. } => OpCode::Delete,
-            Write::SetData { .. } => OpCode::SetData,
-            Write::SetAcl { .. } => OpCode::SetAcl,
-            Write::Check { .. } => OpCode::Check,
-            Write::CreateExpiring { ttl: None, .. } => OpCode::CreateContainer,
-            Write::CreateExpiring { ttl: Some(_), .. } => OpCode::CreateTtl,
-            Write::Ensure { .. } => OpCode::CreateIfNotExists,
-            Write::CheckNotExists { .. } => OpCode::CheckNotExists,
-            Write::CheckStat { .. } => OpCode::CheckStat,
-            Write::TryRemove { .. } => OpCode::TryRemove,
-            Write::RemoveRecursive { .. } => OpCode::RemoveRecursive,
-        }
-    }
-
-    fn encode(&self, writer: &mut Writer<'_>) {
-        match self {
-            Write::Create { path, data, acl, flags, .. } => {
-                let acl = acl_buf(acl);
-                let (data, acl) = (data.as_deref(), acl.view().ok());
-                CreateRequest { path: Some(path), data, acl, flags: *flags }.encode(writer);
+            Write::Create { with_stat, path, data, acl, flags } => {
+                let op = if *with_stat { OpCode::Create2 } else { OpCode::Create };
+                (op, create(path, data, acl, *flags))
             }
-            Write::Delete { path, version } => DeleteRequest { path: Some(path), version: *version }.encode(writer),
+            Write::Delete { path, version } => (OpCode::Delete, on_path(path, &number(*version))),
             Write::SetData { path, data, version } => {
-                SetDataRequest { path: Some(path), data: data.as_deref(), version: *version }.encode(writer);
+                let (data, version) = (data.as_deref(), *version);
+                (OpCode::SetData, bytes(&SetDataRequest { path: Some(path), data, version }))
             }
             Write::SetAcl { path, acl, version } => {
                 let acl = acl_buf(acl);
-                SetAclRequest { path: Some(path), acl: acl.view().ok(), version: *version }.encode(writer);
+                let (acl, version) = (acl.view().ok(), *version);
+                (OpCode::SetAcl, bytes(&SetAclRequest { path: Some(path), acl, version }))
             }
-            Write::Check { path, version } => {
-                CheckVersionRequest { path: Some(path), version: *version }.encode(writer);
+            Write::Check { path, version } => (OpCode::Check, on_path(path, &number(*version))),
+            Write::CreateExpiring { path, ttl: None } => (OpCode::CreateContainer, create(path, &None, &open, 4)),
+            Write::CreateExpiring { path, ttl: Some(ttl) } => {
+                (OpCode::CreateTtl, [create(path, &None, &open, 5), ttl.to_be_bytes().to_vec()].concat())
             }
-            Write::CreateExpiring { path, ttl } => {
-                let (acl, flags) = (acl_buf(&[AclItem::open()]), if ttl.is_some() { 5 } else { 4 });
-                CreateRequest { path: Some(path), data: None, acl: acl.view().ok(), flags }.encode(writer);
-                ttl.iter().for_each(|ttl| writer.i64(*ttl));
+            Write::Ensure { path, data } => (OpCode::CreateIfNotExists, create(path, data, &open, 0)),
+            Write::CheckNotExists { path, version } => (OpCode::CheckNotExists, on_path(path, &number(*version))),
+            Write::CheckStat { path, version, children } => {
+                let (any, children, last) = ([0xff; 56], number(*children), [0xff; 8]);
+                (OpCode::CheckStat, on_path(path, &[&number(*version), &any[..], &children, &last].concat()))
             }
-            Write::Ensure { path, data } => {
-                let acl = acl_buf(&[AclItem::open()]);
-                let (data, acl) = (data.as_deref(), acl.view().ok());
-                CreateRequest { path: Some(path), data, acl, flags: 0 }.encode(writer);
-            }
-            Write::CheckNotExists { path, version } => {
-                CheckNotExistsRequest { path: Some(path), version: *version }.encode(writer);
-            }
-            Write::CheckStat { path, version, children } => check_stat(path, *version, *children).encode(writer),
-            Write::TryRemove { path, version } => {
-                TryRemoveRequest { path: Some(path), version: *version }.encode(writer);
-            }
-            Write::RemoveRecursive { path, limit } => {
-                RemoveRecursiveRequest { path: Some(path), remove_nodes_limit: *limit }.encode(writer);
-            }
+            Write::TryRemove { path, version } => (OpCode::TryRemove, on_path(path, &number(*version))),
+            Write::RemoveRecursive { path, limit } => (OpCode::RemoveRecursive, on_path(path, &limit.to_be_bytes())),
         }
     }
 
@@ -431,40 +336,33 @@ fn acl_buf(acl: &[AclItem]) -> VectorBuf {
     VectorBuf::of(acl.iter().map(|item| Acl { perms: item.perms, scheme: Some(&item.scheme), id: Some(&item.id) }))
 }
 
-fn strings(list: &[String]) -> VectorBuf {
-    VectorBuf::of(list.iter().map(|path| Some(path.as_str())))
+fn bytes<'a>(record: &impl Wire<'a>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.encode(&mut Writer::new(&mut bytes));
+    bytes
+}
+
+fn number(number: i32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+/// A record of a path and what follows it.
+fn on_path(path: &str, rest: &[u8]) -> Vec<u8> {
+    [&bytes(&Some(path)), rest].concat()
 }
 
 /// A setACL becomes a check: no multi may hold one.
-fn encode_multi(writes: &[Write], writer: &mut Writer<'_>) {
+fn multi(writes: &[Write]) -> Vec<u8> {
+    let mut record = Vec::new();
     for write in writes {
-        let check = match write {
-            Write::SetAcl { path, version, .. } => Some(Write::Check { path: path.clone(), version: *version }),
-            _ => None,
+        let (op, request) = match write {
+            Write::SetAcl { path, version, .. } => (OpCode::Check, on_path(path, &number(*version))),
+            _ => write.record(),
         };
-        let write = check.as_ref().unwrap_or(write);
-        writer.i32(write.op().number());
-        writer.raw(&[0, 255, 255, 255, 255]);
-        write.encode(writer);
+        record.extend([&number(op.number()), &[0, 255, 255, 255, 255][..], &request].concat());
     }
-    writer.raw(&[255, 255, 255, 255, 1, 255, 255, 255, 255]);
-}
-
-fn check_stat(path: &str, version: i32, children: i32) -> CheckStatRequest<'_> {
-    let stat = Stat {
-        czxid: -1,
-        mzxid: -1,
-        ctime: -1,
-        mtime: -1,
-        version: -1,
-        cversion: -1,
-        aversion: -1,
-        ephemeral_owner: -1,
-        data_length: -1,
-        num_children: children,
-        pzxid: -1,
-    };
-    CheckStatRequest { path: Some(path), version, stat }
+    record.extend([255, 255, 255, 255, 1, 255, 255, 255, 255]);
+    record
 }
 
 fn item(result: MultiResult<'_>) -> Result<Item, DecodeError> {

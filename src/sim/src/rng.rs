@@ -4,7 +4,6 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-/// A stream of numbers of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream(Xoshiro256PlusPlus);
 
@@ -15,7 +14,6 @@ impl Stream {
         Stream(Xoshiro256PlusPlus::seed_from_u64(salt))
     }
 
-    /// Any 64 bits.
     pub(crate) fn word(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -40,12 +38,10 @@ impl Stream {
         self.below(1000) < share
     }
 
-    /// One of a few things.
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
 
-    /// Fills with random bytes.
     pub(crate) fn bytes<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         for chunk in bytes.chunks_mut(8) {

@@ -55,17 +55,14 @@ const PIECE_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) enum Inner {
     ToShard(usize, ToShard),
-    /// A shard passes its proposals on.
     Pump(usize),
     /// A shard goes on with what takes it several turns.
     ShardTurn(usize),
     ShardTick(usize),
-    /// A paused shard goes on.
     Resume(usize),
     /// A shard looks at a socket again.
     Readable(LinkId),
     ToConsensus(Opaque<Event>),
-    /// The engine has its turn.
     Turn,
     /// It wanted one then.
     Wake(Micros),
@@ -80,13 +77,11 @@ pub(crate) enum Inner {
     WriterEnds,
     /// All snapshots are read.
     Scrub,
-    /// To the thread that writes another server's snapshot.
     ToReceiver(Receive),
     /// The process ends because of a fault.
     Die,
 }
 
-/// To a shard.
 #[derive(Clone, Debug)]
 pub(crate) enum ToShard {
     Batch(Rc<AppliedBatch>),
@@ -98,7 +93,6 @@ pub(crate) enum ToShard {
     Install(Opaque<Arc<View>>, u64),
 }
 
-/// Something without a `Debug` of its own.
 #[derive(Clone)]
 pub(crate) struct Opaque<T>(pub(crate) T);
 
@@ -127,19 +121,16 @@ pub(crate) struct ShardSide {
     deferred: Option<VecDeque<world::Event>>,
 }
 
-/// The log thread.
 struct LogSide {
     log: Log<SimDisk>,
     inbox: VecDeque<ToLog>,
     /// A turn is planned or a sync is under way.
     busy: bool,
     appends: u64,
-    /// Whether it waits for space.
     is_full: bool,
     failed: bool,
 }
 
-/// The snapshot writer.
 #[derive(Default)]
 struct WriterSide {
     waiting: VecDeque<Box<FrozenState>>,
@@ -148,7 +139,6 @@ struct WriterSide {
     half: Option<disk_threads::HalfWritten>,
 }
 
-/// See the module.
 pub(crate) struct Server {
     pub(crate) shards: Vec<ShardSide>,
     pub(crate) engine: Engine<ObservedMachine>,
@@ -158,17 +148,13 @@ pub(crate) struct Server {
     log: LogSide,
     writer: WriterSide,
     receiving: Option<receiving::Receiving>,
-    /// Names this start.
     pub(crate) incarnation: u64,
-    /// It led when that was last looked at.
     led: bool,
     /// What its clients send goes to the leader, and so do its reports of them.
     flows: bool,
     /// The servers that it dials and lets in.
     known: BTreeSet<u8>,
-    /// As last noted.
     members: Membership,
-    /// It did not trust its state when that was last looked at.
     distrusts: bool,
     /// Leaderships given up because of a slow disk.
     slow_disk_transfers: u64,
@@ -196,13 +182,11 @@ impl Server {
     }
 }
 
-/// The id of a server by its place.
 pub(crate) fn server_id(at: usize) -> u8 {
     u8::try_from(at + 1).expect("few servers")
 }
 
 impl World {
-    /// The process starts: recovery, then the actors.
     pub(crate) fn start(&mut self) -> Checked {
         let in_ensemble = self.options.ensemble.is_some();
         let at = self.at;
@@ -268,7 +252,6 @@ impl World {
         Ok(())
     }
 
-    /// What the engine of a server that starts is told.
     fn settings(&self, newest: Option<Offered>) -> Settings {
         let node = &self.nodes[self.at];
         let ids: Vec<NodeId> = node.file.iter().map(|id| NodeId(u64::from(*id))).collect();
@@ -347,8 +330,8 @@ impl World {
         let at = self.at;
         self.nodes[at].server = None;
         for link in 0..self.links.len() {
-            if self.links[link].server == at {
-                self.reset_link(LinkId(link));
+            if self.links[link].server == at && self.links[link].conn.is_some() {
+                self.close_at_server(LinkId(link));
             }
         }
         if !self.nodes[at].starting {
@@ -368,8 +351,7 @@ impl World {
         if let Some(server) = &mut self.nodes[self.at].server
             && !std::mem::replace(&mut server.log.failed, true)
         {
-            let wait = self.schedule.delay(20_000);
-            self.inside_after(wait, Inner::Die);
+            self.inside_soon(20_000, Inner::Die);
         }
         Ok(())
     }

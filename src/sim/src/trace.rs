@@ -15,11 +15,10 @@ pub enum Tracing {
     HashAndLines,
 }
 
-/// See the module.
 pub(crate) struct Trace {
     hash: Option<Xxh3>,
-    events: u64,
-    lines: Option<Vec<String>>,
+    pub(crate) events: u64,
+    pub(crate) lines: Option<Vec<String>>,
     scratch: String,
 }
 
@@ -45,15 +44,6 @@ impl Trace {
     /// 0 if no hash was wanted.
     pub(crate) fn digest(&self) -> u64 {
         self.hash.as_ref().map_or(0, Xxh3::digest)
-    }
-
-    pub(crate) fn events(&self) -> u64 {
-        self.events
-    }
-
-    /// The lines, if they were kept.
-    pub(crate) fn lines(&self) -> &[String] {
-        self.lines.as_deref().unwrap_or_default()
     }
 }
 

@@ -2,11 +2,10 @@
 
 use corral_wire::OpCode;
 
-use crate::reconfig::Change;
+use crate::reconfig::{Change, Seat};
 use crate::request::{AclItem, Request, WatchKind, Write};
 use crate::rng::Stream;
 
-/// Makes requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Workload {
     values: u64,
@@ -28,7 +27,10 @@ impl Workload {
         if !rng.per_mille(read_share) {
             return match rng.below(1000) {
                 0..150 => self.multi(rng),
-                150..155 => Request::Reconfig(Change::blind()),
+                150..155 => {
+                    let joining = vec![(2, Seat { observer: false, port: 3 })];
+                    Request::Reconfig(Change { joining, from: -1, ..Change::default() })
+                }
                 155..175 => with_quota(rng),
                 _ => Request::Write(self.write(rng, false)),
             };

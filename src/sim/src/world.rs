@@ -26,15 +26,11 @@ use crate::violation::{Checked, Violation};
 /// Longer than any pause or delay: after it nothing is under way.
 const REST: u64 = 6_000_000;
 
-/// Clients that may change the membership.
 const OPERATORS: usize = 2;
 
-/// Everything that can happen.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A client does something.
     Act(usize),
-    /// A client that did not read reads again.
     ReadAgain(usize),
     /// A connection reaches the server.
     Arrive(LinkId),
@@ -44,19 +40,13 @@ pub(crate) enum Event {
     /// Bytes, or the end, reach the client's socket.
     ToClient(LinkId, Vec<u8>),
     EndToClient(LinkId),
-    /// The server's socket takes more.
     Writable(LinkId),
     /// Of a server, in this life of its.
     Inside(usize, u32, Inner),
-    /// Something breaks.
     Fault,
-    /// A server starts.
     Start(usize),
-    /// A server's disk has space again.
     Space(usize),
-    /// A server's disk is fast again.
     FastDisk(usize),
-    /// Of the network between servers.
     Wire(WireEvent),
     /// A server that was stopped goes on.
     Thaw(usize),
@@ -75,7 +65,6 @@ pub(crate) enum Channel {
     WriterToConsensus,
     ConsensusToReceiver,
     ReceiverToConsensus,
-    /// From one server to another.
     Wire(usize, usize),
     /// What the threads of a link tell the consensus actor, by the other server.
     LinksToConsensus(usize),
@@ -96,7 +85,6 @@ pub(crate) struct Node {
     pub(crate) frozen: Option<VecDeque<Event>>,
     /// Before this time signs of life that reach it may not reach the leader.
     pub(crate) unsure_until: u64,
-    /// The servers in its configuration.
     pub(crate) file: BTreeSet<u8>,
     /// .. and an operator has left one out.
     pub(crate) has_odd_file: bool,
@@ -118,7 +106,6 @@ macro_rules! counts {
         }
 
         impl Counts {
-            /// Adds the counts of another run.
             pub fn add(&mut self, other: &Counts) {
                 $(self.$name += other.$name;)*
             }
@@ -181,10 +168,8 @@ pub(crate) enum Stage {
     Fading,
 }
 
-/// See the module.
 pub struct World {
     pub(crate) options: Options,
-    /// Microseconds since the beginning.
     pub(crate) now: u64,
     pub(crate) wall_offset_ms: i64,
     /// The latest time that the wall clock ever showed to the leader.
@@ -281,7 +266,7 @@ impl World {
 
     /// Whether every server runs and, in an ensemble, votes and shows everything that was ever committed.
     fn is_whole(&self) -> bool {
-        let newest = self.check.model().zxid();
+        let newest = self.check.model.zxid;
         let shows_all = |server: &Server| {
             let machine = server.engine.replica().machine().sequencer.machine().view().zxid().0;
             machine == newest && server.shards.iter().all(|side| side.shard.view().zxid().0 == newest)
@@ -294,14 +279,6 @@ impl World {
                 server.is_some_and(|server| alone || shows_all(server))
             })
             && self.all_vote()
-    }
-
-    pub fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    pub(crate) fn trace(&self) -> &Trace {
-        &self.trace
     }
 
     fn run_until(&mut self, end: u64) -> Checked {
@@ -342,7 +319,7 @@ impl World {
         for client in 0..self.clients.len() {
             self.clients[client].last_words = true;
         }
-        let pending = |world: &World| world.clients.iter().any(|client| !client.is_done());
+        let pending = |world: &World| world.clients.iter().any(|client| !client.last_words_answered);
         self.run_while("a client's last requests are not answered", pending)?;
         self.run_until(self.now + REST)?;
         self.run_while("a server does not catch up", |world| !world.is_whole())
@@ -355,7 +332,7 @@ impl World {
         for client in 0..self.clients.len() {
             self.cut(client, true);
         }
-        self.run_while("a silent session does not expire", |world| !world.check.model().sessions().is_empty())?;
+        self.run_while("a silent session does not expire", |world| !world.check.model.sessions.is_empty())?;
         let outlived = |world: &World| world.check.something_is_outlived(world.wall());
         self.run_while("an outlived container or TTL node stays", outlived)?;
         self.run_until(self.now + REST)?;
@@ -369,21 +346,17 @@ impl World {
             return Err(Violation::of("liveness", "the run does not come to an end"));
         }
         self.now = self.now.max(at);
-        let of_process = match &event {
+        // The server that it concerns, and whether its process has to run for that.
+        let concerned = match &event {
             Event::Arrive(link) | Event::ToServer(link, _) | Event::EndToServer(link) | Event::Writable(link) => {
-                self.at = self.links[link.0].server;
-                true
+                Some((self.links[link.0].server, true))
             }
-            Event::Inside(node, ..) => {
-                self.at = *node;
-                true
-            }
-            Event::Start(node) | Event::Space(node) | Event::FastDisk(node) | Event::Thaw(node) => {
-                self.at = *node;
-                false
-            }
-            _ => false,
+            Event::Inside(node, ..) => Some((*node, true)),
+            Event::Start(node) | Event::Space(node) | Event::FastDisk(node) | Event::Thaw(node) => Some((*node, false)),
+            _ => None,
         };
+        self.at = concerned.map_or(self.at, |(node, _)| node);
+        let of_process = concerned.is_some_and(|(_, of_process)| of_process);
         match &mut self.nodes[self.at].frozen {
             Some(frozen) if of_process => {
                 frozen.push_back(event);
@@ -430,7 +403,6 @@ impl World {
         Ok(())
     }
 
-    /// Something is to happen after so many microseconds.
     pub(crate) fn after(&mut self, delay: u64, event: Event) {
         self.at(self.now + delay, event);
     }
@@ -451,17 +423,28 @@ impl World {
         self.at(at, event);
     }
 
+    /// As [`World::send`], with a delay of the network between clients and servers.
+    pub(crate) fn send_over_network(&mut self, channel: Channel, event: Event) {
+        let delay = self.schedule.delay(self.options.network_delay);
+        self.send(channel, delay, event);
+    }
+
     /// Nothing more comes by this channel for so long.
     pub(crate) fn hold_channel(&mut self, channel: Channel, time: u64) {
         let last = self.channels.entry((0, channel)).or_insert(0);
         *last = (*last).max(self.now + time);
     }
 
+    /// As [`World::inside_after`], after about that time.
+    pub(crate) fn inside_soon(&mut self, usual: u64, inner: Inner) {
+        let wait = self.schedule.delay(usual);
+        self.inside_after(wait, inner);
+    }
+
     pub(crate) fn inside_after(&mut self, delay: u64, inner: Inner) {
         self.after(delay, Event::Inside(self.at, self.nodes[self.at].life, inner));
     }
 
-    /// A message between actors.
     pub(crate) fn mail(&mut self, channel: Channel, inner: Inner) {
         let delay = self.schedule.delay(self.options.mailbox_delay);
         self.send(channel, delay, Event::Inside(self.at, self.nodes[self.at].life, inner));
@@ -472,7 +455,6 @@ impl World {
         self.time().plus(self.nodes[self.at].clock_ahead_ms)
     }
 
-    /// The same clock, in microseconds.
     pub(crate) fn clock_us(&self) -> Micros {
         Micros(self.now + self.nodes[self.at].clock_ahead_ms * 1000)
     }

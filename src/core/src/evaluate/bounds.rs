@@ -9,7 +9,7 @@ use super::quota::{QUOTA_DELETE_COST, is_limits, may_have_quota};
 use crate::cost::{self, Exhausted};
 use crate::draft::Draft;
 use crate::limits::{
-    EPHEMERALS_BYTES_MAX, EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
+    EPHEMERALS_BYTES_MAX, EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
 };
 use crate::shared::HashedPath;
 use crate::view::{NodeRef, marks_at_most};
@@ -94,7 +94,7 @@ impl Caller<'_> {
         if self.bounds_quotas() && is_limits(&at.path) && self.quotas.are_too_many(begun) {
             return Err(ErrorCode::QuotaExceeded);
         }
-        if parent.stat().names_bytes + name_bytes(at.name()) > self.names_bytes_max {
+        if parent.stat().names_bytes + name_bytes(at.name()) > NAMES_BYTES_MAX {
             return Err(ErrorCode::QuotaExceeded);
         }
         let Owner::Session(session) = owner else { return Ok(()) };
@@ -116,7 +116,6 @@ mod tests {
     use crate::change::OpResult;
     use crate::command::{AclSpec, CommandKind, CreateOp, WriteOp};
     use crate::cost;
-    use crate::limits::NAMES_BYTES_MAX;
     use crate::shared::Text;
     use crate::znode::AclEntry;
     use alloc::format;

@@ -42,8 +42,6 @@ pub(super) struct Caller<'a> {
     pub(super) beyond_quota: Cell<Option<QuotaExceeded>>,
     /// What the command may still cost.
     pub(super) budget: Budget,
-    /// Bytes of names that one parent may have.
-    pub(super) names_bytes_max: u64,
 }
 
 /// Data of fewer bytes count for nothing where they are hashed with another Stat.

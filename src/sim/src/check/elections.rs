@@ -57,12 +57,10 @@ impl Checkers {
         self.elections.votes.retain(|(term, voter), _| *voter != server || *term > upto);
     }
 
-    /// Who led which term, from that one on.
     pub(super) fn leaders_since(&self, term: u64) -> impl Iterator<Item = (u64, usize)> {
         self.elections.leaders.range(term..).map(|(term, leader)| (*term, *leader))
     }
 
-    /// Whether nobody is known to lead that term.
     pub(crate) fn is_without_leader(&self, term: u64) -> bool {
         !self.elections.leaders.contains_key(&term)
     }

@@ -63,7 +63,6 @@ struct Open {
     version: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     voters: Voters,
@@ -75,9 +74,7 @@ pub(super) struct Members {
     changes: BTreeMap<(u64, u64), ConfChange>,
     /// How far the servers said, in that term, that they hold its leader's log.
     held: BTreeMap<u64, BTreeMap<u64, u64>>,
-    /// Votes that were said, by term and candidate.
     votes: BTreeMap<(u64, u64), BTreeSet<u64>>,
-    /// Term of the last entry.
     term: u64,
     open: Vec<Open>,
     /// There was a change of the list in this term.
@@ -105,7 +102,6 @@ impl Checkers {
         *held = (*held).max(index);
     }
 
-    /// Entries enter somebody's log.
     pub(crate) fn appended(&mut self, entries: &[Entry]) -> Checked {
         for entry in entries.iter().filter(|entry| entry.kind == EntryKind::ConfChange) {
             let change = ConfChange::decode(&entry.payload).map_err(|what| Violation::of("members", what))?;
@@ -218,7 +214,7 @@ impl Checkers {
         let Some(open) = open else { return Err(Violation::of("members", "a change begins that nobody asked for")) };
         let right = lines(&open.next);
         require(text == right, "members", || format!("{text:?} begins, asked for was {right:?}"))?;
-        let version = self.model.list().map(|list| list.version);
+        let version = self.model.list.as_ref().map(|list| list.version);
         require(version == Some(open.version), "members", || {
             format!("a change of version {:#x} begins, the list has {version:x?}", open.version)
         })?;

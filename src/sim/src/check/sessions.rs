@@ -29,7 +29,6 @@ pub(super) struct Lives {
     known: BTreeMap<i64, Life>,
     /// Sessions that a leader of an ensemble decided to end too early, and the complaint: for when that is committed.
     ended_early: BTreeMap<i64, String>,
-    /// The newest term that was led.
     term: u64,
 }
 
@@ -65,7 +64,7 @@ impl Lives {
     pub(super) fn all_start(&mut self, now: Millis, model: &Model) {
         self.known.clear();
         self.ended_early.clear();
-        for (session, state) in model.sessions() {
+        for (session, state) in &model.sessions {
             self.starts(now, *session, state.timeout_ms, 0);
         }
     }
@@ -75,7 +74,7 @@ impl Checkers {
     /// Bytes of this connection reached the server, which wants to read it.
     pub(crate) fn heard(&mut self, link: LinkId, now: Millis) {
         let session = self.facts.get(&link).map_or(0, |facts| facts.session);
-        let owns = self.model.sessions().get(&session).is_some_and(|state| state.owner == link);
+        let owns = self.model.sessions.get(&session).is_some_and(|state| state.owner == link);
         if let Some(life) = self.lives.known.get_mut(&session).filter(|_| owns) {
             life.overdue |= now.since(life.heard) >= life.timeout_ms;
             life.heard = now;
@@ -129,9 +128,8 @@ impl Checkers {
         })
     }
 
-    /// Whether the session lives and this is its password.
     fn proves(&self, session: i64, password: &[u8; 16]) -> bool {
-        self.model.sessions().get(&session).is_some_and(|known| known.password == *password)
+        self.model.sessions.get(&session).is_some_and(|known| known.password == *password)
     }
 
     /// Living sessions that somebody wants to attach to, and nobody with the right password. One that has ended here
@@ -145,7 +143,7 @@ impl Checkers {
                 _ => None,
             })
         };
-        let lives = |session: &SessionId| self.model.sessions().contains_key(&session.0);
+        let lives = |session: &SessionId| self.model.sessions.contains_key(&session.0);
         attaches(false).filter(lives).filter(|session| attaches(true).all(|proven| proven != *session)).collect()
     }
 
@@ -161,7 +159,6 @@ impl Checkers {
         })
     }
 
-    /// No ephemeral is left.
     pub(crate) fn no_ephemerals(&self) -> Checked {
         let left = self.model.nodes().find(|(_, node)| node.owner != 0);
         require(left.is_none(), "sessions", || format!("{left:?} outlives every session"))

@@ -12,7 +12,7 @@ use crate::violation::{Checked, require};
 impl Checkers {
     /// Compares a view with the model, znode by znode.
     pub(crate) fn same_tree(&self, whose: &str, view: &View) -> Checked {
-        let (at, right) = (view.zxid().0, self.model.zxid());
+        let (at, right) = (view.zxid().0, self.model.zxid);
         require(at == right, "trees", || format!("{whose} is at {at:#x}, the model at {right:#x}"))?;
         let mut first_wrong = None;
         let mut count = 0_u64;
@@ -41,7 +41,7 @@ impl Checkers {
         let got: Vec<(i64, i32, [u8; 16])> =
             table.iter().map(|(id, session)| (id.0, session.timeout_ms, session.password)).collect();
         let right: Vec<(i64, i32, [u8; 16])> =
-            self.model.sessions().iter().map(|(id, session)| (*id, session.timeout_ms, session.password)).collect();
+            self.model.sessions.iter().map(|(id, session)| (*id, session.timeout_ms, session.password)).collect();
         require(got == right, "sessions", || format!("the table holds {got:x?}, right is {right:x?}"))?;
         for (id, session) in table.iter() {
             let owned = self.model.nodes().filter(|(_, node)| node.owner == id.0).map(|(path, _)| path);
@@ -49,7 +49,7 @@ impl Checkers {
             require(listed.eq(owned), "sessions", || format!("session {id} lists {:?}", session.ephemerals))?;
         }
         let orphan =
-            self.model.nodes().find(|(_, node)| node.owner != 0 && !self.model.sessions().contains_key(&node.owner));
+            self.model.nodes().find(|(_, node)| node.owner != 0 && !self.model.sessions.contains_key(&node.owner));
         require(orphan.is_none(), "sessions", || format!("{orphan:?} has no living session"))
     }
 }

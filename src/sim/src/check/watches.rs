@@ -18,7 +18,6 @@ const CHILDREN_CHANGED: i32 = 4;
 const NO_NODE: i32 = -101;
 const NO_WATCHER: i32 = -121;
 
-/// What one connection watches and what it is due.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     data: BTreeSet<String>,
@@ -72,7 +71,6 @@ impl Watches {
         told
     }
 
-    /// The lists that a kind of watch stands in.
     fn of_kind(&mut self, kind: WatchKind) -> Vec<&mut BTreeSet<String>> {
         match kind {
             WatchKind::Children => vec![&mut self.child],
@@ -97,7 +95,6 @@ impl Watches {
 }
 
 impl Checkers {
-    /// An event reached its client.
     pub(crate) fn event(&mut self, link: LinkId, zxid: i64, kind: i32, path: &str) -> Checked {
         let facts = self.facts.entry(link).or_default();
         if zxid == -1 {
@@ -141,7 +138,6 @@ impl Checkers {
         require(err == right, "watches", || format!("link {}: {request:?} answered {err}, not {right}", link.0))
     }
 
-    /// A request that sets watches was answered.
     pub(super) fn watch_set(&mut self, link: LinkId, request: &Request, zxid: i64, err: i32) {
         let facts = self.facts.entry(link).or_default();
         let watches = &mut facts.watches;

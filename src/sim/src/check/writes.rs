@@ -9,7 +9,8 @@ use corral_core::acl::ENTRIES_MAX;
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
 use corral_core::evaluate::features;
 use corral_core::ids::{Millis, WallMillis};
-use corral_core::shared::Text;
+use corral_core::shared::{Data, Text};
+use corral_core::znode::AclEntry;
 
 use super::{Checkers, Proposed};
 use crate::link::Sent;
@@ -22,18 +23,13 @@ use crate::violation::{Checked, Violation, require};
 /// The log as it was committed, entry by entry: the same on every server, as far as each has come.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Of each entry from index 1 on.
-    entries: Vec<(u64, Option<u64>)>,
+    /// Of each entry from index 1 on. What the founders begin behind takes the place of the first.
+    pub(super) entries: Vec<(u64, Option<u64>)>,
     /// The last sequence number below each parent, by path and czxid.
-    sequences: BTreeMap<(String, u64), i32>,
+    pub(super) sequences: BTreeMap<(String, u64), i32>,
 }
 
 impl History {
-    /// What the founders begin behind takes the place of the first entry.
-    pub(super) fn of_ensemble() -> History {
-        History { entries: vec![(0, None)], ..History::default() }
-    }
-
     fn len(&self) -> u64 {
         self.entries.len() as u64
     }
@@ -100,10 +96,10 @@ impl Checkers {
         let mut next = batch.first_zxid;
         let mut begun = entry.begun.into_iter();
         for command in batch.commands {
-            let zxid = if command.takes_zxid() { next } else { self.model.zxid() };
+            let zxid = if command.takes_zxid() { next } else { self.model.zxid };
             if command.takes_zxid() {
                 next += 1;
-                let last = self.model.zxid();
+                let last = self.model.zxid;
                 require(zxid > last, "writes", || format!("zxid {zxid:#x} after {last:#x}"))?;
             }
             let at = EntryPosition { index: entry.index, term: entry.term, zxid, time: batch.time.0, changing };
@@ -303,9 +299,9 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
             Proposed::Connect { session, timeout_ms, password },
             CommandKind::AttachSession { session: id, timeout_ms: logged, password: given },
         ) => *session == id.0 && timeout_ms == logged && password == given,
-        (Proposed::Request(Request::Write(write)), CommandKind::Op(op)) => is_same_write(write, op),
+        (Proposed::Request(Request::Write(write)), CommandKind::Op(op)) => logged(write) == *op,
         (Proposed::Request(Request::Multi(writes)), CommandKind::Multi(ops)) => {
-            writes.len() == ops.len() && writes.iter().zip(ops).all(|(write, op)| is_same_write(write, op))
+            writes.len() == ops.len() && writes.iter().zip(ops).all(|(write, op)| logged(write) == *op)
         }
         (Proposed::Request(Request::Write(write)), CommandKind::Undecodable) => may_fit_no_entry(write),
         (Proposed::Request(Request::Multi(writes)), CommandKind::Undecodable) => writes.iter().any(may_fit_no_entry),
@@ -327,62 +323,48 @@ fn may_fit_no_entry(write: &Write) -> bool {
     matches!(write, Write::Create { acl, .. } | Write::SetAcl { acl, .. } if acl.len() > ENTRIES_MAX)
 }
 
-fn is_same_write(write: &Write, op: &WriteOp) -> bool {
-    let is_data =
-        |sent: &Option<Vec<u8>>, logged: &Option<corral_core::shared::Data>| sent.as_deref() == logged.as_deref();
-    match (write, op) {
-        (
-            Write::Create { with_stat, path, data, acl, flags },
-            WriteOp::Create { op, path: at, data: logged, acl: list, flags: mode, .. },
-        ) => {
-            let right_op = if *with_stat { CreateOp::Create2 } else { CreateOp::Create };
-            *op == right_op && **path == **at && is_data(data, logged) && is_same_acl(acl, list) && flags == mode
+/// What the log has to say of a write.
+fn logged(write: &Write) -> WriteOp {
+    let text = |path: &str| Text::from(path);
+    let data = |data: &Option<Vec<u8>>| data.as_deref().map(Data::from);
+    let create = |op, path: &str, data, acl, flags, ttl_ms| {
+        let path = text(path);
+        WriteOp::Create { op, path, data, acl, flags, ttl_ms }
+    };
+    match write {
+        Write::Create { with_stat, path, data: bytes, acl, flags } => {
+            let op = if *with_stat { CreateOp::Create2 } else { CreateOp::Create };
+            create(op, path, data(bytes), spec(acl), *flags, -1)
         }
-        (Write::Delete { path, version }, WriteOp::Delete { path: at, version: logged })
-        | (Write::Check { path, version }, WriteOp::Check { path: at, version: logged }) => {
-            **path == **at && version == logged
+        Write::CreateExpiring { path, ttl: None } => create(CreateOp::Container, path, None, AclSpec::Open, 4, -1),
+        Write::CreateExpiring { path, ttl: Some(ttl) } => create(CreateOp::Ttl, path, None, AclSpec::Open, 5, *ttl),
+        Write::Ensure { path, data: bytes } => create(CreateOp::IfNotExists, path, data(bytes), AclSpec::Open, 0, -1),
+        Write::Delete { path, version } => WriteOp::Delete { path: text(path), version: *version },
+        Write::Check { path, version } => WriteOp::Check { path: text(path), version: *version },
+        Write::CheckNotExists { path, version } => WriteOp::CheckNotExists { path: text(path), version: *version },
+        Write::TryRemove { path, version } => WriteOp::TryRemove { path: text(path), version: *version },
+        Write::CheckStat { path, version, children } => {
+            let mut stat = Box::new([-1; STAT_FIELDS]);
+            stat[9] = i64::from(*children);
+            WriteOp::CheckStat { path: text(path), version: *version, stat }
         }
-        (
-            Write::CreateExpiring { path, ttl },
-            WriteOp::Create { op, path: at, data: None, acl: AclSpec::Open, flags, ttl_ms },
-        ) => {
-            let right = if ttl.is_some() { (CreateOp::Ttl, 5) } else { (CreateOp::Container, 4) };
-            (*op, *flags) == right && **path == **at && ttl.unwrap_or(-1) == *ttl_ms
+        Write::RemoveRecursive { path, limit } => WriteOp::RemoveRecursive { path: text(path), limit: *limit },
+        Write::SetData { path, data: bytes, version } => {
+            WriteOp::SetData { path: text(path), data: data(bytes), version: *version }
         }
-        (
-            Write::Ensure { path, data },
-            WriteOp::Create { op: CreateOp::IfNotExists, path: at, data: logged, acl: AclSpec::Open, flags: 0, .. },
-        ) => **path == **at && is_data(data, logged),
-        (Write::CheckNotExists { path, version }, WriteOp::CheckNotExists { path: at, version: logged })
-        | (Write::TryRemove { path, version }, WriteOp::TryRemove { path: at, version: logged }) => {
-            **path == **at && version == logged
-        }
-        (Write::CheckStat { path, version, children }, WriteOp::CheckStat { path: at, version: logged, stat }) => {
-            let mut right = [-1; STAT_FIELDS];
-            right[9] = i64::from(*children);
-            **path == **at && version == logged && **stat == right
-        }
-        (Write::RemoveRecursive { path, limit }, WriteOp::RemoveRecursive { path: at, limit: logged }) => {
-            **path == **at && limit == logged
-        }
-        (Write::SetData { path, data, version }, WriteOp::SetData { path: at, data: logged, version: wanted }) => {
-            **path == **at && is_data(data, logged) && version == wanted
-        }
-        (Write::SetAcl { path, acl, version }, WriteOp::SetAcl { path: at, acl: list, version: wanted }) => {
-            **path == **at && is_same_acl(acl, list) && version == wanted
-        }
-        _ => false,
+        Write::SetAcl { path, acl, version } => WriteOp::SetAcl { path: text(path), acl: spec(acl), version: *version },
     }
 }
 
-fn is_same_acl(sent: &[AclItem], logged: &AclSpec) -> bool {
-    match logged {
-        AclSpec::Open => sent == [AclItem::open()],
-        AclSpec::Missing => sent.is_empty(),
-        AclSpec::Malformed | AclSpec::BrokenOff(_) => false,
-        AclSpec::List(list) => {
-            sent.len() == list.len()
-                && sent.iter().zip(list).all(|(a, b)| a.perms == b.perms && a.scheme == *b.scheme && a.id == *b.id)
-        }
+fn spec(acl: &[AclItem]) -> AclSpec {
+    let entry = |item: &AclItem| AclEntry {
+        perms: item.perms,
+        scheme: Text::from(item.scheme.as_str()),
+        id: Text::from(item.id.as_str()),
+    };
+    match acl {
+        [] => AclSpec::Missing,
+        [one] if *one == AclItem::open() => AclSpec::Open,
+        _ => AclSpec::List(acl.iter().map(entry).collect()),
     }
 }

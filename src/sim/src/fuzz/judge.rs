@@ -13,7 +13,6 @@ use super::Tally;
 use super::records::{self, EVENT, Step};
 use crate::violation::{Checked, Violation, require};
 
-/// What is expected of one connection.
 #[derive(Default)]
 pub(super) struct Judge {
     sent: Vec<u8>,
@@ -36,7 +35,6 @@ pub(super) struct Judge {
 pub(super) type Session = (i64, [u8; 16]);
 
 impl Judge {
-    /// The client sends.
     pub(super) fn sends(&mut self, bytes: &[u8], frame_bytes_max: usize) {
         if self.lost {
             return;

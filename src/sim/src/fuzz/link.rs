@@ -1,39 +1,22 @@
 //! Targets: what a server of an ensemble receives from whoever dials it.
 //!
-//! Frames are the same in pieces of any size, hold no more memory than arrived, and come back when encoded; a handshake
-//! or an answer that decodes is its own snapshot, and so is each message of a proof; frames with a tag are the same in
-//! pieces of any size, and one that was not sent under the key is never handed on.
+//! A handshake or an answer that decodes is its own snapshot, and so is each message of a proof. Frames with a tag are
+//! the same in pieces of any size, and hold no more memory than arrived. One that was not sent under the key is never
+//! handed on. Frames without a tag are the subject of the property tests of `corral-peer`.
+
+use std::fmt::Debug;
 
 use corral_peer::foreign::ForeignProtocol;
-use corral_peer::frame::HEADER_BYTES;
-use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES};
-use corral_peer::secret::{CHALLENGE_BYTES, NONCE_BYTES, PROOF_BYTES, SEAL_BYTES, SECRET_BYTES_MAX, TOKEN_BYTES};
+use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES, HandshakeError};
+use corral_peer::secret::{CHALLENGE_BYTES, NONCE_BYTES, SEAL_BYTES, SECRET_BYTES_MAX, TOKEN_BYTES};
 use corral_peer::{
-    Admission, Answer, Challenge, ClusterName, Decoder, Frame, FrameError, FrameKey, Generation, Handshake, Header,
-    Kind, Proof, Secret, Secrets, Transcript,
+    Admission, Answer, Challenge, ClusterName, Decoder, Frame, FrameError, FrameKey, Generation, Handshake, Kind,
+    Proof, Secret, Secrets, Transcript,
 };
 
 use super::Tally;
 use crate::rng::Stream;
 use crate::violation::{Violation, require};
-
-/// The first byte says in what pieces the rest is received.
-pub(super) fn frames(input: &[u8]) -> Result<Tally, Violation> {
-    let Some((first, bytes)) = input.split_first() else { return Ok(Tally::default()) };
-    let piece = usize::from(*first) + 1;
-    let (found, ended) = fed(Decoder::new(), bytes, piece)?;
-    let (whole, ended_whole) = fed(Decoder::new(), bytes, bytes.len().max(1))?;
-    require(found == whole && ended == ended_whole, "pieces", || {
-        format!("{} frames and {ended:?} in pieces, {} and {ended_whole:?} at once", found.len(), whole.len())
-    })?;
-    let mut again = Vec::with_capacity(bytes.len());
-    for (sequence, frame) in (0..).zip(&found) {
-        again.extend_from_slice(&Header::encode(frame.kind, sequence, &frame.payload));
-        again.extend_from_slice(&frame.payload);
-    }
-    require(bytes.starts_with(&again), "codec", || "the frames encode to other bytes".to_owned())?;
-    Ok(Tally { accepted: found.len() as u64, refused: u64::from(ended.is_err()), ..Tally::default() })
-}
 
 fn fed(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Result<(Vec<Frame>, Result<(), FrameError>), Violation> {
     let (mut found, mut fed) = (Vec::new(), 0);
@@ -48,43 +31,37 @@ fn fed(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Result<(Vec<Frame>, 
     Ok((found, Ok(())))
 }
 
-/// Bytes as a handshake, as an answer, and as those of another protocol.
+/// Bytes as a handshake, as an answer, as the messages of a proof, as a file of secrets, and as those of another protocol.
 pub(super) fn handshake(input: &[u8]) -> Result<Tally, Violation> {
     let mut tally = Tally::default();
-    let mut count = |good: bool| if good { tally.accepted += 1 } else { tally.refused += 1 };
     let _ = ForeignProtocol::guess(input);
-    if let Some(bytes) = input.first_chunk::<HANDSHAKE_BYTES>() {
-        let decoded = Handshake::decode(bytes);
-        count(decoded.is_ok());
-        let same = decoded.as_ref().map_or(true, |handshake| handshake.encode() == *bytes);
-        require(same, "codec", || format!("{decoded:?} encodes to other bytes"))?;
-        require(decoded.is_err() || Handshake::may_begin_with(&input[..4]), "magic", || {
-            "a handshake without one".to_owned()
-        })?;
-    }
-    if let Some(bytes) = input.first_chunk::<ANSWER_BYTES>() {
-        let decoded = Answer::decode(bytes);
-        count(decoded.is_ok());
-        let same = decoded.map_or(true, |answer| answer.encode() == *bytes);
-        require(same, "codec", || format!("{decoded:?} encodes to other bytes"))?;
-    }
-    if let Some(bytes) = input.first_chunk::<CHALLENGE_BYTES>() {
-        let decoded = Challenge::decode(bytes);
-        count(decoded.is_ok());
-        require(decoded.map_or(true, |one| one.encode() == *bytes), "codec", || format!("{decoded:?} is another"))?;
-    }
-    if let Some(bytes) = input.first_chunk::<PROOF_BYTES>() {
-        let decoded = Proof::decode(bytes);
-        count(decoded.is_ok());
-        require(decoded.map_or(true, |one| one.encode() == *bytes), "codec", || format!("{decoded:?} is another"))?;
+    let handshake = decoded(input, &mut tally, Handshake::decode, Handshake::encode)?;
+    let begins = handshake.is_none() || Handshake::may_begin_with(&input[..4]);
+    require(begins, "magic", || "a handshake without one".to_owned())?;
+    decoded(input, &mut tally, Answer::decode, Answer::encode)?;
+    decoded(input, &mut tally, Challenge::decode, Challenge::encode)?;
+    if let Some(one) = decoded(input, &mut tally, Proof::decode, Proof::encode)? {
         let (secrets, said) = (Secrets::of_text(&[b'x'; SEAL_BYTES]), said(input));
-        let believed =
-            secrets.is_ok_and(|secrets| decoded.is_ok_and(|one| secrets.proven(&said, &one.proof).is_some()));
+        let believed = secrets.is_ok_and(|secrets| secrets.proven(&said, &one.proof).is_some());
         require(!believed, "proof", || "a proof without the secret".to_owned())?;
     }
-    let text = &input[..input.len().min(SECRET_BYTES_MAX)];
-    let _ = Secrets::of_text(text);
+    let _ = Secrets::of_text(&input[..input.len().min(SECRET_BYTES_MAX)]);
     Ok(tally)
+}
+
+/// The message that the input begins with. It must be written as it was read.
+fn decoded<const N: usize, T: Debug>(
+    input: &[u8],
+    tally: &mut Tally,
+    decode: fn(&[u8; N]) -> Result<T, HandshakeError>,
+    encode: fn(&T) -> [u8; N],
+) -> Result<Option<T>, Violation> {
+    let Some(bytes) = input.first_chunk::<N>() else { return Ok(None) };
+    let found = decode(bytes).ok();
+    *(if found.is_some() { &mut tally.accepted } else { &mut tally.refused }) += 1;
+    let same = found.as_ref().is_none_or(|one| encode(one) == *bytes);
+    require(same, "codec", || format!("{found:?} encodes to other bytes"))?;
+    Ok(found)
 }
 
 /// What was said where nothing of it comes from the input but the nonce.
@@ -134,24 +111,6 @@ pub(super) fn generate_keyed(stream: &mut Stream, out: &mut Vec<u8>) {
             // In its place, and with another tag.
             out[at + 5..][..8].copy_from_slice(&u64::from(good % 4).to_le_bytes());
         }
-    }
-}
-
-pub(super) fn generate_frames(stream: &mut Stream, out: &mut Vec<u8>) {
-    out.push(stream.bytes::<1>()[0]);
-    let mut sequence = 0;
-    for _ in 0..=stream.below(5) {
-        let kind = stream.pick(&Kind::ALL);
-        let length = stream.pick(&[0_usize, 1, 16, 17, 18, 200, 900]);
-        let payload: Vec<u8> = (0..length).map(|at| at.to_le_bytes()[0]).collect();
-        let mut header = Header::encode(kind, sequence, &payload);
-        if stream.per_mille(150) {
-            let at = stream.index(HEADER_BYTES);
-            header[at] = stream.pick(&[0, 1, 5, 0x7f, 0xff]);
-        }
-        out.extend_from_slice(&header);
-        out.extend_from_slice(&payload);
-        sequence += u64::from(!stream.per_mille(50));
     }
 }
 

@@ -1,44 +1,28 @@
-//! The records of the protocol by the names of the operation table: how to check the bytes of one, and how to make some.
+//! The records of the protocol by the names of the operation table: how to check the bytes of a reply, and how to make
+//! those of a request.
 //!
 //! Knows layouts only. Making is deliberately half wrong: every length, count and number is now and then a lie.
 
-use std::fmt::{self, Write as _};
-
-use corral_wire::multi::{MultiKind, MultiRequest, MultiResponse};
+use corral_wire::multi::MultiResponse;
 use corral_wire::records::*;
 use corral_wire::{DecodeError, OpCode, Reader, Writer};
 
 use crate::rng::Stream;
 
-/// Takes a record off a reader, looks at every part of it, and appends it to a vector again.
+/// Takes a record off a reader, and appends it to a vector again.
 pub(super) type Step = fn(&mut Reader<'_>, &mut Vec<u8>) -> Result<(), DecodeError>;
-
-/// Takes text and keeps none of it: formatting a record visits each element of its vectors.
-struct Nowhere;
-
-impl fmt::Write for Nowhere {
-    fn write_str(&mut self, _: &str) -> fmt::Result {
-        Ok(())
-    }
-}
-
-fn visit(record: &impl fmt::Debug) {
-    write!(Nowhere, "{record:?}").expect("nowhere takes everything");
-}
 
 macro_rules! step {
     ($record:ident) => {
         |reader, out| {
-            let record = $record::decode(reader)?;
-            visit(&record);
-            record.encode(&mut Writer::new(out));
+            $record::decode(reader)?.encode(&mut Writer::new(out));
             Ok(())
         }
     };
 }
 
 macro_rules! steps {
-    ($name:expr; $($same:ident)*; $($record:ident = $wire:literal,)*) => {
+    ($name:expr; $($same:ident)*; $($record:ident = $wire:literal),*) => {
         match $name {
             "-" => |_, _| Ok(()),
             $(stringify!($same) => step!($same),)*
@@ -48,48 +32,16 @@ macro_rules! steps {
     };
 }
 
-/// The step of the record an operation's request consists of.
-pub(super) fn request_step(op: OpCode) -> Step {
-    match MultiKind::of(op) {
-        // With Keeper's operations it takes all that it takes without them.
-        Some(MultiKind::Write | MultiKind::KeeperWrite) => |reader, out| multi(MultiKind::KeeperWrite, reader, out),
-        Some(MultiKind::Read | MultiKind::KeeperRead) => |reader, out| multi(MultiKind::KeeperRead, reader, out),
-        None => record_step(op.request()),
-    }
-}
-
-/// The step of the record an operation's successful reply consists of.
-pub(super) fn response_step(op: OpCode) -> Step {
-    record_step(op.response())
-}
-
-fn multi(kind: MultiKind, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-    let request = MultiRequest::decode(kind, reader)?;
-    visit(&request);
-    request.encode(&mut Writer::new(out));
-    Ok(())
-}
-
-/// The first frame of a connection.
-pub(super) const CONNECT: Step = step!(ConnectRequest);
-/// Its answer.
-pub(super) const CONNECTED: Step = step!(ConnectResponse);
 /// Behind the header of a notification.
 pub(super) const EVENT: Step = step!(WatcherEvent);
 
-fn record_step(name: &str) -> Step {
-    steps! { name;
-        CreateRequest DeleteRequest DeleteContainerRequest ExistsRequest GetDataRequest SetDataRequest GetChildrenRequest
-        SyncRequest GetChildren2Request CheckVersionRequest ReconfigRequest CheckWatchesRequest RemoveWatchesRequest
-        AuthPacket SetWatches GetEphemeralsRequest GetAllChildrenNumberRequest SetWatches2 AddWatchRequest CreateResponse
-        Create2Response ExistsResponse GetDataResponse SetDataResponse GetChildrenResponse GetChildren2Response
-        SyncResponse MultiResponse GetEphemeralsResponse GetAllChildrenNumberResponse ErrorResponse WhoAmIResponse
-        FilteredListRequest CheckNotExistsRequest RemoveRecursiveRequest CheckStatRequest TryRemoveRequest
-        FilteredListWithStatsAndDataRequest FilteredListWithStatsAndDataResponse ListRecursiveRequest
-        ListRecursiveResponse;
-        CreateTtlRequest = "CreateTTLRequest", GetAclRequest = "GetACLRequest", SetAclRequest = "SetACLRequest",
-        GetSaslRequest = "GetSASLRequest", GetAclResponse = "GetACLResponse", SetAclResponse = "SetACLResponse",
-        SetSaslResponse = "SetSASLResponse",
+/// The step of the record an operation's successful reply consists of.
+pub(super) fn response_step(op: OpCode) -> Step {
+    steps! { op.response();
+        CreateResponse Create2Response ExistsResponse GetDataResponse SetDataResponse GetChildrenResponse
+        GetChildren2Response SyncResponse MultiResponse GetEphemeralsResponse GetAllChildrenNumberResponse ErrorResponse
+        WhoAmIResponse FilteredListWithStatsAndDataResponse ListRecursiveResponse;
+        GetAclResponse = "GetACLResponse", SetAclResponse = "SetACLResponse", SetSaslResponse = "SetSASLResponse"
     }
 }
 
@@ -180,7 +132,7 @@ fn multi_body(stream: &mut Stream, out: &mut Vec<u8>, ops: &[OpCode]) {
 }
 
 /// Appends a number: mostly one that means something here, seldom one from the edge of the type.
-pub(super) fn word(stream: &mut Stream, out: &mut Vec<u8>, usual: &[i32]) {
+fn word(stream: &mut Stream, out: &mut Vec<u8>, usual: &[i32]) {
     let edge = stream.per_mille(12);
     let value = stream.pick(if edge { &[i32::MIN, i32::MAX, -2, 1 << 24, 0x7fff] } else { usual });
     out.extend_from_slice(&value.to_be_bytes());

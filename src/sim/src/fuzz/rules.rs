@@ -22,7 +22,6 @@ const fn judged(good: bool) -> Tally {
     Tally { accepted: good as u64, refused: !good as u64, events: 0, closed: 0 }
 }
 
-/// The input is a path.
 pub(super) fn path(input: &[u8]) -> Result<Tally, Violation> {
     let Ok(text) = str::from_utf8(input) else { return Ok(judged(false)) };
     let good = is_valid(text);

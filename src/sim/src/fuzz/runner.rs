@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 
-use super::{INPUT_BYTES_MAX, Tally, Target, memory};
+use super::{INPUT_BYTES_MAX, Tally, Target};
 use crate::rng::Stream;
 
 /// Inputs kept to be changed and mixed.
@@ -13,7 +13,6 @@ const KEPT_MAX: usize = 4096;
 /// Attempts at making a failing input shorter.
 const SHRINK_ATTEMPTS: usize = 20_000;
 
-/// What a campaign was.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     pub inputs: u64,
@@ -23,7 +22,6 @@ pub struct Summary {
     pub peak: (usize, usize),
 }
 
-/// An input that broke something.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub input: Vec<u8>,
@@ -55,7 +53,6 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     if text.len().is_multiple_of(2) { pairs.collect() } else { None }
 }
 
-/// The hexadecimal digits of bytes.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -200,9 +197,4 @@ fn shrink(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
     }
     panic::set_hook(quiet);
     input
-}
-
-/// Whether memory is counted in this program; a campaign without is half of one.
-pub fn is_counted() -> bool {
-    memory::is_counted()
 }

@@ -1,18 +1,16 @@
 //! A script for the whole server in memory, as bytes: any bytes are one, read to their end.
 //!
 //! The first byte sets the server up, see [`Setup`]. Then steps: a byte whose low nibble names the step and whose high
-//! bits name the connection, followed by the step's operands. A frame of a step gets its length word here, so that a
-//! change inside of it leaves the rest in step; wrong length words come with [`Step::Raw`].
+//! bits name the connection, followed by the step's operands. `server` carries them out. A frame of a step gets its length
+//! word there, so that a change inside of it leaves the rest in step; raw bytes have wrong ones.
 
 use corral_wire::OpCode;
 
 use super::records;
 use crate::rng::Stream;
 
-/// Connections a script has.
 pub(super) const CLIENTS: usize = 4;
 
-/// How the server is set up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) shards: usize,
@@ -27,36 +25,6 @@ pub(super) struct Setup {
     pub(super) all_features: bool,
 }
 
-/// One step; `usize` is the connection.
-#[derive(Debug)]
-pub(super) enum Step<'a> {
-    /// The client sends bytes as they are.
-    Raw(usize, &'a [u8]),
-    /// The client sends a request; `true` runs the server until nothing is left to do.
-    Request(usize, OpCode, &'a [u8], bool),
-    /// The client begins or resumes a session, as the byte says.
-    Connect(usize, u8),
-    /// So many bytes of what was sent arrive; 0 stands for all.
-    Arrive(usize, usize),
-    /// The client takes so many bytes of what is unsent; 0 stands for all.
-    Take(usize, usize),
-    /// The connection's shard passes its proposals on.
-    Propose(usize),
-    /// What was proposed is committed.
-    Commit,
-    /// The connection's shard takes a message from its mailbox.
-    Mail(usize),
-    /// So many milliseconds pass.
-    Pass(u64),
-    /// The client closes the connection; another takes its place.
-    HangUp(usize),
-    /// A snapshot is begun, or the one that was begun is finished.
-    Snapshot,
-    /// Everything runs until nothing is left to do.
-    Settle,
-}
-
-/// Reads a script.
 pub(super) struct Script<'a> {
     rest: &'a [u8],
 }
@@ -78,56 +46,27 @@ impl<'a> Script<'a> {
         (setup, script)
     }
 
-    fn byte(&mut self) -> u8 {
+    /// The next step and its connection.
+    pub(super) fn step(&mut self) -> Option<(u8, usize)> {
+        let more = !self.rest.is_empty();
+        let byte = self.byte();
+        more.then_some((byte & 15, usize::from(byte >> 4) % CLIENTS))
+    }
+
+    pub(super) fn byte(&mut self) -> u8 {
         let (first, rest) = self.rest.split_first().unwrap_or((&0, &[]));
         self.rest = rest;
         *first
     }
 
-    fn two(&mut self) -> u16 {
+    pub(super) fn two(&mut self) -> u16 {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    fn take(&mut self, count: usize) -> &'a [u8] {
+    pub(super) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
         self.rest = rest;
         taken
-    }
-
-    fn request(&mut self, client: usize, settle: bool) -> Step<'a> {
-        let op = OpCode::ALL[usize::from(self.byte()) % OpCode::ALL.len()];
-        let length = self.two();
-        Step::Request(client, op, self.take(usize::from(length)), settle)
-    }
-}
-
-impl<'a> Iterator for Script<'a> {
-    type Item = Step<'a>;
-
-    fn next(&mut self) -> Option<Step<'a>> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let byte = self.byte();
-        let client = usize::from(byte >> 4) % CLIENTS;
-        Some(match byte & 15 {
-            0 => {
-                let length = self.byte();
-                Step::Raw(client, self.take(usize::from(length)))
-            }
-            1 => self.request(client, false),
-            2 => Step::Connect(client, self.byte()),
-            3 => Step::Arrive(client, usize::from(self.byte())),
-            4 => Step::Take(client, usize::from(self.byte())),
-            5 => Step::Propose(client),
-            6 => Step::Commit,
-            7 => Step::Mail(client),
-            8 => Step::Pass(u64::from(self.two())),
-            9 => Step::HangUp(client),
-            10 => Step::Snapshot,
-            11 => Step::Settle,
-            _ => self.request(client, true),
-        })
     }
 }
 

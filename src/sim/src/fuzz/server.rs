@@ -24,15 +24,14 @@ use corral_wire::OpCode;
 use corral_wire::records::ConnectRequest;
 
 use super::judge::{Judge, Session};
-use super::script::{CLIENTS, Script, Setup, Step};
+use super::script::{CLIENTS, Script, Setup};
 use super::{Tally, actors};
 use crate::violation::{Checked, Violation, require};
 
-/// Bytes of memory that a byte of script may make the server hold. The dearest are the smallest things a request can
-/// ask for: a watch of a path of one letter, an operation of a multi.
-pub(super) const MEMORY_PER_BYTE: usize = 256;
-/// Bytes that may be held in any case: what waits to be sent to four connections, and a snapshot in the making.
-pub(super) const MEMORY_FIXED: usize = 1 << 20;
+/// Bytes of memory that the server may hold for each byte of script, and in any case. The dearest are the smallest things
+/// a request can ask for: a watch of a path of one letter, an operation of a multi. In any case there is what waits to be
+/// sent to four connections, and a snapshot in the making.
+pub(super) const MEMORY: (usize, usize) = (256, 1 << 20);
 
 const FRAME_BYTES_MAX: usize = 2048;
 const REPLY_BYTES_HARD: usize = 64 << 10;
@@ -41,7 +40,6 @@ const READ_BYTES_MAX: usize = 3 << 10;
 /// Rounds in which a server must have done what there is to do.
 const ROUNDS_MAX: usize = 20_000;
 
-/// To a shard, in order.
 enum Mail {
     Batch(Rc<AppliedBatch>),
     Synced(Vec<ConnId>),
@@ -90,22 +88,13 @@ thread_local! {
     static SNAPSHOT: Arc<Snapshot> = Arc::new(initial_snapshot(1));
 }
 
-/// See the module.
-pub(super) fn shard(input: &[u8]) -> Result<Tally, Violation> {
-    play(input, false)
-}
-
-/// The same with a bug: the answers to syncs get lost on their way.
-pub(super) fn forgetful(input: &[u8]) -> Result<Tally, Violation> {
-    play(input, true)
-}
-
-fn play(input: &[u8], forgets_syncs: bool) -> Result<Tally, Violation> {
-    let (setup, script) = Script::new(input);
+/// Plays a script; with a bug the answers to syncs get lost on their way.
+pub(super) fn play(input: &[u8], forgets_syncs: bool) -> Result<Tally, Violation> {
+    let (setup, mut script) = Script::new(input);
     let mut world = World::new(setup);
     world.forgets_syncs = forgets_syncs;
-    for step in script {
-        world.step(&step)?;
+    while let Some((step, client)) = script.step() {
+        world.step(step, client, &mut script)?;
     }
     world.settle()?;
     for at in 0..CLIENTS {
@@ -178,34 +167,37 @@ impl World {
         client % self.setup.shards
     }
 
-    fn step(&mut self, step: &Step<'_>) -> Checked {
-        match *step {
-            Step::Raw(client, bytes) => {
-                self.send(client, bytes);
-                Ok(())
+    fn step(&mut self, step: u8, client: usize, script: &mut Script<'_>) -> Checked {
+        match step {
+            0 => {
+                let length = usize::from(script.byte());
+                self.send(client, script.take(length));
             }
-            Step::Request(client, op, body, settle) => {
+            2 => self.connect(client, script.byte())?,
+            3 => _ = self.arrive(client, script.byte().into())?,
+            4 => _ = self.take(client, script.byte().into())?,
+            5 => _ = self.propose(self.side_of(client)),
+            6 => _ = self.commit()?,
+            7 => _ = self.mail(self.side_of(client))?,
+            8 => self.pass(script.two().into())?,
+            9 => self.hang_up(client)?,
+            10 => self.snapshot()?,
+            11 => self.settle()?,
+            _ => {
+                let op = OpCode::ALL[usize::from(script.byte()) % OpCode::ALL.len()];
+                let length = usize::from(script.two());
                 self.conn(client);
                 if !self.clients[client].judge.has_greeted() {
                     self.connect(client, 0)?;
                 }
-                self.request(client, op, body);
-                if settle { self.settle() } else { Ok(()) }
+                self.request(client, op, script.take(length));
+                // All but one of these run the server until nothing is left to do.
+                if step != 1 {
+                    self.settle()?;
+                }
             }
-            Step::Connect(client, how) => self.connect(client, how),
-            Step::Arrive(client, count) => self.arrive(client, count).map(|_| ()),
-            Step::Take(client, count) => self.take(client, count).map(|_| ()),
-            Step::Propose(client) => {
-                self.propose(self.side_of(client));
-                Ok(())
-            }
-            Step::Commit => self.commit().map(|_| ()),
-            Step::Mail(client) => self.mail(self.side_of(client)).map(|_| ()),
-            Step::Pass(ms) => self.pass(ms),
-            Step::HangUp(client) => self.hang_up(client),
-            Step::Snapshot => self.snapshot(),
-            Step::Settle => self.settle(),
         }
+        Ok(())
     }
 
     /// The client's connection; a new one if the server has ended the last.
@@ -286,7 +278,6 @@ impl World {
         Ok(true)
     }
 
-    /// Does what a shard asks for.
     fn carry_out(&mut self, at: usize) -> Checked {
         loop {
             let side = &mut self.sides[at];
@@ -361,7 +352,6 @@ impl World {
         some
     }
 
-    /// Everything that was proposed is committed. True if there was anything.
     fn commit(&mut self) -> Result<bool, Violation> {
         let mut some = false;
         while let Some(batch) = self.sequencer.next_batch(actors::wall(self.now)) {
@@ -443,7 +433,6 @@ impl World {
         Ok(())
     }
 
-    /// Runs until nothing is left to do.
     fn settle(&mut self) -> Checked {
         for _ in 0..ROUNDS_MAX {
             let mut busy = false;

@@ -2,7 +2,8 @@
 
 use super::acl::{DELETE, READ, allows};
 use super::rules::{
-    BAD_ARGUMENTS, BAD_VERSION, Draft, NO_AUTH, NO_NODE, NODE_EXISTS, NOT_EMPTY, SPECIAL, expect, is_legal, parent_of,
+    BAD_ARGUMENTS, BAD_VERSION, Draft, NO_AUTH, NO_NODE, NODE_EXISTS, NOT_EMPTY, expect, is_legal, is_removable, need,
+    parent_of,
 };
 use super::{Caller, Model, Node, Step};
 use crate::request::{AclItem, Item, Write};
@@ -13,43 +14,31 @@ const REMOVED_MAX: usize = 1000;
 impl Model {
     /// The server makes its system znodes, or gives them other data.
     pub(crate) fn system_nodes(&mut self, zxid: u64, time: i64, nodes: &[(String, Vec<u8>)]) {
-        self.zxid = zxid;
-        let mut draft = Draft::new(self, zxid);
-        for (path, data) in nodes {
-            draft.make_system(zxid, time, path, data);
-        }
-        let done = draft.finish();
-        self.keep(zxid, done);
+        self.change(zxid, |draft| {
+            nodes.iter().for_each(|(path, data)| draft.make_system(time, path, data));
+            true
+        });
     }
 }
 
 impl Draft<'_> {
-    fn make_system(&mut self, zxid: u64, time: i64, path: &str, data: &[u8]) {
+    fn make_system(&mut self, time: i64, path: &str, data: &[u8]) {
         if let Some(mut node) = self.node(path).cloned() {
             if path != "/keeper" && node.data.as_deref() != Some(data) {
-                node.data = Some(data.to_vec());
-                node.version = node.version.wrapping_add(1);
-                (node.mzxid, node.mtime) = (zxid, time);
+                node.set_data(self.zxid, time, Some(data.to_vec()));
                 self.steps.push(Step::DataSet { path: path.to_owned(), acl: node.acl.clone() });
                 self.set(path, node);
             }
-            return;
+        } else if let Some(parent) = self.node(parent_of(path)).cloned() {
+            let node = Node::made(self.zxid, time, Some(data.to_vec()), vec![AclItem::open()]);
+            self.add(path, node, parent);
         }
-        let Some(mut parent) = self.node(parent_of(path)).cloned() else { return };
-        parent.created = parent.created.wrapping_add(1);
-        parent.children += 1;
-        parent.pzxid = zxid;
-        let acl = vec![AclItem::open()];
-        self.steps.push(Step::Created { path: path.to_owned(), acl: acl.clone(), parent_acl: parent.acl.clone() });
-        let node = Node::made(zxid, time, Some(data.to_vec()), acl);
-        self.set(path, node);
-        self.set(parent_of(path), parent);
     }
 
     /// Where Keeper's system znodes are, nobody writes or checks them.
     pub(super) fn guard(&self, path: &str) -> Result<(), i32> {
         let is_system = path == "/keeper" || path.starts_with("/keeper/");
-        if self.model.switches.keeper && is_system { Err(BAD_ARGUMENTS) } else { Ok(()) }
+        need(!(self.model.switches.keeper && is_system), BAD_ARGUMENTS)
     }
 
     pub(super) fn keeper(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Item, i32> {
@@ -63,9 +52,7 @@ impl Draft<'_> {
             Write::CheckStat { path, version, children } => {
                 let node = self.legal(caller, path)?;
                 expect(node.version, *version)?;
-                if *children != -1 && *children != node.children {
-                    return Err(BAD_VERSION);
-                }
+                need(*children == -1 || *children == node.children, BAD_VERSION)?;
             }
             Write::TryRemove { path, version } => match self.delete(caller, path, *version) {
                 Ok(_) | Err(NO_NODE | BAD_VERSION | NOT_EMPTY) => {}
@@ -78,18 +65,15 @@ impl Draft<'_> {
     }
 
     fn legal(&self, caller: &Caller<'_>, path: &str) -> Result<Node, i32> {
-        if is_legal(path) { self.existing(caller, path, READ) } else { Err(BAD_ARGUMENTS) }
+        need(is_legal(path), BAD_ARGUMENTS)?;
+        self.existing(caller, path, READ)
     }
 
     fn remove_recursive(&mut self, caller: &Caller<'_>, path: &str, limit: u32) -> Result<(), i32> {
-        if !path.contains('/') || path.contains('\0') || SPECIAL.contains(&path) {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(is_removable(path), BAD_ARGUMENTS)?;
         self.guard(path)?;
         let Some(parent) = self.node(parent_of(path)) else { return Ok(()) };
-        if !allows(&parent.acl, DELETE, caller.identities) {
-            return Err(NO_AUTH);
-        }
+        need(allows(&parent.acl, DELETE, caller.identities), NO_AUTH)?;
         if self.node(path).is_none() {
             return Ok(());
         }
@@ -100,12 +84,8 @@ impl Draft<'_> {
         let subtree: Vec<(&str, &Node)> = own.chain(others).filter(|(path, _)| inside(path)).collect();
         let removed = self.steps.iter().filter(|step| matches!(step, Step::Deleted { .. })).count();
         let limit = (limit as usize).min(REMOVED_MAX.saturating_sub(removed));
-        if subtree.len() > limit {
-            return Err(NOT_EMPTY);
-        }
-        if !subtree.iter().all(|(_, node)| allows(&node.acl, DELETE, caller.identities)) {
-            return Err(NO_AUTH);
-        }
+        need(subtree.len() <= limit, NOT_EMPTY)?;
+        need(subtree.iter().all(|(_, node)| allows(&node.acl, DELETE, caller.identities)), NO_AUTH)?;
         let mut paths: Vec<String> = subtree.into_iter().map(|(path, _)| path.to_owned()).collect();
         paths.sort_unstable_by(|a, b| b.cmp(a));
         for path in paths {

@@ -4,7 +4,7 @@
 //! Whether the ensemble goes over to a new list, and when, is the leader's word; what the list is then is said here.
 
 use super::acl::{WRITE, allows};
-use super::rules::{BAD_ARGUMENTS, BAD_VERSION, Draft, MARSHALLING_ERROR, NO_AUTH};
+use super::rules::{BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_AUTH, need, refused};
 use super::{Caller, Expected, Model, Step};
 use crate::reconfig::{Change, Seats, lines};
 use crate::request::Body;
@@ -15,7 +15,6 @@ const UNIMPLEMENTED: i32 = -6;
 const SESSION_EXPIRED: i32 = -112;
 const RECONFIG_DISABLED: i32 = -123;
 
-/// The list that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List {
     pub(crate) seats: Seats,
@@ -30,10 +29,6 @@ pub(crate) struct ListRules {
 }
 
 impl Model {
-    pub(crate) fn list(&self) -> Option<&List> {
-        self.list.as_ref()
-    }
-
     /// The first leader puts the list there. Its version is of its epoch, and so is the znode's mzxid.
     pub(crate) fn configured(&mut self, zxid: u64, time: i64, seats: Seats) {
         self.zxid = zxid;
@@ -54,16 +49,16 @@ impl Model {
     }
 
     fn put(&mut self, zxid: u64, time: i64, seats: Seats, version: u64) -> Expected {
-        let mut draft = Draft::new(self, zxid);
-        let mut node = draft.node(PLACE).expect("it cannot be deleted").clone();
+        let mut node = self.node(PLACE).expect("it cannot be deleted").clone();
         let text = format!("{}version={version:x}", lines(&seats)).into_bytes();
         node.data = Some(text.clone());
         (node.version, node.mzxid, node.mtime) = (-1, version, time);
         let stat = node.stat();
-        draft.steps.push(Step::DataSet { path: PLACE.to_owned(), acl: node.acl.clone() });
-        draft.set(PLACE, node);
-        let done = draft.finish();
-        self.keep(zxid, done);
+        self.change(zxid, |draft| {
+            draft.steps.push(Step::DataSet { path: PLACE.to_owned(), acl: node.acl.clone() });
+            draft.set(PLACE, node);
+            true
+        });
         self.list = Some(List { seats, version });
         Expected::Reply { err: 0, body: Body::Data(Some(text), stat) }
     }
@@ -78,7 +73,7 @@ impl Model {
             return Expected::Moved;
         }
         match self.next_list(caller, change, in_progress) {
-            Err(err) => Expected::Reply { err, body: Body::Nothing },
+            Err(err) => refused(err),
             Ok((list, next)) => {
                 let roles = |seats: &Seats| seats.iter().map(|(id, seat)| (*id, seat.observer)).collect::<Vec<_>>();
                 if roles(&list.seats) == roles(&next) {
@@ -90,19 +85,11 @@ impl Model {
     }
 
     fn next_list(&self, caller: &Caller<'_>, change: &Change, in_progress: bool) -> Result<(List, Seats), i32> {
-        if !self.switches.reconfig {
-            return Err(RECONFIG_DISABLED);
-        }
-        if !self.sessions.contains_key(&caller.session) {
-            return Err(SESSION_EXPIRED);
-        }
+        need(self.switches.reconfig, RECONFIG_DISABLED)?;
+        need(self.sessions.contains_key(&caller.session), SESSION_EXPIRED)?;
         let list = self.list.clone().ok_or(UNIMPLEMENTED)?;
-        if in_progress {
-            return Err(RECONFIG_IN_PROGRESS);
-        }
-        if change.from != -1 && change.from != list.version.cast_signed() {
-            return Err(BAD_VERSION);
-        }
+        need(!in_progress, RECONFIG_IN_PROGRESS)?;
+        need(change.from == -1 || change.from == list.version.cast_signed(), BAD_VERSION)?;
         let voters_min = self.list_rules.map_or(0, |rules| rules.voters_min);
         let voters = |seats: &Seats| seats.values().filter(|seat| !seat.observer).count();
         let next = match &change.members {
@@ -122,10 +109,9 @@ impl Model {
                 next
             }
         };
-        if voters(&next) < voters_min {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(voters(&next) >= voters_min, BAD_ARGUMENTS)?;
         let node = self.node(PLACE).expect("it cannot be deleted");
-        if allows(&node.acl, WRITE, caller.identities) { Ok((list, next)) } else { Err(NO_AUTH) }
+        need(allows(&node.acl, WRITE, caller.identities), NO_AUTH)?;
+        Ok((list, next))
     }
 }

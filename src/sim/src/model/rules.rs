@@ -23,73 +23,87 @@ const INVALID_ACL: i32 = -114;
 
 const NAME_BYTES_MAX: usize = 16 << 10;
 
-pub(super) const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
-/// Why an operation fails.
-enum Refusal {
-    Code(i32),
-    Moved,
+/// No error code: there is no reply, and the connection is closed.
+const MOVED: i32 = i32::MIN;
+
+/// What a client is told of a write that fails.
+pub(super) fn refused(err: i32) -> Expected {
+    if err == MOVED { Expected::Moved } else { Expected::Reply { err, body: Body::Nothing } }
+}
+
+pub(super) fn need(holds: bool, code: i32) -> Result<(), i32> {
+    if holds { Ok(()) } else { Err(code) }
 }
 
 impl Model {
-    /// One write of its own.
     pub(crate) fn write(&mut self, caller: &Caller<'_>, write: &Write) -> Expected {
-        self.zxid = caller.zxid;
-        let mut draft = Draft::new(self, caller.zxid);
-        match draft.perform(caller, write) {
-            Ok(item) => {
-                let done = draft.finish();
-                self.keep(caller.zxid, done);
-                Expected::Reply { err: 0, body: body_of(item) }
-            }
-            Err(Refusal::Code(err)) => Expected::Reply { err, body: Body::Nothing },
-            Err(Refusal::Moved) => Expected::Moved,
-        }
+        let mut done = Err(MOVED);
+        self.change(caller.zxid, |draft| {
+            done = draft.perform(caller, write);
+            done.is_ok()
+        });
+        done.map_or_else(refused, |item| Expected::Reply { err: 0, body: body_of(item) })
     }
 
     /// The session lives and is still the sender's.
-    fn session_check(&self, caller: &Caller<'_>) -> Result<(), Refusal> {
-        match self.sessions.get(&caller.session) {
-            None => Err(Refusal::Code(SESSION_EXPIRED)),
-            Some(session) if Some(session.owner) != caller.link => Err(Refusal::Moved),
-            Some(_) => Ok(()),
-        }
+    pub(super) fn session_check(&self, caller: &Caller<'_>) -> Result<(), i32> {
+        let session = self.sessions.get(&caller.session).ok_or(SESSION_EXPIRED)?;
+        need(Some(session.owner) == caller.link, MOVED)
     }
 
     /// A multi whose records make no sense changes nothing but the zxid.
     pub(crate) fn undecodable(&mut self, caller: &Caller<'_>) -> Expected {
         self.zxid = caller.zxid;
-        match self.session_check(caller) {
-            Err(Refusal::Moved) => Expected::Moved,
-            Err(Refusal::Code(err)) => Expected::Reply { err, body: Body::Nothing },
-            Ok(()) => Expected::Reply { err: MARSHALLING_ERROR, body: Body::Nothing },
-        }
+        refused(self.session_check(caller).err().unwrap_or(MARSHALLING_ERROR))
     }
 
     /// All or nothing.
     pub(crate) fn multi(&mut self, caller: &Caller<'_>, writes: &[Write]) -> Expected {
-        self.zxid = caller.zxid;
-        let mut draft = Draft::new(self, caller.zxid);
-        let mut items = Vec::with_capacity(writes.len());
-        for write in writes {
-            match draft.perform(caller, write) {
-                Ok(item) => items.push(item),
-                Err(Refusal::Moved) => return Expected::Moved,
-                Err(Refusal::Code(code)) => {
-                    let failed = items.len();
-                    let code_at = |at: usize| match at.cmp(&failed) {
-                        std::cmp::Ordering::Less => 0,
-                        std::cmp::Ordering::Equal => code,
-                        std::cmp::Ordering::Greater => RUNTIME_INCONSISTENCY,
-                    };
-                    let items = (0..writes.len()).map(|at| Item::Error(code_at(at))).collect();
-                    return Expected::Reply { err: 0, body: Body::Multi(items) };
+        let (mut items, mut failure) = (Vec::with_capacity(writes.len()), None);
+        self.change(caller.zxid, |draft| {
+            for write in writes {
+                match draft.perform(caller, write) {
+                    Ok(item) => items.push(item),
+                    Err(code) => failure = failure.or(Some(code)),
+                }
+                if failure.is_some() {
+                    return false;
                 }
             }
+            true
+        });
+        let failed = items.len();
+        match failure {
+            Some(MOVED) => return Expected::Moved,
+            Some(code) => {
+                let code_at = |at: usize| match at.cmp(&failed) {
+                    std::cmp::Ordering::Less => 0,
+                    std::cmp::Ordering::Equal => code,
+                    std::cmp::Ordering::Greater => RUNTIME_INCONSISTENCY,
+                };
+                items = (0..writes.len()).map(|at| Item::Error(code_at(at))).collect();
+            }
+            None => {}
         }
-        let done = draft.finish();
-        self.keep(caller.zxid, done);
         Expected::Reply { err: 0, body: Body::Multi(items) }
+    }
+
+    /// A transaction: its changes are kept if `work` says so.
+    pub(super) fn change(&mut self, zxid: u64, work: impl FnOnce(&mut Draft<'_>) -> bool) {
+        self.zxid = zxid;
+        let mut draft = Draft { model: self, zxid, changed: BTreeMap::new(), steps: Vec::new() };
+        if !work(&mut draft) {
+            return;
+        }
+        let Draft { changed, steps, .. } = draft;
+        for (path, node) in changed {
+            self.versions.entry(path).or_default().push((zxid, node));
+        }
+        if !steps.is_empty() {
+            self.steps.insert(zxid, steps);
+        }
     }
 }
 
@@ -105,12 +119,11 @@ fn body_of(item: Item) -> Body {
 /// The model with the changes of one transaction laid over it.
 pub(super) struct Draft<'m> {
     pub(super) model: &'m Model,
-    zxid: u64,
+    pub(super) zxid: u64,
     pub(super) changed: BTreeMap<String, Option<Node>>,
     pub(super) steps: Vec<Step>,
 }
 
-/// What a create makes.
 #[derive(Clone, Copy)]
 pub(super) enum Made {
     New(Life),
@@ -118,15 +131,7 @@ pub(super) enum Made {
     Ensured,
 }
 
-impl<'m> Draft<'m> {
-    pub(super) fn new(model: &'m Model, zxid: u64) -> Draft<'m> {
-        Draft { model, zxid, changed: BTreeMap::new(), steps: Vec::new() }
-    }
-
-    pub(super) fn finish(self) -> (BTreeMap<String, Option<Node>>, Vec<Step>) {
-        (self.changed, self.steps)
-    }
-
+impl Draft<'_> {
     pub(super) fn node(&self, path: &str) -> Option<&Node> {
         match self.changed.get(path) {
             Some(changed) => changed.as_ref(),
@@ -138,12 +143,15 @@ impl<'m> Draft<'m> {
         self.changed.insert(path.to_owned(), Some(node));
     }
 
-    /// Deletes a session's ephemerals in the order of their paths.
-    pub(super) fn remove_ephemerals(&mut self, session: i64) {
-        let owned = self.model.nodes().filter(|(_, node)| node.owner == session);
-        for path in owned.map(|(path, _)| path.to_owned()).collect::<Vec<String>>() {
-            self.remove(&path);
-        }
+    /// A znode that was not there, below this parent.
+    pub(super) fn add(&mut self, path: &str, node: Node, mut parent: Node) {
+        parent.created = parent.created.wrapping_add(1);
+        parent.children += 1;
+        parent.pzxid = self.zxid;
+        let (acl, parent_acl) = (node.acl.clone(), parent.acl.clone());
+        self.steps.push(Step::Created { path: path.to_owned(), acl, parent_acl });
+        self.set(path, node);
+        self.set(parent_of(path), parent);
     }
 
     pub(super) fn remove(&mut self, path: &str) {
@@ -173,10 +181,10 @@ impl<'m> Draft<'m> {
         }
     }
 
-    fn perform(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Item, Refusal> {
-        self.check_mode(write).map_err(Refusal::Code)?;
+    fn perform(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Item, i32> {
+        self.check_mode(write)?;
         self.model.session_check(caller)?;
-        let done = match write {
+        match write {
             Write::Create { with_stat, path, data, acl, flags } => {
                 let made = self.create(caller, path, data.clone(), acl, *flags, Made::New(Life::Plain));
                 made.map(|(path, stat)| if *with_stat { Item::PathStat(path, stat) } else { Item::Path(path) })
@@ -194,8 +202,7 @@ impl<'m> Draft<'m> {
                 .create(caller, path, data.clone(), &[AclItem::open()], 0, Made::Ensured)
                 .map(|(path, _)| Item::Path(path)),
             _ => self.keeper(caller, write),
-        };
-        done.map_err(Refusal::Code)
+        }
     }
 
     fn create(
@@ -207,24 +214,15 @@ impl<'m> Draft<'m> {
         flags: i32,
         made: Made,
     ) -> Result<(String, corral_wire::records::Stat), i32> {
-        if !path.contains('/') || path.contains('\0') {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(path.contains('/') && !path.contains('\0'), BAD_ARGUMENTS)?;
         let acl = fixed_up(acl, caller.identities).ok_or(INVALID_ACL)?;
-        let parent_path = parent_of(path).to_owned();
-        let mut parent = self.node(&parent_path).ok_or(NO_NODE)?.clone();
-        if !allows(&parent.acl, CREATE, caller.identities) {
-            return Err(NO_AUTH);
-        }
+        let parent = self.node(parent_of(path)).ok_or(NO_NODE)?.clone();
+        need(allows(&parent.acl, CREATE, caller.identities), NO_AUTH)?;
         let sequential = flags == 2 || flags == 3;
         let path = if sequential { format!("{path}{:010}", parent.created) } else { path.to_owned() };
-        if !is_legal(&path) {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(is_legal(&path), BAD_ARGUMENTS)?;
         // The limit on a name; simulated clients come to none of the others on paths.
-        if path.rsplit('/').next().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(path.rsplit('/').next().is_none_or(|name| name.len() <= NAME_BYTES_MAX), BAD_ARGUMENTS)?;
         self.guard(&path)?;
         let life = match (self.node(&path), made) {
             (Some(node), Made::Ensured) => return Ok((path, node.stat())),
@@ -232,41 +230,26 @@ impl<'m> Draft<'m> {
             (None, Made::New(life)) => life,
             (None, Made::Ensured) => Life::Plain,
         };
-        if parent.owner != 0 {
-            return Err(NO_CHILDREN_FOR_EPHEMERALS);
-        }
+        need(parent.owner == 0, NO_CHILDREN_FOR_EPHEMERALS)?;
         let bytes = length(data.as_deref());
-        if self.is_beyond_quota(&path, 1, bytes) {
-            return Err(QUOTA_EXCEEDED);
-        }
-        parent.created = parent.created.wrapping_add(1);
-        parent.children += 1;
-        parent.pzxid = self.zxid;
+        need(!self.is_beyond_quota(&path, 1, bytes), QUOTA_EXCEEDED)?;
         let owner = if flags == 1 || flags == 3 { caller.session } else { 0 };
-        let node = Node { owner, life, ..Node::made(self.zxid, caller.time, data, acl.clone()) };
+        let node = Node { owner, life, ..Node::made(self.zxid, caller.time, data, acl) };
         let stat = node.stat();
-        self.steps.push(Step::Created { path: path.clone(), acl, parent_acl: parent.acl.clone() });
-        self.set(&path, node);
-        self.set(&parent_path, parent);
+        self.add(&path, node, parent);
         self.count_if_usage(&path);
         self.account(&path, 1, bytes);
         Ok((path, stat))
     }
 
     pub(super) fn delete(&mut self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Item, i32> {
-        if !path.contains('/') || path.contains('\0') || SPECIAL.contains(&path) {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(is_removable(path), BAD_ARGUMENTS)?;
         self.guard(path)?;
         let parent = self.node(parent_of(path)).ok_or(NO_NODE)?;
-        if !allows(&parent.acl, DELETE, caller.identities) {
-            return Err(NO_AUTH);
-        }
+        need(allows(&parent.acl, DELETE, caller.identities), NO_AUTH)?;
         let node = self.node(path).ok_or(NO_NODE)?;
         expect(node.version, version)?;
-        if node.children > 0 {
-            return Err(NOT_EMPTY);
-        }
+        need(node.children == 0, NOT_EMPTY)?;
         self.remove(path);
         Ok(Item::Deleted)
     }
@@ -274,26 +257,18 @@ impl<'m> Draft<'m> {
     pub(super) fn existing(&self, caller: &Caller<'_>, path: &str, wanted: i32) -> Result<Node, i32> {
         self.guard(path)?;
         let node = self.node(path).ok_or(NO_NODE)?;
-        if allows(&node.acl, wanted, caller.identities) { Ok(node.clone()) } else { Err(NO_AUTH) }
+        need(allows(&node.acl, wanted, caller.identities), NO_AUTH)?;
+        Ok(node.clone())
     }
 
     fn set_data(&mut self, caller: &Caller<'_>, path: &str, data: Option<Vec<u8>>, version: i32) -> Result<Item, i32> {
-        if !is_legal(path) {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(is_legal(path), BAD_ARGUMENTS)?;
         let mut node = self.existing(caller, path, WRITE)?;
-        if path == PLACE && self.model.list_rules.is_some() {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(path != PLACE || self.model.list_rules.is_none(), BAD_ARGUMENTS)?;
         let more = length(data.as_deref()) - length(node.data.as_deref());
-        if self.is_beyond_quota(path, 0, more) {
-            return Err(QUOTA_EXCEEDED);
-        }
+        need(!self.is_beyond_quota(path, 0, more), QUOTA_EXCEEDED)?;
         expect(node.version, version)?;
-        node.data = data;
-        node.version = node.version.wrapping_add(1);
-        node.mzxid = self.zxid;
-        node.mtime = caller.time;
+        node.set_data(self.zxid, caller.time, data);
         let stat = node.stat();
         self.steps.push(Step::DataSet { path: path.to_owned(), acl: node.acl.clone() });
         self.set(path, node);
@@ -302,9 +277,7 @@ impl<'m> Draft<'m> {
     }
 
     fn set_acl(&mut self, caller: &Caller<'_>, path: &str, acl: &[AclItem], version: i32) -> Result<Item, i32> {
-        if !is_legal(path) {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(is_legal(path), BAD_ARGUMENTS)?;
         let acl = fixed_up(acl, caller.identities).ok_or(INVALID_ACL)?;
         let mut node = self.existing(caller, path, ADMIN)?;
         expect(node.aversion, version)?;
@@ -316,16 +289,19 @@ impl<'m> Draft<'m> {
     }
 
     fn check(&self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Item, i32> {
-        if !is_legal(path) {
-            return Err(BAD_ARGUMENTS);
-        }
+        need(is_legal(path), BAD_ARGUMENTS)?;
         expect(self.existing(caller, path, READ)?.version, version)?;
         Ok(Item::Checked)
     }
 }
 
 pub(super) fn expect(actual: i32, wanted: i32) -> Result<(), i32> {
-    if wanted == -1 || wanted == actual { Ok(()) } else { Err(BAD_VERSION) }
+    need(wanted == -1 || wanted == actual, BAD_VERSION)
+}
+
+/// Whether a path may be deleted, as far as that can be told without the tree.
+pub(super) fn is_removable(path: &str) -> bool {
+    path.contains('/') && !path.contains('\0') && !SPECIAL.contains(&path)
 }
 
 pub(super) fn parent_of(path: &str) -> &str {

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use corral_consensus::{BOOTSTRAP_INDEX, Micros};
+use corral_core::change::{AppliedBatch, Outcome};
 use corral_core::coordinator::Flow;
-use corral_core::ids::{SessionId, WallMillis};
+use corral_core::ids::{Millis, SessionId, WallMillis};
 use corral_core::peer::PeerMessage;
 use corral_engine::{Answer, CorruptState, Effect, Ended, Event, Finding, Now, ToLog, ToShards, Turned};
 use corral_peer::Kind;
@@ -24,7 +25,6 @@ impl World {
         Now { micros: self.clock_us(), wall: self.wall() }
     }
 
-    /// A process begins, with what an earlier one noted.
     pub(super) fn begin(&mut self) -> Checked {
         let (at, now) = (self.at, self.engine_time());
         let known = self.configured();
@@ -47,8 +47,7 @@ impl World {
     fn plan_turn(&mut self) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         if !std::mem::replace(&mut server.turn_planned, true) {
-            let wait = self.schedule.delay(self.options.mailbox_delay);
-            self.inside_after(wait, Inner::Turn);
+            self.inside_soon(self.options.mailbox_delay, Inner::Turn);
         }
     }
 
@@ -71,7 +70,6 @@ impl World {
         Ok(())
     }
 
-    /// The engine wanted a turn at this time.
     pub(super) fn wake(&mut self, at: Micros) -> Checked {
         let life = self.nodes[self.at].life;
         let due = self.running(life).is_some_and(|server| server.wake_at.take_if(|planned| *planned == at).is_some());
@@ -122,7 +120,7 @@ impl World {
     }
 
     /// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
-    fn dues(&self, sessions: &[SessionId]) -> Vec<Option<corral_core::ids::Millis>> {
+    fn dues(&self, sessions: &[SessionId]) -> Vec<Option<Millis>> {
         let Some(server) = &self.nodes[self.at].server else { return Vec::new() };
         let sequencer = &server.engine.replica().machine().sequencer;
         sessions.iter().map(|session| sequencer.session_due(*session)).collect()
@@ -263,7 +261,7 @@ impl World {
         let message = match message {
             ToShards::Batch(batch) => {
                 self.trace_batch(batch);
-                ToShard::Batch(Rc::new(corral_core::change::AppliedBatch::clone(batch)))
+                ToShard::Batch(Rc::new(AppliedBatch::clone(batch)))
             }
             ToShards::Adopt(delta) => ToShard::Adopt(delta.clone()),
             ToShards::Swap(snapshot) => ToShard::Swap(Opaque(snapshot.clone())),
@@ -286,9 +284,11 @@ impl World {
         }
     }
 
-    fn trace_batch(&mut self, batch: &corral_core::change::AppliedBatch) {
+    fn trace_batch(&mut self, batch: &AppliedBatch) {
         for txn in &batch.txns {
-            self.counts.lists += u64::from(super::list::is_new_list(&txn.outcome));
+            let is_new_list =
+                matches!(&txn.outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)));
+            self.counts.lists += u64::from(is_new_list);
             self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
         }
     }

@@ -92,8 +92,7 @@ impl World {
                     self.mail(Channel::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
                 }
                 let slow = if self.nodes[self.at].disk_slow { 100_000 } else { 0 };
-                let wait = self.schedule.delay(self.options.sync_delay + slow);
-                self.inside_after(wait, Inner::LogSync(number));
+                self.inside_soon(self.options.sync_delay + slow, Inner::LogSync(number));
             }
             None if full => self.inside_after(NO_SPACE_RETRY, Inner::LogTurn),
             None => self.log_rests(appends),
@@ -150,7 +149,6 @@ impl World {
         }
     }
 
-    /// The process ends in good order.
     pub(super) fn stopped(&mut self) {
         self.counts.stops += 1;
         self.note(format_args!("stopped"));
@@ -170,8 +168,7 @@ impl World {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         server.writer.waiting.push_back(state);
         if !std::mem::replace(&mut server.writer.busy, true) {
-            let wait = self.schedule.delay(self.options.snapshot_delay);
-            self.inside_after(wait, Inner::WriterBegins);
+            self.inside_soon(self.options.snapshot_delay, Inner::WriterBegins);
         }
     }
 
@@ -183,17 +180,16 @@ impl World {
         match begin(&node.disk, *state) {
             Ok(half) => {
                 server.writer.half = Some(half);
-                let wait = self.schedule.delay(self.options.snapshot_delay);
-                self.inside_after(wait, Inner::WriterEnds);
+                self.inside_soon(self.options.snapshot_delay, Inner::WriterEnds);
                 Ok(())
             }
-            Err(Unmerged::Damaged(what)) => {
+            Err((what, true)) => {
                 self.counts.found += 1;
                 self.note(format_args!("the merge finds damage: {what}"));
                 let distrust = CorruptState { finding: Finding::DamagedSnapshot, what: what.clone() };
                 self.writer_says(index, Err((what, Some(distrust))))
             }
-            Err(Unmerged::Failed(reason)) => self.writer_says(index, Err((reason, None))),
+            Err((reason, false)) => self.writer_says(index, Err((reason, None))),
         }
     }
 
@@ -223,8 +219,7 @@ impl World {
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         server.writer.busy = !server.writer.waiting.is_empty();
         if server.writer.busy {
-            let wait = self.schedule.delay(self.options.snapshot_delay);
-            self.inside_after(wait, Inner::WriterBegins);
+            self.inside_soon(self.options.snapshot_delay, Inner::WriterBegins);
         }
         Ok(())
     }
@@ -234,37 +229,26 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Why a merge came to nothing.
-enum Unmerged {
-    /// The snapshot below is damaged: nothing of it was copied.
-    Damaged(String),
-    Failed(String),
-}
-
-impl Unmerged {
-    fn merge(fault: SnapshotFault) -> Unmerged {
-        match fault {
-            SnapshotFault::Damaged(what) => Unmerged::Damaged(what),
-            other => Unmerged::failed(other),
-        }
-    }
-
-    fn failed(error: impl std::fmt::Display) -> Unmerged {
-        Unmerged::Failed(error.to_string())
-    }
-}
-
-fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, Unmerged> {
+/// Writes the sections. An error says whether the snapshot below is damaged: then nothing of it was copied.
+fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, (String, bool)> {
+    let merge = |fault| match fault {
+        SnapshotFault::Damaged(what) => (what, true),
+        other => failed(other),
+    };
     let FrozenState { snapshot: below, delta, sessions, zxid, index, term, extra, .. } = state;
     let head = SnapshotHead { zxid: zxid.0, term, index, seed: below.seed() };
-    let mut file = SnapshotWriter::begin(disk, head, None).map_err(Unmerged::failed)?;
+    let mut file = SnapshotWriter::begin(disk, head, None).map_err(failed)?;
     let mut merger = SnapshotMerger::new(&below, &delta, section_bits_for(&below, &delta));
-    while let Some(section) = merger.next_section().map_err(Unmerged::merge)? {
-        file.section(SECTION_NODES, &section).map_err(Unmerged::failed)?;
+    while let Some(section) = merger.next_section().map_err(merge)? {
+        file.section(SECTION_NODES, &section).map_err(failed)?;
     }
-    let meta = merger.finish(zxid, sessions.to_snapshot(), extra).map_err(Unmerged::merge)?;
-    file.section(SECTION_META, &meta).map_err(Unmerged::failed)?;
+    let meta = merger.finish(zxid, sessions.to_snapshot(), extra).map_err(merge)?;
+    file.section(SECTION_META, &meta).map_err(failed)?;
     Ok(HalfWritten { file, index, term })
+}
+
+fn failed(error: impl std::fmt::Display) -> (String, bool) {
+    (error.to_string(), false)
 }
 
 fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenSnapshot, String> {

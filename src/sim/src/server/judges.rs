@@ -110,7 +110,6 @@ impl World {
         self.nodes[self.at].server.as_deref().map(|server| raft(server).0) == newest
     }
 
-    /// A message for another server is about to leave.
     pub(super) fn judge_message(&mut self, kind: Kind, payload: &bytes::Bytes) -> Checked {
         if kind != Kind::Raft {
             return Ok(());
@@ -142,7 +141,7 @@ impl World {
         let body = PeerBody::AppendReply(reply);
         let forged = PeerMessage { from: message.to, to: message.from, term: message.term, body };
         let from = usize::try_from(message.to.0 - 1).expect("few servers");
-        let Some(stream) = self.accepted_stream(from) else { return false };
+        let Some(stream) = self.wires.get(&(from, self.at)).and_then(|wire| wire.accepted) else { return false };
         let mut bytes = bytes::BytesMut::new();
         forged.encode(&mut bytes);
         let frame = Frame { kind: Kind::Raft, payload: bytes.freeze() };

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use corral_consensus::{Membership, NodeId};
-use corral_core::change::Outcome;
 use corral_engine::PeerAddress;
 
 use super::server_id;
@@ -12,8 +11,6 @@ use crate::reconfig::Change;
 use crate::violation::Checked;
 use crate::world::{Stage, World};
 
-/// So long a server of the list is not let in by another before an operator puts the list into that one's file.
-const MENDED_AFTER: u64 = 3_000_000;
 /// Worlds in which a file lacks a server at first, in a thousand.
 const ODD_FILES: u64 = 150;
 /// Of an operator's requests, in a thousand.
@@ -34,7 +31,7 @@ impl World {
         let mut ids: BTreeSet<u8> = (0..ensemble.servers).map(server_id).collect();
         if self.has_list() {
             ids.insert(own);
-            let today = self.check.model().list().map(|list| list.seats.keys().copied().collect::<BTreeSet<u8>>());
+            let today = self.check.model.list.as_ref().map(|list| list.seats.keys().copied().collect::<BTreeSet<u8>>());
             let updates = self.stage != Stage::Busy || self.schedule.per_mille(300);
             if let Some(mut today) = today.filter(|_| updates) {
                 today.insert(own);
@@ -77,7 +74,6 @@ impl World {
         self.nodes[at].server.as_ref().is_some_and(|server| server.known.contains(&id))
     }
 
-    /// From now on this server knows these.
     pub(super) fn know(&mut self, servers: impl Iterator<Item = NodeId>) {
         let at = self.at;
         let Some(server) = &mut self.nodes[at].server else { return };
@@ -102,7 +98,7 @@ impl World {
     pub(crate) fn listed(&self) -> Option<Membership> {
         let ensemble = self.options.ensemble?;
         let of = |observer: bool| {
-            let seats = &self.check.model().list()?.seats;
+            let seats = &self.check.model.list.as_ref()?.seats;
             let ids = seats.iter().filter(move |(_, seat)| seat.observer == observer);
             Some(ids.map(|(id, _)| NodeId(u64::from(*id))).collect::<Vec<_>>())
         };
@@ -121,7 +117,7 @@ impl World {
             return None;
         }
         let servers = u8::try_from(self.nodes.len()).expect("few servers");
-        let list = self.check.model().list()?;
+        let list = self.check.model.list.as_ref()?;
         Some(Change::draw(&mut self.workload, &list.seats, list.version, servers))
     }
 
@@ -138,11 +134,6 @@ impl World {
         leader.is_some_and(|leader| leader == at || self.is_listed(at) && self.is_linked_with(leader))
     }
 
-    /// Whether an operator puts the list into the file of a server that does not let another in.
-    pub(super) fn may_mend(&self, from: usize, to: usize, for_long: u64) -> bool {
-        self.stage != Stage::Busy && for_long > MENDED_AFTER && self.is_listed(from) && self.is_listed(to)
-    }
-
     /// Whether no change of the list is under way or may be on its way to the leader.
     pub(super) fn list_rests(&self) -> bool {
         !self.has_list() || self.check.list_rests() && self.list_asked.is_none_or(|at| self.now - at > ON_ITS_WAY)
@@ -152,9 +143,4 @@ impl World {
 /// Whether that server belongs to those; everybody does where nobody is named.
 pub(crate) fn is_member(members: Option<&Membership>, at: usize) -> bool {
     members.is_none_or(|members| members.contains(NodeId(at as u64 + 1)))
-}
-
-/// A client's change of the membership has come about.
-pub(super) fn is_new_list(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)))
 }

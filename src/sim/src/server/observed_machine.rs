@@ -29,14 +29,12 @@ pub(crate) struct CommittedEntry {
     pub(crate) begun: Vec<i64>,
 }
 
-/// See the module.
 pub(crate) struct ObservedMachine {
     member: Coordinator,
     bug: Option<Bug>,
     /// With [`Bug::Diverge`]: some entries are applied with another time.
     diverges: bool,
     pub(crate) committed: Vec<CommittedEntry>,
-    /// Since this was looked at last.
     pub(crate) ticked: Seen,
 }
 

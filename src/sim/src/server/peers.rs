@@ -14,14 +14,16 @@ use corral_peer::{Frame, Kind};
 use super::{Inner, Opaque};
 use crate::options::Bug;
 use crate::violation::Checked;
-use crate::world::{self, Channel, World};
+use crate::world::{self, Channel, Stage, World};
 
 /// A cut that takes longer ends the connection.
 const GIVEN_UP: u64 = 1_500_000;
 /// So long after the last disturbance signs of life surely reach the leader again.
 const SURE_AFTER: u64 = 2_000_000;
-/// Between two attempts to dial.
 const REDIAL: u64 = 40_000;
+
+/// So long a server of the list is not let in by another before an operator puts the list into that one's file.
+const MENDED_AFTER: u64 = 3_000_000;
 
 /// One direction between two servers.
 #[derive(Debug, Default)]
@@ -30,8 +32,7 @@ pub(crate) struct Wire {
     number: u64,
     up: bool,
     /// The connection that the receiver takes for standing.
-    accepted: Option<u64>,
-    /// The sender's start.
+    pub(super) accepted: Option<u64>,
     incarnation: u64,
     /// Nothing gets through for the time being.
     cut: bool,
@@ -39,7 +40,6 @@ pub(crate) struct Wire {
     dials: Option<u32>,
     /// Since when the other does not let it in.
     refused: Option<u64>,
-    /// What was sent since.
     waiting: Vec<Frame>,
     /// The last forward, for [`Bug::ForwardTwice`].
     forward: Option<Bytes>,
@@ -47,15 +47,26 @@ pub(crate) struct Wire {
     lost_forward: Option<Bytes>,
 }
 
-/// What happens to links.
 #[derive(Debug)]
 pub(crate) enum WireEvent {
     /// The sender, in this life of its, dials.
-    Dial { from: usize, to: usize, life: u32 },
-    /// A frame of this connection arrives.
-    Frame { from: usize, to: usize, number: u64, frame: Frame },
+    Dial {
+        from: usize,
+        to: usize,
+        life: u32,
+    },
+    Frame {
+        from: usize,
+        to: usize,
+        number: u64,
+        frame: Frame,
+    },
     /// A cut since then ends.
-    Heal { from: usize, to: usize, since: u64 },
+    Heal {
+        from: usize,
+        to: usize,
+        since: u64,
+    },
 }
 
 impl World {
@@ -90,7 +101,6 @@ impl World {
 
     // ----- connections -----
 
-    /// It dials that server, if it knows it.
     pub(super) fn dial_soon(&mut self, from: usize, to: usize) {
         let life = self.nodes[from].life;
         let wire = self.wire(from, to);
@@ -147,7 +157,8 @@ impl World {
     fn not_let_in(&mut self, from: usize, to: usize) -> Checked {
         let now = self.now;
         let since = *self.wire(from, to).refused.get_or_insert(now);
-        if self.may_mend(from, to, now - since) {
+        let overdue = self.stage != Stage::Busy && now - since > MENDED_AFTER;
+        if overdue && self.is_listed(from) && self.is_listed(to) {
             self.wire(from, to).refused = None;
             self.note(format_args!("the file of server {} is mended", to + 1));
             self.at = to;
@@ -185,7 +196,6 @@ impl World {
         self.disturb(from, to);
     }
 
-    /// A process has ended.
     pub(super) fn wires_end(&mut self, power: bool) {
         let at = self.at;
         for other in self.others(at) {
@@ -219,7 +229,6 @@ impl World {
         self.disturb(from, to);
     }
 
-    /// All is well from now on.
     pub(crate) fn mend_wires(&mut self) {
         let cut: Vec<(usize, usize)> =
             self.wires.iter().filter(|(_, wire)| wire.cut).map(|(between, _)| *between).collect();
@@ -294,12 +303,6 @@ impl World {
         let event = WireEvent::Frame { from, to, number, frame: Frame { kind, payload } };
         self.send(Channel::Wire(from, to), delay, world::Event::Wire(event));
         Ok(())
-    }
-
-    /// The connection that this server takes for leadership, of those that the other dialled.
-    pub(super) fn accepted_stream(&mut self, from: usize) -> Option<u64> {
-        let at = self.at;
-        self.wire(from, at).accepted
     }
 
     /// Whether something gets through both ways.

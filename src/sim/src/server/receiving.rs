@@ -30,7 +30,6 @@ impl SnapshotContent for Given {
     }
 }
 
-/// The snapshot that comes in.
 pub(super) struct Receiving {
     index: u64,
     receiver: SnapshotReceiver<SimDisk>,
@@ -115,16 +114,13 @@ impl World {
         listed.all(|at| self.nodes[at].server.as_deref().is_some_and(knows))
     }
 
-    /// Whether some server's log holds a change of the members that is not in force: another may be about to leave.
-    fn somebody_may_leave(&self) -> bool {
-        let mut servers = self.nodes.iter().filter_map(|node| node.server.as_ref());
-        servers.any(|server| server.engine.replica().raft().holds_membership_change())
-    }
-
     /// Whether this server can do without its disk. One at a time, and only of those that belong to the ensemble: more
     /// than that no ensemble of three survives.
     pub(crate) fn may_empty(&self) -> bool {
-        let rests = self.all_vote() && !self.somebody_may_leave() && self.list_rests();
+        // A change of the members that is in some log and not in force: another may be about to leave.
+        let changes = |server: &Server| server.engine.replica().raft().holds_membership_change();
+        let somebody_leaves = self.nodes.iter().filter_map(|node| node.server.as_deref()).any(changes);
+        let rests = self.all_vote() && !somebody_leaves && self.list_rests();
         let few = self.listed().is_some_and(|listed| listed.voters.len() < 3);
         self.emptied.is_none() && rests && !(few && self.is_listed(self.at))
     }

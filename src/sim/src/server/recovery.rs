@@ -26,16 +26,13 @@ use crate::reconfig::{lines, participants};
 
 pub(crate) const SECTION_NODES: u32 = 1;
 pub(crate) const SECTION_META: u32 = 2;
-/// How often containers and TTL nodes are looked at.
 const REAP_INTERVAL_MS: u64 = 1_000;
 /// Of an ensemble.
 pub(super) const ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
 
-/// What a start needs besides the disk.
 pub(crate) struct Start<'a> {
     pub(crate) options: &'a Options,
-    /// Its id.
     pub(crate) server: u8,
     /// The servers in its file; with this one.
     pub(crate) file: &'a BTreeSet<u8>,
@@ -45,7 +42,6 @@ pub(crate) struct Start<'a> {
     pub(crate) now: Now,
 }
 
-/// What a start brings back.
 pub(crate) struct Started {
     pub(crate) replica: Replica<ObservedMachine>,
     pub(crate) log: Log<SimDisk>,
@@ -194,7 +190,6 @@ impl Start<'_> {
     }
 }
 
-/// Who bootstraps the ensemble.
 fn founders(ensemble: &EnsembleOptions) -> Membership {
     let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
     Membership::simple(&ids, &[])
@@ -227,7 +222,6 @@ fn newest(disk: &SimDisk) -> Result<Option<LoadedSnapshot>, String> {
     passed_over.map_or(Ok(None), Err)
 }
 
-/// Reads a snapshot and checks every section.
 pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<LoadedSnapshot, String> {
     let file = SnapshotFile::open(disk, name).map_err(text)?;
     let layout = layout(&file)?;

@@ -34,7 +34,6 @@ impl World {
         }
     }
 
-    /// The shard's core stalls for a while.
     pub(crate) fn pause_shard(&mut self, shard: usize, time: u64) {
         let Some(side) = self.side(shard) else { return };
         if side.deferred.is_none() {
@@ -92,8 +91,7 @@ impl World {
                 self.flush(link, shard);
             }
             for link in resumed {
-                let wait = self.schedule.delay(50);
-                self.inside_after(wait, Inner::Readable(link));
+                self.inside_soon(50, Inner::Readable(link));
             }
             for (link, why) in closed {
                 self.counts.uncertain += u64::from(why == Close::Uncertain);
@@ -110,8 +108,7 @@ impl World {
         let Some(side) = self.side(shard) else { return };
         let has_more = side.shard.is_walking() || side.unfinished.is_some();
         if has_more && !std::mem::replace(&mut side.turn_planned, true) {
-            let wait = self.schedule.delay(50);
-            self.inside_after(wait, Inner::ShardTurn(shard));
+            self.inside_soon(50, Inner::ShardTurn(shard));
         }
     }
 
@@ -156,11 +153,10 @@ impl World {
         self.carry_out(shard)
     }
 
-    /// Gives the socket what it takes now.
     fn flush(&mut self, link: LinkId, shard: usize) {
         let now = self.clock();
         let Some(id) = self.links[link.0].conn else { return };
-        let room = self.links[link.0].room();
+        let room = self.links[link.0].window.saturating_sub(self.links[link.0].in_flight);
         let Some(side) = self.nodes[self.at].server.as_mut().map(|server| &mut server.shards[shard]) else { return };
         let unsent = side.shard.unsent(id);
         if unsent.is_empty() {
@@ -176,8 +172,7 @@ impl World {
         let rest = side.shard.unsent_bytes(id) - count;
         side.shard.sent(now, id, count, &mut side.out);
         self.links[link.0].in_flight += count;
-        let delay = self.schedule.delay(self.options.network_delay);
-        self.send(Channel::ToClient(link), delay, world::Event::ToClient(link, bytes));
+        self.send_over_network(Channel::ToClient(link), world::Event::ToClient(link, bytes));
         self.links[link.0].writing = rest > 0;
         if rest > 0 && room > count {
             let wait = self.schedule.delay(200);
@@ -197,7 +192,6 @@ impl World {
         self.carry_out(shard)
     }
 
-    /// A client's connection is given to a shard.
     pub(crate) fn arrive(&mut self, link: LinkId) {
         let shard = self.links[link.0].shard;
         if self.nodes[self.at].server.is_none() || self.links[link.0].client_gone {
@@ -398,8 +392,7 @@ impl World {
         if bytes >= PROPOSAL_BYTES_MAX {
             self.send_proposals(shard);
         } else if waiting && !std::mem::replace(&mut side.pump_planned, true) {
-            let wait = self.schedule.delay(100);
-            self.inside_after(wait, Inner::Pump(shard));
+            self.inside_soon(100, Inner::Pump(shard));
         }
     }
 

@@ -15,7 +15,6 @@ use super::{Inner, Opaque};
 use crate::violation::{Checked, Violation};
 use crate::world::World;
 
-/// Longest time until a scrub finds it, in microseconds.
 const SCRUB_MAX: u64 = 4_000_000;
 
 /// Compares sections of a snapshot with the checksums in its file, which may have changed.
@@ -60,7 +59,6 @@ impl World {
         self.inside_after(wait, Inner::Scrub);
     }
 
-    /// Reads the snapshots of this server.
     pub(super) fn scrub(&mut self) {
         let Some((name, _)) = &self.nodes[self.at].spoiled else { return };
         let fork = self.nodes[self.at].disk.fork();
@@ -74,19 +72,14 @@ impl World {
             }
             Some(0) => {}
             // It is served no more: it is put aside.
-            Some(_) => self.put_aside(),
+            Some(_) => {
+                self.nodes[self.at].disk.forget(name);
+                self.nodes[self.at].spoiled = None;
+            }
             None => self.nodes[self.at].spoiled = None,
         }
     }
 
-    fn put_aside(&mut self) {
-        let node = &mut self.nodes[self.at];
-        if let Some((name, _)) = node.spoiled.take() {
-            node.disk.forget(&name);
-        }
-    }
-
-    /// A server is about to start: a damaged snapshot is passed over.
     pub(super) fn judge_snapshots(&mut self) -> Checked {
         let Some((name, whole)) = self.nodes[self.at].spoiled.take() else { return Ok(()) };
         let node = &self.nodes[self.at];

@@ -2,7 +2,8 @@
 //!
 //! `corral-sim fuzz` does the same for longer, from another seed each time.
 
-use corral_sim::fuzz::runner::{campaign, is_counted, parse_corpus};
+use corral_sim::fuzz::memory::is_counted;
+use corral_sim::fuzz::runner::{campaign, parse_corpus};
 use corral_sim::fuzz::{CANARIES, TARGETS};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/corpus.txt");

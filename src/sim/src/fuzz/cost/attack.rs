@@ -17,16 +17,6 @@ pub(super) enum Tree {
     Large,
 }
 
-/// A path, which may differ in each repetition.
-#[derive(Clone, Debug)]
-pub(super) struct Path {
-    name: String,
-    /// Ends with the number of the repetition.
-    numbered: bool,
-    /// Has as many levels more as the number of the repetition.
-    deeper: bool,
-}
-
 /// An ACL: the same entry 255 times with different permissions, and at the end perhaps `world:anyone`.
 #[derive(Clone, Debug)]
 pub(super) struct Acl {
@@ -39,14 +29,12 @@ pub(super) struct Acl {
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) op: OpCode,
-    pub(super) path: Path,
-    /// Bytes of data.
+    path: String,
     data: u32,
     acl: Option<Acl>,
     /// Version, flags, mode or kind.
     number: i32,
     watch: bool,
-    /// Elements of a vector.
     count: u32,
 }
 
@@ -60,7 +48,6 @@ pub(super) enum Step {
         times: u32,
         calls: Vec<Call>,
     },
-    /// An auth packet of a user with a name of so many letters.
     Auth(usize),
     /// One after the other, each answered before the next.
     Repeat(u32, Vec<Step>),
@@ -70,7 +57,6 @@ pub(super) enum Step {
     Fleet(u32, Vec<Step>),
     /// A new connection asks for the session of another one; `true`: with a wrong password.
     Attach(u8, u8, bool),
-    /// The client reads no more.
     StopReading,
     /// So many milliseconds pass; inactive sessions expire.
     Pass(u64),
@@ -78,37 +64,15 @@ pub(super) enum Step {
     Snapshot,
 }
 
-impl From<&str> for Path {
-    fn from(name: &str) -> Path {
-        Path { name: name.to_owned(), numbered: false, deeper: false }
-    }
+/// The bytes of a path, which may differ in each repetition: `#` stands for its number, `^` for so many levels.
+fn path(text: &str, number: u64) -> Vec<u8> {
+    let levels = if text.contains('^') { usize::try_from(number).expect("few levels") } else { 0 };
+    text.replace('#', &number.to_string()).replace('^', &"/d".repeat(levels)).into_bytes()
 }
 
-impl From<String> for Path {
-    fn from(name: String) -> Path {
-        Path::from(&*name)
-    }
-}
-
-impl Path {
-    pub(super) fn numbered(name: &str) -> Path {
-        Path { numbered: true, ..Path::from(name) }
-    }
-
-    pub(super) fn deeper(name: &str) -> Path {
-        Path { deeper: true, ..Path::from(name) }
-    }
-
-    fn text(&self, number: u64) -> Vec<u8> {
-        let mut text = self.name.clone().into_bytes();
-        for _ in 0..if self.deeper { number } else { 0 } {
-            text.extend_from_slice(b"/d");
-        }
-        if self.numbered {
-            text.extend_from_slice(number.to_string().as_bytes());
-        }
-        text
-    }
+/// A request for a path, see [`path`].
+pub(super) fn call(op: OpCode, path: impl Into<String>) -> Call {
+    Call { op, path: path.into(), data: 0, acl: None, number: -1, watch: false, count: 0 }
 }
 
 impl Acl {
@@ -126,12 +90,8 @@ impl Acl {
 }
 
 impl Call {
-    pub(super) fn of(op: OpCode, path: impl Into<Path>) -> Call {
-        Call { op, path: path.into(), data: 0, acl: None, number: -1, watch: false, count: 0 }
-    }
-
-    pub(super) fn create(path: impl Into<Path>) -> Call {
-        Call::of(OpCode::Create, path).number(0)
+    pub(super) fn create(path: impl Into<String>) -> Call {
+        call(OpCode::Create, path).number(0)
     }
 
     pub(super) fn number(self, number: i32) -> Call {
@@ -154,7 +114,6 @@ impl Call {
         Call { count, ..self }
     }
 
-    /// Appends the request record.
     pub(super) fn encode(&self, number: u64, out: &mut Vec<u8>) {
         for letter in layout(self.op).chars() {
             self.field(letter, number, out);
@@ -167,7 +126,7 @@ impl Call {
 
     fn field(&self, letter: char, number: u64, out: &mut Vec<u8>) {
         match letter {
-            'p' => bytes(out, &self.path.text(number)),
+            'p' => bytes(out, &path(&self.path, number)),
             'b' => {
                 word(out, self.data);
                 out.resize(out.len() + self.data as usize, b'd');
@@ -184,7 +143,7 @@ impl Call {
             'V' => {
                 word(out, self.count);
                 for at in 0..u64::from(self.count) {
-                    bytes(out, &self.path.text(number * u64::from(self.count) + at));
+                    bytes(out, &path(&self.path, number * u64::from(self.count) + at));
                 }
             }
             _ => {}
@@ -192,7 +151,6 @@ impl Call {
     }
 }
 
-/// The body of a multi of these calls so many times.
 pub(super) fn encode_multi(calls: &[Call], times: u32, number: u64) -> Vec<u8> {
     let mut out = Vec::new();
     for at in 0..u64::from(times) {

@@ -2,7 +2,7 @@
 
 use corral_wire::OpCode;
 
-use super::attack::{Acl, Call, Path, Step, Tree};
+use super::attack::{Acl, Call, Step, Tree, call};
 
 /// An operation and how to make it dear: the tree that the attack meets, what goes before, and what is measured.
 pub struct Construction {
@@ -41,7 +41,6 @@ impl List {
     }
 }
 
-/// Every construction.
 pub(super) fn all() -> Vec<Construction> {
     let mut list = List::default();
     let l = &mut list;
@@ -51,10 +50,6 @@ pub(super) fn all() -> Vec<Construction> {
         part(l);
     }
     list.0
-}
-
-fn call(op: OpCode, path: &str) -> Call {
-    Call::of(op, path)
 }
 
 fn one(call: Call) -> Steps {
@@ -81,12 +76,8 @@ fn user(letters: usize) -> Steps {
     vec![Step::Auth(letters)]
 }
 
-fn numbered(name: &str) -> Path {
-    Path::numbered(name)
-}
-
-fn long(name: &str) -> Path {
-    Path::numbered(&(name.to_owned() + &"x".repeat(LONG)))
+fn long(name: &str) -> String {
+    format!("{name}{}#", "x".repeat(LONG))
 }
 
 /// Addresses that nobody has, then everybody.
@@ -111,11 +102,11 @@ fn guarded() -> Steps {
 
 /// Znodes so many levels down, one below the other.
 fn deep(levels: u32) -> Steps {
-    repeat(levels, Call::create(Path::deeper("/d")))
+    repeat(levels, Call::create("/d^"))
 }
 
-fn bottom(levels: usize) -> Path {
-    Path::from("/d".repeat(levels))
+fn bottom(levels: usize) -> String {
+    "/d".repeat(levels)
 }
 
 /// Creates of the usage of a quota, which counts the subtree, each followed by its delete.
@@ -124,7 +115,7 @@ fn pairs(stats: &str) -> [Call; 2] {
 }
 
 fn creates(l: &mut List) {
-    let n = || Call::create(numbered("/a/n"));
+    let n = || Call::create("/a/n#");
     let named = || user(250_000);
     let of_myself = || repeat(5, n().acl(myself()));
     l.small("create", "1 MB of data", vec![], one(n().data(1_000_000)));
@@ -146,7 +137,7 @@ fn creates(l: &mut List) {
         ("createContainer", OpCode::CreateContainer, 4),
         ("createIfNotExists", OpCode::CreateIfNotExists, 0),
     ] {
-        let create = Call::of(op, numbered("/a/n")).number(flags).acl(addresses(0));
+        let create = call(op, "/a/n#").number(flags).acl(addresses(0));
         l.small(name, "255 addresses in the ACL", vec![], repeat(20, create));
     }
 }
@@ -163,7 +154,7 @@ fn changes(l: &mut List) {
     l.small("setData", "1 MB", vec![], one(set().data(1_000_000)));
     let recursive = |path| call(OpCode::AddWatch, path).number(1);
     let elsewhere = vec![Step::Call(1, recursive("/b"))];
-    let low = many(100, [Call::of(OpCode::SetData, bottom(1000))]);
+    let low = many(100, [call(OpCode::SetData, bottom(1000))]);
     l.small("setData", "1,000 levels deep, a recursive watch elsewhere", [deep(1000), elsewhere].concat(), low);
     l.small("setData", "200 recursive watchers that read", fleet(200, recursive("/")), repeat(100, set()));
     let silent = vec![Step::Fleet(45, [one(recursive("/")), vec![Step::StopReading]].concat())];
@@ -183,7 +174,7 @@ fn multis(l: &mut List) {
     l.small("multi", "49,000 checks of 255 addresses", guarded(), many(49_000, [check("/a/n")]));
     l.small("multi", "49,000 checks of 255 users of 100 bytes", by_users, many(49_000, [check("/a/n")]));
     l.small("multi", "30,000 checks of an open znode", vec![], many(30_000, [check("/a")]));
-    l.small("multi", "15,000 creates", vec![], many(15_000, [Call::create(numbered("/a/"))]));
+    l.small("multi", "15,000 creates", vec![], many(15_000, [Call::create("/a/#")]));
     let pair = [Call::create("/a/n"), call(OpCode::Delete, "/a/n")];
     l.small("multi", "10,000 creates and deletes of one znode", vec![], many(10_000, pair));
     let mut failing: Vec<Call> = (0..15_000).map(|at| Call::create(format!("/a/{at}"))).collect();
@@ -222,21 +213,21 @@ fn listings(l: &mut List) {
     let listing = || call(OpCode::GetChildren, "/wide");
     l.wide("multiRead", "80 listings of 20,000 children", vec![], many_reads(80, listing()));
     l.wide("multiRead", "2,000 listings of 20,000 children", vec![], many_reads(2000, listing()));
-    let ephemerals = many(10_000, [Call::create(numbered("/a/e")).number(1)]);
+    let ephemerals = many(10_000, [Call::create("/a/e#").number(1)]);
     l.small("getEphemerals", "10,000 ephemerals", ephemerals, repeat(10, call(OpCode::GetEphemerals, "/")));
     l.large("getAllChildrenNumber", "150,000 znodes", one(call(OpCode::GetAllChildrenNumber, "/large")));
 }
 
 fn watches(l: &mut List) {
-    let set = |op, name: &str| one(Call::of(op, numbered(name)).count(10_000));
+    let set = |op, name: &str| one(call(op, format!("{name}#")).count(10_000));
     l.small("setWatches", "30,000 paths, none exists", vec![], set(OpCode::SetWatches, "/none"));
     l.wide("setWatches", "30,000 paths, all fire", vec![], set(OpCode::SetWatches, "/wide/n"));
     l.wide("setWatches2", "50,000 paths", vec![], set(OpCode::SetWatches2, "/wide/n"));
-    let add = |mode, path: Path| Call::of(OpCode::AddWatch, path).number(mode);
-    let adds = |count| repeat(count, add(1, numbered("/n")));
+    let add = |mode, path: &str| call(OpCode::AddWatch, path).number(mode);
+    let adds = |count| repeat(count, add(1, "/n#"));
     l.small("addWatch", "10,000 paths", vec![], adds(10_000));
-    l.small("addWatch", "100 paths of 900 KB", vec![], repeat(100, add(0, long("/n"))));
-    let each = |op| repeat(5000, Call::of(op, numbered("/n")).number(5));
+    l.small("addWatch", "100 paths of 900 KB", vec![], repeat(100, add(0, &long("/n"))));
+    let each = |op| repeat(5000, call(op, "/n#").number(5));
     l.small("removeWatches", "5,000 recursive watches, one by one", adds(5000), each(OpCode::RemoveWatches));
     l.small("checkWatches", "5,000 recursive watches, one by one", adds(5000), each(OpCode::CheckWatches));
     let sets = many(10_000, [call(OpCode::SetData, "/a")]);
@@ -255,7 +246,7 @@ fn watched(l: &mut List) {
     let sets = many(10_000, [set()]);
     l.small("multi", "10,000 setData of one znode beside 1,000 recursive watchers", recursive(1000), sets);
     l.small("multi", "40,000 setData of one znode, beyond the budget", vec![], many(40_000, [set()]));
-    let longer = || many(8000, [Call::create(numbered(&format!("/a/{}", "x".repeat(60))))]);
+    let longer = || many(8000, [Call::create(format!("/a/{}#", "x".repeat(60)))]);
     l.small("multi", "8,000 creates, then 8,000 again that exist", vec![], [longer(), longer()].concat());
     l.small("multiRead", "50,000 getData", vec![], many_reads(50_000, call(OpCode::GetData, "/a")));
     let lists = vec![Step::Repeat(126, many_reads(26, call(OpCode::GetChildren, "/wide")))];
@@ -286,7 +277,7 @@ fn with_quota(path: &str) -> Steps {
 
 /// Sessions with ephemerals below as many quotas as there may be. A piece at a time: a multi of all of them is refused.
 fn quotas(l: &mut List) {
-    let mine = |name: &str, times| many(times, [Call::create(numbered(name)).number(1)]);
+    let mine = |name: &str, times| many(times, [Call::create(format!("{name}#")).number(1)]);
     let root = || one(Call::create("/zookeeper/quota/a"));
     let below = |name: &str| vec![Step::Repeat(10, mine(name, 1000))];
     let limits = ["/zookeeper/quota/a/zookeeper_limits", "/zookeeper/quota/a/zookeeper_stats"];
@@ -302,10 +293,10 @@ fn quotas(l: &mut List) {
 
 /// Few znodes, and much to copy, to compare and to hash.
 fn large_data(l: &mut List) {
-    let large = |flags| Call::create(numbered("/a/")).number(flags).data(500_000);
+    let large = |flags| Call::create("/a/#").number(flags).data(500_000);
     let stored = |times, flags| [repeat(times, large(flags)), vec![Step::Snapshot]].concat();
     let children: Vec<Call> = (0..200).map(|at| Call::create(format!("/a/{at}/c"))).collect();
-    let each = |op| many(200, [Call::of(op, numbered("/a/"))]);
+    let each = |op| many(200, [call(op, "/a/#")]);
     l.small("multi", "creates below 200 znodes of 500 KB in a snapshot", stored(200, 0), many(1, children));
     l.small("multi", "setACL of 200 znodes of 500 KB in a snapshot", stored(200, 0), each(OpCode::SetAcl));
     l.small("multi", "setData of 200 znodes of 500 KB in a snapshot", stored(200, 0), each(OpCode::SetData));
@@ -315,7 +306,7 @@ fn large_data(l: &mut List) {
 
 fn sessions(l: &mut List) {
     let handshake = || call(OpCode::Ping, "");
-    let mine = |count| many(count, [Call::create(numbered("/a/e")).number(1)]);
+    let mine = |count| many(count, [Call::create("/a/e#").number(1)]);
     l.small("connect", "2,000 new sessions", vec![], fleet(2000, handshake()));
     let attach = |pairs: &[(u8, u8)], wrong| pairs.iter().map(|(by, of)| Step::Attach(*by, *of, wrong)).collect();
     let all = vec![Step::Repeat(500, attach(&[(1, 0), (0, 1)], false))];
@@ -343,7 +334,7 @@ fn keepers(l: &mut List) {
     l.large("removeRecursive", "200 in a multi, all of 150,000 znodes, each one too many", refused);
     // All of 20,000 children in a snapshot are deleted, and one is there that sorts behind them.
     let gone = || {
-        let each = many(1000, [Call::of(OpCode::Delete, numbered("/wide/n"))]);
+        let each = many(1000, [call(OpCode::Delete, "/wide/n#")]);
         let behind = [Call::create("/wide/z"), Call::create("/zookeeper/quota/wide")].map(one).concat();
         [vec![Step::Repeat(20, each)], behind].concat()
     };

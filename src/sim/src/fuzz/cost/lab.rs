@@ -23,7 +23,6 @@ use super::attack::{self, Call, Step, Tree};
 use crate::fuzz::{actors, memory};
 
 const FEATURES: u32 = features::EXTENDED_TYPES | features::SASL_ACLS | features::X509_ACLS | features::KEEPER;
-/// As the server's.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Followers that every log entry is sent to.
 const FOLLOWERS: u64 = 2;
@@ -80,7 +79,6 @@ struct Client {
     last_xid: i32,
 }
 
-/// See the module.
 pub(super) struct Lab {
     now: Millis,
     shard: Shard,
@@ -184,7 +182,6 @@ impl Lab {
         self.sequencer.machine().units_spent()
     }
 
-    /// Times one turn of a core.
     fn turn<R>(&mut self, core: Core, work: impl FnOnce(&mut Lab) -> R) -> R {
         let units = self.units();
         let begun = thread_ns();
@@ -270,7 +267,6 @@ impl Lab {
         self.held_before += memory::held() - held;
     }
 
-    /// Does what the shard asks for.
     fn carry_out(&mut self) {
         loop {
             while self.shard.is_walking() {
@@ -330,7 +326,6 @@ impl Lab {
         }
     }
 
-    /// Everything that was proposed is committed. True if there was anything.
     fn commit(&mut self) -> bool {
         let mut some = false;
         while let Some(proposals) = self.shard.take_proposals() {
@@ -362,7 +357,6 @@ impl Lab {
         some
     }
 
-    /// Runs until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..ROUNDS_MAX {
             self.carry_out();
@@ -379,7 +373,7 @@ impl Lab {
 pub(super) fn snapshot(tree: Tree) -> Arc<Snapshot> {
     let create = |path: String| Step::Call(0, Call::create(path));
     let children = |name: &str| {
-        let calls = vec![Call::create(attack::Path::numbered(name))];
+        let calls = vec![Call::create(format!("{name}#"))];
         Step::Many { op: OpCode::Multi, times: CHILDREN, calls }
     };
     let mut steps = vec![create("/a".into()), create("/b".into())];

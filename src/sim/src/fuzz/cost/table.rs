@@ -12,7 +12,6 @@ const RUNS: usize = 3;
 /// What took longer than that is not run again.
 const LONG_NS: u64 = 2_000_000_000;
 
-/// A line of the table.
 pub struct Row {
     pub construction: Construction,
     pub bill: Bill,
@@ -24,7 +23,6 @@ impl Row {
         self.bill.longest_ns.into_iter().max().unwrap_or(0)
     }
 
-    /// The line, in Markdown.
     pub fn line(&self) -> String {
         let Row { construction, bill } = self;
         let ms = |ns: u64| ratio(ns, 1_000_000);
@@ -53,7 +51,6 @@ fn ratio(amount: u64, by: u64) -> f64 {
     amount as f64 / by.max(1) as f64
 }
 
-/// The heading of the table.
 pub const HEADING: &str = "\
 | operation | construction | requests | bytes sent | longest shard turn, ms | longest consensus turn, ms | shard ns/B | \
 consensus ns/B | units of one log entry | logged B/B | to others B/B | held B/B | largest reply, B |
