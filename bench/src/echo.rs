@@ -76,8 +76,11 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Encodes them. Fails for a value larger than 2 GiB.
-    fn of(args: &EchoArgs) -> Result<Self> {
+    /// Encodes them.
+    ///
+    /// # Errors
+    /// A value larger than 2 GiB.
+    pub fn of(args: &EchoArgs) -> Result<Self> {
         let num_children = i32::try_from(args.children).context("--children")?;
         let children = encoded(|writer| {
             let mut names = VectorEncoder::new(writer);

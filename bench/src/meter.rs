@@ -40,9 +40,9 @@ impl Cells {
         &mut self.latencies[at].1
     }
 
-    /// Enters a latency.
-    pub(crate) fn record(&mut self, pace: Pace, kind: Kind, latency_ns: u64) {
-        self.cell((pace, kind)).saturating_record(latency_ns);
+    /// Enters a latency of so many requests.
+    pub(crate) fn record(&mut self, pace: Pace, kind: Kind, latency_ns: u64, count: u64) {
+        self.cell((pace, kind)).saturating_record_n(latency_ns, count);
     }
 
     /// Counts a tolerated error.
@@ -234,7 +234,7 @@ mod tests {
         let enter = |latencies: std::ops::RangeInclusive<u64>| {
             for thread in 0..2 {
                 let mut cells = shared.cells(thread);
-                latencies.clone().for_each(|ns| cells.record(Pace::Closed, Kind::Get, ns + 100 * thread as u64));
+                latencies.clone().for_each(|ns| cells.record(Pace::Closed, Kind::Get, ns + 100 * thread as u64, 1));
                 cells.refused(-127);
             }
         };

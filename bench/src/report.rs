@@ -10,7 +10,6 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::args::{CommonArgs, unix_time};
-use crate::limits::BACKLOG_RECORDED_MAX;
 
 /// An open loop that completes less than this share of its offered rate was overloaded.
 const RATE_KEPT: f64 = 0.98;
@@ -144,19 +143,12 @@ fn command(words: impl Iterator<Item = String>) -> String {
     [program].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// What a reader of an open loop's figures must know. `unrecorded` of the backlog are not in the latency.
-pub(crate) fn open_loop_remarks(offered: f64, throughput: f64, unrecorded: u64) -> Vec<String> {
+/// What a reader of an open loop's figures must know if the server did not keep up.
+pub(crate) fn overloaded(offered: f64, throughput: f64) -> Option<String> {
     // Small rates have decimals that matter.
     let digits = if offered < 10.0 { 3 } else { 0 };
-    let overloaded = (throughput < offered * RATE_KEPT)
-        .then(|| format!("overloaded: {throughput:.digits$} of {offered:.digits$} per second offered were served"));
-    let missing = (unrecorded > 0).then(|| {
-        format!(
-            "{unrecorded} of the backlog are not in the latency, which takes the first {BACKLOG_RECORDED_MAX} of each \
-             thread: percentiles are not those of all"
-        )
-    });
-    overloaded.into_iter().chain(missing).collect()
+    (throughput < offered * RATE_KEPT)
+        .then(|| format!("overloaded: {throughput:.digits$} of {offered:.digits$} per second offered were served"))
 }
 
 #[cfg(test)]
@@ -207,11 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_says_what_it_could_not_do_and_a_command_has_no_directory() {
-        assert_eq!(open_loop_remarks(100.0, 99.0, 0), Vec::<String>::new());
-        assert_eq!(open_loop_remarks(100.0, 40.0, 0), ["overloaded: 40 of 100 per second offered were served"]);
-        assert_eq!(open_loop_remarks(0.5, 0.25, 0), ["overloaded: 0.250 of 0.500 per second offered were served"]);
-        assert!(open_loop_remarks(100.0, 100.0, 7)[0].starts_with("7 of the backlog are not in the latency"));
+    fn an_overload_is_reported_and_a_command_has_no_directory() {
+        assert_eq!(overloaded(100.0, 99.0), None);
+        assert_eq!(overloaded(0.5, 0.25).unwrap(), "overloaded: 0.250 of 0.500 per second offered were served");
         let words = ["/a/b/corral-bench", "--label", "a b"].map(str::to_owned);
         assert_eq!(command(words.into_iter()), "corral-bench --label 'a b'");
     }

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::cpu::resident_kib;
-use crate::due::Backlog;
 use crate::limits::TIMELINE_ROWS_MAX;
 use crate::meter::{Gathered, Pace, Shared};
 use crate::plan::Plan;
@@ -25,7 +24,7 @@ pub(crate) struct Measured {
     /// Totals, rows and tolerated errors.
     pub(crate) gathered: Gathered,
     /// Requests of an open loop that were due but never sent.
-    pub(crate) backlog: Backlog,
+    pub(crate) backlog: u64,
     pub(crate) server_cpu_ns: Option<u64>,
     pub(crate) client_cpu_ns: u64,
     pub(crate) server_resident_kib: Option<u64>,
@@ -122,7 +121,6 @@ fn watch(
     // What the warm-up entered is forgotten.
     shared.take();
     let interval = plan.args.interval;
-    let mut looked = begun;
     while !shared.failed() && !stage.stopped() {
         let step = match plan.args.ops {
             Some(operations) if shared.operations() - before >= operations => break,
@@ -133,10 +131,6 @@ fn watch(
         let rows = u32::try_from(gathered.rows.len())?;
         let next = begun + interval * (rows + 1);
         thread::sleep(step.min(next.saturating_duration_since(Instant::now())));
-        if looked.elapsed() > Duration::from_millis(250) {
-            looked = Instant::now();
-            stage.server_cpu.look().context("--pid")?;
-        }
         // The last interval takes the rest of the window.
         if Instant::now() >= next && rows + 1 < plan.intervals_max() {
             gathered.interval(&shared.take(), begun.elapsed());
@@ -159,13 +153,12 @@ fn standing(gathered: &Gathered) -> String {
     format!("{end:.0} s: {:.0} operations/s, p99 {:.0} us, {errors} errors", row.throughput, row.p99_us)
 }
 
-fn findings(results: Vec<Result<Findings>>) -> Result<(Backlog, Vec<(u32, OwnZnodes)>)> {
-    let (mut backlog, mut own, mut failures) = (Backlog::default(), Vec::new(), Vec::new());
+fn findings(results: Vec<Result<Findings>>) -> Result<(u64, Vec<(u32, OwnZnodes)>)> {
+    let (mut backlog, mut own, mut failures) = (0, Vec::new(), Vec::new());
     for result in results {
         match result {
             Ok(findings) => {
-                backlog.all += findings.backlog.all;
-                backlog.unrecorded += findings.backlog.unrecorded;
+                backlog += findings.backlog;
                 own.extend(findings.own);
             }
             Err(error) => failures.push(error),
@@ -191,24 +184,4 @@ fn interval_ns(rate: f64, connections: u32, share: &[Client]) -> Option<f64> {
     let open = share.iter().filter(|client| client.pace == Pace::Open).count();
     let open = u32::try_from(open).ok().filter(|open| *open > 0)?;
     Some(1e9 * f64::from(connections) / (rate * f64::from(open)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::{Args, Flood};
-
-    #[test]
-    fn a_flood_has_a_thread_to_itself_if_there_are_two() {
-        fn check(threads: u32, flood: bool, expect: &[u32]) {
-            let args = Args::parse(&format!("-n 3 --threads {threads}")).unwrap();
-            let plan = Plan::of(&args, flood.then_some(Flood { connections: 2, depth: 1 })).unwrap();
-            let found: Vec<u32> = (0..plan.connections_all()).map(|number| thread_of(&plan, number)).collect();
-            assert_eq!(found, expect, "{threads} threads");
-        }
-        check(2, false, &[0, 1, 0]);
-        check(1, true, &[0, 0, 0, 0, 0]);
-        check(2, true, &[0, 0, 0, 1, 1]);
-        check(3, true, &[0, 1, 0, 2, 2]);
-    }
 }

@@ -12,10 +12,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::args::{CommonArgs, Target, pin};
 use crate::console::{Interrupt, Progress};
-use crate::cpu::CpuClock;
+use crate::cpu::{CpuClock, doubts};
 use crate::frames::{create_tail, encoded, encoded_path, push_frame};
 use crate::limits::{ADMIN_WINDOW, ADMIN_WINDOW_BYTES, OPENING_MAX, PLACE_WAIT};
-use crate::listener;
 use crate::swarm::{POLL, Swarm, What, granted_or, unexpected};
 
 /// File descriptors a run needs beside one per connection.
@@ -32,8 +31,6 @@ pub(crate) struct Stage {
     pub(crate) doubts: Vec<String>,
     /// From when the clocks of all sessions count.
     pub(crate) start: Instant,
-    /// Those above the chroot that did not exist before, uppermost first.
-    parents: Vec<String>,
 }
 
 /// Paths of znodes.
@@ -58,10 +55,10 @@ impl Stage {
         let server_cpu = CpuClock::of(&target.pids).context("--pid")?;
         pin(target.cpu(0))?;
         let mut progress = Progress::new(args.quiet);
-        let doubts = listener::doubts(&target.pids, &target.servers);
-        doubts.iter().for_each(|doubt| progress.warn(doubt));
-        let (client_cpu, start, parents) = (CpuClock::own()?, Instant::now(), Vec::new());
-        Ok(Self { target, progress, interrupt, server_cpu, client_cpu, doubts, start, parents })
+        let doubts = doubts(&target.pids, &target.servers);
+        doubts.iter().for_each(|doubt| progress.warn(&format!("warning: {doubt}")));
+        let (client_cpu, start) = (CpuClock::own()?, Instant::now());
+        Ok(Self { target, progress, interrupt, server_cpu, client_cpu, doubts, start })
     }
 
     /// A path below the run's own znode.
@@ -136,14 +133,16 @@ impl Stage {
         measure: impl FnOnce(&mut Self) -> Result<R>,
         made: impl for<'r> Fn(&'r R) -> Paths<'r>,
     ) -> Result<R> {
-        let mut admin = Admin::open(self)?;
-        self.create_chroot(&mut admin).context("preparing")?;
+        let mut admin = Admin::open(self, Duration::ZERO)?;
+        let chroot = [self.target.chroot.clone()].into_iter();
+        admin.run(OpCode::Create, chroot, &|_| create_record(b""), &[], |_| Ok(())).context("preparing")?;
         let filled = self.fill(admin, below(), value).context("preparing");
         let measured = match filled.and_then(|()| measure(self)) {
             Ok(measured) => measured,
             Err(cause) if (cause.is::<NotOpened>() || self.stopped()) && !self.target.args.keep => {
-                let removed =
-                    Admin::open_late(self).and_then(|admin| self.remove(admin, Box::new([].into_iter()), below()));
+                // The places of the sessions become free only when the server has seen that all of them are closed.
+                let admin = Admin::open(self, PLACE_WAIT);
+                let removed = admin.and_then(|admin| self.remove(admin, Box::new([].into_iter()), below()));
                 // If the removal fails for the same cause, the znodes are left behind.
                 return Err(if removed.is_ok() { cause } else { self.left_behind(&cause) });
             }
@@ -152,7 +151,8 @@ impl Stage {
         if self.target.args.keep {
             self.progress.say(&format!("the znodes below {} are kept", self.target.chroot));
         } else {
-            let removed = Admin::open(self).and_then(|admin| self.remove(admin, made(&measured), below()));
+            let removed =
+                Admin::open(self, Duration::ZERO).and_then(|admin| self.remove(admin, made(&measured), below()));
             removed.context("cleaning up")?;
         }
         ensure!(!self.interrupt.seen(), "interrupted");
@@ -161,20 +161,6 @@ impl Stage {
 
     fn left_behind(&self, cause: &Error) -> Error {
         anyhow!("{cause:#}; left behind: {}", self.target.chroot)
-    }
-
-    /// Creates the znode of the run, and its parents unless they exist.
-    fn create_chroot(&mut self, admin: &mut Admin) -> Result<()> {
-        let chroot = self.target.chroot.clone();
-        let mut create = |path: &str, tolerated: &[ErrorCode]| {
-            admin.run(OpCode::Create, [path.to_owned()].into_iter(), &|_| create_record(b""), tolerated, |_| Ok(()))
-        };
-        for (at, _) in chroot.match_indices('/').skip(1) {
-            if create(&chroot[..at], &[ErrorCode::NodeExists])? == 1 {
-                self.parents.push(chroot[..at].to_owned());
-            }
-        }
-        create(&chroot, &[]).map(|_| ())
     }
 
     fn fill<'v>(&mut self, mut admin: Admin, paths: Vec<String>, value: &dyn Fn(u64) -> &'v [u8]) -> Result<()> {
@@ -201,9 +187,6 @@ impl Stage {
             progress.now_and_then(|| format!("cleaning up: {done} znodes"));
             Ok(())
         })?;
-        // Another client may have created a znode below the parents.
-        let parents = std::mem::take(&mut self.parents).into_iter().rev();
-        admin.run(OpCode::Delete, parents, &record, &[ErrorCode::NoNode, ErrorCode::NotEmpty], |_| Ok(()))?;
         admin.close()
     }
 }
@@ -220,33 +203,22 @@ struct Admin {
 }
 
 impl Admin {
-    fn open(stage: &Stage) -> Result<Self> {
-        Self::opened(stage.swarm()?, stage)
+    /// Opens the session, and tries again for so long if it is refused.
+    fn open(stage: &Stage, patience: Duration) -> Result<Self> {
+        let until = Instant::now() + patience;
+        loop {
+            match Self::try_open(stage) {
+                Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+                opened => return opened,
+            }
+        }
     }
 
-    fn opened(mut swarm: Swarm<usize>, stage: &Stage) -> Result<Self> {
+    fn try_open(stage: &Stage) -> Result<Self> {
+        let mut swarm = stage.swarm()?;
         let session = swarm.open(stage.target.server(0))?;
         while swarm.poll(POLL)?.is_empty() {}
         Ok(Self { swarm, session })
-    }
-
-    /// As [`Self::open`], after sessions were refused: their places become free only when the server has seen that all of them
-    /// are closed, for which it is given [`PLACE_WAIT`].
-    fn open_late(stage: &Stage) -> Result<Self> {
-        let until = Instant::now() + PLACE_WAIT;
-        loop {
-            let mut swarm = stage.swarm()?;
-            let reply_timeout = swarm.reply_timeout;
-            swarm.reply_timeout = reply_timeout.min(PLACE_WAIT);
-            match Self::opened(swarm, stage) {
-                Ok(mut admin) => {
-                    admin.swarm.reply_timeout = reply_timeout;
-                    return Ok(admin);
-                }
-                Err(error) if Instant::now() >= until => return Err(error),
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
     }
 
     /// Sends the request for every path, in order. `tick` is called with the number done so far, and stops the work by an error.

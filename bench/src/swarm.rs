@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use corral_wire::consts::{XID_NOTIFICATION, XID_PING};
 use corral_wire::frame::{FrameError, begin_frame, end_frame};
 use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, WatcherEvent};
@@ -137,7 +137,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
     /// Begins to open a session. Returns its number, which may be that of one that is over.
     pub(crate) fn open(&mut self, server: SocketAddr) -> Result<usize> {
         let begun_ns = self.now_ns();
-        let mut link = Link::new(begin_connect(server, self.granted)?, begun_ns);
+        let mut link = Link::new(begin_connect(server)?, begun_ns);
         connect_request(&mut link.out, self.timeout_ms)?;
         let at = self.gone.pop().unwrap_or(self.peers.len());
         let wanted = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, at as u64);
@@ -257,7 +257,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         };
         for nth in 0..count {
             let (peer, flags) = self.ready(nth);
-            self.serve(peer, flags, &mut take)?;
+            self.serve(peer, flags, &mut take).with_context(|| self.name(peer))?;
             if let Some(favoured) = self.favoured.filter(|_| nth % FAVOUR_EVERY == 0) {
                 self.serve(favoured, EpollFlags::EPOLLIN, &mut take)?;
             }
@@ -289,21 +289,11 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         flags: EpollFlags,
         take: &mut impl FnMut(Event<T, &[u8]>) -> Result<()>,
     ) -> Result<()> {
-        let served = self.serve_socket(at, flags, take);
-        served.with_context(|| self.name(at))
-    }
-
-    fn serve_socket(
-        &mut self,
-        at: usize,
-        flags: EpollFlags,
-        take: &mut impl FnMut(Event<T, &[u8]>) -> Result<()>,
-    ) -> Result<()> {
         let peer = &mut self.peers[at];
         let Some(link) = &mut peer.link else { return Ok(()) };
         if peer.state == State::Connecting {
             if let Some(error) = link.stream.take_error()? {
-                return Err(error).with_context(|| unreachable(peer.server, self.granted));
+                return Err(error).with_context(|| unreachable(peer.server));
             }
             peer.state = State::Greeting;
         }
@@ -373,8 +363,8 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
                 None => since(peer.begun_ns),
             };
             if waited > self.reply_timeout {
-                let silent = if greeted { self.name(at) } else { silent(peer.server) };
-                bail!("{silent}: no reply for {waited:.1?}");
+                ensure!(greeted, "nothing answered; does it speak ZooKeeper's protocol at {}?", peer.server);
+                bail!("{}: no reply for {waited:.1?}", self.name(at));
             }
             if greeted && peer.waiting.is_empty() && since(link.last_sent_ns) > peer.granted / 3 {
                 peer.call(Call::Ping, XID_PING, now_ns, |out, xid| push_frame(out, xid, OpCode::Ping, &[], &[]));
@@ -398,23 +388,17 @@ impl<T> Peer<T> {
 
     /// The error if the server closes the connection; `granted` sessions were before.
     fn hung_up(&self, granted: u64) -> anyhow::Error {
-        let server = self.server;
         if self.state == State::Open {
-            return anyhow::anyhow!("the server closed the connection with {} in flight", self.waiting.len());
+            return anyhow!("the server closed the connection with {} in flight", self.waiting.len());
         }
-        let closed = format!("{server} closed the connection instead of granting a session");
-        match granted {
-            0 => anyhow::anyhow!("{closed}; {LIMITED} or does it speak another protocol?"),
-            _ => {
-                anyhow::anyhow!("{closed}, after {granted} sessions were granted; has the server ended, or {LIMITED}?")
-            }
-        }
+        let or = if granted == 0 { "does it speak another protocol?" } else { "has the server ended?" };
+        anyhow!("{} closed the connection after {granted} sessions were granted; {LIMITED} or {or}", self.server)
     }
 }
 
 /// The error for what was not requested.
 pub(crate) fn unexpected<T: std::fmt::Debug>(event: &Event<T>) -> anyhow::Error {
-    anyhow::anyhow!("session {}: {:?}, which was not requested", event.peer, event.what)
+    anyhow!("session {}: {:?}, which was not requested", event.peer, event.what)
 }
 
 enum Judged<T> {
@@ -470,18 +454,8 @@ fn no_zookeeper(server: SocketAddr) -> String {
     format!("{server} does not speak ZooKeeper's protocol: its answer to the connect request is something else")
 }
 
-fn silent(server: SocketAddr) -> String {
-    format!("nothing answered the connect request; does it speak ZooKeeper's protocol at {server}?")
-}
-
-/// The error if no connection can be made; `granted` sessions were before.
-fn unreachable(server: SocketAddr, granted: u64) -> String {
-    match granted {
-        0 => format!("{server} cannot be reached; is the server running there?"),
-        _ => {
-            format!("{server} cannot be reached any more, after {granted} sessions were granted; has the server ended?")
-        }
-    }
+fn unreachable(server: SocketAddr) -> String {
+    format!("{server} cannot be reached; does the server run there?")
 }
 
 fn connect_request(out: &mut Vec<u8>, timeout_ms: i32) -> Result<()> {
@@ -492,14 +466,14 @@ fn connect_request(out: &mut Vec<u8>, timeout_ms: i32) -> Result<()> {
     Ok(end_frame(out, mark)?)
 }
 
-fn begin_connect(server: SocketAddr, granted: u64) -> Result<TcpStream> {
+fn begin_connect(server: SocketAddr) -> Result<TcpStream> {
     let family = if server.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let fd = socket(family, SockType::Stream, flags, None).context("socket")?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(server)) {
         Ok(()) | Err(Errno::EINPROGRESS) => {}
         Err(Errno::EADDRNOTAVAIL) => bail!("this address has no free port left towards {server}"),
-        Err(error) => return Err(error).with_context(|| unreachable(server, granted)),
+        Err(error) => return Err(error).with_context(|| unreachable(server)),
     }
     let stream = TcpStream::from(fd);
     stream.set_nodelay(true)?;

@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::args::pin;
-use crate::due::{Backlog, Due};
-use crate::keys::Random;
+use crate::due::Due;
 use crate::limits::CREATES_PER_CONNECTION_MAX;
 use crate::meter::{Pace, Shared};
+use crate::mix::Random;
 use crate::swarm::{Swarm, What, unexpected};
 use crate::workload::{OwnZnodes, Request, Workload};
 
@@ -33,7 +33,8 @@ pub(crate) struct Orders {
 /// What one client thread found, beside the latencies.
 #[derive(Debug)]
 pub(crate) struct Findings {
-    pub(crate) backlog: Backlog,
+    /// Requests that were due but never sent.
+    pub(crate) backlog: u64,
     /// What each connection created, with the connection's number.
     pub(crate) own: Vec<(u32, OwnZnodes)>,
 }
@@ -184,17 +185,18 @@ impl<'a> Worker<'a> {
         let (workload, client) = (self.workload, &mut self.clients[at]);
         let (mut finished, mut now_ns) = (0, 0);
         let mut cells = self.shared.cells(self.orders.thread);
-        self.swarm.serve(at, flags, &mut |event| {
+        let served = self.swarm.serve(at, flags, &mut |event| {
             let What::Reply(request, error) = event.what else { bail!("{:?} was not requested", event.what) };
             now_ns = event.at_ns;
             let judged = workload.judge(request, error, event.body, &mut client.own);
             match judged.with_context(|| format!("{} number {}", request.kind.name(), request.key))? {
-                0 => cells.record(client.pace, request.kind, now_ns.saturating_sub(event.since_ns)),
+                0 => cells.record(client.pace, request.kind, now_ns.saturating_sub(event.since_ns), 1),
                 refused => cells.refused(refused),
             }
             finished += 1;
             Ok(())
-        })?;
+        });
+        served.with_context(|| format!("session {}", client.number))?;
         drop(cells);
         match (&mut self.schedule, client.pace) {
             (Some(schedule), Pace::Open) => schedule.free.extend((0..finished).map(|_| at)),
@@ -230,15 +232,15 @@ impl<'a> Worker<'a> {
     }
 
     /// Enters the requests that were due but never sent with the time they had waited so far.
-    fn charge_backlog(&mut self) -> Backlog {
-        let Some(schedule) = &mut self.schedule else { return Backlog::default() };
+    fn charge_backlog(&mut self) -> u64 {
+        let Some(schedule) = &mut self.schedule else { return 0 };
         let (now_ns, end_ns) = (self.shared.now_ns(), self.shared.end_ns());
         // Of which kind they would have been is not yet drawn.
         let (mut random, mut own) = (Random::new(self.workload.seed, u64::MAX), OwnZnodes::default());
         let (workload, mut cells) = (self.workload, self.shared.cells(self.orders.thread));
-        schedule.due.backlog(now_ns, end_ns, |waited_ns| {
+        schedule.due.backlog(now_ns, end_ns, |waited_ns, count| {
             let kind = workload.next(&mut random, 0, &mut own).kind;
-            cells.record(Pace::Open, kind, waited_ns);
+            cells.record(Pace::Open, kind, waited_ns, count);
         })
     }
 }

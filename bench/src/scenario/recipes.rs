@@ -14,7 +14,7 @@ use corral_wire::records::{CreateResponse, GetChildren2Response, WatcherEvent};
 use corral_wire::{ErrorCode, OpCode, Reader};
 use hdrhistogram::Histogram;
 
-use crate::args::{CommonArgs, program, seconds, some_seconds, up_to};
+use crate::args::{CommonArgs, seconds, some_seconds, up_to};
 use crate::frames::{create_tail, encoded, encoded_path};
 use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::CONTENDERS_MAX;
@@ -32,10 +32,7 @@ enum Recipe {
 }
 
 /// Ends the help.
-fn help() -> String {
-    let program = program();
-    format!(
-        "\
+const HELP: &str = "\
 What it does:
   It runs ZooKeeper's standard recipes. Each contender creates an ephemeral sequential znode, lists the queue and watches the
   znode before its own. A holder writes a znode with the expected version: if there were ever two holders, the run fails.
@@ -46,14 +43,12 @@ How to read it:
   own work is part of every hand-over, see client CPU.
 
 Examples:
-  {program} recipes -n 50 --pid PID                        a contended lock
-  {program} recipes -n 5 --recipe election --hold-ms 100   leaders that hold for 100 ms"
-    )
-}
+  corral bench recipes -n 50 --pid PID                        a contended lock
+  corral bench recipes -n 5 --recipe election --hold-ms 100   leaders that hold for 100 ms";
 
 /// Flags of `recipes`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = help())]
+#[command(after_help = HELP)]
 pub(crate) struct RecipeArgs {
     /// Recipe to run
     #[arg(long, value_enum, default_value_t = Recipe::Lock)]
