@@ -130,13 +130,11 @@ impl Target {
         self.args.cpu.get(thread % self.args.cpu.len().max(1)).copied()
     }
 
-    /// The server of the nth session.
     pub(crate) fn server(&self, number: usize) -> SocketAddr {
         self.servers[number % self.servers.len()]
     }
 }
 
-/// Seconds since 1970.
 pub(crate) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -153,7 +151,6 @@ fn pinnable(cpus: &[usize]) -> Result<()> {
     tried
 }
 
-/// Pins the calling thread.
 pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut set = nix::sched::CpuSet::new();

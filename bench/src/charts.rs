@@ -223,7 +223,6 @@ fn along(scale: &Scale, figure: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// The text of a tick.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn told(scale: &Scale, at: f64) -> String {
     match scale {

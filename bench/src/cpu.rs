@@ -31,12 +31,10 @@ impl CpuClock {
         Ok(this)
     }
 
-    /// Follows this process.
     pub(crate) fn own() -> Result<Self> {
         Self::of(&[i32::try_from(std::process::id())?])
     }
 
-    /// Starts again from zero.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.base_ns = self.now_ns()?;
         Ok(())
@@ -55,12 +53,6 @@ impl CpuClock {
         };
         self.clocks.iter().map(of).sum()
     }
-}
-
-/// Resident memory of all these processes in KiB, if there are any and it can be read.
-pub(crate) fn resident_kib(pids: &[i32]) -> Option<u64> {
-    let of = |pid: &i32| field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS");
-    pids.iter().map(of).sum::<Option<u64>>().filter(|_| !pids.is_empty())
 }
 
 fn field(text: &str, name: &str) -> Option<u64> {
@@ -150,7 +142,7 @@ mod tests {
         assert!(format!("{error:#}").contains("there is no process"), "{error:#}");
         let memory = Memory::of(&[own]).unwrap().unwrap();
         assert!(memory.rss_kib >= memory.pss_kib && memory.pss_kib > 100, "{memory:?}");
-        assert!(resident_kib(&[own]).is_some() && Memory::of(&[]).unwrap().is_none());
+        assert_eq!(Memory::of(&[]).unwrap(), None);
         let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let server = here.local_addr().unwrap();
         assert_eq!(doubts(&[own, i32::MAX], &[server]), Vec::<String>::new(), "what does not exist is not judged");

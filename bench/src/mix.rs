@@ -63,7 +63,6 @@ impl Kind {
     }
 }
 
-/// A small deterministic generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(Xoshiro256PlusPlus);
 
@@ -146,18 +145,15 @@ impl Mix {
         Self { kinds, weights }
     }
 
-    /// Draws the kind of the next request.
     pub(crate) fn draw(&self, random: &mut Random) -> Kind {
         let at = if self.kinds.len() == 1 { 0 } else { self.weights.draw(random) };
         self.kinds[at].0
     }
 
-    /// The kinds in it.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
         self.kinds.iter().map(|(kind, _)| *kind)
     }
 
-    /// Whether the kind is in it.
     pub(crate) fn has(&self, kind: Kind) -> bool {
         self.kinds().any(|known| known == kind)
     }
@@ -187,7 +183,6 @@ pub(crate) enum Distribution {
     Zipf,
 }
 
-/// Draws keys.
 #[derive(Debug)]
 pub(crate) enum Keys {
     Uniform(u32),
@@ -201,7 +196,6 @@ impl Keys {
         theta.map_or(Self::Uniform(count), law)
     }
 
-    /// The number of the next key.
     pub(crate) fn draw(&self, random: &mut Random) -> u32 {
         match self {
             Self::Uniform(count) => random.below(*count),

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::cpu::resident_kib;
+use crate::cpu::Memory;
 use crate::limits::TIMELINE_ROWS_MAX;
 use crate::meter::{Gathered, Pace, Shared};
 use crate::plan::Plan;
 use crate::stage::{Paths, Stage};
-use crate::worker::{Client, Findings, Orders, Worker};
+use crate::worker::{Client, Findings, Worker};
 use crate::workload::{OwnZnodes, Workload};
 
 /// What a run measured; nothing in it is rounded.
@@ -43,7 +43,6 @@ impl Measured {
     }
 }
 
-/// Runs the plan.
 pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
     let mut stage = Stage::set(&plan.args.common, plan.connections_all())?;
     let workload = Arc::new(Workload::of(plan, &stage.target.chroot));
@@ -71,8 +70,8 @@ fn measure(stage: &mut Stage, plan: &Plan, workload: &Arc<Workload>) -> Result<M
         };
         let clients: Vec<Client> = numbers.iter().map(client).collect();
         let interval_ns = plan.args.rate.and_then(|rate| interval_ns(rate, plan.args.connections, &clients));
-        let orders = Orders { interval_ns, cpu: stage.target.cpu(thread as usize), thread: thread as usize };
-        workers.push(Worker::new(shared, workload, orders, swarm, clients));
+        let thread = (thread as usize, stage.target.cpu(thread as usize));
+        workers.push(Worker::new(shared, workload, thread, interval_ns, swarm, clients));
     }
     thread::scope(|scope| {
         let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run())).collect();
@@ -85,8 +84,15 @@ fn measure(stage: &mut Stage, plan: &Plan, workload: &Arc<Workload>) -> Result<M
             threads.into_iter().map(|thread| thread.join().expect("a panic aborts the process")).collect();
         let (window, server_cpu_ns, client_cpu_ns) = watched?;
         gathered.finish(shared.take());
-        let (backlog, own) = findings(results)?;
-        let server_resident_kib = resident_kib(&stage.target.pids);
+        let (findings, mut failures): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        // The thread that failed first has the cause; the others only report that they stopped.
+        failures.sort_by_key(|of| of.as_ref().is_err_and(|error| error.to_string().starts_with("stopped because")));
+        failures.into_iter().next().transpose()?;
+        let findings: Vec<Findings> = findings.into_iter().collect::<Result<_>>()?;
+        let backlog = findings.iter().map(|of| of.backlog).sum();
+        let own = findings.into_iter().flat_map(|of| of.own).collect();
+        let memory = Memory::of(&stage.target.pids).ok().flatten();
+        let server_resident_kib = memory.map(|memory| memory.rss_kib);
         let doubts = stage.doubts.clone();
         let workload = Arc::clone(workload);
         Ok(Measured {
@@ -151,22 +157,6 @@ fn standing(gathered: &Gathered) -> String {
     let errors: u64 = gathered.errors().values().sum();
     let end = row.start + row.seconds;
     format!("{end:.0} s: {:.0} operations/s, p99 {:.0} us, {errors} errors", row.throughput, row.p99_us)
-}
-
-fn findings(results: Vec<Result<Findings>>) -> Result<(u64, Vec<(u32, OwnZnodes)>)> {
-    let (mut backlog, mut own, mut failures) = (0, Vec::new(), Vec::new());
-    for result in results {
-        match result {
-            Ok(findings) => {
-                backlog += findings.backlog;
-                own.extend(findings.own);
-            }
-            Err(error) => failures.push(error),
-        }
-    }
-    // The thread that failed first has the cause; the others only report that they stopped.
-    failures.sort_by_key(|error| error.to_string().starts_with("stopped because"));
-    failures.into_iter().next().map_or(Ok((backlog, own)), Err)
 }
 
 /// The client thread of a connection: they are dealt out in turn, but a flood has the last thread to itself.

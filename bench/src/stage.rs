@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::{ErrorCode, OpCode};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -20,7 +20,6 @@ use crate::swarm::{POLL, Swarm, What, granted_or, unexpected};
 /// File descriptors a run needs beside one per connection.
 const FILES_SPARE: u64 = 64;
 
-/// Where a run takes place.
 pub(crate) struct Stage {
     pub(crate) target: Target,
     pub(crate) progress: Progress,
@@ -33,18 +32,12 @@ pub(crate) struct Stage {
     pub(crate) start: Instant,
 }
 
-/// Paths of znodes.
 pub(crate) type Paths<'a> = Box<dyn Iterator<Item = String> + 'a>;
 
 /// That a run creates no znodes but those that were prepared.
 pub(crate) fn nothing<R>(_: &R) -> Paths<'_> {
     Box::new(std::iter::empty())
 }
-
-/// Why sessions could not be opened: what was prepared can be removed again.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NotOpened(String);
 
 impl Stage {
     /// Checks the common flags, allows for so many sessions, and pins the thread.
@@ -93,15 +86,6 @@ impl Stage {
         swarm: &mut Swarm<T>,
         numbers: &[usize],
     ) -> Result<Vec<usize>> {
-        let opened = self.try_open_sessions(swarm, numbers);
-        opened.map_err(|cause| NotOpened(format!("{cause:#}")).into())
-    }
-
-    fn try_open_sessions<T: Copy + std::fmt::Debug>(
-        &mut self,
-        swarm: &mut Swarm<T>,
-        numbers: &[usize],
-    ) -> Result<Vec<usize>> {
         let mut sessions = Vec::new();
         let mut opened = 0;
         while opened < numbers.len() {
@@ -124,8 +108,7 @@ impl Stage {
     }
 
     /// Creates the run's own znode and those `below` it (parents first, the nth with `value(n)`), measures, and removes them and
-    /// those that were `made` meanwhile. If the sessions cannot be opened or Ctrl-C was pressed, it removes them as well. After any
-    /// other failure they stay, and the error names the place.
+    /// those that were `made` meanwhile. After a failure it removes what was prepared. If that fails too, the error names the place.
     pub(crate) fn perform<'v, R>(
         &mut self,
         below: &dyn Fn() -> Vec<String>,
@@ -139,14 +122,16 @@ impl Stage {
         let filled = self.fill(admin, below(), value).context("preparing");
         let measured = match filled.and_then(|()| measure(self)) {
             Ok(measured) => measured,
-            Err(cause) if (cause.is::<NotOpened>() || self.stopped()) && !self.target.args.keep => {
+            Err(cause) => {
                 // The places of the sessions become free only when the server has seen that all of them are closed.
-                let admin = Admin::open(self, PLACE_WAIT);
-                let removed = admin.and_then(|admin| self.remove(admin, Box::new([].into_iter()), below()));
-                // If the removal fails for the same cause, the znodes are left behind.
-                return Err(if removed.is_ok() { cause } else { self.left_behind(&cause) });
+                let removed =
+                    if self.target.args.keep { Err(anyhow!("--keep")) } else { Admin::open(self, PLACE_WAIT) };
+                let removed = removed.and_then(|admin| self.remove(admin, Box::new([].into_iter()), below()));
+                return Err(match removed {
+                    Ok(()) => cause,
+                    Err(_) => anyhow!("{cause:#}; left behind: {}", self.target.chroot),
+                });
             }
-            Err(cause) => return Err(self.left_behind(&cause)),
         };
         if self.target.args.keep {
             self.progress.say(&format!("the znodes below {} are kept", self.target.chroot));
@@ -157,10 +142,6 @@ impl Stage {
         }
         ensure!(!self.interrupt.seen(), "interrupted");
         Ok(measured)
-    }
-
-    fn left_behind(&self, cause: &Error) -> Error {
-        anyhow!("{cause:#}; left behind: {}", self.target.chroot)
     }
 
     fn fill<'v>(&mut self, mut admin: Admin, paths: Vec<String>, value: &dyn Fn(u64) -> &'v [u8]) -> Result<()> {

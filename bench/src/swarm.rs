@@ -38,23 +38,19 @@ pub(crate) struct Event<T, B = Vec<u8>> {
     /// The session, as [`Swarm::open`] gave it.
     pub(crate) peer: usize,
     pub(crate) what: What<T>,
-    /// When it was read.
     pub(crate) at_ns: u64,
     /// When the connection was begun or the request was due; 0 for notifications.
     pub(crate) since_ns: u64,
     pub(crate) body: B,
 }
 
-/// What came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What<T> {
-    /// The session is granted.
     Opened,
     /// The reply to the request with this tag, with its error code or 0.
     Reply(T, i32),
     /// A watch event of this type.
     Notified(i32),
-    /// The session is closed, as asked for.
     Closed,
 }
 
@@ -71,6 +67,8 @@ enum Call<T> {
     Own(T),
     Ping,
     Close,
+    /// The server sent it by itself.
+    Notification,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +103,6 @@ pub(crate) struct Swarm<T> {
     timeout_ms: i32,
     pub(crate) reply_timeout: Duration,
     looked_ns: u64,
-    /// Sessions that were granted so far.
     granted: u64,
     /// A session whose socket is looked at between those of others, see [`Swarm::favour`].
     favoured: Option<usize>,
@@ -176,7 +173,6 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         self.flush(peer)
     }
 
-    /// Asks the server to close a session.
     pub(crate) fn close(&mut self, at: usize) -> Result<()> {
         let now_ns = self.now_ns();
         let peer = &mut self.peers[at];
@@ -225,7 +221,6 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         self.peers.len() - self.gone.len()
     }
 
-    /// Whether every request has its reply.
     pub(crate) fn all_answered(&self) -> bool {
         self.peers.iter().all(|peer| peer.waiting.is_empty())
     }
@@ -318,14 +313,15 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
                 *state = State::Open;
                 (What::Opened, *begun_ns)
             } else {
-                match judge(&mut reader, waiting, zxid_seen)? {
-                    (Judged::Of(Call::Own(tag), error), since_ns) => (What::Reply(tag, error), since_ns),
-                    (Judged::Of(Call::Ping, _), _) => return Ok(()),
-                    (Judged::Of(Call::Close, error), since_ns) => {
+                let (call, number, since_ns) = judge(&mut reader, waiting, zxid_seen)?;
+                match call {
+                    Call::Own(tag) => (What::Reply(tag, number), since_ns),
+                    Call::Ping => return Ok(()),
+                    Call::Close => {
                         closed_ns = Some(since_ns);
-                        return granted_or("closeSession", error);
+                        return granted_or("closeSession", number);
                     }
-                    (Judged::Notification(kind), _) => (What::Notified(kind), 0),
+                    Call::Notification => (What::Notified(number), 0),
                 }
             };
             take(Event { peer: at, what, at_ns: now_ns, since_ns, body: reader.rest() })
@@ -396,22 +392,16 @@ impl<T> Peer<T> {
     }
 }
 
-/// The error for what was not requested.
 pub(crate) fn unexpected<T: std::fmt::Debug>(event: &Event<T>) -> anyhow::Error {
     anyhow!("session {}: {:?}, which was not requested", event.peer, event.what)
 }
 
-enum Judged<T> {
-    Of(Call<T>, i32),
-    Notification(i32),
-}
-
-/// Judges a frame of an open session: what it is and when its request was made.
+/// Judges a frame of an open session: what it is, its error or the type of the event, and when its request was made.
 fn judge<T>(
     reader: &mut Reader<'_>,
     waiting: &mut VecDeque<Waiting<T>>,
     zxid_seen: &mut i64,
-) -> Result<(Judged<T>, u64)> {
+) -> Result<(Call<T>, i32, u64)> {
     let header = ReplyHeader::decode(reader)?;
     let notification = header.xid == XID_NOTIFICATION;
     // Servers before 3.9 number no event. One with a number must come before any state that contains the change.
@@ -422,14 +412,14 @@ fn judge<T>(
     );
     if notification {
         let event = WatcherEvent::decode(&mut reader.clone())?;
-        return Ok((Judged::Notification(event.event_type), 0));
+        return Ok((Call::Notification, event.event_type, 0));
     }
     let Some(Waiting { xid, call, since_ns }) = waiting.pop_front() else { bail!("a reply came without a request") };
     ensure!(header.xid == xid, "the reply has xid {}, the request next in turn has {xid}", header.xid);
     *zxid_seen = header.zxid;
     let left = reader.remaining();
     ensure!(header.err == 0 || left == 0, "{left} bytes follow the reply's record");
-    Ok((Judged::Of(call, header.err), since_ns))
+    Ok((call, header.err, since_ns))
 }
 
 /// The name of an error code; 0 is success.

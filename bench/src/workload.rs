@@ -113,7 +113,6 @@ impl Workload {
         workload
     }
 
-    /// The path of a key; all have the same length.
     fn key_path(&self, key: u32) -> String {
         format!("{}/k/{key:08}", self.chroot)
     }
@@ -244,23 +243,5 @@ pub(crate) mod tests {
     pub(crate) fn workload(flags: &str) -> Workload {
         let args = crate::plan::Args::parse(&format!("--keys 20 --children 3 -n 2 {flags}")).unwrap();
         Workload::of(&Plan::of(&args, None).unwrap(), "/x/y")
-    }
-
-    #[test]
-    fn only_what_was_created_is_deleted() {
-        let workload = workload("--mix create=1,delete=3 --value-bytes 1..9");
-        let (mut random, mut own) = (Random::new(1, 1), OwnZnodes::default());
-        let mut there = std::collections::BTreeSet::new();
-        let mut lengths = std::collections::BTreeSet::new();
-        for _ in 0..1000 {
-            let request = workload.next(&mut random, 0, &mut own);
-            match request.kind {
-                Kind::Create => assert!(there.insert(request.key)),
-                _ => assert!(there.remove(&request.key), "{request:?}"),
-            }
-            lengths.insert(request.length);
-        }
-        assert_eq!(own.there().collect::<Vec<_>>(), there.into_iter().collect::<Vec<_>>());
-        assert_eq!(lengths.into_iter().collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
     }
 }

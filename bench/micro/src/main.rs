@@ -14,7 +14,7 @@ mod rig;
 use std::process::ExitCode;
 
 use corral_wire::OpCode;
-use parts::{append, creates, evaluate, in_delta, in_snapshot, look_up, multis, sets};
+use parts::{append, in_delta, in_snapshot, look_up};
 use rig::{Request, shard, shard_children};
 
 /// As the server has it, so that allocations cost here what they cost there.
@@ -25,10 +25,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const TIMES_MAX: u32 = 2048;
 /// The znodes, below one parent, of the tree that the cases work on.
 const ZNODES: u32 = 16_384;
-/// What znodes hold.
 const DATA: [u8; 100] = [7; 100];
 
-/// The path of a znode of the tree.
 fn path(number: u32) -> String {
     format!("/micro/k/{number:08}")
 }
@@ -51,9 +49,7 @@ const CASES: &[Case] = &[
     ("view delta miss", |times| look_up(in_delta(), times, new_path)),
     ("view snapshot hit", |times| look_up(in_snapshot(), times, key)),
     ("view snapshot miss", |times| look_up(in_snapshot(), times, new_path)),
-    ("evaluate set", |times| evaluate(times, sets())),
-    ("evaluate create", |times| evaluate(times, creates())),
-    ("evaluate multi of 4", |times| evaluate(times, multis())),
+    ("evaluate multi of 4", parts::evaluate_multi),
     ("watch add", parts::watch_add),
     ("watch fire", parts::watch_fire),
     ("shard get", |times| shard(times, |xid| Request::Read(OpCode::GetData, key(xid), false))),

@@ -1,6 +1,6 @@
 //! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches, the log without its sync.
 
-use super::{DATA, TIMES_MAX, ZNODES, key, new_path, path};
+use super::{DATA, TIMES_MAX, ZNODES, new_path, path};
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, WriteOp};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};
@@ -68,43 +68,23 @@ fn set(path: &str) -> WriteOp {
     WriteOp::SetData { path: Text::from(path), data: Some(Data::from(&DATA[..])), version: -1 }
 }
 
-/// Batches of 64 commands, enough for any number of times.
-fn batches(kind: impl Fn(u32) -> CommandKind) -> Vec<Batch> {
-    let first = FIRST_ZXID + u64::from(ZNODES) + 100;
-    let numbers = (0..TIMES_MAX).step_by(BATCH as usize);
-    numbers.map(|from| batch(first + u64::from(from), (from..from + BATCH).map(&kind))).collect()
-}
-
-pub(crate) fn sets() -> Vec<Batch> {
-    batches(|number| CommandKind::Op(set(&key(number))))
-}
-
-pub(crate) fn creates() -> Vec<Batch> {
-    batches(|number| CommandKind::Op(create(&new_path(number))))
-}
-
-/// Two setData and two creates each, all or nothing.
-pub(crate) fn multis() -> Vec<Batch> {
-    batches(|number| {
-        let (a, b) = (2 * number, 2 * number + 1);
-        CommandKind::Multi(vec![set(&path(a)), create(&new_path(a)), set(&path(b)), create(&new_path(b))])
-    })
-}
-
-fn batches_of(times: u32) -> usize {
-    times.div_ceil(BATCH) as usize
-}
-
 /// Nothing is freed at the end of a case: what is left over differs with the number of times.
 fn leave<A, B>(a: A, b: B) {
     std::mem::forget(a);
     std::mem::forget(b);
 }
 
-pub(crate) fn evaluate(times: u32, batches: Vec<Batch>) {
-    let mut machine = Machine::new();
-    let mut rest = batches.into_iter();
-    rest.by_ref().take(batches_of(times)).for_each(|batch| machine.apply(batch));
+/// Two setData and two creates each, all or nothing, 64 to a batch.
+pub(crate) fn evaluate_multi(times: u32) {
+    let multi = |number: u32| {
+        let (a, b) = (2 * number, 2 * number + 1);
+        CommandKind::Multi(vec![set(&path(a)), create(&new_path(a)), set(&path(b)), create(&new_path(b))])
+    };
+    let first = FIRST_ZXID + u64::from(ZNODES) + 100;
+    let numbers = (0..TIMES_MAX).step_by(BATCH as usize);
+    let batches: Vec<_> = numbers.map(|at| batch(first + u64::from(at), (at..at + BATCH).map(multi))).collect();
+    let (mut machine, mut rest) = (Machine::new(), batches.into_iter());
+    rest.by_ref().take(times.div_ceil(BATCH) as usize).for_each(|batch| machine.apply(batch));
     leave(rest, machine);
 }
 

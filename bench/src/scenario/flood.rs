@@ -19,7 +19,6 @@ use crate::plan::{Args, Flood, Plan};
 use crate::report::{Report, fields, overloaded};
 use crate::run::{Measured, execute};
 
-/// Ends the help.
 const HELP: &str = "\
 What it does:
   Some connections keep a deep queue of requests in flight: the flood. The polite connections send at a fixed rate. The run

@@ -19,19 +19,14 @@ use crate::report::{Report, fields};
 use crate::stage::{Stage, nothing};
 use crate::swarm::{POLL, Swarm, granted_or, unexpected};
 
-/// Ends the help.
 const HELP: &str = "\
 What it does:
   It opens sessions, sets their watches, waits, and reads the server's memory and CPU time. The sessions only send pings.
 
 How to read it:
   RSS and PSS include mapped files: a log mapped ahead, snapshots. 'anonymous' is what the server has allocated itself.
-  Memory of socket buffers belongs to the kernel and is in none of them. A JVM's heap grows freely: only figures after a full
-  collection are comparable.
-
-Before it:
-  Start a server for this alone: memory that an earlier load has freed is used again, and does not show. Choose many sessions,
-  so that what the server allocates ahead is divided by many.
+  Memory of socket buffers belongs to the kernel and is in none of them. Start a server for this alone: memory that an
+  earlier load has freed is used again, and does not show. Choose many sessions.
 
 Examples:
   corral bench idle -n 10000 --pid PID                 bytes for each session, CPU of keeping them

@@ -22,7 +22,6 @@ use crate::report::{Report, fields};
 use crate::stage::{Stage, nothing};
 use crate::swarm::{Event, Swarm, What, granted_or};
 
-/// Which recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Recipe {
     /// A lock: given up by deleting the znode
@@ -31,7 +30,6 @@ enum Recipe {
     Election,
 }
 
-/// Ends the help.
 const HELP: &str = "\
 What it does:
   It runs ZooKeeper's standard recipes. Each contender creates an ephemeral sequential znode, lists the queue and watches the
@@ -71,7 +69,6 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     seconds(&(ms / 1e3).to_string())
 }
 
-/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Join,
@@ -99,7 +96,6 @@ struct Contest<'a> {
     swarm: Swarm<Ask>,
     recipe: Recipe,
     hold_ns: u64,
-    /// By session.
     contenders: Vec<Contender>,
     holder: Option<usize>,
     release_at_ns: u64,
@@ -148,7 +144,10 @@ fn measure(stage: &mut Stage, args: &RecipeArgs) -> Result<Report> {
     let (server_ns, client_ns) = contest.stage.cpu_ns()?;
     // A hand-over on its way counts with all it takes, so that a server that stalls at the end is charged for it.
     contest.go_on(|contest| contest.holder.is_some() || contest.acquisitions > acquisitions)?;
-    let in_line = contest.charge_those_in_line();
+    // Those still in line are charged what they have waited so far.
+    let now_ns = contest.swarm.now_ns();
+    let in_line: Vec<u64> = contest.contenders.iter().filter(|of| of.waits).map(|of| of.joined_ns).collect();
+    in_line.iter().for_each(|joined_ns| contest.acquire.saturating_record(now_ns.saturating_sub(*joined_ns)));
     // Their znodes leave the line with the sessions. What was asked before is answered, but nothing follows from it.
     contest.swarm.close_all(|_| Ok(()))?;
     let each = |ns| us(ns) / ratio(acquisitions.max(1), 1);
@@ -164,7 +163,7 @@ fn measure(stage: &mut Stage, args: &RecipeArgs) -> Result<Report> {
             seconds,
             acquisitions,
             acquisitions_per_second: ratio(acquisitions, 1) / seconds,
-            in_line,
+            in_line: in_line.len(),
             hand_over_us: Latency::of(&contest.hand_over),
             acquire_us: Latency::of(&contest.acquire),
             server_cpu_us_per_acquisition: server_ns.map(each),
@@ -193,17 +192,6 @@ impl Contest<'_> {
             self.stage.progress.now_and_then(|| format!("{last} acquisitions"));
         }
         Ok(())
-    }
-
-    /// Records the time that the waiting contenders have waited so far. Returns their number.
-    fn charge_those_in_line(&mut self) -> u64 {
-        let now_ns = self.swarm.now_ns();
-        let mut count = 0;
-        for contender in self.contenders.iter().filter(|contender| contender.waits) {
-            self.acquire.saturating_record(now_ns.saturating_sub(contender.joined_ns));
-            count += 1;
-        }
-        count
     }
 
     /// Takes what has come, and lets the holder go when its time is over.
@@ -313,7 +301,6 @@ impl Contest<'_> {
         if self.hold_ns == 0 { self.release() } else { Ok(()) }
     }
 
-    /// The holder gives up.
     fn release(&mut self) -> Result<()> {
         let session = self.holder.take().context("there is a holder")?;
         self.released_ns = Some(self.swarm.now_ns());
@@ -338,22 +325,4 @@ impl Contest<'_> {
 fn number(name: &str) -> Result<u32> {
     let digits = name.len().checked_sub(10).and_then(|at| name.get(at..));
     digits.and_then(|digits| digits.parse().ok()).with_context(|| format!("{name:?} has no number in line"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_in_line() {
-        fn check(name: &str, expect: Option<u32>) {
-            assert_eq!(number(name).ok(), expect, "{name}");
-        }
-        check("m-0000000000", Some(0));
-        check("m-0000012345", Some(12_345));
-        check("0000012345", Some(12_345));
-        check("m-00000", None);
-        check("m-000000000x", None);
-        check("", None);
-    }
 }

@@ -16,7 +16,6 @@ use crate::report::{Report, fields, overloaded};
 use crate::stage::Stage;
 use crate::swarm::{POLL, Swarm, What, unexpected};
 
-/// Ends the help.
 const HELP: &str = "\
 What it does:
   It opens sessions and closes them. Each is a new TCP connection, a createSession that the server makes durable, and a
@@ -167,7 +166,6 @@ impl Storm<'_> {
         Duration::from_millis(ahead_ms.min(LONGEST_MS))
     }
 
-    /// Whether one more session may be begun.
     fn has_room(&self) -> bool {
         let limit = if self.args.no_close { u64::from(self.args.count) } else { u64::MAX };
         self.on_their_way < self.args.concurrency && self.begun < limit

@@ -21,20 +21,16 @@ use crate::report::{Report, fields};
 use crate::stage::{Stage, nothing};
 use crate::swarm::{Event, POLL, Swarm, What, granted_or, unexpected};
 
-/// Ends the help.
 const HELP: &str = "\
 What it does:
-  All sessions watch one znode. In each round one more session writes the znode, which fires every watch. The first round
-  warms up. Without --persistent the sessions read the znode again before each round, to arm one-shot watches.
+  All sessions watch one znode. In each round one more session writes the znode, which fires every watch. Without
+  --persistent the sessions read the znode again before each round, to arm one-shot watches. Thousands of sessions need
+  higher limits: ulimit -n here, in corral --set limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.
 
 How to read it:
   Times count from when the write was sent. Server CPU is that from the write to the last event, per event. All sockets are
   read on one thread, so that the time to the last event includes the client's own work: a microsecond or two for each event.
   The writer's socket is read between the others.
-
-Before it:
-  Thousands of sessions need higher limits: ulimit -n here, in corral --set limits.connections_per_ip_max=0, in ZooKeeper
-  maxClientCnxns=0.
 
 Examples:
   corral bench watches -n 10000 --rounds 20 --pid PID --cpu 1
@@ -57,10 +53,8 @@ pub(crate) struct WatchArgs {
     common: CommonArgs,
 }
 
-/// Bytes of the znode's value.
 const VALUE_BYTES: usize = 100;
 
-/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Arm,

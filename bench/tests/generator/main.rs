@@ -80,7 +80,7 @@ fn wrong_replies_end_the_run() {
     caught(Fault::WrongData, "", "value is wrong");
     caught(Fault::FallingZxid, "", "which this session saw already");
     caught(Fault::WrongError, "", "NONODE (-101)");
-    caught(Fault::NoFrame, "", "the server sent no frame");
+    caught(Fault::NoFrame, "", "invalid frame");
     caught(Fault::HangUp, "", "the server closed the connection");
     caught(Fault::Silence, "--reply-timeout 0.3", "no reply for");
     caught(Fault::WrongError, "--op exists --rate 5000", "NONODE (-101)");
