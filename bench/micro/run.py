@@ -25,10 +25,6 @@ TIMES = 1024
 HERE = pathlib.Path(__file__).resolve().parent
 TABLE = HERE / "counts.toml"
 CASE_SECONDS_MAX = 300
-HEADER = """\
-# Instructions of one operation of each case, counted by callgrind (bench/micro/run.py --accept writes this file).
-# tolerance_percent: how much dearer a case may be with the compiler named here; with another compiler, the second.
-"""
 
 
 def said(*command: str, **options) -> str:
@@ -60,52 +56,34 @@ def count(binary: pathlib.Path, case: str) -> float:
     return (instructions(binary, case, 2 * TIMES) - instructions(binary, case, TIMES)) / TIMES
 
 
-def accept(counts: dict[str, float], old: dict, compiler: str) -> None:
-    settings = {"tolerance_percent": 3, "tolerance_percent_other_compiler": 15}
-    lines = [f'compiler = "{compiler}"', *(f"{key} = {old.get(key, usual)}" for key, usual in settings.items()), "", "[counts]"]
-    lines += [f'"{case}" = {round(value)}' for case, value in counts.items()]
-    TABLE.write_text(HEADER + "\n".join(lines) + "\n")
-    print(f"wrote {TABLE}")
-
-
 def judge(counts: dict[str, float], table: dict, whole: bool, compiler: str) -> int:
-    """Prints a line a case and the sum; answers how many failed."""
-    known, same = table.get("counts", {}), table.get("compiler") == compiler
+    """Prints a line a case and the sum; returns how many failed."""
+    known, same = table["counts"], table["compiler"] == compiler
     percent = table["tolerance_percent" if same else "tolerance_percent_other_compiler"]
     if not same:
-        print(f"the table was made with {table.get('compiler')}, this is {compiler}: {percent} % are allowed")
-    failed = [f"{case}: in bench/micro/counts.toml, but there is no such case" for case in sorted(known.keys() - counts.keys()) if whole]
-    passed = cheaper = 0
+        print(f"the table was made with {table['compiler']}, this is {compiler}: {percent} % are allowed")
+    gone = sorted(known.keys() - counts.keys()) if whole else []
+    failed = [f"{case}: in bench/micro/counts.toml, but there is no such case" for case in gone]
     for case, value in counts.items():
-        before = known.get(case)
-        if before is None:
-            failed.append(f"{case}: {value:.0f} instructions, but bench/micro/counts.toml does not know the case")
-            continue
-        change = (value / before - 1) * 100
-        cheaper += change < -percent
+        before = known.get(case, 0)
+        change = (value / before - 1) * 100 if before else 100
         line = f"{case}: {value:.0f} instructions, {before} in the table ({change:+.1f} %)"
         # A handful of instructions is no slowdown.
         if change > percent and value - before > 4:
             failed.append(line)
         else:
-            passed += 1
             print(f"ok   {line}")
-    for line in failed:
-        print(f"FAIL {line}")
+    print(*(f"FAIL {line}" for line in failed), sep="\n", end="\n" * bool(failed))
     if failed:
-        print("A case costs more, or the table does not fit. Find out why (callgrind_annotate shows where), make it cheap\n"
-              "again, or, if the work is worth its price, accept the new figures with bench/micro/run.py --accept and say in\n"
-              "the commit what they buy.")
-    elif cheaper:
-        print(f"{cheaper} cases cost less: bench/micro/run.py --accept keeps it so.")
-    print(f"\n{passed} passed, {len(failed)} failed, 0 skipped")
+        print("A case costs more, or the table does not fit. Find out why (callgrind_annotate shows where), make it cheap again, or,\n"
+              "if the work is worth its price, accept the new figures with --accept and say in the commit what they buy.")  # fmt: skip
+    print(f"\n{len(counts) + len(gone) - len(failed)} passed, {len(failed)} failed, 0 skipped")
     return len(failed)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accept", action="store_true", help="write the table anew")
-    parser.add_argument("--binary", type=pathlib.Path, help="count this build of corral-micro, and make none")
     parser.add_argument("cases", nargs="*", help="only these")
     arguments = parser.parse_args()
     if arguments.accept and arguments.cases:
@@ -113,16 +91,18 @@ def main() -> int:
     if not shutil.which("valgrind"):
         print("skip micro: valgrind is not installed (Debian's package valgrind)\n0 passed, 0 failed, 1 skipped")
         return 0
-    binary = arguments.binary.resolve() if arguments.binary else build()
+    binary = build()
     all_cases, compiler = said(str(binary)).splitlines(), said("rustc", "--version")
     if unknown := [case for case in arguments.cases if case not in all_cases]:
         parser.error(f"no case {unknown[0]!r}; the cases are: {', '.join(all_cases)}")
     cases = arguments.cases or all_cases
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         counts = dict(zip(cases, pool.map(lambda case: count(binary, case), cases)))
-    table = tomllib.loads(TABLE.read_text()) if TABLE.exists() else {}
+    text = TABLE.read_text()
+    table = tomllib.loads(text)
     if arguments.accept:
-        accept(counts, table, compiler)
+        head = re.sub(r"(?m)^compiler = .*$", f'compiler = "{compiler}"', text.split("[counts]")[0])
+        TABLE.write_text(head + "[counts]\n" + "".join(f'"{case}" = {round(value)}\n' for case, value in counts.items()))
         return 0
     return 1 if judge(counts, table, not arguments.cases, compiler) else 0
 

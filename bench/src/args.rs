@@ -5,10 +5,9 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::limits::{RATE_MAX, RATE_MIN, SECONDS_MAX};
 
@@ -31,7 +30,7 @@ pub(crate) struct CommonArgs {
     /// Fail if a reply takes longer than this
     #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = some_seconds)]
     pub(crate) reply_timeout: Duration,
-    /// Znode to create and to work beneath; it must not exist [default: /corral-bench-PID-TIME]
+    /// Znode to create and to work beneath; it must not exist, but its parent must [default: /corral-bench-PID-TIME]
     #[arg(long, value_name = "PATH", value_parser = znode)]
     pub(crate) chroot: Option<String>,
     /// Do not remove the znodes at the end
@@ -62,10 +61,8 @@ fn pids(text: &str) -> Result<Pids, String> {
 
 fn znode(path: &str) -> Result<String, String> {
     let parts_fine = path.split('/').skip(1).all(|part| !part.is_empty() && part != "." && part != "..");
-    if path.starts_with('/') && parts_fine && path.len() <= 200 && !path.contains(char::is_control) {
-        return Ok(path.to_owned());
-    }
-    Err("not the path of a znode (as /a or /a/b, up to 200 bytes)".to_owned())
+    let fine = path.starts_with('/') && parts_fine && path.len() <= 200 && !path.contains(char::is_control);
+    fine.then(|| path.to_owned()).ok_or_else(|| "not the path of a znode (as /a or /a/b, up to 200 bytes)".to_owned())
 }
 
 fn number_within(text: &str, min: f64, max: f64, unit: &str) -> Result<f64, String> {
@@ -133,13 +130,11 @@ impl Target {
         self.args.cpu.get(thread % self.args.cpu.len().max(1)).copied()
     }
 
-    /// The server of the nth session.
     pub(crate) fn server(&self, number: usize) -> SocketAddr {
         self.servers[number % self.servers.len()]
     }
 }
 
-/// Seconds since 1970.
 pub(crate) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -156,7 +151,6 @@ fn pinnable(cpus: &[usize]) -> Result<()> {
     tried
 }
 
-/// Pins the calling thread.
 pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut set = nix::sched::CpuSet::new();
@@ -165,15 +159,7 @@ pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
         .with_context(|| format!("--cpu {cpu}: this process may not run there"))
 }
 
-/// The name of the program: the load generator alone, or the server's sub-command.
-pub(crate) fn program() -> &'static str {
-    let alone = std::env::args_os().next().is_some_and(|path| Path::new(&path).ends_with("corral-bench"));
-    if alone { "corral-bench" } else { "corral bench" }
-}
-
 fn resolve(name: &str) -> Result<SocketAddr> {
     let mut found = name.to_socket_addrs().with_context(|| format!("--server {name}: give HOST:PORT"))?;
-    let found = found.next();
-    ensure!(found.is_some(), "--server {name} has no address");
-    found.context("it has an address")
+    found.next().with_context(|| format!("--server {name} has no address"))
 }

@@ -1,16 +1,13 @@
 //! What the person at the terminal sees and does while a run lasts: progress on standard error, Ctrl-C.
 //!
-//! The coordinating thread only. At a terminal the progress is one line rewritten every second, else a line every few
-//! seconds. Knows nothing of what runs.
+//! The coordinating thread only. Knows nothing of what runs.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-
-use crate::args::program;
 
 /// SIGINT, SIGTERM and SIGHUP as something to ask for, so that the znodes can still be removed.
 #[derive(Debug)]
@@ -43,36 +40,24 @@ impl Interrupt {
     }
 }
 
-/// The progress of a run, on standard error.
+/// The progress of a run, a line on standard error every few seconds.
 #[derive(Debug)]
 pub(crate) struct Progress {
     quiet: bool,
-    terminal: bool,
-    /// Whether the terminal's last line is a progress line, which the next one overwrites.
-    drawn: bool,
     last: Instant,
 }
 
 impl Progress {
-    const TERMINAL_EVERY: Duration = Duration::from_secs(1);
-    const LINE_EVERY: Duration = Duration::from_secs(5);
+    const EVERY: Duration = Duration::from_secs(2);
 
     pub(crate) fn new(quiet: bool) -> Self {
-        Self { quiet, terminal: std::io::stderr().is_terminal(), drawn: false, last: Instant::now() }
+        Self { quiet, last: Instant::now() }
     }
 
-    /// Prints the progress, at most once a second on a terminal and every five seconds elsewhere.
+    /// Prints the progress if the last line is old enough.
     pub(crate) fn now_and_then(&mut self, text: impl FnOnce() -> String) {
-        // A little less than the period: what comes once a second must not be shown every other second.
-        let every = if self.terminal { Self::TERMINAL_EVERY } else { Self::LINE_EVERY } - Duration::from_millis(100);
-        if self.quiet || self.last.elapsed() < every {
-            return;
-        }
-        self.last = Instant::now();
-        if self.terminal {
-            self.drawn = true;
-            let _ = write!(std::io::stderr(), "\r\x1b[K{}: {}", program(), text());
-        } else {
+        if self.last.elapsed() >= Self::EVERY {
+            self.last = Instant::now();
             self.say(&text());
         }
     }
@@ -80,27 +65,13 @@ impl Progress {
     /// Prints a line, unless --quiet is given.
     pub(crate) fn say(&mut self, text: &str) {
         if !self.quiet {
-            self.clear();
-            // Progress that cannot be printed is no reason to end a run.
-            let _ = writeln!(std::io::stderr(), "{}: {text}", program());
+            self.warn(text);
         }
     }
 
-    /// Prints a warning, with --quiet too.
+    /// Prints a line, with --quiet too.
     pub(crate) fn warn(&mut self, text: &str) {
-        self.clear();
-        let _ = writeln!(std::io::stderr(), "{}: warning: {text}", program());
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.clear();
+        // Progress that cannot be printed is no reason to end a run.
+        let _ = writeln!(std::io::stderr(), "corral bench: {text}");
     }
 }

@@ -3,7 +3,8 @@
 //! Due times are computed, never stored: a server that stalls costs no memory however long the line behind it grows. Used
 //! by a client thread for requests and by the storm of sessions. Knows no socket and no clock.
 
-use crate::limits::BACKLOG_RECORDED_MAX;
+/// Steps in which a backlog is charged at most; more would keep the client busy for minutes.
+const CHARGES_MAX: u64 = 1_000_000;
 
 /// Due times at equal distances, in nanoseconds of the user's clock.
 #[derive(Debug)]
@@ -11,15 +12,6 @@ pub(crate) struct Due {
     start_ns: u64,
     interval_ns: f64,
     taken: u64,
-}
-
-/// What was due before the end of a window and not begun.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Backlog {
-    /// All of it.
-    pub(crate) all: u64,
-    /// Those of them that were too many to be entered anywhere.
-    pub(crate) unrecorded: u64,
 }
 
 impl Due {
@@ -42,20 +34,20 @@ impl Due {
         due_ns
     }
 
-    /// Takes all that were due before `end_ns` off the schedule. `charge` hears how long each of the first
-    /// `BACKLOG_RECORDED_MAX` had waited by `now_ns`.
+    /// Takes all that were due before `end_ns` off the schedule, and returns their number. `charge` gets how long they had waited
+    /// by `now_ns`, each with the number of those that had waited about as long.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-    pub(crate) fn backlog(&mut self, now_ns: u64, end_ns: u64, mut charge: impl FnMut(u64)) -> Backlog {
-        let mut all = 0;
-        while self.next_ns() < end_ns && all < BACKLOG_RECORDED_MAX {
-            charge(now_ns.saturating_sub(self.take()));
-            all += 1;
-        }
+    pub(crate) fn backlog(&mut self, now_ns: u64, end_ns: u64, mut charge: impl FnMut(u64, u64)) -> u64 {
         // As a float the number may be off by one in some millions.
-        let left_ns = end_ns.saturating_sub(self.next_ns());
-        let unrecorded = (left_ns as f64 / self.interval_ns).ceil() as u64;
-        self.taken = self.taken.saturating_add(unrecorded);
-        Backlog { all: all + unrecorded, unrecorded }
+        let all = (end_ns.saturating_sub(self.next_ns()) as f64 / self.interval_ns).ceil() as u64;
+        let mut left = all;
+        while left > 0 {
+            let count = left.min(all.div_ceil(CHARGES_MAX));
+            charge(now_ns.saturating_sub(self.next_ns()), count);
+            self.taken += count;
+            left -= count;
+        }
+        all
     }
 }
 
@@ -68,12 +60,11 @@ mod tests {
         let mut due = Due::new(1000, 10.0);
         assert_eq!((due.take(), due.take(), due.next_ns()), (1000, 1010, 1020));
         let mut waited = Vec::new();
-        let backlog = due.backlog(1070, 1050, |ns| waited.push(ns));
-        assert_eq!(waited, [50, 40, 30], "what is due at the end or later is not");
-        assert_eq!((backlog, due.taken), (Backlog { all: 3, unrecorded: 0 }, 5));
-        let (mut due, mut charged, end_ns) = (Due::new(0, 2.0), 0, 2 * (BACKLOG_RECORDED_MAX + 500));
-        let backlog = due.backlog(end_ns, end_ns, |_| charged += 1);
-        assert_eq!((charged, backlog), (BACKLOG_RECORDED_MAX, Backlog { all: charged + 500, unrecorded: 500 }));
+        let backlog = due.backlog(1070, 1050, |ns, count| waited.push((ns, count)));
+        assert_eq!(waited, [(50, 1), (40, 1), (30, 1)], "what is due at the end or later is not");
+        assert_eq!((backlog, due.taken), (3, 5));
+        let (mut due, mut charged, all) = (Due::new(0, 2.0), 0, 2 * CHARGES_MAX + 500);
+        assert_eq!((due.backlog(2 * all, 2 * all, |_, count| charged += count), charged), (all, all));
         let mut due = Due::new(u64::MAX - 5, 1e300);
         assert_eq!((due.take(), due.take()), (u64::MAX - 5, u64::MAX), "due times do not overflow");
     }

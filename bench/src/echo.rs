@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
+use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame};
 use corral_wire::records::{
     ConnectRequest, ConnectResponse, CreateRequest, CreateResponse, ExistsResponse, GetDataResponse, ReplyHeader,
     RequestHeader, SetDataRequest, Stat,
@@ -17,7 +17,7 @@ use corral_wire::records::{
 use corral_wire::{ErrorCode, OpCode, Reader, VectorEncoder, Writer};
 
 use crate::args::pin;
-use crate::frames::{encoded, value};
+use crate::frames::{Frames, encoded, value};
 
 /// Bytes to read off a socket at once.
 pub const SCRATCH_BYTES: usize = 64 << 10;
@@ -76,8 +76,11 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Encodes them. Fails for a value larger than 2 GiB.
-    fn of(args: &EchoArgs) -> Result<Self> {
+    /// Encodes them.
+    ///
+    /// # Errors
+    /// A value larger than 2 GiB.
+    pub fn of(args: &EchoArgs) -> Result<Self> {
         let num_children = i32::try_from(args.children).context("--children")?;
         let children = encoded(|writer| {
             let mut names = VectorEncoder::new(writer);
@@ -162,7 +165,7 @@ fn connect(body: &[u8], out: &mut Vec<u8>) -> Result<()> {
 #[derive(Debug, Default)]
 pub struct EchoSession {
     connected: bool,
-    partial: Vec<u8>,
+    partial: Frames,
     /// Replies that are not sent yet.
     pub out: Vec<u8>,
 }
@@ -173,32 +176,13 @@ impl EchoSession {
     /// # Errors
     /// Bytes that are no request.
     pub fn take(&mut self, received: &[u8], replies: &mut Replies) -> Result<bool> {
-        if self.partial.is_empty() {
-            let (used, open) = self.answer_all(received, replies)?;
-            self.partial.extend_from_slice(&received[used..]);
-            return Ok(open);
-        }
-        let mut joined = std::mem::take(&mut self.partial);
-        joined.extend_from_slice(received);
-        let (used, open) = self.answer_all(&joined, replies)?;
-        joined.drain(..used);
-        if !joined.is_empty() {
-            self.partial = joined;
-        }
-        Ok(open)
-    }
-
-    fn answer_all(&mut self, bytes: &[u8], replies: &mut Replies) -> Result<(usize, bool)> {
-        let mut used = 0;
-        while let Some((body, frame_bytes)) = next_frame(&bytes[used..], FRAME_MAX_DEFAULT)? {
-            used += frame_bytes;
-            if !self.connected {
-                connect(body, &mut self.out)?;
-                self.connected = true;
-            } else if !replies.answer(body, &mut self.out)? {
-                return Ok((used, false));
+        let Self { connected, partial, out } = self;
+        partial.take(received, FRAME_MAX_DEFAULT, |body| {
+            if std::mem::replace(connected, true) {
+                replies.answer(body, out)
+            } else {
+                connect(body, out).map(|()| true)
             }
-        }
-        Ok((used, true))
+        })
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Pure: records in, bytes out.
 
-use corral_wire::frame::{begin_frame, end_frame};
+use anyhow::{Context, Result};
+use corral_wire::frame::{begin_frame, end_frame, next_frame};
 use corral_wire::records::{Acl, RequestHeader};
 use corral_wire::{OpCode, Vector, Wire, Writer};
 
@@ -23,12 +24,49 @@ pub(crate) fn create_tail(writer: &mut Writer<'_>, value: &[u8], flags: i32) {
     writer.i32(flags);
 }
 
+/// The frames of a stream of bytes that comes in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    partial: Vec<u8>,
+}
+
+impl Frames {
+    /// Hands the body of every whole frame received so far to `take`, which returns whether to go on.
+    pub(crate) fn take(
+        &mut self,
+        received: &[u8],
+        frame_bytes_max: usize,
+        mut take: impl FnMut(&[u8]) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut joined = std::mem::take(&mut self.partial);
+        let whole = joined.is_empty();
+        if !whole {
+            joined.extend_from_slice(received);
+        }
+        let bytes = if whole { received } else { &joined };
+        let (mut used, mut open) = (0, true);
+        while open
+            && let Some((body, frame_bytes)) = next_frame(&bytes[used..], frame_bytes_max).context("invalid frame")?
+        {
+            used += frame_bytes;
+            open = take(body)?;
+        }
+        // An idle connection holds no memory for what it received once.
+        if whole {
+            self.partial = bytes[used..].to_vec();
+        } else if used < joined.len() {
+            joined.drain(..used);
+            self.partial = joined;
+        }
+        Ok(open)
+    }
+}
+
 /// A path or name as a record holds it.
 pub(crate) fn encoded_path(path: &str) -> Vec<u8> {
     encoded(|writer| writer.str(path))
 }
 
-/// Encodes into a vector of its own.
 pub(crate) fn encoded(fill: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     fill(&mut Writer::new(&mut out));

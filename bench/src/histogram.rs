@@ -32,7 +32,6 @@ impl Latency {
     }
 }
 
-/// One point of a latency distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Percentile {
     /// Percent of the operations that took at most `us`, 0 to 100.
@@ -64,30 +63,6 @@ pub(crate) fn ratio(numerator: u64, denominator: u64) -> f64 {
     if denominator == 0 { 0.0 } else { numerator as f64 / denominator as f64 }
 }
 
-/// Nanoseconds as microseconds.
 pub(crate) fn us(ns: u64) -> f64 {
     ratio(ns, 1000)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_those_of_the_samples() {
-        let near = |found: f64, expect: f64| assert!((found / expect - 1.0).abs() < 0.002, "{found} for {expect}");
-        let mut thousand = histogram();
-        (1..=1000_u64).for_each(|us| thousand.saturating_record(us * 1000));
-        let Latency { mean, p50, p90, p99, p99_9, max } = Latency::of(&thousand);
-        for (found, expect) in [(mean, 500.5), (p50, 500.0), (p90, 900.0), (p99, 990.0), (p99_9, 999.0), (max, 1000.0)]
-        {
-            near(found, expect);
-        }
-        let curve = percentiles(&thousand);
-        assert_eq!(curve[0].percent, 0.0);
-        assert_eq!(curve[curve.len() - 2].percent, 99.9, "a thousand samples tell nothing beyond");
-        near(curve[curve.len() - 1].us, 1000.0);
-        assert!(curve.is_sorted_by(|a, b| a.percent < b.percent && a.us <= b.us), "{curve:?}");
-        assert!(percentiles(&histogram()).is_empty());
-    }
 }

@@ -39,8 +39,6 @@ pub(crate) const ADMIN_WINDOW_BYTES: usize = 1 << 20;
 pub(crate) const OPENING_MAX: usize = 64;
 /// The longest latency the histograms tell apart; longer ones count as this.
 pub(crate) const LATENCY_MAX: Duration = Duration::from_secs(3600);
-/// Requests of an open loop that were due but unsent at its end and are still entered in the histogram.
-pub(crate) const BACKLOG_RECORDED_MAX: u64 = 10_000_000;
 /// One weight of a mix; the sum of all must be a 32-bit number.
 pub(crate) const WEIGHT_MAX: u32 = 1_000_000;
 /// The exponent of Zipf's law; beyond it the first key gets everything.

@@ -7,9 +7,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use anyhow::{Context, Result};
-use corral_wire::frame::next_frame;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
+use crate::frames::Frames;
 use crate::limits::REPLY_BYTES_MAX;
 
 /// A non-blocking socket with its two buffers.
@@ -19,7 +19,7 @@ pub(crate) struct Link {
     /// Bytes to send; what lies before `sent` is gone.
     pub(crate) out: Vec<u8>,
     sent: usize,
-    partial: Vec<u8>,
+    partial: Frames,
     pub(crate) last_sent_ns: u64,
     pub(crate) last_received_ns: u64,
     /// Whether epoll waits for the socket to become writable.
@@ -34,7 +34,7 @@ impl Link {
             stream,
             out: Vec::new(),
             sent: 0,
-            partial: Vec::new(),
+            partial: Frames::default(),
             last_sent_ns,
             last_received_ns,
             awaits_write: true,
@@ -81,28 +81,6 @@ impl Link {
 
     /// Hands every whole frame in what was received so far to `take`.
     pub(crate) fn frames(&mut self, received: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        if self.partial.is_empty() {
-            let used = whole_frames(received, take)?;
-            self.partial.extend_from_slice(&received[used..]);
-            return Ok(());
-        }
-        let mut joined = std::mem::take(&mut self.partial);
-        joined.extend_from_slice(received);
-        let used = whole_frames(&joined, take)?;
-        joined.drain(..used);
-        // An idle connection holds no memory for what it received once.
-        self.partial = if joined.is_empty() { Vec::new() } else { joined };
-        Ok(())
+        self.partial.take(received, REPLY_BYTES_MAX, |body| take(body).map(|()| true)).map(|_| ())
     }
-}
-
-fn whole_frames(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<usize> {
-    let mut used = 0;
-    while let Some((body, frame_bytes)) =
-        next_frame(&bytes[used..], REPLY_BYTES_MAX).context("the server sent no frame")?
-    {
-        take(body)?;
-        used += frame_bytes;
-    }
-    Ok(used)
 }

@@ -15,7 +15,7 @@ use crate::histogram::{Latency, Percentile, percentiles, ratio};
 use crate::meter::{Interval, Total};
 use crate::mix::Kind;
 use crate::plan::{Args, Plan};
-use crate::report::{Report, fields, open_loop_remarks};
+use crate::report::{Report, fields, overloaded};
 use crate::run::{Measured, execute};
 use crate::swarm::error_name;
 
@@ -106,7 +106,7 @@ fn report(plan: &Plan, measured: &Measured) -> Report {
             operations,
             throughput,
             timeline: measured.gathered.rows,
-            backlog: measured.backlog.all,
+            backlog: measured.backlog,
             latency_us: Latency::of(&all.latency),
             percentiles: percentiles(&all.latency),
             by_op: by_kind.iter().map(|(kind, total)| (kind.name(), ByOp::of(total, seconds))).collect::<BTreeMap<_, _>>(),
@@ -128,7 +128,7 @@ fn remarks(plan: &Plan, measured: &Measured, throughput: f64, client_busy: f64) 
         say("no operation was completed in the window".to_owned());
     }
     if let Some(offered) = plan.args.rate {
-        open_loop_remarks(offered, throughput, measured.backlog.unrecorded).into_iter().for_each(&mut say);
+        overloaded(offered, throughput).into_iter().for_each(&mut say);
     } else if client_busy > f64::from(plan.args.threads) * CLIENT_BUSY {
         say("the client was the bottleneck: throughput is a lower bound, more --threads may find more".to_owned());
     }

@@ -40,12 +40,11 @@ impl Cells {
         &mut self.latencies[at].1
     }
 
-    /// Enters a latency.
-    pub(crate) fn record(&mut self, pace: Pace, kind: Kind, latency_ns: u64) {
-        self.cell((pace, kind)).saturating_record(latency_ns);
+    /// Enters a latency of so many requests.
+    pub(crate) fn record(&mut self, pace: Pace, kind: Kind, latency_ns: u64, count: u64) {
+        self.cell((pace, kind)).saturating_record_n(latency_ns, count);
     }
 
-    /// Counts a tolerated error.
     pub(crate) fn refused(&mut self, code: i32) {
         *self.errors.entry(code).or_default() += 1;
     }
@@ -75,11 +74,9 @@ pub(crate) struct Shared {
     pub(crate) start: Instant,
     /// When the window ended; `u64::MAX` until it has.
     end_ns: AtomicU64,
-    /// Operations of all threads so far.
     operations: AtomicU64,
     /// A thread failed: all are to stop.
     failed: AtomicBool,
-    /// By thread.
     cells: Vec<Mutex<Cells>>,
 }
 
@@ -101,7 +98,6 @@ impl Shared {
         self.end_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether the window is over.
     pub(crate) fn is_over(&self) -> bool {
         self.end_ns() != u64::MAX
     }
@@ -123,7 +119,6 @@ impl Shared {
         self.operations.load(Ordering::Relaxed)
     }
 
-    /// Counts operations of a thread.
     pub(crate) fn count(&self, operations: u64) {
         self.operations.fetch_add(operations, Ordering::Relaxed);
     }
@@ -221,38 +216,5 @@ impl Gathered {
         let operations = latency.len();
         latency.add(self.late.total(&of)).expect("all histograms have the same bounds");
         Total { latency, operations }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_are_merged_exactly_interval_by_interval() {
-        let (shared, mut gathered) = (Shared::new(Instant::now(), 2), Gathered::new(None));
-        let enter = |latencies: std::ops::RangeInclusive<u64>| {
-            for thread in 0..2 {
-                let mut cells = shared.cells(thread);
-                latencies.clone().for_each(|ns| cells.record(Pace::Closed, Kind::Get, ns + 100 * thread as u64));
-                cells.refused(-127);
-            }
-        };
-        enter(7..=7);
-        // What was before the window is forgotten.
-        shared.take();
-        enter(1..=100);
-        gathered.interval(&shared.take(), Duration::from_secs(1));
-        gathered.interval(&shared.take(), Duration::from_millis(1500));
-        enter(5..=5);
-        gathered.finish(shared.take());
-        let row = gathered.rows[0];
-        assert_eq!((row.operations, row.p50_us, row.p99_us, row.max_us, row.errors), (200, 0.1, 0.198, 0.2, 2));
-        let placed: Vec<_> = gathered.rows.iter().map(|row| (row.start, row.seconds, row.throughput)).collect();
-        assert_eq!(placed, [(0.0, 1.0, 200.0), (1.0, 0.5, 0.0)]);
-        let total = gathered.total(|_, _| true);
-        assert_eq!((total.operations, total.latency.len()), (200, 202), "late ones count for the latency alone");
-        assert_eq!(gathered.errors(), BTreeMap::from([(-127, 4)]));
-        assert_eq!(gathered.total(|pace, _| pace == Pace::Open).operations, 0);
     }
 }

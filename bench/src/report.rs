@@ -10,7 +10,6 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::args::{CommonArgs, unix_time};
-use crate::limits::BACKLOG_RECORDED_MAX;
 
 /// An open loop that completes less than this share of its offered rate was overloaded.
 const RATE_KEPT: f64 = 0.98;
@@ -144,75 +143,10 @@ fn command(words: impl Iterator<Item = String>) -> String {
     [program].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// What a reader of an open loop's figures must know. `unrecorded` of the backlog are not in the latency.
-pub(crate) fn open_loop_remarks(offered: f64, throughput: f64, unrecorded: u64) -> Vec<String> {
+/// What a reader of an open loop's figures must know if the server did not keep up.
+pub(crate) fn overloaded(offered: f64, throughput: f64) -> Option<String> {
     // Small rates have decimals that matter.
     let digits = if offered < 10.0 { 3 } else { 0 };
-    let overloaded = (throughput < offered * RATE_KEPT)
-        .then(|| format!("overloaded: {throughput:.digits$} of {offered:.digits$} per second offered were served"));
-    let missing = (unrecorded > 0).then(|| {
-        format!(
-            "{unrecorded} of the backlog are not in the latency, which takes the first {BACKLOG_RECORDED_MAX} of each \
-             thread: percentiles are not those of all"
-        )
-    });
-    overloaded.into_iter().chain(missing).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_has_the_fields_of_the_json() {
-        let of =
-            |max: f64| serde_json::json!({"mean": 1.0, "p50": 1.0, "p90": 1.0, "p99": 1.0, "p99_9": 2.5, "max": max});
-        let get = serde_json::json!({"operations": 3, "latency_us": of(1000.0)});
-        let by_op = serde_json::json!({"get": get, "set": {"operations": 1, "latency_us": of(0.0)}});
-        let rows = [
-            serde_json::json!({"seconds": 1.0, "throughput": 5.0}),
-            serde_json::json!({"seconds": 1.0, "throughput": 9.0}),
-        ];
-        let report = Report {
-            scenario: "load",
-            headline: "get".to_owned(),
-            load: Vec::new(),
-            figures: fields! {
-                server_cpu_us_per_op: 0.25, backlog: Value::Null, none_us: of(0.0), by_op, timeline: rows,
-                errors: serde_json::json!({"THROTTLEDOP": 7}),
-            },
-            remarks: vec!["beware".to_owned()],
-        };
-        let table = report.table();
-        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-        let lines: Vec<String> = table.lines().map(words).filter(|line| !line.starts_with("machine")).collect();
-        assert_eq!(
-            lines,
-            [
-                "load get",
-                "server cpu us per op 0.250",
-                "none us -",
-                "by op",
-                "get",
-                "latency us mean 1.000 p50 1.000 p90 1.000 p99 1.000 p99.9 2.500 max 1000",
-                "operations 3",
-                "set",
-                "latency us -",
-                "operations 1",
-                "by intervals 5 to 9 per second, 1 s each",
-                "errors THROTTLEDOP 7",
-                "note beware",
-            ]
-        );
-    }
-
-    #[test]
-    fn an_open_loop_says_what_it_could_not_do_and_a_command_has_no_directory() {
-        assert_eq!(open_loop_remarks(100.0, 99.0, 0), Vec::<String>::new());
-        assert_eq!(open_loop_remarks(100.0, 40.0, 0), ["overloaded: 40 of 100 per second offered were served"]);
-        assert_eq!(open_loop_remarks(0.5, 0.25, 0), ["overloaded: 0.250 of 0.500 per second offered were served"]);
-        assert!(open_loop_remarks(100.0, 100.0, 7)[0].starts_with("7 of the backlog are not in the latency"));
-        let words = ["/a/b/corral-bench", "--label", "a b"].map(str::to_owned);
-        assert_eq!(command(words.into_iter()), "corral-bench --label 'a b'");
-    }
+    (throughput < offered * RATE_KEPT)
+        .then(|| format!("overloaded: {throughput:.digits$} of {offered:.digits$} per second offered were served"))
 }

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use crate::cpu::resident_kib;
-use crate::due::Backlog;
+use crate::cpu::Memory;
 use crate::limits::TIMELINE_ROWS_MAX;
 use crate::meter::{Gathered, Pace, Shared};
 use crate::plan::Plan;
 use crate::stage::{Paths, Stage};
-use crate::worker::{Client, Findings, Orders, Worker};
+use crate::worker::{Client, Findings, Worker};
 use crate::workload::{OwnZnodes, Workload};
 
 /// What a run measured; nothing in it is rounded.
@@ -25,7 +24,7 @@ pub(crate) struct Measured {
     /// Totals, rows and tolerated errors.
     pub(crate) gathered: Gathered,
     /// Requests of an open loop that were due but never sent.
-    pub(crate) backlog: Backlog,
+    pub(crate) backlog: u64,
     pub(crate) server_cpu_ns: Option<u64>,
     pub(crate) client_cpu_ns: u64,
     pub(crate) server_resident_kib: Option<u64>,
@@ -44,7 +43,6 @@ impl Measured {
     }
 }
 
-/// Runs the plan.
 pub(crate) fn execute(plan: &Plan) -> Result<Measured> {
     let mut stage = Stage::set(&plan.args.common, plan.connections_all())?;
     let workload = Arc::new(Workload::of(plan, &stage.target.chroot));
@@ -72,8 +70,8 @@ fn measure(stage: &mut Stage, plan: &Plan, workload: &Arc<Workload>) -> Result<M
         };
         let clients: Vec<Client> = numbers.iter().map(client).collect();
         let interval_ns = plan.args.rate.and_then(|rate| interval_ns(rate, plan.args.connections, &clients));
-        let orders = Orders { interval_ns, cpu: stage.target.cpu(thread as usize), thread: thread as usize };
-        workers.push(Worker::new(shared, workload, orders, swarm, clients));
+        let thread = (thread as usize, stage.target.cpu(thread as usize));
+        workers.push(Worker::new(shared, workload, thread, interval_ns, swarm, clients));
     }
     thread::scope(|scope| {
         let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run())).collect();
@@ -86,8 +84,15 @@ fn measure(stage: &mut Stage, plan: &Plan, workload: &Arc<Workload>) -> Result<M
             threads.into_iter().map(|thread| thread.join().expect("a panic aborts the process")).collect();
         let (window, server_cpu_ns, client_cpu_ns) = watched?;
         gathered.finish(shared.take());
-        let (backlog, own) = findings(results)?;
-        let server_resident_kib = resident_kib(&stage.target.pids);
+        let (findings, mut failures): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        // The thread that failed first has the cause; the others only report that they stopped.
+        failures.sort_by_key(|of| of.as_ref().is_err_and(|error| error.to_string().starts_with("stopped because")));
+        failures.into_iter().next().transpose()?;
+        let findings: Vec<Findings> = findings.into_iter().collect::<Result<_>>()?;
+        let backlog = findings.iter().map(|of| of.backlog).sum();
+        let own = findings.into_iter().flat_map(|of| of.own).collect();
+        let memory = Memory::of(&stage.target.pids).ok().flatten();
+        let server_resident_kib = memory.map(|memory| memory.rss_kib);
         let doubts = stage.doubts.clone();
         let workload = Arc::clone(workload);
         Ok(Measured {
@@ -122,7 +127,6 @@ fn watch(
     // What the warm-up entered is forgotten.
     shared.take();
     let interval = plan.args.interval;
-    let mut looked = begun;
     while !shared.failed() && !stage.stopped() {
         let step = match plan.args.ops {
             Some(operations) if shared.operations() - before >= operations => break,
@@ -133,10 +137,6 @@ fn watch(
         let rows = u32::try_from(gathered.rows.len())?;
         let next = begun + interval * (rows + 1);
         thread::sleep(step.min(next.saturating_duration_since(Instant::now())));
-        if looked.elapsed() > Duration::from_millis(250) {
-            looked = Instant::now();
-            stage.server_cpu.look().context("--pid")?;
-        }
         // The last interval takes the rest of the window.
         if Instant::now() >= next && rows + 1 < plan.intervals_max() {
             gathered.interval(&shared.take(), begun.elapsed());
@@ -159,23 +159,6 @@ fn standing(gathered: &Gathered) -> String {
     format!("{end:.0} s: {:.0} operations/s, p99 {:.0} us, {errors} errors", row.throughput, row.p99_us)
 }
 
-fn findings(results: Vec<Result<Findings>>) -> Result<(Backlog, Vec<(u32, OwnZnodes)>)> {
-    let (mut backlog, mut own, mut failures) = (Backlog::default(), Vec::new(), Vec::new());
-    for result in results {
-        match result {
-            Ok(findings) => {
-                backlog.all += findings.backlog.all;
-                backlog.unrecorded += findings.backlog.unrecorded;
-                own.extend(findings.own);
-            }
-            Err(error) => failures.push(error),
-        }
-    }
-    // The thread that failed first has the cause; the others only report that they stopped.
-    failures.sort_by_key(|error| error.to_string().starts_with("stopped because"));
-    failures.into_iter().next().map_or(Ok((backlog, own)), Err)
-}
-
 /// The client thread of a connection: they are dealt out in turn, but a flood has the last thread to itself.
 fn thread_of(plan: &Plan, number: u32) -> u32 {
     let threads = plan.args.threads;
@@ -191,24 +174,4 @@ fn interval_ns(rate: f64, connections: u32, share: &[Client]) -> Option<f64> {
     let open = share.iter().filter(|client| client.pace == Pace::Open).count();
     let open = u32::try_from(open).ok().filter(|open| *open > 0)?;
     Some(1e9 * f64::from(connections) / (rate * f64::from(open)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::{Args, Flood};
-
-    #[test]
-    fn a_flood_has_a_thread_to_itself_if_there_are_two() {
-        fn check(threads: u32, flood: bool, expect: &[u32]) {
-            let args = Args::parse(&format!("-n 3 --threads {threads}")).unwrap();
-            let plan = Plan::of(&args, flood.then_some(Flood { connections: 2, depth: 1 })).unwrap();
-            let found: Vec<u32> = (0..plan.connections_all()).map(|number| thread_of(&plan, number)).collect();
-            assert_eq!(found, expect, "{threads} threads");
-        }
-        check(2, false, &[0, 1, 0]);
-        check(1, true, &[0, 0, 0, 0, 0]);
-        check(2, true, &[0, 0, 0, 1, 1]);
-        check(3, true, &[0, 1, 0, 2, 2]);
-    }
 }

@@ -5,23 +5,21 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::{ErrorCode, OpCode};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::args::{CommonArgs, Target, pin};
 use crate::console::{Interrupt, Progress};
-use crate::cpu::CpuClock;
+use crate::cpu::{CpuClock, doubts};
 use crate::frames::{create_tail, encoded, encoded_path, push_frame};
 use crate::limits::{ADMIN_WINDOW, ADMIN_WINDOW_BYTES, OPENING_MAX, PLACE_WAIT};
-use crate::listener;
 use crate::swarm::{POLL, Swarm, What, granted_or, unexpected};
 
 /// File descriptors a run needs beside one per connection.
 const FILES_SPARE: u64 = 64;
 
-/// Where a run takes place.
 pub(crate) struct Stage {
     pub(crate) target: Target,
     pub(crate) progress: Progress,
@@ -32,22 +30,14 @@ pub(crate) struct Stage {
     pub(crate) doubts: Vec<String>,
     /// From when the clocks of all sessions count.
     pub(crate) start: Instant,
-    /// Those above the chroot that did not exist before, uppermost first.
-    parents: Vec<String>,
 }
 
-/// Paths of znodes.
 pub(crate) type Paths<'a> = Box<dyn Iterator<Item = String> + 'a>;
 
 /// That a run creates no znodes but those that were prepared.
 pub(crate) fn nothing<R>(_: &R) -> Paths<'_> {
     Box::new(std::iter::empty())
 }
-
-/// Why sessions could not be opened: what was prepared can be removed again.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NotOpened(String);
 
 impl Stage {
     /// Checks the common flags, allows for so many sessions, and pins the thread.
@@ -58,10 +48,10 @@ impl Stage {
         let server_cpu = CpuClock::of(&target.pids).context("--pid")?;
         pin(target.cpu(0))?;
         let mut progress = Progress::new(args.quiet);
-        let doubts = listener::doubts(&target.pids, &target.servers);
-        doubts.iter().for_each(|doubt| progress.warn(doubt));
-        let (client_cpu, start, parents) = (CpuClock::own()?, Instant::now(), Vec::new());
-        Ok(Self { target, progress, interrupt, server_cpu, client_cpu, doubts, start, parents })
+        let doubts = doubts(&target.pids, &target.servers);
+        doubts.iter().for_each(|doubt| progress.warn(&format!("warning: {doubt}")));
+        let (client_cpu, start) = (CpuClock::own()?, Instant::now());
+        Ok(Self { target, progress, interrupt, server_cpu, client_cpu, doubts, start })
     }
 
     /// A path below the run's own znode.
@@ -96,15 +86,6 @@ impl Stage {
         swarm: &mut Swarm<T>,
         numbers: &[usize],
     ) -> Result<Vec<usize>> {
-        let opened = self.try_open_sessions(swarm, numbers);
-        opened.map_err(|cause| NotOpened(format!("{cause:#}")).into())
-    }
-
-    fn try_open_sessions<T: Copy + std::fmt::Debug>(
-        &mut self,
-        swarm: &mut Swarm<T>,
-        numbers: &[usize],
-    ) -> Result<Vec<usize>> {
         let mut sessions = Vec::new();
         let mut opened = 0;
         while opened < numbers.len() {
@@ -127,8 +108,7 @@ impl Stage {
     }
 
     /// Creates the run's own znode and those `below` it (parents first, the nth with `value(n)`), measures, and removes them and
-    /// those that were `made` meanwhile. If the sessions cannot be opened or Ctrl-C was pressed, it removes them as well. After any
-    /// other failure they stay, and the error names the place.
+    /// those that were `made` meanwhile. After a failure it removes what was prepared. If that fails too, the error names the place.
     pub(crate) fn perform<'v, R>(
         &mut self,
         below: &dyn Fn() -> Vec<String>,
@@ -136,45 +116,32 @@ impl Stage {
         measure: impl FnOnce(&mut Self) -> Result<R>,
         made: impl for<'r> Fn(&'r R) -> Paths<'r>,
     ) -> Result<R> {
-        let mut admin = Admin::open(self)?;
-        self.create_chroot(&mut admin).context("preparing")?;
+        let mut admin = Admin::open(self, Duration::ZERO)?;
+        let chroot = [self.target.chroot.clone()].into_iter();
+        admin.run(OpCode::Create, chroot, &|_| create_record(b""), &[], |_| Ok(())).context("preparing")?;
         let filled = self.fill(admin, below(), value).context("preparing");
         let measured = match filled.and_then(|()| measure(self)) {
             Ok(measured) => measured,
-            Err(cause) if (cause.is::<NotOpened>() || self.stopped()) && !self.target.args.keep => {
+            Err(cause) => {
+                // The places of the sessions become free only when the server has seen that all of them are closed.
                 let removed =
-                    Admin::open_late(self).and_then(|admin| self.remove(admin, Box::new([].into_iter()), below()));
-                // If the removal fails for the same cause, the znodes are left behind.
-                return Err(if removed.is_ok() { cause } else { self.left_behind(&cause) });
+                    if self.target.args.keep { Err(anyhow!("--keep")) } else { Admin::open(self, PLACE_WAIT) };
+                let removed = removed.and_then(|admin| self.remove(admin, Box::new([].into_iter()), below()));
+                return Err(match removed {
+                    Ok(()) => cause,
+                    Err(_) => anyhow!("{cause:#}; left behind: {}", self.target.chroot),
+                });
             }
-            Err(cause) => return Err(self.left_behind(&cause)),
         };
         if self.target.args.keep {
             self.progress.say(&format!("the znodes below {} are kept", self.target.chroot));
         } else {
-            let removed = Admin::open(self).and_then(|admin| self.remove(admin, made(&measured), below()));
+            let removed =
+                Admin::open(self, Duration::ZERO).and_then(|admin| self.remove(admin, made(&measured), below()));
             removed.context("cleaning up")?;
         }
         ensure!(!self.interrupt.seen(), "interrupted");
         Ok(measured)
-    }
-
-    fn left_behind(&self, cause: &Error) -> Error {
-        anyhow!("{cause:#}; left behind: {}", self.target.chroot)
-    }
-
-    /// Creates the znode of the run, and its parents unless they exist.
-    fn create_chroot(&mut self, admin: &mut Admin) -> Result<()> {
-        let chroot = self.target.chroot.clone();
-        let mut create = |path: &str, tolerated: &[ErrorCode]| {
-            admin.run(OpCode::Create, [path.to_owned()].into_iter(), &|_| create_record(b""), tolerated, |_| Ok(()))
-        };
-        for (at, _) in chroot.match_indices('/').skip(1) {
-            if create(&chroot[..at], &[ErrorCode::NodeExists])? == 1 {
-                self.parents.push(chroot[..at].to_owned());
-            }
-        }
-        create(&chroot, &[]).map(|_| ())
     }
 
     fn fill<'v>(&mut self, mut admin: Admin, paths: Vec<String>, value: &dyn Fn(u64) -> &'v [u8]) -> Result<()> {
@@ -201,9 +168,6 @@ impl Stage {
             progress.now_and_then(|| format!("cleaning up: {done} znodes"));
             Ok(())
         })?;
-        // Another client may have created a znode below the parents.
-        let parents = std::mem::take(&mut self.parents).into_iter().rev();
-        admin.run(OpCode::Delete, parents, &record, &[ErrorCode::NoNode, ErrorCode::NotEmpty], |_| Ok(()))?;
         admin.close()
     }
 }
@@ -220,33 +184,22 @@ struct Admin {
 }
 
 impl Admin {
-    fn open(stage: &Stage) -> Result<Self> {
-        Self::opened(stage.swarm()?, stage)
+    /// Opens the session, and tries again for so long if it is refused.
+    fn open(stage: &Stage, patience: Duration) -> Result<Self> {
+        let until = Instant::now() + patience;
+        loop {
+            match Self::try_open(stage) {
+                Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+                opened => return opened,
+            }
+        }
     }
 
-    fn opened(mut swarm: Swarm<usize>, stage: &Stage) -> Result<Self> {
+    fn try_open(stage: &Stage) -> Result<Self> {
+        let mut swarm = stage.swarm()?;
         let session = swarm.open(stage.target.server(0))?;
         while swarm.poll(POLL)?.is_empty() {}
         Ok(Self { swarm, session })
-    }
-
-    /// As [`Self::open`], after sessions were refused: their places become free only when the server has seen that all of them
-    /// are closed, for which it is given [`PLACE_WAIT`].
-    fn open_late(stage: &Stage) -> Result<Self> {
-        let until = Instant::now() + PLACE_WAIT;
-        loop {
-            let mut swarm = stage.swarm()?;
-            let reply_timeout = swarm.reply_timeout;
-            swarm.reply_timeout = reply_timeout.min(PLACE_WAIT);
-            match Self::opened(swarm, stage) {
-                Ok(mut admin) => {
-                    admin.swarm.reply_timeout = reply_timeout;
-                    return Ok(admin);
-                }
-                Err(error) if Instant::now() >= until => return Err(error),
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
     }
 
     /// Sends the request for every path, in order. `tick` is called with the number done so far, and stops the work by an error.

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use corral_wire::consts::{XID_NOTIFICATION, XID_PING};
 use corral_wire::frame::{FrameError, begin_frame, end_frame};
 use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, WatcherEvent};
@@ -38,23 +38,19 @@ pub(crate) struct Event<T, B = Vec<u8>> {
     /// The session, as [`Swarm::open`] gave it.
     pub(crate) peer: usize,
     pub(crate) what: What<T>,
-    /// When it was read.
     pub(crate) at_ns: u64,
     /// When the connection was begun or the request was due; 0 for notifications.
     pub(crate) since_ns: u64,
     pub(crate) body: B,
 }
 
-/// What came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What<T> {
-    /// The session is granted.
     Opened,
     /// The reply to the request with this tag, with its error code or 0.
     Reply(T, i32),
     /// A watch event of this type.
     Notified(i32),
-    /// The session is closed, as asked for.
     Closed,
 }
 
@@ -71,6 +67,8 @@ enum Call<T> {
     Own(T),
     Ping,
     Close,
+    /// The server sent it by itself.
+    Notification,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +103,6 @@ pub(crate) struct Swarm<T> {
     timeout_ms: i32,
     pub(crate) reply_timeout: Duration,
     looked_ns: u64,
-    /// Sessions that were granted so far.
     granted: u64,
     /// A session whose socket is looked at between those of others, see [`Swarm::favour`].
     favoured: Option<usize>,
@@ -137,7 +134,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
     /// Begins to open a session. Returns its number, which may be that of one that is over.
     pub(crate) fn open(&mut self, server: SocketAddr) -> Result<usize> {
         let begun_ns = self.now_ns();
-        let mut link = Link::new(begin_connect(server, self.granted)?, begun_ns);
+        let mut link = Link::new(begin_connect(server)?, begun_ns);
         connect_request(&mut link.out, self.timeout_ms)?;
         let at = self.gone.pop().unwrap_or(self.peers.len());
         let wanted = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, at as u64);
@@ -176,7 +173,6 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         self.flush(peer)
     }
 
-    /// Asks the server to close a session.
     pub(crate) fn close(&mut self, at: usize) -> Result<()> {
         let now_ns = self.now_ns();
         let peer = &mut self.peers[at];
@@ -225,7 +221,6 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         self.peers.len() - self.gone.len()
     }
 
-    /// Whether every request has its reply.
     pub(crate) fn all_answered(&self) -> bool {
         self.peers.iter().all(|peer| peer.waiting.is_empty())
     }
@@ -257,7 +252,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         };
         for nth in 0..count {
             let (peer, flags) = self.ready(nth);
-            self.serve(peer, flags, &mut take)?;
+            self.serve(peer, flags, &mut take).with_context(|| self.name(peer))?;
             if let Some(favoured) = self.favoured.filter(|_| nth % FAVOUR_EVERY == 0) {
                 self.serve(favoured, EpollFlags::EPOLLIN, &mut take)?;
             }
@@ -289,21 +284,11 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         flags: EpollFlags,
         take: &mut impl FnMut(Event<T, &[u8]>) -> Result<()>,
     ) -> Result<()> {
-        let served = self.serve_socket(at, flags, take);
-        served.with_context(|| self.name(at))
-    }
-
-    fn serve_socket(
-        &mut self,
-        at: usize,
-        flags: EpollFlags,
-        take: &mut impl FnMut(Event<T, &[u8]>) -> Result<()>,
-    ) -> Result<()> {
         let peer = &mut self.peers[at];
         let Some(link) = &mut peer.link else { return Ok(()) };
         if peer.state == State::Connecting {
             if let Some(error) = link.stream.take_error()? {
-                return Err(error).with_context(|| unreachable(peer.server, self.granted));
+                return Err(error).with_context(|| unreachable(peer.server));
             }
             peer.state = State::Greeting;
         }
@@ -328,14 +313,15 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
                 *state = State::Open;
                 (What::Opened, *begun_ns)
             } else {
-                match judge(&mut reader, waiting, zxid_seen)? {
-                    (Judged::Of(Call::Own(tag), error), since_ns) => (What::Reply(tag, error), since_ns),
-                    (Judged::Of(Call::Ping, _), _) => return Ok(()),
-                    (Judged::Of(Call::Close, error), since_ns) => {
+                let (call, number, since_ns) = judge(&mut reader, waiting, zxid_seen)?;
+                match call {
+                    Call::Own(tag) => (What::Reply(tag, number), since_ns),
+                    Call::Ping => return Ok(()),
+                    Call::Close => {
                         closed_ns = Some(since_ns);
-                        return granted_or("closeSession", error);
+                        return granted_or("closeSession", number);
                     }
-                    (Judged::Notification(kind), _) => (What::Notified(kind), 0),
+                    Call::Notification => (What::Notified(number), 0),
                 }
             };
             take(Event { peer: at, what, at_ns: now_ns, since_ns, body: reader.rest() })
@@ -373,8 +359,8 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
                 None => since(peer.begun_ns),
             };
             if waited > self.reply_timeout {
-                let silent = if greeted { self.name(at) } else { silent(peer.server) };
-                bail!("{silent}: no reply for {waited:.1?}");
+                ensure!(greeted, "nothing answered; does it speak ZooKeeper's protocol at {}?", peer.server);
+                bail!("{}: no reply for {waited:.1?}", self.name(at));
             }
             if greeted && peer.waiting.is_empty() && since(link.last_sent_ns) > peer.granted / 3 {
                 peer.call(Call::Ping, XID_PING, now_ns, |out, xid| push_frame(out, xid, OpCode::Ping, &[], &[]));
@@ -398,36 +384,24 @@ impl<T> Peer<T> {
 
     /// The error if the server closes the connection; `granted` sessions were before.
     fn hung_up(&self, granted: u64) -> anyhow::Error {
-        let server = self.server;
         if self.state == State::Open {
-            return anyhow::anyhow!("the server closed the connection with {} in flight", self.waiting.len());
+            return anyhow!("the server closed the connection with {} in flight", self.waiting.len());
         }
-        let closed = format!("{server} closed the connection instead of granting a session");
-        match granted {
-            0 => anyhow::anyhow!("{closed}; {LIMITED} or does it speak another protocol?"),
-            _ => {
-                anyhow::anyhow!("{closed}, after {granted} sessions were granted; has the server ended, or {LIMITED}?")
-            }
-        }
+        let or = if granted == 0 { "does it speak another protocol?" } else { "has the server ended?" };
+        anyhow!("{} closed the connection after {granted} sessions were granted; {LIMITED} or {or}", self.server)
     }
 }
 
-/// The error for what was not requested.
 pub(crate) fn unexpected<T: std::fmt::Debug>(event: &Event<T>) -> anyhow::Error {
-    anyhow::anyhow!("session {}: {:?}, which was not requested", event.peer, event.what)
+    anyhow!("session {}: {:?}, which was not requested", event.peer, event.what)
 }
 
-enum Judged<T> {
-    Of(Call<T>, i32),
-    Notification(i32),
-}
-
-/// Judges a frame of an open session: what it is and when its request was made.
+/// Judges a frame of an open session: what it is, its error or the type of the event, and when its request was made.
 fn judge<T>(
     reader: &mut Reader<'_>,
     waiting: &mut VecDeque<Waiting<T>>,
     zxid_seen: &mut i64,
-) -> Result<(Judged<T>, u64)> {
+) -> Result<(Call<T>, i32, u64)> {
     let header = ReplyHeader::decode(reader)?;
     let notification = header.xid == XID_NOTIFICATION;
     // Servers before 3.9 number no event. One with a number must come before any state that contains the change.
@@ -438,14 +412,14 @@ fn judge<T>(
     );
     if notification {
         let event = WatcherEvent::decode(&mut reader.clone())?;
-        return Ok((Judged::Notification(event.event_type), 0));
+        return Ok((Call::Notification, event.event_type, 0));
     }
     let Some(Waiting { xid, call, since_ns }) = waiting.pop_front() else { bail!("a reply came without a request") };
     ensure!(header.xid == xid, "the reply has xid {}, the request next in turn has {xid}", header.xid);
     *zxid_seen = header.zxid;
     let left = reader.remaining();
     ensure!(header.err == 0 || left == 0, "{left} bytes follow the reply's record");
-    Ok((Judged::Of(call, header.err), since_ns))
+    Ok((call, header.err, since_ns))
 }
 
 /// The name of an error code; 0 is success.
@@ -470,18 +444,8 @@ fn no_zookeeper(server: SocketAddr) -> String {
     format!("{server} does not speak ZooKeeper's protocol: its answer to the connect request is something else")
 }
 
-fn silent(server: SocketAddr) -> String {
-    format!("nothing answered the connect request; does it speak ZooKeeper's protocol at {server}?")
-}
-
-/// The error if no connection can be made; `granted` sessions were before.
-fn unreachable(server: SocketAddr, granted: u64) -> String {
-    match granted {
-        0 => format!("{server} cannot be reached; is the server running there?"),
-        _ => {
-            format!("{server} cannot be reached any more, after {granted} sessions were granted; has the server ended?")
-        }
-    }
+fn unreachable(server: SocketAddr) -> String {
+    format!("{server} cannot be reached; does the server run there?")
 }
 
 fn connect_request(out: &mut Vec<u8>, timeout_ms: i32) -> Result<()> {
@@ -492,14 +456,14 @@ fn connect_request(out: &mut Vec<u8>, timeout_ms: i32) -> Result<()> {
     Ok(end_frame(out, mark)?)
 }
 
-fn begin_connect(server: SocketAddr, granted: u64) -> Result<TcpStream> {
+fn begin_connect(server: SocketAddr) -> Result<TcpStream> {
     let family = if server.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let fd = socket(family, SockType::Stream, flags, None).context("socket")?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(server)) {
         Ok(()) | Err(Errno::EINPROGRESS) => {}
         Err(Errno::EADDRNOTAVAIL) => bail!("this address has no free port left towards {server}"),
-        Err(error) => return Err(error).with_context(|| unreachable(server, granted)),
+        Err(error) => return Err(error).with_context(|| unreachable(server)),
     }
     let stream = TcpStream::from(fd);
     stream.set_nodelay(true)?;

@@ -10,35 +10,25 @@ use std::collections::VecDeque;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::args::pin;
-use crate::due::{Backlog, Due};
-use crate::keys::Random;
+use crate::due::Due;
 use crate::limits::CREATES_PER_CONNECTION_MAX;
 use crate::meter::{Pace, Shared};
+use crate::mix::Random;
 use crate::swarm::{Swarm, What, unexpected};
 use crate::workload::{OwnZnodes, Request, Workload};
 
 /// The longest wait for events, in milliseconds.
 const WAIT_MS: u16 = 100;
 
-/// The orders of one client thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Orders {
-    /// Nanoseconds between two requests of this thread's open loop.
-    pub(crate) interval_ns: Option<f64>,
-    pub(crate) cpu: Option<usize>,
-    /// The number of the thread.
-    pub(crate) thread: usize,
-}
-
 /// What one client thread found, beside the latencies.
 #[derive(Debug)]
 pub(crate) struct Findings {
-    pub(crate) backlog: Backlog,
+    /// Requests that were due but never sent.
+    pub(crate) backlog: u64,
     /// What each connection created, with the connection's number.
     pub(crate) own: Vec<(u32, OwnZnodes)>,
 }
 
-/// One session under load.
 #[derive(Debug)]
 pub(crate) struct Client {
     number: u32,
@@ -56,7 +46,6 @@ impl Client {
     }
 }
 
-/// The open loop of this thread.
 #[derive(Debug)]
 struct Schedule {
     due: Due,
@@ -68,9 +57,11 @@ struct Schedule {
 pub(crate) struct Worker<'a> {
     shared: &'a Shared,
     workload: &'a Workload,
-    orders: Orders,
+    /// The number of the thread, and the CPU it is pinned to.
+    thread: (usize, Option<usize>),
+    /// Nanoseconds between two requests of this thread's open loop.
+    interval_ns: Option<f64>,
     swarm: Swarm<Request>,
-    /// By session.
     clients: Vec<Client>,
     /// In these turns sockets are served: beside a flood those that follow a rate first, so that the client's own work for the
     /// flood does not count as the server's delay.
@@ -84,20 +75,21 @@ impl<'a> Worker<'a> {
     pub(crate) fn new(
         shared: &'a Shared,
         workload: &'a Workload,
-        orders: Orders,
+        thread: (usize, Option<usize>),
+        interval_ns: Option<f64>,
         swarm: Swarm<Request>,
         clients: Vec<Client>,
     ) -> Self {
         let has = |pace| clients.iter().any(|client: &Client| client.pace == pace);
         let mixed = has(Pace::Open) && has(Pace::Closed);
         let passes: &[_] = if mixed { &[Some(Pace::Open), Some(Pace::Closed)] } else { &[None] };
-        Self { shared, workload, orders, swarm, clients, passes, schedule: None, touched: Vec::new() }
+        Self { shared, workload, thread, interval_ns, swarm, clients, passes, schedule: None, touched: Vec::new() }
     }
 
     /// Runs to the end of the load. If it fails, it stops the others.
     pub(crate) fn run(mut self) -> Result<Findings> {
         let shared = self.shared;
-        let ran = pin(self.orders.cpu).and_then(|()| self.drive());
+        let ran = pin(self.thread.1).and_then(|()| self.drive());
         if ran.is_err() {
             shared.fail();
         }
@@ -135,7 +127,7 @@ impl<'a> Worker<'a> {
     /// Fills every session of a closed loop, starts the schedule of the others.
     fn begin(&mut self) -> Result<()> {
         let now_ns = self.shared.now_ns();
-        if let Some(interval_ns) = self.orders.interval_ns {
+        if let Some(interval_ns) = self.interval_ns {
             let open = self.clients.iter().enumerate().filter(|(_, client)| client.pace == Pace::Open);
             let mut places: Vec<_> =
                 open.flat_map(|(at, client)| (0..client.depth).map(move |place| (place, at))).collect();
@@ -183,18 +175,19 @@ impl<'a> Worker<'a> {
         let (at, flags) = self.swarm.ready(nth);
         let (workload, client) = (self.workload, &mut self.clients[at]);
         let (mut finished, mut now_ns) = (0, 0);
-        let mut cells = self.shared.cells(self.orders.thread);
-        self.swarm.serve(at, flags, &mut |event| {
+        let mut cells = self.shared.cells(self.thread.0);
+        let served = self.swarm.serve(at, flags, &mut |event| {
             let What::Reply(request, error) = event.what else { bail!("{:?} was not requested", event.what) };
             now_ns = event.at_ns;
             let judged = workload.judge(request, error, event.body, &mut client.own);
             match judged.with_context(|| format!("{} number {}", request.kind.name(), request.key))? {
-                0 => cells.record(client.pace, request.kind, now_ns.saturating_sub(event.since_ns)),
+                0 => cells.record(client.pace, request.kind, now_ns.saturating_sub(event.since_ns), 1),
                 refused => cells.refused(refused),
             }
             finished += 1;
             Ok(())
-        })?;
+        });
+        served.with_context(|| format!("session {}", client.number))?;
         drop(cells);
         match (&mut self.schedule, client.pace) {
             (Some(schedule), Pace::Open) => schedule.free.extend((0..finished).map(|_| at)),
@@ -230,15 +223,15 @@ impl<'a> Worker<'a> {
     }
 
     /// Enters the requests that were due but never sent with the time they had waited so far.
-    fn charge_backlog(&mut self) -> Backlog {
-        let Some(schedule) = &mut self.schedule else { return Backlog::default() };
+    fn charge_backlog(&mut self) -> u64 {
+        let Some(schedule) = &mut self.schedule else { return 0 };
         let (now_ns, end_ns) = (self.shared.now_ns(), self.shared.end_ns());
         // Of which kind they would have been is not yet drawn.
         let (mut random, mut own) = (Random::new(self.workload.seed, u64::MAX), OwnZnodes::default());
-        let (workload, mut cells) = (self.workload, self.shared.cells(self.orders.thread));
-        schedule.due.backlog(now_ns, end_ns, |waited_ns| {
+        let (workload, mut cells) = (self.workload, self.shared.cells(self.thread.0));
+        schedule.due.backlog(now_ns, end_ns, |waited_ns, count| {
             let kind = workload.next(&mut random, 0, &mut own).kind;
-            cells.record(Pace::Open, kind, waited_ns);
+            cells.record(Pace::Open, kind, waited_ns, count);
         })
     }
 }

@@ -14,13 +14,8 @@ use corral_wire::records::{MultiHeader, RequestHeader};
 use corral_wire::{OpCode, Writer};
 
 use crate::frames::{create_tail, encoded_path, push_frame, value};
-use crate::keys::{Keys, Random};
-use crate::mix::{Kind, Mix};
+use crate::mix::{Keys, Kind, Mix, Random};
 use crate::plan::Plan;
-
-/// Digits of the number of a created znode, and of the connection it belongs to.
-const NTH_DIGITS: usize = 9;
-const CONNECTION_DIGITS: usize = 5;
 
 /// One request as its reply will be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +79,6 @@ pub(crate) struct Workload {
     parent: Vec<u8>,
     /// The czxid every key was first seen with; 0 until then.
     pub(crate) czxids: Vec<AtomicI64>,
-    /// The encoded path of a created znode, all its digits 0.
-    created: Vec<u8>,
 }
 
 impl Workload {
@@ -110,10 +103,8 @@ impl Workload {
             read_bytes: 0,
             czxids: (0..keys).map(|_| AtomicI64::new(0)).collect(),
             parent: encoded_path(&format!("{chroot}/p")),
-            created: Vec::new(),
             chroot: chroot.to_owned(),
         };
-        workload.created = encoded_path(&workload.created_path(0, 0));
         for key in 0..keys {
             let path = encoded_path(&workload.key_path(key));
             push_frame(&mut workload.reads, 0, OpCode::GetData, &path, &[0]);
@@ -122,14 +113,13 @@ impl Workload {
         workload
     }
 
-    /// The path of a key; all have the same length.
     fn key_path(&self, key: u32) -> String {
         format!("{}/k/{key:08}", self.chroot)
     }
 
     /// The path of the nth znode a connection creates; all have the same length.
     pub(crate) fn created_path(&self, connection: u32, nth: u32) -> String {
-        format!("{}/n/{connection:0CONNECTION_DIGITS$}/{nth:0NTH_DIGITS$}", self.chroot)
+        format!("{}/n/{connection:05}/{nth:09}", self.chroot)
     }
 
     /// The znodes below the chroot that must exist before the load starts, parents first.
@@ -141,7 +131,7 @@ impl Workload {
         paths.extend(parent(self.children > 0, "p"));
         paths.extend((0..self.children).map(|child| format!("{}/p/{child:08}", self.chroot)));
         paths.extend(parent(self.homes > 0, "n"));
-        paths.extend((0..self.homes).map(|at| format!("{}/n/{at:0CONNECTION_DIGITS$}", self.chroot)));
+        paths.extend((0..self.homes).map(|at| format!("{}/n/{at:05}", self.chroot)));
         paths.extend((0..self.homes).flat_map(|at| (0..self.stock).map(move |nth| self.created_path(at, nth))));
         paths
     }
@@ -198,12 +188,12 @@ impl Workload {
             }
             Kind::Set => set_data(&mut writer, self.path(request.key), value),
             Kind::Create => {
-                self.write_created_path(out, request);
-                create_tail(&mut Writer::new(out), value, 0);
+                writer.str(&self.created_path(request.connection, request.key));
+                create_tail(&mut writer, value, 0);
             }
             Kind::Delete => {
-                self.write_created_path(out, request);
-                Writer::new(out).i32(VERSION_ANY);
+                writer.str(&self.created_path(request.connection, request.key));
+                writer.i32(VERSION_ANY);
             }
             Kind::Multi => {
                 for _ in 0..self.multi_ops {
@@ -226,29 +216,6 @@ impl Workload {
     fn path(&self, key: u32) -> &[u8] {
         &self.read(key)[LENGTH_BYTES + REQUEST_HEADER_BYTES..self.read_bytes - 1]
     }
-
-    fn write_created_path(&self, out: &mut Vec<u8>, request: Request) {
-        out.extend_from_slice(&self.created);
-        let end = out.len();
-        write_digits(&mut out[end - NTH_DIGITS..], request.key);
-        let end = end - NTH_DIGITS - 1;
-        write_digits(&mut out[end - CONNECTION_DIGITS..end], request.connection);
-    }
-
-    /// Whether this is the path of the znode the request created.
-    pub(crate) fn is_created_path(&self, path: &str, request: Request) -> bool {
-        // The same path as the request's, compared without making it again.
-        let template = &self.created[4..];
-        let digits = NTH_DIGITS + 1 + CONNECTION_DIGITS;
-        let Some(split) = path.len().checked_sub(digits) else { return false };
-        if path.len() != template.len() || path.as_bytes()[..split] != template[..split] {
-            return false;
-        }
-        let mut expected = *b"00000/000000000";
-        write_digits(&mut expected[..CONNECTION_DIGITS], request.connection);
-        write_digits(&mut expected[CONNECTION_DIGITS + 1..], request.key);
-        path.as_bytes()[split..] == expected
-    }
 }
 
 fn op_code(kind: Kind) -> OpCode {
@@ -269,95 +236,12 @@ fn set_data(writer: &mut Writer<'_>, path: &[u8], value: &[u8]) {
     writer.i32(VERSION_ANY);
 }
 
-fn write_digits(out: &mut [u8], mut number: u32) {
-    for digit in out.iter_mut().rev() {
-        *digit = b'0' + u8::try_from(number % 10).expect("a digit");
-        number /= 10;
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use corral_wire::frame::{FRAME_MAX_DEFAULT, next_frame};
-    use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
-    use corral_wire::records::{CreateRequest, DeleteRequest, GetDataRequest, SetDataRequest};
-    use corral_wire::{Reader, Vector};
 
     pub(crate) fn workload(flags: &str) -> Workload {
         let args = crate::plan::Args::parse(&format!("--keys 20 --children 3 -n 2 {flags}")).unwrap();
         Workload::of(&Plan::of(&args, None).unwrap(), "/x/y")
-    }
-
-    #[test]
-    fn requests_decode_to_what_was_asked() {
-        let workload = workload("--mix get=1,set=1,create=1,delete=1,multi=1 --multi-ops 3");
-        let frame = |kind, key, length| {
-            let (mut out, request) = (vec![7], Request { kind, key, length, connection: 1 });
-            workload.encode(&mut out, 5, request, &mut Random::new(1, 1));
-            let (body, used) = next_frame(&out[1..], FRAME_MAX_DEFAULT).unwrap().unwrap();
-            assert_eq!((used, &body[..4]), (out.len() - 1, &[0, 0, 0, 5][..]), "the xid");
-            (i32::from_be_bytes(body[4..8].try_into().unwrap()), body[8..].to_vec())
-        };
-        for (kind, op, key) in [(Kind::Get, 4, 19), (Kind::Exists, 3, 3)] {
-            let (found, record) = frame(kind, key, 0);
-            let request = GetDataRequest::decode(&mut Reader::new(&record)).unwrap();
-            let path = format!("/x/y/k/{key:08}");
-            assert_eq!((found, request.path, request.watch), (op, Some(path.as_str()), false));
-        }
-        let (op, record) = frame(Kind::Set, 0, 100);
-        let request = SetDataRequest::decode(&mut Reader::new(&record)).unwrap();
-        assert_eq!((op, request.path, request.version), (5, Some("/x/y/k/00000000"), -1));
-        assert_eq!(request.data, Some(value(100).as_slice()));
-        let (_, record) = frame(Kind::Create, 7, 50);
-        let request = CreateRequest::decode(&mut Reader::new(&record)).unwrap();
-        assert_eq!((request.path, request.flags), (Some("/x/y/n/00001/000000007"), 0));
-        assert_eq!((request.acl, request.data), (Some(Vector::OPEN_ACL_UNSAFE), Some(value(50).as_slice())));
-        let (op, record) = frame(Kind::Delete, 123_456_789, 0);
-        let request = DeleteRequest::decode(&mut Reader::new(&record)).unwrap();
-        assert_eq!((op, request.path, request.version), (2, Some("/x/y/n/00001/123456789"), -1));
-        let (op, record) = frame(Kind::Multi, 0, 9);
-        let multi = MultiRequest::decode(MultiKind::Write, &mut Reader::new(&record)).unwrap();
-        assert_eq!((op, multi.len()), (14, 3));
-        for op in multi.iter() {
-            let MultiOp::SetData(set) = op else { panic!("{op:?}") };
-            assert!(set.path.unwrap().starts_with("/x/y/k/000000"), "{set:?}");
-            assert_eq!(set.data, Some(value(9).as_slice()));
-        }
-    }
-
-    #[test]
-    fn parents_are_prepared_before_children() {
-        fn check(flags: &str, count: usize) {
-            let paths: Vec<String> = workload(flags).prepared();
-            assert_eq!(paths.len(), count, "{paths:?}");
-            for (at, path) in paths.iter().enumerate() {
-                let (parent, _) = path.rsplit_once('/').unwrap();
-                assert!(parent == "/x/y" || paths[..at].iter().any(|before| before == parent), "{path}");
-            }
-        }
-        check("-o get", 1 + 20);
-        check("-o children", 1 + 3);
-        check("-o create", 1 + 2);
-        check("-o delete", 1 + 2 + 20);
-        check("--mix get=1,delete=1,children=1", 1 + 20 + 1 + 3 + 1 + 2);
-    }
-
-    #[test]
-    fn only_what_was_created_is_deleted() {
-        let workload = workload("--mix create=1,delete=3 --value-bytes 1..9");
-        let (mut random, mut own) = (Random::new(1, 1), OwnZnodes::default());
-        let mut there = std::collections::BTreeSet::new();
-        let mut lengths = std::collections::BTreeSet::new();
-        for _ in 0..1000 {
-            let request = workload.next(&mut random, 0, &mut own);
-            match request.kind {
-                Kind::Create => assert!(there.insert(request.key)),
-                _ => assert!(there.remove(&request.key), "{request:?}"),
-            }
-            lengths.insert(request.length);
-        }
-        assert_eq!(own.there().collect::<Vec<_>>(), there.into_iter().collect::<Vec<_>>());
-        assert_eq!(lengths.into_iter().collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
     }
 }

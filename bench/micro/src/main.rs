@@ -8,70 +8,80 @@
 //! Knows no runtime and no socket; nothing of the server depends on it.
 #![allow(clippy::print_stdout, reason = "it prints its cases")]
 
-mod log;
 mod parts;
 mod rig;
-mod tree;
-mod wire;
 
 use std::process::ExitCode;
 
-use tree::TIMES_MAX;
+use corral_wire::OpCode;
+use parts::{append, in_delta, in_snapshot, look_up};
+use rig::{Request, shard, shard_children};
 
 /// As the server has it, so that allocations cost here what they cost there.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Operations of a run at most; what is prepared is prepared for as many.
+const TIMES_MAX: u32 = 2048;
+/// The znodes, below one parent, of the tree that the cases work on.
+const ZNODES: u32 = 16_384;
+const DATA: [u8; 100] = [7; 100];
+
+fn path(number: u32) -> String {
+    format!("/micro/k/{number:08}")
+}
+
+/// The path of a znode that is not there yet.
+fn new_path(number: u32) -> String {
+    format!("/micro/n/{number:09}")
+}
+
+/// Paths of the tree in an order without a pattern, the same in every run: each is there once before any comes again.
+fn key(number: u32) -> String {
+    const _: () = assert!(ZNODES.is_power_of_two());
+    path(number.wrapping_mul(0x9e37_79b1) % ZNODES)
+}
+
 type Case = (&'static str, fn(u32));
 
 const CASES: &[Case] = &[
-    ("decode get", wire::decode_get),
-    ("decode set", wire::decode_set),
-    ("decode create", wire::decode_create),
-    ("encode get reply", wire::encode_get_reply),
-    ("encode create reply", wire::encode_create_reply),
-    ("view delta hit", parts::view_delta_hit),
-    ("view delta miss", parts::view_delta_miss),
-    ("view snapshot hit", parts::view_snapshot_hit),
-    ("view snapshot miss", parts::view_snapshot_miss),
-    ("evaluate set", parts::evaluate_set),
-    ("evaluate create", parts::evaluate_create),
+    ("view delta hit", |times| look_up(in_delta(), times, key)),
+    ("view delta miss", |times| look_up(in_delta(), times, new_path)),
+    ("view snapshot hit", |times| look_up(in_snapshot(), times, key)),
+    ("view snapshot miss", |times| look_up(in_snapshot(), times, new_path)),
     ("evaluate multi of 4", parts::evaluate_multi),
-    ("batch encode set", parts::batch_encode_set),
-    ("batch encode create", parts::batch_encode_create),
-    ("batch decode set", parts::batch_decode_set),
-    ("batch decode create", parts::batch_decode_create),
     ("watch add", parts::watch_add),
     ("watch fire", parts::watch_fire),
-    ("shard get", rig::get),
-    ("shard get with watch", rig::get_with_watch),
-    ("shard exists", rig::exists),
-    ("shard children of 100", rig::children),
-    ("shard children of 20,000, a 64th", rig::children_in_pieces),
-    ("shard set", rig::set),
-    ("shard create", rig::create),
-    ("shard create and delete", rig::create_and_delete),
-    ("log append 512 B", log::append_small),
-    ("log append 16 KiB", log::append_batch),
+    ("shard get", |times| shard(times, |xid| Request::Read(OpCode::GetData, key(xid), false))),
+    ("shard get with watch", |times| shard(times, |xid| Request::Read(OpCode::GetData, path(xid), true))),
+    ("shard exists", |times| shard(times, |xid| Request::Read(OpCode::Exists, key(xid), false))),
+    ("shard children of 100", |times| shard_children(100, rig::DEPTH, times.div_ceil(rig::DEPTH))),
+    // A list that is written in pieces; one for each 64 times.
+    ("shard children of 20,000, a 64th", |times| shard_children(20_000, 1, times / 64)),
+    ("shard set", |times| shard(times, |xid| Request::Set(key(xid)))),
+    ("shard create", |times| shard(times, |xid| Request::Create(new_path(xid)))),
+    ("shard create and delete", |times| {
+        let request = |xid| {
+            if xid % 2 == 0 { Request::Create(new_path(xid)) } else { Request::Delete(new_path(xid - 1)) }
+        };
+        shard(times, request);
+    }),
+    // A lone small write, and a batch of 64.
+    ("log append 512 B", |times| append(times, 512)),
+    ("log append 16 KiB", |times| append(times, 16 << 10)),
 ];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (Some(wanted), Some(times)) = (arguments.next(), arguments.next()) else {
-        for (name, _) in CASES {
-            println!("{name}");
-        }
+        CASES.iter().for_each(|(name, _)| println!("{name}"));
         return ExitCode::SUCCESS;
     };
     let times = times.parse().ok().filter(|times| (1..=TIMES_MAX).contains(times));
-    match (CASES.iter().find(|(name, _)| *name == wanted), times) {
-        (Some((_, case)), Some(times)) => {
-            case(times);
-            ExitCode::SUCCESS
-        }
-        _ => {
-            println!("no such case, or not 1 to {TIMES_MAX} times");
-            ExitCode::FAILURE
-        }
-    }
+    let (Some((_, case)), Some(times)) = (CASES.iter().find(|(name, _)| *name == wanted), times) else {
+        println!("no such case, or not 1 to {TIMES_MAX} times");
+        return ExitCode::FAILURE;
+    };
+    case(times);
+    ExitCode::SUCCESS
 }

@@ -1,6 +1,6 @@
-//! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches.
+//! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches, the log without its sync.
 
-use super::tree::{DATA, TIMES_MAX, ZNODES, new_path, path, scattered};
+use super::{DATA, TIMES_MAX, ZNODES, new_path, path};
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, WriteOp};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};
@@ -9,6 +9,7 @@ use corral_core::shared::{Data, Text};
 use corral_core::snapshot::merge_in_memory;
 use corral_core::view::View;
 use corral_core::watch::{Kind, Mode, WatchLimits, WatchTable};
+use corral_storage::{Entry, EntryKind, Log, LogConfig, Record, SimDisk};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -21,7 +22,6 @@ const FIRST_ZXID: u64 = 0x1_0000_0001;
 /// A state machine with one session, a tree of `ZNODES` in its delta, and an empty parent for more.
 pub(crate) struct Machine {
     pub(crate) machine: StateMachine,
-    next_zxid: u64,
 }
 
 impl Machine {
@@ -30,20 +30,13 @@ impl Machine {
         let session =
             Session { timeout_ms: 9, password: [0; 16], owner: Some(ORIGIN), ephemerals: Ephemerals::default() };
         sessions.insert(SESSION, session);
-        let machine = StateMachine::new(View::empty(42), sessions);
-        let mut made = Self { machine, next_zxid: FIRST_ZXID };
+        let mut made = Self { machine: StateMachine::new(View::empty(42), sessions) };
         let paths = ["/micro", "/micro/k", "/micro/n"].map(String::from).into_iter().chain((0..ZNODES).map(path));
-        made.apply(paths.map(|path| create(&path)).map(CommandKind::Op));
+        made.apply(batch(FIRST_ZXID, paths.map(|path| create(&path)).map(CommandKind::Op)));
         made
     }
 
-    fn apply(&mut self, kinds: impl Iterator<Item = CommandKind>) {
-        let batch = batch(self.next_zxid, kinds);
-        self.apply_batch(batch);
-    }
-
-    fn apply_batch(&mut self, batch: Batch) {
-        self.next_zxid = batch.first_zxid + batch.commands.len() as u64;
+    fn apply(&mut self, batch: Batch) {
         black_box(self.machine.apply(batch, 1));
     }
 }
@@ -75,122 +68,46 @@ fn set(path: &str) -> WriteOp {
     WriteOp::SetData { path: Text::from(path), data: Some(Data::from(&DATA[..])), version: -1 }
 }
 
-/// Batches of 64 commands, enough for any number of times.
-fn batches(kind: impl Fn(u32) -> CommandKind) -> Vec<Batch> {
-    let first = FIRST_ZXID + u64::from(ZNODES) + 100;
-    let numbers = (0..TIMES_MAX).step_by(BATCH as usize);
-    numbers.map(|from| batch(first + u64::from(from), (from..from + BATCH).map(&kind))).collect()
-}
-
-fn sets() -> Vec<Batch> {
-    batches(|number| CommandKind::Op(set(&path(scattered(number)))))
-}
-
-fn creates() -> Vec<Batch> {
-    batches(|number| CommandKind::Op(create(&new_path(number))))
-}
-
-fn batches_of(times: u32) -> usize {
-    times.div_ceil(BATCH) as usize
-}
-
-fn evaluate(times: u32, batches: Vec<Batch>) {
-    let mut machine = Machine::new();
-    let mut rest = batches.into_iter();
-    rest.by_ref().take(batches_of(times)).for_each(|batch| machine.apply_batch(batch));
-    leave(rest, machine);
-}
-
 /// Nothing is freed at the end of a case: what is left over differs with the number of times.
 fn leave<A, B>(a: A, b: B) {
     std::mem::forget(a);
     std::mem::forget(b);
 }
 
-pub(crate) fn evaluate_set(times: u32) {
-    evaluate(times, sets());
-}
-
-pub(crate) fn evaluate_create(times: u32) {
-    evaluate(times, creates());
-}
-
-/// Two setData and two creates, all or nothing.
+/// Two setData and two creates each, all or nothing, 64 to a batch.
 pub(crate) fn evaluate_multi(times: u32) {
-    let ops = |number: u32| {
+    let multi = |number: u32| {
         let (a, b) = (2 * number, 2 * number + 1);
         CommandKind::Multi(vec![set(&path(a)), create(&new_path(a)), set(&path(b)), create(&new_path(b))])
     };
-    evaluate(times, batches(ops));
+    let first = FIRST_ZXID + u64::from(ZNODES) + 100;
+    let numbers = (0..TIMES_MAX).step_by(BATCH as usize);
+    let batches: Vec<_> = numbers.map(|at| batch(first + u64::from(at), (at..at + BATCH).map(multi))).collect();
+    let (mut machine, mut rest) = (Machine::new(), batches.into_iter());
+    rest.by_ref().take(times.div_ceil(BATCH) as usize).for_each(|batch| machine.apply(batch));
+    leave(rest, machine);
 }
 
-fn encode(times: u32, batches: Vec<Batch>) {
-    for batch in &batches[..batches_of(times)] {
-        black_box(batch.encode());
-    }
-    leave(batches, ());
-}
-
-pub(crate) fn batch_encode_set(times: u32) {
-    encode(times, sets());
-}
-
-pub(crate) fn batch_encode_create(times: u32) {
-    encode(times, creates());
-}
-
-fn decode(times: u32, batches: &[Batch]) {
-    let encoded: Vec<_> = batches.iter().map(|batch| batch.encode()).collect();
-    for bytes in &encoded[..batches_of(times)] {
-        drop(black_box(Batch::decode(bytes).expect("a batch")));
-    }
-    leave(encoded, ());
-}
-
-pub(crate) fn batch_decode_set(times: u32) {
-    decode(times, &sets());
-}
-
-pub(crate) fn batch_decode_create(times: u32) {
-    decode(times, &creates());
-}
-
-fn look_up(view: View, times: u32, name: impl Fn(u32) -> String) {
-    let paths: Vec<String> = (0..TIMES_MAX).map(scattered).map(name).collect();
+pub(crate) fn look_up(view: View, times: u32, name: impl Fn(u32) -> String) {
+    let paths: Vec<String> = (0..TIMES_MAX).map(name).collect();
     for path in &paths[..times as usize] {
         black_box(view.get(path).map(|node| node.wire_stat().mzxid));
     }
     leave(view, paths);
 }
 
-fn in_delta() -> View {
+pub(crate) fn in_delta() -> View {
     Machine::new().machine.view().clone()
 }
 
 /// The same tree, all of it in the snapshot.
-fn in_snapshot() -> View {
+pub(crate) fn in_snapshot() -> View {
     let mut machine = Machine::new();
     let view = machine.machine.view_mut();
     let frozen = view.freeze();
     let snapshot = merge_in_memory(view.snapshot(), &frozen, 4, Vec::new(), Vec::new()).expect("merges");
     view.swap_snapshot(Arc::new(snapshot));
     view.clone()
-}
-
-pub(crate) fn view_delta_hit(times: u32) {
-    look_up(in_delta(), times, path);
-}
-
-pub(crate) fn view_delta_miss(times: u32) {
-    look_up(in_delta(), times, new_path);
-}
-
-pub(crate) fn view_snapshot_hit(times: u32) {
-    look_up(in_snapshot(), times, path);
-}
-
-pub(crate) fn view_snapshot_miss(times: u32) {
-    look_up(in_snapshot(), times, new_path);
 }
 
 fn watched(times: u32) -> (WatchTable, Vec<(String, u64)>) {
@@ -220,4 +137,19 @@ pub(crate) fn watch_fire(times: u32) {
         assert_eq!(told.len(), 1, "one connection watches");
     }
     leave(table, paths);
+}
+
+/// Records stored into a segment in memory, as the log thread stores them into a mapping.
+pub(crate) fn append(times: u32, payload_bytes: usize) {
+    // It holds whatever a case appends, so that none rolls to the next.
+    let segment_bytes = 64 << 20;
+    assert!(TIMES_MAX as usize * (payload_bytes + 4096) < segment_bytes);
+    let config = LogConfig { segment_bytes, spares_max: 1, seed: 7, ..LogConfig::default() };
+    let (mut log, _) = Log::open(SimDisk::new(), config, &mut |_| {}).expect("a new log");
+    let payload = vec![7; payload_bytes];
+    for index in 1..=u64::from(times) {
+        let entry = Entry { term: 1, index, kind: EntryKind::Normal, first_zxid: index, payload: &payload };
+        log.append(&[Record::Entry(entry)]).expect("there is room");
+    }
+    std::mem::forget(log);
 }

@@ -1,23 +1,67 @@
-//! A shard and a sequencer without sockets and log: a client's frames in, the bytes of its replies out.
+//! Frames of requests, and a shard and a sequencer without sockets and log: a client's frames in, the bytes of its
+//! replies out.
 //!
 //! Requests come 16 at a time, as from a client that pipelines. A write's whole way is in the count but for Raft and the
 //! log: decoded, proposed, batched, encoded for the log, evaluated, applied to the shard's view, answered.
 
-use super::parts;
-use super::tree::{TIMES_MAX, new_path, path, scattered};
-use super::wire::{create_frame, frame, get_frame, set_frame};
+use super::{DATA, TIMES_MAX, new_path, parts};
 use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::shard::{Outputs, Shard, ShardConfig};
-use corral_wire::OpCode;
-use corral_wire::records::{ConnectRequest, DeleteRequest, RequestHeader};
+use corral_wire::consts::VERSION_ANY;
+use corral_wire::frame::{begin_frame, end_frame};
+use corral_wire::records::{
+    Acl, ConnectRequest, CreateRequest, DeleteRequest, GetDataRequest, RequestHeader, SetDataRequest,
+};
+use corral_wire::{OpCode, Vector, Writer};
 use std::hint::black_box;
 
 /// Requests that arrive together.
-const DEPTH: usize = 16;
+pub(crate) const DEPTH: u32 = 16;
 const NOW: Millis = Millis(1);
+
+/// A request of a path.
+pub(crate) enum Request {
+    /// getData, exists or getChildren2, with or without a watch.
+    Read(OpCode, String, bool),
+    Set(String),
+    Create(String),
+    Delete(String),
+}
+
+impl Request {
+    fn frame(&self, out: &mut Vec<u8>, xid: u32) {
+        let op = match self {
+            Self::Read(op, ..) => *op,
+            Self::Set(_) => OpCode::SetData,
+            Self::Create(_) => OpCode::Create,
+            Self::Delete(_) => OpCode::Delete,
+        };
+        frame(out, |writer| {
+            RequestHeader { xid: xid.cast_signed(), op: op.number() }.encode(writer);
+            match self {
+                Self::Read(_, path, watch) => GetDataRequest { path: Some(path), watch: *watch }.encode(writer),
+                Self::Set(path) => {
+                    SetDataRequest { path: Some(path), data: Some(&DATA), version: VERSION_ANY }.encode(writer);
+                }
+                Self::Create(path) => {
+                    let acl = Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE);
+                    CreateRequest { path: Some(path), data: Some(&DATA), acl, flags: 0 }.encode(writer);
+                }
+                Self::Delete(path) => DeleteRequest { path: Some(path), version: VERSION_ANY }.encode(writer),
+            }
+        });
+    }
+}
+
+/// One frame whose body `encode` writes.
+fn frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Writer<'_>)) {
+    let mark = begin_frame(out);
+    encode(&mut Writer::new(out));
+    end_frame(out, mark).expect("small");
+}
 
 struct Rig {
     shard: Shard,
@@ -63,14 +107,10 @@ impl Rig {
             self.shard.apply(NOW, &applied, &mut self.out);
         }
         self.take_replies();
-    }
-
-    /// What is left over for later turns.
-    fn go_on(&mut self) {
         while self.shard.is_walking() {
             self.shard.walk_on(NOW, &mut self.out);
+            self.take_replies();
         }
-        self.take_replies();
     }
 
     fn take_replies(&mut self) {
@@ -118,82 +158,29 @@ fn shard_config() -> ShardConfig {
 }
 
 /// Sends `times` requests, `DEPTH` at a time.
-fn run(times: u32, encode: impl Fn(&mut Vec<u8>, u32)) {
+pub(crate) fn shard(times: u32, request: impl Fn(u32) -> Request) {
     let mut rig = Rig::new();
-    let requests: Vec<Vec<u8>> = (0..TIMES_MAX)
-        .step_by(DEPTH)
-        .map(|first| {
-            let mut bytes = Vec::new();
-            (first..).take(DEPTH).for_each(|number| encode(&mut bytes, number));
-            bytes
-        })
-        .collect();
+    let mut requests: Vec<Vec<u8>> = vec![Vec::new(); (TIMES_MAX / DEPTH) as usize];
+    (0..TIMES_MAX).for_each(|xid| request(xid).frame(&mut requests[(xid / DEPTH) as usize], xid));
     let before = rig.replies;
-    for bytes in &requests[..(times as usize).div_ceil(DEPTH)] {
+    for bytes in &requests[..times.div_ceil(DEPTH) as usize] {
         rig.turn(bytes);
     }
     assert!(rig.replies > before, "it was answered");
     std::mem::forget((rig, requests));
 }
 
-fn key(number: u32) -> String {
-    path(scattered(number))
-}
-
-pub(crate) fn get(times: u32) {
-    run(times, |out, xid| get_frame(out, xid, OpCode::GetData, &key(xid), false));
-}
-
-pub(crate) fn get_with_watch(times: u32) {
-    run(times, |out, xid| get_frame(out, xid, OpCode::GetData, &path(xid), true));
-}
-
-pub(crate) fn exists(times: u32) {
-    run(times, |out, xid| get_frame(out, xid, OpCode::Exists, &key(xid), false));
-}
-
-pub(crate) fn children(times: u32) {
-    children_of(100, 16, (times as usize).div_ceil(DEPTH));
-}
-
-/// A list that is written in pieces; one for each 64 times.
-pub(crate) fn children_in_pieces(times: u32) {
-    children_of(20_000, 1, times as usize / 64);
-}
-
-fn children_of(count: u32, together: u32, turns: usize) {
+/// Lists so many children, `together` lists at a time.
+pub(crate) fn shard_children(count: u32, together: u32, turns: u32) {
     let mut rig = Rig::new();
     for number in 0..count {
         let mut bytes = Vec::new();
-        create_frame(&mut bytes, number, &new_path(number));
+        Request::Create(new_path(number)).frame(&mut bytes, number);
         rig.turn(&bytes);
     }
     let mut bytes = Vec::new();
-    (0..together).for_each(|xid| get_frame(&mut bytes, xid, OpCode::GetChildren2, "/micro/n", false));
-    for _ in 0..turns {
-        rig.turn(&bytes);
-        rig.go_on();
-    }
+    let list = Request::Read(OpCode::GetChildren2, "/micro/n".to_owned(), false);
+    (0..together).for_each(|xid| list.frame(&mut bytes, xid));
+    (0..turns).for_each(|_| rig.turn(&bytes));
     std::mem::forget(rig);
-}
-
-pub(crate) fn set(times: u32) {
-    run(times, |out, xid| set_frame(out, xid, &key(xid)));
-}
-
-pub(crate) fn create(times: u32) {
-    run(times, |out, xid| create_frame(out, xid, &new_path(xid)));
-}
-
-/// Every second request deletes what the one before it created.
-pub(crate) fn create_and_delete(times: u32) {
-    run(times, |out, xid| {
-        if xid % 2 == 0 {
-            return create_frame(out, xid, &new_path(xid));
-        }
-        frame(out, |writer| {
-            RequestHeader { xid: xid.cast_signed(), op: OpCode::Delete.number() }.encode(writer);
-            DeleteRequest { path: Some(&new_path(xid - 1)), version: -1 }.encode(writer);
-        });
-    });
 }

@@ -9,21 +9,17 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::value_parser;
 
-use crate::args::{CommonArgs, program, rate, seconds, some_seconds, up_to};
+use crate::args::{CommonArgs, rate, seconds, some_seconds, up_to};
 use crate::histogram::{percentiles, ratio};
-use crate::limits::{CONNECTIONS_MAX, DEPTH_MAX, KEYS_MAX, THREADS_MAX};
+use crate::limits::{CONNECTIONS_MAX, DEPTH_MAX, THREADS_MAX};
 use crate::load::ByOp;
 use crate::meter::Pace;
 use crate::mix::Operation;
-use crate::plan::{Args, Flood, Plan, Sizes, sizes};
-use crate::report::{Report, fields, open_loop_remarks};
+use crate::plan::{Args, Flood, Plan};
+use crate::report::{Report, fields, overloaded};
 use crate::run::{Measured, execute};
 
-/// Ends the help.
-fn help() -> String {
-    let program = program();
-    format!(
-        "\
+const HELP: &str = "\
 What it does:
   Some connections keep a deep queue of requests in flight: the flood. The polite connections send at a fixed rate. The run
   measures the latency of the polite ones.
@@ -35,15 +31,13 @@ How to read it:
   CPU than the server: otherwise it measures the scheduler.
 
 Examples:
-  {program} flood --pid PID --cpu 1
-  {program} flood --flooders 0 --pid PID --cpu 1      the same without the flood
-  {program} flood --op set --polite-rate 5"
-    )
-}
+  corral bench flood --pid PID --cpu 1
+  corral bench flood --flooders 0 --pid PID --cpu 1      the same without the flood
+  corral bench flood --op set --polite-rate 5";
 
 /// Flags of `flood`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = help())]
+#[command(after_help = HELP)]
 pub(crate) struct FloodArgs {
     /// Connections with a deep queue; 0 measures the polite connections alone
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(0..=i64::from(CONNECTIONS_MAX)))]
@@ -63,12 +57,6 @@ pub(crate) struct FloodArgs {
     /// Client threads; with more than one the last one drives only the flood
     #[arg(short, long, default_value_t = 1, value_parser = up_to(THREADS_MAX))]
     threads: u32,
-    /// Znodes prepared
-    #[arg(long, default_value_t = 1000, value_parser = up_to(KEYS_MAX))]
-    keys: u32,
-    /// Bytes of each value written
-    #[arg(long, default_value = "100", value_name = "BYTES|MIN..MAX", value_parser = sizes)]
-    value_bytes: Sizes,
     /// Seconds to measure
     #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = some_seconds)]
     duration: Duration,
@@ -86,8 +74,6 @@ pub(super) fn run(args: &FloodArgs) -> Result<()> {
         connections: args.polite,
         depth: 4,
         threads: args.threads,
-        value_bytes: args.value_bytes,
-        keys: args.keys,
         duration: args.duration,
         warmup: args.warmup,
         rate: Some(args.polite_rate * f64::from(args.polite)),
@@ -119,11 +105,11 @@ fn report(args: &FloodArgs, plan: &Plan, measured: &Measured) -> Report {
             polite: ByOp::of(&polite, seconds),
             polite_percentiles: percentiles(&polite.latency),
             timeline: measured.gathered.rows,
-            backlog: measured.backlog.all,
+            backlog: measured.backlog,
             flood: ByOp::of(&flood, seconds),
             server_cpu_us_per_op: measured.server_cpu_ns.map(|ns| ratio(ns, operations) / 1e3),
             client_cpus_busy: ratio(measured.client_cpu_ns, 1) / 1e9 / seconds,
         },
-        remarks: [measured.doubts.clone(), open_loop_remarks(offered, rate, measured.backlog.unrecorded)].concat(),
+        remarks: measured.doubts.iter().cloned().chain(overloaded(offered, rate)).collect(),
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use corral_wire::OpCode;
 
-use crate::args::{CommonArgs, flags, program, seconds, up_to};
+use crate::args::{CommonArgs, flags, seconds, up_to};
 use crate::cpu::Memory;
 use crate::frames::{encoded_path, push_frame, value};
 use crate::histogram::{ratio, us};
@@ -19,32 +19,22 @@ use crate::report::{Report, fields};
 use crate::stage::{Stage, nothing};
 use crate::swarm::{POLL, Swarm, granted_or, unexpected};
 
-/// Ends the help.
-fn help() -> String {
-    let program = program();
-    format!(
-        "\
+const HELP: &str = "\
 What it does:
   It opens sessions, sets their watches, waits, and reads the server's memory and CPU time. The sessions only send pings.
 
 How to read it:
   RSS and PSS include mapped files: a log mapped ahead, snapshots. 'anonymous' is what the server has allocated itself.
-  Memory of socket buffers belongs to the kernel and is in none of them. A JVM's heap grows freely: only figures after a full
-  collection are comparable.
-
-Before it:
-  Start a server for this alone: memory that an earlier load has freed is used again, and does not show. Choose many sessions,
-  so that what the server allocates ahead is divided by many.
+  Memory of socket buffers belongs to the kernel and is in none of them. Start a server for this alone: memory that an
+  earlier load has freed is used again, and does not show. Choose many sessions.
 
 Examples:
-  {program} idle -n 10000 --pid PID                 bytes for each session, CPU of keeping them
-  {program} idle -n 1000 --watches 200 --pid PID    bytes for each watch"
-    )
-}
+  corral bench idle -n 10000 --pid PID                 bytes for each session, CPU of keeping them
+  corral bench idle -n 1000 --watches 200 --pid PID    bytes for each watch";
 
 /// Flags of `idle`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = help())]
+#[command(after_help = HELP)]
 pub(crate) struct IdleArgs {
     /// Sessions to hold; more than 60 from one address need corral serve --set limits.connections_per_ip_max=0, in ZooKeeper
     /// maxClientCnxns=0
@@ -57,7 +47,7 @@ pub(crate) struct IdleArgs {
     #[arg(long, default_value_t = 1000, value_parser = up_to(KEYS_MAX))]
     keys: u32,
     /// Seconds to hold them, during which the server's CPU time is counted
-    #[arg(long, visible_alias = "duration", default_value = "5", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
     hold: Duration,
     /// Seconds to wait before the server's memory is read
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
@@ -86,24 +76,16 @@ pub(super) fn run(args: &IdleArgs) -> Result<()> {
     stage.perform(&below, &|_| &value, |stage| measure(stage, args), nothing)?.print(&args.common)
 }
 
-/// What the server takes at four moments.
-#[derive(Default)]
-struct Memories {
-    before: Option<Memory>,
-    with_sessions: Option<Memory>,
-    with_watches: Option<Memory>,
-    after: Option<Memory>,
-}
-
 fn measure(stage: &mut Stage, args: &IdleArgs) -> Result<Report> {
     let mut swarm: Swarm<()> = stage.swarm()?;
-    let mut memories = Memories { before: settled(stage, &mut swarm, args)?, ..Memories::default() };
+    let before = settled(stage, &mut swarm, args)?;
     let numbers: Vec<usize> = (0..args.sessions as usize).collect();
     let sessions = stage.open_sessions(&mut swarm, &numbers)?;
-    memories.with_sessions = settled(stage, &mut swarm, args)?;
+    let with_sessions = settled(stage, &mut swarm, args)?;
+    let mut with_watches = None;
     if args.watches > 0 {
         set_watches(stage, &mut swarm, args, &sessions)?;
-        memories.with_watches = settled(stage, &mut swarm, args)?;
+        with_watches = settled(stage, &mut swarm, args)?;
     }
     stage.restart_cpu()?;
     let begun = Instant::now();
@@ -111,19 +93,24 @@ fn measure(stage: &mut Stage, args: &IdleArgs) -> Result<Report> {
     let hold_seconds = begun.elapsed().as_secs_f64();
     let cpu_us = stage.cpu_ns()?.0.map(us);
     swarm.close_all(|event| Err(unexpected(&event)))?;
-    memories.after = settled(stage, &mut swarm, args)?;
-    Ok(report(stage, args, &memories, hold_seconds, cpu_us))
+    let after = settled(stage, &mut swarm, args)?;
+    Ok(report(stage, args, [before, with_sessions, with_watches, after], hold_seconds, cpu_us))
 }
 
-fn report(stage: &Stage, args: &IdleArgs, memories: &Memories, hold_seconds: f64, cpu_us: Option<f64>) -> Report {
+fn report(
+    stage: &Stage,
+    args: &IdleArgs,
+    [before, with_sessions, with_watches, after]: [Option<Memory>; 4],
+    hold_seconds: f64,
+    cpu_us: Option<f64>,
+) -> Report {
     let IdleArgs { sessions, watches, keys, .. } = args;
     let growth = |from: Option<Memory>, to: Option<Memory>, of: fn(Memory) -> u64, by: u64| {
         Some((ratio(of(to?), 1) - ratio(of(from?), 1)) * 1024.0 / ratio(by, 1))
     };
-    let Memories { before, with_sessions, with_watches, after } = memories;
     let count = u64::from(*sessions);
-    let session = |of| growth(*before, *with_sessions, of, count);
-    let watch = |of| growth(*with_sessions, *with_watches, of, count * u64::from(*watches));
+    let session = |of| growth(before, with_sessions, of, count);
+    let watch = |of| growth(with_sessions, with_watches, of, count * u64::from(*watches));
     let (rss, pss, anonymous) = (|of: Memory| of.rss_kib, |of: Memory| of.pss_kib, |of: Memory| of.anonymous_kib);
     let mut remarks = stage.doubts.clone();
     let mut say = |wanted: bool, text: &str| remarks.extend(wanted.then(|| text.to_owned()));

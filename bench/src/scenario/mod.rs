@@ -36,7 +36,6 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    /// Runs the scenario and prints its report.
     pub(crate) fn run(&self) -> Result<()> {
         match self {
             Self::Load(args) => load::run(args),

@@ -14,7 +14,7 @@ use corral_wire::records::{CreateResponse, GetChildren2Response, WatcherEvent};
 use corral_wire::{ErrorCode, OpCode, Reader};
 use hdrhistogram::Histogram;
 
-use crate::args::{CommonArgs, program, seconds, some_seconds, up_to};
+use crate::args::{CommonArgs, seconds, some_seconds, up_to};
 use crate::frames::{create_tail, encoded, encoded_path};
 use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::CONTENDERS_MAX;
@@ -22,7 +22,6 @@ use crate::report::{Report, fields};
 use crate::stage::{Stage, nothing};
 use crate::swarm::{Event, Swarm, What, granted_or};
 
-/// Which recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Recipe {
     /// A lock: given up by deleting the znode
@@ -31,11 +30,7 @@ enum Recipe {
     Election,
 }
 
-/// Ends the help.
-fn help() -> String {
-    let program = program();
-    format!(
-        "\
+const HELP: &str = "\
 What it does:
   It runs ZooKeeper's standard recipes. Each contender creates an ephemeral sequential znode, lists the queue and watches the
   znode before its own. A holder writes a znode with the expected version: if there were ever two holders, the run fails.
@@ -46,14 +41,12 @@ How to read it:
   own work is part of every hand-over, see client CPU.
 
 Examples:
-  {program} recipes -n 50 --pid PID                        a contended lock
-  {program} recipes -n 5 --recipe election --hold-ms 100   leaders that hold for 100 ms"
-    )
-}
+  corral bench recipes -n 50 --pid PID                        a contended lock
+  corral bench recipes -n 5 --recipe election --hold-ms 100   leaders that hold for 100 ms";
 
 /// Flags of `recipes`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = help())]
+#[command(after_help = HELP)]
 pub(crate) struct RecipeArgs {
     /// Recipe to run
     #[arg(long, value_enum, default_value_t = Recipe::Lock)]
@@ -76,7 +69,6 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     seconds(&(ms / 1e3).to_string())
 }
 
-/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Join,
@@ -104,7 +96,6 @@ struct Contest<'a> {
     swarm: Swarm<Ask>,
     recipe: Recipe,
     hold_ns: u64,
-    /// By session.
     contenders: Vec<Contender>,
     holder: Option<usize>,
     release_at_ns: u64,
@@ -153,7 +144,10 @@ fn measure(stage: &mut Stage, args: &RecipeArgs) -> Result<Report> {
     let (server_ns, client_ns) = contest.stage.cpu_ns()?;
     // A hand-over on its way counts with all it takes, so that a server that stalls at the end is charged for it.
     contest.go_on(|contest| contest.holder.is_some() || contest.acquisitions > acquisitions)?;
-    let in_line = contest.charge_those_in_line();
+    // Those still in line are charged what they have waited so far.
+    let now_ns = contest.swarm.now_ns();
+    let in_line: Vec<u64> = contest.contenders.iter().filter(|of| of.waits).map(|of| of.joined_ns).collect();
+    in_line.iter().for_each(|joined_ns| contest.acquire.saturating_record(now_ns.saturating_sub(*joined_ns)));
     // Their znodes leave the line with the sessions. What was asked before is answered, but nothing follows from it.
     contest.swarm.close_all(|_| Ok(()))?;
     let each = |ns| us(ns) / ratio(acquisitions.max(1), 1);
@@ -169,7 +163,7 @@ fn measure(stage: &mut Stage, args: &RecipeArgs) -> Result<Report> {
             seconds,
             acquisitions,
             acquisitions_per_second: ratio(acquisitions, 1) / seconds,
-            in_line,
+            in_line: in_line.len(),
             hand_over_us: Latency::of(&contest.hand_over),
             acquire_us: Latency::of(&contest.acquire),
             server_cpu_us_per_acquisition: server_ns.map(each),
@@ -198,17 +192,6 @@ impl Contest<'_> {
             self.stage.progress.now_and_then(|| format!("{last} acquisitions"));
         }
         Ok(())
-    }
-
-    /// Records the time that the waiting contenders have waited so far. Returns their number.
-    fn charge_those_in_line(&mut self) -> u64 {
-        let now_ns = self.swarm.now_ns();
-        let mut count = 0;
-        for contender in self.contenders.iter().filter(|contender| contender.waits) {
-            self.acquire.saturating_record(now_ns.saturating_sub(contender.joined_ns));
-            count += 1;
-        }
-        count
     }
 
     /// Takes what has come, and lets the holder go when its time is over.
@@ -318,7 +301,6 @@ impl Contest<'_> {
         if self.hold_ns == 0 { self.release() } else { Ok(()) }
     }
 
-    /// The holder gives up.
     fn release(&mut self) -> Result<()> {
         let session = self.holder.take().context("there is a holder")?;
         self.released_ns = Some(self.swarm.now_ns());
@@ -343,22 +325,4 @@ impl Contest<'_> {
 fn number(name: &str) -> Result<u32> {
     let digits = name.len().checked_sub(10).and_then(|at| name.get(at..));
     digits.and_then(|digits| digits.parse().ok()).with_context(|| format!("{name:?} has no number in line"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_in_line() {
-        fn check(name: &str, expect: Option<u32>) {
-            assert_eq!(number(name).ok(), expect, "{name}");
-        }
-        check("m-0000000000", Some(0));
-        check("m-0000012345", Some(12_345));
-        check("0000012345", Some(12_345));
-        check("m-00000", None);
-        check("m-000000000x", None);
-        check("", None);
-    }
 }

@@ -8,19 +8,15 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 
-use crate::args::{CommonArgs, program, rate, seconds, some_seconds, up_to};
-use crate::due::{Backlog, Due};
+use crate::args::{CommonArgs, rate, seconds, some_seconds, up_to};
+use crate::due::Due;
 use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::CONNECTIONS_MAX;
-use crate::report::{Report, fields, open_loop_remarks};
+use crate::report::{Report, fields, overloaded};
 use crate::stage::Stage;
 use crate::swarm::{POLL, Swarm, What, unexpected};
 
-/// Ends the help.
-fn help() -> String {
-    let program = program();
-    format!(
-        "\
+const HELP: &str = "\
 What it does:
   It opens sessions and closes them. Each is a new TCP connection, a createSession that the server makes durable, and a
   closeSession.
@@ -31,15 +27,13 @@ How to read it:
   A long run can use up the ports of one address.
 
 Examples:
-  {program} sessions --concurrency 64 --pid PID   open and close as fast as possible
-  {program} sessions --rate 500 --duration 20     a steady stream of clients
-  {program} sessions --no-close -n 10000          how fast ten thousand clients connect"
-    )
-}
+  corral bench sessions --concurrency 64 --pid PID   open and close as fast as possible
+  corral bench sessions --rate 500 --duration 20     a steady stream of clients
+  corral bench sessions --no-close -n 10000          how fast ten thousand clients connect";
 
 /// Flags of `sessions`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = help())]
+#[command(after_help = HELP)]
 pub(crate) struct SessionArgs {
     /// Sessions that are being opened or closed at the same time
     #[arg(long, default_value_t = 32, value_parser = up_to(CONNECTIONS_MAX))]
@@ -71,10 +65,6 @@ struct Storm<'a> {
     schedule: Option<Due>,
     begun: u64,
     done: u64,
-    /// Sessions of the window; with a rate those that were due in it.
-    counted: u64,
-    /// Sessions that were due earlier count for nothing.
-    since_ns: u64,
     on_their_way: u32,
     /// When sessions were due that are on their way, by session.
     due: Vec<u64>,
@@ -92,8 +82,6 @@ pub(super) fn run(args: &SessionArgs) -> Result<()> {
         args,
         begun: 0,
         done: 0,
-        counted: 0,
-        since_ns: 0,
         on_their_way: 0,
         due: Vec::new(),
         open: histogram(),
@@ -116,14 +104,9 @@ impl Storm<'_> {
         self.close.reset();
         self.stage.restart_cpu()?;
         let (before, begin_ns) = (self.done, self.swarm.now_ns());
-        self.counted = 0;
-        if self.schedule.is_some() && !args.no_close {
-            self.since_ns = begin_ns;
-        }
         self.blow((!args.no_close).then_some(args.duration))?;
         let end_ns = self.swarm.now_ns();
-        let (sessions, (server_ns, client_ns)) = (self.counted, self.stage.cpu_ns()?);
-        let earlier = self.done - before - sessions;
+        let (sessions, (server_ns, client_ns)) = (self.done - before, self.stage.cpu_ns()?);
         // Those on their way count with all they take, those still due with all they have waited: a server that stalls at the
         // end of the window is charged for it as for any other.
         while self.on_their_way > 0 {
@@ -133,12 +116,7 @@ impl Storm<'_> {
         let seconds = Duration::from_nanos(end_ns - begin_ns).as_secs_f64();
         let throughput = ratio(sessions, 1) / seconds;
         let mut remarks = self.stage.doubts.clone();
-        if earlier > u64::from(args.concurrency) {
-            remarks.push(format!(
-                "{earlier} sessions that were due before the window ended in it: they are not counted, but the server's CPU time is"
-            ));
-        }
-        remarks.extend(args.rate.into_iter().flat_map(|rate| open_loop_remarks(rate, throughput, backlog.unrecorded)));
+        remarks.extend(args.rate.and_then(|rate| overloaded(rate, throughput)));
         let each = |ns| us(ns) / ratio(sessions.max(1), 1);
         let what = if args.no_close { "opened and held" } else { "opened and closed" };
         let pace = args.rate.map_or("as fast as possible".to_owned(), |rate| format!("at {rate:.0}/s"));
@@ -150,7 +128,7 @@ impl Storm<'_> {
                 seconds,
                 sessions,
                 throughput,
-                backlog: backlog.all,
+                backlog,
                 open_us: Latency::of(&self.open),
                 close_us: (!args.no_close).then(|| Latency::of(&self.close)),
                 server_cpu_us_per_session: server_ns.map(each),
@@ -188,7 +166,6 @@ impl Storm<'_> {
         Duration::from_millis(ahead_ms.min(LONGEST_MS))
     }
 
-    /// Whether one more session may be begun.
     fn has_room(&self) -> bool {
         let limit = if self.args.no_close { u64::from(self.args.count) } else { u64::MAX };
         self.on_their_way < self.args.concurrency && self.begun < limit
@@ -214,18 +191,15 @@ impl Storm<'_> {
     fn take(&mut self, wait: Duration) -> Result<()> {
         for event in self.swarm.poll(wait)? {
             let due_ns = self.due[event.peer];
-            let counts = due_ns >= self.since_ns;
             match event.what {
-                What::Opened if counts => self.open.saturating_record(event.at_ns.saturating_sub(due_ns)),
-                What::Closed if counts => self.close.saturating_record(event.at_ns - event.since_ns),
-                What::Opened | What::Closed => {}
+                What::Opened => self.open.saturating_record(event.at_ns.saturating_sub(due_ns)),
+                What::Closed => self.close.saturating_record(event.at_ns - event.since_ns),
                 _ => return Err(unexpected(&event)),
             }
             if event.what == What::Opened && !self.args.no_close {
                 self.swarm.close(event.peer)?;
             } else {
                 self.done += 1;
-                self.counted += u64::from(counts);
                 self.on_their_way -= 1;
             }
         }
@@ -233,9 +207,9 @@ impl Storm<'_> {
     }
 
     /// Enters the sessions that were due but never begun with the time they had waited so far.
-    fn charge_backlog(&mut self, end_ns: u64) -> Backlog {
+    fn charge_backlog(&mut self, end_ns: u64) -> u64 {
         // Sessions that are to be held are all begun.
-        let Some(due) = self.schedule.as_mut().filter(|_| !self.args.no_close) else { return Backlog::default() };
-        due.backlog(self.swarm.now_ns(), end_ns, |waited_ns| self.open.saturating_record(waited_ns))
+        let Some(due) = self.schedule.as_mut().filter(|_| !self.args.no_close) else { return 0 };
+        due.backlog(self.swarm.now_ns(), end_ns, |waited_ns, count| self.open.saturating_record_n(waited_ns, count))
     }
 }

@@ -7,48 +7,38 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::value_parser;
 use corral_wire::consts::{AddWatchMode, EventType, KeeperState, VERSION_ANY};
 use corral_wire::records::{GetDataResponse, WatcherEvent};
 use corral_wire::{OpCode, Reader};
 use hdrhistogram::Histogram;
 
-use crate::args::{CommonArgs, program, up_to};
+use crate::args::{CommonArgs, up_to};
 use crate::check::expect;
 use crate::frames::{encoded, encoded_path, value};
 use crate::histogram::{Latency, histogram, ratio, us};
-use crate::limits::{CONNECTIONS_MAX, ROUNDS_MAX, VALUE_BYTES_MAX};
+use crate::limits::{CONNECTIONS_MAX, ROUNDS_MAX};
 use crate::report::{Report, fields};
 use crate::stage::{Stage, nothing};
 use crate::swarm::{Event, POLL, Swarm, What, granted_or, unexpected};
 
-/// Ends the help.
-fn help() -> String {
-    let program = program();
-    format!(
-        "\
+const HELP: &str = "\
 What it does:
-  All sessions watch one znode. In each round one more session writes the znode, which fires every watch. The first round
-  warms up. Without --persistent the sessions read the znode again before each round, to arm one-shot watches.
+  All sessions watch one znode. In each round one more session writes the znode, which fires every watch. Without
+  --persistent the sessions read the znode again before each round, to arm one-shot watches. Thousands of sessions need
+  higher limits: ulimit -n here, in corral --set limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.
 
 How to read it:
   Times count from when the write was sent. Server CPU is that from the write to the last event, per event. All sockets are
   read on one thread, so that the time to the last event includes the client's own work: a microsecond or two for each event.
   The writer's socket is read between the others.
 
-Before it:
-  Thousands of sessions need higher limits: ulimit -n here, in corral --set limits.connections_per_ip_max=0, in ZooKeeper
-  maxClientCnxns=0.
-
 Examples:
-  {program} watches -n 10000 --rounds 20 --pid PID --cpu 1
-  {program} watches -n 1000 --persistent"
-    )
-}
+  corral bench watches -n 10000 --rounds 20 --pid PID --cpu 1
+  corral bench watches -n 1000 --persistent";
 
 /// Flags of `watches`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = help())]
+#[command(after_help = HELP)]
 pub(crate) struct WatchArgs {
     /// Sessions that watch
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = up_to(CONNECTIONS_MAX))]
@@ -59,14 +49,12 @@ pub(crate) struct WatchArgs {
     /// Persistent watches (addWatch, ZooKeeper 3.6 and newer) instead of one-shot ones
     #[arg(long)]
     persistent: bool,
-    /// Bytes of the znode's value
-    #[arg(long, default_value_t = 100, value_name = "BYTES", value_parser = value_parser!(u32).range(0..=VALUE_BYTES_MAX as i64))]
-    value_bytes: u32,
     #[command(flatten)]
     common: CommonArgs,
 }
 
-/// What a request is for.
+const VALUE_BYTES: usize = 100;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Arm,
@@ -93,7 +81,7 @@ struct Watches<'a> {
 
 pub(super) fn run(args: &WatchArgs) -> Result<()> {
     let mut stage = Stage::set(&args.common, args.sessions + 1)?;
-    let (znode, value) = (stage.path("w"), value(args.value_bytes as usize));
+    let (znode, value) = (stage.path("w"), value(VALUE_BYTES));
     let report = stage.perform(&|| vec![znode.clone()], &|_| &value, |stage| measure(stage, args), nothing)?;
     report.print(&args.common)
 }
@@ -111,7 +99,7 @@ fn measure(stage: &mut Stage, args: &WatchArgs) -> Result<Report> {
         watchers,
         writer,
         persistent: args.persistent,
-        value: value(args.value_bytes as usize),
+        value: value(VALUE_BYTES),
         version: 0,
         first: histogram(),
         last: histogram(),
