@@ -3,60 +3,34 @@
 
 use crate::rng::Stream;
 
-/// A bug put in on purpose, to prove that the checkers see it.
+/// A bug put in on purpose, to prove that the checkers see it: `docs/simulation.md` says what each is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Bug {
-    /// The log thread reports an append as durable before it is.
     AckBeforeSync,
-    /// One watch event never reaches its client.
     DropEvent,
-    /// One watch event reaches its client twice.
     DoubleEvent,
-    /// One shard gets a batch twice.
     ApplyTwice,
-    /// One shard does not get a batch.
     MissBatch,
-    /// A read behind a write of its own session shows the state before that write.
     EarlyRead,
-    /// The shards are not told of a closed session's ephemerals.
     KeepEphemerals,
-    /// The shards are not told of a quota's usage.
     ForgetUsage,
-    /// TTL nodes are deleted an hour early.
     ReapEarly,
-    /// Sessions are ended two seconds early.
     ExpireEarly,
-    /// An attach without the session's password is a sign of life.
     HearAnybody,
-    /// One reply never reaches its client.
     LoseReply,
-    /// A reply's Stat is off by one.
     WrongStat,
-    /// A failed sync is taken for a good one.
     IgnoreFailedSync,
-    /// Of ensembles: a server that starts again does not remember whom it voted for.
     VoteTwice,
-    /// Of ensembles: a leader takes it for granted that a follower has what it was sent.
     SkipMajority,
-    /// Of ensembles: what a broken link may have lost is sent again by the next one.
     ForwardTwice,
-    /// Of ensembles: a server whose disk was emptied takes part as if it remembered everything.
     UninitialisedVotes,
-    /// Of ensembles: a server without data founds an ensemble by itself, whoever else is to.
     FoundAlone,
-    /// Of ensembles: a piece of another server's snapshot is reported as written, and is not.
     LosePiece,
-    /// Of ensembles: a sync is answered by the server itself, which may have been left behind.
     StaleSync,
-    /// Of ensembles with a list: the leader goes over to a new list without waiting for those who join.
     BeginAtOnce,
-    /// Of ensembles with a list: a change of it is answered when it is begun.
     AnswerAtOnce,
-    /// Of ensembles with a list: to a server that starts again, those who were taken out have their vote still.
     RemovedCounts,
-    /// Of ensembles: one server applies some entries with another time than the others.
     Diverge,
-    /// Of worlds that lose pages: how far the log is durable is known from the log alone.
     NoDurableFile,
 }
 
@@ -103,51 +77,25 @@ pub struct Options {
     pub ensemble: Option<EnsembleOptions>,
 }
 
-/// What breaks. Of ensembles: a link and what follows; damage is a state that is found damaged, at a merge or a scrub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    PowerCut,
-    Kill,
-    StopAtStep,
-    FailSync,
-    DiskFull,
-    SlowDisk,
-    ShardPause,
-    WallJump,
-    Stop,
-    BreakWire,
-    CutWire,
-    Isolate,
-    Clog,
-    Freeze,
-    AllOut,
-    Empty,
-    Damage,
-    SpoilSnapshot,
+/// Faults of every world and of ensembles, and what their weights are divided by; those of a damaged state.
+macro_rules! faults {
+    ($($alone:ident/$by:literal)*; $($ensemble:ident/$divisor:literal)*; $($damage:ident)*) => {
+        /// What breaks. Damage is a state that is found damaged, at a merge or a scrub.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Fault {
+            $($alone,)* $($ensemble,)* $($damage,)*
+        }
+
+        const FAULTS: &[(Fault, u64)] = &[$((Fault::$alone, $by)),*];
+        const ENSEMBLE_FAULTS: &[(Fault, u64)] = &[$((Fault::$ensemble, $divisor)),*];
+    };
 }
 
-/// Faults, and what their weights are divided by.
-const FAULTS: [(Fault, u64); 9] = [
-    (Fault::PowerCut, 1),
-    (Fault::Kill, 1),
-    (Fault::StopAtStep, 1),
-    (Fault::FailSync, 2),
-    (Fault::DiskFull, 2),
-    (Fault::SlowDisk, 1),
-    (Fault::ShardPause, 1),
-    (Fault::WallJump, 1),
-    (Fault::Stop, 2),
-];
-/// .. of an ensemble besides.
-const ENSEMBLE_FAULTS: [(Fault, u64); 7] = [
-    (Fault::BreakWire, 1),
-    (Fault::CutWire, 1),
-    (Fault::Isolate, 1),
-    (Fault::Clog, 1),
-    (Fault::Freeze, 1),
-    (Fault::AllOut, 3),
-    (Fault::Empty, 1),
-];
+faults! {
+    PowerCut/1 Kill/1 StopAtStep/1 FailSync/2 DiskFull/2 SlowDisk/1 ShardPause/1 WallJump/1 Stop/2;
+    BreakWire/1 CutWire/1 Isolate/1 Clog/1 Freeze/1 AllOut/3 Empty/1;
+    Damage SpoilSnapshot
+}
 
 fn weights(rng: &mut Stream, faults: &[(Fault, u64)]) -> Vec<(Fault, u64)> {
     let mut draw = || if rng.per_mille(400) { 0 } else { rng.within(1, 10) };
@@ -227,7 +175,7 @@ impl Options {
         let list = ListOptions::draw(seed, bug);
         options.switches.reconfig |= list.is_some();
         options.ensemble = Some(EnsembleOptions { linearizable, list, ..EnsembleOptions::draw(&mut rng) });
-        options.weights.extend(weights(&mut rng, &ENSEMBLE_FAULTS));
+        options.weights.extend(weights(&mut rng, ENSEMBLE_FAULTS));
         options.shards = rng.pick(&[1, 2]);
         options.clients = rng.pick(&[3, 5, 8]);
         // Shorter sessions would end with every leader.
@@ -275,7 +223,7 @@ impl Options {
             snapshot_interval_min_ms: rng.pick(&[0, 200, 2_000]),
             snapshots_retained: rng.pick(&[1, 2, 3]),
             fault_every_ms: rng.pick(&[300, 1_000, 3_000]),
-            weights: weights(&mut rng, &FAULTS),
+            weights: weights(&mut rng, FAULTS),
             lost_page_share: 0,
             cut_share: rng.pick(&[0, 10, 40]),
             garbage_share: rng.pick(&[0, 3, 10]),

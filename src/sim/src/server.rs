@@ -29,6 +29,7 @@ use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::snapshot::Snapshot;
 use corral_core::view::View;
+use corral_engine::recovery::Recovered;
 use corral_engine::{Answer, Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog};
 use corral_peer::Generation;
 use corral_storage::SimDisk;
@@ -38,7 +39,6 @@ use corral_wire::fourletter::FourLetter;
 pub(crate) use list::is_member;
 pub(crate) use observed_machine::{CommittedEntry, ObservedMachine};
 pub(crate) use peers::{Wire, WireEvent};
-use recovery::Start;
 
 use crate::limits::PROPOSALS_TAKEN_BYTES_MAX;
 use crate::model::{LinkId, SUPER_ID};
@@ -204,44 +204,36 @@ impl World {
             node.disk.stop_at_step(step);
             node.disk_stops = true;
         }
-        let start = Start {
-            options: &self.options,
-            server: server_id(at),
-            file: &self.nodes[at].file,
-            incarnation: (at as u64) << 56 | u64::from(self.nodes[at].life) << 32 | self.schedule.below(1 << 32),
-            path_seed: self.schedule.word(),
-            log_seed: self.disk_rng.word(),
-            now: self.engine_time(),
-        };
-        let incarnation = start.incarnation;
-        let started = match start.recover(&self.nodes[at].disk) {
+        let incarnation = (at as u64) << 56 | u64::from(node.life) << 32 | self.schedule.below(1 << 32);
+        let (path_seed, log_seed) = (self.schedule.word(), self.disk_rng.word());
+        let started = match self.recover(incarnation, path_seed, log_seed) {
             Ok(started) => started,
             // A fault that was ordered, and fell into the start.
             Err(reason) if reason.contains("simulated") => return self.crash(true),
             Err(reason) => return Err(Violation::of("recovery", reason)),
         };
-        let mut replica = started.replica;
+        let (Recovered { mut replica, frozen, hard_state }, log, snapshot_index, newest) = started;
         let entries = std::mem::take(&mut replica.machine_mut().committed);
         self.counts.replayed += entries.len() as u64;
         let upto = replica.applied().0;
         let life = self.nodes[self.at].life;
-        self.note(format_args!("life {life} begins: snapshot at {}, log to {upto}", started.snapshot_index));
+        self.note(format_args!("life {life} begins: snapshot at {snapshot_index}, log to {upto}"));
         if in_ensemble {
-            self.check.rejoined(at, started.snapshot_index, &started.hard_state)?;
+            self.check.rejoined(at, snapshot_index, &hard_state)?;
             for entry in entries {
                 self.check.committed(entry, self.time())?;
             }
         } else {
-            self.check.restarted(started.snapshot_index, upto, entries, self.time())?;
+            self.check.restarted(snapshot_index, upto, entries, self.time())?;
         }
         let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
-        let engine = Engine::new(replica, self.settings(started.newest));
-        self.nodes[self.at].server = Some(Box::new(Server::new(shards, engine, incarnation, started.log)));
+        let engine = Engine::new(replica, self.settings(newest));
+        self.nodes[self.at].server = Some(Box::new(Server::new(shards, engine, incarnation, log)));
         self.begin()?;
         if !in_ensemble {
             self.compare_everywhere()?;
         }
-        if let Some(frozen) = started.frozen {
+        if let Some(frozen) = frozen {
             self.note(format_args!("snapshot of {} begins, of what was replayed", frozen.zxid));
             self.mail(Channel::ConsensusToWriter, Inner::ToWriter(Box::new(frozen)));
         }

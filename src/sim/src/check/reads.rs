@@ -9,14 +9,11 @@ use corral_core::limits::WALK_PIECE;
 
 use super::Checkers;
 use crate::link::Sent;
-use crate::model::{ADMIN, Identity, LinkId, Model, READ, allows, redacted};
+use crate::model::{
+    ADMIN, BAD_ARGUMENTS, Identity, LinkId, MARSHALLING_ERROR, Model, NO_AUTH, NO_NODE, READ, allows, redacted,
+};
 use crate::request::{Body, Request};
 use crate::violation::{Checked, require};
-
-const MARSHALLING_ERROR: i32 = -5;
-const BAD_ARGUMENTS: i32 = -8;
-const NO_NODE: i32 = -101;
-const NO_AUTH: i32 = -102;
 
 impl Checkers {
     pub(super) fn read_answered(&self, link: LinkId, sent: &Sent, zxid: i64, err: i32, body: &Body) -> Checked {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Checkers;
-use crate::model::{Identity, LinkId, Model, READ, Step, allows};
+use crate::model::{Identity, LinkId, Model, NO_NODE, READ, Step, allows};
 use crate::request::{Request, WatchKind};
 use crate::violation::{Checked, Violation, require};
 
@@ -15,7 +15,6 @@ const CREATED: i32 = 1;
 const DELETED: i32 = 2;
 const DATA_CHANGED: i32 = 3;
 const CHILDREN_CHANGED: i32 = 4;
-const NO_NODE: i32 = -101;
 const NO_WATCHER: i32 = -121;
 
 #[derive(Debug, Default)]

@@ -4,15 +4,15 @@
 //! Whether the ensemble goes over to a new list, and when, is the leader's word; what the list is then is said here.
 
 use super::acl::{WRITE, allows};
-use super::rules::{BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_AUTH, need, refused};
+use super::rules::{
+    BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_AUTH, SESSION_EXPIRED, UNIMPLEMENTED, need, refused,
+};
 use super::{Caller, Expected, Model, Step};
 use crate::reconfig::{Change, Seats, lines};
 use crate::request::Body;
 
 pub(super) const PLACE: &str = "/zookeeper/config";
 const RECONFIG_IN_PROGRESS: i32 = -14;
-const UNIMPLEMENTED: i32 = -6;
-const SESSION_EXPIRED: i32 = -112;
 const RECONFIG_DISABLED: i32 = -123;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,16 +8,16 @@ use super::{Caller, Expected, Life, Model, Node, Step};
 use crate::request::{AclItem, Body, Item, Write};
 
 const RUNTIME_INCONSISTENCY: i32 = -2;
-pub(super) const MARSHALLING_ERROR: i32 = -5;
-const UNIMPLEMENTED: i32 = -6;
-pub(super) const BAD_ARGUMENTS: i32 = -8;
-pub(super) const NO_NODE: i32 = -101;
-pub(super) const NO_AUTH: i32 = -102;
+pub(crate) const MARSHALLING_ERROR: i32 = -5;
+pub(super) const UNIMPLEMENTED: i32 = -6;
+pub(crate) const BAD_ARGUMENTS: i32 = -8;
+pub(crate) const NO_NODE: i32 = -101;
+pub(crate) const NO_AUTH: i32 = -102;
 pub(super) const BAD_VERSION: i32 = -103;
 const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
 pub(super) const NODE_EXISTS: i32 = -110;
 pub(super) const NOT_EMPTY: i32 = -111;
-const SESSION_EXPIRED: i32 = -112;
+pub(super) const SESSION_EXPIRED: i32 = -112;
 const QUOTA_EXCEEDED: i32 = -125;
 const INVALID_ACL: i32 = -114;
 

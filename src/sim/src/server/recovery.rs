@@ -1,16 +1,15 @@
 //! What a start finds on the simulated disk, and the engine's recovery from that; with the bugs that are planted in it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, HardState, Membership, NodeId, Replica};
+use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, NodeId};
 use corral_core::coordinator::{EnsembleConfig, Founders};
 use corral_core::evaluate::features;
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
 use corral_core::snapshot::{AlignedBytes, CheckedMeta, CheckedSection, Snapshot, SnapshotBytes, SnapshotLayout};
 use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedSnapshot, Now, Offered};
+use corral_engine::{LoadedSnapshot, Offered};
 use corral_peer::Generation;
 use corral_storage::log::{Log, LogConfig, Recovered as Found};
 use corral_storage::{Disk as _, SimDisk, SnapshotFile, SnapshotHead, list_snapshots};
@@ -23,6 +22,7 @@ use super::server_id;
 use super::spoiled::OnDisk;
 use crate::options::{Bug, EnsembleOptions, Options, Switches};
 use crate::reconfig::{lines, participants};
+use crate::world::World;
 
 pub(crate) const SECTION_NODES: u32 = 1;
 pub(crate) const SECTION_META: u32 = 2;
@@ -31,36 +31,17 @@ const REAP_INTERVAL_MS: u64 = 1_000;
 pub(super) const ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
 
-pub(crate) struct Start<'a> {
-    pub(crate) options: &'a Options,
-    pub(crate) server: u8,
-    /// The servers in its file; with this one.
-    pub(crate) file: &'a BTreeSet<u8>,
-    pub(crate) incarnation: u64,
-    pub(crate) path_seed: u64,
-    pub(crate) log_seed: u64,
-    pub(crate) now: Now,
-}
+/// What a start brings back: the replica and what else recovery gives, the log, the index behind which the log begins to
+/// be applied, and the snapshot of the start, for other servers.
+pub(super) type Started = (Recovered<ObservedMachine>, Log<SimDisk>, u64, Option<Offered>);
 
-pub(crate) struct Started {
-    pub(crate) replica: Replica<ObservedMachine>,
-    pub(crate) log: Log<SimDisk>,
-    /// The log begins to be applied behind this index.
-    pub(crate) snapshot_index: u64,
-    /// The snapshot it starts from, for other servers.
-    pub(crate) newest: Option<Offered>,
-    /// What was replayed, if it is worth a snapshot.
-    pub(crate) frozen: Option<FrozenState>,
-    /// What it remembers of elections.
-    pub(crate) hard_state: HardState,
-}
-
-impl Start<'_> {
+impl World {
     /// Opens the disk's content, and leads if it is alone.
     ///
     /// # Errors
     /// A sentence; without a disk that was told to fail there must be none.
-    pub(crate) fn recover(&self, disk: &SimDisk) -> Result<Started, String> {
+    pub(super) fn recover(&self, incarnation: u64, path_seed: u64, log_seed: u64) -> Result<Started, String> {
+        let (disk, server) = (&self.nodes[self.at].disk, server_id(self.at));
         // As the server's directory is opened: what a killed process left there only by name would be lost by a power
         // cut.
         disk.sync_dir().map_err(text)?;
@@ -68,12 +49,12 @@ impl Start<'_> {
         let config = LogConfig {
             segment_bytes: self.options.segment_bytes,
             create_if_missing: loaded.is_none(),
-            seed: self.log_seed,
+            seed: log_seed,
             ..LogConfig::default()
         };
         let (mut log, mut found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
         let data = self.data_kind(loaded.as_ref(), &found)?;
-        let mut state = recovery::state_of(loaded.as_ref(), self.path_seed);
+        let mut state = recovery::state_of(loaded.as_ref(), path_seed);
         if loaded.is_none() && matches!(data, DataKind::Member(..)) {
             // [`Bug::UninitialisedVotes`].
             (state.1, state.2) = (BOOTSTRAP_INDEX.0, BOOTSTRAP_TERM.0);
@@ -86,26 +67,26 @@ impl Start<'_> {
         let plan = Plan {
             data,
             state,
-            sequencer: self.sequencer_config(payload_bytes_max),
+            sequencer: self.sequencer_config(incarnation, payload_bytes_max),
             servers: list.map(|ensemble| lines(&participants((0..ensemble.servers).map(server_id))).into()),
             ensemble: self.options.ensemble.map(|ensemble| EnsembleConfig {
                 shards: self.options.shards,
                 hold_ms: ensemble.hold_ms,
                 lost_after_ms: u64::from(ELECTION_TICKS) * TICK / 1000,
             }),
-            founders: Founders { own: self.server, voters: self.founders(), learners: Vec::new() },
-            raft: self.raft_config(payload_bytes_max),
+            founders: Founders { own: server, voters: self.founders(), learners: Vec::new() },
+            raft: self.raft_config(incarnation, payload_bytes_max),
             is_state_corrupt: false,
         };
-        let machine = |member| ObservedMachine::new(member, self.options.bug, self.server);
+        let machine = |member| ObservedMachine::new(member, self.options.bug, server);
         let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
-        let recovered = recovery::recover(plan, &mut opened, machine, &|| self.now);
-        let Recovered { replica, frozen, hard_state } = recovered.map_err(|fault| match fault {
+        let recovered = recovery::recover(plan, &mut opened, machine, &|| self.engine_time());
+        let recovered = recovered.map_err(|fault| match fault {
             RecoveryFault::Log(error) => error.to_string(),
             other => format!("{other:?}"),
         })?;
         let newest = loaded.as_ref().map(LoadedSnapshot::offered);
-        Ok(Started { replica, log, snapshot_index, newest, frozen, hard_state })
+        Ok((recovered, log, snapshot_index, newest))
     }
 
     /// What this server is by its disk, or by a bug.
@@ -127,26 +108,30 @@ impl Start<'_> {
 
     /// Who founds an ensemble with this server, by its file, or by a bug.
     fn founders(&self) -> Vec<u8> {
-        if self.options.bug == Some(Bug::FoundAlone) { vec![self.server] } else { self.file.iter().copied().collect() }
+        if self.options.bug == Some(Bug::FoundAlone) {
+            vec![server_id(self.at)]
+        } else {
+            self.nodes[self.at].file.iter().copied().collect()
+        }
     }
 
-    fn log_cache_bytes(&self) -> u64 {
-        self.options.ensemble.map_or(0, |ensemble| ensemble.log_cache_bytes)
-    }
-
-    fn raft_config(&self, payload_bytes_max: usize) -> RaftConfig {
-        let id = NodeId(u64::from(self.server));
+    fn raft_config(&self, incarnation: u64, payload_bytes_max: usize) -> RaftConfig {
+        let id = NodeId(u64::from(server_id(self.at)));
         let in_ensemble = self.options.ensemble.is_some();
         RaftConfig {
             id,
-            voters: if in_ensemble { self.file.iter().map(|id| NodeId(u64::from(*id))).collect() } else { vec![id] },
+            voters: if in_ensemble {
+                self.nodes[self.at].file.iter().map(|id| NodeId(u64::from(*id))).collect()
+            } else {
+                vec![id]
+            },
             learners: Vec::new(),
             election_ticks: ELECTION_TICKS,
             heartbeat_ticks: if in_ensemble { HEARTBEAT_TICKS } else { 1 },
             max_inflight_entries: 4096,
-            log_cache_bytes: self.log_cache_bytes(),
+            log_cache_bytes: self.options.ensemble.map_or(0, |ensemble| ensemble.log_cache_bytes),
             max_entry_bytes: u32::try_from(payload_bytes_max).expect("segments are small here"),
-            seed: self.incarnation,
+            seed: incarnation,
         }
     }
 
@@ -163,11 +148,11 @@ impl Start<'_> {
         switches.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit)
     }
 
-    fn sequencer_config(&self, entry_bytes_max: usize) -> SequencerConfig {
-        let Options { session_tick_ms, batch_bytes_max, .. } = *self.options;
+    fn sequencer_config(&self, incarnation: u64, entry_bytes_max: usize) -> SequencerConfig {
+        let Options { session_tick_ms, batch_bytes_max, .. } = self.options;
         SequencerConfig {
-            server: self.server,
-            incarnation: self.incarnation,
+            server: server_id(self.at),
+            incarnation,
             tick_ms: session_tick_ms,
             features: self.feature_bits(),
             batch_bytes_max,
