@@ -185,8 +185,8 @@ struct Admin {
 
 impl Admin {
     /// Opens the session, and tries again for so long if it is refused.
-    fn open(stage: &Stage, patience: Duration) -> Result<Self> {
-        let until = Instant::now() + patience;
+    fn open(stage: &Stage, timeout: Duration) -> Result<Self> {
+        let until = Instant::now() + timeout;
         loop {
             match Self::try_open(stage) {
                 Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),

@@ -44,23 +44,16 @@ TWO = ["get:64x16", "get:1x1", "get:7x7"]
 JUDGED = [
     # Of the target what is unlike the usual one; value, met, and a part of what is said.
     ({}, 1 / 12, "yes", "1/12 [1/24..1/2.67]: 1 against 12 of ZooKeeper Netty"),
-    ({"limit": "<= 1/13"}, 1 / 12, "no", ""),
     ({"figure": "throughput", "limit": ">= 100"}, 90, "no", "of ZooKeeper NIO"),
     ({"against": None, "limit": "<= 1", "unit": "us"}, 1, "yes", "1 [0.5..3] us"),
     ({"cells": TWO, "limit": "<= 1"}, 0.5, "yes", "worst: get:1x1, 2 of 3 measured"),
-    ({"cells": TWO, "limit": ">= 0.1"}, 1 / 12, "no", ""),
     ({"cells": ["get1k:64x16"], "against": "corral", "against_cell": "get:64x16", "limit": "<= 1.5"}, 1.4, "yes", ""),
-    ({"of": "corral 2 shards", "against": "corral", "limit": "<= 1.1"}, 1.05, "yes", ""),
-    ({"figure": "p99_9", "against_figure": "p99", "against": "corral", "limit": "<= 2"}, 1.5, "yes", ""),
     ({"group": "open-loop", "figure": "p99", "cells": ["get:64x16@*"], "against": None, "limit": "<= 1000"}, 900, "yes", ""),
     ({"group": "idle", "cells": ["idle"], "figure": "resident_mb", "against": None, "limit": "<= 16", "unit": "MB"}, 20, "no", "20 MB"),
     ({"group": "ensembles", "cells": ["set:1x1 leader", "set:1x1 follower", "set:1x1 all"], "against": "ZooKeeper"}, 0.5, "no", "worst: set:1x1 all"),
     ({"cells": ["set:1x1"]}, None, "-", "not measured"),
-    ({"against": "epoll echo"}, None, "-", "not measured"),
-    ({"of": "etcd"}, None, "-", "not measured"),
     ({"note_if_cpus_below": 9, "note": "too few CPUs"}, 1 / 12, "-", "too few CPUs"),
     ({"figure": "p99", "against": None, "limit": "<= 10", "unit": "us", "host": "p99_us", "host_us": 1}, 100, "-", "11 us of it"),
-    ({"figure": "p99", "against": None, "limit": "<= 12", "unit": "us", "host": "p99_us", "host_us": 1}, 100, "no", ""),
 ]  # fmt: skip
 
 
@@ -95,12 +88,9 @@ def test_the_plan_fits_together():
 def test_what_the_machine_takes_by_itself(tmp_path):
     # One gap of 100 ms in a second: a tenth of all comers wait, evenly between nothing and 100 ms.
     equal([round(host.wait([100_000.0], quantile, seconds=1), -2) for quantile in (0.5, 0.95, 0.99)], [0, 50_000, 90_000])
-    # On each of two CPUs: a request that needs both is kept by either.
-    equal(round(host.wait([100_000.0] * 2, 0.95, seconds=1), -2), 75_000)
     found = host.facts([sorted(os.sched_getaffinity(0))[0]], seconds=0.2)
     assert 0 <= found["p99_us"] <= found["p99_9_us"] <= found["longest_us"] + 1, found
-    probe = host.sync_probe(tmp_path)
-    assert 0 < probe["p50_us"] <= probe["p99_us"], probe
+    assert 0 < host.sync_probe(tmp_path)["p50_us"]
     equal(os.listdir(tmp_path), [], "what is left behind")
 
 
@@ -108,15 +98,13 @@ def test_names_of_cells_and_servers():
     for text, name, flags in (
         ("get1k", "get1k:64x16", "--op get --connections 64 --depth 16 --value-bytes 1024"),
         ("mix90:64x16", "mix:64x16", "--op mix --connections 64 --depth 16 --read-percent 90"),
-        ("children:8x1", "children:8x1", "--op children --connections 8 --depth 1 --children 100"),
-        ("get@50000", "get:64x16@50000", "--op get --connections 64 --depth 16 --value-bytes 100 --rate 50000"),
         ("set0:1x1@0.5", "set0:1x1@0.5", "--op set --connections 1 --depth 1 --value-bytes 0 --rate 0.5"),
     ):
         made = loads.cell(text)
         equal((made.name, " ".join(map(str, made.flags()))), (name, flags))
     equal(servers.running("a=127.0.0.1:2181,pid=7"), servers.Running("a", "127.0.0.1:2181", 7))
-    refused = [(loads.cell, text) for text in ("", "put", "get:64", "get:x1", "get:0x1", "get:1x0", "get@fast", "get@0", "get5q", ":1x1")]
-    for read, text in [*refused, *((servers.running, text) for text in ("a", "a=", "=h:1", "a=h", "a=h:1,pid=x", "a=h:1,cpu=2"))]:
+    refused = [(loads.cell, text) for text in ("put", "get:64", "get:0x1", "get@fast", "get@0", "get5q")]
+    for read, text in [*refused, *((servers.running, text) for text in ("a", "a=h", "a=h:1,cpu=2"))]:
         with pytest.raises(ValueError):
             read(text)
 

@@ -10,37 +10,18 @@
 
 mod parts;
 mod rig;
+mod tree;
 
 use std::process::ExitCode;
 
 use corral_wire::OpCode;
 use parts::{append, in_delta, in_snapshot, look_up};
 use rig::{Request, shard, shard_children};
+use tree::{TIMES_MAX, key, new_path, path};
 
 /// As the server has it, so that allocations cost here what they cost there.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Operations of a run at most; what is prepared is prepared for as many.
-const TIMES_MAX: u32 = 2048;
-/// The znodes, below one parent, of the tree that the cases work on.
-const ZNODES: u32 = 16_384;
-const DATA: [u8; 100] = [7; 100];
-
-fn path(number: u32) -> String {
-    format!("/micro/k/{number:08}")
-}
-
-/// The path of a znode that is not there yet.
-fn new_path(number: u32) -> String {
-    format!("/micro/n/{number:09}")
-}
-
-/// Paths of the tree in an order without a pattern, the same in every run: each is there once before any comes again.
-fn key(number: u32) -> String {
-    const _: () = assert!(ZNODES.is_power_of_two());
-    path(number.wrapping_mul(0x9e37_79b1) % ZNODES)
-}
 
 type Case = (&'static str, fn(u32));
 

@@ -1,6 +1,6 @@
 //! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches, the log without its sync.
 
-use super::{DATA, TIMES_MAX, ZNODES, new_path, path};
+use super::tree::{DATA, TIMES_MAX, ZNODES, new_path, path};
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, WriteOp};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};

@@ -4,7 +4,8 @@
 //! Requests come 16 at a time, as from a client that pipelines. A write's whole way is in the count but for Raft and the
 //! log: decoded, proposed, batched, encoded for the log, evaluated, applied to the shard's view, answered.
 
-use super::{DATA, TIMES_MAX, new_path, parts};
+use super::parts;
+use super::tree::{DATA, TIMES_MAX, new_path};
 use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::reaper::ReapPolicy;
