@@ -2,7 +2,7 @@
 
 Reads, writes, watches, new and closed sessions by turns: full pipelines for a while, single requests, then silence, so that
 the server's executors go to sleep and have to wake again and again. Prints the largest latency and the watchdog's count. A reply
-that is late because the machine stood still is told apart by an idle server beside. `--minutes` sets how long.
+that is late because the machine stalled is told apart by an idle server beside. `--minutes` sets how long.
 """
 
 import random
