@@ -6,19 +6,7 @@ use corral_consensus::{
     Restored, Role, Term, limits,
 };
 
-fn config() -> Config {
-    Config {
-        id: NodeId(1),
-        voters: vec![NodeId(1)],
-        learners: Vec::new(),
-        election_ticks: 10,
-        heartbeat_ticks: 2,
-        max_inflight_entries: 100,
-        log_cache_bytes: 32 << 20,
-        max_entry_bytes: 1 << 20,
-        seed: 1,
-    }
-}
+use crate::setup::config_alone;
 
 fn entry(index: u64, term: u64, payload: Bytes) -> Entry {
     Entry { term: Term(term), index: Index(index), kind: EntryKind::Normal, payload }
@@ -49,7 +37,7 @@ fn leader(config: Config) -> RaftNode {
 #[test]
 fn who_has_no_space_stands_for_no_election() {
     let voters = [1, 2, 3].map(NodeId).to_vec();
-    let mut node = RaftNode::new(Config { voters, ..config() }, Restored::default()).expect("valid");
+    let mut node = RaftNode::new(Config { voters, ..config_alone() }, Restored::default()).expect("valid");
     let mut asks = |full: bool| {
         node.set_log_full(full);
         node.campaign();
@@ -66,7 +54,7 @@ fn who_has_no_space_stands_for_no_election() {
 
 #[test]
 fn starts_empty_and_leads_at_once() {
-    let mut node = RaftNode::new(config(), Restored::default()).expect("valid");
+    let mut node = RaftNode::new(config_alone(), Restored::default()).expect("valid");
     assert_eq!((node.role(), node.term(), node.leader()), (Role::Follower, Term(0), None));
     node.campaign();
     assert_eq!((node.role(), node.term(), node.leader()), (Role::Leader, Term(1), Some(NodeId(1))));
@@ -89,7 +77,7 @@ fn starts_empty_and_leads_at_once() {
 
 #[test]
 fn commits_nothing_that_is_not_durable() {
-    let mut node = leader(config());
+    let mut node = leader(config_alone());
     let mut numbers = Vec::new();
     for batch in 0..10 {
         node.propose(Bytes::from(vec![batch; 10])).expect("room");
@@ -113,7 +101,7 @@ fn commits_nothing_that_is_not_durable() {
 
 #[test]
 fn what_one_writer_was_told_is_committed_is_stored_with_its_next_entry() {
-    let mut node = leader(config());
+    let mut node = leader(config_alone());
     for index in 2..12 {
         node.propose(Bytes::from_static(b"one at a time")).expect("room");
         let (appends, _) = drain(&mut node);
@@ -132,7 +120,7 @@ fn what_one_writer_was_told_is_committed_is_stored_with_its_next_entry() {
 
 #[test]
 fn ticks_disturb_nothing() {
-    let mut node = leader(config());
+    let mut node = leader(config_alone());
     node.propose(Bytes::from_static(b"not durable yet")).expect("room");
     for _ in 0..1000 {
         node.tick();
@@ -150,7 +138,7 @@ fn restarts_in_pages_of_bounded_size() {
     let (at, entries_here) = (Index(10), entries.clone());
     let restored =
         Restored { hard_state, cut_index: at, cut_term: Term(2), entries: entries_here, snapshot: at, applied: at };
-    let mut node = RaftNode::new(config(), restored).expect("valid");
+    let mut node = RaftNode::new(config_alone(), restored).expect("valid");
     node.campaign();
     assert_eq!((node.role(), node.term()), (Role::Leader, Term(4)));
     assert_eq!(node.commit(), Index(10), "nothing is committed before its own entry is durable");
@@ -179,14 +167,14 @@ fn applied_entries_are_not_delivered_again() {
     let entries: Vec<Entry> = (1..=5).map(|index| entry(index, 1, Bytes::from_static(b"x"))).collect();
     let hard_state = HardState { term: Term(1), vote: Some(NodeId(1)), commit: Index(4) };
     let restored = Restored { hard_state, entries, applied: Index(3), ..Restored::default() };
-    let mut node = RaftNode::new(config(), restored).expect("valid");
+    let mut node = RaftNode::new(config_alone(), restored).expect("valid");
     let (_, committed) = drain(&mut node);
     assert_eq!(committed.iter().map(|entry| entry.index.0).collect::<Vec<_>>(), [4]);
 }
 
 #[test]
 fn memory_stays_bounded_and_payloads_are_shared() {
-    let mut node = leader(Config { max_inflight_entries: 64, ..config() });
+    let mut node = leader(Config { max_inflight_entries: 64, ..config_alone() });
     let payload = Bytes::from(vec![1; 4096]);
     let (mut taken, mut refused, mut highest) = (0u32, 0u32, 0);
     let (mut waiting, mut applied) = (std::collections::VecDeque::new(), 1);
@@ -224,10 +212,10 @@ fn memory_stays_bounded_and_payloads_are_shared() {
 
 #[test]
 fn refuses_what_it_cannot_take() {
-    let mut node = RaftNode::new(config(), Restored::default()).expect("valid");
+    let mut node = RaftNode::new(config_alone(), Restored::default()).expect("valid");
     let payload = Bytes::from_static(b"x");
     assert_eq!(node.propose(payload.clone()), Err(ProposeError::NotLeader { leader: None }));
-    node = leader(Config { max_inflight_entries: 2, max_entry_bytes: 8, ..config() });
+    node = leader(Config { max_inflight_entries: 2, max_entry_bytes: 8, ..config_alone() });
     assert_eq!(node.propose(Bytes::new()), Err(ProposeError::Empty));
     assert_eq!(node.propose(Bytes::from_static(b"123456789")), Err(ProposeError::TooLarge { bytes: 9, max: 8 }));
     assert_eq!(node.propose(payload.clone()), Ok(()));
@@ -235,7 +223,7 @@ fn refuses_what_it_cannot_take() {
     assert_eq!(node.propose(payload.clone()), Err(ProposeError::Full));
     // By bytes.
     let most = limits::ENTRY_BYTES_MAX;
-    node = leader(Config { max_entry_bytes: most, ..config() });
+    node = leader(Config { max_entry_bytes: most, ..config_alone() });
     let payload = Bytes::from(vec![0; most as usize]);
     assert_eq!(node.propose(payload.clone()), Ok(()));
     drain(&mut node);
@@ -244,7 +232,7 @@ fn refuses_what_it_cannot_take() {
 
 #[test]
 fn reads_wait_for_the_first_entry_of_the_term() {
-    let mut node = RaftNode::new(config(), Restored::default()).expect("valid");
+    let mut node = RaftNode::new(config_alone(), Restored::default()).expect("valid");
     let mut out = Outputs::default();
     node.read_index(7);
     assert!(!node.ready(&mut out));
@@ -262,7 +250,7 @@ fn reads_wait_for_the_first_entry_of_the_term() {
 
 #[test]
 fn reads_nobody_answers_are_refused() {
-    let mut node = RaftNode::new(config(), Restored::default()).expect("valid");
+    let mut node = RaftNode::new(config_alone(), Restored::default()).expect("valid");
     let mut out = Outputs::default();
     node.read_index(7);
     let mut refused = Vec::new();
@@ -291,15 +279,15 @@ fn refuses_a_configuration_that_cannot_work() {
     };
     let of = |voters: &[u64], learners: &[u64]| {
         let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
-        Config { voters: ids(voters), learners: ids(learners), ..config() }
+        Config { voters: ids(voters), learners: ids(learners), ..config_alone() }
     };
-    check(Config { id: NodeId(0), ..config() }, "id is 0");
-    check(Config { heartbeat_ticks: 0, ..config() }, "heartbeat_ticks");
-    check(Config { election_ticks: 2, ..config() }, "election_ticks");
-    check(Config { election_ticks: u32::MAX, ..config() }, "election_ticks");
-    check(Config { max_inflight_entries: 0, ..config() }, "max_inflight_entries");
-    check(Config { max_entry_bytes: 0, ..config() }, "max_entry_bytes");
-    check(Config { max_entry_bytes: u32::MAX, ..config() }, "max_entry_bytes");
+    check(Config { id: NodeId(0), ..config_alone() }, "id is 0");
+    check(Config { heartbeat_ticks: 0, ..config_alone() }, "heartbeat_ticks");
+    check(Config { election_ticks: 2, ..config_alone() }, "election_ticks");
+    check(Config { election_ticks: u32::MAX, ..config_alone() }, "election_ticks");
+    check(Config { max_inflight_entries: 0, ..config_alone() }, "max_inflight_entries");
+    check(Config { max_entry_bytes: 0, ..config_alone() }, "max_entry_bytes");
+    check(Config { max_entry_bytes: u32::MAX, ..config_alone() }, "max_entry_bytes");
     check(of(&[], &[]), "no voter");
     check(of(&[1, 1], &[]), "twice");
     check(of(&[1, 0], &[]), "id 0");
@@ -318,11 +306,12 @@ fn refuses_a_log_that_does_not_hold_together() {
         snapshot: Index(10),
         applied: Index(11),
     };
-    RaftNode::new(config(), good.clone()).expect("valid");
+    RaftNode::new(config_alone(), good.clone()).expect("valid");
     let check = |change: &dyn Fn(&mut Restored), expect: &str| {
         let mut restored = good.clone();
         change(&mut restored);
-        let found = RaftNode::new(config(), restored).err().map_or("accepted".to_owned(), |error| error.to_string());
+        let found =
+            RaftNode::new(config_alone(), restored).err().map_or("accepted".to_owned(), |error| error.to_string());
         assert!(found.contains(expect), "{found}, expected {expect}");
     };
     check(&|r| r.entries[0].index = Index(12), "gap");
@@ -344,23 +333,23 @@ fn refuses_a_log_that_does_not_hold_together() {
 #[test]
 #[should_panic(expected = "is the last")]
 fn reporting_durable_what_was_never_written_is_a_bug() {
-    leader(config()).persisted(99);
+    leader(config_alone()).persisted(99);
 }
 
 #[test]
 #[should_panic(expected = "was handed out")]
 fn applying_what_was_not_committed_is_a_bug() {
-    leader(config()).applied(Index(2));
+    leader(config_alone()).applied(Index(2));
 }
 
 #[test]
 #[should_panic(expected = "after 1")]
 fn applying_backwards_is_a_bug() {
-    leader(config()).applied(Index(0));
+    leader(config_alone()).applied(Index(0));
 }
 
 #[test]
 #[should_panic(expected = "is applied")]
 fn a_snapshot_of_what_is_not_applied_is_a_bug() {
-    leader(config()).compact(Index(2), Term(1));
+    leader(config_alone()).compact(Index(2), Term(1));
 }

@@ -3,7 +3,8 @@
 //! A lying peer can break agreement, which no check of a single message can prevent; what is tested here is that the
 //! node stays in one piece: entries come in order, and the driver's reports keep being accepted.
 
-use crate::net::{Disk, Random, Server};
+use crate::net::{self, Disk, Server};
+use crate::setup::Random;
 #[allow(dead_code)]
 use bytes::{BufMut, Bytes, BytesMut};
 use corral_consensus::{
@@ -148,7 +149,7 @@ struct Tally {
 }
 
 fn torment(seed: u64, voters: u64, tally: &mut Tally) {
-    let mut random = Random::new(seed);
+    let mut random = net::random(seed);
     let members: Vec<NodeId> = (1..=voters).map(NodeId).collect();
     let mut disk = Disk::new(Membership::simple(&members, &[NodeId(4)]));
     let mut server = Server::start(0, &disk, seed);
@@ -201,7 +202,7 @@ fn drive(server: &mut Server, disk: &mut Disk, random: &mut Random, now: u64, ta
 #[test]
 fn lies_never_panic() {
     let mut tally = Tally::default();
-    for seed in crate::net::seeds(SEEDS) {
+    for seed in net::seeds(SEEDS) {
         for voters in [1, 3] {
             let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let mut one = Tally::default();
@@ -224,7 +225,7 @@ fn lies_never_panic() {
 
 #[test]
 fn bytes_never_panic_the_decoder() {
-    let mut random = Random::new(1);
+    let mut random = net::random(1);
     let (mut good, mut bad) = (0, 0);
     let known = Known { term: 5, last: 20, commit: 15, leader: None };
     for _ in 0..20_000 {
@@ -300,7 +301,7 @@ fn leader_with_learner() -> (Server, Disk) {
     server.node.campaign();
     assert!(server.node.ready(&mut server.out));
     assert!(server.out.messages.is_empty(), "nothing is said in a term that a crash could lead again");
-    server.take_append(0, &mut Random::new(1), 1);
+    server.take_append(0, &mut net::random(1), 1);
     assert!(!server.node.ready(&mut server.out), "still nothing");
     server.persist_due(1, &mut disk);
     assert!(server.node.ready(&mut server.out));
@@ -419,7 +420,7 @@ fn follower_with_two_entries() -> Server {
     let body = PeerBody::Append { prev_index: Index(0), prev_term: Term(0), commit: Index(2), entries };
     server.node.step(PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(1), body }).expect("a good append");
     assert!(server.node.ready(&mut server.out));
-    server.take_append(0, &mut Random::new(1), 1);
+    server.take_append(0, &mut net::random(1), 1);
     server.persist_due(1, &mut disk);
     assert_eq!(server.node.commit(), Index(2));
     server

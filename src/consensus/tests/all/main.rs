@@ -8,3 +8,4 @@ mod hostile;
 mod net;
 mod network;
 mod replicas;
+mod setup;

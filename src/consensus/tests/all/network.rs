@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use crate::net::{Faults, Net, Random};
+use crate::net::{self, Faults, Net};
 
 /// Seeds per size in the ordinary run.
 const SEEDS: u64 = 200;
@@ -30,7 +30,7 @@ impl Drop for Told {
 
 fn run(seed: u64, voters: u64, learners: u64, change: impl Fn(&mut Faults)) -> Net {
     let _told = Told(seed, voters);
-    let mut faults = Faults::drawn(&mut Random::new(!seed));
+    let mut faults = Faults::drawn(&mut net::random(!seed));
     change(&mut faults);
     let mut net = Net::new(seed, voters, learners, faults);
     net.run(STEPS);
@@ -40,7 +40,7 @@ fn run(seed: u64, voters: u64, learners: u64, change: impl Fn(&mut Faults)) -> N
 
 fn many(voters: u64, learners: u64, change: impl Fn(&mut Faults)) -> (usize, usize, usize, usize) {
     let mut sums = (0, 0, 0, 0);
-    for seed in crate::net::seeds(SEEDS) {
+    for seed in net::seeds(SEEDS) {
         let net = run(seed, voters, learners, &change);
         sums.0 += net.committed.len();
         sums.1 += net.reads_answered;
@@ -77,7 +77,7 @@ fn five_servers() {
 #[test]
 fn membership_changes() {
     let mut applied = 0;
-    for seed in crate::net::seeds(SEEDS) {
+    for seed in net::seeds(SEEDS) {
         applied += run(seed, 3, 2, |faults| faults.conf_changes = true).conf_applied;
     }
     assert!(applied > 500, "the run did too little: {applied}");

@@ -6,7 +6,8 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::group::ledger::{COST, Ledger};
-use crate::group::{Bug, Counts, Faults, Group, Random, STEPS_PER_TICK, id_of};
+use crate::group::{self, Bug, Counts, Faults, Group, STEPS_PER_TICK, id_of};
+use crate::setup::config_alone;
 use bytes::Bytes;
 use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{
@@ -22,7 +23,7 @@ const SETTLE_STEPS: u64 = 6000;
 const REGRESSIONS: &[u64] = &[499];
 
 fn run(seed: u64, voters: usize, learners: usize, change: impl Fn(&mut Faults)) -> Counts {
-    let mut faults = Faults::drawn(&mut Random::new(!seed));
+    let mut faults = Faults::drawn(&mut group::random(!seed));
     change(&mut faults);
     let mut group = Group::new(seed, voters, learners, faults);
     group.run(STEPS);
@@ -197,20 +198,9 @@ fn much_that_is_committed_at_once_is_applied_in_many_turns() {
         let payload = Bytes::copy_from_slice(&(index + 1).to_be_bytes());
         Entry { term: Term(1), index: Index(index), kind: EntryKind::Normal, payload }
     };
-    let config = Config {
-        id: NodeId(1),
-        voters: vec![NodeId(1)],
-        learners: Vec::new(),
-        election_ticks: 10,
-        heartbeat_ticks: 2,
-        max_inflight_entries: 100,
-        log_cache_bytes: 32 << 20,
-        max_entry_bytes: 1 << 20,
-        seed: 1,
-    };
     let hard_state = HardState { term: Term(1), vote: None, commit: Index(ENTRIES) };
     let restored = Restored { hard_state, entries: (1..=ENTRIES).map(entry).collect(), ..Restored::default() };
-    let node = RaftNode::new(config, restored).expect("valid");
+    let node = RaftNode::new(config_alone(), restored).expect("valid");
     let mut replica = Replica::new(node, Ledger::default(), Index(0));
     replica.campaign();
     let (mut turns, now) = (0, Micros(7));

@@ -17,31 +17,16 @@ use corral_consensus::{
 };
 pub(crate) use ledger::Line;
 use ledger::{CONTEXT, COST, Ledger};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use server::{Disk, Server, Snapshot};
+
+use crate::setup::Random;
 
 /// Steps between two ticks of a server.
 pub(crate) const STEPS_PER_TICK: u64 = 5;
 
-pub(crate) struct Random(SplitMix64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(SplitMix64::seed_from_u64(seed ^ 0x1f83_d9ab_fb41_bd6b))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.below(bound as u64)).expect("below a usize")
-    }
+/// A stream for these tests.
+pub(crate) fn random(seed: u64) -> Random {
+    Random::salted(seed, 0x1f83_d9ab_fb41_bd6b)
 }
 
 /// Planted to see that the checker looks.
@@ -144,7 +129,7 @@ impl Group {
         let ids: Vec<NodeId> = (0..total).map(id_of).collect();
         let membership = Membership::simple(&ids[..voters], &ids[voters..]);
         let mut group = Group {
-            random: Random::new(seed),
+            random: random(seed),
             faults,
             now: 0,
             disks: vec![Disk::new(membership); total],

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use corral_consensus::{
-    Append, Config, Effects, Entry, HardState, Index, Install, Membership, Micros, RaftNode, Replica, Restored, Term,
+    Append, Effects, Entry, HardState, Index, Install, Membership, Micros, RaftNode, Replica, Restored, Term,
 };
 
 use super::ledger::{Ledger, Line};
-use super::{Bug, Random, id_of};
+use super::{Bug, id_of};
+use crate::setup::{Random, config};
 
 /// A whole state at an index; it travels beside the message that announces it.
 #[derive(Clone)]
@@ -77,17 +78,7 @@ impl Server {
         if bug == Some(Bug::ForgetVote) {
             disk.hard.vote = None;
         }
-        let config = Config {
-            id: id_of(at),
-            voters: Vec::new(),
-            learners: Vec::new(),
-            election_ticks: 10,
-            heartbeat_ticks: 2,
-            max_inflight_entries: 50,
-            log_cache_bytes: 32 << 20,
-            max_entry_bytes: 1 << 20,
-            seed,
-        };
+        let config = config(id_of(at), 50, seed);
         let restored = Restored {
             hard_state: disk.hard,
             cut_index: disk.snapshot.index,

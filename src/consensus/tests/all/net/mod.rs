@@ -11,35 +11,16 @@ use bytes::{Bytes, BytesMut};
 use corral_consensus::{
     ConfChange, Entry, MemberChange, Membership, NodeId, PeerBody, PeerMessage, Role, Term, Transition,
 };
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 pub(crate) use server::{Disk, Server};
+
+use crate::setup::Random;
 
 /// Steps between two ticks of a server.
 const STEPS_PER_TICK: u64 = 5;
 
-pub(crate) struct Random(SplitMix64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(SplitMix64::seed_from_u64(seed ^ 0x5bd1_e995_1234_5678))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.below(bound as u64)).expect("below a usize")
-    }
-
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
+/// A stream for these tests.
+pub(crate) fn random(seed: u64) -> Random {
+    Random::salted(seed, 0x5bd1_e995_1234_5678)
 }
 
 /// How rough a run is, in percent per event or per step.
@@ -123,7 +104,7 @@ impl Net {
         let ids = |range: std::ops::RangeInclusive<u64>| range.map(NodeId).collect::<Vec<_>>();
         let membership = Membership::simple(&ids(1..=voters), &ids(voters + 1..=voters + learners));
         let mut net = Net {
-            random: Random::new(seed),
+            random: random(seed),
             faults,
             now: 0,
             disks: vec![Disk::new(membership); total],

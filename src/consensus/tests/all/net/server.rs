@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use corral_consensus::{
-    Append, Config, Entry, EntryKind, HardState, Index, InstallSnapshot, Membership, Outputs, RaftNode, Restored, Term,
+    Append, Entry, EntryKind, HardState, Index, InstallSnapshot, Membership, Outputs, RaftNode, Restored, Term,
 };
 
-use super::{Random, id_of};
+use super::id_of;
+use crate::setup::{Random, config};
 
 /// What survives a crash.
 #[derive(Clone)]
@@ -59,17 +60,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(at: usize, disk: &Disk, seed: u64) -> Server {
-        let config = Config {
-            id: id_of(at),
-            voters: Vec::new(),
-            learners: Vec::new(),
-            election_ticks: 10,
-            heartbeat_ticks: 2,
-            max_inflight_entries: 500,
-            log_cache_bytes: 32 << 20,
-            max_entry_bytes: 1 << 20,
-            seed,
-        };
+        let config = config(id_of(at), 500, seed);
         let restored = Restored {
             hard_state: disk.hard,
             cut_index: disk.snapshot.0,
