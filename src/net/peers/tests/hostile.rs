@@ -5,14 +5,7 @@ use corral_peer::{FrameError, Header};
 
 /// A handshake and some frames as server 2 sends them, and where the frames begin.
 fn stream() -> (Vec<u8>, usize) {
-    let handshake = Handshake {
-        cluster: cluster(),
-        from: 2,
-        to: 1,
-        generation: Generation::FIRST,
-        incarnation: 22,
-        token: [22; 7],
-    };
+    let handshake = handshake();
     let mut bytes = handshake.encode().to_vec();
     let begin = bytes.len();
     for (sequence, (kind, payload)) in
@@ -54,15 +47,7 @@ fn told(server: &Server) -> (usize, Reason) {
 #[test]
 fn whose_words_are_not_understood_is_sent_away_for_a_while() {
     let server = server();
-    let handshake = Handshake {
-        cluster: cluster(),
-        from: 2,
-        to: 1,
-        generation: Generation::FIRST,
-        incarnation: 22,
-        token: [22; 7],
-    }
-    .encode();
+    let handshake = handshake().encode();
     let mut socket = connected(server.port);
     socket.write_all(&handshake).expect("it listens");
     let (stream, _) = server.up(Direction::In);

@@ -192,16 +192,14 @@ impl Fake {
     }
 }
 
-/// Says handshake as server 2 and gives the answer.
+/// A handshake as server 2 sends it to server 1.
+fn handshake() -> Handshake {
+    Handshake { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] }
+}
+
+/// Sends a handshake as server 2 and gives the answer.
 fn knock(port: u16, change: impl FnOnce(&mut Handshake)) -> (TcpStream, Option<Answer>) {
-    let mut handshake = Handshake {
-        cluster: cluster(),
-        from: 2,
-        to: 1,
-        generation: Generation::FIRST,
-        incarnation: 22,
-        token: [22; 7],
-    };
+    let mut handshake = handshake();
     change(&mut handshake);
     let mut socket = connected(port);
     socket.write_all(&handshake.encode()).expect("somebody listens");

@@ -19,8 +19,7 @@ fn secret(byte: u8) -> Secret {
 }
 
 fn handshake() -> [u8; HANDSHAKE_BYTES] {
-    Handshake { cluster: cluster(), from: 2, to: 1, generation: Generation::FIRST, incarnation: 22, token: [22; 7] }
-        .encode()
+    super::handshake().encode()
 }
 
 /// A server 1 with that secret, which nobody answers.

@@ -168,14 +168,7 @@ fn no_client_certificate() {
     let tls = rustls::ClientConnection::new(Arc::new(config), name).expect("it can begin");
     let mut stream = rustls::StreamOwned::new(tls, connected(server.port));
     let from = stream.sock.local_addr().expect("it has one").to_string();
-    let handshake = Handshake {
-        cluster: cluster(),
-        from: 2,
-        to: 1,
-        generation: Generation::FIRST,
-        incarnation: 22,
-        token: [22; 7],
-    };
+    let handshake = handshake();
     let _ = stream.write_all(&handshake.encode());
     assert!(stream.read(&mut [0; 1]).is_err());
     logged(&[&from, "a certificate is demanded of both sides"]);
