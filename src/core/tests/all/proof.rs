@@ -13,10 +13,10 @@ use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::shared::Text;
 use corral_core::view::View;
-use corral_wire::Writer;
-use corral_wire::frame::{begin_frame, end_frame};
 use corral_wire::records::ConnectRequest;
 use std::sync::Arc;
+
+use crate::one_shard::{config, framed};
 
 const TIMEOUT_MS: i32 = 400;
 const RIGHT: [u8; 16] = [7; 16];
@@ -123,27 +123,16 @@ fn an_attach_that_proves_nothing_takes_no_log_entry() {
 
 fn shard() -> Shard {
     let config = ShardConfig {
-        shard: ShardId(0),
-        server: 1,
-        incarnation: 1,
         session_timeout_min_ms: 100,
-        session_timeout_max_ms: 60_000,
         sessionless_timeout_ms: 10_000,
-        whitelist: Vec::new(),
-        super_digest: None,
-        skip_acl: false,
-        enforce_digest: false,
         keeper_extensions: false,
         read_only: false,
-        linearizable: false,
-        limits: ShardLimits::default(),
+        ..config(ShardLimits::default())
     };
     Shard::new(config, View::empty(7), 0, Millis(0))
 }
 
 fn greeting(session: i64, password: [u8; 16]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mark = begin_frame(&mut bytes);
     let request = ConnectRequest {
         protocol_version: 0,
         last_zxid_seen: 0,
@@ -152,9 +141,7 @@ fn greeting(session: i64, password: [u8; 16]) -> Vec<u8> {
         passwd: Some(&password),
         read_only: Some(false),
     };
-    request.encode(&mut Writer::new(&mut bytes));
-    end_frame(&mut bytes, mark).expect("a connect request is small");
-    bytes
+    framed(|writer| request.encode(writer))
 }
 
 /// The refused one is answered out of turn; what was proposed before and behind it comes back in turn.

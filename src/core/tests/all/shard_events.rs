@@ -1,7 +1,7 @@
 //! One shard and one state machine: the events of one transaction are told over several turns when they are many, and no
 //! client can see that they were.
 
-use crate::one_shard::{Server, create, get, request};
+use crate::one_shard::{Server, create, get, open_znode, request};
 use corral_core::change::AppliedBatch;
 use corral_core::conn::Close;
 use corral_core::ids::ConnId;
@@ -21,14 +21,7 @@ fn multi(xid: i32, ops: &[(OpCode, &str, &[u8])]) -> Vec<u8> {
             writer.i32(-1);
             writer.str(path);
             match op {
-                OpCode::Create => {
-                    writer.buffer(Some(data));
-                    writer.i32(1);
-                    writer.i32(31);
-                    writer.str("world");
-                    writer.str("anyone");
-                    writer.i32(0);
-                }
+                OpCode::Create => open_znode(writer, data),
                 OpCode::Delete => writer.i32(-1),
                 _ => {
                     writer.buffer(Some(data));

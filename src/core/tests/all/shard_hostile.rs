@@ -1,7 +1,7 @@
 //! One shard and one state machine, without log or sockets: what one client asks for never keeps the core from the others,
 //! and never makes it hold more than the limits say.
 
-use crate::one_shard::{Server, children, create, delete, get, request, walk, wide};
+use crate::one_shard::{Server, children, create, delete, get, open_znode, request, walk, wide};
 use corral_core::acl::AclList;
 use corral_core::change::Change;
 use corral_core::conn::Close;
@@ -536,12 +536,7 @@ fn an_answered_sync_lets_nothing_pass_a_list_under_way() {
                 writer.bool(false);
                 writer.i32(-1);
                 writer.str(&format!("/p/{xid}{number:0width$}", width = NAME_BYTES_MAX - 1));
-                writer.buffer(Some(b""));
-                writer.i32(1);
-                writer.i32(31);
-                writer.str("world");
-                writer.str("anyone");
-                writer.i32(0);
+                open_znode(writer, b"");
             }
             writer.i32(-1);
             writer.bool(true);

@@ -10,7 +10,7 @@ use corral_core::change::AppliedBatch;
 use corral_core::conn::Close;
 use corral_core::coordinator::{Coordinator, EnsembleConfig, Flow, Leadership, Sender};
 use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Millis, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::peer::PeerMessage;
 use corral_core::reaper::ReapPolicy;
@@ -18,11 +18,13 @@ use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::view::View;
-use corral_wire::frame::{begin_frame, end_frame, next_frame};
-use corral_wire::records::{ConnectRequest, ReplyHeader, RequestHeader};
-use corral_wire::{OpCode, Reader, Writer};
+use corral_wire::Reader;
+use corral_wire::frame::next_frame;
+use corral_wire::records::{ConnectRequest, ReplyHeader};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
+use crate::one_shard::{self, framed};
 
 const SERVERS: usize = 3;
 const CLIENTS: usize = 4;
@@ -134,20 +136,14 @@ fn server(at: usize) -> Server {
     let machine = StateMachine::new(view.clone(), SessionTable::default());
     let ensemble = EnsembleConfig { shards: 1, hold_ms: 400, lost_after_ms: 300 };
     let shard_config = ShardConfig {
-        shard: ShardId(0),
         server: id,
         incarnation,
         session_timeout_min_ms: 1_000_000,
         session_timeout_max_ms: 1_000_000,
         sessionless_timeout_ms: 1_000_000,
-        whitelist: Vec::new(),
-        super_digest: None,
-        skip_acl: false,
-        enforce_digest: false,
         keeper_extensions: false,
         read_only: false,
-        linearizable: false,
-        limits: ShardLimits { proposals_bytes_max: 300, ..ShardLimits::default() },
+        ..one_shard::config(ShardLimits { proposals_bytes_max: 300, ..ShardLimits::default() })
     };
     Server {
         at,
@@ -161,14 +157,6 @@ fn server(at: usize) -> Server {
         own: VecDeque::new(),
         known: (0, None),
     }
-}
-
-fn framed(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mark = begin_frame(&mut bytes);
-    encode(&mut Writer::new(&mut bytes));
-    end_frame(&mut bytes, mark).expect("small");
-    bytes
 }
 
 fn connect() -> Vec<u8> {
@@ -187,16 +175,7 @@ fn connect() -> Vec<u8> {
 
 /// Creates `/server-client-life-number`.
 fn create(name: &str, xid: u32) -> Vec<u8> {
-    framed(|writer| {
-        RequestHeader { xid: i32::try_from(xid).expect("few"), op: OpCode::Create.number() }.encode(writer);
-        writer.str(&format!("/{name}-{xid}"));
-        writer.buffer(Some(b""));
-        writer.i32(1);
-        writer.i32(31);
-        writer.str("world");
-        writer.str("anyone");
-        writer.i32(0);
-    })
+    one_shard::create(i32::try_from(xid).expect("few"), &format!("/{name}-{xid}"), b"")
 }
 
 impl World {

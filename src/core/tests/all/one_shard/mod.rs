@@ -140,7 +140,8 @@ impl Server {
     }
 }
 
-fn config(limits: ShardLimits) -> ShardConfig {
+/// A shard of server 1 that serves everything.
+pub fn config(limits: ShardLimits) -> ShardConfig {
     ShardConfig {
         shard: ShardId(0),
         server: 1,
@@ -177,13 +178,18 @@ pub fn request(xid: i32, op: OpCode, encode: impl FnOnce(&mut Writer<'_>)) -> Ve
 pub fn create(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
     request(xid, OpCode::Create, |writer| {
         writer.str(path);
-        writer.buffer(Some(data));
-        writer.i32(1);
-        writer.i32(31);
-        writer.str("world");
-        writer.str("anyone");
-        writer.i32(0);
+        open_znode(writer, data);
     })
+}
+
+/// The rest of a create request behind the path: data, an ACL that grants everything, and a persistent znode.
+pub fn open_znode(writer: &mut Writer<'_>, data: &[u8]) {
+    writer.buffer(Some(data));
+    writer.i32(1);
+    writer.i32(31);
+    writer.str("world");
+    writer.str("anyone");
+    writer.i32(0);
 }
 
 pub fn get(xid: i32, path: &str) -> Vec<u8> {
