@@ -8,11 +8,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use super::tables::WRITE;
 use super::{files, read, root};
 
 const NUMBERS: &str = "tests/house/sentences.txt";
-/// Set to write the numbers.
-const WRITE: &str = "CORRAL_WRITE_PAGES";
 const WORDS_MAX: usize = 25;
 /// Words in the place of a thing or a role. A question may have them.
 const PERSONS: [&str; 8] = ["who", "whom", "whose", "whoever", "nobody", "somebody", "anybody", "everybody"];

@@ -12,8 +12,8 @@ use super::{none, read, root, rust_files};
 const LOG_LINES: &str = "docs/log-lines.md";
 const METRICS: &str = "docs/metrics.md";
 const MONITOR: &str = "src/core/src/report/monitor.rs";
-/// Set to write the pages.
-const WRITE: &str = "CORRAL_WRITE_PAGES";
+/// Set to write the pages and numbers that follow from the sources.
+pub(crate) const WRITE: &str = "CORRAL_WRITE_PAGES";
 /// The levels in the order of the page.
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
