@@ -75,11 +75,6 @@ class Options:
     def __getattr__(self, name):
         return self.config.getoption(name, None)
 
-    def sized(self, name, usual, *_):
-        """The number that the option of this name gives, else the usual one."""
-        given = getattr(self, name)
-        return usual if given is None else given
-
 
 @pytest.fixture(scope="session")
 def options(pytestconfig):

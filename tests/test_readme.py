@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from support import unshare
+from support import REPOSITORY, unshare
 from support.client import four_letter_command
 from support.expect import equal
-from support.server import REPOSITORY, binary
+from support.server import binary
 from support.wait import wait_until
 
 BLOCK_LIMIT_S = 180

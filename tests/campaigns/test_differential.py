@@ -15,7 +15,6 @@ from differential.driver import describe
 from differential.generator import Generator
 from differential.shrink import shrink
 
-MINUTES, FULL_MINUTES = 5, 60
 FOUND_MAX = 5
 PROGRESS_S = 30
 # One sequence of so many runs in the strict configuration.
@@ -30,10 +29,10 @@ class Campaign:
         self.say, self.found = say, []
         self.sequences, self.operations = 0, 0
 
-    def run(self, first, minutes):
+    def run(self, first, is_over):
         begin = shown = time.monotonic()
         try:
-            while len(self.found) < FOUND_MAX and time.monotonic() - begin < minutes * 60:
+            while len(self.found) < FOUND_MAX and not is_over():
                 self.sequence(first + self.sequences)
                 if time.monotonic() - shown > PROGRESS_S:
                     shown = time.monotonic()
@@ -72,12 +71,12 @@ class Campaign:
         self.say(recording.case_line(recording.Case(f"seed {seed}", smallest, (), {})))
 
 
-def test_both_servers_answer_the_same(seed, shards, options, say, note):
+def test_both_servers_answer_the_same(seed, shards, is_over, say, note):
     if reason := servers.why_not():
         pytest.skip(reason)
     campaign = Campaign(shards, say)
     say(f"seed {seed}")
-    campaign.run(seed, options.sized("minutes", MINUTES, FULL_MINUTES))
+    campaign.run(seed, is_over)
     note(f"{campaign.figures()} from seed {seed}, beside ZooKeeper {servers.zookeeper_version()}")
     if campaign.found:
         pytest.fail(f"the servers differ: {', '.join(campaign.found)}", pytrace=False)

@@ -15,8 +15,9 @@ import pytest
 
 # Of the folder bench, see pytest.ini.
 from comparison import host, loads, report, servers
+from support import REPOSITORY
 from support.expect import equal
-from support.server import REPOSITORY, binary
+from support.server import binary
 from support.wait import free_port, wait_until
 
 NIO, NETTY = report.ZOOKEEPERS

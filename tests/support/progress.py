@@ -9,12 +9,12 @@ import shlex
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
+from support import REPOSITORY
+
 HEARTBEAT_S = 10
-REPOSITORY = Path(__file__).resolve().parents[2]
 # What a repetition needs besides the command line.
 ENVIRONMENT = ("CORRAL_BIN", "CORRAL_SETTINGS", "CORRAL_ENSEMBLE", "ZOOKEEPER_JARS")
 REASON_CHARACTERS_MAX = 300

@@ -14,12 +14,12 @@ import tempfile
 from collections import namedtuple
 from pathlib import Path
 
+from support import REPOSITORY
 from support.client import Client, four_letter_command
 from support.wait import free_port, wait_until
 
 START_LIMIT_S = 60
 PROBE_LIMIT_S = 5
-REPOSITORY = Path(__file__).resolve().parents[2]
 # A log that is quickly made: with the usual one an ensemble writes half a GiB when it starts.
 SMALL_LOG = {"log.segment_bytes": 8 << 20, "log.spare_segments_max": 1}
 DEBIAN_JARS = "/usr/share/java"

@@ -16,7 +16,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from support import REPOSITORY
+
 VENV = REPOSITORY / "tests/.venv"
 LOGS = Path(os.environ.get("CORRAL_TEST_LOGS", REPOSITORY / "target/tests"))
 PROFILE = "ci"
@@ -69,6 +70,14 @@ class Report:
             self.passed += 1
         else:
             self.failures.append(Failure(name or self.name, repeat))
+
+    def check(self, command, repeat=None, name="", environment=None):
+        """Runs a command that is one test, prints its output if it fails, and returns whether it passed."""
+        code, output = self.run(command, environment=environment)
+        if code:
+            print("\n".join(output), flush=True)
+        self.count(code == 0, repeat or shown(command, **(environment or {})), name)
+        return code == 0
 
     def run(self, command, take=None, environment=None, limit_s=COMMAND_LIMIT_S, log=""):
         """Runs a command and returns its exit code and its output. `take` gets each line when it is printed."""
@@ -182,12 +191,7 @@ def target_directory():
 
 def build(report, *options):
     """Builds with the profile of the tests. Returns whether that was possible."""
-    command = ["cargo", "build", "--quiet", "--profile", PROFILE, *options]
-    code, output = report.run(command)
-    if code:
-        print("\n".join(output), flush=True)
-    report.count(code == 0, shown(command))
-    return code == 0
+    return report.check(["cargo", "build", "--quiet", "--profile", PROFILE, *options])
 
 
 def program(name):
