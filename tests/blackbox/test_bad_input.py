@@ -82,44 +82,6 @@ def test_truncated_frames(context, note):
     note(f"{len(whole) - 1} connections cut off")
 
 
-def conversation(root):
-    """A short valid conversation and the number of its frames of answer."""
-    requests = [
-        (jute.CREATE, jute.create_body(f"{root}/s-", b"data", jute.SEQUENTIAL)),
-        (jute.GET_CHILDREN, jute.read_body("/zookeeper")),
-        (jute.MULTI, jute.multi_body([(jute.CHECK, jute.check_body(root))])),
-        (jute.EXISTS, jute.read_body(root)),
-    ]
-    frames = [jute.frame(jute.int32(xid) + jute.int32(op) + body) for xid, (op, body) in enumerate(requests, 1)]
-    return HANDSHAKE + b"".join(frames), len(requests)
-
-
-def errors_of(connection, count):
-    """Reads the answers of a conversation: (xid, error) of each."""
-    equal(len(connection.frame()), 37, "length of the connect response")
-    return [(reader.int32(), reader.int64(), reader.int32())[::2] for reader in map(jute.Reader, _frames(connection, count))]
-
-
-def _frames(connection, count):
-    return [connection.frame() for _ in range(count)]
-
-
-def test_a_frame_split_at_every_byte(context, note):
-    root = context.root(context.client())
-    data, count = conversation(root)
-    expected = [(xid, 0) for xid in range(1, count + 1)]
-    for size in range(1, len(data)):
-        with Connection(context.address) as connection:
-            connection.send_bytes(data[:size])
-            connection.send_bytes(data[size:])
-            equal(errors_of(connection, count), expected, f"split at {size}")
-    with Connection(context.address) as connection:
-        for byte in data:
-            connection.send_bytes(bytes([byte]))
-        equal(errors_of(connection, count), expected, "byte by byte")
-    note(f"{len(data)} ways to cut {len(data)} bytes")
-
-
 def test_silent_and_slow_connections(context, note):
     """Connections that never finish their connect request are closed; the slow ones however often they send a byte."""
     silent = [Connection(context.address) for _ in range(100)]

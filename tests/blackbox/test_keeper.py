@@ -44,68 +44,26 @@ def test_system_nodes(context):
     equal(results[0][1], jute.BAD_ARGUMENTS)
 
 
-def test_create_if_not_exists(context):
+def test_each_operation_alone(context):
+    """What each checks and changes is in src/core/src/evaluate/keeper.rs."""
     client, root = client_of(context)
     client.children(root, watch=True)
-    equal(ensure(client, f"{root}/x"), f"{root}/x")
-    equal(client.take_events(), [(jute.CHILDREN_CHANGED, root)])
-    client.get(f"{root}/x", watch=True)
-    before = client.exists(root)
-    equal(ensure(client, f"{root}/x", b"other"), f"{root}/x")
-    equal((client.get(f"{root}/x")[0], client.exists(root), client.take_events()), (b"new", before, []))
-    refuses(jute.BAD_ARGUMENTS, ensure, client, f"{root}/s", flags=jute.SEQUENTIAL)
+    path = ensure(client, f"{root}/x")
+    equal((path, client.take_events()), (f"{root}/x", [(jute.CHILDREN_CHANGED, root)]))
+    before = client.exists(path)
+    equal((ensure(client, path, b"other"), client.get(path)), (path, (b"new", before)))
     refuses(jute.NO_NODE, ensure, client, f"{root}/none/x")
-    refuses(jute.BAD_ARGUMENTS, ensure, client, f"{root}/")
-    ensure(client, f"{root}/e", flags=jute.EPHEMERAL)
-    equal(client.exists(f"{root}/e").ephemeral_owner, client.session_id)
-
-
-def test_checks(context):
-    client, root = client_of(context)
-    path = client.create(f"{root}/x", b"abc")
-    stat = client.exists(path)
     client.call(jute.CHECK_NOT_EXISTS, jute.check_body(f"{root}/none"))
-    client.call(jute.CHECK_NOT_EXISTS, jute.check_body(path, 7))
     refuses(jute.NODE_EXISTS, client.call, jute.CHECK_NOT_EXISTS, jute.check_body(path))
-    refuses(jute.NODE_EXISTS, client.call, jute.CHECK_NOT_EXISTS, jute.check_body(path, 0))
-    client.call(jute.CHECK_STAT, check_stat(path, 0, **stat._asdict()))
-    client.call(jute.CHECK_STAT, check_stat(path))
-    refuses(jute.NO_NODE, client.call, jute.CHECK_STAT, check_stat(f"{root}/none"))
-    refuses(jute.BAD_VERSION, client.call, jute.CHECK_STAT, check_stat(path, 1))
-    for field, value in stat._asdict().items():
-        refuses(jute.BAD_VERSION, client.call, jute.CHECK_STAT, check_stat(path, **{field: value + 1}))
-
-
-def test_try_remove(context):
-    client, root = client_of(context)
-    path = client.create(f"{root}/x")
+    client.call(jute.CHECK_STAT, check_stat(path, 0, **before._asdict()))
+    refuses(jute.BAD_VERSION, client.call, jute.CHECK_STAT, check_stat(path, version=1))
     child = client.create(f"{path}/c")
-    for body in (jute.delete_body(f"{root}/none"), jute.delete_body(path), jute.delete_body(child, 5)):
-        client.call(jute.TRY_REMOVE, body)
-    equal(client.children(path), ["c"])
-    client.call(jute.TRY_REMOVE, jute.delete_body(child, 0))
-    equal(client.children(path), [])
-    refuses(jute.BAD_ARGUMENTS, client.call, jute.TRY_REMOVE, jute.delete_body("/zookeeper"))
-
-
-def test_remove_recursive(context):
-    client, root = client_of(context)
-    top = client.create(f"{root}/t")
-    for path in (f"{top}/a", f"{top}/a/b", f"{top}/c"):
-        client.create(path, flags=jute.PERSISTENT)
-    ephemeral = client.create(f"{top}/e", flags=jute.EPHEMERAL)
-    refuses(jute.NOT_EMPTY, remove_recursive, client, top, 4)
-    equal(client.children(top), ["a", "c", "e"])
-    client.children(root, watch=True)
-    client.get(f"{top}/a/b", watch=True)
-    remove_recursive(client, top, 5)
-    events = [(jute.DELETED, f"{top}/a/b"), (jute.CHILDREN_CHANGED, root)]
-    equal(client.take_events(), events)
-    equal((client.children(root), client.ephemerals(ephemeral)), ([], []))
-    remove_recursive(client, top, 1)
-    remove_recursive(client, f"{top}/none", 1)
-    refuses(jute.BAD_ARGUMENTS, remove_recursive, client, "/", 100)
-    refuses(jute.BAD_ARGUMENTS, remove_recursive, client, "/zookeeper/quota", 100)
+    client.get(child, watch=True)
+    client.call(jute.TRY_REMOVE, jute.delete_body(path))
+    refuses(jute.NOT_EMPTY, remove_recursive, client, path, 1)
+    remove_recursive(client, path, 2)
+    equal((client.take_events(), client.children(root)), ([(jute.DELETED, child)], []))
+    client.call(jute.TRY_REMOVE, jute.delete_body(path))
 
 
 def test_in_a_multi(context):

@@ -1,23 +1,12 @@
-"""What a server configured tightly refuses: words that are not listed, connections beyond the limit of their address."""
+"""What a server configured tightly refuses: words that are not listed, and connections without a digest user."""
 
-import socket
-
-from support.client import Connection, four_letter_command
+from support import jute
+from support.client import four_letter_command
 from support.expect import equal
-from support.wait import wait_until
 
-CONNECTIONS_MAX = 5
 SETTINGS = {
-    "corral": {
-        "limits.connections_per_ip_max": CONNECTIONS_MAX,
-        "commands.four_letter_whitelist": '["ruok"]',
-        "sessions.sessionless_timeout_ms": 1000,
-    },
-    "zookeeper": {
-        "maxClientCnxns": CONNECTIONS_MAX,
-        "4lw.commands.whitelist": "ruok",
-        "nio.sessionlessCnxnTimeout": 1000,
-    },
+    "corral": {"commands.four_letter_whitelist": '["ruok"]', "security.enforce_digest": "true"},
+    "zookeeper": {"4lw.commands.whitelist": "ruok", "enforce.auth.enabled": "true", "enforce.auth.schemes": "digest"},
 }
 
 
@@ -30,27 +19,26 @@ def test_words_that_are_not_listed(context):
         equal(four_letter_command(context.address, word), refusal)
 
 
-def test_connections_beyond_the_limit_are_closed(context):
-    clients = [context.client() for _ in range(CONNECTIONS_MAX)]
-    for _ in range(3):
-        with Connection(context.address) as refused:
-            assert refused.is_closed(), "one connection too many stays open"
-    for client in clients:
-        client.ping()
-    clients.pop().close()
-
-    def admitted():
-        try:
-            with socket.create_connection(context.address, timeout=60) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
-        except OSError:
-            return False
-
-    wait_until(admitted, "a place is free again")
+def test_nothing_is_served_before_authentication(context):
+    requests = {
+        jute.GET_DATA: jute.read_body("/"),
+        jute.CREATE: jute.create_body("/x"),
+        jute.SYNC: jute.string("/"),
+        jute.CLOSE: b"",
+        999: b"",
+    }
+    for op, body in requests.items():
+        client = context.client()
+        sent = client.send(op, body)
+        reply = client.reply()
+        equal((reply.xid, reply.zxid, reply.error), (sent, 0, jute.SESSION_CLOSED_REQUIRE_AUTH), f"op {op}")
+        assert client.is_closed(), f"op {op} leaves the connection open"
 
 
-def test_connections_without_a_session_are_closed(context):
-    with Connection(context.address) as silent, Connection(context.address) as slow:
-        slow.send_bytes(b"\0\0\0")
-        assert silent.is_closed() and slow.is_closed()
+def test_a_digest_user_is_served(context):
+    client = context.client()
+    client.auth("ip", b"")
+    client.auth("digest", b"bob:pw")
+    client.ping()
+    client.create("/served")
+    client.close()

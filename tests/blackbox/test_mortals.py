@@ -4,7 +4,7 @@ import time
 
 from support import jute
 from support.client import exists_or_none
-from support.expect import equal, refuses
+from support.expect import equal
 from support.wait import wait_until
 
 SETTINGS = {
@@ -15,13 +15,8 @@ JAVA_OPTIONS = ["-Dznode.container.checkIntervalMs=300"]
 TTL_MS = 700
 
 
-def create_container(client, path):
-    client.call(jute.CREATE_CONTAINER, jute.create_body(path, flags=jute.CONTAINER)).string()
-    return path
-
-
-def create_ttl(client, path, ttl_ms=TTL_MS, flags=jute.TTL):
-    return client.call(jute.CREATE_TTL, jute.create_body(path, flags=flags) + jute.int64(ttl_ms)).string()
+def create_ttl(client, path, ttl_ms=TTL_MS):
+    return client.call(jute.CREATE_TTL, jute.create_body(path, flags=jute.TTL) + jute.int64(ttl_ms)).string()
 
 
 def gone(client, path):
@@ -35,7 +30,7 @@ def gone(client, path):
 def test_an_emptied_container_goes(context):
     client = context.client()
     root = context.root(client)
-    path = create_container(client, f"{root}/c")
+    path = client.call(jute.CREATE_CONTAINER, jute.create_body(f"{root}/c", flags=jute.CONTAINER)).string()
     child = client.create(f"{path}/child")
     client.exists(path, watch=True)
     client.children(root, watch=True)
@@ -45,21 +40,6 @@ def test_an_emptied_container_goes(context):
     stat = client.exists(root)
     equal((stat.num_children, stat.cversion), (0, 2))
     assert stat.pzxid > stat.czxid
-
-
-def test_unused_and_full_containers_stay(context):
-    client = context.client()
-    root = context.root(client)
-    unused, full = create_container(client, f"{root}/unused"), create_container(client, f"{root}/full")
-    client.create(f"{full}/child")
-    emptied = create_container(client, f"{root}/emptied")
-    client.delete(client.create(f"{emptied}/child"))
-    for _ in range(2):  # the second round is a whole check later
-        gone(client, emptied)
-        emptied = create_container(client, f"{root}/emptied")
-        client.delete(client.create(f"{emptied}/child"))
-    equal((client.exists(unused).num_children, client.exists(full).num_children), (0, 1))
-    equal(client.exists(full).ephemeral_owner, 0)
 
 
 def test_a_ttl_node_outlives_its_last_write_by_its_time(context):
@@ -82,12 +62,3 @@ def test_a_ttl_node_with_children_stays(context):
     equal(client.exists(parent).num_children, 1)
     client.delete(child)
     gone(client, parent)
-
-
-def test_ttl_limits(context):
-    client = context.client()
-    root = context.root(client)
-    for ttl_ms in (0, -1, 1 << 40):
-        refuses(jute.BAD_ARGUMENTS, create_ttl, client, f"{root}/t", ttl_ms)
-    create_ttl(client, f"{root}/t", (1 << 40) - 1)
-    equal(create_ttl(client, f"{root}/s", flags=jute.TTL_SEQUENTIAL), f"{root}/s0000000001")

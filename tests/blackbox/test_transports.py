@@ -1,4 +1,4 @@
-"""What clients see of the runtime's own sockets, which serve where the kernel has no ring for them, and of a follower of three.
+"""What clients see of a server alone on the ring, of one without it, as where the kernel has none, and of a follower of three.
 
 The other tests here have a server alone, on the ring.
 """
@@ -19,12 +19,12 @@ SETTINGS = {**SMALL_LOG, "limits.connections_per_ip_max": CONNECTIONS_MAX, "cont
 FRAME_ROOM = 200
 
 
-@pytest.fixture(scope="module", params=("stream", "follower"))
+@pytest.fixture(scope="module", params=("auto", "stream", "follower"))
 def server(request, shards, only_corral):
-    if request.param == "stream":
-        made = Corral(shards, settings={"runtime.transport": "stream", **SETTINGS})
-    else:
+    if request.param == "follower":
         made = Follower(3, shards, tick_ms=500, settings=SETTINGS)
+    else:
+        made = Corral(shards, settings={"runtime.transport": request.param, **SETTINGS})
     try:
         yield made.start()
     finally:
@@ -133,11 +133,12 @@ def test_frames_in_pieces(context):
     root = context.root(context.client())
     read = jute.int32(1) + jute.int32(jute.EXISTS) + jute.read_body(root)
     whole = jute.frame(jute.connect_request(10_000)) + jute.frame(read)
-    for size in range(1, len(whole), 3):
+    splits = {f"split at {size}": (whole[:size], whole[size:]) for size in range(1, len(whole))}
+    for what, pieces in {**splits, "byte by byte": [bytes([byte]) for byte in whole]}.items():
         with Connection(context.address) as connection:
-            connection.send_bytes(whole[:size])
-            connection.send_bytes(whole[size:])
-            equal((len(connection.frame()), jute.Reader(connection.frame()).int32()), (37, 1), f"split at {size}")
+            for piece in pieces:
+                connection.send_bytes(piece)
+            equal((len(connection.frame()), jute.Reader(connection.frame()).int32()), (37, 1), what)
 
 
 def test_close_ends_session_and_connection(context):

@@ -84,14 +84,6 @@ def test_trailing_bytes_are_ignored(context):
     equal(four_letter_command(context.address, "ruok\n"), "imok")
 
 
-def test_words_byte_by_byte(context):
-    with Connection(context.address) as connection:
-        for byte in b"ruok":
-            connection.send_bytes(bytes([byte]))
-        equal(connection.take(4), b"imok")
-        assert connection.is_closed()
-
-
 def test_unknown_words_close_without_an_answer(context):
     for word in ("abcd", "GET ", "RUOK", "quit"):
         equal(four_letter_command(context.address, word), "", word)
@@ -351,26 +343,6 @@ def test_watches_of_several_kinds(context):
         client.sync()
     watching = 2 if context.is_corral else 4
     equal(four_letter_command(context.address, "wchs"), f"{watching} connections watching 3 paths\nTotal watches:3\n")
-
-
-def test_twenty_thousand_watches(context):
-    """More than any one pass over a shard's table tells of."""
-    context.finish()
-    clients, count = [context.client() for _ in range(4)], 5000
-    root = context.root(clients[0])
-    for client in clients:
-        for number in range(count):
-            client.send(jute.EXISTS, jute.read_body(f"{root}/{number}", True))
-        for _ in range(count):
-            client.reply()
-    equal(four_letter_command(context.address, "wchs"), f"4 connections watching {count} paths\nTotal watches:{4 * count}\n")
-    sessions = sorted(hex(client.session_id) for client in clients)
-    table = watch_lists(context, "wchp")
-    equal(len(table), count)
-    assert all(sorted(found) == sessions for found in table.values()), "a watcher is missing or told twice"
-    table = watch_lists(context, "wchc")
-    equal(sorted(table), sessions)
-    assert all(len(set(found)) == len(found) == count for found in table.values()), "a path is missing or told twice"
 
 
 def test_many_ask_at_once(context):

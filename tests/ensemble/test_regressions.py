@@ -33,7 +33,7 @@ BUGS = (
     ("2355, 919, 1208, 1367, 1496, 4837", "an ephemeral outlives its session", "cases.a_silent_session_expires_on_every_server; the simulator"),
     ("1046, 2052", "a sequence number is given twice, a parent cannot be deleted", "test_failover.py; the simulator"),
     ("706", "too many watches to set again", "shard_hostile.rs: very_many_watches_are_set_and_dropped_in_pieces"),
-    ("1412, 4475, 4466", "watches wrongly fired on reconnect, modes that interfere", "test_watches.py, test_persistent.py; the simulator"),
+    ("1412, 4475, 4466", "watches wrongly fired on reconnect, modes that interfere", "differential/recordings; the simulator"),
     ("4541, 4712", "a server that changes its role leaks", "roles_come_and_go"),
     ("2678", "a large tree takes longer than initLimit, so that a server never joins", "campaigns/test_joins.py"),
 )  # fmt: skip
