@@ -1,5 +1,5 @@
 """Foreign clients, and systems that use them, that need large packages or minutes: kazoo's whole suite beside a ZooKeeper, Curator, the
-Java client of ZooKeeper 3.9, the npm client, the Rust crate, Spark and Patroni. `--part TEXT` chooses tests of the programs by name.
+Java client of ZooKeeper 3.9, the npm client, the Rust crate and Patroni. `--part TEXT` chooses tests of the programs by name.
 
 Java programs want pyspark, which brings the jars of ZooKeeper 3.9 and of Curator, or ZOOKEEPER_JARS.
 """
@@ -7,16 +7,14 @@ Java programs want pyspark, which brings the jars of ZooKeeper 3.9 and of Curato
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from clients import failover, kazoo_suite, patroni, programs, spark
-from clients.java_programs import compiled
+from clients import failover, kazoo_suite, patroni, programs
 from support import packages
 
 SETTINGS, JAVA_OPTIONS, TICK_MS = programs.SETTINGS, programs.JAVA_OPTIONS, programs.TICK_MS
-CLIENTS = Path(__file__).resolve().parents[1] / "clients"
+CLIENTS = programs.HERE
 CACHE = CLIENTS.parent / ".cache"
 LOCK = "package-lock.json"
 INSTALL_LIMIT_S, BUILD_LIMIT_S = 180, 900
@@ -34,14 +32,14 @@ def test_java_client(version, tmp_path, run_program):
     path = packages.client_class_paths().get(version)
     if not path:
         pytest.skip("no ZooKeeper jars: install pyspark, or set ZOOKEEPER_JARS")
-    run_program(f"java-{version}", compiled(tmp_path, path, "JavaClient"))
+    run_program(f"java-{version}", programs.java_program(tmp_path, path, "JavaClient"))
 
 
 def test_curator(tmp_path, run_program):
     folder = packages.curator_jars()
     if not folder:
         pytest.skip("no Curator: install pyspark, or put its jars into ZOOKEEPER_JARS")
-    run_program("curator", compiled(tmp_path, f"{folder}/*", "CuratorRecipes"))
+    run_program("curator", programs.java_program(tmp_path, f"{folder}/*", "CuratorRecipes"))
 
 
 def install_node_client(npm):
@@ -74,10 +72,6 @@ def test_rust_client(run_program):
         pytest.skip(f"cargo cannot get the crates: {done.stderr.strip().splitlines()[0]}")
     assert done.returncode == 0, done.stderr
     run_program("rust", [str(target / "debug" / "corral-rust-client-test")])
-
-
-def test_spark_fails_over_as_with_zookeeper(options, say, note):
-    note(failover.tell(options, say, spark.TICK_MS, spark.spark_story, packages.spark_home))
 
 
 def test_patroni_fails_over_as_with_zookeeper(options, say, note):

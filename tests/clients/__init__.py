@@ -1,1 +1,1 @@
-"""Foreign clients: zkCli of a real ZooKeeper, and kazoo."""
+"""Foreign clients: zkCli, C and Java of a real ZooKeeper, kazoo, and systems that use them."""

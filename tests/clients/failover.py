@@ -52,8 +52,7 @@ def tell(options, say, tick_ms, function, prepare):
         different = difflib.unified_diff(stories[0].notes, stories[1].notes, *kinds, lineterm="")
         raise AssertionError("\n".join(different))
     return "; ".join(
-        f"{what} after " + ", ".join(f"{story.times[what]:.2f} s ({story.kind})" for story in stories)
-        for what in stories[-1].times
+        f"{what} after " + ", ".join(f"{story.times[what]:.2f} s ({story.kind})" for story in stories) for what in stories[-1].times
     )
 
 

@@ -50,9 +50,7 @@ def outcomes_on(kind, shards, selection):
         command += ["-c", str(configuration), "--confcutdir", str(Path(kazoo.__file__).parent)]
         command += ["--pyargs", "kazoo.tests", "-k", selection]
         with open(log, "wb") as output:
-            done = subprocess.run(
-                command, cwd=directory, env=environment, stdout=output, stderr=output, timeout=SUITE_LIMIT_S, check=False
-            )
+            done = subprocess.run(command, cwd=directory, env=environment, stdout=output, stderr=output, timeout=SUITE_LIMIT_S, check=False)
         if not lines.exists() or done.returncode not in (0, 1):
             raise AssertionError(f"pytest ended with code {done.returncode}:\n{log.read_text(errors='replace')[-4000:]}")
         found = {}
@@ -84,7 +82,7 @@ def reason(name, on_zookeeper):
 
 
 def run(options, subtests, selection, compare):
-    """Runs and judges the selected tests, each a part of the test. With `compare` they run on a real ZooKeeper first, and what fails there is
+    """Runs and judges the selected tests, each a part of the test. With `compare` they run on a real ZooKeeper first. What fails there is
     not asked of ours. Otherwise the list above says what does. Returns how many pass on ZooKeeper.
     """
     on_zookeeper = outcomes_on("zookeeper", options.shards, selection) if compare else None

@@ -9,10 +9,14 @@ import subprocess
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-LIMIT_S = 300
+from support import packages
+
+HERE = Path(__file__).resolve().parent
+LIMIT_S, COMPILE_LIMIT_S = 300, 120
 ERRORS_SHOWN = 6000
 # The server of such a program, for its module: it has TTL nodes, and looks often for what has run out.
 TICK_MS = 500
@@ -64,3 +68,19 @@ def follow(subtests, name, server, process, line, begin):
         process.stdin.write("restarted\n")
         process.stdin.flush()
     return word == "end"
+
+
+def compile_with(command):
+    """Runs a compiler; what it warns of is shown when a test fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stderr}"
+    print(done.stderr, end="")
+
+
+def java_program(directory, class_path, program):
+    """Compiles a program of java/ and its runner; returns the command that runs it. Skips the test if there is no compiler."""
+    packages.need_command("java", "a Java runtime (Debian: default-jre-headless)")
+    packages.need_command("javac", "a Java compiler (Debian: default-jdk-headless)")
+    sources = [str(HERE / "java" / f"{name}.java") for name in (program, "Suite")]
+    compile_with(["javac", "-nowarn", "-d", str(directory), "-cp", class_path, *sources])
+    return ["java", "-Xmx256m", "-cp", f"{directory}:{class_path}", program]

@@ -30,9 +30,7 @@ def run_cli(address, script):
     """The lines zkCli prints for a script: answers, errors and events."""
     main = "org.apache.zookeeper.ZooKeeperMain"
     command = ["java", "-Duser.timezone=UTC", "-cp", java_class_path(), main, "-server", f"{address[0]}:{address[1]}", "-waitforconnection"]
-    done = subprocess.run(
-        command, input=(HERE / script).read_text(), capture_output=True, text=True, timeout=CLI_LIMIT_S, check=False
-    )
+    done = subprocess.run(command, input=(HERE / script).read_text(), capture_output=True, text=True, timeout=CLI_LIMIT_S, check=False)
     commands, lines = set((HERE / script).read_text().splitlines()), (PROMPT.sub("", line) for line in done.stdout.splitlines())
     answers = [line for line in lines if line not in commands and not NOISE.search(line)]
     errors = [line for line in done.stderr.splitlines() if not NOISE.search(line)]

@@ -34,14 +34,6 @@ def curator_jars():
     return next((folder for folder in _jar_folders() if list(Path(folder).glob("curator-recipes-*.jar"))), None)
 
 
-def spark_home():
-    """The folder of Spark, which the Python package pyspark contains."""
-    need_command("java", "a Java runtime, version 17 or newer (Debian: default-jre-headless)")
-    if home := pyspark_home():
-        return home
-    pytest.skip("pyspark is not installed in tests/.venv")
-
-
 def need_command(name, what):
     """The path of a program; skips the test with `what` is missing."""
     path = shutil.which(name)
