@@ -70,17 +70,9 @@ def begin_loopback():
         fcntl.ioctl(any_socket, set_flags, struct.pack("16sh14x", b"lo", up_and_running))
 
 
-def busy_ports():
-    def is_busy(port):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                return True
-        return False
-
-    return [port for port in PORTS if is_busy(port)]
+def is_busy(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Newcomer:
@@ -89,18 +81,17 @@ class Newcomer:
     def __init__(self):
         self.top = Path(tempfile.mkdtemp(prefix="corral-readme-"))
         self.clone = self.top / "corral"
-        # Where the source is no clone itself, its files are copied.
-        cloned = subprocess.run(["git", "clone", "-q", "--shared", REPOSITORY, self.clone], capture_output=True, check=False).returncode == 0
-        self.clone.mkdir(exist_ok=True)
+        # Where the source is no clone itself, there are its files alone.
+        if subprocess.run(["git", "clone", "-q", "--shared", REPOSITORY, self.clone], capture_output=True, check=False).returncode:
+            subprocess.run(["git", "init", "-q", self.clone], check=True)
         for name in ("README.md", ".gitignore", "configs", "tests", "docs"):
-            source = REPOSITORY / name
-            if source.is_dir():
+            # So that what is not committed yet counts.
+            if (source := REPOSITORY / name).is_dir():
                 ignored = shutil.ignore_patterns(".venv", "target", "__pycache__", ".cache")
                 shutil.copytree(source, self.clone / name, dirs_exist_ok=True, ignore=ignored)
             else:
                 shutil.copy(source, self.clone / name)
-        self.before = {path.name for path in self.clone.iterdir()}
-        self.is_clone = cloned
+        self.before = self.not_ignored()
         if (REPOSITORY / "tests/.venv").exists():
             (self.clone / "tests/.venv").symlink_to(REPOSITORY / "tests/.venv")
         shims = self.top / "bin"
@@ -163,12 +154,10 @@ class Newcomer:
         os.killpg(process.pid, signal.SIGINT)
         equal(process.wait(60), 0, "exit code after Ctrl-C")
 
-    def left_behind(self):
-        """What the lines have left at the top and git does not ignore."""
-        names = sorted({path.name for path in self.clone.iterdir()} - self.before)
-        if not self.is_clone:
-            return []
-        return [name for name in names if subprocess.run(["git", "check-ignore", "-q", name], cwd=self.clone, check=False).returncode]
+    def not_ignored(self):
+        """The lines of git about what differs from its index."""
+        done = subprocess.run(["git", "status", "--porcelain"], cwd=self.clone, capture_output=True, text=True, check=True)
+        return set(done.stdout.splitlines())
 
     def leave(self):
         self.names.close()
@@ -240,12 +229,12 @@ def steps():
 
 @pytest.fixture(scope="module")
 def newcomer():
-    """In a network of its own, or, where none can be made, in the host's while nobody uses the ports there."""
+    """In a network of its own, or, where none can be made, in that of the host if its ports are free."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(unshare.own(unshare.NETWORK))
         except pytest.skip.Exception as reason:
-            if busy := busy_ports():
+            if busy := list(filter(is_busy, PORTS)):
                 pytest.skip(f"ports {busy} are in use, and {reason}")
         else:
             begin_loopback()
@@ -266,7 +255,7 @@ def test_every_command(step, text, newcomer, note):
 
 
 def test_what_the_lines_leave_behind_is_ignored(newcomer):
-    equal(newcomer.left_behind(), [], "left behind at the top, and not ignored")
+    equal(newcomer.not_ignored() - newcomer.before, set(), "left behind, and not ignored")
     for name in ("data", "ens", "plots", "corral.toml"):
         assert (newcomer.clone / name).exists(), f"the README's lines make no {name} any more"
 

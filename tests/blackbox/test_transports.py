@@ -220,10 +220,12 @@ def test_words(context):
     mode = words_table(four_letter_command(context.address, "srvr"), ":")["Mode"]
     equal(mode, "follower" if isinstance(context.server, Follower) else "standalone")
     equal(words_table(four_letter_command(context.address, "mntr"), "\t")["zk_server_state"], mode)
-    with socket.create_connection(context.address) as connection:
-        connection.sendall(b"cons")
-        connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(4), "a client that sends no more"
+    # As netcat does: it closes its side behind the word and reads on.
+    for word in ("ruok", "srvr", "mntr", "cons", "envi", "dump"):
+        with socket.create_connection(context.address, timeout=60) as connection:
+            connection.sendall(word.encode())
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(4), f"no answer to {word} for a client that sends no more"
 
 
 def test_a_killed_server_comes_back_with_everything(context):

@@ -201,16 +201,6 @@ def test_the_trace_mask_byte_by_byte(context):
         assert connection.is_closed()
 
 
-def test_words_of_a_client_that_sends_no_more(context):
-    """As netcat does: it closes its side behind the word and reads on."""
-    for word in ("ruok", "srvr", "mntr", "cons", "envi", "dump"):
-        for _ in range(5):
-            with socket.create_connection(context.address, timeout=60) as connection:
-                connection.sendall(word.encode())
-                connection.shutdown(socket.SHUT_WR)
-                assert connection.recv(4), word
-
-
 def test_cons_counts_what_a_connection_does(context):
     client, idle = context.client(timeout_ms=7000), Connection(context.address)
     root = context.root(client)

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from clients import failover, kazoo_suite, patroni, programs
+from clients import kazoo_suite, patroni, programs
 from support import packages
 
 SETTINGS, JAVA_OPTIONS, TICK_MS = programs.SETTINGS, programs.JAVA_OPTIONS, programs.TICK_MS
@@ -74,5 +74,5 @@ def test_rust_client(run_program):
     run_program("rust", [str(target / "debug" / "corral-rust-client-test")])
 
 
-def test_patroni_fails_over_as_with_zookeeper(options, say, note):
-    note(failover.tell(options, say, patroni.TICK_MS, patroni.patroni_story, patroni.prepare))
+def test_patroni_fails_over_as_with_zookeeper(options, note):
+    note(patroni.told_alike(options))

@@ -1,10 +1,11 @@
 """Patroni with two PostgreSQL servers: the primary dies, the replica takes over, the old primary comes back as a replica.
 
 Patroni keeps the leader's key and the members as ephemerals through kazoo. The same story runs on a real ZooKeeper and on corral:
-a killed primary, a switch on request, a service that is killed and back at once, and one that stays away. What can be seen of it
-has to be the same, the times are printed. PostgreSQL refuses to run as root: as root the suite puts it into a user namespace.
+a killed primary, a switch on request, a service that is killed and back at once, and one that stays away. The notes have to be the
+same on both, the times are printed. PostgreSQL refuses to run as root: as root the suite puts it into a user namespace.
 """
 
+import difflib
 import glob
 import json
 import os
@@ -20,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from support import packages
+from support.server import Corral, ZooKeeper
 from support.wait import free_port, wait_until
 
 # Patroni's shortest times; the session lives as long as the leader's key.
@@ -27,7 +29,21 @@ TTL_S, LOOP_S, RETRY_S = 20, 1, 3
 TICK_MS = 1000
 LIMIT_S = 120
 PROBE_LIMIT_S = 5
+LOG_TAIL = 40
 NAMESPACE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+
+
+class Story:
+    """What was observed on one server."""
+
+    def __init__(self):
+        self.notes, self.times = [], {}
+
+    def note(self, what, value):
+        self.notes.append(f"{what}: {json.dumps(value, sort_keys=True)}")
+
+    def time(self, what, begin):
+        self.times[what] = time.monotonic() - begin
 
 
 class Node:
@@ -84,6 +100,9 @@ class Node:
         except (OSError, ValueError, IndexError):
             pass
 
+    def log_lines(self):
+        return self.log_path.read_text(errors="replace").splitlines() if self.log_path.exists() else []
+
     def state(self):
         """What Patroni says about its PostgreSQL, empty if it says nothing."""
         try:
@@ -127,22 +146,49 @@ def catch_up(node, other):
 
 def await_primary(story, what, node, begin):
     wait_until(node.is_primary, f"{what}: {node.name} is the primary, last seen {node.role()}", LIMIT_S)
-    story.time(f"{what}: there is a primary", time.monotonic() - begin)
+    story.time(f"{what}: there is a primary", begin)
 
 
-def patroni_story(server, story, postgres):
-    """The whole story on one server, which is started."""
-    first, second = nodes = [Node(postgres, server, number) for number in range(2)]
+def told_on(server, postgres):
+    """The whole story on one server."""
+    story, nodes = Story(), []
     try:
+        server.start()
+        first, second = nodes = [Node(postgres, server, number) for number in range(2)]
         begin_cluster(story, first, second)
         kill_primary(story, first, second)
         switch_over(story, first, second)
         restart_service(server, story, first)
         lose_service(server, story, nodes)
+        return story
+    except Exception:
+        for node in nodes:
+            print(f"--- {node.name}", *node.log_lines()[-LOG_TAIL:], sep="\n")
+        print(f"--- {server.kind}\n{server.log_tail(LOG_TAIL)}")
+        raise
     finally:
-        story.keep_logs([node for node in nodes])
+        print(f"--- told on {server.kind}", *story.notes, sep="\n")
         for node in nodes:
             node.kill()
+        server.dispose()
+
+
+def told_alike(options):
+    """The times of the story on the server under test and, beside a corral, on a ZooKeeper, if there is one. The notes must be the same."""
+    postgres, servers = postgres_programs(), []
+    if packages.zookeeper():
+        servers.append(ZooKeeper(tick_ms=TICK_MS))
+    if options.server == "corral":
+        servers.append(Corral(shards=options.shards, tick_ms=TICK_MS))
+    if not servers:
+        pytest.skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
+    stories = [told_on(server, postgres) for server in servers]
+    different = list(difflib.unified_diff(stories[0].notes, stories[-1].notes, *(servers[0].kind, servers[-1].kind), lineterm=""))
+    assert not different, "\n".join(different)
+    return "; ".join(
+        f"{what} after " + ", ".join(f"{story.times[what]:.2f} s ({server.kind})" for story, server in zip(stories, servers, strict=True))
+        for what in stories[0].times
+    )
 
 
 def begin_cluster(story, first, second):
@@ -165,7 +211,7 @@ def kill_primary(story, first, second):
     begin = time.monotonic()
     first.start()
     catch_up(second, first)
-    story.time("the killed one is back as a replica", time.monotonic() - begin)
+    story.time("the killed one is back as a replica", begin)
     story.note("the killed one is back", [first.role().split()[0], first.rows()])
 
 
@@ -205,18 +251,18 @@ def lose_service(server, story, nodes):
     rows = nodes[0].rows()
     server.kill()
     wait_until(lambda: not any(node.is_primary() for node in nodes), "the primary steps down", LIMIT_S)
-    story.time("the service is lost: no node writes", time.monotonic() - begin)
+    story.time("the service is lost: no node writes", begin)
     begin = time.monotonic()
     server.start()
     wait_until(lambda: any(node.is_primary() for node in nodes), "there is a primary again", LIMIT_S)
-    story.time("the service is back: there is a primary", time.monotonic() - begin)
+    story.time("the service is back: there is a primary", begin)
     primary, replica = sorted(nodes, key=lambda node: not node.is_primary())
     primary.insert(1)
     catch_up(primary, replica)
     story.note("the service is back", [replica.role().split()[0], int(primary.rows()) - int(rows)])
 
 
-def prepare():
+def postgres_programs():
     """The folder of PostgreSQL's programs."""
     packages.need_modules("patroni", "psycopg", "kazoo")
     found = [Path(os.path.realpath(path)).parent for path in (shutil.which("postgres"),) if path]

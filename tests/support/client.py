@@ -181,13 +181,6 @@ class Client(Connection):
         """Mode 0 is persistent, 1 persistent recursive."""
         return self.call(jute.ADD_WATCH, jute.string(path) + jute.int32(mode)).int32()
 
-    def check_watches(self, path, kind):
-        """Kinds: 1 children, 2 data, 3 any, 4 persistent, 5 persistent recursive."""
-        self.call(jute.CHECK_WATCHES, jute.string(path) + jute.int32(kind))
-
-    def remove_watches(self, path, kind):
-        self.call(jute.REMOVE_WATCHES, jute.string(path) + jute.int32(kind))
-
     def ephemerals(self, prefix="/"):
         return sorted(self.call(jute.GET_EPHEMERALS, jute.string(prefix)).strings())
 

@@ -111,10 +111,6 @@ def set_watches_body(zxid, data=(), exist=(), child=()):
     return int64(zxid) + strings(data) + strings(exist) + strings(child)
 
 
-def set_watches2_body(zxid, data=(), exist=(), child=(), persistent=(), recursive=()):
-    return set_watches_body(zxid, data, exist, child) + strings(persistent) + strings(recursive)
-
-
 def reconfig_body(joining=None, leaving=None, members=None, version=-1):
     return string(joining) + string(leaving) + string(members) + int64(version)
 
