@@ -50,24 +50,28 @@ def test_a_session_outlives_a_killed_server(context):
     client.close()
 
 
-def run_contender(pipe, address, role, path):
+def run_contender(pipe, address, role, path, timeout_s):
     logging.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    client = KazooClient(hosts="{}:{}".format(*address), timeout=2)
+    client = KazooClient(hosts="{}:{}".format(*address), timeout=timeout_s)
     client.start(timeout=LIMIT_S)
     role(client, pipe, path)
 
 
 @pytest.fixture
 def contend(context):
-    """A function that starts contenders, each a process with a kazoo client. It returns their processes, by the pipes to them."""
+    """A function that starts contenders, each a process with a kazoo client. It returns their processes, by the pipes to them.
+
+    The threads of kazoo do not survive a fork, so a test that forks runs no kazoo client itself.
+    """
     started = []
 
-    def start(role):
+    def start(role, timeout_s):
         contenders = {}
         for _ in range(CONTENDERS):
             pipe, far_end = FORK.Pipe()
-            contenders[pipe] = FORK.Process(target=run_contender, args=(far_end, context.address, role, context.path), daemon=True)
+            arguments = (far_end, context.address, role, context.path, timeout_s)
+            contenders[pipe] = FORK.Process(target=run_contender, args=arguments, daemon=True)
             contenders[pipe].start()
             far_end.close()
         started.extend(contenders.values())
@@ -93,7 +97,6 @@ def increase(client, pipe, path):
         with client.Lock(f"{path}/lock"):
             client.set(path, b"%d" % (int(client.get(path)[0]) + 1))
     pipe.send("done")
-    pipe.recv()
 
 
 def hold(client, pipe, path):
@@ -105,16 +108,16 @@ def hold(client, pipe, path):
 def test_a_lock_loses_no_increment(context, contend):
     client = context.client()
     client.create(context.path, b"0")
-    contenders = contend(increase)
-    pipes = list(contenders)
-    for _ in pipes:
+    # A session that expires on a busy machine would give up the lock.
+    contenders = contend(increase, timeout_s=10)
+    while contenders:
         next_of(contenders)
     equal(client.get(context.path)[0], b"%d" % (CONTENDERS * ROUNDS), "increments that the lock protected")
     equal(client.children(f"{context.path}/lock"), [])
 
 
 def test_the_lock_of_a_killed_holder_goes_to_the_next(contend):
-    contenders = contend(hold)
+    contenders = contend(hold, timeout_s=2)
     for _ in range(KILLS):
         next_of(contenders).kill()
     next_of(contenders)
