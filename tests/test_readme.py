@@ -25,7 +25,7 @@ from support import REPOSITORY, unshare
 from support.client import four_letter_command
 from support.expect import equal
 from support.server import binary
-from support.wait import wait_until
+from support.wait import is_free, wait_until
 
 BLOCK_LIMIT_S = 180
 FOREGROUND = re.compile(r"(cargo run --release -- |corral )serve\b[^&\\]*$")
@@ -68,11 +68,6 @@ def begin_loopback():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         set_flags, up_and_running = 0x8914, 0x41
         fcntl.ioctl(any_socket, set_flags, struct.pack("16sh14x", b"lo", up_and_running))
-
-
-def is_busy(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Newcomer:
@@ -234,7 +229,7 @@ def newcomer():
         try:
             stack.enter_context(unshare.own(unshare.NETWORK))
         except pytest.skip.Exception as reason:
-            if busy := list(filter(is_busy, PORTS)):
+            if busy := [port for port in PORTS if not is_free(port)]:
                 pytest.skip(f"ports {busy} are in use, and {reason}")
         else:
             begin_loopback()

@@ -30,6 +30,17 @@ def wait_until(condition, what, limit_s=60):
         pause_s = min(pause_s * 1.2, POLL_MAX_S)
 
 
+def is_free(port):
+    """Whether a server can listen on the port of the loopback."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_port():
     """A free port of the loopback, each one once, from CORRAL_TEST_PORTS (first-last) if that is set."""
     first, _, last = os.environ.get("CORRAL_TEST_PORTS", PORTS).partition("-")
@@ -38,13 +49,7 @@ def free_port():
     for _ in range(PORT_TRIES):
         # At random, so that processes that run beside each other rarely choose the same one.
         port = random.SystemRandom().randint(int(first), int(last)) // workers * workers + worker
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            if port not in _given:
-                _given.add(port)
-                return port
+        if port not in _given and is_free(port):
+            _given.add(port)
+            return port
     raise TooLate(f"no free port found in {first}-{last}")
