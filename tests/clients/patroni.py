@@ -36,8 +36,8 @@ NAMESPACE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 class Story:
     """What was observed on one server."""
 
-    def __init__(self):
-        self.notes, self.times = [], {}
+    def __init__(self, kind):
+        self.kind, self.notes, self.times = kind, [], {}
 
     def note(self, what, value):
         self.notes.append(f"{what}: {json.dumps(value, sort_keys=True)}")
@@ -151,7 +151,7 @@ def await_primary(story, what, node, begin):
 
 def told_on(server, postgres):
     """The whole story on one server."""
-    story, nodes = Story(), []
+    story, nodes = Story(server.kind), []
     try:
         server.start()
         first, second = nodes = [Node(postgres, server, number) for number in range(2)]
@@ -175,19 +175,20 @@ def told_on(server, postgres):
 
 def told_alike(options):
     """The times of the story on the server under test and, beside a corral, on a ZooKeeper, if there is one. The notes must be the same."""
-    postgres, servers = postgres_programs(), []
+    postgres, makers = postgres_programs(), []
     if packages.zookeeper():
-        servers.append(ZooKeeper(tick_ms=TICK_MS))
+        makers.append(lambda: ZooKeeper(tick_ms=TICK_MS))
     if options.server == "corral":
-        servers.append(Corral(shards=options.shards, tick_ms=TICK_MS))
-    if not servers:
+        makers.append(lambda: Corral(shards=options.shards, tick_ms=TICK_MS))
+    if not makers:
         pytest.skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
-    stories = [told_on(server, postgres) for server in servers]
-    different = list(difflib.unified_diff(stories[0].notes, stories[-1].notes, *(servers[0].kind, servers[-1].kind), lineterm=""))
+    stories = [told_on(make(), postgres) for make in makers]
+    first, last = stories[0], stories[-1]
+    different = list(difflib.unified_diff(first.notes, last.notes, first.kind, last.kind, lineterm=""))
     assert not different, "\n".join(different)
     return "; ".join(
-        f"{what} after " + ", ".join(f"{story.times[what]:.2f} s ({server.kind})" for story, server in zip(stories, servers, strict=True))
-        for what in stories[0].times
+        f"{what} after " + ", ".join(f"{story.times[what]:.2f} s ({story.kind})" for story in stories)
+        for what in first.times
     )
 
 
