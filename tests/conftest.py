@@ -23,7 +23,7 @@ from ensemble.authority import Authority  # noqa: E402
 from ensemble.cluster import CALM, Ensemble  # noqa: E402
 from support import packages, progress  # noqa: E402
 from support.context import Context  # noqa: E402
-from support.server import SMALL_LOG, Corral, Running, Server, ZooKeeper  # noqa: E402
+from support.server import SMALL_LOG, Corral, Server, ZooKeeper  # noqa: E402
 
 LOG_LINES_SHOWN = 40
 # Of a campaign, unless --minutes is given.
@@ -39,14 +39,12 @@ def pytest_addoption(parser):
 
     group = parser.getgroup("servers", "which servers are tested")
     add(group, "server", "corral", choices=("corral", "zookeeper"), help="kind of server")
-    add(group, "against", metavar="HOST:PORT", help="use this running server, of the kind --server says")
     add(group, "shards", int(os.environ.get("SHARDS", "2")), type=int, help="shards of each corral")
     group = parser.getgroup("campaigns", "searches and measurements")
     add(group, "minutes", type=float, metavar="M", help=f"how long a campaign goes on [{MINUTES}]")
     add(group, "seed", type=int, metavar="N", help="what a campaign follows from; drawn if it is not given")
     group = parser.getgroup("suites", "options of single suites")
     add(group, "part", metavar="TEXT", help="clients and hostile loads: only those whose name contains this")
-    add(group, "tools", metavar="DIR", help="comparison: folder of corral-bench and the echoes [that of corral]")
 
 
 def pytest_configure(config):
@@ -66,19 +64,10 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-class Options:
-    """The command line, as tests see it."""
-
-    def __init__(self, config):
-        self.config = config
-
-    def __getattr__(self, name):
-        return self.config.getoption(name, None)
-
-
 @pytest.fixture(scope="session")
 def options(pytestconfig):
-    return Options(pytestconfig)
+    """The command line, as tests see it."""
+    return pytestconfig.option
 
 
 @pytest.fixture(scope="session")
@@ -135,26 +124,21 @@ def kept_if_failed(request, servers, keep=False):
 
 
 def check_server(server):
-    """The server's process, if this run started it, lives and did not panic."""
-    if server.process is not None:
-        assert server.process.poll() is None, f"the server ended with code {server.process.poll()}"
-        assert "panicked" not in server.log(), "the server's log shows a panic"
+    """The server's process lives and did not panic."""
+    assert server.process.poll() is None, f"the server ended with code {server.process.poll()}"
+    assert "panicked" not in server.log(), "the server's log shows a panic"
 
 
 @contextmanager
-def running_server(request, options):
-    """A server as the module's constants want it."""
+def running_server(request, kind):
+    """A server of the kind as the module's constants want it."""
 
     def wanted(name, usual):
         return getattr(request.module, name, usual)
 
-    tick_ms, settings = wanted("TICK_MS", 500), wanted("SETTINGS", {}).get(options.server) or {}
-    if options.against:
-        if settings:
-            pytest.skip("needs a server with settings of its own")
-        made = Running(options.against, options.server)
-    elif options.server == "corral":
-        made = Corral(wanted("SHARDS", options.shards), tick_ms, {**SMALL_LOG, **settings})
+    tick_ms, settings = wanted("TICK_MS", 500), wanted("SETTINGS", {}).get(kind) or {}
+    if kind == "corral":
+        made = Corral(wanted("SHARDS", request.config.option.shards), tick_ms, {**SMALL_LOG, **settings})
     else:
         made = ZooKeeper(tick_ms, settings, wanted("JAVA_OPTIONS", ()))
     with kept_if_failed(request, made):
@@ -164,38 +148,35 @@ def running_server(request, options):
 @pytest.fixture(scope="module")
 def server(request, options):
     """The server that a module's tests share."""
-    with running_server(request, options) as started:
+    with running_server(request, options.server) as started:
         yield started
 
 
 @pytest.fixture
 def own_server(request, options):
     """A server of the test's own."""
-    with running_server(request, options) as started:
+    with running_server(request, options.server) as started:
+        yield started
+
+
+@pytest.fixture
+def zookeeper(request):
+    """A real ZooKeeper of the test's own."""
+    if not packages.zookeeper():
+        pytest.skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS to a folder of its jars")
+    with running_server(request, "zookeeper") as started:
         yield started
 
 
 @pytest.fixture
 def context(request, server):
     """The server as one test sees it. A server that an earlier test lost is started again."""
-    if server.process is not None and server.process.poll() is not None:
+    if server.process.poll() is not None:
         server.start()
     made = Context(server, request.node.originalname.removeprefix("test_"))
     yield made
     made.finish()
     check_server(server)
-
-
-@pytest.fixture
-def zookeeper(request):
-    """A real ZooKeeper of the test's own, as the module's constants want it."""
-    if not packages.zookeeper():
-        pytest.skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS to a folder of its jars")
-    wanted = vars(request.module)
-    settings, java_options = wanted.get("SETTINGS", {}).get("zookeeper"), wanted.get("JAVA_OPTIONS", ())
-    made = ZooKeeper(tick_ms=wanted.get("TICK_MS", 500), settings=settings, java_options=java_options)
-    with kept_if_failed(request, made):
-        yield made.start()
 
 
 @pytest.fixture(scope="module")

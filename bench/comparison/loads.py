@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from comparison import REPOSITORY, host, report, say
+from support.wait import TooLate
 
 GRAMMAR = "OP[N][:CONNECTIONSxDEPTH][@RATE]"
 OPERATIONS = ("get", "exists", "children", "set", "create", "delete", "multi", "mix")
@@ -119,7 +120,7 @@ class Lab:
         try:
             one.start()
             body()
-        except (RuntimeError, OSError, ValueError, LookupError, TypeError) as error:
+        except (RuntimeError, OSError, ValueError, LookupError, TypeError, TooLate) as error:
             tail = one.log_tail() if getattr(one, "server", None) or getattr(one, "ensemble", None) else ""
             self.failed(f"{what or one.name}, round {number}", f"{error}{tail and f'; the log of the server ends with:{os.linesep}{tail}'}")
         finally:

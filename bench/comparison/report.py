@@ -23,10 +23,11 @@ AGAINST = ("epoll echo", "glommio echo", *ZOOKEEPERS, "ZooKeeper")
 MORE_IS_BETTER = {"throughput"}
 # Where a load on an ensemble is put, as a table says it.
 PLACES = {"leader": "at the leader", "follower": "at a follower", "all": "over all"}
-# Figure, head of its column, digits behind the point.
+WHOLE = "{:,.0f}".format
+# Figure, head of its column, how it is shown.
 FIGURES = (
-    ("cpu", "CPU us/op", 3), ("throughput", "ops/s", 0), ("p50", "p50 us", 0), ("p99", "p99 us", 0),
-    ("p99_9", "p99.9 us", 0), ("max", "max us", 0),
+    ("cpu", "CPU us/op", "{:,.3f}".format), ("throughput", "ops/s", WHOLE), ("p50", "p50 us", WHOLE), ("p99", "p99 us", WHOLE),
+    ("p99_9", "p99.9 us", WHOLE), ("max", "max us", WHOLE),
 )  # fmt: skip
 # A sweep over the number of connections needs at least this many to be drawn.
 SWEEP_POINTS_MIN = 3
@@ -164,7 +165,8 @@ def markdown(rows):
 
 
 def table(head, rows):
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows]).replace("| --- ", "|---").replace("--- |", "---|")
+    line = lambda cells: f"| {' | '.join(cells)} |"  # noqa: E731
+    return "\n".join([line(head), "|---" * len(head) + "|", *map(line, rows)])
 
 
 def summary(rows):
@@ -186,11 +188,21 @@ class Section:
         return [one for one in self.records if (one["server"], one.get("place"), one["cell"]) == (*line, cell)]
 
     def values(self, line, cell, figure):
-        found = (figures_of(one)[figure] for one in self.runs(line, cell))
+        found = (figures_of(one).get(figure) for one in self.runs(line, cell))
         return [value for value in found if value is not None]
 
+    def scenario(self):
+        """The Markdown of a scenario: a table for each cell."""
+        text = [f"## {self.group['title']}", "", *([self.group["note"], ""] if "note" in self.group else [])]
+        for cell in self.cells:
+            lines = [line for line in self.lines if self.runs(line, cell)]
+            names = list(dict.fromkeys(name for line in lines for one in self.runs(line, cell) for name in one["figures"]))
+            rows = [[label(line), *(spread(self.values(line, cell, name)) for name in names)] for line in lines]
+            text += [f"### {cell}", "", table(["server", *(name.replace("_", " ") for name in names)], rows), ""]
+        return "\n".join(text)
+
     def text(self, folder):
-        """The Markdown, with the plots that are below folder/plots."""
+        """The Markdown of loads, with the plots that are below folder/plots."""
         text = [f"## {self.group['title']}", "", *self.state()]
         for name, plot in self.plots().items():
             text += [f"![{plot['title']}]({folder}/plots/{name}.svg)", ""]
@@ -216,7 +228,7 @@ class Section:
         against = [name for name in AGAINST if any(line[0] == name and self.values(line, cell, "cpu") for line in lines)]
         rows = []
         for line in lines:
-            row = [spread(self.values(line, cell, figure), lambda value, digits=digits: f"{value:,.{digits}f}") for figure, _, digits in FIGURES]
+            row = [spread(self.values(line, cell, figure), shown) for figure, _, shown in FIGURES]
             own = self.values(line, cell, "cpu")
             for name in against:
                 other = self.values((name, line[1]), cell, "cpu")
@@ -231,17 +243,22 @@ class Section:
         """By file name: CPU time of all cells, latency by percentile of each, scaling with the number of connections."""
         at = {cell: place for place, cell in enumerate(self.cells)}
         by_cell = self.panel("", ["", "linear"], "us per operation", "cpu", at)
-        across = {"x": by_cell["y"], "y": ["", {"names": self.cells}], "series": [(name, [place[::-1] for place in of]) for name, of in by_cell["series"]]}
-        plots = {"cpu": plot("Server CPU per operation", [{**by_cell, **across}])}
+        turned = [(name, [point[::-1] for point in points]) for name, points in by_cell["series"]]
+        across = {"title": "", "x": by_cell["y"], "y": ["", {"names": self.cells}], "series": turned}
+        plots = {"cpu": {"title": "Server CPU per operation", "panels": [across]}}
         curves = [{"title": cell, "x": ["share of the operations", "quantile"], "y": ["latency at most, us", "log"],
                    "series": [(label(line), self.percentiles(line, cell)) for line in self.lines]} for cell in self.cells]  # fmt: skip
-        plots["latency"] = plot("Latency by percentile, medians over the rounds", curves)
-        for depth in dict.fromkeys(re.sub(r":\d+x", ", depth ", cell) for cell in self.cells if "@" not in cell):
-            swept = {cell: int(re.search(r":(\d+)x", cell)[1]) for cell in self.cells if re.sub(r":\d+x", ", depth ", cell) == depth}
+        plots["latency"] = {"title": "Latency by percentile, medians over the rounds", "panels": curves}
+        sweeps = {}
+        for cell in self.cells:
+            if found := re.fullmatch(r"(\w+):(\d+)x(\d+)", cell):
+                sweeps.setdefault(f"{found[1]}, depth {found[3]}", {})[cell] = int(found[2])
+        for depth, swept in sweeps.items():
             if len(swept) >= SWEEP_POINTS_MIN:
                 panels = [self.panel(title, ["connections", "log"], unit, figure, swept) for title, unit, figure in (
                     ("throughput", "operations/s", "throughput"), ("99th percentile of latency", "latency, us", "p99"))]  # fmt: skip
-                plots[f"scaling-{re.sub('[^a-z0-9]+', '-', depth)}"] = plot(f"Scaling with the number of connections: {depth}", panels)
+                name = f"scaling-{depth.replace(', ', '-').replace(' ', '-')}"
+                plots[name] = {"title": f"Scaling with the number of connections: {depth}", "panels": panels}
         return plots
 
     def panel(self, title, x, unit, figure, cells):
@@ -259,10 +276,6 @@ class Section:
         return [(percent / 100, statistics.median(curve[percent] for curve in curves if percent in curve)) for percent in shown]
 
 
-def plot(title, panels):
-    return {"title": title, "panels": panels}
-
-
 def label(line):
     name, place = line
     return f"{name}, {PLACES[place]}" if place else name
@@ -273,28 +286,15 @@ def order(group, server):
     return group["servers"].index(server) if server in group["servers"] else len(group["servers"])
 
 
-def scenario(group, records):
-    """A table for each cell of a scenario: medians with smallest..largest of the rounds."""
-    text = [f"## {group['title']}", "", *([group["note"], ""] if "note" in group else [])]
-    for cell in dict.fromkeys(record["cell"] for record in records):
-        own = [record for record in records if record["cell"] == cell]
-        names = list(dict.fromkeys(name for record in own for name in record["figures"]))
-        rows = []
-        for server in sorted({record["server"] for record in own}, key=lambda name: order(group, name)):
-            of = [record["figures"] for record in own if record["server"] == server]
-            rows.append([server, *(spread([one[name] for one in of if one.get(name) is not None]) for name in names)])
-        text += [f"### {cell}", "", table(["server", *(name.replace("_", " ") for name in names)], rows), ""]
-    return "\n".join(text)
-
-
 def facts(work, settings):
     """What a reader must know of the machine and the run."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(encoding="utf-8"))
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="utf-8").strip()
     filesystem = subprocess.run(["df", "--output=fstype", str(work)], capture_output=True, text=True).stdout.split()
-    return {"cpu": model[1] if model else "unknown", "cpus": os.cpu_count(), "memory_mib": int(memory[1]) // 1024, "kernel": platform.release(),
-            "congestion_control": congestion, "filesystem": filesystem[-1] if filesystem else "unknown", **settings}  # fmt: skip
+    return {"cpu": model[1] if model else "unknown", "cpus": os.cpu_count(), "memory_mib": int(memory[1]) // 1024,
+            "kernel": platform.release(), "congestion_control": congestion,
+            "filesystem": filesystem[-1] if filesystem else "unknown", **settings}  # fmt: skip
 
 
 def without_directories(text):
@@ -315,16 +315,15 @@ def write(directory, bench=None):
     plots = []
     for name, group in groups.items():
         own = [record for record in records if record["group"] == name]
+        section = Section(group, own)
         if own and "cells" in group:
-            section = Section(group, own)
             text += [section.text(name)]
             plots += [{"file": str(directory / name / "plots" / f"{file}.svg"), **plot} for file, plot in section.plots().items()]
         elif own:
-            text += [scenario(group, own)]
-    if told["missing"]:
-        text += ["## Left out", "", *(f"- {name}: {reason}" for name, reason in told["missing"].items()), ""]
-    if told["failures"]:
-        text += ["## Failed", "", *(f"- {failure}" for failure in told["failures"]), ""]
+            text += [section.scenario()]
+    for title, lines in (("Left out", [f"{name}: {reason}" for name, reason in told["missing"].items()]), ("Failed", told["failures"])):
+        if lines:
+            text += [f"## {title}", "", *(f"- {line}" for line in lines), ""]
     (directory / "report.md").write_text("\n".join(text), encoding="utf-8")
     if bench and plots:
         for plot in plots:

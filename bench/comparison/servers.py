@@ -20,8 +20,8 @@ from pathlib import Path
 from comparison import BENCH, REPOSITORY, say
 from ensemble.cluster import Ensemble
 from support.client import Client, Closed
-from support.server import Corral, Server, ZooKeeper, binary, java_class_path, zookeeper_version
-from support.wait import TooLate
+from support.server import Corral, Server, ZooKeeper, java_class_path, zookeeper_version
+from support.wait import wait_until
 
 VENV = BENCH / ".venv"
 PYSPARK = "pyspark==4.1.1"
@@ -57,8 +57,8 @@ def zookeeper_settings():
     return f"{zookeeper_version()} (java {flags}, forceSync=yes, globalOutstandingLimit=100000, maxClientCnxns=0, log level WARN)"
 
 
-class Measured(Server):
-    """A server program of which a client's session shows that it serves."""
+class Echo(Server):
+    """A server of which a client's session shows that it serves. `words` are its command line."""
 
     def __init__(self, kind, *words):
         super().__init__()
@@ -67,26 +67,15 @@ class Measured(Server):
     def command(self):
         return [str(word).format(port=self.address[1], data=self.directory / "data") for word in self.words]
 
-    def is_serving(self):
-        if self.process.poll() is not None:
-            raise RuntimeError(f"{self.kind} ended with code {self.process.returncode}:\n{self.log_tail()}")
-        with contextlib.suppress(OSError, Closed):
-            if self.kind == ETCD:
-                socket.create_connection(self.address, timeout=1).close()
-            else:
-                Client(self.address).drop()
-            return True
+    def answers(self):
+        Client(self.address).drop()
+        return True
 
 
-class Built(Corral):
-    """A corral of a given binary."""
-
-    def __init__(self, path, shards=1, settings=None):
-        super().__init__(shards, TICK_MS, settings)
-        self.path = path
-
-    def command(self):
-        return [str(self.path), *super().command()[1:]] if self.path != binary() else super().command()
+class Etcd(Echo):
+    def answers(self):
+        socket.create_connection(self.address, timeout=1).close()
+        return True
 
 
 def cpu_s(server):
@@ -107,8 +96,6 @@ def pinned(cpus, start):
     os.sched_setaffinity(0, cpus)
     try:
         return start()
-    except TooLate as error:
-        raise RuntimeError(str(error)) from None
     finally:
         os.sched_setaffinity(0, allowed)
 
@@ -154,15 +141,13 @@ class Running:
     places, command, cpus, warm_s, cell_warm_s, is_ours = (None,), None, (), 1.0, 0, False
 
     def start(self):
+        wait_until(self.grants_a_session, f"{self.address} granted no session", RUNNING_LIMIT_S)
+
+    def grants_a_session(self):
         host, _, port = self.address.rpartition(":")
-        until = time.monotonic() + RUNNING_LIMIT_S
-        while True:
-            try:
-                return Client((host, int(port))).drop()
-            except (OSError, Closed) as error:
-                if time.monotonic() > until:
-                    raise RuntimeError(f"{self.address} granted no session in {RUNNING_LIMIT_S} s: {error}") from None
-                time.sleep(0.05)
+        with contextlib.suppress(OSError, Closed):
+            Client((host, int(port))).drop()
+            return True
 
     def target(self, place=None):
         return ["--server", self.address, *(["--pid", self.pid] if self.pid else [])]
@@ -235,20 +220,20 @@ def available(options, tools, corral, cpus):
         table |= {name: (Three(name, path, own), None) for name, path in [(CORRAL, corral), *options.binary]}
         table[ZOOKEEPER] = (Three(ZOOKEEPER, None, own), no_zookeeper)
     else:
-        echo = lambda name: functools.partial(Measured, name, tools / name, "--addr", "127.0.0.1:{port}", "--cpu", min(own))  # noqa: E731
+        echo = lambda name: functools.partial(Echo, name, tools / name, "--addr", "127.0.0.1:{port}", "--cpu", min(own))  # noqa: E731
         url = "http://127.0.0.1:{port}"
         etcd = ("etcd", "--data-dir", "{data}", "--log-level", "warn", "--listen-peer-urls", "http://127.0.0.1:0")
         etcd += ("--listen-client-urls", url, "--advertise-client-urls", url)
         factory = lambda *more: lambda: ZooKeeper(TICK_MS, java_options=zookeeper_options(*more))  # noqa: E731
         table = {
-            CORRAL: (Single(CORRAL, functools.partial(Built, corral), own), None),
-            CORRAL_TWO: (Single(CORRAL_TWO, functools.partial(Built, corral, 2), both), None),
-            **{name: (Single(name, functools.partial(Built, path), own), None) for name, path in options.binary},
+            CORRAL: (Single(CORRAL, functools.partial(Corral, 1, TICK_MS, program=corral), own), None),
+            CORRAL_TWO: (Single(CORRAL_TWO, functools.partial(Corral, 2, TICK_MS, program=corral), both), None),
+            **{name: (Single(name, functools.partial(Corral, 1, TICK_MS, program=path), own), None) for name, path in options.binary},
             NIO: (Single(NIO, factory(), own, options.warm), no_zookeeper),
             NETTY: (Single(NETTY, factory(NETTY_FACTORY), own, options.warm), no_zookeeper),
             GLOMMIO: (Single(GLOMMIO, echo("glommio-echo"), own), None),
             EPOLL: (Single(EPOLL, echo("epoll-echo"), own), None),
-            ETCD: (Single(ETCD, functools.partial(Measured, ETCD, *etcd), own), no_etcd),
+            ETCD: (Single(ETCD, functools.partial(Etcd, ETCD, *etcd), own), no_etcd),
             **{one.name: (one, None) for one in options.server},
         }
     found = {name: one for name, (one, reason) in table.items() if not reason}

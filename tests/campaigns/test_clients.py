@@ -12,6 +12,7 @@ import pytest
 
 from clients import kazoo_suite, patroni, programs
 from support import packages
+from support.server import class_paths
 
 SETTINGS, JAVA_OPTIONS, TICK_MS = programs.SETTINGS, programs.JAVA_OPTIONS, programs.TICK_MS
 CLIENTS = programs.HERE
@@ -27,9 +28,9 @@ def test_kazoo_suite(options, subtests, note):
     note(f"{passed} passed on ZooKeeper")
 
 
-@pytest.mark.parametrize("version", packages.client_class_paths() or ["any"])
+@pytest.mark.parametrize("version", class_paths() or ["any"])
 def test_java_client(version, tmp_path, run_program):
-    path = packages.client_class_paths().get(version)
+    path = class_paths().get(version)
     if not path:
         pytest.skip("no ZooKeeper jars: install pyspark, or set ZOOKEEPER_JARS")
     run_program(f"java-{version}", programs.java_program(tmp_path, path, "JavaClient"))

@@ -9,6 +9,7 @@ import pytest
 
 from clients import programs
 from support import packages
+from support.server import class_paths
 
 SETTINGS, JAVA_OPTIONS, TICK_MS = programs.SETTINGS, programs.JAVA_OPTIONS, programs.TICK_MS
 
@@ -24,7 +25,7 @@ def test_c_client(tmp_path, run_program):
 
 
 def test_java_client(tmp_path, run_program):
-    paths = packages.client_class_paths()
+    paths = class_paths()
     if not paths:
         pytest.skip("no ZooKeeper jars: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
     version = max(paths)

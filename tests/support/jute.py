@@ -30,9 +30,7 @@ READ, ALL = 1, 31
 OPEN_ACL = ((ALL, "world", "anyone"),)
 FRAME_BYTES_MAX = 0xFFFFF
 
-Stat = namedtuple(
-    "Stat", "czxid mzxid ctime mtime version cversion aversion ephemeral_owner data_length num_children pzxid"
-)
+Stat = namedtuple("Stat", "czxid mzxid ctime mtime version cversion aversion ephemeral_owner data_length num_children pzxid")
 STAT = struct.Struct(">qqqqiiiqiiq")
 
 

@@ -4,13 +4,12 @@ Nothing is installed here: the Python packages are in tests/.venv, Debian's pack
 """
 
 import importlib.util
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from support.server import DEBIAN_JARS, debian_class_path, java_class_path, pyspark_home
+from support.server import jar_folders, java_class_path
 
 
 def zookeeper():
@@ -18,20 +17,9 @@ def zookeeper():
     return java_class_path()
 
 
-def client_class_paths():
-    """The class paths of the Java clients there are, by version, for example {"3.9.4": ..., "3.8.0": ...}."""
-    found = {}
-    for folder in _jar_folders():
-        for jar in Path(folder).glob("zookeeper-3*.jar"):
-            found.setdefault(jar.stem.removeprefix("zookeeper-"), f"{folder}/*")
-    for jar in Path(DEBIAN_JARS).glob("zookeeper-3*.jar"):
-        found.setdefault(jar.stem.removeprefix("zookeeper-"), debian_class_path())
-    return found
-
-
 def curator_jars():
     """The folder of jars that holds Curator, or None."""
-    return next((folder for folder in _jar_folders() if list(Path(folder).glob("curator-recipes-*.jar"))), None)
+    return next((folder for folder in jar_folders() if list(Path(folder).glob("curator-recipes-*.jar"))), None)
 
 
 def need_command(name, what):
@@ -47,8 +35,3 @@ def need_modules(*names):
     missing = [name for name in names if not importlib.util.find_spec(name)]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} in tests/.venv")
-
-
-def _jar_folders():
-    home = pyspark_home()
-    return [folder for folder in (os.environ.get("ZOOKEEPER_JARS"), home and str(home / "jars")) if folder]

@@ -136,4 +136,3 @@ class Progress:
         for name, command in self.failures:
             self.line(f"failed: {name}\nrepeat: {command}")
         self.line(f"{self.counts['ok']} passed, {self.counts['FAIL']} failed, {self.counts['skip']} skipped")
-

@@ -6,7 +6,6 @@ Every server is a process of ours, addressed by its pid alone. Its files and its
 import glob
 import importlib.util
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,14 +14,15 @@ from collections import namedtuple
 from pathlib import Path
 
 from support import REPOSITORY
-from support.client import Client, four_letter_command
+from support.client import Client, Closed, four_letter_command
 from support.wait import free_port, wait_until
 
 START_LIMIT_S = 60
 PROBE_LIMIT_S = 5
 # A log that is quickly made: with the usual one an ensemble writes half a GiB when it starts.
 SMALL_LOG = {"log.segment_bytes": 8 << 20, "log.spare_segments_max": 1}
-DEBIAN_JARS = "/usr/share/java"
+DEBIAN_FOLDER = "/usr/share/java"
+DEBIAN_JARS = "zookeeper zookeeper-jute commons-cli commons-io slf4j-api netty-all snappy-java metrics-core jackson-* netty-*"
 
 
 class Memory(namedtuple("Memory", "own_kib mapped_kib")):
@@ -57,18 +57,19 @@ class Server:
         if self not in Server.started:
             Server.started.append(self)
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
-                self.command(), cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(self.command(), cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def is_serving(self):
         code = self.process.poll()
         if code is not None:
             raise RuntimeError(f"{self.kind} ended with code {code}:\n{self.log_tail()}")
         try:
-            return "Mode: " in four_letter_command(self.address, "srvr", PROBE_LIMIT_S)
-        except OSError:
+            return self.answers()
+        except (OSError, Closed):
             return False
+
+    def answers(self):
+        return "Mode: " in four_letter_command(self.address, "srvr", PROBE_LIMIT_S)
 
     def kill(self):
         """kill -9, and waits until the process is gone."""
@@ -118,11 +119,10 @@ class Corral(Server):
 
     kind = "corral"
 
-    def __init__(self, shards=2, tick_ms=500, settings=None):
+    def __init__(self, shards=2, tick_ms=500, settings=None, program=None):
+        """`program` is another binary than the one under test."""
         super().__init__(tick_ms)
-        self.shards = shards
-        # Another binary than the one under test.
-        self.program = None
+        self.shards, self.program = shards, program
         self.settings = {
             "server.tick_time_ms": tick_ms,
             "limits.connections_per_ip_max": 0,
@@ -170,24 +170,6 @@ class ZooKeeper(Server):
         return ["java", "-Xmx256m", *self.java_options, "-cp", java_class_path(), main, str(config)]
 
 
-class Running(Server):
-    """A server another process runs; it is neither started nor ended."""
-
-    def __init__(self, address, kind):
-        self.kind, self.process = kind, None
-        host, _, port = address.rpartition(":")
-        self.address = (host, int(port))
-
-    def start(self, limit_s=START_LIMIT_S):
-        return self
-
-    def log(self):
-        return ""
-
-    def dispose(self, keep=False):
-        pass
-
-
 def more_settings():
     """Settings that CORRAL_SETTINGS gives every corral, such as runtime.transport=stream; commas between them."""
     pairs = [pair for pair in os.environ.get("CORRAL_SETTINGS", "").split(",") if pair]
@@ -205,39 +187,27 @@ def binary():
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
-def pyspark_home():
-    """The folder of Spark, which the Python package pyspark contains with the jars of ZooKeeper 3.9, or None."""
-    found = importlib.util.find_spec("pyspark")
-    return Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else None
+def jar_folders():
+    """The folders of jars that hold ZooKeeper: ZOOKEEPER_JARS, and that of the Python package pyspark."""
+    spark = importlib.util.find_spec("pyspark")
+    folders = (os.environ.get("ZOOKEEPER_JARS"), spark and f"{spark.submodule_search_locations[0]}/jars")
+    return [folder for folder in folders if folder]
 
 
-def jars_folder():
-    """The folder of ZooKeeper's jars: ZOOKEEPER_JARS, else what pyspark brings, else None."""
-    if folder := os.environ.get("ZOOKEEPER_JARS"):
-        return folder
-    home = pyspark_home()
-    return str(home / "jars") if home else None
+def class_paths():
+    """The class paths of the ZooKeepers that are installed by version, for example {"3.9.4": ...}. The first one is used."""
+    debian = ":".join(jar for name in DEBIAN_JARS.split() for jar in glob.glob(f"{DEBIAN_FOLDER}/{name}.jar"))
+    found = {}
+    for folder, path in (*((folder, f"{folder}/*") for folder in jar_folders()), (DEBIAN_FOLDER, debian)):
+        for jar in glob.glob(f"{folder}/zookeeper-3*.jar"):
+            found.setdefault(Path(jar).stem.removeprefix("zookeeper-"), path)
+    return found
 
 
 def java_class_path():
-    """The class path of ZooKeeper, client and server, or None if there is none."""
-    if not shutil.which("java"):
-        return None
-    if folder := jars_folder():
-        return f"{folder}/*" if glob.glob(f"{folder}/zookeeper-3*.jar") else None
-    return debian_class_path()
-
-
-def debian_class_path():
-    """The class path of Debian's ZooKeeper, or None if it is not installed."""
-    names = "zookeeper zookeeper-jute commons-cli commons-io slf4j-api netty-all snappy-java metrics-core jackson-*"
-    jars = [jar for name in names.split() for jar in glob.glob(f"{DEBIAN_JARS}/{name}.jar")]
-    jars += glob.glob(f"{DEBIAN_JARS}/netty-*.jar")
-    return ":".join(jars) if any(jar.endswith("/zookeeper.jar") for jar in jars) else None
+    """The class path of ZooKeeper, client and server, or None if there is none or no Java."""
+    return next(iter(class_paths().values()), None) if shutil.which("java") else None
 
 
 def zookeeper_version():
-    """The version of the ZooKeeper found, by the names of its jars."""
-    folder = jars_folder() or DEBIAN_JARS
-    versions = [re.search(r"zookeeper-(\d[\d.]*\d)\.jar", jar) for jar in glob.glob(f"{folder}/zookeeper-*.jar")]
-    return next((found[1] for found in versions if found), "unknown")
+    return next(iter(class_paths()), "unknown")

@@ -176,7 +176,9 @@ class Plan:
 
 def shown(command, **variables):
     """A command as it is typed into a shell."""
-    return " ".join([f"{name}={shlex.quote(str(value))}" for name, value in variables.items()] + [shlex.quote(str(part)) for part in command])
+    return " ".join(
+        [f"{name}={shlex.quote(str(value))}" for name, value in variables.items()] + [shlex.quote(str(part)) for part in command]
+    )
 
 
 # --- what both programs prepare
