@@ -1,38 +1,44 @@
-"""What attackers do: each load prepares, then does its worst again and again. Ordinary sockets, no credentials."""
+"""What attackers do: each load prepares, then does its worst again and again. Ordinary sockets, no credentials.
 
+A load is a generator function of an `Attacker`. It is prepared at its first `yield`, and each later step does its worst once.
+"""
+
+import itertools
 import socket
 import threading
 import time
+from collections import namedtuple
+from contextlib import suppress
 
 from support import jute
 from support.client import Client, Closed, Refused
 
 LIMIT_S = 120
+# `settings` are those of the server, `wait_s` tells how long the consequences take to come.
+Load = namedtuple("Load", "steps settings wait_s", defaults=({}, 0))
+ENTRIES = [1 + 2 * at for at in range(255)]
+QUOTA = "/zookeeper/quota"
 
 
-class Attack:
-    """A load; `again` is called until the time is over, or gives False."""
-
-    settings = {}
-    # How long its consequences take to come.
-    wait_s = 0
+class Attacker:
+    """Clients, and the bytes they send."""
 
     def __init__(self, address):
-        self.address, self.sent, self.kept, self.number = address, 0, [], 0
+        # `kept` are clients that stay connected after the load.
+        self.address, self.sent, self.kept = address, 0, []
         self.client = self.connect()
 
-    def connect(self, timeout_ms=40_000):
+    def connect(self, timeout_ms=40_000, receive_bytes=None):
         client = Client(self.address, timeout_ms=timeout_ms)
         client.socket.settimeout(LIMIT_S)
+        if receive_bytes:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.sent += 45
         return client
 
-    def prepare(self):
-        """What goes before."""
-
-    def again(self):
-        """Once more."""
-        raise NotImplementedError
+    def send(self, client, op, body=b""):
+        self.sent += len(body) + 12
+        client.send(op, body)
 
     def call(self, op, body, client=None):
         """Asks, and waits for whatever comes of it. A connection that is closed is followed by a new one."""
@@ -45,308 +51,208 @@ class Attack:
         except (Closed, OSError):
             if client is self.client:
                 self.client = self.connect()
-        return True
 
-    def many(self, times, body, op=jute.MULTI):
-        return self.call(op, jute.multi_body([body] * times))
+    def create(self, paths, client=None, flags=jute.PERSISTENT):
+        """Creates znodes in multis of 5000."""
+        creates = [(jute.CREATE, jute.create_body(path, flags=flags)) for path in paths]
+        for first in range(0, len(creates), 5000):
+            self.call(jute.MULTI, jute.multi_body(creates[first : first + 5000]), client)
 
-    def guarded(self, path, zeros):
-        """A znode with 255 addresses that no client has in its ACL."""
-        entries = [(1 + 2 * at, "ip", "10.0.0.1/" + "0" * zeros + "32") for at in range(255)]
-        self.call(jute.CREATE, jute.create_body(path, entries=[*entries, (31, "world", "anyone")]))
+    def guard(self, zeros=0):
+        """Creates a znode with 255 addresses that no client has in its ACL."""
+        entries = [(mask, "ip", "10.0.0.1/" + "0" * zeros + "32") for mask in ENTRIES]
+        self.call(jute.CREATE, jute.create_body("/g", entries=[*entries, *jute.OPEN_ACL]))
 
-    def wide(self, path, count, name="n"):
-        self.call(jute.CREATE, jute.create_body(path))
-        for first in range(0, count, 5000):
-            creates = [(jute.CREATE, jute.create_body(f"{path}/{name}{first + at}")) for at in range(min(5000, count))]
-            self.call(jute.MULTI, jute.multi_body(creates))
+    def widen(self, count, name="n"):
+        self.create(["/wide", *(f"/wide/{name}{at}" for at in range(count))])
 
-    def user(self):
+    def watch(self, path, receive_bytes=None):
+        """A client with a recursive watch."""
+        self.kept.append(self.connect(receive_bytes=receive_bytes))
+        self.call(jute.ADD_WATCH, jute.string(path) + jute.int32(1), self.kept[-1])
+
+    def authenticate(self):
         # What a connection's identities may have together, its address included.
         self.client.auth("digest", b"u" * 1900 + b":p")
 
 
-class Nothing(Attack):
-    def again(self):
+def repeated(request, prepare=lambda attacker: None, settings=None):
+    """A load that sends one request after another. `request` gives the (op, body) of the n-th, from 1."""
+
+    def steps(attacker):
+        prepare(attacker)
+        for number in itertools.count(1):
+            yield
+            attacker.call(*request(number))
+
+    return Load(steps, settings or {})
+
+
+def many(times, op, body, outer=jute.MULTI):
+    """A load's request: so many operations in one."""
+    whole = jute.multi_body([(op, body)] * times)
+    return lambda number: (outer, whole)
+
+
+def long_names(number):
+    if number <= 100:
+        return jute.CREATE, jute.create_body(f"/wide/{number}" + "x" * 1_000_000)
+    return jute.GET_CHILDREN, jute.read_body("/wide")
+
+
+def watches(number):
+    paths = [f"/none{number}-{at}" for at in range(15_000)]
+    return jute.SET_WATCHES, jute.set_watches_body(0, exist=paths, data=paths)
+
+
+def creates(number):
+    return jute.MULTI, jute.multi_body([(jute.CREATE, jute.create_body(f"/c{number}-{at}")) for at in range(10_000)])
+
+
+def nothing(attacker):
+    while True:
+        yield
         time.sleep(0.1)
-        return self.call(jute.EXISTS, jute.read_body("/"))
+        attacker.call(jute.EXISTS, jute.read_body("/"))
 
 
-class Checks(Attack):
-    zeros = 0
-
-    def prepare(self):
-        self.guarded("/g", self.zeros)
-
-    def again(self):
-        return self.many(45_000, (jute.CHECK, jute.check_body("/g")))
-
-
-class PaddedChecks(Checks):
-    zeros = 3900
-
-
-class ManyReads(Checks):
-    def again(self):
-        return self.many(20_000, (jute.GET_DATA, jute.read_body("/g")), jute.MULTI_READ)
-
-
-class QuotaCounts(Attack):
-    stats = "/zookeeper/quota/zookeeper_stats"
-
-    def prepare(self):
-        self.wide("/large", 150_000)
-
-    def again(self):
-        pair = [(jute.CREATE, jute.create_body(self.stats)), (jute.DELETE, jute.delete_body(self.stats))]
+def quota_counts(attacker):
+    attacker.widen(150_000)
+    path = f"{QUOTA}/zookeeper_stats"
+    while True:
+        yield
         for _ in range(20):
-            for op, body in pair:
-                self.client.send(op, body)
-                self.sent += len(body) + 12
+            attacker.send(attacker.client, jute.CREATE, jute.create_body(path))
+            attacker.send(attacker.client, jute.DELETE, jute.delete_body(path))
         for _ in range(40):
-            self.client.reply()
-        return True
+            attacker.client.reply()
 
 
-class OwnEntries(Attack):
-    def prepare(self):
-        self.user()
-
-    def again(self):
-        self.number += 1
-        entries = [(1 + 2 * at, "auth", "") for at in range(255)]
-        return self.call(jute.CREATE, jute.create_body(f"/n{self.number}", entries=entries))
-
-
-class LongIdentity(Attack):
-    def prepare(self):
-        self.user()
-
-    def again(self):
-        return self.call(jute.SET_DATA, jute.set_body("/zookeeper/quota", b"x"))
-
-
-class LongNames(Attack):
-    def prepare(self):
-        self.call(jute.CREATE, jute.create_body("/p"))
-
-    def again(self):
-        self.number += 1
-        if self.number <= 100:
-            return self.call(jute.CREATE, jute.create_body(f"/p/{self.number}" + "x" * 1_000_000))
-        return self.call(jute.GET_CHILDREN, jute.read_body("/p"))
-
-
-class Unread(Attack):
+def listings_unread(attacker):
     """Clients that ask for listings and do not read."""
-
-    def prepare(self):
-        self.wide("/wide", 50_000, "name-of-some-length-")
-
-    def again(self):
-        if len(self.kept) < 40:
-            client = self.connect()
-            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    attacker.widen(50_000, "name-of-some-length-")
+    body = jute.multi_body([(jute.GET_CHILDREN, jute.read_body("/wide"))] * 30)
+    while True:
+        yield
+        if len(attacker.kept) < 40:
+            attacker.kept.append(attacker.connect(receive_bytes=4096))
             for _ in range(20):
-                body = jute.multi_body([(jute.GET_CHILDREN, jute.read_body("/wide"))] * 30)
-                self.sent += len(body) + 12
-                client.send(jute.MULTI_READ, body)
-            self.kept.append(client)
-        return self.call(jute.EXISTS, jute.read_body("/wide"))
+                attacker.send(attacker.kept[-1], jute.MULTI_READ, body)
+        attacker.call(jute.EXISTS, jute.read_body("/wide"))
 
 
-class Listings(Unread):
-    def again(self):
-        return self.many(35, (jute.GET_CHILDREN, jute.read_body("/wide")), jute.MULTI_READ)
+def deepen(attacker, levels=4000):
+    """A path of so many levels; a recursive watch elsewhere makes each change of it look at all of them."""
+    body_bytes, paths = 0, []
+    for level in range(1, levels + 1):
+        paths.append("/d" * level)
+        body_bytes += 2 * level + 60
+        if body_bytes > 800_000 or level == levels:
+            attacker.create(paths)
+            body_bytes, paths = 0, []
+    attacker.watch("/elsewhere")
 
 
-class DeepPath(Attack):
-    levels = 4000
-
-    def prepare(self):
-        creates, at = [], 0
-        for level in range(1, self.levels + 1):
-            creates.append((jute.CREATE, jute.create_body("/d" * level)))
-            at += 2 * level + 60
-            if at > 800_000 or level == self.levels:
-                self.call(jute.MULTI, jute.multi_body(creates))
-                creates, at = [], 0
-        self.connected = self.connect()
-        self.call(jute.ADD_WATCH, jute.string("/elsewhere") + jute.int32(1), self.connected)
-
-    def again(self):
-        return self.many(100, (jute.SET_DATA, jute.set_body("/d" * self.levels, b"")))
-
-
-class Expiry(Attack):
+def sessions_that_expire_together(attacker):
     """Sessions with many ephemerals that fall silent together."""
-
-    settings = {"sessions.timeout_min_ms": 1000}
-    wait_s = 6
-
-    def prepare(self):
-        self.call(jute.CREATE, jute.create_body("/e"))
-
-    def again(self):
-        if self.number:
-            return False
-        self.number = 1
-        for at in range(400):
-            client = self.connect(timeout_ms=3000)
-            creates = [
-                (jute.CREATE, jute.create_body(f"/e/{at}-{one}", flags=jute.EPHEMERAL)) for one in range(150)
-            ]
-            self.call(jute.MULTI, jute.multi_body(creates), client)
-            self.kept.append(client)
-        return True
+    attacker.create(["/e"])
+    yield
+    for at in range(400):
+        attacker.kept.append(attacker.connect(timeout_ms=3000))
+        attacker.create([f"/e/{at}-{one}" for one in range(150)], attacker.kept[-1], jute.EPHEMERAL)
 
 
-class ClosedSessions(Attack):
+def sessions_that_are_closed_together(attacker, sessions=16, ephemerals=10_000):
     """Sessions with as many ephemerals as one may have are closed at the same moment, by twelve bytes each."""
-
-    sessions, ephemerals = 16, 10_000
-
-    def prepare(self):
-        self.call(jute.CREATE, jute.create_body("/closed"))
-        self.kept = [self.connect() for _ in range(self.sessions)]
-        for at, client in enumerate(self.kept):
-            for first in range(0, self.ephemerals, 10_000):
-                paths = [f"/closed/{at}-{first + number}" for number in range(10_000)]
-                creates = [(jute.CREATE, jute.create_body(path, flags=jute.EPHEMERAL)) for path in paths]
-                self.call(jute.MULTI, jute.multi_body(creates), client)
-
-    def again(self):
-        closed, self.kept = self.kept, []
-        for client in closed:
-            client.send(jute.CLOSE)
-            self.sent += 12
-        for client in closed:
-            client.frame()
-        return False
+    attacker.create(["/closed"])
+    kept = [attacker.connect() for _ in range(sessions)]
+    for at, client in enumerate(kept):
+        attacker.create([f"/closed/{at}-{number}" for number in range(ephemerals)], client, jute.EPHEMERAL)
+    yield
+    for client in kept:
+        attacker.send(client, jute.CLOSE)
+    for client in kept:
+        client.frame()
 
 
-class PipelinedMultis(Attack):
+def pipelined_multis(attacker, clients=8, operations=7000, in_flight=8):
     """Clients that send multis of sets without waiting for answers, which they read."""
-
-    clients, operations, in_flight = 8, 7000, 8
-
-    def prepare(self):
-        self.call(jute.CREATE, jute.create_body("/piped"))
-        sets = [(jute.SET_DATA, jute.set_body("/piped", b""))] * self.operations
-        self.multi = jute.multi_body(sets)
-        self.kept = [self.connect() for _ in range(self.clients)]
-
-    def again(self):
-        threads = [threading.Thread(target=self.send, args=(client,)) for client in self.kept]
+    attacker.create(["/piped"])
+    body = jute.multi_body([(jute.SET_DATA, jute.set_body("/piped", b""))] * operations)
+    kept = [attacker.connect() for _ in range(clients)]
+    while True:
+        yield
+        threads = [threading.Thread(target=lambda of=client: [of.send(jute.MULTI, body) for _ in range(in_flight)]) for client in kept]
         for thread in threads:
             thread.start()
-        for client in self.kept:
-            for _ in range(self.in_flight):
-                client.frame()
+        for client in kept * in_flight:
+            client.frame()
         for thread in threads:
             thread.join()
-        return True
-
-    def send(self, client):
-        for _ in range(self.in_flight):
-            client.send(jute.MULTI, self.multi)
-            self.sent += len(self.multi) + 12
+        attacker.sent += clients * in_flight * (len(body) + 12)
 
 
-class StalledWatchers(Attack):
-    def prepare(self):
-        for _ in range(45):
-            client = self.connect()
-            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            self.call(jute.ADD_WATCH, jute.string("/") + jute.int32(1), client)
-            self.kept.append(client)
-
-    def again(self):
-        return self.many(10_000, (jute.SET_DATA, jute.set_body("/zookeeper/quota", b"")))
+def stall_watchers(attacker):
+    for _ in range(45):
+        attacker.watch("/", receive_bytes=4096)
 
 
-class Connects(Attack):
-    def again(self):
+def connects(attacker):
+    while True:
+        yield
+        with suppress(Closed, OSError):
+            attacker.connect().drop()
+
+
+def wrong_passwords(attacker):
+    attacker.client.password = b"x" * 16
+    while True:
+        yield
+        attacker.sent += 45
+        with suppress(Closed, OSError):
+            Client(attacker.address, resume=attacker.client).drop()
+
+
+def auth_packets(attacker):
+    for number in itertools.count():
+        yield
+        attacker.sent += 250_000
         try:
-            self.connect().drop()
-        except (Closed, OSError):
-            pass
-        return True
-
-
-class WrongPasswords(Attack):
-    def again(self):
-        self.client.password = b"x" * 16
-        try:
-            self.sent += 45
-            Client(self.address, resume=self.client).drop()
-        except (Closed, OSError):
-            pass
-        return True
-
-
-class AuthPackets(Attack):
-    def again(self):
-        self.number += 1
-        self.sent += 250_000
-        try:
-            self.client.auth("digest", b"%d" % self.number + b"u" * 250_000 + b":p")
+            attacker.client.auth("digest", b"%d" % number + b"u" * 250_000 + b":p")
         except (Closed, Refused, OSError, AssertionError):
-            self.client = self.connect()
-        return True
+            attacker.client = attacker.connect()
 
 
-class ManyWatches(Attack):
-    def again(self):
-        self.number += 1
-        paths = [f"/none{self.number}-{at}" for at in range(15_000)]
-        return self.call(jute.SET_WATCHES, jute.set_watches_body(0, exist=paths, data=paths))
-
-
-class FilteredLists(Attack):
-    settings = {"features.keeper_extensions": "true"}
-
-    def prepare(self):
-        self.wide("/wide", 100_000)
-
-    def again(self):
-        body = jute.string("/wide") + b"\0\2"
-        return self.many(18, (jute.FILTERED_LIST, body), jute.MULTI_READ)
-
-
-class Creates(Attack):
-    def again(self):
-        self.number += 1
-        creates = [(jute.CREATE, jute.create_body(f"/c{self.number}-{at}")) for at in range(10_000)]
-        return self.call(jute.MULTI, jute.multi_body(creates))
-
-
-class LargeData(Attack):
-    def again(self):
-        return self.call(jute.SET_DATA, jute.set_body("/zookeeper/quota", b"x" * 1_000_000))
-
-
-ATTACKS = {
-    "nothing": Nothing,
-    "checks": Checks,
-    "checks of padded addresses": PaddedChecks,
-    "many reads in one": ManyReads,
-    "quota counts": QuotaCounts,
-    "own ACL entries": OwnEntries,
-    "a long identity": LongIdentity,
-    "long names": LongNames,
-    "listings": Listings,
-    "listings unread": Unread,
-    "a deep path": DeepPath,
-    "sessions that expire together": Expiry,
-    "sessions that are closed together": ClosedSessions,
-    "pipelined multis": PipelinedMultis,
-    "watchers that do not read": StalledWatchers,
-    "connects": Connects,
-    "wrong passwords": WrongPasswords,
-    "auth packets": AuthPackets,
-    "watches": ManyWatches,
-    "filtered lists": FilteredLists,
-    "creates": Creates,
-    "large data": LargeData,
+CHECKS = many(45_000, jute.CHECK, jute.check_body("/g"))
+OWN_ENTRIES = [(mask, "auth", "") for mask in ENTRIES]
+LOADS = {
+    "nothing": Load(nothing),
+    "checks": repeated(CHECKS, Attacker.guard),
+    "checks of padded addresses": repeated(CHECKS, lambda attacker: attacker.guard(zeros=3900)),
+    "many reads in one": repeated(many(20_000, jute.GET_DATA, jute.read_body("/g"), jute.MULTI_READ), Attacker.guard),
+    "quota counts": Load(quota_counts),
+    "own ACL entries": repeated(lambda number: (jute.CREATE, jute.create_body(f"/n{number}", entries=OWN_ENTRIES)), Attacker.authenticate),
+    "a long identity": repeated(lambda _: (jute.SET_DATA, jute.set_body(QUOTA, b"x")), Attacker.authenticate),
+    "long names": repeated(long_names, lambda attacker: attacker.widen(0)),
+    "listings": repeated(
+        many(35, jute.GET_CHILDREN, jute.read_body("/wide"), jute.MULTI_READ),
+        lambda attacker: attacker.widen(50_000, "name-of-some-length-"),
+    ),
+    "listings unread": Load(listings_unread),
+    "a deep path": repeated(many(100, jute.SET_DATA, jute.set_body("/d" * 4000, b"")), deepen),
+    "sessions that expire together": Load(sessions_that_expire_together, {"sessions.timeout_min_ms": 1000}, 6),
+    "sessions that are closed together": Load(sessions_that_are_closed_together),
+    "pipelined multis": Load(pipelined_multis),
+    "watchers that do not read": repeated(many(10_000, jute.SET_DATA, jute.set_body(QUOTA, b"")), stall_watchers),
+    "connects": Load(connects),
+    "wrong passwords": Load(wrong_passwords),
+    "auth packets": Load(auth_packets),
+    "watches": repeated(watches),
+    "filtered lists": repeated(
+        many(18, jute.FILTERED_LIST, jute.string("/wide") + b"\0\2", jute.MULTI_READ),
+        lambda attacker: attacker.widen(100_000),
+        {"features.keeper_extensions": "true"},
+    ),
+    "creates": repeated(creates),
+    "large data": repeated(lambda _: (jute.SET_DATA, jute.set_body(QUOTA, b"x" * 1_000_000))),
 }

@@ -6,12 +6,13 @@ Markdown. A load fails when the polite client pauses for 100 ms longer than the 
 time of `--minutes`; `--part TEXT` chooses some.
 """
 
+import contextlib
 import threading
 import time
 
 import pytest
 
-from campaigns.attacks import ATTACKS
+from campaigns.attacks import LOADS, Attacker
 from campaigns.probe import Probe
 from support.client import Closed
 from support.server import Corral
@@ -49,37 +50,36 @@ def written_bytes(server):
         return next(int(line.split()[1]) for line in counters if line.startswith("write_bytes"))
 
 
-def attack_for(load, seconds):
-    """Attacks. What has begun is ended, however long it takes."""
-    load.sent, end = 0, time.monotonic() + seconds
-    try:
-        while time.monotonic() < end and load.again():
-            pass
-    except (Closed, OSError):
-        # The server's end is judged by its exit code.
-        return
-    time.sleep(load.wait_s)
+def attack_for(steps, seconds):
+    """Attacks. What has begun is ended, however long it takes. The server's end is judged by its exit code."""
+    end = time.monotonic() + seconds
+    with contextlib.suppress(StopIteration, Closed, OSError):
+        while time.monotonic() < end:
+            next(steps)
 
 
 def measure(name, seconds):
     """Runs one load. Returns its row, and why it failed, or None."""
-    servers = attacked, idle = Corral(shards=1, settings=ATTACKS[name].settings), Corral(shards=1)
-    probes = []
+    load, probes = LOADS[name], []
+    servers = attacked, idle = Corral(shards=1, settings=load.settings), Corral(shards=1)
     try:
         attacked.start()
         idle.start()
-        load = ATTACKS[name](attacked.address)
-        load.prepare()
+        attacker = Attacker(attacked.address)
+        steps = load.steps(attacker)
+        next(steps)
         probes = [Probe(server.address) for server in servers]
         memory, before = Memory(attacked), written_bytes(attacked)
-        attack_for(load, seconds)
+        attacker.sent = 0
+        attack_for(steps, seconds)
+        time.sleep(load.wait_s)
         memory.over.set()
         if (code := attacked.process.poll()) is not None:
-            return f"| {name} | {load.sent} | | | | | | | | | ended with code {code} |", f"the server ended with code {code}"
+            return f"| {name} | {attacker.sent} | | | | | | | | | ended with code {code} |", f"the server ended with code {code}"
         laps, written = [probe.lap() for probe in probes], written_bytes(attacked) - before
         cells = [f"{figure * 1000:.1f}" for lap in laps for figure in (lap.median, lap.p99, lap.largest)]
-        ratio = f"{written / load.sent:.1f}" if load.sent else "-"
-        row = f"| {name} | {load.sent} | {' | '.join(cells)} | {memory.most_kib / 1024:.0f} | {ratio} | serves |"
+        ratio = f"{written / attacker.sent:.1f}" if attacker.sent else "-"
+        row = f"| {name} | {attacker.sent} | {' | '.join(cells)} | {memory.most_kib / 1024:.0f} | {ratio} | serves |"
         pause_ms = (laps[0].largest - laps[1].largest) * 1000
         return row, f"the polite client pauses for {pause_ms:.0f} ms more than beside an idle server" if pause_ms > PAUSE_MAX_MS else None
     finally:
@@ -97,11 +97,11 @@ def table(say):
     return say
 
 
-@pytest.mark.parametrize("name", ATTACKS, ids=[name.replace(" ", "_") for name in ATTACKS])
+@pytest.mark.parametrize("name", LOADS, ids=[name.replace(" ", "_") for name in LOADS])
 def test_a_polite_client_is_served(name, options, table):
     if options.part and options.part not in name:
         pytest.skip("another part is asked for")
-    seconds = SECONDS if options.minutes is None else max(options.minutes * 60 / len(ATTACKS), SECONDS_MIN)
+    seconds = SECONDS if options.minutes is None else max(options.minutes * 60 / len(LOADS), SECONDS_MIN)
     # What the machine did to one run it does not do to another one.
     for _ in range(RUNS_MAX):
         row, failed = measure(name, seconds)
