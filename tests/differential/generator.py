@@ -1,36 +1,50 @@
-"""Random sequences of steps from a seed. The same seed gives the same sequence everywhere."""
+"""Random sequences of steps from a seed. A small model of the znodes that probably exist makes most operations meaningful."""
+
+import random
 
 from differential import words
-from differential.draw import Draw
 from differential.words import ROOT
 
 SLOTS = 4
 BURST_MAX = 8
-OPERATIONS = 110
+OPERATIONS_MIN = 110
 # Kinds of steps other than operations, in parts of a thousand.
 STEPS = {"reconnect": 25, "take_over": 6, "drop": 6, "close": 6, "stranger": 5, "fatal": 8, "raw": 3, "mutated": 30, "big": 2}
 LAST_PERCENT = 3
 # Sequences that set quotas.
 QUOTA_SHARE = 0.25
+SEQUENTIAL = (2, 3, 6)
+MULTI_WRITES = ("create", "create2", "createContainer", "createTTL", "delete", "setData", "check")
+# How often a sequence with quotas reads or changes one of their znodes.
+QUOTA_PATH_SHARE = 0.06
 
 
-class Generator(Draw):
+class Generator:
     """Makes one sequence."""
 
     def __init__(self, seed):
-        super().__init__(seed)
+        self.random = random.Random(seed)
+        self.pick = self.random.choice
+        # The slots whose connection is open, and those that hold a session.
         self.open, self.sessions = set(), set()
+        # Path -> [version, aversion, number of children created, whether it is ephemeral].
+        self.known = {}
+        # The paths below /zookeeper/quota that have limits.
+        self.quotas = set()
+
+    def chance(self, probability):
+        return self.random.random() < probability
 
     def sequence(self):
         steps, operations = [], 0
-        for slot in range(self.random.choice((2, 3, 3, SLOTS))):
+        for slot in range(self.pick((2, 3, 3, SLOTS))):
             steps.append(self.new_session(slot))
-        first = ["create", ROOT, "", self.random.choice(words.ACLS) if self.chance(0.08) else words.OPEN, 0]
+        first = ["create", ROOT, "", self.pick(words.ACLS) if self.chance(0.08) else words.OPEN, 0]
         steps.append(["send", 0, [first], ""])
         self.known[ROOT] = [0, 0, 0, False]
         if self.chance(QUOTA_SHARE):
             steps.append(["send", 0, self.quotas_created(), ""])
-        while operations < OPERATIONS:
+        while operations < OPERATIONS_MIN:
             step = self.step()
             steps.append(step)
             operations += len(step[2]) if step[0] == "send" else 1
@@ -161,3 +175,174 @@ class Generator(Draw):
         if size + overhead > 0xFFFFF:
             self.open.discard(slot)
         return ["send", slot, [["setData", ROOT, size, -1]], "maybe"]
+
+    # --- operations
+
+    def operation(self):
+        return self.make(self.random.choices(list(OPERATIONS), WEIGHTS)[0])
+
+    def make(self, name):
+        return [name, *OPERATIONS[name][1](self)]
+
+    def operation_for_burst(self):
+        """Any operation that may stand anywhere.
+
+        A multi with a null ACL id may not. ZooKeeper keeps what it created among the outstanding changes, and never answers a request
+        behind it that builds on them.
+        """
+        while True:
+            op = self.operation()
+            if op[0] != "auth" and not (op[0] == "multi" and has_null_acl_id(op[1])):
+                return op
+
+    def existing(self):
+        return self.pick(list(self.known)) if self.known else ROOT
+
+    def path(self):
+        if self.quotas and self.chance(QUOTA_PATH_SHARE):
+            return self.pick(words.QUOTA_PATHS)
+        number = self.random.random()
+        if number < 0.78:
+            return self.existing()
+        if number < 0.90:
+            return f"{ROOT}/{self.pick(words.NAMES)}"
+        if number < 0.94:
+            return self.pick(words.ODD_PATHS)
+        if number < 0.97:
+            return self.pick(words.BAD_PATHS)
+        return self.pick(words.SYSTEM_PATHS + words.QUOTA_PATHS)
+
+    def new_path(self):
+        number = self.random.random()
+        if number < 0.6:
+            return f"{ROOT}/{self.pick(words.NAMES)}"
+        if number < 0.8:
+            return f"{self.existing().rstrip('/')}/{self.pick('abcn')}"
+        return self.path()
+
+    def creatable(self, path):
+        """Replaces limits without usage beside them: ZooKeeper rejects all writes below such limits."""
+        parent, _, name = (path or "").rpartition("/")
+        return f"{ROOT}/a" if name == "zookeeper_limits" and parent not in self.quotas else path
+
+    def version(self, path, which=0):
+        number = self.random.random()
+        if number < 0.6:
+            return -1
+        if number < 0.85:
+            return self.known.get(path, (0, 0, 0))[which]
+        return self.pick(words.VERSIONS)
+
+    def acl(self):
+        number = self.random.random()
+        return words.OPEN if number < 0.8 else self.pick(words.ACLS) if number < 0.96 else self.pick(words.BAD_ACLS)
+
+    def data(self, path):
+        if path and path.endswith("zookeeper_limits"):
+            return self.pick(words.QUOTA_TEXTS)
+        if path and path.endswith("zookeeper_stats"):
+            return self.pick(words.USAGE_TEXTS)
+        return self.pick(words.DATA)
+
+    def learn(self, path, flag, acl):
+        """Adds the path to the model if its creation can succeed."""
+        parent = self.known.get(path.rpartition("/")[0]) if path else None
+        if parent is None or parent[3] or path in words.BAD_PATHS or acl not in words.ACLS:
+            return
+        if flag in SEQUENTIAL:
+            path += f"{parent[2]:010d}"
+        if path not in self.known:
+            parent[2] += 1
+            self.known[path] = [0, 0, 0, flag in (1, 3)]
+
+    def create(self, flags=(0,) * 12 + (1,) * 6 + (2,) * 3 + (3,) * 3 + (4,)):
+        path, flag = self.creatable(self.new_path()), self.pick(flags)
+        if self.chance(0.015):
+            flag = self.pick(words.BAD_FLAGS)
+        if flag in (2, 3) and self.chance(0.3):
+            path = f"{self.existing().rstrip('/')}/"
+        acl = self.acl()
+        self.learn(path, flag, acl)
+        return [path, self.data(path), acl, flag]
+
+    def create_ttl(self):
+        path, flag, acl = self.creatable(self.new_path()), self.pick((5, 5, 6)), self.acl()
+        self.learn(path, flag, acl)
+        return [path, self.data(path), acl, flag, self.pick(words.BAD_TTLS if self.chance(0.1) else words.TTLS)]
+
+    def quotas_created(self):
+        """Creates quotas, limits always together with usage (see `creatable`)."""
+        ops = []
+        for path in ("/zookeeper/quota/d", "/zookeeper/quota/d/a")[: self.pick((1, 1, 2))]:
+            ops.append(["create", path, "", words.OPEN, 0])
+            self.quotas.add(path)
+            for name in ("zookeeper_limits", "zookeeper_stats"):
+                ops.append(["create", f"{path}/{name}", self.data(name), words.OPEN, 0])
+        return ops
+
+    def delete(self):
+        path = self.path()
+        # Usage is never deleted, see `creatable`.
+        path = path.replace("zookeeper_stats", "zookeeper_limits") if path else path
+        version = self.version(path)
+        if not any(other.startswith(f"{path}/") for other in self.known) and path != ROOT:
+            self.known.pop(path, None)
+        return [path, version]
+
+    def write(self, value, which):
+        """A new value of a znode. `which` is the place of its version in `known`."""
+        path = self.path()
+        arguments = [path, value(path), self.version(path, which)]
+        if path in self.known:
+            self.known[path][which] += 1
+        return arguments
+
+    def multi(self):
+        if self.chance(0.03):
+            return [[]]
+        if self.chance(0.02):
+            return [[self.pick(words.NO_PARTS)]]
+        return [[self.make(self.pick(MULTI_WRITES)) for _ in range(self.random.randint(1, 5))]]
+
+    def multi_read(self):
+        return [[[self.pick(("getData", "getChildren")), self.path(), self.chance(0.2)] for _ in range(self.random.randint(0, 4))]]
+
+    def read(self):
+        return [self.pick(words.WATCHED) if self.chance(0.4) else self.path(), self.chance(0.6)]
+
+    def watched(self):
+        return self.pick(words.WATCHED) if self.chance(0.8) else self.path()
+
+    def watches(self, kinds, bad_kinds):
+        return [self.watched(), self.pick(kinds if self.chance(0.95) else bad_kinds)]
+
+    def check_watches(self):
+        return self.watches((1, 2, 3, 4, 5), (0, 6, -1))
+
+    def set_watches(self, lists):
+        zxid = "seen" if self.chance(0.6) else self.pick((0, 1, 5, 10, 20, 50, -1, 2**62))
+        return [zxid, *([self.watched() for _ in range(self.pick((0, 0, 1, 2, 3)))] for _ in range(lists))]
+
+
+# Name -> weight, and what draws the arguments. A weight of 0 is for parts of multis.
+OPERATIONS = {
+    "create": (13, Generator.create), "create2": (6, Generator.create),
+    "createContainer": (3, lambda draw: draw.create((4,) * 20 + (0, 2))),
+    "createTTL": (4, Generator.create_ttl), "delete": (10, Generator.delete), "setData": (12, lambda draw: draw.write(draw.data, 0)),
+    "setACL": (4, lambda draw: draw.write(lambda _: draw.acl(), 1)), "check": (0, lambda draw: [path := draw.path(), draw.version(path)]),
+    "exists": (7, Generator.read), "getData": (8, Generator.read), "getChildren": (5, Generator.read), "getChildren2": (5, Generator.read),
+    "getACL": (4, lambda draw: [draw.path()]), "sync": (1, lambda draw: [draw.path()]), "multi": (9, Generator.multi),
+    "multiRead": (4, Generator.multi_read), "reconfig": (0 if words.IS_ENSEMBLE else 0.5, lambda draw: draw.pick(words.RECONFIGS)),
+    "checkWatches": (2, Generator.check_watches), "removeWatches": (3, Generator.check_watches),
+    "addWatch": (5, lambda draw: draw.watches((0, 0, 0, 1, 1, 1, 1, 2), (-1, 3, 99))),
+    "setWatches": (1, lambda draw: draw.set_watches(3)), "setWatches2": (2, lambda draw: draw.set_watches(5)),
+    "getEphemerals": (2, lambda draw: [draw.pick(words.PREFIXES) if draw.chance(0.8) else draw.path()]),
+    "getAllChildrenNumber": (2, lambda draw: [draw.path()]), "whoAmI": (1, lambda _: []), "ping": (1, lambda _: []),
+    "auth": (2, lambda draw: draw.pick(words.AUTHS)),
+}  # fmt: skip
+WEIGHTS = [weight for weight, _ in OPERATIONS.values()]
+
+
+def has_null_acl_id(operations):
+    lists = [part for operation in operations for part in operation if isinstance(part, (list, tuple))]
+    return any(isinstance(entry, (list, tuple)) and entry[-1] is None for entries in lists for entry in entries)

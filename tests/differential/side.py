@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 
 from differential import mapping, operations
-from differential.control import Control
-from differential.wire import Wire, connect_frame
+from differential.control import Control, Wire, connect_frame
 from support import jute
 
 # The messages that stand for the end of what a connection sent. A connection that should have been closed is "still open".

@@ -7,11 +7,11 @@ differences beside a real ZooKeeper is tests/campaigns/test_differential.py.
 
 import pytest
 
-from differential import explained, recording, servers, words
+from differential import explained, record, servers, words
 from differential.driver import describe, run_case
 from differential.side import Recorded, Side
 
-FILES = sorted(recording.FOLDER.glob("*.jsonl"))
+FILES = sorted(record.FOLDER.glob("*.jsonl"))
 
 
 def test_every_explained_difference_is_documented():
@@ -21,7 +21,7 @@ def test_every_explained_difference_is_documented():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_corral_answers_as_zookeeper_did(path, shards, note):
-    recorded = recording.load(path)
+    recorded = record.load(path)
     if words.IS_ENSEMBLE and "membership" in path.stem:
         pytest.skip("the recorded ZooKeeper is alone and has no membership")
     server = servers.corral(shards, recorded.strict)
@@ -29,7 +29,7 @@ def test_corral_answers_as_zookeeper_did(path, shards, note):
         sides = (Recorded(), Side(server.start(), servers.LIMIT_S))
         operations = 0
         for case in recorded.cases:
-            assert case.answers, f"{case.name!r} is not recorded: {recording.COMMAND} {path}"
+            assert case.answers, f"{case.name!r} is not recorded: {record.COMMAND} {path}"
             sides[0].play(case)
             try:
                 outcome = run_case(sides, case.steps, recorded.strict)
