@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+from collections import namedtuple
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,33 +26,8 @@ PATTERN = re.compile(r"([a-z]+)(?:(\d+)([km]?))?(?::(\d+)x(\d+))?(?:@(\d+(?:\.\d
 INTERVALS, INTERVAL_S_MIN = 20, 0.1
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One kind of load. `rate` is None in a closed loop."""
-
-    op: str
-    amount: int
-    connections: int
-    depth: int
-    rate: float = None
-
-    @property
-    def load(self):
-        """The operation with its amount, unless that is the usual one."""
-        if self.amount == AMOUNTS.get(self.op, VALUE)[1]:
-            return self.op
-        unit = next((unit for unit in ("m", "k") if self.amount and self.amount % SUFFIXES[unit] == 0), "")
-        return f"{self.op}{self.amount // SUFFIXES[unit]}{unit}"
-
-    @property
-    def name(self):
-        """The full name, which is a cell too."""
-        return f"{self.load}:{self.connections}x{self.depth}" + (f"@{self.rate:g}" if self.rate else "")
-
-    def flags(self):
-        """The load generator's flags."""
-        flags = ["--op", self.op, "--connections", self.connections, "--depth", self.depth]
-        return [*flags, AMOUNTS.get(self.op, VALUE)[0], self.amount, *(["--rate", f"{self.rate:g}"] if self.rate else [])]
+# One kind of load: its full name, which is a cell too, and the load generator's flags.
+Cell = namedtuple("Cell", "name connections flags")
 
 
 def cell(text):
@@ -59,12 +35,14 @@ def cell(text):
     found = PATTERN.fullmatch(text.lower())
     if not found or found[1] not in OPERATIONS:
         raise ValueError(f"{text!r} is not {GRAMMAR} with one of the operations {', '.join(OPERATIONS)}")
-    op, amount, suffix, connections, depth, rate = found.groups()
-    amount = int(amount) * SUFFIXES[suffix] if amount else AMOUNTS.get(op, VALUE)[1]
-    made = Cell(op, amount, int(connections or 64), int(depth or 16), float(rate) if rate else None)
-    if made.connections < 1 or made.depth < 1 or made.rate == 0:
+    op, amount, suffix, connections, depth, rate = (part or "" for part in found.groups())
+    connections, depth = int(connections or 64), int(depth or 16)
+    if connections < 1 or depth < 1 or rate and not float(rate):
         raise ValueError(f"{text!r}: connections, depth and rate are positive")
-    return made
+    flag, usual = AMOUNTS.get(op, VALUE)
+    flags = ["--op", op, "--connections", connections, "--depth", depth, flag, int(amount) * SUFFIXES[suffix] if amount else usual]
+    name = f"{op}{amount}{suffix}:{connections}x{depth}" + (f"@{rate}" if rate else "")
+    return Cell(name, connections, [*flags, *(["--rate", rate] if rate else [])])
 
 
 @dataclass
@@ -153,6 +131,6 @@ def cells_of(lab, one, number, state, wanted, seconds, cell_warm):
 
 def put(lab, one, of, place, warm, seconds):
     """One load: its report."""
-    flags = ["load", *one.target(place), *of.flags(), "--warmup", warm, "--duration", seconds]
+    flags = ["load", *one.target(place), *of.flags, "--warmup", warm, "--duration", seconds]
     flags += ["--interval", max(seconds / INTERVALS, INTERVAL_S_MIN), "--label", lab.label]
     return lab.generate(*flags, "--threads", min(len(lab.client_cpus), of.connections))

@@ -69,25 +69,18 @@ class Row:
 
 
 class Table:
-    """The targets against the records."""
+    """Targets against the records."""
 
-    def __init__(self, records, targets, cpus, host=None):
+    def __init__(self, records, cpus=0, host=None):
         """`host`: by group, what the machine took away by itself, see host.py."""
-        self.records, self.targets, self.cpus, self.host = records, targets, cpus, host or {}
-
-    def rows(self):
-        return [self.row(target) for target in self.targets]
+        self.records, self.cpus, self.host = records, cpus, host or {}
 
     def values(self, group, server, cell, figure):
         """The values of the rounds, by round. The cell of an ensemble has its place behind it."""
-        found = {}
-        for record in self.records:
-            if (record["group"], record["server"]) == (group, server):
-                name = f"{record['cell']} {record['place']}" if "place" in record else record["cell"]
-                value = figures_of(record).get(figure)
-                if fnmatch.fnmatchcase(name, cell) and value is not None:
-                    found[record["round"]] = value
-        return found
+        own = (record for record in self.records if (record["group"], record["server"]) == (group, server))
+        named = ((f"{record['cell']} {record.get('place', '')}".rstrip(), record) for record in own)
+        found = {record["round"]: figures_of(record).get(figure) for name, record in named if fnmatch.fnmatchcase(name, cell)}
+        return {number: value for number, value in found.items() if value is not None}
 
     def best(self, group, cell, figure):
         """The server among ZooKeeper's two whose median is better, or None."""
@@ -188,8 +181,7 @@ class Section:
         return [one for one in self.records if (one["server"], one.get("place"), one["cell"]) == (*line, cell)]
 
     def values(self, line, cell, figure):
-        found = (figures_of(one).get(figure) for one in self.runs(line, cell))
-        return [value for value in found if value is not None]
+        return [value for one in self.runs(line, cell) if (value := figures_of(one).get(figure)) is not None]
 
     def scenario(self):
         """The Markdown of a scenario: a table for each cell."""
@@ -206,8 +198,7 @@ class Section:
         text = [f"## {self.group['title']}", "", *self.state()]
         for name, plot in self.plots().items():
             text += [f"![{plot['title']}]({folder}/plots/{name}.svg)", ""]
-        for cell in self.cells:
-            text += self.table(cell)
+        text += [line for cell in self.cells for line in self.table(cell)]
         text += ["Medians of the rounds, smallest..largest in brackets. Every run with its exact command: `results.jsonl`.", ""]
         commands = {one["server"]: one["server_command"] for one in reversed(self.records) if one.get("server_command")}
         return "\n".join([*text, *(f"- {line[0]}: `{commands[line[0]]}`" for line in self.lines if commands.get(line[0])), ""])
@@ -263,11 +254,10 @@ class Section:
 
     def panel(self, title, x, unit, figure, cells):
         """Medians of a figure, for each line over cells that have a place on the axis."""
-        series = []
-        for line in self.lines:
-            found = ((place, self.values(line, cell, figure)) for cell, place in cells.items())
-            series.append((label(line), [(place, statistics.median(values)) for place, values in found if values]))
-        return {"title": title, "x": x, "y": [unit, "log"], "series": series}
+        medians = lambda line: [  # noqa: E731
+            (place, statistics.median(found)) for cell, place in cells.items() if (found := self.values(line, cell, figure))
+        ]
+        return {"title": title, "x": x, "y": [unit, "log"], "series": [(label(line), medians(line)) for line in self.lines]}
 
     def percentiles(self, line, cell):
         """(quantile, microseconds), each the median over the rounds; without the maximum."""
@@ -308,7 +298,8 @@ def write(directory, bench=None):
     told = json.loads((directory / "facts.json").read_text(encoding="utf-8"))
     groups, wanted = plan(told.get("ensembles", False))
     records = load(directory)
-    rows = Table(records, wanted, told["cpus"], told.get("host")).rows()
+    table = Table(records, told["cpus"], told.get("host"))
+    rows = [table.row(target) for target in wanted]
     text = [f"# Comparison of {told['commit']}, {told['date']}", "", f"    {told['command']}", "", about(told), ""]
     if shown := [row for row in rows if any(record["group"] == row.group for record in records)]:
         text += ["## Targets", "", summary(shown) + ".", "", markdown(shown), ""]

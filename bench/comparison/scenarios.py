@@ -17,6 +17,8 @@ IDLE_SETTLE_S, IDLE_LOOK_S = 3.0, 10.0
 # At rest: memory that has not changed for so long, for each million znodes; waited for at most so long.
 LOOK_S, REST_S, QUIET_LIMIT_S = 0.5, 4.0, 120
 MEGABYTE, RESTARTS, SNAPSHOT_RATE, SNAPSHOT_S, ETCD_S = 1_000_000, 3, 5000, 10, 5
+# A reply that waits longer while a snapshot is written was held up by it.
+STALL_MS = 1000
 FIRST_ZNODE = "/m/n/00000/000000000"
 # Without: no snapshot is written while the load lasts. With: the next one begins as soon as the last is written.
 SNAPSHOT_SETTINGS = {
@@ -168,6 +170,8 @@ def snapshots(lab, one, label):
                 raise RuntimeError("no snapshot was written although one was due after every transaction")
             largest[kind] = report["latency_us"]["max"] / 1000
             reports.append({"snapshots": kind, **report})
+        if largest["with"] > STALL_MS:
+            raise RuntimeError(f"a reply took {largest['with']:.0f} ms while snapshots were written")
         figures = {f"largest_ms_{kind}": ms for kind, ms in largest.items()}
         lab.figures(one, f"{label} snapshot", number, {**figures, "largest_ms_added": largest["with"] - largest["without"]}, reports)
 
@@ -179,7 +183,7 @@ def etcd(lab, contestants, options):
         for op in ("get", "put"):
             words = [op, one.server.address[1], one.server.process.pid, ",".join(map(str, lab.client_cpus)), ETCD_S]
             command = [str(servers.VENV / "bin" / "python"), str(BENCH / "comparison" / "etcd_load.py"), *map(str, words)]
-            ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            ended = subprocess.run(command, capture_output=True, text=True)
             if ended.returncode:
                 raise RuntimeError(ended.stderr.strip()[-1000:])
             lab.figures(one, f"etcd {op}", number, json.loads(ended.stdout))

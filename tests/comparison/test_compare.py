@@ -1,4 +1,4 @@
-"""bench/compare: the arithmetic of its table on made-up runs, its data, its page, and runs of some seconds with real servers.
+"""bench/compare: its page from stored runs, its data, and runs of some seconds with real servers.
 
 The runs need the binaries of corral-bench beside corral's (CORRAL_BIN); without them they are skipped.
 """
@@ -6,6 +6,7 @@ The runs need the binaries of corral-bench beside corral's (CORRAL_BIN); without
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import xml.etree.ElementTree
@@ -19,52 +20,26 @@ from support.expect import equal
 from support.server import binary
 from support.wait import free_port, wait_until
 
-NIO, NETTY = report.ZOOKEEPERS
+RESULTS, DOCS = REPOSITORY / "bench/results", REPOSITORY / "docs/benchmarks.md"
 
 
-def run(name, cell, number, cpu, throughput=1000.0, **more):
-    """A made-up run of the load generator."""
-    latency = {"p50": cpu * 10, "p99": cpu * 100, "p99_9": cpu * 150, "max": cpu * 1000}
-    percentiles = [{"percent": 50.0, "us": cpu * 10}, {"percent": 99.0, "us": cpu * 100}, {"percent": 100.0, "us": cpu * 1000}]
-    found = {"server_cpu_us_per_op": cpu, "throughput": throughput, "latency_us": latency, "remarks": [], "percentiles": percentiles}
-    return {"server": name, "cell": cell, "round": number, "group": "reads", "report": found, **more}
+def test_stored_pages_are_what_their_raw_runs_give(tmp_path):
+    """The newest of single servers is in the documentation, too. `bench/compare report DIRECTORY` makes pages again."""
+    docs, singles = tmp_path / "docs/benchmarks.md", []
+    docs.parent.mkdir()
+    for stored in sorted(path.parent for path in RESULTS.glob("*/facts.json")):
+        copy = tmp_path / "bench/results" / stored.name
+        shutil.copytree(stored, copy, ignore=shutil.ignore_patterns("report.md", "plots"))
+        rows = report.write(copy)
+        equal((copy / "report.md").read_text(), (stored / "report.md").read_text(), stored.name)
+        singles += [] if json.loads((stored / "facts.json").read_text()).get("ensembles") else [(copy, rows)]
+    begin, _, rest = DOCS.read_text().partition(report.BEGIN)
+    docs.write_text(f"{begin}{report.BEGIN}\nold\n{report.END}{rest.partition(report.END)[2]}")
+    report.refresh_docs(singles[-1][0], docs, singles[-1][1])
+    equal(docs.read_text(), DOCS.read_text(), "the table of the documentation")
 
 
-RUNS = [
-    *(run("corral", "get:64x16", at, cpu, 9000.0) for at, cpu in ((1, 1.0), (2, 0.5), (3, 3.0))),
-    *(run(NIO, "get:64x16", at, cpu, 100.0) for at, cpu in ((1, 20.0), (2, 10.0), (3, 30.0))),
-    *(run(NETTY, "get:64x16", at, cpu, 90.0) for at, cpu in ((1, 16.0), (2, 12.0), (3, 8.0))),
-    run("corral", "get:1x1", 1, 5.0), run(NIO, "get:1x1", 1, 10.0), run("corral", "get1k:64x16", 1, 1.4),
-    run("corral", "get:64x16@85000", 1, 9.0, group="open-loop"),
-    *(run(name, "set:1x1", 1, cpu, group="ensembles", place=place)
-      for name, place, cpu in (("corral", "leader", 1.0), ("corral", "all", 4.0), ("ZooKeeper", "leader", 8.0), ("ZooKeeper", "all", 8.0))),
-    {"server": "corral", "cell": "idle", "round": 1, "group": "idle", "figures": {"resident_mb": 20.0}},
-]  # fmt: skip
-TWO = ["get:64x16", "get:1x1", "get:7x7"]
-JUDGED = [
-    # Of the target what is unlike the usual one; value, met, and a part of what is said.
-    ({}, 1 / 12, "yes", "1/12 [1/24..1/2.67]: 1 against 12 of ZooKeeper Netty"),
-    ({"figure": "throughput", "limit": ">= 100"}, 90, "no", "of ZooKeeper NIO"),
-    ({"against": None, "limit": "<= 1", "unit": "us"}, 1, "yes", "1 [0.5..3] us"),
-    ({"cells": TWO, "limit": "<= 1"}, 0.5, "yes", "worst: get:1x1, 2 of 3 measured"),
-    ({"cells": ["get1k:64x16"], "against": "corral", "against_cell": "get:64x16", "limit": "<= 1.5"}, 1.4, "yes", ""),
-    ({"group": "open-loop", "figure": "p99", "cells": ["get:64x16@*"], "against": None, "limit": "<= 1000"}, 900, "yes", ""),
-    ({"group": "idle", "cells": ["idle"], "figure": "resident_mb", "against": None, "limit": "<= 16", "unit": "MB"}, 20, "no", "20 MB"),
-    ({"group": "ensembles", "cells": ["set:1x1 leader", "set:1x1 follower", "set:1x1 all"], "against": "ZooKeeper"},
-     0.5, "no", "worst: set:1x1 all"),
-    ({"cells": ["set:1x1"]}, None, "-", "not measured"),
-    ({"note_if_cpus_below": 9, "note": "too few CPUs"}, 1 / 12, "-", "too few CPUs"),
-    ({"figure": "p99", "against": None, "limit": "<= 10", "unit": "us", "host": "p99_us", "host_us": 1}, 100, "-", "11 us of it"),
-]  # fmt: skip
-
-
-def test_targets_are_judged():
-    base = {"group": "reads", "work": "w", "says": "s", "figure": "cpu", "cells": ["get:64x16"], "against": "zookeeper", "limit": "<= 1/10"}
-    for more, value, met, part in JUDGED:
-        wanted = {key: of for key, of in (base | more).items() if of is not None}
-        found = report.Table(RUNS, [wanted], 8, {"reads": {"p99_us": 11.0}}).rows()[0]
-        equal((found.value and round(found.value, 9), found.met), (value and round(value, 9), met), str(more))
-        assert part in found.reached, f"{more}: {found.reached}"
+def test_what_the_machine_takes_by_itself():
     # One gap of 100 ms in a second: a tenth of all comers wait, evenly between nothing and 100 ms.
     equal([round(host.wait([100_000.0], quantile, seconds=1), -2) for quantile in (0.5, 0.95, 0.99)], [0, 50_000, 90_000])
 
@@ -85,39 +60,7 @@ def test_the_plan_fits_together():
             assert {*group.get("quick", [])} <= {*group.get("cells", [])}, group["name"]
             for text in group.get("cells", []):
                 equal(loads.cell(loads.cell(text).name), loads.cell(text), "the full name of a cell is a cell")
-    equal([loads.cell(text).name for text in ("get1k", "mix90:64x16", "set0:1x1@0.5")], ["get1k:64x16", "mix:64x16", "set0:1x1@0.5"])
-
-
-def test_the_page_and_the_table_of_the_documentation(tmp_path):
-    directory = tmp_path / "results"
-    told = {"commit": "abc1234", "date": "2026-01-02", "command": "bench/compare", "server_cpus": [0], "client_cpus": [1], "rounds": 3,
-            "zookeeper": "3.9.4", "load_average": 0.1, "missing": {"etcd": "there is none"}, "failures": ["one fell over"]}  # fmt: skip
-    records = [run(name, f"get:{count}x1", at, cpu * factor, load_average=0.5, fdatasync={"p50_us": 70.0, "p99_us": 90.0})
-               for name, factor in (("corral", 1), (NIO, 10)) for count in (1, 8, 64)
-               for at, cpu in ((1, 1.0), (2, 3.0), (3, 2.0))]  # fmt: skip
-    records[0]["report"]["remarks"] = ["beware"]
-    idle = [{"server": name, "cell": "idle", "round": at, "group": "idle", "figures": figures}
-            for name, at, figures in ((NIO, 1, {"cpu": 1.0}), ("corral", 1, {"cpu": 2.0}),
-                                      ("corral", 2, {"cpu": 4.0, "mb": 7.0}))]  # fmt: skip
-    for group, of in (("reads", [*records, *RUNS[:9]]), ("idle", idle)):
-        (directory / group).mkdir(parents=True)
-        (directory / group / "results.jsonl").write_text("".join(json.dumps(record) + "\n" for record in of))
-    (directory / "facts.json").write_text(json.dumps(report.facts(tmp_path, told)))
-    rows = report.write(directory)
-    text = (directory / "report.md").read_text()
-    for part in (
-        "# Comparison of abc1234", "\n## Reads\n", "\n### `get:8x1`", "](reads/plots/cpu.svg)", "](reads/plots/scaling-get-depth-1.svg)",
-        "| corral | 2.000 [1.000..3.000] | 1,000 | 20 [10..30] |", "| 0.10 |", "- corral: beware", "p50 70.0, 70.0, 70.0 us",
-        "| server | cpu | mb |\n|---|---|---|\n| corral | 3 [2..4] | 7 |\n| ZooKeeper NIO | 1 | - |\n", "there is none", "one fell over",
-    ):  # fmt: skip
-        assert part in text, f"{part!r} is not in\n{text}"
-    docs = tmp_path / "benchmarks.md"
-    docs.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.refresh_docs(directory, docs, rows)
-    once = docs.read_text()
-    report.refresh_docs(directory, docs, rows)
-    equal(docs.read_text(), once, "refreshing twice")
-    assert once.startswith("before\n") and once.endswith("\nafter\n") and "old" not in once and "results/report.md" in once, once
+    equal([loads.cell(text).name for text in ("get1k", "mix90:64x16", "set0:1x1@0.5")], ["get1k:64x16", "mix90:64x16", "set0:1x1@0.5"])
 
 
 @pytest.fixture
@@ -185,6 +128,8 @@ def test_a_failure_ends_only_its_own_round_and_the_order_rotates(compare, tmp_pa
         records = report.load(tmp_path / "out")
         equal([(record["server"], record["round"]) for record in records], [("epoll echo", 1), ("epoll echo", 2)])
         assert all(record["fdatasync"]["p50_us"] > 0 and record["load_average"] >= 0 for record in records), records
+        text = (tmp_path / "out/report.md").read_text()
+        assert "## Failed" in text and "- liar, round 1: " in text, text
         assert liar.poll() is None, "a server that runs already is not ended"
 
 
