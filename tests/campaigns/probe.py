@@ -9,12 +9,8 @@ from support.client import Client, Closed
 FORK = multiprocessing.get_context("fork")
 PAUSE_S = 0.002
 
-
-class Lap(namedtuple("Lap", "count median p99 largest")):
-    """Latencies of the requests since the last lap, in seconds."""
-
-    def __str__(self):
-        return f"probe p50 {self.median * 1000:.1f} p99 {self.p99 * 1000:.1f} max {self.largest * 1000:.1f} ms of {self.count}"
+# Latencies of the requests since the last lap, in seconds.
+Lap = namedtuple("Lap", "count median p99 largest")
 
 
 class Probe:
