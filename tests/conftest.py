@@ -22,10 +22,11 @@ from clients.programs import run_program  # noqa: E402, F401 - a fixture
 from ensemble.authority import Authority  # noqa: E402
 from ensemble.cluster import CALM, Ensemble  # noqa: E402
 from support import packages, progress  # noqa: E402
-from support.context import Context  # noqa: E402
+from support.client import Client, Closed, Refused  # noqa: E402
 from support.server import SMALL_LOG, Corral, Server, ZooKeeper  # noqa: E402
 
 LOG_LINES_SHOWN = 40
+FINISH_LIMIT_S = 2
 # Of a campaign, unless --minutes is given.
 MINUTES = 1.0
 # The options of the suites, with what each is unless it is given.
@@ -111,6 +112,34 @@ def no_server_is_left():
     for left in [server for server in Server.started if server not in before]:
         warnings.warn(f"a test left the process {left.process.pid} of {left.kind}", stacklevel=1)
         left.dispose()
+
+
+class Context:
+    """A server and the clients of one test, whose sessions end with the test."""
+
+    def __init__(self, server, name):
+        self.server, self.address = server, server.address
+        self.is_corral = server.kind == "corral"
+        self.clients = []
+        self.path = f"/{name}-{time.time_ns():x}"
+
+    def client(self, **options):
+        client = Client(self.address, **options)
+        self.clients.append(client)
+        return client
+
+    def root(self, client):
+        """Creates this test's own node and returns its path."""
+        return client.create(self.path)
+
+    def finish(self):
+        """Ends all sessions, so that the next test finds no ephemeral of this one."""
+        for client in self.clients:
+            try:
+                client.socket.settimeout(FINISH_LIMIT_S)
+                client.close()
+            except (AttributeError, OSError, AssertionError, Closed, Refused):
+                client.drop()
 
 
 @contextmanager

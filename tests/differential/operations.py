@@ -6,7 +6,7 @@ bytes of the operation inside them: ["cut", n, op], ["tail", hex, op], ["poke", 
 """
 
 from support import jute
-from support.jute import acl, boolean, buffer, int32, int64, string, strings, vector
+from support.jute import acl, buffer, int32, int64, string, strings, vector
 
 CREATE_SESSION, WHO_AM_I = -10, 107
 # What a zxid that is far ahead of any server looks like.
@@ -34,13 +34,8 @@ def acl_bytes(entries):
     return int32(entries) if isinstance(entries, int) else acl(entries)
 
 
-def path_and_int(path, number):
-    return string(path) + int32(number)
-
-
 def multi(operations):
-    parts = [int32(op_code(op)) + boolean(False) + int32(-1) + body(op) for op in operations]
-    return b"".join(parts) + int32(-1) + boolean(True) + int32(-1)
+    return jute.multi_body([(op_code(op), body(op)) for op in operations])
 
 
 def set_watches(zxid, *lists):
@@ -50,14 +45,14 @@ def set_watches(zxid, *lists):
 # Name -> op code, and what makes the body of the arguments.
 OPERATIONS = {
     "create": (jute.CREATE, create), "create2": (jute.CREATE2, create), "createContainer": (jute.CREATE_CONTAINER, create),
-    "createTTL": (jute.CREATE_TTL, create_ttl), "delete": (jute.DELETE, path_and_int), "deleteContainer": (jute.DELETE_CONTAINER, string),
+    "createTTL": (jute.CREATE_TTL, create_ttl), "delete": (jute.DELETE, jute.path_and_int), "deleteContainer": (jute.DELETE_CONTAINER, string),
     "setData": (jute.SET_DATA, lambda path, data, version: string(path) + buffer(data_bytes(data)) + int32(version)),
     "setACL": (jute.SET_ACL, lambda path, entries, version: string(path) + acl_bytes(entries) + int32(version)),
     "exists": (jute.EXISTS, jute.read_body), "getData": (jute.GET_DATA, jute.read_body), "getACL": (jute.GET_ACL, string),
     "getChildren": (jute.GET_CHILDREN, jute.read_body), "getChildren2": (jute.GET_CHILDREN2, jute.read_body),
-    "sync": (jute.SYNC, string), "check": (jute.CHECK, path_and_int), "multi": (jute.MULTI, multi), "multiRead": (jute.MULTI_READ, multi),
-    "reconfig": (jute.RECONFIG, jute.reconfig_body), "checkWatches": (jute.CHECK_WATCHES, path_and_int),
-    "removeWatches": (jute.REMOVE_WATCHES, path_and_int), "addWatch": (jute.ADD_WATCH, path_and_int),
+    "sync": (jute.SYNC, string), "check": (jute.CHECK, jute.path_and_int), "multi": (jute.MULTI, multi), "multiRead": (jute.MULTI_READ, multi),
+    "reconfig": (jute.RECONFIG, jute.reconfig_body), "checkWatches": (jute.CHECK_WATCHES, jute.path_and_int),
+    "removeWatches": (jute.REMOVE_WATCHES, jute.path_and_int), "addWatch": (jute.ADD_WATCH, jute.path_and_int),
     "setWatches": (jute.SET_WATCHES, set_watches), "setWatches2": (jute.SET_WATCHES2, set_watches),
     "getEphemerals": (jute.GET_EPHEMERALS, string), "getAllChildrenNumber": (jute.COUNT_DESCENDANTS, string),
     "whoAmI": (WHO_AM_I, bytes), "ping": (jute.PING, bytes), "close": (jute.CLOSE, bytes), "createSession": (CREATE_SESSION, int32),

@@ -85,8 +85,11 @@ def create_body(path, data=b"", flags=PERSISTENT, entries=OPEN_ACL):
     return string(path) + buffer(data) + acl(entries) + int32(flags)
 
 
-def delete_body(path, version=-1):
-    return string(path) + int32(version)
+def path_and_int(path, number=-1):
+    return string(path) + int32(number)
+
+
+delete_body = check_body = path_and_int
 
 
 def set_body(path, data, version=-1):
@@ -99,10 +102,6 @@ def set_acl_body(path, entries, version=-1):
 
 def read_body(path, watch=False):
     return string(path) + boolean(watch)
-
-
-def check_body(path, version=-1):
-    return string(path) + int32(version)
 
 
 def set_watches_body(zxid, data=(), exist=(), child=()):

@@ -11,10 +11,8 @@ LINE = re.compile(
     r"(?P<file>\S+) (?:segment .*, log position (?P<base>\d+)(?:, durable to (?P<slots>\d+))?"
     r"| *(?P<offset>\d+) (?P<kind>\w+): (?:term .*, )?durable to (?P<durable>\d+)(?:, (?P<payload>\d+) bytes)?)"
 )
-
-
-class Record(namedtuple("Record", "path offset size kind position")):
-    """A record in its file; `position` is where it begins in the log."""
+# A record in its file; `position` is where it begins in the log.
+Record = namedtuple("Record", "path offset size kind position")
 
 
 def records(data):
@@ -31,22 +29,19 @@ def records(data):
     return found, durable
 
 
-def flip_a_bit(record, pick):
-    """Flips one bit of the header or the payload; `pick` says which."""
-    with open(record.path, "r+b") as file:
-        at = record.offset + pick * 7919 % record.size
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 1 << pick % 8]))
+def last_durable_record(data):
+    """What lies behind it was never synced, and no client was told of it."""
+    found, durable = records(data)
+    return [record for record in found if record.position < durable][-1]
 
 
 def flip_a_bit_of_the_last_durable_record(data, pick):
-    """Returns that record; what lies behind it was never synced, and no client was told of it."""
-    found, durable = records(data)
-    last = [record for record in found if record.position < durable][-1]
-    flip_a_bit(last, pick)
-    return last
+    """Flips one bit of the header or the payload; `pick` says which. Returns that record."""
+    record = last_durable_record(data)
+    content = bytearray(record.path.read_bytes())
+    content[record.offset + pick * 7919 % record.size] ^= 1 << pick % 8
+    record.path.write_bytes(content)
+    return record
 
 
 PAGE_BYTES = 4096
@@ -69,13 +64,11 @@ def lose_page(path, offset, pick):
 
 def lose_the_last_durable_page(data, pick):
     """The page in which the last durable record begins; returns that record."""
-    found, durable = records(data)
-    last = [record for record in found if record.position < durable][-1]
+    last = last_durable_record(data)
     lose_page(last.path, last.offset, pick)
     return last
 
 
 def contents(data):
     """The content of each file by name, but of the lock and of what was never finished, which a start removes."""
-    passing = lambda path: path.name == "LOCK" or path.suffix == ".tmp"  # noqa: E731
-    return {path.name: path.read_bytes() for path in data.iterdir() if path.is_file() and not passing(path)}
+    return {path.name: path.read_bytes() for path in data.iterdir() if path.is_file() and path.name != "LOCK" and path.suffix != ".tmp"}

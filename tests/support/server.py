@@ -139,10 +139,6 @@ class Corral(Server):
             command += ["--set", f"{key}={value}"]
         return command
 
-    def data_bytes(self, pattern):
-        """Size of the files of the data directory whose names match."""
-        return sum(path.stat().st_size for path in (self.directory / "data").glob(pattern))
-
 
 class ZooKeeper(Server):
     """A real ZooKeeper, standalone, from the jars of ZOOKEEPER_JARS or Debian's package."""

@@ -155,19 +155,15 @@ class Plan:
 
     def end(self):
         """Prints the table of steps, what failed with the commands that repeat it, and the sum. Returns the exit code."""
-        passed, failed, skipped = (
-            sum(counts) for counts in zip(*((r.passed, len(r.failures), len(r.skipped)) for r in self.reports), strict=True)
-        )
+        rows = [(r.name, r.seconds, r.passed, len(r.failures), len(r.skipped)) for r in self.reports]
+        passed, failed, skipped = (sum(row[column] for row in rows) for column in (2, 3, 4))
         print(f"\n{'step':14} {'seconds':>7} {'passed':>7} {'failed':>7} {'skipped':>7}")
-        for r in self.reports:
-            print(f"{r.name:14} {r.seconds:7.0f} {r.passed:7} {len(r.failures):7} {len(r.skipped):7}")
-        print(f"{'total':14} {time.monotonic() - _begin:7.0f} {passed:7} {failed:7} {skipped:7}\n")
-        for report in self.reports:
-            for text in report.skipped:
-                print(f"skipped {text}")
-        for report in self.reports:
-            for name in report.flaky:
-                print(f"flaky {name}")
+        for name, seconds, *counts in [*rows, ("total", time.monotonic() - _begin, passed, failed, skipped)]:
+            print(f"{name:14} {seconds:7.0f} {counts[0]:7} {counts[1]:7} {counts[2]:7}")
+        print()
+        for word in ("skipped", "flaky"):
+            for text in (text for report in self.reports for text in getattr(report, word)):
+                print(f"{word} {text}")
         for failure in (failure for report in self.reports for failure in report.failures):
             print(f"FAILED {failure.name}\n    {failure.repeat}")
         print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
@@ -176,19 +172,10 @@ class Plan:
 
 def shown(command, **variables):
     """A command as it is typed into a shell."""
-    return " ".join(
-        [f"{name}={shlex.quote(str(value))}" for name, value in variables.items()] + [shlex.quote(str(part)) for part in command]
-    )
+    return " ".join([*(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()), shlex.join(map(str, command))])
 
 
 # --- what both programs prepare
-
-
-def target_directory():
-    told = subprocess.run(
-        ["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=REPOSITORY, check=True, capture_output=True, text=True
-    )
-    return Path(json.loads(told.stdout)["target_directory"])
 
 
 def build(report, *options):
@@ -198,7 +185,9 @@ def build(report, *options):
 
 def program(name):
     """A binary that `build` has built. It is not run by `cargo run`, which would build the crates of one package with other features."""
-    return target_directory() / PROFILE / name
+    command = ["cargo", "metadata", "--format-version", "1", "--no-deps"]
+    told = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    return Path(json.loads(told.stdout)["target_directory"]) / PROFILE / name
 
 
 def binary():
