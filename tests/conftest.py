@@ -183,7 +183,6 @@ def server(request, options):
 
 @pytest.fixture
 def own_server(request, options):
-    """A server of the test's own."""
     with running_server(request, options.server) as started:
         yield started
 
@@ -254,13 +253,11 @@ def own_ensemble(run_ensemble, options):
 
 @pytest.fixture(scope="session")
 def only_corral(options):
-    """Skips tests of what ZooKeeper does not have."""
     if options.server != "corral":
         pytest.skip("ZooKeeper does not have this")
 
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory):
-    """A certificate authority."""
     packages.need_command("openssl", "Debian's package openssl")
     return Authority(tmp_path_factory.mktemp("authority"), "first")

@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections import namedtuple
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from comparison import REPOSITORY, host, report, say
@@ -56,6 +57,12 @@ class Lab:
     rounds: int
     label: str
     failures: list = field(default_factory=list)
+
+    def turns(self, contestants):
+        """Each round: its number, and the contestants in its order, which rotates."""
+        for number in range(1, self.rounds + 1):
+            at = (number - 1) % len(contestants)
+            yield number, contestants[at:] + contestants[:at]
 
     def generate(self, *words):
         """Runs the load generator with these words; its report. Interrupted, it is given the time to remove its znodes."""
@@ -108,16 +115,14 @@ class Lab:
 def run(lab, contestants, names, seconds, cell_warm):
     """Every round visits every contestant once with every cell, of an ensemble at every place."""
     wanted = [cell(name) for name in names]
-    for number in range(1, lab.rounds + 1):
+    for number, order in lab.turns(contestants):
         state = {"load_average": os.getloadavg()[0], "fdatasync": host.sync_probe(lab.work)}
-        at = (number - 1) % len(contestants)
-        for one in contestants[at:] + contestants[:at]:
+        for one in order:
             say(f"round {number} of {lab.rounds}: {one.name}")
-            lab.visit(number, one, lambda: cells_of(lab, one, number, state, wanted, seconds, cell_warm))
+            lab.visit(number, one, partial(cells_of, lab, one, number, state, wanted, seconds, cell_warm))
 
 
 def cells_of(lab, one, number, state, wanted, seconds, cell_warm):
-    """One contestant's round."""
     if one.warm_s:
         put(lab, one, cell("get"), one.places[-1], 0, one.warm_s)
     for of in wanted:
@@ -130,7 +135,6 @@ def cells_of(lab, one, number, state, wanted, seconds, cell_warm):
 
 
 def put(lab, one, of, place, warm, seconds):
-    """One load: its report."""
     flags = ["load", *one.target(place), *of.flags, "--warmup", warm, "--duration", seconds]
     flags += ["--interval", max(seconds / INTERVALS, INTERVAL_S_MIN), "--label", lab.label]
     return lab.generate(*flags, "--threads", min(len(lab.client_cpus), of.connections))

@@ -48,7 +48,6 @@ def load(directory):
 
 
 def figures_of(record):
-    """The figures of one record by name."""
     if "figures" in record:
         return record["figures"]
     report = record["report"]
@@ -163,7 +162,6 @@ def table(head, rows):
 
 
 def summary(rows):
-    """How many were met."""
     count = {word: sum(row.met == word for row in rows) for word in ("yes", "no", "-")}
     return f"{count['yes']} met, {count['no']} missed, {count['-']} not to be judged here"
 

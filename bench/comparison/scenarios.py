@@ -4,6 +4,7 @@ A scenario takes a Lab (loads.py) and runs its servers in turn; it keeps one rec
 names are the groups' in targets.toml; groups that only run sub-commands of the load generator are data there.
 """
 
+import itertools
 import json
 import subprocess
 import time
@@ -29,11 +30,9 @@ SNAPSHOT_SETTINGS = {
 
 def sub_commands(lab, contestants, runs):
     """Sub-commands of the load generator against every server in turn, freshly started for each."""
-    for number in range(1, lab.rounds + 1):
-        at = number % len(contestants)
-        for one in contestants[at:] + contestants[:at]:
-            for run in runs:
-                lab.visit(number, one, partial(sub_command, lab, one, number, run), f"{one.name}, {run['cell']}")
+    for number, order in lab.turns(contestants):
+        for one, run in itertools.product(order, runs):
+            lab.visit(number, one, partial(sub_command, lab, one, number, run), f"{one.name}, {run['cell']}")
 
 
 def sub_command(lab, one, number, run):
@@ -55,8 +54,8 @@ def idle(lab, contestants, options):
         memory = {f"{name}_mb": size / MEGABYTE for name, size in servers.resident(one.server).items()}
         lab.figures(one, "idle", number, {"cpu_percent": share * 100, **memory})
 
-    for number in range(1, lab.rounds + 1):
-        for one in contestants:
+    for number, order in lab.turns(contestants):
+        for one in order:
             lab.visit(number, one, partial(look, one, number), f"{one.name}, idle")
 
 
@@ -188,6 +187,6 @@ def etcd(lab, contestants, options):
                 raise RuntimeError(ended.stderr.strip()[-1000:])
             lab.figures(one, f"etcd {op}", number, json.loads(ended.stdout))
 
-    for number in range(1, lab.rounds + 1):
-        for one in contestants:
+    for number, order in lab.turns(contestants):
+        for one in order:
             lab.visit(number, one, partial(load, one, number))

@@ -52,7 +52,6 @@ def zookeeper_options(*more):
 
 
 def zookeeper_settings():
-    """How ZooKeeper is run, for the report."""
     flags = os.environ.get("ZOOKEEPER_JVM_FLAGS", "-Xmx2g")
     return f"{zookeeper_version()} (java {flags}, forceSync=yes, globalOutstandingLimit=100000, maxClientCnxns=0, log level WARN)"
 
@@ -248,7 +247,6 @@ def use_pyspark():
 
 
 def venv_has(module):
-    """Whether a module is installed in bench/.venv."""
     return bool(glob.glob(f"{VENV}/lib/python3*/site-packages/{module}"))
 
 

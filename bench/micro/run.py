@@ -38,7 +38,6 @@ def build() -> pathlib.Path:
 
 
 def instructions(binary: pathlib.Path, case: str, times: int) -> int:
-    """All instructions of one run."""
     with tempfile.TemporaryDirectory(prefix="corral-micro-") as scratch:
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={scratch}/out", "--", str(binary), case, str(times)]
         # The environment is always the same, because it lies on the stack and moves what is there. The allocator gives
@@ -52,7 +51,6 @@ def instructions(binary: pathlib.Path, case: str, times: int) -> int:
 
 
 def count(binary: pathlib.Path, case: str) -> float:
-    """Instructions of one operation."""
     return (instructions(binary, case, 2 * TIMES) - instructions(binary, case, TIMES)) / TIMES
 
 

@@ -59,7 +59,6 @@ class Attacker:
             self.call(jute.MULTI, jute.multi_body(creates[first : first + 5000]), client)
 
     def guard(self, zeros=0):
-        """Creates a znode with 255 addresses that no client has in its ACL."""
         entries = [(mask, "ip", "10.0.0.1/" + "0" * zeros + "32") for mask in ENTRIES]
         self.call(jute.CREATE, jute.create_body("/g", entries=[*entries, *jute.OPEN_ACL]))
 
@@ -129,7 +128,6 @@ def quota_counts(attacker):
 
 
 def listings_unread(attacker):
-    """Clients that ask for listings and do not read."""
     attacker.widen(50_000, "name-of-some-length-")
     body = jute.multi_body([(jute.GET_CHILDREN, jute.read_body("/wide"))] * 30)
     while True:

@@ -22,10 +22,11 @@ def why_not():
         return "network namespaces need root"
     if not shutil.which("ip"):
         return "the command ip is missing (Debian: iproute2)"
-    probe = subprocess.run(["ip", "netns", "add", f"corral-probe-{os.getpid()}"], capture_output=True, text=True, check=False)
-    if probe.returncode:
-        return f"no network namespace can be made: {probe.stderr.strip()}"
-    ip("netns", "del", f"corral-probe-{os.getpid()}")
+    try:
+        ip("netns", "add", f"corral-probe-{os.getpid()}")
+        ip("netns", "del", f"corral-probe-{os.getpid()}")
+    except RuntimeError as error:
+        return f"no network namespace can be made: {error}"
     return None
 
 
@@ -55,32 +56,35 @@ class Network:
         return f"{self.subnet}.{number}"
 
     def inside(self, number, *words):
-        ip("netns", "exec", self.namespace(number), *words)
+        """`ip` in the namespace of a server."""
+        ip("-n", self.namespace(number), *words)
 
     def add(self, number):
         outer, inner = f"{self.name}o{number}", f"{self.name}i{number}"
         ip("netns", "add", self.namespace(number))
         ip("link", "add", outer, "type", "veth", "peer", "name", inner, "netns", self.namespace(number))
         ip("link", "set", outer, "master", self.name, "up")
-        self.inside(number, "ip", "addr", "add", f"{self.address(number)}/24", "dev", inner)
+        self.inside(number, "addr", "add", f"{self.address(number)}/24", "dev", inner)
         for link in (inner, "lo"):
-            self.inside(number, "ip", "link", "set", link, "up")
-        self.inside(number, "ip", "rule", "add", "pref", str(LOCAL_PREFERENCE), "lookup", "local")
-        self.inside(number, "ip", "rule", "del", "pref", "0")
+            self.inside(number, "link", "set", link, "up")
+        self.inside(number, "rule", "add", "pref", LOCAL_PREFERENCE, "lookup", "local")
+        self.inside(number, "rule", "del", "pref", 0)
         # Otherwise packets of known connections are taken to their sockets past all rules.
         for key in ("ip_early_demux", "tcp_early_demux"):
-            self.inside(number, "sysctl", "-qw", f"net.ipv4.{key}=0")
+            ip("netns", "exec", self.namespace(number), "sysctl", "-qw", f"net.ipv4.{key}=0")
+
+    def rule(self, word, sender, receiver):
+        self.inside(receiver, "rule", word, "pref", CUT_PREFERENCE, "from", self.address(sender), "blackhole")
 
     def cut(self, sender, receiver):
         """What the sender sends no longer arrives at the receiver."""
         if (sender, receiver) not in self.cuts:
-            self.inside(receiver, "ip", "rule", "add", "pref", str(CUT_PREFERENCE), "from", self.address(sender), "blackhole")
+            self.rule("add", sender, receiver)
             self.cuts.add((sender, receiver))
 
     def heal(self):
-        for sender, receiver in self.cuts:
-            self.inside(receiver, "ip", "rule", "del", "pref", str(CUT_PREFERENCE), "from", self.address(sender), "blackhole")
-        self.cuts.clear()
+        while self.cuts:
+            self.rule("del", *self.cuts.pop())
 
     def remove(self):
         for number in range(1, self.size + 1):
@@ -89,8 +93,6 @@ class Network:
 
 
 class Member(CorralMember):
-    """A server in a namespace."""
-
     def __init__(self, network, number, shards, tick_ms, settings):
         super().__init__(shards, tick_ms, settings={"ensemble.allow_plaintext": "true", **settings})
         share_secret(self, "namespaces" * 4)

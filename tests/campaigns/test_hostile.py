@@ -91,7 +91,6 @@ def measure(name, seconds):
 
 @pytest.fixture(scope="module")
 def table(say):
-    """A function that prints a row."""
     for line in HEADING.splitlines():
         say(line)
     return say

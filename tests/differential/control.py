@@ -52,8 +52,6 @@ def connect_frame(options, session, last_zxid):
 
 
 class Control:
-    """A super session on one server."""
-
     def __init__(self, address, names, limit_s):
         self.names, self.last_xid = names, 0
         self.wire = Wire(address, limit_s)

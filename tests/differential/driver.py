@@ -187,7 +187,6 @@ class Driver:
     # --- comparing
 
     def settle(self, step, slot, ops, outcomes):
-        """Compares the messages of an exchange."""
         left, right = outcomes[0], outcomes[-1]
         self.transcript.append((step, slot, left))
         verdict = explained.SAME if left == right else self.explain(step, ops, left, right)

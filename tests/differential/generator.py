@@ -20,8 +20,6 @@ QUOTA_PATH_SHARE = 0.06
 
 
 class Generator:
-    """Makes one sequence."""
-
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.pick = self.random.choice

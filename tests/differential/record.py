@@ -56,7 +56,6 @@ def found_file(steps, strict):
 
 
 def save(path, recording):
-    """Writes a file."""
     lines = [json.dumps({"zookeeper": recording.zookeeper, "made by": COMMAND})]
     for case in recording.cases:
         lines += [case_line(case), *map(compact, case.answers)]

@@ -21,7 +21,6 @@ class Slots:
         self.opened += [session] if session not in self.opened else []
 
     def release(self, slot):
-        """Closes a connection."""
         if slot in self.open:
             self.open.pop(slot).drop()
 

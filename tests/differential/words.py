@@ -73,5 +73,4 @@ RECONFIGS = ((None, None, None, -1), ("", "", "", -1), (None, "1", None, 0), ("s
 
 
 def about_membership(steps):
-    """Whether a case is about the membership."""
     return CONFIG_PATH in str(steps) or "reconfig" in str(steps)

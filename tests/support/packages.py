@@ -31,7 +31,6 @@ def need_command(name, what):
 
 
 def need_modules(*names):
-    """Skips the test unless these Python modules are installed."""
     missing = [name for name in names if not importlib.util.find_spec(name)]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} in tests/.venv")

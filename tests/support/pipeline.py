@@ -49,7 +49,6 @@ class Pipelined:
         self.waiting.append((self.last_xid, tag, time.monotonic()))
 
     def flush(self):
-        """Sends as much as the socket takes."""
         send_some(self.client.socket, self.outgoing)
 
     def receive(self):

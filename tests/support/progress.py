@@ -25,8 +25,6 @@ NOTE, SEED = "note", "seed"
 
 
 class Outcome:
-    """What the reports of one test say so far."""
-
     def __init__(self):
         self.began, self.word, self.reason = time.monotonic(), "ok", ""
         self.notes, self.seed = [], None
@@ -53,8 +51,6 @@ def reason_of(report):
 
 
 class Progress:
-    """Prints, and counts."""
-
     def __init__(self, config, options):
         """`options` are those of the suites, with their defaults."""
         self.config, self.options, self.lock = config, options, threading.Lock()
@@ -121,7 +117,6 @@ class Progress:
             self.ended(name, name, outcome, f"{time.monotonic() - outcome.began:.0f} s", [])
 
     def repeat(self, nodeid, seed):
-        """The command that runs this test again."""
         values = {name: self.config.getoption(name.replace("-", "_")) for name in self.options}
         values["seed"] = values["seed"] if seed is None else seed
         given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in values.items() if value != self.options[name]]

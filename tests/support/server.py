@@ -53,7 +53,6 @@ class Server:
         return self
 
     def launch(self):
-        """Starts the process."""
         if self not in Server.started:
             Server.started.append(self)
         with open(self.log_path, "ab") as log:
@@ -99,7 +98,6 @@ class Server:
         return "\n".join(self.log().splitlines()[-lines:])
 
     def memory(self):
-        """Resident memory of the process, now."""
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
             sizes = {line.split(":")[0]: int(line.split()[1]) for line in status if line.startswith("Rss")}
         return Memory(sizes["RssAnon"] + sizes["RssShmem"], sizes["RssFile"])
@@ -115,8 +113,6 @@ class Server:
 
 
 class Corral(Server):
-    """The server of this repository."""
-
     kind = "corral"
 
     def __init__(self, shards=2, tick_ms=500, settings=None, program=None):

@@ -37,12 +37,10 @@ def digest_of(path, data, stat):
 
 
 def newest(member):
-    """The newest snapshot of a server."""
     return max((member.directory / "data").glob("image-*.img"), key=lambda path: path.name)
 
 
 def stored_digest(path):
-    """The digest that a snapshot holds."""
     content = path.read_bytes()
     return struct.unpack_from("<Q", content, content.index(DIGEST_MAGIC) + 8)[0]
 

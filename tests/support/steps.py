@@ -32,7 +32,6 @@ _begin = time.monotonic()
 
 
 def line(text):
-    """Prints a line at once."""
     global _last_line
     with _lock:
         print(text, flush=True)
@@ -49,8 +48,6 @@ class Failure:
 
 @dataclass
 class Report:
-    """What a step has done so far."""
-
     name: str
     passed: int = 0
     skipped: list = field(default_factory=list)
@@ -65,7 +62,6 @@ class Report:
         self.skipped.append(f"{what}: {reason}")
 
     def count(self, is_good, repeat, name=""):
-        """Counts a command as one test."""
         if is_good:
             self.passed += 1
         else:
@@ -113,8 +109,6 @@ class Report:
 
 
 class Plan:
-    """The steps of a run."""
-
     def __init__(self):
         self.reports = []
         threading.Thread(target=self.heartbeat, daemon=True).start()
