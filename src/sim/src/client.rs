@@ -1,6 +1,6 @@
 //! Simulated clients: each keeps one session, over as many connections as it takes, and speaks real bytes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use corral_wire::Reader;
@@ -11,7 +11,7 @@ use crate::limits::REPLY_BYTES_MAX;
 use crate::link::{Link, Sent};
 use crate::model::{LinkId, SUPER};
 use crate::options::Bug;
-use crate::request::{Body, Request, WatchKind};
+use crate::request::{Body, Request, WatchKind, WatchLists};
 use crate::rng::Stream;
 use crate::violation::{Checked, Violation, require};
 use crate::workload::Workload;
@@ -33,11 +33,10 @@ pub(crate) struct Client {
     xid: i32,
     auths: Vec<&'static str>,
     operator: bool,
-    /// Watches it believes to have: path, and whether the znode existed.
-    data: BTreeMap<String, bool>,
-    child: BTreeSet<String>,
-    persistent: BTreeSet<String>,
-    recursive: BTreeSet<String>,
+    /// Watches it believes to have.
+    watches: WatchLists,
+    /// Of those on data: the znodes that existed.
+    existed: BTreeSet<String>,
     reads_not: bool,
     silent_until: u64,
     workload: Workload,
@@ -72,59 +71,26 @@ impl Client {
         self.session = 0;
         self.password = [0; 16];
         self.last_zxid = 0;
-        self.forget_watches();
-    }
-
-    fn forget_watches(&mut self) {
-        self.data.clear();
-        self.child.clear();
-        self.persistent.clear();
-        self.recursive.clear();
+        self.watches = WatchLists::default();
     }
 
     /// What a reconnecting client sends to have its watches again; `None` when it has none.
-    fn watches(&self) -> Option<Request> {
-        let of = |existed: bool| {
-            self.data.iter().filter(move |(_, had)| **had == existed).map(|(path, _)| path.clone()).collect()
-        };
-        let lists = [&self.child, &self.persistent, &self.recursive];
-        if self.data.is_empty() && lists.iter().all(|list| list.is_empty()) {
-            return None;
-        }
-        let [child, persistent, recursive] = lists.map(|list| list.iter().cloned().collect());
-        Some(Request::SetWatches {
-            seen: self.last_zxid,
-            data: of(true),
-            exist: of(false),
-            child,
-            persistent,
-            recursive,
-        })
-    }
-
-    fn unwatched(&mut self, path: &str, kind: WatchKind) {
-        let any = kind == WatchKind::Any;
-        if any || kind == WatchKind::Data {
-            self.data.remove(path);
-        }
-        for (one, list) in [
-            (WatchKind::Children, &mut self.child),
-            (WatchKind::Persistent, &mut self.persistent),
-            (WatchKind::Recursive, &mut self.recursive),
-        ] {
-            if any || kind == one {
-                list.remove(path);
-            }
-        }
+    fn watches_again(&self) -> Option<Request> {
+        let list = |paths: &BTreeSet<String>| paths.iter().cloned().collect();
+        let WatchLists { data, child, persistent, recursive } = &self.watches;
+        let (data, exist) = data.iter().cloned().partition(|path| self.existed.contains(path));
+        let (child, persistent, recursive) = (list(child), list(persistent), list(recursive));
+        let request = Request::SetWatches { seen: self.last_zxid, data, exist, child, persistent, recursive };
+        (!self.watches.is_empty()).then_some(request)
     }
 
     /// An event uses up what this client believes to watch.
     fn told(&mut self, kind: i32, path: &str) {
         if kind != CHILDREN_CHANGED {
-            self.data.remove(path);
+            self.watches.data.remove(path);
         }
         if kind == CHILDREN_CHANGED || kind == DELETED {
-            self.child.remove(path);
+            self.watches.child.remove(path);
         }
     }
 }
@@ -435,9 +401,9 @@ impl World {
         self.links[link.0].live = true;
         self.clients[client].session = response.session_id;
         self.clients[client].password = password;
-        match self.clients[client].watches() {
+        match self.clients[client].watches_again() {
             Some(request) if self.workload.per_mille(850) => self.ask(link, request),
-            _ => self.clients[client].forget_watches(),
+            _ => self.clients[client].watches = WatchLists::default(),
         }
         Ok(())
     }
@@ -479,21 +445,19 @@ impl World {
         state.last_zxid = state.last_zxid.max(zxid);
         state.healthy_replies += u64::from(self.stage == Stage::Healing);
         state.last_words_answered |= state.last_words && sent.request == Request::Ping;
+        if let Some((kind, path)) = sent.request.watch_set(err) {
+            state.watches.of_kind(kind).into_iter().for_each(|list| _ = list.insert(path.to_owned()));
+            if kind == WatchKind::Data && err == 0 {
+                state.existed.insert(path.to_owned());
+            } else if kind == WatchKind::Data {
+                state.existed.remove(path);
+            }
+        }
         match sent.request {
             Request::Close => state.forget_session(),
-            Request::Exists { path, watch: true } if err == 0 || err == -101 => {
-                state.data.insert(path, err == 0);
+            Request::RemoveWatches { path, kind } if err == 0 => {
+                state.watches.of_kind(kind).into_iter().for_each(|list| _ = list.remove(&path));
             }
-            Request::GetData { path, watch: true } if err == 0 => {
-                state.data.insert(path, true);
-            }
-            Request::GetChildren { path, watch: true, .. } if err == 0 => {
-                state.child.insert(path);
-            }
-            Request::AddWatch { path, recursive } if err == 0 => {
-                if recursive { &mut state.recursive } else { &mut state.persistent }.insert(path);
-            }
-            Request::RemoveWatches { path, kind } if err == 0 => state.unwatched(&path, kind),
             _ => {}
         }
         Ok(())

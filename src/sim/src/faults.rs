@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use corral_engine::{self as engine, CorruptState, Finding};
 
 use crate::options::Fault;
-use crate::server::{Inner, Opaque};
+use crate::server::Inner;
 use crate::violation::Checked;
 use crate::world::{Event, Stage, World};
 
@@ -80,7 +80,7 @@ impl World {
                 let ms = i64::try_from(self.faults.below(1_200_000)).expect("a small number");
                 self.wall_offset_ms += ms - 600_000;
             }
-            Fault::Stop => self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::Stop))),
+            Fault::Stop => self.inside_after(0, Inner::ToConsensus(engine::Event::Stop)),
             Fault::AllOut => {
                 for node in 0..self.nodes.len() {
                     self.at = node;
@@ -91,7 +91,7 @@ impl World {
             Fault::SpoilSnapshot => self.spoil_snapshot(),
             Fault::Damage => {
                 let distrust = CorruptState { finding: Finding::DamagedSnapshot, what: "a fault".to_owned() };
-                self.inside_after(0, Inner::ToConsensus(Opaque(engine::Event::StateCorrupt(distrust))));
+                self.inside_after(0, Inner::ToConsensus(engine::Event::StateCorrupt(distrust)));
             }
             _ => self.strike_network(kind),
         }

@@ -20,7 +20,6 @@ mod link;
 mod model;
 mod options;
 mod play;
-mod queue;
 mod reconfig;
 mod request;
 mod rng;
@@ -30,8 +29,8 @@ mod violation;
 mod workload;
 mod world;
 
-pub use options::{Bug, EnsembleOptions, ListOptions, Options};
+pub use options::Bug;
 pub use play::{Kind, Outcome, WorldId, played};
 pub use trace::Tracing;
 pub use violation::{Checked, Violation};
-pub use world::{Counts, World};
+pub use world::Counts;

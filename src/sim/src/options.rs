@@ -36,45 +36,45 @@ pub enum Bug {
 
 /// See the module. Times in microseconds unless the name says otherwise, shares in a thousand.
 #[derive(Clone, Debug)]
-pub struct Options {
-    pub seed: u64,
-    pub bug: Option<Bug>,
-    pub shards: u16,
-    pub clients: usize,
+pub(crate) struct Options {
+    pub(crate) seed: u64,
+    pub(crate) bug: Option<Bug>,
+    pub(crate) shards: u16,
+    pub(crate) clients: usize,
     /// Simulated time with faults; the run then heals and is checked once more.
-    pub busy_ms: u64,
-    pub session_tick_ms: u64,
+    pub(crate) busy_ms: u64,
+    pub(crate) session_tick_ms: u64,
     /// Usual delays: between actors, over the network, of a sync.
-    pub mailbox_delay: u64,
-    pub network_delay: u64,
-    pub sync_delay: u64,
-    pub snapshot_delay: u64,
+    pub(crate) mailbox_delay: u64,
+    pub(crate) network_delay: u64,
+    pub(crate) sync_delay: u64,
+    pub(crate) snapshot_delay: u64,
     /// Usual pause of a client between two actions.
-    pub think: u64,
-    pub depth_max: usize,
-    pub segment_bytes: usize,
-    pub batch_bytes_max: usize,
-    pub snapshot_txns: u64,
-    pub snapshot_floor_bytes: usize,
-    pub snapshot_interval_min_ms: u64,
-    pub snapshot_calm_ms: u64,
-    pub snapshots_retained: usize,
+    pub(crate) think: u64,
+    pub(crate) depth_max: usize,
+    pub(crate) segment_bytes: usize,
+    pub(crate) batch_bytes_max: usize,
+    pub(crate) snapshot_txns: u64,
+    pub(crate) snapshot_floor_bytes: usize,
+    pub(crate) snapshot_interval_min_ms: u64,
+    pub(crate) snapshot_calm_ms: u64,
+    pub(crate) snapshots_retained: usize,
     /// Mean time between faults of any kind.
-    pub fault_every_ms: u64,
+    pub(crate) fault_every_ms: u64,
     /// How often each kind of fault comes, beside the others.
     pub(crate) weights: Vec<(Fault, u64)>,
     /// Of the kills: how many are followed by the loss of a page of the log.
-    pub lost_page_share: u64,
+    pub(crate) lost_page_share: u64,
     /// Of a client's actions: how many cut its connection, send garbage, stall or fall silent.
-    pub cut_share: u64,
-    pub garbage_share: u64,
-    pub stall_share: u64,
-    pub silence_share: u64,
-    pub close_share: u64,
+    pub(crate) cut_share: u64,
+    pub(crate) garbage_share: u64,
+    pub(crate) stall_share: u64,
+    pub(crate) silence_share: u64,
+    pub(crate) close_share: u64,
     /// Of the requests: how many are reads.
-    pub read_share: u64,
-    pub switches: Switches,
-    pub ensemble: Option<EnsembleOptions>,
+    pub(crate) read_share: u64,
+    pub(crate) switches: Switches,
+    pub(crate) ensemble: Option<EnsembleOptions>,
 }
 
 /// Faults of every world and of ensembles, and what their weights are divided by; those of a damaged state.
@@ -104,24 +104,24 @@ fn weights(rng: &mut Stream, faults: &[(Fault, u64)]) -> Vec<(Fault, u64)> {
 
 /// What a world with several servers has besides.
 #[derive(Clone, Copy, Debug)]
-pub struct EnsembleOptions {
-    pub servers: usize,
-    pub hold_ms: u64,
-    pub log_cache_bytes: u64,
-    pub wire_delay: u64,
+pub(crate) struct EnsembleOptions {
+    pub(crate) servers: usize,
+    pub(crate) hold_ms: u64,
+    pub(crate) log_cache_bytes: u64,
+    pub(crate) wire_delay: u64,
     /// Whether every read waits for the leader's word.
-    pub linearizable: bool,
+    pub(crate) linearizable: bool,
     /// Clients change the membership.
-    pub list: Option<ListOptions>,
+    pub(crate) list: Option<ListOptions>,
 }
 
 /// .. and what one whose servers come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListOptions {
+pub(crate) struct ListOptions {
     /// Servers that are not in the list at first.
-    pub spares: usize,
+    pub(crate) spares: usize,
     /// So many servers of the list must have a vote.
-    pub voters_min: usize,
+    pub(crate) voters_min: usize,
 }
 
 impl ListOptions {
@@ -152,11 +152,11 @@ impl EnsembleOptions {
 
 /// What the server of this world is told to do beyond its usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Switches {
-    pub extended_types: bool,
-    pub enforce_quota: bool,
-    pub reconfig: bool,
-    pub keeper: bool,
+pub(crate) struct Switches {
+    pub(crate) extended_types: bool,
+    pub(crate) enforce_quota: bool,
+    pub(crate) reconfig: bool,
+    pub(crate) keeper: bool,
 }
 
 impl Switches {

@@ -2,6 +2,8 @@
 //!
 //! Knows no server type: the model and the checkers are written against these.
 
+use std::collections::BTreeSet;
+
 use corral_wire::frame::{begin_frame, end_frame};
 use corral_wire::multi::{MultiResponse, MultiResult};
 use corral_wire::records::{
@@ -12,6 +14,8 @@ use corral_wire::records::{
 use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Wire, Writer};
 
 use crate::reconfig::Change;
+
+const NO_NODE: i32 = -101;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AclItem {
@@ -58,63 +62,54 @@ pub(crate) enum WatchKind {
     Recursive = 5,
 }
 
+/// Paths that are watched, in each way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WatchLists {
+    pub(crate) data: BTreeSet<String>,
+    pub(crate) child: BTreeSet<String>,
+    pub(crate) persistent: BTreeSet<String>,
+    pub(crate) recursive: BTreeSet<String>,
+}
+
+impl WatchLists {
+    pub(crate) fn of_kind(&mut self, kind: WatchKind) -> Vec<&mut BTreeSet<String>> {
+        match kind {
+            WatchKind::Children => vec![&mut self.child],
+            WatchKind::Data => vec![&mut self.data],
+            WatchKind::Persistent => vec![&mut self.persistent],
+            WatchKind::Recursive => vec![&mut self.recursive],
+            WatchKind::Any => vec![&mut self.child, &mut self.data, &mut self.persistent, &mut self.recursive],
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        [&self.data, &self.child, &self.persistent, &self.recursive].iter().all(|list| list.is_empty())
+    }
+}
+
+type Paths = Vec<String>;
+
 /// One request of a client. Ephemerals are the session's own. A truncated one is of a known operation, and its record is
 /// cut short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Ping,
-    Auth {
-        credentials: &'static str,
-    },
+    Auth { credentials: &'static str },
     Close,
     Write(Write),
     Multi(Vec<Write>),
     Reconfig(Change),
-    Exists {
-        path: String,
-        watch: bool,
-    },
-    GetData {
-        path: String,
-        watch: bool,
-    },
-    GetChildren {
-        path: String,
-        watch: bool,
-        with_stat: bool,
-    },
-    GetAcl {
-        path: String,
-    },
-    Sync {
-        path: String,
-    },
-    SetWatches {
-        seen: i64,
-        data: Vec<String>,
-        exist: Vec<String>,
-        child: Vec<String>,
-        persistent: Vec<String>,
-        recursive: Vec<String>,
-    },
-    AddWatch {
-        path: String,
-        recursive: bool,
-    },
-    CheckWatches {
-        path: String,
-        kind: WatchKind,
-    },
-    RemoveWatches {
-        path: String,
-        kind: WatchKind,
-    },
-    Ephemerals {
-        prefix: String,
-    },
-    CountDescendants {
-        path: String,
-    },
+    Exists { path: String, watch: bool },
+    GetData { path: String, watch: bool },
+    GetChildren { path: String, watch: bool, with_stat: bool },
+    GetAcl { path: String },
+    Sync { path: String },
+    SetWatches { seen: i64, data: Paths, exist: Paths, child: Paths, persistent: Paths, recursive: Paths },
+    AddWatch { path: String, recursive: bool },
+    CheckWatches { path: String, kind: WatchKind },
+    RemoveWatches { path: String, kind: WatchKind },
+    Ephemerals { prefix: String },
+    CountDescendants { path: String },
     Truncated(OpCode),
     Unknown(i32),
 }
@@ -174,6 +169,19 @@ impl Request {
             Request::Truncated(op) => *op == OpCode::Multi,
             _ => matches!(self, Request::Write(_) | Request::Multi(_) | Request::Reconfig(_) | Request::Close),
         }
+    }
+
+    /// The watch that a reply with this code sets.
+    pub(crate) fn watch_set(&self, err: i32) -> Option<(WatchKind, &str)> {
+        let (kind, path) = match self {
+            Request::Exists { path, watch: true } if err == NO_NODE => return Some((WatchKind::Data, path)),
+            Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => (WatchKind::Data, path),
+            Request::GetChildren { path, watch: true, .. } => (WatchKind::Children, path),
+            Request::AddWatch { path, recursive: false } => (WatchKind::Persistent, path),
+            Request::AddWatch { path, recursive: true } => (WatchKind::Recursive, path),
+            _ => return None,
+        };
+        (err == 0).then_some((kind, path))
     }
 
     pub(crate) fn encode(&self, xid: i32, out: &mut Vec<u8>) {

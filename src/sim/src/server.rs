@@ -52,7 +52,6 @@ const ELECTION: u64 = recovery::ELECTION_TICKS as u64 * consensus::TICK;
 const PIECE_BYTES: usize = 4 << 10;
 
 /// What can happen inside of the server.
-#[derive(Debug)]
 pub(crate) enum Inner {
     ToShard(usize, ToShard),
     Pump(usize),
@@ -62,7 +61,7 @@ pub(crate) enum Inner {
     Resume(usize),
     /// A shard looks at a socket again.
     Readable(LinkId),
-    ToConsensus(Opaque<Event>),
+    ToConsensus(Event),
     Turn,
     /// It wanted one then.
     Wake(Micros),
@@ -82,24 +81,15 @@ pub(crate) enum Inner {
     Die,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum ToShard {
     Batch(Rc<AppliedBatch>),
     Answered(Answer, Vec<ConnId>),
     Adopt(Arc<Delta>),
-    Swap(Opaque<Arc<Snapshot>>),
+    Swap(Arc<Snapshot>),
     Drain,
     Flow(Flow),
-    Install(Opaque<Arc<View>>, u64),
-}
-
-#[derive(Clone)]
-pub(crate) struct Opaque<T>(pub(crate) T);
-
-impl<T> std::fmt::Debug for Opaque<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("..")
-    }
+    Install(Arc<View>, u64),
 }
 
 /// One shard and its driver's state.
@@ -375,7 +365,13 @@ impl World {
         }
     }
 
-    pub(crate) fn inside(&mut self, inner: Inner) -> Checked {
+    pub(crate) fn inside(&mut self, mut inner: Inner) -> Checked {
+        if let Inner::ToShard(shard, _) | Inner::Pump(shard) | Inner::ShardTurn(shard) | Inner::ShardTick(shard) = inner
+        {
+            let event = world::Event::Inside(self.at, self.nodes[self.at].life, inner);
+            let Some(world::Event::Inside(_, _, back)) = self.defer(shard, event) else { return Ok(()) };
+            inner = back;
+        }
         match inner {
             Inner::ToShard(shard, message) => return self.shard_message(shard, message),
             Inner::Pump(shard) => return self.pump(shard),
@@ -383,7 +379,7 @@ impl World {
             Inner::ShardTick(shard) => return self.shard_tick(shard),
             Inner::Resume(shard) => return self.resume_shard(shard),
             Inner::Readable(link) => return self.at_server(link, Vec::new()),
-            Inner::ToConsensus(event) => self.consensus_message(event.0),
+            Inner::ToConsensus(event) => self.consensus_message(event),
             Inner::Turn => return self.consensus_turn(),
             Inner::Wake(at) => return self.wake(at),
             Inner::Tick => return self.consensus_tick(),

@@ -34,7 +34,7 @@ impl Trace {
         self.events += 1;
         let Some(hash) = &mut self.hash else { return };
         self.scratch.clear();
-        write!(self.scratch, "{} ms  {what}", Milliseconds(at)).expect("a string takes everything");
+        write!(self.scratch, "{:>8}.{:03} ms  {what}", at / 1000, at % 1000).expect("a string takes everything");
         hash.update(self.scratch.as_bytes());
         if let Some(lines) = &mut self.lines {
             lines.push(self.scratch.clone());
@@ -44,14 +44,5 @@ impl Trace {
     /// 0 if no hash was wanted.
     pub(crate) fn digest(&self) -> u64 {
         self.hash.as_ref().map_or(0, Xxh3::digest)
-    }
-}
-
-/// Microseconds, shown as milliseconds without a float.
-struct Milliseconds(u64);
-
-impl std::fmt::Display for Milliseconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:>8}.{:03}", self.0 / 1000, self.0 % 1000)
     }
 }

@@ -17,7 +17,6 @@ use crate::limits::{EVENTS_MAX, HEAL_MS_MAX};
 use crate::link::Link;
 use crate::model::LinkId;
 use crate::options::Options;
-use crate::queue::Queue;
 use crate::rng::Stream;
 use crate::server::{Inner, Server, Wire, WireEvent, is_member};
 use crate::trace::{Trace, Tracing};
@@ -28,7 +27,6 @@ const REST: u64 = 6_000_000;
 
 const OPERATORS: usize = 2;
 
-#[derive(Debug)]
 pub(crate) enum Event {
     Act(usize),
     ReadAgain(usize),
@@ -168,13 +166,15 @@ pub(crate) enum Stage {
     Fading,
 }
 
-pub struct World {
+pub(crate) struct World {
     pub(crate) options: Options,
     pub(crate) now: u64,
     pub(crate) wall_offset_ms: i64,
     /// The latest time that the wall clock ever showed to the leader.
     pub(crate) wall_latest: WallMillis,
-    queue: Queue,
+    /// What is to happen, by time and by how much was planned before.
+    queue: BTreeMap<(u64, u64), Event>,
+    planned: u64,
     channels: BTreeMap<(usize, Channel), u64>,
     pub(crate) schedule: Stream,
     pub(crate) disk_rng: Stream,
@@ -203,13 +203,14 @@ pub struct World {
 
 impl World {
     /// A world at its beginning: an empty disk, a server about to start, clients about to act.
-    pub fn new(options: Options, tracing: Tracing) -> World {
+    pub(crate) fn new(options: Options, tracing: Tracing) -> World {
         let seed = options.seed;
         let mut world = World {
             now: 0,
             wall_offset_ms: 0,
             wall_latest: WallMillis(0),
-            queue: Queue::default(),
+            queue: BTreeMap::new(),
+            planned: 0,
             channels: BTreeMap::new(),
             schedule: Stream::new(seed, "schedule"),
             disk_rng: Stream::new(seed, "disk"),
@@ -250,7 +251,7 @@ impl World {
     ///
     /// # Errors
     /// The first property that did not hold.
-    pub fn run(&mut self) -> Checked {
+    pub(crate) fn run(&mut self) -> Checked {
         self.run_until(self.options.busy_ms * 1000)?;
         self.heal()?;
         self.compare_everywhere()?;
@@ -282,7 +283,7 @@ impl World {
     }
 
     fn run_until(&mut self, end: u64) -> Checked {
-        while self.queue.next_at().is_some_and(|at| at <= end) {
+        while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
             self.step()?;
         }
         self.now = self.now.max(end);
@@ -341,8 +342,8 @@ impl World {
     }
 
     fn step(&mut self) -> Checked {
-        let Some((at, event)) = self.queue.pop() else { return Ok(()) };
-        if self.queue.pushed() > EVENTS_MAX {
+        let Some(((at, _), event)) = self.queue.pop_first() else { return Ok(()) };
+        if self.planned > EVENTS_MAX {
             return Err(Violation::of("liveness", "the run does not come to an end"));
         }
         self.now = self.now.max(at);
@@ -376,7 +377,7 @@ impl World {
         Ok(())
     }
 
-    fn handle(&mut self, event: Event) -> Checked {
+    pub(crate) fn handle(&mut self, event: Event) -> Checked {
         match event {
             Event::Act(client) => return self.act(client),
             Event::ReadAgain(client) => return self.read_again(client),
@@ -408,7 +409,8 @@ impl World {
     }
 
     pub(crate) fn at(&mut self, at: u64, event: Event) {
-        self.queue.push(at, event);
+        self.planned += 1;
+        self.queue.insert((at, self.planned), event);
     }
 
     /// As [`World::after`], but never before what was sent on the same channel earlier.

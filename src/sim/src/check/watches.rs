@@ -4,11 +4,11 @@
 //! From the model's steps follows the one legal stream of events for what a connection watches. Each reply and each
 //! event moves the connection on to its zxid: what became due on the way must have come.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use super::Checkers;
-use crate::model::{Identity, LinkId, Model, NO_NODE, READ, Step, allows};
-use crate::request::{Request, WatchKind};
+use crate::model::{Identity, LinkId, Model, Node, READ, Step, allows, parent_of};
+use crate::request::{Request, WatchLists};
 use crate::violation::{Checked, Violation, require};
 
 const CREATED: i32 = 1;
@@ -19,10 +19,7 @@ const NO_WATCHER: i32 = -121;
 
 #[derive(Debug, Default)]
 pub(super) struct Watches {
-    data: BTreeSet<String>,
-    child: BTreeSet<String>,
-    persistent: BTreeSet<String>,
-    recursive: BTreeSet<String>,
+    set: WatchLists,
     upto: u64,
     due: VecDeque<(u64, i32, String)>,
     /// Events without a zxid of their own: setWatches made them up.
@@ -32,7 +29,7 @@ pub(super) struct Watches {
 impl Watches {
     /// Everything that fires up to this zxid becomes due.
     fn advance(&mut self, model: &Model, identities: &[Identity], zxid: u64) {
-        if [&self.data, &self.child, &self.persistent, &self.recursive].iter().any(|list| !list.is_empty()) {
+        if !self.set.is_empty() {
             for (at, step) in model.steps(self.upto, zxid) {
                 self.fire(at, step, identities);
             }
@@ -41,55 +38,32 @@ impl Watches {
     }
 
     fn fire(&mut self, zxid: u64, step: &Step, identities: &[Identity]) {
-        match step {
-            Step::Created { path, acl, parent_acl } => {
-                let told = self.node_watched(path);
-                self.tell(told && allows(acl, READ, identities), zxid, CREATED, path);
-                self.children_changed(zxid, path, parent_acl, identities);
-            }
-            Step::Deleted { path, acl, parent_acl } => {
-                let told = self.node_watched(path) | self.child.remove(path);
-                self.tell(told && allows(acl, READ, identities), zxid, DELETED, path);
-                self.children_changed(zxid, path, parent_acl, identities);
-            }
-            Step::DataSet { path, acl } => {
-                let told = self.node_watched(path);
-                self.tell(told && allows(acl, READ, identities), zxid, DATA_CHANGED, path);
-            }
+        let (kind, path, acl, parent_acl) = match step {
+            Step::Created { path, acl, parent_acl } => (CREATED, path, acl, Some(parent_acl)),
+            Step::Deleted { path, acl, parent_acl } => (DELETED, path, acl, Some(parent_acl)),
+            Step::DataSet { path, acl } => (DATA_CHANGED, path, acl, None),
+        };
+        let told = self.node_watched(path) | (kind == DELETED && self.set.child.remove(path));
+        let mut events = vec![(told, acl, kind, path.as_str())];
+        if let Some(acl) = parent_acl {
+            let parent = parent_of(path);
+            let told = self.set.child.remove(parent) | self.set.persistent.contains(parent);
+            events.push((told, acl, CHILDREN_CHANGED, parent));
         }
+        let told = events.into_iter().filter(|(told, acl, ..)| *told && allows(acl, READ, identities));
+        self.due.extend(told.map(|(_, _, kind, path)| (zxid, kind, path.to_owned())));
     }
 
     /// Whether an event on the znode itself is told; what fires once is used up.
     fn node_watched(&mut self, path: &str) -> bool {
+        let WatchLists { data, persistent, recursive, .. } = &mut self.set;
         let mut above = path;
-        let mut told = self.data.remove(path) | self.persistent.contains(path) | self.recursive.contains(path);
+        let mut told = data.remove(path) | persistent.contains(path) | recursive.contains(path);
         while above != "/" {
-            above = parent(above);
-            told |= self.recursive.contains(above);
+            above = parent_of(above);
+            told |= recursive.contains(above);
         }
         told
-    }
-
-    fn of_kind(&mut self, kind: WatchKind) -> Vec<&mut BTreeSet<String>> {
-        match kind {
-            WatchKind::Children => vec![&mut self.child],
-            WatchKind::Data => vec![&mut self.data],
-            WatchKind::Persistent => vec![&mut self.persistent],
-            WatchKind::Recursive => vec![&mut self.recursive],
-            WatchKind::Any => vec![&mut self.child, &mut self.data, &mut self.persistent, &mut self.recursive],
-        }
-    }
-
-    fn children_changed(&mut self, zxid: u64, path: &str, acl: &[crate::request::AclItem], identities: &[Identity]) {
-        let parent = parent(path);
-        let told = self.child.remove(parent) | self.persistent.contains(parent);
-        self.tell(told && allows(acl, READ, identities), zxid, CHILDREN_CHANGED, parent);
-    }
-
-    fn tell(&mut self, told: bool, zxid: u64, kind: i32, path: &str) {
-        if told {
-            self.due.push_back((zxid, kind, path.to_owned()));
-        }
     }
 }
 
@@ -130,7 +104,7 @@ impl Checkers {
         };
         let removes = matches!(request, Request::RemoveWatches { .. });
         let mut held = false;
-        for list in self.facts.entry(link).or_default().watches.of_kind(*kind) {
+        for list in self.facts.entry(link).or_default().watches.set.of_kind(*kind) {
             held |= if removes { list.remove(path) } else { list.contains(path) };
         }
         let right = if held { 0 } else { NO_WATCHER };
@@ -139,66 +113,36 @@ impl Checkers {
 
     pub(super) fn watch_set(&mut self, link: LinkId, request: &Request, zxid: i64, err: i32) {
         let facts = self.facts.entry(link).or_default();
-        let watches = &mut facts.watches;
-        match request {
-            Request::Exists { path, watch: true } if err == 0 || err == NO_NODE => {
-                watches.data.insert(path.clone());
-            }
-            Request::GetData { path, watch: true } if err == 0 => {
-                watches.data.insert(path.clone());
-            }
-            Request::GetChildren { path, watch: true, .. } if err == 0 => {
-                watches.child.insert(path.clone());
-            }
-            Request::AddWatch { path, recursive: false } if err == 0 => {
-                watches.persistent.insert(path.clone());
-            }
-            Request::AddWatch { path, recursive: true } if err == 0 => {
-                watches.recursive.insert(path.clone());
-            }
-            Request::SetWatches { data, exist, child, persistent, recursive, .. } => {
-                watches.persistent.extend(persistent.iter().cloned());
-                watches.recursive.extend(recursive.iter().cloned());
-                let missed = missed(&self.model, request, zxid.cast_unsigned());
-                // What one kind of watch was told leaves another on the same path alone.
-                let stays =
-                    |kinds: [i32; 2], path: &str| !missed.iter().any(|(kind, at)| at == path && kinds.contains(kind));
-                watches.data.extend(data.iter().filter(|path| stays([DELETED, DATA_CHANGED], path)).cloned());
-                watches.data.extend(exist.iter().filter(|path| stays([CREATED; 2], path)).cloned());
-                watches.child.extend(child.iter().filter(|path| stays([DELETED, CHILDREN_CHANGED], path)).cloned());
-            }
-            _ => {}
+        let set = &mut facts.watches.set;
+        if let Some((kind, path)) = request.watch_set(err) {
+            set.of_kind(kind).iter_mut().for_each(|list| _ = list.insert(path.to_owned()));
+        }
+        if let Request::SetWatches { data, exist, child, persistent, recursive, .. } = request {
+            set.persistent.extend(persistent.iter().cloned());
+            set.recursive.extend(recursive.iter().cloned());
+            let missed = missed(&self.model, request, zxid.cast_unsigned());
+            // What one kind of watch was told leaves another on the same path alone.
+            let stays =
+                |kinds: [i32; 2], path: &str| !missed.iter().any(|(kind, at)| at == path && kinds.contains(kind));
+            set.data.extend(data.iter().filter(|path| stays([DELETED, DATA_CHANGED], path)).cloned());
+            set.data.extend(exist.iter().filter(|path| stays([CREATED; 2], path)).cloned());
+            set.child.extend(child.iter().filter(|path| stays([DELETED, CHILDREN_CHANGED], path)).cloned());
         }
     }
-}
-
-fn parent(path: &str) -> &str {
-    path.rfind('/').map_or("/", |at| &path[..at.max(1)])
 }
 
 /// What setWatches must tell at once (protocol chapter 14.4).
 fn missed(model: &Model, request: &Request, zxid: u64) -> Vec<(i32, String)> {
     let Request::SetWatches { seen, data, exist, child, .. } = request else { return Vec::new() };
     let seen = seen.cast_unsigned();
-    let mut missed = Vec::new();
-    for path in data {
-        match model.node_at(path, zxid) {
-            None => missed.push((DELETED, path.clone())),
-            Some(node) if node.mzxid > seen => missed.push((DATA_CHANGED, path.clone())),
-            Some(_) => {}
-        }
-    }
-    for path in exist {
-        if model.node_at(path, zxid).is_some() {
-            missed.push((CREATED, path.clone()));
-        }
-    }
-    for path in child {
-        match model.node_at(path, zxid) {
-            None => missed.push((DELETED, path.clone())),
-            Some(node) if node.pzxid > seen => missed.push((CHILDREN_CHANGED, path.clone())),
-            Some(_) => {}
-        }
-    }
-    missed
+    let changed = |list: &[String], event: i32, changed_at: fn(&Node) -> u64| {
+        let missed = list.iter().filter_map(|path| match model.node_at(path, zxid) {
+            None => Some((DELETED, path.clone())),
+            Some(node) => (changed_at(node) > seen).then(|| (event, path.clone())),
+        });
+        missed.collect::<Vec<_>>()
+    };
+    let made = exist.iter().filter(|path| model.node_at(path, zxid).is_some());
+    let made = made.map(|path| (CREATED, path.clone())).collect();
+    [changed(data, DATA_CHANGED, |node| node.mzxid), made, changed(child, CHILDREN_CHANGED, |node| node.pzxid)].concat()
 }

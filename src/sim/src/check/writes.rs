@@ -14,7 +14,7 @@ use corral_core::znode::AclEntry;
 
 use super::{Checkers, Proposed};
 use crate::link::Sent;
-use crate::model::{Caller, Expected, LinkId, Model, Node, Session};
+use crate::model::{Caller, Expected, LinkId, Model, Node, Session, parent_of};
 use crate::reconfig::lines;
 use crate::request::{AclItem, Body, Item, Request, Write};
 use crate::server::CommittedEntry;
@@ -276,7 +276,7 @@ impl Checkers {
         for (write, path) in made {
             let Write::Create { flags: 2 | 3, .. } = write else { continue };
             let number: Option<i32> = path.len().checked_sub(10).and_then(|at| path[at..].parse().ok());
-            let parent = path.rfind('/').map_or("/", |at| &path[..at.max(1)]);
+            let parent = parent_of(path);
             let czxid = self.model.node(parent).map_or(0, |node| node.czxid);
             if czxid == 0 || czxid == zxid {
                 // The multi that made it removed the parent as well, and perhaps made another.

@@ -36,12 +36,6 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { MiMalloc.alloc(layout) }
     }
 
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size(), 0);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.alloc_zeroed(layout) }
-    }
-
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         note(0, layout.size());
         // SAFETY: the caller's promises are passed on.

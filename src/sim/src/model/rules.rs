@@ -304,7 +304,7 @@ pub(super) fn is_removable(path: &str) -> bool {
     path.contains('/') && !path.contains('\0') && !SPECIAL.contains(&path)
 }
 
-pub(super) fn parent_of(path: &str) -> &str {
+pub(crate) fn parent_of(path: &str) -> &str {
     match path.rfind('/') {
         Some(0) | None => "/",
         Some(at) => &path[..at],

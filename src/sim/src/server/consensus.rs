@@ -10,7 +10,7 @@ use corral_core::peer::PeerMessage;
 use corral_engine::{Answer, CorruptState, Effect, Ended, Event, Finding, Now, ToLog, ToShards, Turned};
 use corral_peer::Kind;
 
-use super::{Inner, Opaque, Server, ToShard};
+use super::{Inner, Server, ToShard};
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
@@ -83,40 +83,31 @@ impl World {
     }
 
     /// What is in the mailbox, as it was sent or as a bug makes it.
-    fn receive(&mut self, event: Event) -> Checked {
-        match event {
-            Event::Requests { shard, proposals, mut syncs } => {
-                if self.options.bug == Some(Bug::StaleSync) && !syncs.is_empty() {
-                    let channel = Channel::ConsensusToShard(usize::from(shard.0));
-                    let stale = ToShard::Answered(Answer::Synced, std::mem::take(&mut syncs));
-                    self.mail(channel, Inner::ToShard(usize::from(shard.0), stale));
-                }
-                let unproven = self.check.unproven(&proposals);
-                let before = self.dues(&unproven);
-                if self.options.bug == Some(Bug::HearAnybody) {
-                    let (now, upto) = (self.clock(), Default::default());
-                    let sessions = unproven.iter().map(|session| (*session, now)).collect();
-                    self.tell_engine(Event::SessionActivity { shard, upto, sessions })?;
-                }
-                self.tell_engine(Event::Requests { shard, proposals, syncs })?;
-                let after = self.dues(&unproven);
-                self.check.heard_nobody(&unproven, &before, &after)
+    fn receive(&mut self, mut event: Event) -> Checked {
+        let unproven = match &event {
+            Event::Requests { proposals, .. } => self.check.unproven(proposals),
+            Event::Frame { frame, .. } if frame.kind == Kind::Forward => match PeerMessage::decode(&frame.payload) {
+                // The first message of a stream may move every deadline.
+                Ok(PeerMessage::Forward(forward)) if forward.sequence > 0 => self.check.unproven(&forward.proposals),
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        };
+        let before = self.dues(&unproven);
+        if let Event::Requests { shard, syncs, .. } = &mut event {
+            if self.options.bug == Some(Bug::StaleSync) && !syncs.is_empty() {
+                let (at, stale) = (usize::from(shard.0), ToShard::Answered(Answer::Synced, std::mem::take(syncs)));
+                self.mail(Channel::ConsensusToShard(at), Inner::ToShard(at, stale));
             }
-            Event::Frame { peer, stream, frame } => {
-                let unproven = match PeerMessage::decode(&frame.payload).ok().filter(|_| frame.kind == Kind::Forward) {
-                    // The first message of a stream may move every deadline.
-                    Some(PeerMessage::Forward(forward)) if forward.sequence > 0 => {
-                        self.check.unproven(&forward.proposals)
-                    }
-                    _ => Vec::new(),
-                };
-                let before = self.dues(&unproven);
-                self.tell_engine(Event::Frame { peer, stream, frame })?;
-                let after = self.dues(&unproven);
-                self.check.heard_nobody(&unproven, &before, &after)
+            if self.options.bug == Some(Bug::HearAnybody) {
+                let (now, shard, upto) = (self.clock(), *shard, Default::default());
+                let sessions = unproven.iter().map(|session| (*session, now)).collect();
+                self.tell_engine(Event::SessionActivity { shard, upto, sessions })?;
             }
-            event => self.tell_engine(event),
         }
+        self.tell_engine(event)?;
+        let after = self.dues(&unproven);
+        self.check.heard_nobody(&unproven, &before, &after)
     }
 
     /// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
@@ -264,7 +255,7 @@ impl World {
                 ToShard::Batch(Rc::new(AppliedBatch::clone(batch)))
             }
             ToShards::Adopt(delta) => ToShard::Adopt(delta.clone()),
-            ToShards::Swap(snapshot) => ToShard::Swap(Opaque(snapshot.clone())),
+            ToShards::Swap(snapshot) => ToShard::Swap(snapshot.clone()),
             ToShards::Flow(note) => {
                 self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
                 if let (Some(server), Flow::Pause | Flow::Resume) = (&mut self.nodes[self.at].server, note) {
@@ -275,7 +266,7 @@ impl World {
             ToShards::Install(view, alive) => {
                 self.counts.installs += 1;
                 self.note(format_args!("the snapshot of {} is installed", view.zxid()));
-                ToShard::Install(Opaque(view.clone()), *alive)
+                ToShard::Install(view.clone(), *alive)
             }
             ToShards::Drain => ToShard::Drain,
         };

@@ -7,8 +7,8 @@ use corral_engine::{CorruptState, Event, Finding, ToLog, WrittenSnapshot};
 use corral_storage::log::LogError;
 use corral_storage::{SimDisk, SnapshotFile, SnapshotHead, SnapshotWriter, list_snapshots, purge};
 
-use super::recovery::{SECTION_META, SECTION_NODES, load};
-use super::{Inner, Opaque};
+use super::Inner;
+use super::recovery::{SECTION_META, SECTION_NODES, load, text};
 use crate::limits::GROUP_MAX;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
@@ -84,12 +84,12 @@ impl World {
             return self.crash(true);
         }
         if changed {
-            self.mail(Channel::LogToConsensus, Inner::ToConsensus(Opaque(Event::LogFull(full))));
+            self.mail(Channel::LogToConsensus, Inner::ToConsensus(Event::LogFull(full)));
         }
         match durable {
             Some(number) => {
                 if self.options.bug == Some(Bug::AckBeforeSync) {
-                    self.mail(Channel::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
+                    self.mail(Channel::LogToConsensus, Inner::ToConsensus(Event::Durable(number)));
                 }
                 let slow = if self.nodes[self.at].disk_slow { 100_000 } else { 0 };
                 self.inside_soon(self.options.sync_delay + slow, Inner::LogSync(number));
@@ -116,7 +116,7 @@ impl World {
             Ok(_) => {}
         }
         if self.options.bug != Some(Bug::AckBeforeSync) {
-            self.mail(Channel::LogToConsensus, Inner::ToConsensus(Opaque(Event::Durable(number))));
+            self.mail(Channel::LogToConsensus, Inner::ToConsensus(Event::Durable(number)));
         }
         self.log_rests(appends);
         Ok(())
@@ -215,7 +215,7 @@ impl World {
                 Event::SnapshotFailed { index, was_tried: true, found }
             }
         };
-        self.mail(Channel::WriterToConsensus, Inner::ToConsensus(Opaque(message)));
+        self.mail(Channel::WriterToConsensus, Inner::ToConsensus(message));
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
         server.writer.busy = !server.writer.waiting.is_empty();
         if server.writer.busy {
@@ -223,10 +223,6 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 /// Writes the sections. An error says whether the snapshot below is damaged: then nothing of it was copied.

@@ -11,7 +11,7 @@ use corral_core::peer::PeerMessage;
 use corral_engine::Event;
 use corral_peer::{Frame, Kind};
 
-use super::{Inner, Opaque};
+use super::Inner;
 use crate::options::Bug;
 use crate::violation::Checked;
 use crate::world::{self, Channel, Stage, World};
@@ -47,26 +47,11 @@ pub(crate) struct Wire {
     lost_forward: Option<Bytes>,
 }
 
-#[derive(Debug)]
+/// The sender dials in this life of its, a frame arrives, a cut since then ends.
 pub(crate) enum WireEvent {
-    /// The sender, in this life of its, dials.
-    Dial {
-        from: usize,
-        to: usize,
-        life: u32,
-    },
-    Frame {
-        from: usize,
-        to: usize,
-        number: u64,
-        frame: Frame,
-    },
-    /// A cut since then ends.
-    Heal {
-        from: usize,
-        to: usize,
-        since: u64,
-    },
+    Dial { from: usize, to: usize, life: u32 },
+    Frame { from: usize, to: usize, number: u64, frame: Frame },
+    Heal { from: usize, to: usize, since: u64 },
 }
 
 impl World {
@@ -170,7 +155,7 @@ impl World {
     /// A link's thread tells the consensus actor of `at` something of `about`.
     fn tell(&mut self, at: usize, about: usize, event: Event) {
         let before = std::mem::replace(&mut self.at, at);
-        self.mail(Channel::LinksToConsensus(about), Inner::ToConsensus(Opaque(event)));
+        self.mail(Channel::LinksToConsensus(about), Inner::ToConsensus(event));
         self.at = before;
     }
 

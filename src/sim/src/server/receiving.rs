@@ -5,8 +5,8 @@ use corral_consensus::NodeId;
 use corral_engine::{Event, Incoming, LoadedSnapshot, Receive, SnapshotContent};
 use corral_storage::{Disk as _, SimDisk, SnapshotReceiver, snapshot_name};
 
-use super::recovery::load;
-use super::{Inner, Opaque, Server, is_member};
+use super::recovery::{load, text};
+use super::{Inner, Server, is_member};
 use crate::options::Bug;
 use crate::violation::Checked;
 use crate::world::{Channel, World};
@@ -48,7 +48,7 @@ impl World {
             }
             Receive::Begin { index, zxid, bytes } => {
                 drop(server.receiving.take());
-                let begun = SnapshotReceiver::begin(&node.disk, zxid, bytes).map_err(|error| error.to_string());
+                let begun = SnapshotReceiver::begin(&node.disk, zxid, bytes).map_err(text);
                 (index, begun.map(|receiver| server.receiving = Some(Receiving { index, receiver })).map(|()| None))
             }
             Receive::Piece { index, bytes } if loses && self.faults.per_mille(100) => {
@@ -75,7 +75,7 @@ impl World {
                 Incoming::Failed { index, reason }
             }
         };
-        self.mail(Channel::ReceiverToConsensus, Inner::ToConsensus(Opaque(Event::Incoming(told))));
+        self.mail(Channel::ReceiverToConsensus, Inner::ToConsensus(Event::Incoming(told)));
         Ok(())
     }
 
@@ -149,14 +149,13 @@ impl World {
 
 /// Writes a piece; after the last one the snapshot is durable and checked.
 fn take(disk: &SimDisk, mut one: Receiving, bytes: &[u8]) -> Result<(Option<Receiving>, Incoming), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
     let index = one.index;
-    one.receiver.take(bytes).map_err(|error| text(&error))?;
+    one.receiver.take(bytes).map_err(text)?;
     if !one.receiver.is_whole() {
         let upto = one.receiver.received();
         return Ok((Some(one), Incoming::Written { index, upto }));
     }
-    let name = one.receiver.finish().map_err(|error| text(&error))?;
+    let name = one.receiver.finish().map_err(text)?;
     let loaded: LoadedSnapshot = load(disk, &name.file).inspect_err(|_| drop(disk.remove(&name.file)))?;
     Ok((None, Incoming::Whole { index, snapshot: loaded.into() }))
 }

@@ -189,7 +189,7 @@ fn with_removed(mut members: Membership, ensemble: &EnsembleOptions) -> Membersh
     members
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 

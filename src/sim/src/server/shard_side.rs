@@ -11,7 +11,7 @@ use corral_core::shard::{Outputs, Shard};
 use corral_core::view::View;
 use corral_engine::{Answer, Event};
 
-use super::{Inner, Opaque, ShardSide, ToShard};
+use super::{Inner, ShardSide, ToShard};
 use crate::limits::PROPOSAL_BYTES_MAX;
 use crate::model::LinkId;
 use crate::options::Bug;
@@ -23,15 +23,11 @@ impl World {
         self.nodes[self.at].server.as_mut().map(|server| &mut server.shards[shard])
     }
 
-    /// Puts an event off if the shard is paused. True when it did.
-    fn defer(&mut self, shard: usize, event: impl FnOnce() -> world::Event) -> bool {
-        match self.side(shard).and_then(|side| side.deferred.as_mut()) {
-            Some(deferred) => {
-                deferred.push_back(event());
-                true
-            }
-            None => false,
-        }
+    /// Puts an event off if the shard is paused, or gives it back.
+    pub(super) fn defer(&mut self, shard: usize, event: world::Event) -> Option<world::Event> {
+        let Some(deferred) = self.side(shard).and_then(|side| side.deferred.as_mut()) else { return Some(event) };
+        deferred.push_back(event);
+        None
     }
 
     pub(crate) fn pause_shard(&mut self, shard: usize, time: u64) {
@@ -50,14 +46,7 @@ impl World {
             if self.nodes[self.at].life != life || self.nodes[self.at].server.is_none() {
                 break;
             }
-            match event {
-                world::Event::Inside(_, _, inner) => self.inside(inner)?,
-                world::Event::ToServer(link, bytes) => self.at_server(link, bytes)?,
-                world::Event::EndToServer(link) => self.end_at_server(link)?,
-                world::Event::Arrive(link) => self.arrive(link),
-                world::Event::Writable(link) => self.writable(link)?,
-                other => unreachable!("{other:?} is not a shard's"),
-            }
+            self.handle(event)?;
         }
         Ok(())
     }
@@ -82,9 +71,8 @@ impl World {
                 side.shard.answer_four_letter(now, question.conn, b"not served\n".to_vec(), &mut side.out);
             }
             side.syncs.extend(out.syncs);
-            let link_of = |side: &ShardSide, id: &ConnId| side.links.get(id).copied();
-            let dirty: Vec<LinkId> = out.dirty.iter().filter_map(|id| link_of(side, id)).collect();
-            let resumed: Vec<LinkId> = out.resumed.iter().filter_map(|id| link_of(side, id)).collect();
+            let links = |ids: &[ConnId]| ids.iter().filter_map(|id| side.links.get(id).copied()).collect::<Vec<_>>();
+            let (dirty, resumed) = (links(&out.dirty), links(&out.resumed));
             let closed: Vec<(LinkId, _)> =
                 out.closed.iter().filter_map(|(id, why)| Some((side.links.remove(id)?, *why))).collect();
             for link in dirty {
@@ -114,10 +102,6 @@ impl World {
 
     /// The next transactions of a batch, the messages behind it, and a piece of what else takes several turns.
     pub(super) fn shard_turn(&mut self, shard: usize) -> Checked {
-        let (at, life) = (self.at, self.nodes[self.at].life);
-        if self.defer(shard, || world::Event::Inside(at, life, Inner::ShardTurn(shard))) {
-            return Ok(());
-        }
         if let Some(side) = self.side(shard) {
             side.turn_planned = false;
         }
@@ -185,9 +169,7 @@ impl World {
         if !self.links[link.0].writing || self.links[link.0].conn.is_none() {
             return Ok(());
         }
-        if self.defer(shard, || world::Event::Writable(link)) {
-            return Ok(());
-        }
+        let Some(_) = self.defer(shard, world::Event::Writable(link)) else { return Ok(()) };
         self.flush(link, shard);
         self.carry_out(shard)
     }
@@ -198,9 +180,7 @@ impl World {
             self.close_at_server(link);
             return;
         }
-        if self.defer(shard, || world::Event::Arrive(link)) {
-            return;
-        }
+        let Some(_) = self.defer(shard, world::Event::Arrive(link)) else { return };
         let (now, peer) = (self.clock(), self.links[link.0].peer.expect("an open link has one"));
         let entropy = self.workload.bytes();
         let life = self.nodes[self.at].life;
@@ -227,11 +207,9 @@ impl World {
         if !stalled && !bytes.is_empty() {
             self.sign_of_life(link);
         }
-        let mut bytes = Some(bytes);
-        if self.defer(shard, || world::Event::ToServer(link, bytes.take().unwrap_or_default())) {
-            return Ok(());
-        }
-        self.links[link.0].unread.extend(bytes.unwrap_or_default());
+        let event = self.defer(shard, world::Event::ToServer(link, bytes));
+        let Some(world::Event::ToServer(_, bytes)) = event else { return Ok(()) };
+        self.links[link.0].unread.extend(bytes);
         if stalled {
             return Ok(());
         }
@@ -239,12 +217,8 @@ impl World {
         let now = self.clock();
         if !unread.is_empty() {
             self.sign_of_life(link);
-            let views = self.nodes[self.at]
-                .server
-                .iter()
-                .flat_map(|server| &server.shards)
-                .map(|side| side.shard.view().zxid());
-            let applied = views.max().unwrap_or_default();
+            let sides = self.nodes[self.at].server.iter().flat_map(|server| &server.shards);
+            let applied = sides.map(|side| side.shard.view().zxid()).max().unwrap_or_default();
             self.with_shard(shard, |shard, out| {
                 shard.observe(applied);
                 shard.received(now, id, &unread, out);
@@ -258,68 +232,49 @@ impl World {
     }
 
     pub(crate) fn end_at_server(&mut self, link: LinkId) -> Checked {
-        if self.defer(self.links[link.0].shard, || world::Event::EndToServer(link)) {
-            return Ok(());
-        }
+        let shard = self.links[link.0].shard;
+        let Some(_) = self.defer(shard, world::Event::EndToServer(link)) else { return Ok(()) };
         self.links[link.0].ended_by_client = true;
         self.at_server(link, Vec::new())
     }
 
     pub(super) fn shard_message(&mut self, shard: usize, message: ToShard) -> Checked {
-        let (at, life) = (self.at, self.nodes[self.at].life);
-        let mut message = Some(message);
-        let taken = |message: &mut Option<ToShard>| message.take().expect("taken once");
-        if self.defer(shard, || world::Event::Inside(at, life, Inner::ToShard(shard, taken(&mut message)))) {
-            return Ok(());
-        }
         match self.side(shard) {
             Some(side) if side.unfinished.is_some() => {
-                side.waiting.extend(message);
+                side.waiting.push_back(message);
                 Ok(())
             }
-            _ => self.take_message(shard, taken(&mut message)),
+            _ => self.take_message(shard, message),
         }
     }
 
     fn take_message(&mut self, shard: usize, message: ToShard) -> Checked {
         let now = self.clock();
+        if let (ToShard::Drain, Some(side)) = (&message, self.side(shard)) {
+            side.draining = true;
+        }
         match message {
             ToShard::Batch(batch) => self.shard_batch(shard, batch)?,
-            ToShard::Answered(Answer::Synced, list) => {
-                self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.synced(now, *id, out)))?;
-            }
-            ToShard::Answered(Answer::SyncRefused, list) => {
-                self.with_shard(shard, |shard, out| list.iter().for_each(|id| shard.hung_up(*id, out)))?;
-            }
-            ToShard::Answered(Answer::Refused, list) => {
-                self.with_shard(shard, |shard, out| shard.refuse(now, list, out))?;
-            }
-            ToShard::Adopt(delta) => self.with_shard(shard, |shard, out| shard.adopt_frozen(delta, out))?,
-            ToShard::Flow(note) => self.course(shard, note)?,
-            ToShard::Install(view, alive) => {
-                self.with_shard(shard, |shard, out| shard.install(View::clone(&view.0), alive, out))?;
-            }
-            ToShard::Swap(snapshot) => self.with_shard(shard, |shard, out| shard.swap_snapshot(snapshot.0, out))?,
-            ToShard::Drain => {
-                if let Some(side) = self.side(shard) {
-                    side.draining = true;
+            message => self.with_shard(shard, |shard, out| match message {
+                ToShard::Answered(Answer::Synced, list) => list.iter().for_each(|id| shard.synced(now, *id, out)),
+                ToShard::Answered(Answer::SyncRefused, list) => list.iter().for_each(|id| shard.hung_up(*id, out)),
+                ToShard::Answered(Answer::Refused, list) => shard.refuse(now, list, out),
+                ToShard::Adopt(delta) => shard.adopt_frozen(delta, out),
+                ToShard::Swap(snapshot) => shard.swap_snapshot(snapshot, out),
+                ToShard::Install(view, alive) => shard.install(View::clone(&view), alive, out),
+                ToShard::Flow(Flow::Pause) => shard.pause_proposals(now),
+                ToShard::Flow(Flow::Resume) => shard.resume_proposals(now, out),
+                ToShard::Flow(Flow::Uncertain { generation, unsent_too }) => {
+                    shard.uncertain(now, generation, unsent_too, out);
                 }
-                self.with_shard(shard, |shard, out| shard.drain(now, out))?;
-            }
+                ToShard::Flow(Flow::Leaderless) => shard.leaderless(now, out),
+                ToShard::Flow(Flow::Distrusted) => shard.distrust(now, out),
+                ToShard::Drain => shard.drain(now, out),
+                ToShard::Batch(_) => {}
+            })?,
         }
         self.say_drained(shard);
         Ok(())
-    }
-
-    fn course(&mut self, shard: usize, note: Flow) -> Checked {
-        let now = self.clock();
-        self.with_shard(shard, |shard, out| match note {
-            Flow::Pause => shard.pause_proposals(now),
-            Flow::Resume => shard.resume_proposals(now, out),
-            Flow::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
-            Flow::Leaderless => shard.leaderless(now, out),
-            Flow::Distrusted => shard.distrust(now, out),
-        })
     }
 
     /// Bytes reached a server that wants to read them: its session lives, as far as the leader can hear of that.
@@ -334,7 +289,7 @@ impl World {
         if side.draining && side.shard.connections() == 0 {
             // Told once: a shard that drains takes no connection any more.
             side.draining = false;
-            self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(Opaque(Event::Drained)));
+            self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(Event::Drained));
         }
     }
 
@@ -368,16 +323,12 @@ impl World {
     }
 
     pub(super) fn shard_tick(&mut self, shard: usize) -> Checked {
-        let (at, life) = (self.at, self.nodes[self.at].life);
-        if self.defer(shard, || world::Event::Inside(at, life, Inner::ShardTick(shard))) {
-            return Ok(());
-        }
         let now = self.clock();
         let mut heard = None;
         self.with_shard(shard, |shard, out| heard = Some(shard.tick(now, out)))?;
         if let Some((upto, sessions)) = heard {
             let message = Event::SessionActivity { shard: shard_id(shard), upto, sessions };
-            self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(Opaque(message)));
+            self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(message));
         }
         self.say_drained(shard);
         let wait = 200_000 + self.schedule.delay(1_000);
@@ -397,10 +348,6 @@ impl World {
     }
 
     pub(super) fn pump(&mut self, shard: usize) -> Checked {
-        let (at, life) = (self.at, self.nodes[self.at].life);
-        if self.defer(shard, || world::Event::Inside(at, life, Inner::Pump(shard))) {
-            return Ok(());
-        }
         if let Some(side) = self.side(shard) {
             side.pump_planned = false;
         }
@@ -418,7 +365,7 @@ impl World {
             return;
         }
         let message = Event::Requests { shard: shard_id(shard), proposals, syncs };
-        self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(Opaque(message)));
+        self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(message));
         if more {
             self.send_proposals(shard);
         }

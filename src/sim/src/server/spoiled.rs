@@ -10,8 +10,8 @@ use corral_engine::{CorruptState, Event, Finding};
 use corral_storage::log::{Log, LogConfig};
 use corral_storage::{SimDisk, SnapshotError, SnapshotFile, list_snapshots};
 
+use super::Inner;
 use super::recovery::load;
-use super::{Inner, Opaque};
 use crate::violation::{Checked, Violation};
 use crate::world::World;
 
@@ -68,7 +68,7 @@ impl World {
                 self.note(format_args!("the scrub finds a damaged snapshot"));
                 let distrust =
                     CorruptState { finding: Finding::DamagedSnapshot, what: "the scrub finds it".to_owned() };
-                self.inside_after(0, Inner::ToConsensus(Opaque(Event::StateCorrupt(distrust))));
+                self.inside_after(0, Inner::ToConsensus(Event::StateCorrupt(distrust)));
             }
             Some(0) => {}
             // It is served no more: it is put aside.
