@@ -1,12 +1,11 @@
 //! The checkers: they see what clients send and receive and which log entries commit, and compare that with the model.
 //!
-//! One property a file: `writes`, `reads`, `watches`, `sessions`, `replies`, `trees`, `elections`, `members`. This file
+//! One property a file: `writes`, `reads`, `watches`, `sessions`, `trees`, `elections`, `members`. This file
 //! holds what they share: the facts about each connection and the order in which a reply passes them.
 
 mod elections;
 mod members;
 mod reads;
-mod replies;
 mod sessions;
 mod trees;
 mod watches;
@@ -18,7 +17,7 @@ use corral_consensus::HardState;
 use corral_core::ids::{ConnId, Millis};
 
 use crate::link::Sent;
-use crate::model::{Expected, Identity, LinkId, ListRules, Model, SUPER, digest_id};
+use crate::model::{Expected, Identity, LinkId, ListRules, Model, SUPER, UNIMPLEMENTED, digest_id};
 use crate::options::Options;
 use crate::reconfig::{Seats, participants};
 use crate::request::{Body, Request};
@@ -127,10 +126,11 @@ impl Checkers {
         (command, acked)
     }
 
-    /// A reply reached its client; it is the answer to the oldest request, see `replies`.
+    /// A reply reached its client. The client has checked that it answers the oldest request and ends with its record.
     pub(crate) fn replied(&mut self, link: LinkId, sent: &Sent, zxid: i64, err: i32, body: &Body) -> Checked {
         if matches!(sent.request, Request::Unknown(_)) {
-            return replies::refused(zxid, err);
+            let refused = zxid == -1 && err == UNIMPLEMENTED;
+            return require(refused, "replies", || format!("unknown operation: zxid {zxid:#x}, err {err}"));
         }
         self.goes_on(link, zxid)?;
         match sent.command {

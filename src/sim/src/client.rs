@@ -1,17 +1,17 @@
 //! Simulated clients: each keeps one session, over as many connections as it takes, and speaks real bytes.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use corral_wire::Reader;
-use corral_wire::frame::{begin_frame, end_frame, next_frame};
-use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, WatcherEvent};
+use corral_wire::frame::next_frame;
+use corral_wire::records::{ConnectResponse, ReplyHeader, WatcherEvent};
 
 use crate::limits::REPLY_BYTES_MAX;
 use crate::link::{Link, Sent};
 use crate::model::{LinkId, SUPER};
 use crate::options::Bug;
-use crate::request::{Body, Request, WatchKind, WatchLists};
+use crate::request::{self, Body, Request, WatchKind, WatchLists};
 use crate::rng::Stream;
 use crate::violation::{Checked, Violation, require};
 use crate::workload::Workload;
@@ -194,23 +194,15 @@ impl World {
             server = self.schedule.pick(&listed);
         }
         let host = u8::try_from(client % 200).expect("below 200");
-        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), 1000);
+        let address = Ipv4Addr::new(10, 0, 0, host);
+        let peer = SocketAddr::from((address, 1000));
         let window = self.workload.pick(&[200, 4_000, 60_000]);
         let wrong = self.clients[client].session != 0 && self.faults_on() && self.workload.per_mille(20);
-        let (opened_at, wrong_password) = (self.now, wrong);
-        self.links.push(Link {
-            client,
-            server,
-            shard,
-            window,
-            opened_at,
-            wrong_password,
-            peer: Some(peer),
-            ..Link::default()
-        });
+        let (opened_at, wrong_password, peer) = (self.now, wrong, Some(peer));
+        self.links.push(Link { client, server, shard, window, opened_at, wrong_password, peer, ..Link::default() });
         self.clients[client].link = Some(link);
         self.send_over_network(Channel::ToServer(link), Event::Arrive(link));
-        self.check.opened(link, &format!("{}", peer.ip()));
+        self.check.opened(link, &address.to_string());
         if self.faults_on() && self.workload.per_mille(self.options.garbage_share) {
             self.links[link.0].doomed = true;
             self.transmit(link, b"GET / HTTP/1.1\r\n\r\n".to_vec());
@@ -224,18 +216,8 @@ impl World {
         let password = if wrong { [7; 16] } else { password };
         let tick = i32::try_from(self.options.session_tick_ms).expect("a small number");
         self.check.connecting(link, session, timeout_ms.clamp(tick * 2, tick * 20), password);
-        let mut bytes = Vec::new();
-        let mark = begin_frame(&mut bytes);
-        ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: last_zxid,
-            timeout_ms,
-            session_id: session,
-            passwd: Some(&password),
-            read_only: self.workload.per_mille(800).then_some(false),
-        }
-        .encode(&mut corral_wire::Writer::new(&mut bytes));
-        end_frame(&mut bytes, mark).expect("a connect request is small");
+        let read_only = self.workload.per_mille(800).then_some(false);
+        let bytes = request::connect((session, password), last_zxid, timeout_ms, read_only);
         self.note(format_args!("client {client} connects as link {} for session {session:#x}", link.0));
         self.transmit(link, bytes);
         for credentials in self.clients[client].auths.clone() {
@@ -304,8 +286,7 @@ impl World {
             self.list_asked = Some(self.now);
         }
         self.note(format_args!("link {} asks {xid} {request:?}", link.0));
-        let mut bytes = Vec::new();
-        request.encode(xid, &mut bytes);
+        let bytes = request.encode(xid);
         let (command, acked_before) = self.check.asked(link, &request);
         if matches!(request, Request::Auth { .. }) {
             self.links[link.0].auths_due += 1;
@@ -375,7 +356,8 @@ impl World {
         if header.xid == -4 {
             let due = self.links[link.0].auths_due.checked_sub(1);
             self.links[link.0].auths_due = due.ok_or_else(|| Violation::of("replies", "an auth reply too many"))?;
-            return self.check.authenticated(header.zxid, header.err);
+            let ReplyHeader { zxid, err, .. } = header;
+            return require(zxid == 0 && err == 0, "replies", || format!("auth: zxid {zxid:#x}, err {err}"));
         }
         if self.bug(Bug::LoseReply, 20) {
             return Ok(());

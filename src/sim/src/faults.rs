@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use corral_engine::{self as engine, CorruptState, Finding};
+use corral_engine as engine;
 
 use crate::options::Fault;
 use crate::server::Inner;
@@ -89,10 +89,7 @@ impl World {
             }
             Fault::Empty => return self.empty(),
             Fault::SpoilSnapshot => self.spoil_snapshot(),
-            Fault::Damage => {
-                let distrust = CorruptState { finding: Finding::DamagedSnapshot, what: "a fault".to_owned() };
-                self.inside_after(0, Inner::ToConsensus(engine::Event::StateCorrupt(distrust)));
-            }
+            Fault::Damage => self.damage("a fault"),
             _ => self.strike_network(kind),
         }
         Ok(())

@@ -17,9 +17,9 @@ pub(crate) struct Options {
     /// One target, or `all`
     #[arg(long, default_value = "all")]
     target: String,
-    /// The first seed; default: from the clock
-    #[arg(long)]
-    seed: Option<u64>,
+    /// The first seed
+    #[arg(long, default_value_t = clock_seed())]
+    seed: u64,
     /// Seconds after which no target begins; each has one turn in any case
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
@@ -55,9 +55,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         None => Corpus::new(),
     };
     let begun = Instant::now();
-    let first = options.seed.unwrap_or_else(clock_seed);
-    say(&format!("seeds from {first} on"));
-    let (mut turns, mut seed) = (0, first);
+    say(&format!("seeds from {} on", options.seed));
+    let (mut turns, mut seed) = (0, options.seed);
     while turns < targets.len() || begun.elapsed() < Duration::from_secs(options.seconds) {
         let target = targets[turns % targets.len()];
         // The corpus comes first, and once.

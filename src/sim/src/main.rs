@@ -25,9 +25,8 @@ enum Command {
     Worlds {
         /// The list: a line each with kind, seed or range, and what the world once showed
         file: PathBuf,
-        /// Default: one for each core
-        #[arg(long)]
-        threads: Option<usize>,
+        #[arg(long, default_value_t = cores())]
+        threads: usize,
     },
     /// Plays one world and prints its trace
     World {
@@ -39,15 +38,14 @@ enum Command {
     },
     /// Plays new worlds, mostly ensembles, until the time is over or one fails
     Seeds {
-        /// The first seed; default: from the clock
-        #[arg(long)]
-        seed: Option<u64>,
+        /// The first seed
+        #[arg(long, default_value_t = clock_seed())]
+        seed: u64,
         /// Seconds after which no world begins
         #[arg(long = "for", value_name = "SECONDS", default_value_t = 60)]
         seconds: u64,
-        /// Default: one for each core
-        #[arg(long)]
-        threads: Option<usize>,
+        #[arg(long, default_value_t = cores())]
+        threads: usize,
     },
     /// Runs fuzz targets over inputs made from a seed, in turn, until the time is over or one fails
     Fuzz(fuzzing::Options),
@@ -58,11 +56,9 @@ enum Command {
 fn main() -> ExitCode {
     tell_panics();
     let passed = match Command::parse() {
-        Command::Worlds { file, threads } => worlds(&file, cores(threads)),
+        Command::Worlds { file, threads } => worlds(&file, threads),
         Command::World { kind, seed, bug } => world(WorldId { kind, seed }, bug),
-        Command::Seeds { seed, seconds, threads } => {
-            seeds(seed.unwrap_or_else(clock_seed), Duration::from_secs(seconds), cores(threads))
-        }
+        Command::Seeds { seed, seconds, threads } => seeds(seed, Duration::from_secs(seconds), threads),
         Command::Fuzz(options) => fuzzing::run(&options),
         Command::Costs(options) => Ok(costing::run(&options)),
     };
@@ -81,8 +77,8 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-fn cores(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A seed that no earlier run has used.
@@ -92,10 +88,7 @@ fn clock_seed() -> u64 {
 
 fn commit() -> String {
     let asked = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
-    asked
-        .ok()
-        .and_then(|out| String::from_utf8(out.stdout).ok())
-        .map_or_else(String::new, |text| text.trim().to_owned())
+    asked.map_or_else(|_| String::new(), |out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
 /// Where a panic aborts, the hook is the last chance to print which world or input it was.

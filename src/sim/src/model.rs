@@ -22,7 +22,7 @@ use crate::request::{AclItem, Body};
 
 pub(crate) use acl::{ADMIN, Identity, READ, SUPER, SUPER_ID, allows, digest_id, redacted};
 pub(crate) use list::{List, ListRules};
-pub(crate) use rules::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, NO_NODE, parent_of};
+pub(crate) use rules::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, NO_NODE, UNIMPLEMENTED, parent_of};
 
 /// A simulated connection; also stands for whoever owns a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use corral_wire::frame::{begin_frame, end_frame};
 use corral_wire::multi::{MultiResponse, MultiResult};
 use corral_wire::records::{
-    Acl, AuthPacket, Create2Response, CreateRequest, CreateResponse, ErrorResponse, GetAclResponse,
+    Acl, AuthPacket, ConnectRequest, Create2Response, CreateRequest, CreateResponse, ErrorResponse, GetAclResponse,
     GetAllChildrenNumberResponse, GetChildren2Response, GetChildrenResponse, GetDataResponse, GetEphemeralsResponse,
     RequestHeader, SetAclRequest, SetDataRequest, SetWatches, SetWatches2, Stat, SyncResponse,
 };
@@ -141,26 +141,31 @@ pub(crate) enum Item {
     Error(i32),
 }
 
-impl Write {
-    /// Whether it makes a znode that counts what is below a quota.
-    fn makes_usage(&self) -> bool {
-        match self {
-            Write::Create { path, .. } | Write::CreateExpiring { path, .. } | Write::Ensure { path, .. } => {
-                path.ends_with("/zookeeper_stats")
-            }
-            _ => false,
-        }
+impl Item {
+    /// Of the znode that was made.
+    pub(crate) fn path(&self) -> Option<&String> {
+        if let Item::Path(path) | Item::PathStat(path, _) = self { Some(path) } else { None }
     }
 }
 
 impl Request {
+    /// The one operation, or those of a multi.
+    pub(crate) fn writes(&self) -> &[Write] {
+        match self {
+            Request::Write(write) => std::slice::from_ref(write),
+            Request::Multi(writes) => writes,
+            _ => &[],
+        }
+    }
+
     /// Whether it makes a znode that counts what is below a quota.
     pub(crate) fn makes_usage(&self) -> bool {
-        match self {
-            Request::Write(write) => write.makes_usage(),
-            Request::Multi(writes) => writes.iter().any(Write::makes_usage),
+        self.writes().iter().any(|write| match write {
+            Write::Create { path, .. } | Write::CreateExpiring { path, .. } | Write::Ensure { path, .. } => {
+                path.ends_with("/zookeeper_stats")
+            }
             _ => false,
-        }
+        })
     }
 
     pub(crate) fn is_write(&self) -> bool {
@@ -184,13 +189,9 @@ impl Request {
         (err == 0).then_some((kind, path))
     }
 
-    pub(crate) fn encode(&self, xid: i32, out: &mut Vec<u8>) {
-        let mark = begin_frame(out);
+    pub(crate) fn encode(&self, xid: i32) -> Vec<u8> {
         let (op, record) = self.record();
-        let mut writer = Writer::new(out);
-        RequestHeader { xid, op }.encode(&mut writer);
-        writer.raw(&record);
-        end_frame(out, mark).expect("a request is small");
+        request(xid, op, &record)
     }
 
     /// The number of the operation, and the record behind the header.
@@ -326,10 +327,9 @@ impl Write {
 
     fn decode(&self, reader: &mut Reader<'_>) -> Result<Body, DecodeError> {
         Ok(match self {
-            Write::Create { with_stat: false, .. } => {
+            Write::Create { with_stat: false, .. } | Write::Ensure { .. } => {
                 Body::Path(CreateResponse::decode(reader)?.path.unwrap_or_default().to_owned())
             }
-            Write::Ensure { .. } => Body::Path(CreateResponse::decode(reader)?.path.unwrap_or_default().to_owned()),
             Write::Create { with_stat: true, .. } | Write::CreateExpiring { .. } => {
                 let Create2Response { path, stat } = Create2Response::decode(reader)?;
                 Body::PathStat(path.unwrap_or_default().to_owned(), stat)
@@ -338,6 +338,34 @@ impl Write {
             _ => Body::Nothing,
         })
     }
+}
+
+/// A frame of a header and the record behind it.
+pub(crate) fn request(xid: i32, op: i32, record: &[u8]) -> Vec<u8> {
+    frame(|writer| {
+        RequestHeader { xid, op }.encode(writer);
+        writer.raw(record);
+    })
+}
+
+/// A frame that asks for a session; id 0 for a new one.
+pub(crate) fn connect(
+    (session_id, password): (i64, [u8; 16]),
+    last_zxid_seen: i64,
+    timeout_ms: i32,
+    read_only: Option<bool>,
+) -> Vec<u8> {
+    let passwd = Some(&password[..]);
+    let request = ConnectRequest { protocol_version: 0, last_zxid_seen, timeout_ms, session_id, passwd, read_only };
+    frame(|writer| request.encode(writer))
+}
+
+fn frame(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let mark = begin_frame(&mut frame);
+    encode(&mut Writer::new(&mut frame));
+    end_frame(&mut frame, mark).expect("requests are small");
+    frame
 }
 
 fn acl_buf(acl: &[AclItem]) -> VectorBuf {

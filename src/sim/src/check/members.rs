@@ -191,7 +191,7 @@ impl Checkers {
             CommandKind::ReconfigBegins(text) => self.list_begins(at, text, link),
             CommandKind::ReconfigEnds => self.list_ends(at),
             CommandKind::ReconfigFails(code) => {
-                self.model.nothing(zxid);
+                self.model.zxid = zxid;
                 let allowed = matches!(code, ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress);
                 let open = link.and_then(|link| self.take_open(link));
                 let Some(open) = open.filter(|_| allowed) else {

@@ -260,21 +260,14 @@ impl Checkers {
 
     fn sequences_grow(&mut self, zxid: u64, proposed: &Proposed, verdict: &Expected) -> Checked {
         let Expected::Reply { err: 0, body } = verdict else { return Ok(()) };
-        let mut made: Vec<(&Write, &str)> = Vec::new();
-        match (proposed, body) {
-            (Proposed::Request(Request::Write(write)), Body::Path(path) | Body::PathStat(path, _)) => {
-                made.push((write, path));
-            }
-            (Proposed::Request(Request::Multi(writes)), Body::Multi(items)) => {
-                made.extend(writes.iter().zip(items).filter_map(|(write, item)| match item {
-                    Item::Path(path) | Item::PathStat(path, _) => Some((write, path.as_str())),
-                    _ => None,
-                }));
-            }
-            _ => {}
-        }
-        for (write, path) in made {
-            let Write::Create { flags: 2 | 3, .. } = write else { continue };
+        let Proposed::Request(request) = proposed else { return Ok(()) };
+        let made: Vec<Option<&String>> = match body {
+            Body::Path(path) | Body::PathStat(path, _) => vec![Some(path)],
+            Body::Multi(items) => items.iter().map(Item::path).collect(),
+            _ => return Ok(()),
+        };
+        for (write, path) in request.writes().iter().zip(made) {
+            let (Write::Create { flags: 2 | 3, .. }, Some(path)) = (write, path) else { continue };
             let number: Option<i32> = path.len().checked_sub(10).and_then(|at| path[at..].parse().ok());
             let parent = parent_of(path);
             let czxid = self.model.node(parent).map_or(0, |node| node.czxid);
@@ -303,10 +296,9 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
         (Proposed::Request(Request::Multi(writes)), CommandKind::Multi(ops)) => {
             writes.len() == ops.len() && writes.iter().zip(ops).all(|(write, op)| logged(write) == *op)
         }
-        (Proposed::Request(Request::Write(write)), CommandKind::Undecodable) => may_fit_no_entry(write),
-        (Proposed::Request(Request::Multi(writes)), CommandKind::Undecodable) => writes.iter().any(may_fit_no_entry),
         (Proposed::Request(Request::Close), CommandKind::CloseSession)
         | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable) => true,
+        (Proposed::Request(request), CommandKind::Undecodable) => request.writes().iter().any(may_fit_no_entry),
         (Proposed::Request(Request::Reconfig(change)), CommandKind::Reconfig(logged)) => {
             let same = |sent: &Option<String>, logged: &Option<Text>| sent.as_deref() == logged.as_deref();
             let (joining, leaving, members) = change.texts();

@@ -8,10 +8,11 @@ use corral_core::limits::ShardLimits;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::shard::ShardConfig;
+use corral_wire::OpCode;
 use corral_wire::consts::{XID_AUTH, XID_PING, XID_SET_WATCHES};
 use corral_wire::fourletter::FourLetter;
-use corral_wire::records::{ConnectRequest, RequestHeader};
-use corral_wire::{OpCode, Writer};
+
+use crate::request;
 
 const SERVER: u8 = 1;
 const INCARNATION: u64 = 7;
@@ -65,10 +66,6 @@ pub(super) fn client(accepted: u64) -> (SocketAddr, [u8; 16]) {
     (SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1 + low % 2), 1000 + u16::from(low))), entropy)
 }
 
-pub(super) fn connect(request: &ConnectRequest<'_>) -> Vec<u8> {
-    frame(|writer| request.encode(writer))
-}
-
 /// A request with the next xid, or the one reserved for its operation.
 pub(super) fn request(op: OpCode, body: &[u8], last_xid: &mut i32) -> Vec<u8> {
     let xid = match op {
@@ -80,16 +77,5 @@ pub(super) fn request(op: OpCode, body: &[u8], last_xid: &mut i32) -> Vec<u8> {
             *last_xid
         }
     };
-    frame(|writer| {
-        RequestHeader { xid, op: op.number() }.encode(writer);
-        writer.raw(body);
-    })
-}
-
-fn frame(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut frame = vec![0; 4];
-    encode(&mut Writer::new(&mut frame));
-    let length = u32::try_from(frame.len() - 4).expect("frames are short");
-    frame[..4].copy_from_slice(&length.to_be_bytes());
-    frame
+    request::request(xid, op.number(), body)
 }

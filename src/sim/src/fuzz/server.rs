@@ -21,11 +21,11 @@ use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::view::View;
 use corral_wire::OpCode;
-use corral_wire::records::ConnectRequest;
 
 use super::judge::{Judge, Session};
 use super::script::{CLIENTS, Script, Setup};
 use super::{Tally, actors};
+use crate::request::connect;
 use crate::violation::{Checked, Violation, require};
 
 /// Bytes of memory that the server may hold for each byte of script, and in any case. The dearest are the smallest things
@@ -232,15 +232,10 @@ impl World {
         let known = usize::from(how & 7).checked_sub(1).and_then(|at| self.sessions.get(at).copied());
         let (session_id, mut passwd) = known.unwrap_or_default();
         passwd[0] ^= u8::from(how & 8 != 0);
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: if how & 32 == 0 { 0 } else { i64::MAX },
-            timeout_ms: if how & 64 == 0 { 4000 } else { i32::MAX },
-            session_id,
-            passwd: Some(&passwd),
-            read_only: (how & 16 == 0).then_some(false),
-        };
-        self.send(client, &actors::connect(&request));
+        let last_zxid_seen = if how & 32 == 0 { 0 } else { i64::MAX };
+        let timeout_ms = if how & 64 == 0 { 4000 } else { i32::MAX };
+        let read_only = (how & 16 == 0).then_some(false);
+        self.send(client, &connect((session_id, passwd), last_zxid_seen, timeout_ms, read_only));
         if how & 128 == 0 { self.arrive(client, 0).map(|_| ()) } else { Ok(()) }
     }
 

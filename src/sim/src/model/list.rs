@@ -43,11 +43,6 @@ impl Model {
         self.put(zxid, time, seats, zxid)
     }
 
-    /// A transaction that changes nothing but the zxid.
-    pub(crate) fn nothing(&mut self, zxid: u64) {
-        self.zxid = zxid;
-    }
-
     fn put(&mut self, zxid: u64, time: i64, seats: Seats, version: u64) -> Expected {
         let mut node = self.node(PLACE).expect("it cannot be deleted").clone();
         let text = format!("{}version={version:x}", lines(&seats)).into_bytes();

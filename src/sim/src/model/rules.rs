@@ -9,7 +9,7 @@ use crate::request::{AclItem, Body, Item, Write};
 
 const RUNTIME_INCONSISTENCY: i32 = -2;
 pub(crate) const MARSHALLING_ERROR: i32 = -5;
-pub(super) const UNIMPLEMENTED: i32 = -6;
+pub(crate) const UNIMPLEMENTED: i32 = -6;
 pub(crate) const BAD_ARGUMENTS: i32 = -8;
 pub(crate) const NO_NODE: i32 = -101;
 pub(crate) const NO_AUTH: i32 = -102;

@@ -117,6 +117,12 @@ impl World {
         sessions.iter().map(|session| sequencer.session_due(*session)).collect()
     }
 
+    /// Something is to find that this server's state is damaged.
+    pub(crate) fn damage(&mut self, what: &str) {
+        let damaged = CorruptState { finding: Finding::DamagedSnapshot, what: what.to_owned() };
+        self.inside_after(0, Inner::ToConsensus(Event::StateCorrupt(damaged)));
+    }
+
     pub(super) fn tell_engine(&mut self, event: Event) -> Checked {
         self.tell_engine_at(self.engine_time(), event)
     }

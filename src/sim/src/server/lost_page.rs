@@ -4,7 +4,7 @@
 //! missing, or a vote was forgotten. Or it is refused. Then the operator does what the message says: the disk is emptied if the
 //! ensemble can do without it, or the page comes back from a backup.
 
-use corral_storage::log::{Log, LogConfig};
+use corral_storage::log::Log;
 use corral_storage::{Disk as _, LogError, SimDisk};
 
 use crate::options::Bug;
@@ -32,11 +32,10 @@ impl World {
         self.note(format_args!("{name} loses the page at {page}"));
         let disk = &self.nodes[self.at].disk;
         disk.place(&name, damaged);
-        let config = LogConfig { segment_bytes: self.options.segment_bytes, ..LogConfig::default() };
         let fork = disk.fork();
         // What was ordered for this disk is not for the look at it.
         fork.fail_sync(u64::MAX);
-        match Log::open(fork, config, &mut |_| {}) {
+        match Log::open(fork, self.log_config(), &mut |_| {}) {
             Ok(_) => Ok(()),
             Err(error) if name == DURABLE_NAME => {
                 Err(Violation::of("recovery", format!("a whole log is refused: {error}")))

@@ -46,12 +46,7 @@ impl World {
         // cut.
         disk.sync_dir().map_err(text)?;
         let loaded = newest(disk)?;
-        let config = LogConfig {
-            segment_bytes: self.options.segment_bytes,
-            create_if_missing: loaded.is_none(),
-            seed: log_seed,
-            ..LogConfig::default()
-        };
+        let config = LogConfig { create_if_missing: loaded.is_none(), seed: log_seed, ..self.log_config() };
         let (mut log, mut found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
         let data = self.data_kind(loaded.as_ref(), &found)?;
         let mut state = recovery::state_of(loaded.as_ref(), path_seed);
@@ -87,6 +82,10 @@ impl World {
         })?;
         let newest = loaded.as_ref().map(LoadedSnapshot::offered);
         Ok((recovered, log, snapshot_index, newest))
+    }
+
+    pub(super) fn log_config(&self) -> LogConfig {
+        LogConfig { segment_bytes: self.options.segment_bytes, ..LogConfig::default() }
     }
 
     /// What this server is by its disk, or by a bug.

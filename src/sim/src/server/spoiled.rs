@@ -6,7 +6,6 @@
 //! the bytes come back, as from a backup: a server without data is a fault of its own.
 
 use corral_core::snapshot::SectionChecksums;
-use corral_engine::{CorruptState, Event, Finding};
 use corral_storage::log::{Log, LogConfig};
 use corral_storage::{SimDisk, SnapshotError, SnapshotFile, list_snapshots};
 
@@ -66,9 +65,7 @@ impl World {
             Some(0) if load(&fork, name).is_err() => {
                 self.counts.found += 1;
                 self.note(format_args!("the scrub finds a damaged snapshot"));
-                let distrust =
-                    CorruptState { finding: Finding::DamagedSnapshot, what: "the scrub finds it".to_owned() };
-                self.inside_after(0, Inner::ToConsensus(Event::StateCorrupt(distrust)));
+                self.damage("the scrub finds it");
             }
             Some(0) => {}
             // It is served no more: it is put aside.
@@ -90,8 +87,7 @@ impl World {
             return Ok(());
         }
         let stands_in = names.iter().filter(|other| other.file != name).find_map(|other| load(&fork, &other.file).ok());
-        let config =
-            LogConfig { segment_bytes: self.options.segment_bytes, create_if_missing: false, ..LogConfig::default() };
+        let config = LogConfig { create_if_missing: false, ..self.log_config() };
         fork.fail_sync(u64::MAX);
         let reaches = stands_in.is_some_and(|older| {
             let log = Log::open(fork, config, &mut |_| {});

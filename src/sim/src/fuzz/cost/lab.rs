@@ -16,11 +16,11 @@ use corral_core::shard::{Outputs, Shard};
 use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::view::View;
 use corral_wire::OpCode;
-use corral_wire::records::ConnectRequest;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::attack::{self, Call, Step, Tree};
 use crate::fuzz::{actors, memory};
+use crate::request::connect;
 
 const FEATURES: u32 = features::EXTENDED_TYPES | features::SASL_ACLS | features::X509_ACLS | features::KEEPER;
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -223,16 +223,7 @@ impl Lab {
         let conn = self.turn(Core::Shard, |lab| lab.shard.accepted(lab.now, peer, entropy));
         self.clients[client] = Client { conn: Some(conn), ..Client::default() };
         self.at.insert(conn, client);
-        let (session_id, passwd) = session.unwrap_or_default();
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: 0,
-            timeout_ms: 40_000,
-            session_id,
-            passwd: Some(&passwd),
-            read_only: Some(false),
-        };
-        self.send(client, &actors::connect(&request));
+        self.send(client, &connect(session.unwrap_or_default(), 0, 40_000, Some(false)));
         self.settle();
     }
 
