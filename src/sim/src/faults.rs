@@ -32,13 +32,12 @@ impl World {
             return Ok(());
         }
         let mut drawn = self.faults.below(total);
-        let kind = self.options.weights.iter().find(|(_, weight)| {
+        let struck = self.options.weights.iter().find(|(_, weight)| {
             let hit = drawn < *weight;
             drawn = drawn.saturating_sub(*weight);
             hit
         });
-        let kind = kind.map(|(kind, _)| *kind);
-        kind.map_or(Ok(()), |kind| self.strike(kind))
+        struck.copied().map_or(Ok(()), |(kind, _)| self.strike(kind))
     }
 
     fn strike(&mut self, kind: Fault) -> Checked {

@@ -18,8 +18,6 @@ mod script;
 mod server;
 mod servers;
 
-use corral_wire::OpCode;
-
 use crate::rng::Stream;
 use crate::violation::{Violation, require};
 use server::MEMORY as SHARD_MEMORY;
@@ -27,26 +25,17 @@ use server::MEMORY as SHARD_MEMORY;
 /// Longest input that is made, bytes.
 pub const INPUT_BYTES_MAX: usize = 4096;
 
-/// What an input led to, so that a campaign can show that it got somewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+counts! {
+    /// What an input led to, so that a campaign can show that it got somewhere.
+    Tally:
     /// Records decoded, paths and ACLs found good, requests answered without error.
-    pub accepted: u64,
+    accepted,
     /// The contrary.
-    pub refused: u64,
+    refused,
     /// Watch events received.
-    pub events: u64,
+    events,
     /// Connections that the server ended.
-    pub closed: u64,
-}
-
-impl Tally {
-    fn add(&mut self, other: Tally) {
-        self.accepted += other.accepted;
-        self.refused += other.refused;
-        self.events += other.events;
-        self.closed += other.closed;
-    }
+    closed,
 }
 
 /// Something that takes any bytes.
@@ -57,10 +46,8 @@ pub struct Target {
     generate: Generate,
     /// Inputs of a short run.
     pub inputs_quick: u64,
-    /// Bytes of memory that may be held at once: this many for each byte of input ...
-    pub memory_per_byte: usize,
-    /// ... and these in any case.
-    pub memory_fixed: usize,
+    /// Bytes of memory that may be held at once: so many for each byte of input, and these in any case.
+    memory: (usize, usize),
 }
 
 /// Every target: one for each kind of bytes that comes from others. The records of clients are read by the shard, and
@@ -79,20 +66,8 @@ pub const TARGETS: [Target; 8] = [
 
 /// Targets with a bug each, which the runner must find: a fuzzer that finds nothing in these looks at nothing.
 pub const CANARIES: [Target; 3] = [
-    Target::of(
-        "unchecked index",
-        canary::unchecked_index,
-        |stream, out| records::body(stream, OpCode::AddWatch, out),
-        100_000,
-        (8, 512),
-    ),
-    Target::of(
-        "trusted count",
-        canary::trusted_count,
-        |stream, out| records::body(stream, OpCode::SetWatches, out),
-        100_000,
-        (8, 512),
-    ),
+    Target::of("unchecked index", canary::unchecked_index, canary::generate_watch, 100_000, (8, 512)),
+    Target::of("trusted count", canary::trusted_count, canary::generate_watches, 100_000, (8, 512)),
     Target::of("lost answer", |input| server::play(input, true), script::generate, 1000, SHARD_MEMORY),
 ];
 
@@ -101,7 +76,7 @@ type Generate = fn(&mut Stream, &mut Vec<u8>);
 
 impl Target {
     const fn of(name: &'static str, run: Run, generate: Generate, inputs_quick: u64, memory: (usize, usize)) -> Target {
-        Target { name, run, generate, inputs_quick, memory_per_byte: memory.0, memory_fixed: memory.1 }
+        Target { name, run, generate, inputs_quick, memory }
     }
 
     /// The target of this name.
@@ -111,7 +86,7 @@ impl Target {
 
     /// The most memory an input of this length may make anything hold.
     pub const fn memory_max(&self, input_bytes: usize) -> usize {
-        self.memory_fixed + self.memory_per_byte * input_bytes
+        self.memory.1 + self.memory.0 * input_bytes
     }
 
     /// Runs one input. Gives what it led to and the most memory held at once.

@@ -10,6 +10,23 @@ macro_rules! ops {
     ($($op:ident)*) => { [$(corral_wire::OpCode::$op),*] };
 }
 
+/// Defines a struct whose fields are all counts.
+macro_rules! counts {
+    ($(#[$about:meta])* $type:ident: $($(#[$doc:meta])* $name:ident,)*) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $type {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl $type {
+            pub(crate) fn add(&mut self, other: &$type) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
 pub mod campaign;
 mod check;
 mod client;

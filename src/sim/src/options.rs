@@ -34,47 +34,64 @@ pub enum Bug {
     NoDurableFile,
 }
 
-/// See the module. Times in microseconds unless the name says otherwise, shares in a thousand.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub(crate) seed: u64,
-    pub(crate) bug: Option<Bug>,
-    pub(crate) shards: u16,
-    pub(crate) clients: usize,
+/// Defines [`Options`]: each option with its type and how it is drawn, in the order of the draws.
+macro_rules! options {
+    ($rng:ident; $($(#[$doc:meta])* $name:ident: $type:ty = $draw:expr,)*) => {
+        /// Times in microseconds unless the name says otherwise, shares in a thousand.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Options {
+            pub(crate) seed: u64,
+            pub(crate) bug: Option<Bug>,
+            $($(#[$doc])* pub(crate) $name: $type,)*
+        }
+
+        impl Options {
+            pub(crate) fn draw(seed: u64, bug: Option<Bug>) -> Options {
+                let mut $rng = Stream::new(seed, "options");
+                Options { seed, bug, $($name: $draw,)* }
+            }
+        }
+    };
+}
+
+options! {
+    rng;
+    shards: u16 = rng.pick(&[1, 2, 4]),
+    clients: usize = rng.pick(&[2, 3, 5, 8, 12]),
     /// Simulated time with faults; the run then heals and is checked once more.
-    pub(crate) busy_ms: u64,
-    pub(crate) session_tick_ms: u64,
+    busy_ms: u64 = rng.within(4_000, 12_000),
+    session_tick_ms: u64 = rng.pick(&[100, 200, 500]),
     /// Usual delays: between actors, over the network, of a sync.
-    pub(crate) mailbox_delay: u64,
-    pub(crate) network_delay: u64,
-    pub(crate) sync_delay: u64,
-    pub(crate) snapshot_delay: u64,
+    mailbox_delay: u64 = rng.pick(&[0, 20, 200, 2_000]),
+    network_delay: u64 = rng.pick(&[50, 500, 3_000]),
+    sync_delay: u64 = rng.pick(&[20, 300, 5_000]),
+    snapshot_delay: u64 = rng.pick(&[1_000, 50_000, 500_000]),
     /// Usual pause of a client between two actions.
-    pub(crate) think: u64,
-    pub(crate) depth_max: usize,
-    pub(crate) segment_bytes: usize,
-    pub(crate) batch_bytes_max: usize,
-    pub(crate) snapshot_txns: u64,
-    pub(crate) snapshot_floor_bytes: usize,
-    pub(crate) snapshot_interval_min_ms: u64,
-    pub(crate) snapshot_calm_ms: u64,
-    pub(crate) snapshots_retained: usize,
+    think: u64 = rng.pick(&[5_000, 20_000, 60_000]),
+    depth_max: usize = rng.pick(&[1, 4, 16]),
+    segment_bytes: usize = rng.pick(&[96 << 10, 128 << 10, 256 << 10]),
+    batch_bytes_max: usize = rng.pick(&[256, 2 << 10, 8 << 10]),
+    snapshot_txns: u64 = rng.pick(&[20, 100, 400]),
+    snapshot_floor_bytes: usize = rng.pick(&[1 << 10, 16 << 10, 1 << 20]),
+    snapshot_interval_min_ms: u64 = rng.pick(&[0, 200, 2_000]),
+    snapshots_retained: usize = rng.pick(&[1, 2, 3]),
     /// Mean time between faults of any kind.
-    pub(crate) fault_every_ms: u64,
+    fault_every_ms: u64 = rng.pick(&[300, 1_000, 3_000]),
     /// How often each kind of fault comes, beside the others.
-    pub(crate) weights: Vec<(Fault, u64)>,
+    weights: Vec<(Fault, u64)> = weights(&mut rng, FAULTS),
     /// Of the kills: how many are followed by the loss of a page of the log.
-    pub(crate) lost_page_share: u64,
+    lost_page_share: u64 = 0,
     /// Of a client's actions: how many cut its connection, send garbage, stall or fall silent.
-    pub(crate) cut_share: u64,
-    pub(crate) garbage_share: u64,
-    pub(crate) stall_share: u64,
-    pub(crate) silence_share: u64,
-    pub(crate) close_share: u64,
+    cut_share: u64 = rng.pick(&[0, 10, 40]),
+    garbage_share: u64 = rng.pick(&[0, 3, 10]),
+    stall_share: u64 = rng.pick(&[0, 10, 30]),
+    silence_share: u64 = rng.pick(&[0, 3, 15]),
+    close_share: u64 = rng.pick(&[2, 10, 30]),
     /// Of the requests: how many are reads.
-    pub(crate) read_share: u64,
-    pub(crate) switches: Switches,
-    pub(crate) ensemble: Option<EnsembleOptions>,
+    read_share: u64 = rng.pick(&[300, 500, 800]),
+    switches: Switches = Switches::draw(&mut rng),
+    snapshot_calm_ms: u64 = rng.pick(&[0, 100, 1_000]),
+    ensemble: Option<EnsembleOptions> = None,
 }
 
 /// Faults of every world and of ensembles, and what their weights are divided by; those of a damaged state.
@@ -199,41 +216,5 @@ impl Options {
 
     pub(crate) fn servers(&self) -> usize {
         self.ensemble.map_or(1, |ensemble| ensemble.servers + ensemble.list.map_or(0, |list| list.spares))
-    }
-
-    pub(crate) fn draw(seed: u64, bug: Option<Bug>) -> Options {
-        let mut rng = Stream::new(seed, "options");
-        Options {
-            seed,
-            bug,
-            shards: rng.pick(&[1, 2, 4]),
-            clients: rng.pick(&[2, 3, 5, 8, 12]),
-            busy_ms: rng.within(4_000, 12_000),
-            session_tick_ms: rng.pick(&[100, 200, 500]),
-            mailbox_delay: rng.pick(&[0, 20, 200, 2_000]),
-            network_delay: rng.pick(&[50, 500, 3_000]),
-            sync_delay: rng.pick(&[20, 300, 5_000]),
-            snapshot_delay: rng.pick(&[1_000, 50_000, 500_000]),
-            think: rng.pick(&[5_000, 20_000, 60_000]),
-            depth_max: rng.pick(&[1, 4, 16]),
-            segment_bytes: rng.pick(&[96 << 10, 128 << 10, 256 << 10]),
-            batch_bytes_max: rng.pick(&[256, 2 << 10, 8 << 10]),
-            snapshot_txns: rng.pick(&[20, 100, 400]),
-            snapshot_floor_bytes: rng.pick(&[1 << 10, 16 << 10, 1 << 20]),
-            snapshot_interval_min_ms: rng.pick(&[0, 200, 2_000]),
-            snapshots_retained: rng.pick(&[1, 2, 3]),
-            fault_every_ms: rng.pick(&[300, 1_000, 3_000]),
-            weights: weights(&mut rng, FAULTS),
-            lost_page_share: 0,
-            cut_share: rng.pick(&[0, 10, 40]),
-            garbage_share: rng.pick(&[0, 3, 10]),
-            stall_share: rng.pick(&[0, 10, 30]),
-            silence_share: rng.pick(&[0, 3, 15]),
-            close_share: rng.pick(&[2, 10, 30]),
-            read_share: rng.pick(&[300, 500, 800]),
-            switches: Switches::draw(&mut rng),
-            snapshot_calm_ms: rng.pick(&[0, 100, 1_000]),
-            ensemble: None,
-        }
     }
 }

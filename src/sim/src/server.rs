@@ -150,28 +150,6 @@ pub(crate) struct Server {
     slow_disk_transfers: u64,
 }
 
-impl Server {
-    fn new(shards: Vec<ShardSide>, engine: Engine<ObservedMachine>, incarnation: u64, log: Log<SimDisk>) -> Server {
-        Server {
-            shards,
-            engine,
-            inbox: VecDeque::new(),
-            turn_planned: false,
-            wake_at: None,
-            log: LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, is_full: false, failed: false },
-            writer: WriterSide::default(),
-            receiving: None,
-            incarnation,
-            led: false,
-            flows: false,
-            known: BTreeSet::new(),
-            members: Membership::default(),
-            distrusts: false,
-            slow_disk_transfers: 0,
-        }
-    }
-}
-
 pub(crate) fn server_id(at: usize) -> u8 {
     u8::try_from(at + 1).expect("few servers")
 }
@@ -218,7 +196,24 @@ impl World {
         }
         let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
         let engine = Engine::new(replica, self.settings(newest));
-        self.nodes[self.at].server = Some(Box::new(Server::new(shards, engine, incarnation, log)));
+        let log = LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, is_full: false, failed: false };
+        self.nodes[self.at].server = Some(Box::new(Server {
+            shards,
+            engine,
+            inbox: VecDeque::new(),
+            turn_planned: false,
+            wake_at: None,
+            log,
+            writer: WriterSide::default(),
+            receiving: None,
+            incarnation,
+            led: false,
+            flows: false,
+            known: BTreeSet::new(),
+            members: Membership::default(),
+            distrusts: false,
+            slow_disk_transfers: 0,
+        }));
         self.begin()?;
         if !in_ensemble {
             self.compare_everywhere()?;

@@ -94,24 +94,9 @@ pub(crate) struct Node {
     pub(crate) spoiled: Option<(String, Vec<u8>)>,
 }
 
-/// Defines [`Counts`], whose fields are all counts.
-macro_rules! counts {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a run counted.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counts {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl Counts {
-            pub fn add(&mut self, other: &Counts) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
-}
-
 counts! {
+    /// What a run counted.
+    Counts:
     operations,
     replies,
     events,

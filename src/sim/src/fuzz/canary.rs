@@ -1,9 +1,10 @@
 //! Decoders with a bug each, of the kinds that the real ones must not have.
 
 use corral_wire::records::AddWatchRequest;
-use corral_wire::{Reader, Wire};
+use corral_wire::{OpCode, Reader, Wire};
 
-use super::Tally;
+use super::{Tally, records};
+use crate::rng::Stream;
 use crate::violation::Violation;
 
 /// An addWatch whose mode is an index into a table, unchecked.
@@ -23,4 +24,12 @@ pub(super) fn trusted_count(input: &[u8]) -> Result<Tally, Violation> {
         paths.push(path);
     }
     Ok(Tally { accepted: paths.len() as u64, ..Tally::default() })
+}
+
+pub(super) fn generate_watch(stream: &mut Stream, out: &mut Vec<u8>) {
+    records::body(stream, OpCode::AddWatch, out);
+}
+
+pub(super) fn generate_watches(stream: &mut Stream, out: &mut Vec<u8>) {
+    records::body(stream, OpCode::SetWatches, out);
 }

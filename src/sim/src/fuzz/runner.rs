@@ -80,7 +80,7 @@ pub fn campaign(target: &Target, corpus: &[Vec<u8>], inputs: u64, seed: u64) -> 
         summary.bytes += input.len() as u64;
         match attempt(target, &input) {
             Ok((tally, peak)) => {
-                summary.tally.add(tally);
+                summary.tally.add(&tally);
                 summary.peak = summary.peak.max((peak, input.len()));
             }
             Err(reason) => {

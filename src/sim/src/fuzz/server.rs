@@ -146,7 +146,13 @@ impl World {
             | on(setup.all_features && setup.tight, features::RECONFIG);
         let machine = StateMachine::new(View::new(Arc::clone(&snapshot)), SessionTable::new());
         let sequencer = actors::sequencer(features, 4096, machine);
-        let sides = (0..setup.shards).map(|id| Side::new(id, setup, View::new(Arc::clone(&snapshot)))).collect();
+        let side = |id| {
+            let (skip_acl, keeper_extensions) = (setup.skip_acl, setup.keeper_extensions);
+            let config = ShardConfig { skip_acl, keeper_extensions, ..actors::shard_config(id, limits(setup)) };
+            let shard = Shard::new(config, View::new(Arc::clone(&snapshot)), 0, Millis(0));
+            Side { shard, out: Outputs::default(), mail: VecDeque::new(), syncs: Vec::new() }
+        };
+        let sides = (0..setup.shards).map(side).collect();
         World {
             setup,
             now: Millis(0),
@@ -492,17 +498,5 @@ impl World {
         let ephemerals = self.sequencer.machine().view().ephemerals_count();
         require(left == 0 && ephemerals == 0, "stop", || format!("{left} sessions and {ephemerals} ephemerals stay"))?;
         self.views_are_equal()
-    }
-}
-
-impl Side {
-    fn new(id: usize, setup: Setup, view: View) -> Side {
-        let config = ShardConfig {
-            skip_acl: setup.skip_acl,
-            keeper_extensions: setup.keeper_extensions,
-            ..actors::shard_config(id, limits(setup))
-        };
-        let shard = Shard::new(config, view, 0, Millis(0));
-        Side { shard, out: Outputs::default(), mail: VecDeque::new(), syncs: Vec::new() }
     }
 }

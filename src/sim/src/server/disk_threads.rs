@@ -26,6 +26,9 @@ pub(super) struct HalfWritten {
     term: u64,
 }
 
+/// The reason, and damage that was found in the snapshot below.
+type Failed = (String, Option<CorruptState>);
+
 impl World {
     // ----- log thread -----
 
@@ -183,13 +186,13 @@ impl World {
                 self.inside_soon(self.options.snapshot_delay, Inner::WriterEnds);
                 Ok(())
             }
-            Err((what, true)) => {
-                self.counts.found += 1;
-                self.note(format_args!("the merge finds damage: {what}"));
-                let distrust = CorruptState { finding: Finding::DamagedSnapshot, what: what.clone() };
-                self.writer_says(index, Err((what, Some(distrust))))
+            Err((what, found)) => {
+                if found.is_some() {
+                    self.counts.found += 1;
+                    self.note(format_args!("the merge finds damage: {what}"));
+                }
+                self.writer_says(index, Err((what, found)))
             }
-            Err((reason, false)) => self.writer_says(index, Err((reason, None))),
         }
     }
 
@@ -201,7 +204,7 @@ impl World {
         self.writer_says(index, written.map_err(|reason| (reason, None)))
     }
 
-    fn writer_says(&mut self, index: u64, written: Result<WrittenSnapshot, (String, Option<CorruptState>)>) -> Checked {
+    fn writer_says(&mut self, index: u64, written: Result<WrittenSnapshot, Failed>) -> Checked {
         let message = match written {
             Ok(written) => {
                 self.counts.snapshots += 1;
@@ -225,10 +228,10 @@ impl World {
     }
 }
 
-/// Writes the sections. An error says whether the snapshot below is damaged: then nothing of it was copied.
-fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, (String, bool)> {
+/// Writes the sections. Nothing is copied of a damaged snapshot.
+fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, Failed> {
     let merge = |fault| match fault {
-        SnapshotFault::Damaged(what) => (what, true),
+        SnapshotFault::Damaged(what) => (what.clone(), Some(CorruptState { finding: Finding::DamagedSnapshot, what })),
         other => failed(other),
     };
     let FrozenState { snapshot: below, delta, sessions, zxid, index, term, extra, .. } = state;
@@ -243,8 +246,8 @@ fn begin(disk: &SimDisk, state: FrozenState) -> Result<HalfWritten, (String, boo
     Ok(HalfWritten { file, index, term })
 }
 
-fn failed(error: impl std::fmt::Display) -> (String, bool) {
-    (error.to_string(), false)
+fn failed(error: impl std::fmt::Display) -> Failed {
+    (error.to_string(), None)
 }
 
 fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenSnapshot, String> {

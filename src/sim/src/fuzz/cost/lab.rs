@@ -15,7 +15,8 @@ use corral_core::sequencer::Sequencer;
 use corral_core::shard::{Outputs, Shard};
 use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::view::View;
-use corral_wire::OpCode;
+use corral_wire::records::ConnectResponse;
+use corral_wire::{OpCode, Reader};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::attack::{self, Call, Step, Tree};
@@ -309,12 +310,9 @@ impl Lab {
         if std::mem::replace(&mut client.greeted, true) {
             return;
         }
-        let greeting = self.shard.unsent(conn);
-        let words = greeting.get(12..20).and_then(|bytes| bytes.first_chunk::<8>());
-        let password = greeting.get(24..40).and_then(|bytes| bytes.first_chunk::<16>());
-        if let (Some(id), Some(password)) = (words, password) {
-            client.session = Some((i64::from_be_bytes(*id), *password));
-        }
+        let greeting = self.shard.unsent(conn).get(4..).unwrap_or_default();
+        let response = ConnectResponse::decode(&mut Reader::new(greeting)).ok();
+        client.session = response.and_then(|response| Some((response.session_id, response.passwd?.try_into().ok()?)));
     }
 
     fn commit(&mut self) -> bool {
