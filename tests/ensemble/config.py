@@ -3,7 +3,7 @@
 from ensemble.cluster import SUPER, mode_of
 from ensemble.sessions import connect, connect_to_new_leader
 from support import jute
-from support.client import Closed, Refused, four_letter_command, words_table
+from support.client import Closed, Refused
 from support.expect import equal
 from support.wait import wait_until
 
@@ -45,14 +45,6 @@ def ask(members, **asked):
 
 def serves_as(member, modes):
     wait_until(lambda: mode_of(member) in modes, f"the server is {' or '.join(modes)}")
-
-
-def reconfig_step(member):
-    """What mntr of a leader tells of a change, None when it cannot be asked."""
-    try:
-        return words_table(four_letter_command(member.address, "mntr"), "\t").get("zk_reconfig_step")
-    except OSError:
-        return None
 
 
 def shows_list_of(member, numbers):

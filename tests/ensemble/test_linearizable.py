@@ -4,7 +4,6 @@ import pytest
 
 from ensemble.cluster import CALM, Ensemble
 from ensemble.sessions import connect, root, write_behind
-from support import jute
 from support.client import Closed
 from support.expect import equal
 
@@ -26,22 +25,6 @@ def test_a_read_sees_what_another_server_has_answered(ensemble):
             equal(reader.get(top)[0], str(number).encode(), "a read behind an answer elsewhere")
     for client in clients:
         client.close()
-
-
-def test_requests_of_a_connection_are_answered_in_order(ensemble):
-    top = root(ensemble, "order")
-    with connect(ensemble.followers()[0]) as client:
-        sent = []
-        for number in range(ROUNDS):
-            path = f"{top}/{number}"
-            sent.append(client.send(jute.EXISTS, jute.read_body(top, False)))
-            sent.append(client.send(jute.CREATE, jute.create_body(path, b"", jute.PERSISTENT, jute.OPEN_ACL)))
-            sent.append(client.send(jute.EXISTS, jute.read_body(path, False)))
-        for xid in sent:
-            reply = client.reply()
-            equal((reply.xid, reply.error), (xid, 0))
-        equal(client.count_descendants(top), ROUNDS)
-        client.ping()
 
 
 def test_a_leader_left_behind_serves_no_old_read(ensemble):

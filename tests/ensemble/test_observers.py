@@ -1,13 +1,9 @@
 """What holds of a server without a vote. The ensemble has three that vote and one that does not."""
 
-import time
-
 import pytest
 
-from ensemble.cluster import CALM, OBSERVING, Ensemble, mode_of, pause, resume
-from ensemble.sessions import connect, root, seen
+from ensemble.cluster import CALM, OBSERVING, Ensemble, mode_of
 from support.client import four_letter_command, words_table
-from support.expect import equal
 from support.wait import wait_until
 
 CENSUS = ("zk_quorum_size", "zk_learners", "zk_synced_followers", "zk_synced_non_voting_followers", "zk_synced_observers")
@@ -38,25 +34,3 @@ def test_mntr_counts_servers_that_keep_up(ensemble):
     wait_until(lambda: census(leader) == told(2, 1, 1), "one is gone")
     ensemble.start()
     wait_until(lambda: census(leader) == told(3, 2, 1), "all keep up again")
-
-
-def test_an_observer_without_a_leader_says_so_and_comes_back(ensemble, note):
-    observing = lambda: [member for member in ensemble.members if mode_of(member) == OBSERVING]  # noqa: E731
-    wait_until(observing, "the observer finds its leader")
-    (observer,) = observing()
-    voters = [member for member in ensemble.members if member is not observer]
-    top = root(ensemble, "observed")
-    for voter in voters:
-        pause(voter)
-    try:
-        began = time.monotonic()
-        wait_until(lambda: mode_of(observer) != OBSERVING, "it forgets its leader")
-        took = time.monotonic() - began
-    finally:
-        for voter in voters:
-            resume(voter)
-    wait_until(lambda: mode_of(observer) == OBSERVING, "it finds a leader")
-    with connect(observer) as client:
-        client.set(top, b"again")
-    equal(seen(observer, top), b"again")
-    note(f"after {took:.2f} s")
