@@ -29,10 +29,6 @@ class CorralMember(Corral):
         return command
 
 
-class ZooKeeperMember(ZooKeeper):
-    """One server of a ZooKeeper ensemble."""
-
-
 def share_secret(member, text):
     """Gives the member, which does not run, this secret."""
     path = member.directory / "secret"
@@ -78,8 +74,8 @@ class Ensemble:
         With `read_only` a server without a leader serves readers.
         """
         self.kind = kind
-        makers = {"corral": lambda: CorralMember(shards, tick_ms, settings), "zookeeper": lambda: ZooKeeperMember(tick_ms)}
-        self.make, self.lines = makers[kind], dict(lines or {})
+        self.make = lambda: CorralMember(shards, tick_ms, settings) if kind == "corral" else ZooKeeper(tick_ms)
+        self.lines = dict(lines or {})
         self.members = [self.make() for _ in range(size)]
         # What stands behind `server.N=`, by N.
         self.specs = {}
@@ -170,3 +166,14 @@ def pause(member):
 
 def resume(member):
     os.kill(member.process.pid, signal.SIGCONT)
+
+
+def says(member, words):
+    wait_until(lambda: words in member.log(), f"it says {words!r}")
+
+
+def empty(member):
+    """Removes whatever the member keeps, as a new disk would."""
+    for path in (member.directory / "data").rglob("*"):
+        if path.is_file() and path.name != "myid" and ".dynamic" not in path.name:
+            path.unlink()
