@@ -1,14 +1,11 @@
 """Damaged snapshots: the server starts from what is whole, says what it did, and nothing acknowledged is missing. A damaged
 record that was acknowledged, be it the last before a kill -9: it does not start, and changes nothing.
-
-Also that the commands which look into a data directory may do so while a server writes it.
 """
 
 import os
 import signal
 import subprocess
 import tarfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -30,14 +27,10 @@ BUSY = {
     "snapshot.interval_min_ms": 50,
     "snapshot.snapshots_retained": 1,
 }
-LOOKS, WRITES_MAX = 10, 20_000
+LOOKS, LOOK_WRITES = 10, 60
 # A scrub a second, as fast as it can.
 SCRUBS = {**SMALL_LOG, "scrub.interval_s": 1, "scrub.bytes_per_s_max": 1 << 40}
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
-# Servers that are killed with a page lost while they are down.
-LOST_PAGES = 3
-# What lies in the log behind the snapshot.
-TAIL_MIB = 160
 
 
 @pytest.fixture
@@ -70,51 +63,47 @@ def look(server, *words):
     return run.returncode, run.stdout + run.stderr
 
 
-def session_of_work(server, name):
-    """Starts, writes one znode and stops, which leaves a snapshot."""
-    server.start()
+def session_of_work(server, *names):
+    """Starts, writes one znode and stops, which leaves a snapshot; once for each name."""
+    for name in names:
+        server.start()
+        with server.client() as client:
+            client.create(f"/{name}", name.encode())
+        equal(server.stop(), 0, "exit code")
+
+
+def has_one_and_two(server):
     with server.client() as client:
-        client.create(f"/{name}", name.encode())
-    equal(server.stop(), 0, "exit code")
+        equal(set(client.children("/")) - {"zookeeper"}, {"one", "two"}, "znodes")
 
 
-def recovers(server, names, *parts):
+@pytest.mark.parametrize("damaged", (1, 2))
+def test_an_older_snapshot_or_the_log_alone_stands_in(damaged, new_server):
+    server = new_server()
+    session_of_work(server, "one", "two")
+    older = snapshots(server)[0]
+    for snapshot in snapshots(server)[-damaged:]:
+        damage(snapshot)
+    code, shown = look(server, "snapshot", "inspect")
+    equal((code, "DAMAGED" in shown), (6, True), shown)
     before = len(server.log())
     server.start()
-    with server.client() as client:
-        equal(set(client.children("/")) - {"zookeeper"}, set(names), "znodes")
+    has_one_and_two(server)
     said = server.log()[before:]
-    for part in ("snapshot passed over", *parts):
+    source = {
+        1: f"the whole state comes from {older.name}, which is whole, and the log behind it",
+        2: "2 damaged snapshots were passed over: the whole state comes from the log",
+    }[damaged]
+    for part in ("snapshot passed over", source):
         assert part in said, f"{part!r} is missing in\n{said}"
     assert "use an older snapshot" not in said, said
     equal(server.stop(), 0, "exit code")
 
 
-def test_an_older_snapshot_and_the_log_stand_in(new_server):
-    server = new_server()
-    session_of_work(server, "one")
-    session_of_work(server, "two")
-    older, newest = snapshots(server)
-    damage(newest)
-    code, shown = look(server, "snapshot", "inspect")
-    equal((code, "DAMAGED" in shown), (6, True), shown)
-    recovers(server, ["one", "two"], f"the whole state comes from {older.name}, which is whole, and the log behind it")
-
-
-def test_the_log_alone_stands_in(new_server):
-    server = new_server()
-    session_of_work(server, "one")
-    session_of_work(server, "two")
-    for snapshot in snapshots(server):
-        damage(snapshot)
-    recovers(server, ["one", "two"], "2 damaged snapshots were passed over: the whole state comes from the log")
-
-
 def test_a_snapshot_that_cannot_be_read_is_not_passed_over(new_server):
     """An older one and the log could stand in, but nothing says that this one is damaged."""
     server = new_server()
-    session_of_work(server, "one")
-    session_of_work(server, "two")
+    session_of_work(server, "one", "two")
     snapshot = snapshots(server)[-1]
     whole = snapshot.rename(server.directory / snapshot.name)
     snapshot.symlink_to(snapshot.name)
@@ -124,8 +113,7 @@ def test_a_snapshot_that_cannot_be_read_is_not_passed_over(new_server):
     snapshot.unlink()
     whole.rename(snapshot)
     server.start()
-    with server.client() as client:
-        equal(set(client.children("/")) - {"zookeeper"}, {"one", "two"}, "znodes")
+    has_one_and_two(server)
     equal(server.stop(), 0, "exit code")
 
 
@@ -181,92 +169,6 @@ def test_a_file_that_is_cut_off_under_a_running_server(new_server):
         equal([client.get(f"/{name}")[0] for name in content], list(content.values()))
 
 
-def test_a_lost_header_of_a_segment_that_the_snapshot_holds(new_server):
-    """The file is put aside, and those before it. One whose entries the snapshot lacks ends the start."""
-    settings = {**SMALL_LOG, "log.segment_bytes": 4 * MIB, "limits.frame_bytes_max": 1_000_000, "snapshot.floor_bytes": 1 << 30}
-    server = new_server(settings)
-    data = server.directory / "data"
-
-    def write(name):
-        server.start()
-        with server.client() as client:
-            for number in range(250):
-                client.create(f"/{name}{number}", b"x" * 50_000)
-
-    write("a")
-    equal(server.stop(), 0, "exit code")
-    second = sorted(data.glob("log-*"))[1]
-    log_files.lose_page(second, 0, pick=0)
-    begin = len(server.log())
-    server.start()
-    with server.client() as client:
-        equal(len(client.children("/")), 251, "znodes")
-    said = server.log()[begin:]
-    assert "log damaged" in said and second.name in said and "segments_put_aside=2" in said, said
-    equal((data / "damaged" / second.name).exists(), True, "put aside")
-    wait_until(lambda: look(server, "log", "dump")[0] == 0, "the log is whole")
-    equal(server.stop(), 0, "exit code")
-    write("b")
-    server.kill()
-    log_files.lose_page(sorted(data.glob("log-*"))[0], 0, pick=0)
-    before = log_files.contents(data)
-    server.launch()
-    equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
-    assert log_files.contents(data) == before, "something was changed"
-
-
-def test_a_lost_last_page(new_server):
-    """Killed right behind an acknowledgement, the page of the last record lost: the start is refused, nothing is changed, and
-    with the page back everything is there. Without the file DURABLE beside it the log would be cut there.
-    """
-    for number in range(LOST_PAGES):
-        server = new_server()
-        server.start()
-        with server.client() as client:
-            for before in range(number % 5):
-                client.create(f"/before-{before}", b"x" * (300 + 900 * (number % 3)))
-            client.create("/acknowledged", b"y" * (10 + 700 * (number % 4)))
-            server.kill()
-        data = server.directory / "data"
-        whole = {path: path.read_bytes() for path in data.glob("log-*")}
-        last = log_files.lose_the_last_durable_page(data, pick=number % 3)
-        before = log_files.contents(data)
-        code, shown = look(server, "log", "dump")
-        equal((code, "the log is damaged" in shown), (6, True), shown[-500:])
-        server.launch()
-        equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
-        said = server.log_tail(3)
-        assert "damaged at offset" in said and "a server that runs alone needs its backup" in said, said
-        assert log_files.contents(data) == before, "something was changed"
-        last.path.write_bytes(whole[last.path])
-        server.start()
-        with server.client() as client:
-            equal(client.exists("/acknowledged") is not None, True, "the acknowledged znode")
-
-
-def test_a_long_log_is_applied_from_its_file(new_server):
-    """Killed with much in the log behind its only snapshot: the next start takes hardly more memory than the state needs."""
-    server = new_server({"snapshot.interval_min_ms": 3_600_000})
-    server.start()
-    with server.client(timeout_ms=40_000) as client:
-        client.create("/one")
-        for number in range(TAIL_MIB):
-            client.set("/one", bytes([number % 256]) * (MIB - 1000))
-        server.kill()
-    equal(len(snapshots(server)), 0, "snapshots")
-    server.launch()
-    samples = [0]
-
-    def serves():
-        samples.append(server.memory().own_kib >> 10)
-        return server.is_serving()
-
-    wait_until(serves, "it serves again")
-    assert max(samples) < TAIL_MIB // 2, f"it took {max(samples)} MiB to apply {TAIL_MIB} MiB of the log"
-    with server.client() as client:
-        equal(client.get("/one")[0][:1], bytes([(TAIL_MIB - 1) % 256]), "the last write")
-
-
 def scrubbed(server, words):
     before = server.log().count(words)
     wait_until(lambda: server.log().count(words) > before, words)
@@ -276,8 +178,7 @@ def test_what_a_scrub_cannot_read_is_not_damaged(new_server):
     """A snapshot that is served, an older one or a log segment that cannot be opened for a time: a server that runs alone goes on, and no
     file is put aside."""
     server = new_server(SCRUBS)
-    session_of_work(server, "one")
-    session_of_work(server, "two")
+    session_of_work(server, "one", "two")
     server.start()
     data = server.directory / "data"
     with server.client() as client:
@@ -301,8 +202,7 @@ def test_what_a_scrub_cannot_read_is_not_damaged(new_server):
 def test_a_damaged_snapshot_that_cannot_be_put_aside_does_not_end_a_scrub(new_server):
     """It is reported once, and damage to the log is found all the same."""
     server = new_server({**SCRUBS, "log.segment_bytes": 4 * MIB})
-    session_of_work(server, "one")
-    session_of_work(server, "two")
+    session_of_work(server, "one", "two")
     server.start()
     data = server.directory / "data"
     with server.client() as client:
@@ -354,31 +254,10 @@ def test_log_damage_that_is_found_while_a_snapshot_is_written(new_server):
     equal(server.stop(), 0, "exit code")
 
 
-def test_files_are_for_their_owner_alone(new_server):
-    """Whatever the umask. What an earlier version left is restricted at the start; a directory that was there keeps its mode."""
-    server = new_server()
-    data = server.directory / "data"
-    mode = lambda path: path.stat().st_mode & 0o777  # noqa: E731
-    umask = os.umask(0o022)
-    try:
-        session_of_work(server, "one")
-        equal(mode(data), 0o700)
-        open_files = [path.name for path in data.iterdir() if mode(path) != 0o600]
-        equal(open_files, [], "files that others can read")
-        for path in data.iterdir():
-            path.chmod(0o644)
-        data.chmod(0o750)
-        before = len(server.log())
-        session_of_work(server, "two")
-        said = server.log()[before:]
-        equal((mode(data), [path.name for path in data.iterdir() if mode(path) != 0o600]), (0o750, []))
-        assert "run `chmod 700" in said and "their mode is now 600" in said, said
-    finally:
-        os.umask(umask)
-
-
-def test_a_directory_of_an_earlier_version_opens(new_server):
-    """Written before there was a file DURABLE, with a snapshot and a log behind it, and killed. Then as any other."""
+def test_a_directory_of_an_earlier_version_opens_and_a_lost_last_page_ends_the_start(new_server):
+    """Written before there was a file DURABLE, with a snapshot and a log behind it, and killed. Then as any other: without that file
+    the log would be cut where its last page is lost.
+    """
     server = new_server()
     data = server.directory / "data"
     with tarfile.open(FIXTURES / "data-before-DURABLE.tar.xz") as fixture:
@@ -390,11 +269,22 @@ def test_a_directory_of_an_earlier_version_opens(new_server):
             equal(client.get("/a/b")[0], b"second")
             equal([client.get(f"/a/n{number}")[0] for number in range(20)], [b"x" * (n * 37) for n in range(20)])
             client.create(f"/life-{life}", b"x" * 100)
-        server.kill()
+            server.kill()
     equal(look(server, "log", "dump")[0], 0, "dumping the log")
-    log_files.lose_the_last_durable_page(data, pick=0)
+    whole = {path: path.read_bytes() for path in data.glob("log-*")}
+    last = log_files.lose_the_last_durable_page(data, pick=0)
+    before = log_files.contents(data)
+    code, shown = look(server, "log", "dump")
+    equal((code, "the log is damaged" in shown), (6, True), shown[-500:])
     server.launch()
     equal(server.process.wait(60), 6, f"exit code:\n{server.log_tail()}")
+    said = server.log_tail(3)
+    assert "damaged at offset" in said and "a server that runs alone needs its backup" in said, said
+    assert log_files.contents(data) == before, "something was changed"
+    last.path.write_bytes(whole[last.path])
+    server.start()
+    with server.client() as client:
+        client.exists("/life-2")
 
 
 def test_a_directory_of_the_build_before_with_a_poisonous_acl_is_served(new_server):
@@ -416,29 +306,17 @@ def test_a_directory_of_the_build_before_with_a_poisonous_acl_is_served(new_serv
 
 
 def test_a_fresh_server_and_a_busy_one_are_looked_into(new_server):
+    """While a server writes, trims and writes snapshots, the commands find a whole log and whole snapshots."""
     server = new_server(BUSY)
     server.start()
-    equal(look(server, "snapshot", "inspect")[0], 0, "inspecting a fresh server")
-    equal(look(server, "log", "dump")[0], 0, "dumping a fresh server's log")
-    over = threading.Event()
-    writer = threading.Thread(target=write_until, args=(server, over))
-    writer.start()
-    try:
-        for _ in range(LOOKS):
-            code, shown = look(server, "log", "dump")
-            equal(code, 0, f"dumping a busy server's log: {shown[-500:]}")
-            assert "CANNOT BE READ" not in shown and " Entry: " in shown, shown[-500:]
-            code, shown = look(server, "snapshot", "inspect")
-            equal(code, 0, f"inspecting a busy server: {shown[-500:]}")
-    finally:
-        over.set()
-        writer.join()
-    equal(server.stop(), 0, "exit code")
-
-
-def write_until(server, over):
     with server.client(timeout_ms=60_000) as client:
-        for number in range(WRITES_MAX):
-            if over.is_set():
-                return
-            client.create(f"/n{number}", b"x" * 50_000)
+        for number in range(LOOKS):
+            for words in (("log", "dump"), ("snapshot", "inspect")):
+                code, shown = look(server, *words)
+                equal(code, 0, f"{' '.join(words)} of a busy server: {shown[-500:]}")
+                assert "CANNOT BE READ" not in shown, shown[-500:]
+            for at in range(LOOK_WRITES):
+                client.send(jute.CREATE, jute.create_body(f"/n{number}-{at}", b"x" * 50_000))
+        for _ in range(LOOKS * LOOK_WRITES):
+            equal(client.reply().error, 0, "create")
+    equal(server.stop(), 0, "exit code")

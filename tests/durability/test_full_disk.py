@@ -1,6 +1,7 @@
-"""A disk that is full: writes wait, reads go on, and SIGTERM ends the server all the same.
+"""Disks that are full: writes wait, reads go on, and clients of a server that others replace go elsewhere.
 
-Everything acknowledged must be there after a restart, whatever was not must not have been answered.
+Everything acknowledged must be there with space again; what was not must not have been answered. The disks are tmpfs in a mount
+namespace of the module's own.
 """
 
 import os
@@ -8,17 +9,54 @@ import signal
 import subprocess
 import time
 
-from durability.disks import DISK_BYTES, FILLER_BYTES, MIB, NO_SPACE_CODE, SETTINGS, VALUE, mount, own_mounts  # noqa: F401 - a fixture
-from support import jute
-from support.client import four_letter_command, words_table
-from support.expect import equal
+import pytest
+
+from ensemble.cluster import CALM, Ensemble
+from support import jute, unshare
+from support.client import Closed, Refused, four_letter_command, words_table
+from support.expect import closes, equal
 from support.server import Corral
 from support.wait import wait_until
 
+MIB = 1 << 20
+DISK_BYTES, FILLER_BYTES, VALUE = 32 * MIB, 12 * MIB, b"x" * 200_000
+WRITES_MAX = DISK_BYTES // len(VALUE)
+NO_SPACE_CODE = 7
+SETTINGS = {
+    "log.segment_bytes": 4 * MIB,
+    "limits.frame_bytes_max": 1_000_000,
+    # No snapshot but those the tests ask for.
+    "snapshot.floor_bytes": 1 << 40,
+    "snapshot.log_bytes_max": 0,
+    "snapshot.interval_max_ms": 0,
+    "snapshot.snapshots_retained": 1,
+}
 # What the server waits for at a stop.
 STOP_LIMIT_S = 5
 POLL_S = 0.05
 FULL = {"zk_disk_full": "1", "zk_serving": "0", "zk_not_serving_reason": "disk-full"}
+# Longer than a leader takes to hand over.
+HOLD_MS, AWAY_LINE = 3000, "not currently serving requests: its disk is full"
+NO_SPACE_LINE = "the log has no space: transferring leadership"
+
+
+def mount(place):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "corral-test", place], check=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_mounts():
+    """This thread, and what it starts, has mounts of its own for as long as the module runs.
+
+    That needs root, or its like in a user namespace, which only a process of one thread can enter: run it under `unshare` then.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("mounts need root: run it under unshare --mount --map-root-user")
+    with unshare.own(unshare.MOUNTS):
+        made = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, text=True, check=False)
+        if made.returncode:
+            pytest.skip(f"no mounts of its own can be made: {made.stderr.strip()}")
+        yield
 
 
 class FullDisk:
@@ -48,20 +86,14 @@ class FullDisk:
         """Writes until writes wait; gives the client whose last one does."""
         client = self.server.client(timeout_ms=60_000)
         client.socket.settimeout(POLL_S)
-        while self.acknowledged < DISK_BYTES // len(VALUE):
-            client.send(jute.CREATE, jute.create_body(self.path(self.acknowledged), VALUE))
+        while self.acknowledged < WRITES_MAX:
+            client.send(jute.CREATE, jute.create_body(f"/n{self.acknowledged}", VALUE))
             if (reply := wait_until(lambda: replied(client) or "writes wait" in self.server.log(), "an answer")) is True:
                 client.socket.settimeout(60)
                 return client
             equal(reply.error, 0, "create")
             self.acknowledged += 1
         raise AssertionError("the disk does not become full")
-
-    def path(self, number):
-        return f"/n{number}"
-
-    def free(self):
-        self.filler.unlink()
 
     def ends(self, code, what):
         """Waits for the server's end; gives how long it took."""
@@ -71,13 +103,13 @@ class FullDisk:
 
     def all_is_there(self):
         """After a restart with space: every acknowledged write and nothing else."""
-        self.free()
+        self.filler.unlink(missing_ok=True)
         self.server.start()
         with self.server.client() as client:
             found = set(client.children("/")) - {"zookeeper"}
-            expected = {self.path(number)[1:] for number in range(self.acknowledged)}
+            expected = {f"n{number}" for number in range(self.acknowledged)}
             equal(found, expected, "znodes after the restart")
-            equal(client.get(self.path(self.acknowledged - 1))[0], VALUE, "the last value")
+            equal(client.get(f"/n{self.acknowledged - 1}")[0], VALUE, "the last value")
             client.create("/after")
 
 
@@ -91,7 +123,7 @@ def replied(client):
 
 def told_why(server):
     told = words_table(four_letter_command(server.address, "mntr"), "\t")
-    return {key: told[key] for key in FULL}
+    return {key: told.get(key) for key in FULL}
 
 
 def test_sigterm_waits_a_little_and_ends(shards, note):
@@ -99,7 +131,7 @@ def test_sigterm_waits_a_little_and_ends(shards, note):
         # A new session is a write.
         reader = disk.server.client(timeout_ms=60_000)
         waiting = disk.fill()
-        equal(reader.get(disk.path(0))[0], VALUE, "a read while writes wait")
+        equal(reader.get("/n0")[0], VALUE, "a read while writes wait")
         wait_until(lambda: told_why(disk.server) == FULL, "mntr tells why")
         assert four_letter_command(disk.server.address, "srvr").endswith("Serving: no, its disk is full\n")
         disk.server.terminate()
@@ -113,36 +145,15 @@ def test_sigterm_waits_a_little_and_ends(shards, note):
         note(f"after {took:.1f} s")
 
 
-def test_a_second_sigterm_ends_the_waiting(shards, note):
-    with FullDisk(shards) as disk:
-        disk.fill()
-        disk.server.terminate()
-        wait_until(lambda: "stopping: " in disk.server.log(), "the first is heard")
-        disk.server.terminate()
-        took = disk.ends(NO_SPACE_CODE, "of a stop that was asked for twice")
-        disk.all_is_there()
-        note(f"after {took:.1f} s")
-
-
 def test_space_that_comes_in_time_is_used(shards):
     with FullDisk(shards) as disk:
         waiting = disk.fill()
         disk.server.terminate()
         wait_until(lambda: "stopping: " in disk.server.log(), "it is heard")
-        disk.free()
+        disk.filler.unlink()
         equal(waiting.reply().error, 0, "the write that waited")
         disk.ends(0, "of a stop that found space")
         disk.acknowledged += 1
-        disk.filler.write_bytes(b"")
-        disk.all_is_there()
-
-
-def test_no_client_and_no_space(shards):
-    """Nothing is left to answer, but what a client that left has asked for is not written either."""
-    with FullDisk(shards) as disk:
-        disk.fill().drop()
-        disk.server.terminate()
-        disk.ends(NO_SPACE_CODE, "of a stop without clients")
         disk.all_is_there()
 
 
@@ -157,38 +168,91 @@ def test_the_log_makes_room_for_itself(shards):
         disk.all_is_there()
 
 
-def test_a_snapshot_without_space_does_not_fill_the_disk_again(shards):
-    """It is begun once, and again when there is space for it."""
-    server = Corral(shards=shards, settings={**SETTINGS, "server.log_dir": "elsewhere"})
-    data = server.directory / "data"
-    data.mkdir()
-    mount(data)
-    refused = "the snapshot was not written"
+class SmallDisks(Ensemble):
+    """Three servers, each on a small disk with a file that can be removed."""
+
+    def __init__(self, shards):
+        super().__init__("corral", shards=shards, settings={**CALM, **SETTINGS, "ensemble.hold_ms": HOLD_MS})
+        for member in self.members:
+            myid = member.directory / "data" / "myid"
+            number = myid.read_text()
+            mount(myid.parent)
+            myid.write_text(number)
+
+    def __enter__(self):
+        self.start()
+        for member in self.members:
+            self.filler(member).write_bytes(bytes(FILLER_BYTES))
+        return self
+
+    def __exit__(self, *_):
+        self.dispose(keep=True)
+        for member in self.members:
+            subprocess.run(["umount", member.directory / "data"], check=True)
+        self.dispose()
+
+    def filler(self, member):
+        return member.directory / "data" / "filler.tmp"
+
+
+def create(member, client, path, value=b""):
+    """Creates a znode, if need be with a new session: a write that is under way when another begins to lead has no answer."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            client.create(path, value)
+            return client
+        except Refused as refused:
+            equal(refused.code, jute.NODE_EXISTS, path)
+            return client
+        except (Closed, OSError):
+            assert time.monotonic() < deadline, f"{path} cannot be created"
+            client = wait_until(lambda: connected(member), "a new session")
+
+
+def connected(member):
     try:
-        server.start()
-        filler = data / "filler.tmp"
-        filler.write_bytes(bytes(FILLER_BYTES))
-        with server.client(timeout_ms=60_000) as client:
-            for number in range(30):
-                client.create(f"/n{number}", bytes([number]) * 900_000)
-        server.process.send_signal(signal.SIGUSR1)
-        wait_until(lambda: refused in server.log(), "it finds no space")
-        least = min(free_until(data, lambda: server.log().count(refused) > 1))
-        assert least > MIB, f"{least} bytes were left while it was tried again"
-        filler.unlink()
-        wait_until(lambda: "snapshot written" in server.log(), "it is written")
-        equal(server.stop(), 0, "exit code")
-    finally:
-        server.dispose(keep=True)
-        subprocess.run(["umount", data], check=True)
-        server.dispose()
+        return member.client(timeout_ms=60_000)
+    except (Closed, OSError):
+        return None
 
 
-def free_until(place, over):
-    """How much space is left there, again and again."""
-    limit = time.monotonic() + 60
-    while not over():
-        assert time.monotonic() < limit, "it is not tried again"
-        stat = os.statvfs(place)
-        yield stat.f_bavail * stat.f_frsize
-        time.sleep(0.01)
+def refuses_clients(member):
+    """Whether the server gives no sessions and says why."""
+    told = four_letter_command(member.address, "mntr")
+    return AWAY_LINE in told and "zk_disk_full\t1\n" in told and connected(member) is None
+
+
+@pytest.mark.parametrize("leads", (False, True), ids=("follower", "leader"))
+def test_clients_of_one_of_three_without_space_go_elsewhere(leads, shards, note):
+    """A leader hands over. The others go on, and with space again the server has everything and serves, without a restart."""
+    with SmallDisks(shards) as ensemble:
+        full = ensemble.leader() if leads else ensemble.followers()[0]
+        other, third = [member for member in ensemble.members if member is not full]
+        for member in (other, third):
+            ensemble.filler(member).unlink()
+        there, client = full.client(timeout_ms=60_000), other.client(timeout_ms=60_000)
+        equal(told_why(full)["zk_disk_full"], "0")
+        written = 0
+        while "writes wait" not in full.log():
+            assert written < WRITES_MAX, "the disk does not become full"
+            client = create(other, client, f"/n{written}", VALUE)
+            written += 1
+        closes(there.create, "/there")
+        wait_until(lambda: refuses_clients(full), "clients are refused")
+        equal(four_letter_command(full.address, "ruok"), "imok")
+        assert "the disk is full: client connections are closed" in full.log(), full.log_tail()
+        if leads:
+            assert NO_SPACE_LINE in full.log(), full.log_tail()
+            assert ensemble.leader() is not full, "a server without space leads"
+        moved = other.client(timeout_ms=60_000, resume=there)
+        equal(moved.session_id, there.session_id, "the session goes on elsewhere")
+        moved.create("/elsewhere")
+        ensemble.filler(full).unlink()
+        back = wait_until(lambda: connected(full), "it serves again")
+        back.sync()
+        names = {f"n{number}" for number in range(written)} | {"elsewhere", "zookeeper"}
+        equal(set(back.children("/")) - {"there"}, names, "znodes of the server that was full")
+        back.create("/back")
+        equal(told_why(full)["zk_disk_full"], "0")
+        note(f"{written} writes")
