@@ -15,7 +15,7 @@ import time
 import pytest
 
 from campaigns.load import DATA_BYTES, DIRECTORY_NODES, pipelined
-from ensemble.cluster import FOLLOWING, Ensemble, mode_of
+from ensemble.cluster import FOLLOWING, Ensemble, empty, mode_of
 from ensemble.sessions import connect
 from support import jute
 from support.client import Client, Closed, Refused
@@ -125,9 +125,7 @@ def test_a_server_catches_up(emptied, only_corral, run_ensemble, options, shards
     victim.kill()
     filled_s = fill(leader, top, znodes)
     if emptied:
-        for path in (victim.directory / "data").rglob("*"):
-            if path.is_file() and path.name != "myid":
-                path.unlink()
+        empty(victim)
     others = [member for member in ensemble.members if member is not victim]
     took, calm, meanwhile = come_back(victim, others, top, znodes)
     majority_s = makes_up_a_majority(ensemble, victim, top)

@@ -8,12 +8,13 @@ that is late because the machine stalled is told apart by an idle server beside.
 import random
 import re
 import time
+from collections import Counter
 
 import pytest
 
+from campaigns.probe import Probe
 from support import jute
 from support.client import four_letter_command, words_table
-from campaigns.probe import Probe
 from support.pipeline import Fleet, Pipelined
 from support.server import Corral
 
@@ -39,12 +40,8 @@ class Soak:
             client.create(ROOT)
             for number in range(NODES):
                 client.create(f"{ROOT}/{number}", b"0" * 100)
-        self.sessions = [self.session() for _ in range(SESSIONS)]
-        self.largest_s, self.largest_at, self.replies, self.events = 0, 0, 0, 0
-        self.stalls, self.starved, self.bursts, self.idles, self.renewed = [], 0, 0, 0, 0
-
-    def session(self):
-        return Pipelined(self.server.address, DEPTH)
+        self.sessions = [Pipelined(server.address, DEPTH) for _ in range(SESSIONS)]
+        self.largest_s, self.stalls, self.counts, self.first_kib = 0, [], Counter(), server.memory().own_kib
 
     def request(self):
         """A random request; all of them succeed whatever the others do."""
@@ -61,21 +58,20 @@ class Soak:
         pair = [(jute.SET_DATA, jute.set_body(path, b"m")), (jute.CHECK, jute.check_body(path))]
         return jute.MULTI, jute.multi_body(pair)
 
-    def turn(self, fleet, limit_s=0.05):
-        for session, answers in fleet.turn(limit_s):
+    def turn(self, fleet):
+        for session, answers in fleet.turn():
             assert not session.closed, "the server closed a connection"
             for answer in answers:
                 assert answer.error == 0, f"error {answer.error}"
-                self.replies += 1
-                if answer.seconds > self.largest_s:
-                    self.largest_s, self.largest_at = answer.seconds, time.time()
+                self.counts["replies"] += 1
+                self.largest_s = max(self.largest_s, answer.seconds)
                 if answer.seconds > STALL_S:
                     self.late(answer.seconds)
 
     def late(self, seconds):
         """A reply took too long: a stall, unless the idle server paused as well."""
         if self.beside.lap().largest > seconds / 2:
-            self.starved += 1
+            self.counts["starved"] += 1
         else:
             self.stalls.append(seconds)
 
@@ -98,11 +94,11 @@ class Soak:
             self.turn(fleet)
         self.drain(fleet)
         fleet.close()
-        self.bursts += 1
+        self.counts["bursts"] += 1
 
     def idle(self):
         """Silence of a random length, then one request of each session, so that each shard has to wake."""
-        self.idles += 1
+        self.counts["idles"] += 1
         time.sleep(self.random.expovariate(1) * IDLE_MAX_S / 3)
         fleet = Fleet(self.sessions)
         for session in self.sessions:
@@ -114,18 +110,27 @@ class Soak:
         """One session closes and a new one takes its place."""
         index = self.random.randrange(SESSIONS)
         old = self.sessions[index]
-        self.events += old.events
+        self.counts["events"] += old.events
         old.submit(jute.CLOSE, b"")
         fleet = Fleet([old])
         while not old.closed:
             fleet.turn()
         fleet.close()
         old.drop()
-        self.sessions[index] = self.session()
-        self.renewed += 1
+        self.sessions[index] = Pipelined(self.server.address, DEPTH)
+        self.counts["renewed"] += 1
 
     def step(self):
         self.random.choices((self.burst, self.idle, self.renew), (2, 4, 1))[0]()
+
+    def summary(self):
+        counts, events = self.counts, self.counts["events"] + sum(session.events for session in self.sessions)
+        return (
+            f"{counts['replies']} replies in {counts['bursts']} bursts after {counts['idles']} idle times, {counts['renewed']} sessions "
+            f"renewed, {events} watch events; largest reply latency {self.largest_s * 1000:.0f} ms, {len(self.stalls)} above "
+            f"{STALL_S:.0f} s, {counts['starved']} more that the idle server had as well; resident {self.first_kib // 1024} -> "
+            f"{self.server.memory().own_kib // 1024} MiB; {watchdog_count(self.server)}"
+        )
 
 
 def watchdog_count(server):
@@ -153,21 +158,11 @@ def beside(shards):
 
 def test_no_reply_takes_a_second(context, beside, is_over, seed, say, note):
     say(f"seed {seed}")
-    server, soak = context.server, Soak(context.server, beside, seed)
-    next_report, first_kib = time.monotonic() + SAY_S, server.memory().own_kib
-
-    def summary():
-        return (
-            f"{soak.replies} replies in {soak.bursts} bursts after {soak.idles} idle times, {soak.renewed} sessions renewed, "
-            f"{soak.events + sum(session.events for session in soak.sessions)} watch events; largest reply latency "
-            f"{soak.largest_s * 1000:.0f} ms, {len(soak.stalls)} above {STALL_S:.0f} s, {soak.starved} more that the idle server had as well; "
-            f"resident {first_kib // 1024} -> {server.memory().own_kib // 1024} MiB; {watchdog_count(server)}"
-        )
-
+    soak, next_report = Soak(context.server, beside, seed), time.monotonic() + SAY_S
     while not is_over():
         soak.step()
         if time.monotonic() > next_report:
             next_report += SAY_S
-            say(summary())
-    assert not soak.stalls, f"seed {seed}: replies took {soak.stalls[:10]} s; {summary()}"
-    note(f"seed {seed}: {summary()}")
+            say(soak.summary())
+    assert not soak.stalls, f"seed {seed}: replies took {soak.stalls[:10]} s; {soak.summary()}"
+    note(f"seed {seed}: {soak.summary()}")

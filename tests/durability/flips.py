@@ -7,8 +7,9 @@ it starts from an older snapshot and the log. A reader compares every znode with
 
 import random
 import shutil
+from contextlib import suppress
 
-from ensemble.cluster import CALM, Ensemble, mode_of
+from ensemble.cluster import CALM, Ensemble
 from support.client import Closed, Refused, four_letter_command, words_table
 from support.server import Corral
 from support.wait import wait_until
@@ -96,7 +97,7 @@ FILES = {"snapshot": newest_snapshot, "segment": sealed}
 
 
 def scrubbed(server, before):
-    """Waits until files that were damaged at this length of the log were scrubbed. False when the server ended, with the code for damage."""
+    """Waits until files damaged at this length of the log were scrubbed. False when the server ended, with the code for damage."""
 
     def done():
         code = server.process.poll()
@@ -109,7 +110,17 @@ def scrubbed(server, before):
     return wait_until(done, "a scrub", LIMIT_S) != "ended"
 
 
-class Alone:
+class World:
+    """Servers, and what was acknowledged."""
+
+    def again(self, server):
+        """A restart in good order leaves a snapshot."""
+        code = server.stop()
+        assert code == 0, f"exit code {code}: {server.log_tail(5)}"
+        self.start(server)
+
+
+class Alone(World):
     """A server by itself."""
 
     def __init__(self, shards, seed):
@@ -130,10 +141,7 @@ class Alone:
         with self.server.client() as client:
             self.oracle.write(client)
 
-    def again(self, server):
-        """A restart in good order leaves a snapshot."""
-        code = server.stop()
-        assert code == 0, f"exit code {code}: {server.log_tail(5)}"
+    def start(self, server):
         server.start()
 
     def ended(self, server, kind, said):
@@ -165,7 +173,7 @@ class Alone:
         self.server.dispose(keep)
 
 
-class OneOfThree:
+class OneOfThree(World):
     """Three servers, of which one's files are damaged."""
 
     def __init__(self, shards, seed):
@@ -182,56 +190,47 @@ class OneOfThree:
 
     def write(self):
         def written():
-            try:
-                with self.ensemble.leader().client() as client:
-                    self.oracle.write(client)
+            with suppress(*LOST), self.ensemble.leader().client() as client:
+                self.oracle.write(client)
                 return True
-            except LOST:
-                return False
 
         wait_until(written, "writes", LIMIT_S)
 
-    def again(self, server):
-        code = server.stop()
-        assert code == 0, f"exit code {code}: {server.log_tail(5)}"
-        self.start_damaged(server)
+    def start(self, server):
+        server.launch()
+        self.heals(server)
+
+    start_damaged = start
 
     def ended(self, server, kind, said):
-        self.start_damaged(server)
+        self.start(server)
 
     def keep(self):
         """The others have everything."""
 
-    def start_damaged(self, server):
-        server.launch()
-        self.heals(server)
-
     def heals(self, server):
         """It serves, as a member that has everything. One that was emptied has no vote until it has caught up."""
+        wanted = {("zk_quorum_size", "3"), ("zk_synced_followers", "2"), ("zk_reconfig_step", "none")}
 
         def serving():
             assert server.process.poll() is None, f"ended with {server.process.poll()}: {server.log_tail(8)}"
-            return mode_of(server) in ("leader", "follower") and self.all_vote()
+            modes = self.ensemble.modes()
+            leader = next((member for member, mode in modes.items() if mode == "leader"), None)
+            if modes.get(server) not in ("leader", "follower") or not leader:
+                return False
+            try:
+                return wanted <= words_table(four_letter_command(leader.address, "mntr"), "\t").items()
+            except OSError:
+                return False
 
         wait_until(serving, "the server serves again", LIMIT_S)
-
-    def all_vote(self):
-        try:
-            leader = next(member for member, mode in self.ensemble.modes().items() if mode == "leader")
-            told = words_table(four_letter_command(leader.address, "mntr"), "\t")
-        except (OSError, StopIteration):
-            return False
-        wanted = {"zk_quorum_size": "3", "zk_synced_followers": "2", "zk_reconfig_step": "none"}
-        return all(told.get(key) == value for key, value in wanted.items())
 
     def check(self, server):
         self.heals(server)
 
         def compared():
-            try:
+            with suppress(*LOST):
                 return self.oracle.compare(server)
-            except LOST:
-                return False
 
         wait_until(compared, "a reader is served", LIMIT_S)
 
@@ -245,10 +244,8 @@ def damage_running(world, kind, damage, places, merges):
     before, path = len(server.log()), FILES[kind](server)
     changed = damage.do(path, places)
     if merges:
-        try:
+        with suppress(*LOST):
             world.write()
-        except LOST:
-            pass
     if changed and not scrubbed(server, before):
         world.ended(server, kind, server.log()[before:])
     world.check(server)

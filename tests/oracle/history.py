@@ -1,28 +1,10 @@
-"""What a whole run has seen: every zxid and sequence number ever given, and the workers' models, compared with what is read back.
+"""What a whole run has seen: every zxid ever given, and the workers' models, compared with what is read back.
 
 It knows operations and what a read found, and no servers.
 """
 
 from oracle.model import Found, Mismatch
-from oracle.worker import SHARED, TOP, Worker
-
-
-class Sequence:
-    """All names and zxids ever seen in the shared directory: numbers and zxids rise together and never repeat."""
-
-    def __init__(self):
-        self.by_number = {}
-
-    def add(self, ident, path, czxid):
-        number = int(path[-10:])
-        known = self.by_number.setdefault(number, (ident, czxid))
-        if known != (ident, czxid):
-            raise Mismatch(f"sequence number {number} was given to {known} and to {(ident, czxid)}")
-
-    def check(self):
-        zxids = [czxid for _, (_, czxid) in sorted(self.by_number.items())]
-        if any(low >= high for low, high in zip(zxids, zxids[1:])):
-            raise Mismatch("sequence numbers are not in the order of zxids")
+from oracle.worker import TOP, Worker
 
 
 class History:
@@ -30,17 +12,15 @@ class History:
 
     def __init__(self, client, address, count, timeout_ms, seed):
         client.create(TOP)
-        client.create(SHARED)
         self.workers = [Worker(number, address, timeout_ms, client, seed) for number in range(count)]
-        self.sequence, self.zxids = Sequence(), {}
-        self.adopted = self.lost = self.expired = self.sequential = 0
+        self.zxids, self.adopted, self.lost, self.expired = {}, 0, 0, 0
 
     @property
     def acknowledged(self):
         return sum(worker.acknowledged for worker in self.workers)
 
     def roots(self):
-        return [SHARED, *(root for worker in self.workers for root in (worker.root, worker.ephemeral_root))]
+        return [root for worker in self.workers for root in (worker.root, worker.ephemeral_root)]
 
     def record(self, operation):
         """No zxid is given twice. A write that happened unanswered may have left nothing that tells its zxid."""
@@ -56,27 +36,13 @@ class History:
         """
         if self.zxids and zxid < max(self.zxids):
             raise Mismatch(f"zxid {max(self.zxids):#x} was acknowledged, after the restart the server is at {zxid:#x}")
-        shared = self.sort_shared(found[SHARED])
         for worker in self.workers:
             ephemerals = {path: stat for path, (_, stat) in found[worker.ephemeral_root].items() if path != worker.ephemeral_root}
-            part = Found(found[worker.root], ephemerals, shared.get(worker.number, {}))
-            adopted, lost = worker.recover(part, dead)
+            adopted, lost = worker.recover(Found(found[worker.root], ephemerals), dead)
             for operation in adopted:
                 self.record(operation)
             self.adopted += len(adopted)
             self.lost += lost
-        self.sequence.check()
-
-    def sort_shared(self, found):
-        """The nodes of the shared directory by worker: {number: {ident: (path, Stat)}}."""
-        by_worker = {}
-        for path, (data, stat) in found.items():
-            if path != SHARED:
-                ident = data.decode()
-                self.sequence.add(ident, path, stat.czxid)
-                by_worker.setdefault(int(ident.split(":")[0]), {})[ident] = (path, stat)
-        self.sequential = max(self.sequential, len(self.sequence.by_number))
-        return by_worker
 
     def has_ephemerals_of(self, client, dead):
         """Whether the server still shows ephemerals of the dead sessions."""
@@ -95,8 +61,6 @@ class History:
 
     def summary(self):
         return (
-            f"{self.acknowledged} acknowledged writes, 0 lost; of those without an answer {self.adopted} happened and "
-            f"{self.lost} did not; {len(self.zxids)} zxids and {self.sequential} sequence numbers, none twice; "
-            f"{self.expired} ephemerals of sessions left to expire gone"
+            f"{self.acknowledged} acknowledged writes, 0 lost; of those without an answer {self.adopted} happened and {self.lost} did not; "
+            f"{len(self.zxids)} zxids, none twice; {self.expired} ephemerals of sessions left to expire gone"
         )
-

@@ -76,14 +76,13 @@ class Node:
 
 @dataclass
 class Change:
-    """One create, set or delete of an operation. The name of a create in the shared directory is the server's choice."""
+    """One create, set or delete of an operation."""
 
     op: int
     path: str
     data: bytes = b""
     flags: int = 0
     version: int = -1
-    shared: str = ""
 
     def request(self):
         if self.op == jute.CREATE2:
@@ -114,14 +113,13 @@ class Operation:
 
 
 class Model:
-    """A worker's part of the tree: its nodes, its ephemerals and its nodes in the shared directory."""
+    """A worker's part of the tree: its nodes and its ephemerals."""
 
     def __init__(self, root, stat):
         # Paths to nodes; the root's own creation is known.
         self.root = root
         self.nodes = {root: Node(b"", stat.czxid, stat.mzxid, stat.ctime, stat.mtime, stat.pzxid)}
         self.ephemerals = {}
-        self.shared = {}
 
     def copy(self):
         return copy.deepcopy(self)
@@ -134,8 +132,6 @@ class Model:
 
     def _change(self, change, operation):
         zxid, time = operation.zxid, operation.time
-        if change.shared:
-            return self._change_shared(change, zxid, time)
         parent = self.nodes.get(change.path.rpartition("/")[0])
         if change.op == jute.SET_DATA:
             node = self.nodes[change.path]
@@ -157,14 +153,6 @@ class Model:
         parent.creates, parent.pzxid = parent.creates + 1, zxid
         return path, node.stat()
 
-    def _change_shared(self, change, zxid, time):
-        if change.op == jute.DELETE:
-            del self.shared[change.shared]
-            return None, None
-        node = Node(change.data, zxid, zxid, time, time, zxid)
-        self.shared[change.shared] = (Unknown(), node)
-        return self.shared[change.shared][0], node.stat()
-
     def compare(self, found, binding):
         """Raises Mismatch unless the found part of the tree is this one."""
         binding.match_names("nodes", set(self.nodes), set(found.nodes))
@@ -175,19 +163,14 @@ class Model:
         binding.match_names("ephemerals", set(self.ephemerals), set(found.ephemerals))
         for path, node in self.ephemerals.items():
             binding.match_stat(path, node.stat(), found.ephemerals[path])
-        binding.match_names("nodes in the shared directory", set(self.shared), set(found.shared))
-        for ident, (name, node) in self.shared.items():
-            binding.match(f"shared {ident} name", name, found.shared[ident][0])
-            binding.match_stat(f"shared {ident}", node.stat(), found.shared[ident][1])
 
 
 @dataclass
 class Found:
-    """What a read of the server found of a worker's part: paths to (data, Stat), to Stat, and idents to (path, Stat)."""
+    """What a read of the server found of a worker's part: paths to (data, Stat), and to Stat."""
 
     nodes: dict
     ephemerals: dict
-    shared: dict
 
 
 def settle(model, pending, found):

@@ -2,7 +2,7 @@
 
 Sessions with full pipelines write at every server. After each round all servers must have the same tree at the same zxid, and that tree
 must be the one the oracle expects: every acknowledged write with its zxid and Stat, of the unanswered ones a prefix of each session's,
-multis all or nothing, no zxid and no sequence number twice, every ephemeral of a living session and none of an expired one.
+multis all or nothing, no zxid twice, every ephemeral of a living session and none of an expired one.
 """
 
 import random
@@ -54,8 +54,6 @@ class Rounds:
         # Sessions that no client keeps alive: when each sent the last request that was answered.
         self.left = {}
         self.counts, self.gaps = Counter(), {}
-        for worker in self.workers:
-            worker.session, worker.member, worker.heard, worker.times = None, None, 0, []
         self.connect()
 
     # The load.
@@ -94,14 +92,14 @@ class Rounds:
             worker.member, begin = self.random.choice(self.servers.members), time.monotonic()
             worker.address = worker.member.address
             try:
-                return ("yes", begin) if worker.connect(resume) else ("no", begin)
+                return worker.connect(resume), begin
             except (OSError, Closed):
                 return None
 
-        answer, begin = wait_until(tried, "a server gives a session", ANSWER_LIMIT_S)
-        if answer == "yes":
+        has_session, begin = wait_until(tried, "a server gives a session", ANSWER_LIMIT_S)
+        if has_session:
             worker.heard = begin
-        return answer == "yes"
+        return has_session
 
     def load(self, fleet, until, depth=None):
         """Keeps the pipelines full, or `depth` requests in flight, until `until()`. Connections that end are left alone."""

@@ -1,18 +1,14 @@
 """The whole tree of every server, read over the wire and compared at one zxid.
 
-A tree is {path: (data, Stat, ACL)}. It stands for a digest of the state: servers with the same tree at the same zxid give the same
-answers. Nobody may write meanwhile; a session that expires in between makes the comparison begin again.
+A tree is {path: (data, Stat, ACL)}. No client may write meanwhile. A session that expires in between makes the comparison begin again.
 """
-
-import hashlib
-import time
 
 from support import jute
 from support.client import Closed
 from support.pipeline import Pipelined
+from support.wait import wait_until
 
 READ_DEPTH = 64
-LIMIT_S = 60
 # Differing paths that a message shows.
 SHOWN = 5
 # ZooKeeper's servers make this znode themselves, each at its own time.
@@ -23,20 +19,16 @@ class Differ(Exception):
     """Two servers have different trees at the same zxid."""
 
 
-def reader_at(member, timeout_ms=10_000, limit_s=LIMIT_S):
-    """A pipelined session at this member, tried until it gives one."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        try:
-            session = Pipelined(member.address, READ_DEPTH, timeout_ms)
-            if session.session_id:
-                return session
-            session.drop()
-        except (OSError, Closed):
-            pass
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the server at {member.address[1]} gives no session within {limit_s} s")
-        time.sleep(0.01)
+def reader_at(member):
+    """A pipelined session at this member, or None."""
+    try:
+        session = Pipelined(member.address, READ_DEPTH)
+    except (OSError, Closed):
+        return None
+    if session.session_id:
+        return session
+    session.drop()
+    return None
 
 
 def synced(session):
@@ -68,30 +60,22 @@ def read_tree(session):
     return tree, zxids.pop()
 
 
-def digest(tree):
-    """A hash of the tree, the same for the same tree."""
-    return hashlib.sha256(repr(sorted(tree.items())).encode()).hexdigest()
-
-
-def equal_trees(members, limit_s=LIMIT_S):
+def equal_trees(members):
     """The tree all these servers have, and its zxid. Raises Differ when two of them differ at the same zxid."""
-    deadline = time.monotonic() + limit_s
-    while not (read := read_all(members)):
-        if time.monotonic() > deadline:
-            raise TimeoutError("the servers do not come to rest at one zxid")
+    read = wait_until(lambda: read_all(members), "the servers come to rest at one zxid")
     if members[0].kind == "zookeeper":
         for one, _ in read:
             del one[OWN_OF_ZOOKEEPER]
     (tree, zxid), *others = read
-    for member, (other, _) in zip(members[1:], others):
-        if digest(other) != digest(tree):
+    for member, (other, _) in zip(members[1:], others, strict=True):
+        if other != tree:
             raise Differ(f"{members[0].address[1]} and {member.address[1]} at {zxid:#x}: {difference(tree, other)}")
     return tree, zxid
 
 
 def read_all(members):
     """The tree and zxid of each server, or None when they were not at the same zxid all the while."""
-    sessions = [reader_at(member) for member in members]
+    sessions = [wait_until(lambda member=member: reader_at(member), f"{member.address[1]} gives a session") for member in members]
     try:
         read = [synced(session) and read_tree(session) for session in sessions]
     except (AssertionError, IndexError):

@@ -9,10 +9,8 @@ from support.pipeline import Pipelined
 
 DEPTH = 16
 NODES_MAX = 40
-SHARED_MAX = 10
 EPHEMERALS_MAX = 5
 TOP = "/oracle"
-SHARED = f"{TOP}/shared"
 
 
 class Worker:
@@ -25,8 +23,10 @@ class Worker:
         _, stat = client.create2(self.root)
         client.create(self.ephemeral_root)
         self.model = Model(self.root, stat)
-        self.predicted, self.pending, self.session = self.model.copy(), deque(), None
+        self.predicted, self.pending = self.model.copy(), deque()
         self.names = self.acknowledged = self.last_zxid = 0
+        # Where it is connected, when it sent the last request that was answered, and when answers came.
+        self.session, self.member, self.heard, self.times = None, None, 0, []
 
     def connect(self, resume):
         """Takes a new session or the last one again. Returns whether there is a session now."""
@@ -109,8 +109,8 @@ class Worker:
 
     def next_operation(self):
         """Something that must succeed on the predicted state, or a multi that must fail as a whole."""
-        choices = [self._create, self._sequence, self._multi, self._refused_multi, self._shared]
-        weights = [4, 2, 2, 1, 2]
+        choices = [self._create, self._sequence, self._multi, self._refused_multi]
+        weights = [4, 3, 2, 1]
         if self._children():
             choices += [self._set, self._delete]
             weights += [6, 3]
@@ -175,17 +175,3 @@ class Worker:
         path = self._new_path(self.root)
         changes = (Change(jute.CREATE2, path), Change(jute.SET_DATA, path, b"x", version=9))
         return self._operation("refused multi", *changes, refused=True)
-
-    def _shared(self):
-        """A sequential node beside those of all workers, or the end of one whose name is known."""
-        known = {
-            ident: name.value for ident, (name, _) in self.model.shared.items()
-            if name.value and ident in self.predicted.shared
-        }  # fmt: skip
-        if len(known) >= SHARED_MAX:
-            ident = self.random.choice(sorted(known))
-            return self._operation("delete shared", Change(jute.DELETE, known[ident], shared=ident))
-        ident = f"{self.number}:{self.names}"
-        self.names += 1
-        change = Change(jute.CREATE2, f"{SHARED}/s-", ident.encode(), jute.SEQUENTIAL, shared=ident)
-        return self._operation("create shared", change)
