@@ -4,8 +4,8 @@ Each fault is a round of oracle/rounds.py, which judges it. The servers are in n
 no link is cut. The last line tells how long clients of the other servers waited for a write.
 """
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from campaigns import namespaces
 from ensemble.cluster import LEADING, SUPER, Ensemble, mode_of, pause, resume
@@ -32,7 +32,7 @@ class Nemesis:
     def __init__(self, ensemble, seed):
         self.ensemble, self.rounds = ensemble, Rounds(ensemble, seed, session_ms=SESSION_MS)
         self.random, self.counts = self.rounds.random, self.rounds.counts
-        self.may_cut = isinstance(ensemble, namespaces.Apart)
+        self.may_cut, self.pool = isinstance(ensemble, namespaces.Apart), ThreadPoolExecutor(1)
 
     def round(self):
         """Returns what was done."""
@@ -80,8 +80,9 @@ class Nemesis:
         leader, number = self.ensemble.leader(), self.random.randint(1, SERVERS)
         asked = self.random.choice(({"leaving": str(number)}, {"joining": self.spec(number).replace("participant", "observer")}))
         fleet, moment = self.rounds.begin(), time.monotonic()
-        asker = Asker(self.random.choice(self.ensemble.members), asked)
-        asker.start()
+        client = connect(self.random.choice(self.ensemble.members))
+        client.auth("digest", SUPER)
+        answer = self.pool.submit(change_list, client, **asked)
         time.sleep(self.random.uniform(0, 0.05))
         if self.random.random() < 0.5:
             leader.kill()
@@ -89,11 +90,12 @@ class Nemesis:
             leader.launch()
         else:
             self.without(leader, fleet)
-        self.load(fleet, lambda: not asker.is_alive(), "the change is answered")
+        self.load(fleet, answer.done, "the change is answered")
         self.rounds.note_gaps("change", moment, [leader])
-        self.counts[f"changes told {asker.told}"] += 1
-        if asker.told == "done":
-            self.load(fleet, lambda: self.shown(asker.list), "the list is that of the answer")
+        lines, told = answer.result()
+        self.counts[f"changes told {told}"] += 1
+        if lines:
+            self.load(fleet, lambda: self.shown(lines), "the list is that of the answer")
         self.load(fleet, self.all_vote, "all servers have their votes")
         self.rounds.end(fleet)
 
@@ -114,7 +116,6 @@ class Nemesis:
         try:
             with connect_to_new_leader(self.ensemble.members) as client:
                 client.auth("digest", SUPER)
-                client.socket.settimeout(LIMIT_S)
                 reconfig(client, members=",".join(self.spec(number) for number in self.ensemble.specs))
         except (Closed, Refused, OSError, TooLate):
             return False
@@ -137,9 +138,7 @@ class Nemesis:
                 self.ensemble.cut(other, lone)
         try:
             served = [worker for worker in self.rounds.workers if worker.member is not lone and not worker.session.closed]
-            self.load(
-                fleet, lambda: all(worker.session.closed or worker.heard > moment for worker in served), "the majority is served"
-            )
+            self.load(fleet, lambda: all(worker.session.closed or worker.heard > moment for worker in served), "the majority is served")
             self.rounds.load(fleet, self.rounds.some_writes())
             self.rounds.note_gaps("cut", moment, [lone])
         finally:
@@ -164,23 +163,16 @@ class Nemesis:
         self.rounds.load(fleet, met)
 
 
-class Asker(threading.Thread):
-    """A client that asks one server for a change, and what it was told."""
-
-    def __init__(self, member, asked):
-        super().__init__(daemon=True)
-        self.client, self.asked, self.list, self.told = connect(member), asked, None, None
-        self.client.auth("digest", SUPER)
-        self.client.socket.settimeout(LIMIT_S)
-
-    def run(self):
-        try:
-            self.list, self.told = sorted(lines_and_version(reconfig(self.client, **self.asked)[0])[0]), "done"
-        except Refused as refused:
-            self.told = f"error {refused.code}"
-        except (Closed, OSError):
-            self.told = "nothing"
-        self.client.drop()
+def change_list(client, **asked):
+    """The list that a client is answered, None without one, and what it was told."""
+    try:
+        return sorted(lines_and_version(reconfig(client, **asked)[0])[0]), "done"
+    except Refused as refused:
+        return None, f"error {refused.code}"
+    except (Closed, OSError):
+        return None, "nothing"
+    finally:
+        client.drop()
 
 
 def new_ensemble(shards):

@@ -10,6 +10,7 @@ import shutil
 from contextlib import suppress
 
 from ensemble.cluster import CALM, Ensemble
+from support import snapshot_files
 from support.client import Closed, Refused, four_letter_command, words_table
 from support.server import Corral
 from support.wait import wait_until
@@ -83,17 +84,13 @@ class Damage:
         return changed
 
 
-def newest_snapshot(server):
-    return max((server.directory / "data").glob("image-*.img"), default=None)
-
-
 def sealed(server):
     """A log segment that is full, and not the one that is written."""
     segments = sorted((server.directory / "data").glob("log-*.seg"))
     return segments[-2] if len(segments) > 1 else None
 
 
-FILES = {"snapshot": newest_snapshot, "segment": sealed}
+FILES = {"snapshot": snapshot_files.newest, "segment": sealed}
 
 
 def scrubbed(server, before):

@@ -95,12 +95,6 @@ class FullDisk:
             self.acknowledged += 1
         raise AssertionError("the disk does not become full")
 
-    def ends(self, code, what):
-        """Waits for the server's end; gives how long it took."""
-        begin = time.monotonic()
-        equal(self.server.process.wait(60), code, f"exit code {what}\n{self.server.log_tail()}")
-        return time.monotonic() - begin
-
     def all_is_there(self):
         """After a restart with space: every acknowledged write and nothing else."""
         self.filler.unlink(missing_ok=True)
@@ -134,8 +128,9 @@ def test_sigterm_waits_a_little_and_ends(shards, note):
         equal(reader.get("/n0")[0], VALUE, "a read while writes wait")
         wait_until(lambda: told_why(disk.server) == FULL, "mntr tells why")
         assert four_letter_command(disk.server.address, "srvr").endswith("Serving: no, its disk is full\n")
-        disk.server.terminate()
-        took = disk.ends(NO_SPACE_CODE, "of a stop without space")
+        begin = time.monotonic()
+        equal(disk.server.stop(), NO_SPACE_CODE, disk.server.log_tail())
+        took = time.monotonic() - begin
         assert took > STOP_LIMIT_S - 1, f"it waited for {took:.1f} s only"
         log = disk.server.log()
         for part in ("no space for a new log segment", "log entries", "None of them was acknowledged"):
@@ -152,7 +147,7 @@ def test_space_that_comes_in_time_is_used(shards):
         wait_until(lambda: "stopping: " in disk.server.log(), "it is heard")
         disk.filler.unlink()
         equal(waiting.reply().error, 0, "the write that waited")
-        disk.ends(0, "of a stop that found space")
+        equal(disk.server.process.wait(60), 0, disk.server.log_tail())
         disk.acknowledged += 1
         disk.all_is_there()
 

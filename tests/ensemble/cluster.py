@@ -65,6 +65,12 @@ def configure(member, number, lines, read_only=False):
         (member.directory / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
+def spec_of(member, role):
+    """What stands behind `server.N=`, with free ports for the other servers."""
+    host, port = member.address
+    return f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
+
+
 class Ensemble:
     """Some servers that know each other; not started."""
 
@@ -80,9 +86,7 @@ class Ensemble:
         # What stands behind `server.N=`, by N.
         self.specs = {}
         for number, member in enumerate(self.members, 1):
-            role = "observer" if number in observers else "participant"
-            host, port = member.address
-            self.specs[number] = f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
+            self.specs[number] = spec_of(member, "observer" if number in observers else "participant")
         lines = self.lines | {f"server.{number}": spec for number, spec in self.specs.items()}
         for number, member in enumerate(self.members, 1):
             configure(member, number, lines, read_only)
@@ -91,8 +95,7 @@ class Ensemble:
         """A server that is not one of them yet, configured with them and itself; not started."""
         member, number = self.make(), len(self.members) + 1
         self.members.append(member)
-        host, port = member.address
-        self.specs[number] = f"{host}:{free_port()}:{free_port()}:{role};{host}:{port}"
+        self.specs[number] = spec_of(member, role)
         alive = {self.number(one) for one in self.running} | {number}
         lines = {f"server.{one}": spec for one, spec in self.specs.items() if one in alive}
         configure(member, number, self.lines | lines)

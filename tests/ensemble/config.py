@@ -10,13 +10,6 @@ from support.wait import wait_until
 CONFIG = "/zookeeper/config"
 
 
-def admin(member):
-    """A session that may change the list."""
-    client = connect(member)
-    client.auth("digest", SUPER)
-    return client
-
-
 def reconfig(client, **asked):
     """The new list and its Stat."""
     body = client.call(jute.RECONFIG, jute.reconfig_body(**asked))

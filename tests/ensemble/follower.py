@@ -6,7 +6,7 @@ It stays the same member from the first start on, so that its address does.
 
 import os
 
-from ensemble.cluster import CALM, Ensemble, mode_of
+from ensemble.cluster import CALM, Ensemble
 from support.client import four_letter_command
 from support.server import Corral, Server
 from support.wait import wait_until
@@ -48,17 +48,10 @@ class Follower(Server):
         wait_until(lambda: "Serving: no" not in four_letter_command(self.member.address, "srvr"), "srvr shows that it serves")
         return self
 
-    def launch(self):
-        self.member.launch()
-
     def log(self):
         """The logs of all members, that of the follower last."""
         others = [member for member in self.ensemble.members if member is not self.member]
         return "\n".join(member.log() for member in [*others, *([self.member] if self.member else [])])
-
-    @property
-    def mode(self):
-        return mode_of(self.member)
 
     def dispose(self, keep=False):
         self.ensemble.dispose(keep)

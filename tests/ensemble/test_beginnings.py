@@ -1,5 +1,7 @@
 """How servers of an ensemble begin: the first start, a disk that was emptied, data that are damaged or not theirs, and a rescue."""
 
+import re
+import shutil
 import subprocess
 import time
 
@@ -8,7 +10,7 @@ import pytest
 from ensemble.cluster import CALM, Ensemble, empty, mode_of, says
 from ensemble.sessions import connect, connect_to_new_leader, leader_of, reconnect, root, seen
 from support import jute, log_files
-from support.client import Closed, exists_or_none
+from support.client import Closed, exists_or_none, four_letter_command, words_table
 from support.expect import equal
 from support.server import binary
 from support.wait import wait_until
@@ -35,7 +37,6 @@ def test_servers_that_start_one_after_the_other_begin_with_the_last(own):
     says(second, "until server 3, without data too, is reached")
     assert mode_of(first) is None and mode_of(second) is None, "a part of them begins without the rest"
     third.launch()
-    own.leader()
     top = root(own, "first")
     for member in own.members:
         member.kill()
@@ -53,7 +54,6 @@ def test_servers_that_disagree_about_the_list_do_not_begin(own):
     odd.kill()
     (odd.directory / "zoo.cfg").write_text(lines)
     own.start()
-    own.leader()
 
 
 def test_a_server_with_an_emptied_data_directory_heals(ensemble):
@@ -130,6 +130,71 @@ def test_a_damaged_last_record_is_never_cut(ensemble):
         wait_until(lambda at=data: not (at / "HEALING").exists(), "it says that it heals no more")
         aside = log_files.contents(data / "damaged")
         assert aside and all(before[name] == content for name, content in aside.items()), "what was put aside was changed"
+
+
+def test_a_snapshot_that_cannot_be_read_is_not_put_aside(own):
+    """Unreadable is not damaged: the server refuses to start, changes nothing, and serves when it can read its snapshot again."""
+    own.start()
+    member = own.members[0]
+    data = member.directory / "data"
+    equal(member.stop(), 0, "exit code")
+    snapshot = sorted(data.glob("image-*.img"))[-1]
+    whole = snapshot.rename(member.directory / snapshot.name)
+    # It cannot be opened.
+    snapshot.symlink_to(snapshot.name)
+    member.launch()
+    equal(member.process.wait(60), 7, f"exit code:\n{member.log_tail()}")
+    assert "nothing says that the snapshot is damaged" in member.log_tail(3), member.log_tail()
+    assert not (data / "damaged").exists() and not (data / "HEALING").exists(), "its data were put aside"
+    snapshot.unlink()
+    whole.rename(snapshot)
+    member.start()
+
+
+def last_term(member):
+    return max(int(term) for term in re.findall(r"leadership changed .*term=(\d+)", member.log()))
+
+
+def test_a_server_whose_leader_lacks_its_data_says_so(run_ensemble, shards):
+    """Two of three are started with an old copy of their data, which operators must not do."""
+    own = run_ensemble(Ensemble("corral", shards=shards, settings={**CALM, "ensemble.election_ms": 300}))
+    top, victims, third = root(own, "before"), own.members[:2], own.members[2]
+    for member in own.members:
+        member.stop()
+    for member in victims:
+        shutil.copytree(member.directory / "data", member.directory / "copy")
+    own.start()
+    with connect(own.leader()) as client:
+        for number in range(200):
+            client.create(f"{top}/{number}")
+    for member in own.members:
+        member.stop()
+    for member in victims:
+        shutil.rmtree(member.directory / "data")
+        shutil.move(member.directory / "copy", member.directory / "data")
+    # The two elect until theirs is the later term: then the third must follow one of them.
+    known = last_term(third)
+    while True:
+        for member in victims:
+            member.launch()
+        with connect(victims[0]) as client:
+            client.set("/", b"")
+        if last_term(victims[0]) > known + 1:
+            break
+        for member in victims:
+            member.kill()
+    third.launch()
+    table = lambda: words_table(four_letter_command(third.address, "mntr"), "\t")  # noqa: E731
+    says(third, "accepts no sessions and no writes: its log and")
+    wait_until(lambda: table().get("zk_not_serving_reason") == "log-contradicts", "mntr tells why")
+    equal(table()["zk_serving"], "0")
+    text = four_letter_command(third.address, "srvr")
+    assert "\nMode: follower\n" in text and "\nServing: no, its log and the leader's contradict each other" in text, text
+    # What the line says: without its data it is given everything, and serves.
+    third.kill()
+    empty(third)
+    third.start()
+    wait_until(lambda: table().get("zk_serving") == "1", "mntr tells that it serves")
 
 
 def swap(one, other):

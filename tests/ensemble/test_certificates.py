@@ -31,12 +31,10 @@ class Encrypted(Ensemble):
                 member.settings[f"ensemble.tls_{name}"] = f"{name}.pem"
             put(member, self.authority.sign(DAYS_FIRST), self.authority.pem())
 
-    def peer_port(self, member):
-        return int(self.specs[self.number(member)].split(":")[1])
-
     def shown(self, member):
         """The certificate that the server shows to a client."""
-        return ssl.get_server_certificate(("127.0.0.1", self.peer_port(member)), timeout=5)
+        port = int(self.specs[self.number(member)].split(":")[1])
+        return ssl.get_server_certificate(("127.0.0.1", port), timeout=5)
 
     def links(self, member):
         """Whether all links stand, and how often they have been made anew."""

@@ -1,7 +1,7 @@
 """The membership in /zookeeper/config: what it says, who may change it, and what a change and a refusal do."""
 
 from ensemble.cluster import SUPER
-from ensemble.config import CONFIG, admin, lines_and_version, read, reconfig
+from ensemble.config import CONFIG, lines_and_version, read, reconfig
 from ensemble.sessions import connect
 from support import jute
 from support.expect import equal, refuses
@@ -49,7 +49,8 @@ def test_an_address_changes_and_watches_fire(ensemble):
         read(watcher, watch=True)
     number, spec = max(ensemble.specs.items())
     other = spec.rsplit(";", 1)[0] + ";127.0.0.1:9"
-    with admin(ensemble.followers()[0]) as client:
+    with connect(ensemble.followers()[0]) as client:
+        client.auth("digest", SUPER)
         text, _ = reconfig(client, joining=f"server.{number}={other}")
         equal(lines_and_version(text)[0][-1], f"server.{number}={other}")
         for watcher in watchers:

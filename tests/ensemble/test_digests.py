@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from ensemble.cluster import CALM, Ensemble, says
 from ensemble.sessions import connect, root, seen
 from support import snapshot_files
 from support.client import four_letter_command, words_table
@@ -16,7 +17,10 @@ from support.wait import wait_until
 BULK, BULK_BYTES = 24, 900_000
 DIFFERS = "and on a majority: the state cannot be trusted, this server serves no client"
 WORDS = "not currently serving requests: its data differ from those of the other servers"
-SERVES_AGAIN = "this server serves again"
+CANNOT_HEAL = "no server that runs has all entries and sound data"
+SERVES_AGAIN, REPLACED = "this server serves again", "is replaced by another server's snapshot"
+# More than a leader holds in memory for servers that lag.
+MIB, AHEAD_WRITES, AHEAD_BYTES = 1 << 20, 12, 500_000
 pytestmark = pytest.mark.usefixtures("only_corral")
 
 
@@ -49,6 +53,11 @@ def words_of(member):
         return [four_letter_command(member.address, word) for word in ("srvr", "mntr")]
     except OSError:
         return ["", ""]
+
+
+def mark_of(member):
+    """The file that tells the next process not to trust the state."""
+    return member.directory / "data" / "DISTRUSTED"
 
 
 def same_digests(members):
@@ -100,6 +109,7 @@ def test_a_server_whose_state_differs_stops_serving_and_heals(ensemble, note):
         # A write that fails ends this test: the servers that are right go on.
         with repeated(lambda: client.set(f"{top}/busy", b"")), repeated(lambda: words_of(victim)) as words:
             victim.launch()
+            wait_until(mark_of(victim).exists, "the server marks its state")
             wait_until(lambda: SERVES_AGAIN in victim.log()[begin:], "the server heals")
     said = victim.log()[begin:]
     assert DIFFERS in said and said.index(DIFFERS) < said.index(SERVES_AGAIN), said[-3000:]
@@ -135,15 +145,44 @@ def test_a_snapshot_whose_digest_is_not_its_znodes_is_not_served(ensemble):
     equal(seen(victim, f"{top}/one"), right(top))
 
 
-def test_a_server_that_was_killed_while_its_state_differed_does_not_serve_that_state(ensemble):
-    """Its snapshot is whole by its checksums: nothing but the mark tells the next process."""
+def test_a_marked_state_is_not_served_by_the_next_process(ensemble):
+    """The snapshot is whole by its checksums: nothing but the mark tells."""
     top, victim = root(ensemble, "mark"), ensemble.followers()[0]
     equal(seen(victim, top), b"")
     victim.kill()
-    mark, begin = victim.directory / "data" / "DISTRUSTED", len(victim.log())
-    mark.write_text("another digest\n")
+    mark_of(victim).write_text("another digest\n")
+    begin = len(victim.log())
     victim.start()
     equal(seen(victim, top), b"")
     said = victim.log()[begin:]
-    assert 0 <= said.find("the state cannot be trusted") < said.find("is replaced by another server's snapshot"), said
-    wait_until(lambda: not mark.exists(), "the mark goes")
+    assert 0 <= said.find("the state cannot be trusted") < said.find(REPLACED), said
+    wait_until(lambda: not mark_of(victim).exists(), "the mark goes")
+
+
+def test_the_only_server_with_the_newest_entries_waits_with_a_marked_state(run_ensemble, shards):
+    """The server that runs beside it lacks entries that its memory does not hold. It may give no snapshot, waits, and heals when the
+    third is back.
+    """
+    own = run_ensemble(Ensemble("corral", shards=shards, settings={**CALM, "ensemble.election_ms": 300, "ensemble.log_cache_bytes": MIB}))
+    late, away = own.followers()
+    victim, top = own.leader(), root(own, "alone")
+    late.stop()
+    with connect(victim) as client:
+        for number in range(AHEAD_WRITES):
+            client.create(f"{top}/{number}", b"x" * AHEAD_BYTES)
+    equal(seen(away, f"{top}/0"), b"x" * AHEAD_BYTES)
+    for member in (victim, away):
+        member.stop()
+    mark_of(victim).write_text("another digest\n")
+    begin = len(victim.log())
+    for member in (victim, late):
+        member.launch()
+    wait_until(lambda: all(CANNOT_HEAL in text for text in words_of(victim)), "srvr and mntr tell the reason")
+    says(victim, "a new start did not change that")
+    equal(victim.process.poll(), None, "exit code")
+    away.launch()
+    wait_until(lambda: REPLACED in victim.log()[begin:], "it heals")
+    for member in own.members:
+        wait_until(member.is_serving, "it serves")
+        equal(seen(member, f"{top}/{AHEAD_WRITES - 1}"), b"x" * AHEAD_BYTES)
+    wait_until(lambda: not mark_of(victim).exists(), "the mark goes")

@@ -8,8 +8,8 @@ import pytest
 from ensemble.cluster import CALM, Ensemble, mode_of
 from ensemble.sessions import connect, root, seen
 from support import jute, packages
-from support.client import Client, Closed, Connection, exists_or_none, four_letter_command, words_table
-from support.expect import equal, refuses
+from support.client import Client, Connection, exists_or_none, four_letter_command, words_table
+from support.expect import closes, equal, refuses
 from support.wait import wait_until
 
 NOT_READ_ONLY = -119
@@ -28,21 +28,12 @@ def alone(ensemble):
     wait_until(lambda: four_letter_command(survivor.address, "isro") == "ro", "the server is read-only")
 
 
-def refused(member, **options):
-    """Whether a connect request is answered by closing the connection."""
-    try:
-        Client(member.address, **options).drop()
-    except Closed:
-        return True
-    return False
-
-
 def test_a_server_without_a_leader_serves_only_readers(ensemble):
     top, survivor = root(ensemble, "readable"), ensemble.members[0]
     equal(seen(survivor, top), b"")
     alone(ensemble)
     silent = Connection(survivor.address)
-    assert refused(survivor), "a new session without a leader"
+    closes(Client, survivor.address)
     equal(four_letter_command(survivor.address, "ruok"), "imok", "the port stays open")
     equal(four_letter_command(survivor.address, "srvr").splitlines()[1], "READ-ONLY mode; serving only read-only clients")
     equal(mode_of(survivor), "read-only")
@@ -51,13 +42,14 @@ def test_a_server_without_a_leader_serves_only_readers(ensemble):
     silent.send_frame(jute.connect_request(10_000, read_only=True))
     assert jute.Reader(silent.frame()[8:]).int64(), "a session that reads"
     silent.drop()
-    assert refused(survivor, read_only=True, last_zxid=1 << 62), "a client that has seen more"
+    # A client that has seen more.
+    closes(Client, survivor.address, read_only=True, last_zxid=1 << 62)
     reader = Client(survivor.address, read_only=True)
     equal(reader.tail, b"\x01", "it tells that it is read-only")
     equal(reader.get(top)[0], b"")
     refuses(NOT_READ_ONLY, reader.set, top, b"x")
     refuses(NOT_READ_ONLY, reader.sync)
-    assert refused(survivor, resume=reader), "not as one that writes"
+    closes(Client, survivor.address, resume=reader)
     ensemble.start()
     assert reader.is_closed(), "a leader is found"
     for read_only in (True, False):
@@ -76,8 +68,9 @@ def test_clients_are_sent_away_and_their_sessions_go_on(ensemble):
     watcher.exists("/", watch=True)
     alone(ensemble)
     assert idle.is_closed() and watcher.is_closed() and client.is_closed(), "a client stays where there is no leader"
-    assert refused(survivor, resume=idle), "a session goes on without a leader"
-    assert refused(survivor, resume=client, read_only=True), "it may live elsewhere"
+    # No session goes on here, also not as one that reads: it may live elsewhere.
+    closes(Client, survivor.address, resume=idle)
+    closes(Client, survivor.address, resume=client, read_only=True)
     ensemble.start()
     moved = connect(survivor, resume=client)
     equal(moved.session_id, client.session_id)

@@ -9,9 +9,11 @@ from ensemble.cluster import FOLLOWING, LEADING, OBSERVING, configure, mode_of
 from ensemble.config import CONFIG, ask, lines_and_version, read, serves_as, shows_list_of
 from ensemble.sessions import connect, connect_to_new_leader, seen
 from support import packages
-from support.client import exists_or_none, four_letter_command
+from support.client import exists_or_none, four_letter_command, words_table
 from support.expect import equal
 from support.wait import free_port, wait_until
+
+CENSUS = ("quorum_size", "learners", "synced_followers", "synced_non_voting_followers", "synced_observers")
 
 
 @pytest.fixture
@@ -28,6 +30,12 @@ def join(ensemble, member, old):
     member.launch()
     lines = ask(old, joining=f"server.{number}={ensemble.specs[number]}")
     assert f"server.{number}={ensemble.specs[number]}" in lines, lines
+
+
+def census(member):
+    """What mntr tells of the servers that vote and of those that keep up."""
+    table = words_table(four_letter_command(member.address, "mntr"), "\t")
+    return [table.get(f"zk_{key}") for key in CENSUS]
 
 
 class Writer(threading.Thread):
@@ -68,6 +76,13 @@ def test_a_server_joins_gets_a_vote_outlives_a_restart_and_leaves(ensemble, only
     equal(seen(joiner, "/before"), b"data")
     with connect(joiner) as client:
         client.create("/by-observer")
+    leader, follower = ensemble.leader(), next(member for member in old if mode_of(member) == FOLLOWING)
+    wait_until(lambda: census(leader) == ["3", "3", "2", "0", "1"], "all keep up")
+    wait_until(lambda: census(follower) == ["3", None, None, None, None], "mntr of a follower knows the quorum alone")
+    follower.kill()
+    wait_until(lambda: census(leader) == ["3", "2", "1", "0", "1"], "one is gone")
+    ensemble.start()
+    wait_until(lambda: census(leader) == ["3", "3", "2", "0", "1"], "all keep up again")
     ask(old, joining=f"server.4={ensemble.specs[4].replace('observer', 'participant')}")
     serves_as(joiner, (FOLLOWING, LEADING))
     for member in ensemble.members:

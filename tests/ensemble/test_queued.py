@@ -21,7 +21,7 @@ def new_ensemble(shards, only_corral):
     return Ensemble("corral", shards=shards, tick_ms=SESSION_MS // 20, settings=settings)
 
 
-def test_requests_queued_without_a_leader_are_ordered(ensemble, note):
+def test_requests_queued_without_a_leader_are_ordered(ensemble):
     """The leader aborted, be it the server that had held the writes back or the one that it sent them to.
 
     On a busy machine that leader may be lost again before it has ordered all; a client that waits is then cut off, as always.
@@ -47,7 +47,6 @@ def test_requests_queued_without_a_leader_are_ordered(ensemble, note):
         for client in clients:
             client.drop()
         ensemble.start()
-    note(f"{CLIENTS * WRITES * BYTES >> 20} MB in each of {rounds} rounds")
 
 
 def are_answered(client):

@@ -47,10 +47,9 @@ class History:
     def has_ephemerals_of(self, client, dead):
         """Whether the server still shows ephemerals of the dead sessions."""
         for worker in self.workers:
-            for name in client.children(worker.ephemeral_root):
-                node = worker.predicted.ephemerals.get(f"{worker.ephemeral_root}/{name}")
-                if node and node.owner in dead:
-                    return True
+            shown = {f"{worker.ephemeral_root}/{name}" for name in client.children(worker.ephemeral_root)}
+            if any(node.owner in dead for path, node in worker.predicted.ephemerals.items() if path in shown):
+                return True
         return False
 
     def forget_ephemerals(self, dead):

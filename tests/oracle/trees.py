@@ -31,11 +31,6 @@ def reader_at(member):
     return None
 
 
-def synced(session):
-    """Whether the session's server has answered a sync."""
-    return session.ask_all([(None, jute.SYNC, jute.string("/"))])[0].error == 0
-
-
 def read_tree(session):
     """The tree of the session's server and the zxid it has, or None when the zxid moved meanwhile."""
     zxids, tree, level = set(), {}, ["/"]
@@ -77,7 +72,8 @@ def read_all(members):
     """The tree and zxid of each server, or None when they were not at the same zxid all the while."""
     sessions = [wait_until(lambda member=member: reader_at(member), f"{member.address[1]} gives a session") for member in members]
     try:
-        read = [synced(session) and read_tree(session) for session in sessions]
+        sync = [(None, jute.SYNC, jute.string("/"))]
+        read = [session.ask_all(sync)[0].error == 0 and read_tree(session) for session in sessions]
     except (AssertionError, IndexError):
         # An election in between ends connections that wait for the answer to a sync.
         return None

@@ -126,11 +126,13 @@ class Worker:
         return self.predicted.nodes[self.root].children
 
     def _some_child(self):
-        return self.random.choice(sorted(self._children()))
+        """A path and its version."""
+        path = self.random.choice(sorted(self._children()))
+        return path, self.predicted.nodes[path].version
 
-    def _new_path(self, parent, letter="n"):
+    def _new_path(self, parent):
         self.names += 1
-        return f"{parent}/{letter}{self.names}"
+        return f"{parent}/n{self.names}"
 
     def _data(self):
         return f"{self.number}-{self.names}-".encode() * self.random.randrange(8)
@@ -142,21 +144,17 @@ class Worker:
         return self._operation("create", Change(jute.CREATE2, self._new_path(self.root), self._data()))
 
     def _sequence(self):
-        change = Change(jute.CREATE2, f"{self.root}/s-", self._data(), jute.SEQUENTIAL)
-        return self._operation("create sequential", change)
+        return self._operation("create sequential", Change(jute.CREATE2, f"{self.root}/s-", self._data(), jute.SEQUENTIAL))
 
     def _ephemeral(self):
-        path = self._new_path(self.ephemeral_root, "e")
-        return self._operation("create ephemeral", Change(jute.CREATE2, path, flags=jute.EPHEMERAL))
+        return self._operation("create ephemeral", Change(jute.CREATE2, self._new_path(self.ephemeral_root), flags=jute.EPHEMERAL))
 
     def _set(self):
-        path = self._some_child()
-        version = self.predicted.nodes[path].version
+        path, version = self._some_child()
         return self._operation("set", Change(jute.SET_DATA, path, self._data(), version=version))
 
     def _delete(self):
-        path = self._some_child()
-        version = self.predicted.nodes[path].version
+        path, version = self._some_child()
         return self._operation("delete", Change(jute.DELETE, path, version=version))
 
     def _multi(self):
@@ -168,7 +166,7 @@ class Worker:
             Change(jute.CREATE2, f"{self.root}/m-", self._data(), jute.SEQUENTIAL),
         ]
         if self._children():
-            changes.append(Change(jute.DELETE, self._some_child()))
+            changes.append(Change(jute.DELETE, self._some_child()[0]))
         return self._operation("multi", *changes)
 
     def _refused_multi(self):
