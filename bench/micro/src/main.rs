@@ -10,14 +10,12 @@
 
 mod parts;
 mod rig;
-mod tree;
 
 use std::process::ExitCode;
 
 use corral_wire::OpCode;
-use parts::{append, in_delta, in_snapshot, look_up};
+use parts::{TIMES_MAX, append, in_delta, in_snapshot, key, look_up, new_path, path};
 use rig::{Request, shard, shard_children};
-use tree::{TIMES_MAX, key, new_path, path};
 
 /// As the server has it, so that allocations cost here what they cost there.
 #[global_allocator]

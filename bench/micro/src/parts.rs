@@ -1,6 +1,5 @@
 //! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches, the log without its sync.
 
-use super::tree::{DATA, TIMES_MAX, ZNODES, new_path, path};
 use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, WriteOp};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};
@@ -13,32 +12,39 @@ use corral_storage::{Entry, EntryKind, Log, LogConfig, Record, SimDisk};
 use std::hint::black_box;
 use std::sync::Arc;
 
+/// Operations of a run at most; what is prepared is prepared for as many.
+pub(crate) const TIMES_MAX: u32 = 2048;
+/// The znodes, below one parent, of the tree that the cases work on.
+pub(crate) const ZNODES: u32 = 16_384;
+pub(crate) const DATA: [u8; 100] = [7; 100];
 /// Commands of one log entry.
 const BATCH: u32 = 64;
 const SESSION: SessionId = SessionId(0x0100_0001_0000_0001);
 const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
 const FIRST_ZXID: u64 = 0x1_0000_0001;
 
-/// A state machine with one session, a tree of `ZNODES` in its delta, and an empty parent for more.
-pub(crate) struct Machine {
-    pub(crate) machine: StateMachine,
+pub(crate) fn path(number: u32) -> String {
+    format!("/micro/k/{number:08}")
 }
 
-impl Machine {
-    pub(crate) fn new() -> Self {
-        let mut sessions = SessionTable::default();
-        let session =
-            Session { timeout_ms: 9, password: [0; 16], owner: Some(ORIGIN), ephemerals: Ephemerals::default() };
-        sessions.insert(SESSION, session);
-        let mut made = Self { machine: StateMachine::new(View::empty(42), sessions) };
-        let paths = ["/micro", "/micro/k", "/micro/n"].map(String::from).into_iter().chain((0..ZNODES).map(path));
-        made.apply(batch(FIRST_ZXID, paths.map(|path| create(&path)).map(CommandKind::Op)));
-        made
-    }
+/// The path of a znode that is not there yet.
+pub(crate) fn new_path(number: u32) -> String {
+    format!("/micro/n/{number:09}")
+}
 
-    fn apply(&mut self, batch: Batch) {
-        black_box(self.machine.apply(batch, 1));
-    }
+/// Paths of the tree in an order without a pattern, the same in every run: each is there once before any comes again.
+pub(crate) fn key(number: u32) -> String {
+    const _: () = assert!(ZNODES.is_power_of_two());
+    path(number.wrapping_mul(0x9e37_79b1) % ZNODES)
+}
+
+/// A state machine with one session, a tree of `ZNODES` in its delta, and an empty parent for more.
+pub(crate) fn machine() -> StateMachine {
+    let session = Session { timeout_ms: 9, password: [0; 16], owner: Some(ORIGIN), ephemerals: Ephemerals::default() };
+    let mut machine = StateMachine::new(View::empty(42), SessionTable::from_iter([(SESSION, session)]));
+    let paths = ["/micro", "/micro/k", "/micro/n"].map(String::from).into_iter().chain((0..ZNODES).map(path));
+    black_box(machine.apply(batch(FIRST_ZXID, paths.map(|path| create(&path)).map(CommandKind::Op)), 1));
+    machine
 }
 
 fn batch(first_zxid: u64, kinds: impl Iterator<Item = CommandKind>) -> Batch {
@@ -83,8 +89,8 @@ pub(crate) fn evaluate_multi(times: u32) {
     let first = FIRST_ZXID + u64::from(ZNODES) + 100;
     let numbers = (0..TIMES_MAX).step_by(BATCH as usize);
     let batches: Vec<_> = numbers.map(|at| batch(first + u64::from(at), (at..at + BATCH).map(multi))).collect();
-    let (mut machine, mut rest) = (Machine::new(), batches.into_iter());
-    rest.by_ref().take(times.div_ceil(BATCH) as usize).for_each(|batch| machine.apply(batch));
+    let (mut machine, mut rest) = (machine(), batches.into_iter());
+    rest.by_ref().take(times.div_ceil(BATCH) as usize).for_each(|batch| drop(black_box(machine.apply(batch, 1))));
     leave(rest, machine);
 }
 
@@ -97,13 +103,13 @@ pub(crate) fn look_up(view: View, times: u32, name: impl Fn(u32) -> String) {
 }
 
 pub(crate) fn in_delta() -> View {
-    Machine::new().machine.view().clone()
+    machine().view().clone()
 }
 
 /// The same tree, all of it in the snapshot.
 pub(crate) fn in_snapshot() -> View {
-    let mut machine = Machine::new();
-    let view = machine.machine.view_mut();
+    let mut machine = machine();
+    let view = machine.view_mut();
     let frozen = view.freeze();
     let snapshot = merge_in_memory(view.snapshot(), &frozen, 4, Vec::new(), Vec::new()).expect("merges");
     view.swap_snapshot(Arc::new(snapshot));

@@ -4,19 +4,16 @@
 //! Requests come 16 at a time, as from a client that pipelines. A write's whole way is in the count but for Raft and the
 //! log: decoded, proposed, batched, encoded for the log, evaluated, applied to the shard's view, answered.
 
-use super::parts;
-use super::tree::{DATA, TIMES_MAX, new_path};
-use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
-use corral_core::limits::ShardLimits;
-use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use super::parts::{self, DATA, TIMES_MAX, new_path};
+use corral_core::ids::{ConnId, Millis, WallMillis};
+use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_wire::consts::VERSION_ANY;
-use corral_wire::frame::{begin_frame, end_frame};
+use corral_wire::frame::append_frame;
 use corral_wire::records::{
     Acl, ConnectRequest, CreateRequest, DeleteRequest, GetDataRequest, RequestHeader, SetDataRequest,
 };
-use corral_wire::{OpCode, Vector, Writer};
+use corral_wire::{OpCode, Vector};
 use std::hint::black_box;
 
 /// Requests that arrive together.
@@ -40,7 +37,7 @@ impl Request {
             Self::Create(_) => OpCode::Create,
             Self::Delete(_) => OpCode::Delete,
         };
-        frame(out, |writer| {
+        let encoded = append_frame(out, |writer| {
             RequestHeader { xid: xid.cast_signed(), op: op.number() }.encode(writer);
             match self {
                 Self::Read(_, path, watch) => GetDataRequest { path: Some(path), watch: *watch }.encode(writer),
@@ -54,14 +51,8 @@ impl Request {
                 Self::Delete(path) => DeleteRequest { path: Some(path), version: VERSION_ANY }.encode(writer),
             }
         });
+        encoded.expect("small");
     }
-}
-
-/// One frame whose body `encode` writes.
-fn frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Writer<'_>)) {
-    let mark = begin_frame(out);
-    encode(&mut Writer::new(out));
-    end_frame(out, mark).expect("small");
 }
 
 struct Rig {
@@ -76,20 +67,18 @@ struct Rig {
 impl Rig {
     /// A client with a session, before the tree of the cases.
     fn new() -> Self {
-        let machine = parts::Machine::new().machine;
+        let machine = parts::machine();
         let view = machine.view().clone();
-        let mut sequencer = Sequencer::new(sequencer_config(), machine, 0, 0);
+        let mut sequencer = Sequencer::new(SequencerConfig::default(), machine, 0, 0);
         sequencer.lead(NOW, 2);
-        let mut shard = Shard::new(shard_config(), view, 1, NOW);
+        let mut shard = Shard::new(ShardConfig::default(), view, 1, NOW);
         let conn = shard.accepted(NOW, "127.0.0.1:9".parse().expect("an address"), [7; 16]);
         let mut rig = Self { shard, sequencer, out: Outputs::default(), conn, index: 0, replies: 0 };
         let mut bytes = Vec::new();
-        frame(&mut bytes, |writer| {
-            let passwd = Some(&[0; 16][..]);
-            let (timeout_ms, read_only) = (30_000, Some(false));
-            ConnectRequest { protocol_version: 0, last_zxid_seen: 0, timeout_ms, session_id: 0, passwd, read_only }
-                .encode(writer);
-        });
+        let (passwd, timeout_ms, read_only) = (Some(&[0; 16][..]), 30_000, Some(false));
+        let greeting =
+            ConnectRequest { protocol_version: 0, last_zxid_seen: 0, timeout_ms, session_id: 0, passwd, read_only };
+        append_frame(&mut bytes, |writer| greeting.encode(writer)).expect("small");
         rig.turn(&bytes);
         assert_eq!(rig.replies, 1, "connected");
         rig
@@ -121,40 +110,6 @@ impl Rig {
             let count = unsent.len();
             self.shard.sent(NOW, conn, count, &mut self.out);
         }
-    }
-}
-
-fn sequencer_config() -> SequencerConfig {
-    let snapshot = SnapshotPolicy::NEVER;
-    let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 };
-    SequencerConfig {
-        server: 1,
-        incarnation: 1,
-        tick_ms: 1000,
-        features: 0,
-        batch_bytes_max: 1 << 20,
-        entry_bytes_max: 64 << 20,
-        snapshot,
-        reap,
-    }
-}
-
-fn shard_config() -> ShardConfig {
-    ShardConfig {
-        shard: ShardId(0),
-        server: 1,
-        incarnation: 1,
-        session_timeout_min_ms: 1000,
-        session_timeout_max_ms: 60_000,
-        sessionless_timeout_ms: 10_000,
-        whitelist: Vec::new(),
-        super_digest: None,
-        skip_acl: false,
-        enforce_digest: false,
-        keeper_extensions: false,
-        read_only: false,
-        linearizable: false,
-        limits: ShardLimits::default(),
     }
 }
 

@@ -4,16 +4,14 @@ use crate::change::{KeeperOp, OpResult, Outcome};
 use crate::ids::Zxid;
 use alloc::vec::Vec;
 use corral_wire::consts::{EventType, KeeperState};
-use corral_wire::frame::{begin_frame, end_frame};
+use corral_wire::frame::append_frame;
 use corral_wire::multi::{MultiResponseEncoder, MultiResult};
 use corral_wire::records::{ConnectResponse, CreateResponse, ReplyHeader, WatcherEvent};
 use corral_wire::{ErrorCode, Writer};
 
 /// Appends one frame whose body `encode` writes.
 pub(crate) fn frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Writer<'_>)) {
-    let mark = begin_frame(out);
-    encode(&mut Writer::new(out));
-    end_frame(out, mark).expect("a reply is bounded by the tree's size, far below 2 GiB");
+    append_frame(out, encode).expect("a reply is bounded by the tree's size, far below 2 GiB");
 }
 
 /// Appends a header-only reply with an error.

@@ -52,6 +52,22 @@ pub struct SequencerConfig {
     pub reap: ReapPolicy,
 }
 
+/// Server 1, which takes no snapshot of its own accord.
+impl Default for SequencerConfig {
+    fn default() -> Self {
+        Self {
+            server: 1,
+            incarnation: 1,
+            tick_ms: 1000,
+            features: 0,
+            batch_bytes_max: 1 << 20,
+            entry_bytes_max: 64 << 20,
+            snapshot: SnapshotPolicy::NEVER,
+            reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
+        }
+    }
+}
+
 /// What the passing of time led to.
 #[derive(Clone, Debug, Default)]
 pub struct Ticked {

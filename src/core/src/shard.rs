@@ -80,6 +80,28 @@ pub struct ShardConfig {
     pub limits: ShardLimits,
 }
 
+/// The first shard of server 1, which answers no four-letter command and serves no extension.
+impl Default for ShardConfig {
+    fn default() -> Self {
+        Self {
+            shard: ShardId(0),
+            server: 1,
+            incarnation: 1,
+            session_timeout_min_ms: 1000,
+            session_timeout_max_ms: 60_000,
+            sessionless_timeout_ms: 10_000,
+            whitelist: Vec::new(),
+            super_digest: None,
+            skip_acl: false,
+            enforce_digest: false,
+            keeper_extensions: false,
+            read_only: false,
+            linearizable: false,
+            limits: ShardLimits::default(),
+        }
+    }
+}
+
 /// Things that are dropped somewhere else: freeing a million entries would stop this core.
 #[derive(Debug)]
 pub enum Garbage {
@@ -550,23 +572,7 @@ pub(crate) mod tests {
     /// A shard of an empty tree that answers all commands but `wchc`.
     pub(crate) fn shard() -> Shard {
         let whitelist = FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Wchc).collect();
-        let config = ShardConfig {
-            shard: ShardId(0),
-            server: 1,
-            incarnation: 1,
-            session_timeout_min_ms: 1000,
-            session_timeout_max_ms: 60_000,
-            sessionless_timeout_ms: 10_000,
-            whitelist,
-            super_digest: None,
-            skip_acl: false,
-            enforce_digest: false,
-            keeper_extensions: false,
-            read_only: false,
-            linearizable: false,
-            limits: ShardLimits::default(),
-        };
-        Shard::new(config, View::empty(7), 0, Millis(0))
+        Shard::new(ShardConfig { whitelist, ..ShardConfig::default() }, View::empty(7), 0, Millis(0))
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Frames: a length word and that many bytes, in both directions.
 //!
-//! `next_frame` reads what a connection has received so far; `begin_frame` and `end_frame` reserve and patch the length
-//! word around what is encoded between them. Runs on the connection's core, keeps no state.
+//! `next_frame` reads what a connection has received so far; `append_frame` writes a frame around what a closure encodes.
+//! `begin_frame` and `end_frame` do the same for a frame that is written over several turns. Runs on the connection's core, keeps no state.
 //! It knows neither sockets nor what a frame holds. Compare the first four bytes of a fresh connection with
 //! `fourletter` before asking for a frame.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::jute::patch_i32;
+use crate::jute::{Writer, patch_i32};
 use crate::limits::LENGTH_BYTES;
 
 pub use crate::limits::FRAME_MAX_DEFAULT;
@@ -100,9 +100,14 @@ pub fn end_frame(out: &mut Vec<u8>, mark: FrameMark) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// Takes a frame under construction back: `out` is as it was before [`begin_frame`].
-pub fn abandon_frame(out: &mut Vec<u8>, mark: FrameMark) {
-    out.truncate(mark.start);
+/// Appends a frame whose body `encode` writes.
+///
+/// # Errors
+/// [`FrameError::Unsendable`] as of [`end_frame`].
+pub fn append_frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Writer<'_>)) -> Result<(), FrameError> {
+    let mark = begin_frame(out);
+    encode(&mut Writer::new(out));
+    end_frame(out, mark)
 }
 
 #[cfg(test)]
@@ -129,13 +134,8 @@ mod tests {
     fn frames_are_patched_one_after_the_other() {
         let mut out = Vec::new();
         for body in [&b"abc"[..], b""] {
-            let mark = begin_frame(&mut out);
-            out.extend_from_slice(body);
-            end_frame(&mut out, mark).expect("short");
+            append_frame(&mut out, |writer| writer.raw(body)).expect("short");
         }
-        let mark = begin_frame(&mut out);
-        out.push(1);
-        abandon_frame(&mut out, mark);
         assert_eq!(out, b"\0\0\0\x03abc\0\0\0\0");
     }
 }

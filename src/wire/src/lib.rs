@@ -11,9 +11,9 @@
 //! A server decodes the frame of a getData, and encodes its reply:
 //!
 //! ```
-//! use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
+//! use corral_wire::frame::{FRAME_MAX_DEFAULT, append_frame, next_frame};
 //! use corral_wire::records::{GetDataRequest, GetDataResponse, ReplyHeader, RequestHeader, Stat};
-//! use corral_wire::{OpCode, Reader, Writer};
+//! use corral_wire::{OpCode, Reader};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // As received: length 18, xid 1, operation 4, path of 5 bytes, no watch.
@@ -28,12 +28,11 @@
 //! assert_eq!((request.path, request.watch), (Some("/lock"), false));
 //!
 //! let mut out = Vec::new();
-//! let mark = begin_frame(&mut out);
-//! let mut writer = Writer::new(&mut out);
-//! ReplyHeader::ok(header.xid, 0x1_0000_0005).encode(&mut writer);
-//! let stat = Stat { data_length: 5, ..Stat::default() };
-//! GetDataResponse { data: Some(b"owner"), stat }.encode(&mut writer);
-//! end_frame(&mut out, mark)?;
+//! append_frame(&mut out, |writer| {
+//!     ReplyHeader::ok(header.xid, 0x1_0000_0005).encode(writer);
+//!     let stat = Stat { data_length: 5, ..Stat::default() };
+//!     GetDataResponse { data: Some(b"owner"), stat }.encode(writer);
+//! })?;
 //! assert_eq!(out[..4], (out.len() as u32 - 4).to_be_bytes());
 //! # Ok(())
 //! # }

@@ -6,7 +6,7 @@ use crate::ids::ConnId;
 use crate::limits::{FORWARDED_BYTES_MAX, PAUSE_MAX_MS};
 use crate::peer::{Forward, Heartbeat, Pause, Paused, SessionReport, Uninitialised};
 use crate::reaper::ReapPolicy;
-use crate::sequencer::{SequencerConfig, SnapshotPolicy};
+use crate::sequencer::SequencerConfig;
 use crate::session::SessionTable;
 use crate::shared::Text;
 use crate::view::View;
@@ -19,25 +19,13 @@ const LEADS_2: Leadership = Leadership::Follower { leader: Some(2) };
 const LEADERLESS: Leadership = Leadership::Follower { leader: None };
 
 fn sequencer(server: u8) -> Sequencer {
-    let snapshot = SnapshotPolicy {
-        floor_bytes: 1 << 30,
-        share_of_snapshot_percent: 50,
-        txns_max: u64::MAX,
-        log_bytes_max: u64::MAX,
-        interval_min_ms: 0,
-        interval_max_ms: u64::MAX,
-        calm_ms: 0,
-    };
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 100, never_used_max_ms: 0 };
     let config = SequencerConfig {
         server,
         incarnation: 10 + u64::from(server),
         tick_ms: 100,
-        features: 0,
-        batch_bytes_max: 1 << 20,
-        entry_bytes_max: 64 << 20,
-        snapshot,
         reap,
+        ..SequencerConfig::default()
     };
     Sequencer::new(config, StateMachine::new(View::empty(7), SessionTable::default()), 0, 0)
 }

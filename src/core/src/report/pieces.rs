@@ -138,9 +138,8 @@ mod tests {
     use crate::evaluate::StateMachine;
     use crate::ids::{ConnId, Millis, WallMillis};
     use crate::limits::FOUR_LETTER_BYTES_MAX;
-    use crate::reaper::ReapPolicy;
     use crate::report::Moment;
-    use crate::sequencer::{SequencerConfig, SnapshotPolicy};
+    use crate::sequencer::SequencerConfig;
     use crate::session::{Session, SessionTable};
     use crate::shard::tests::shard;
     use crate::view::View;
@@ -296,26 +295,7 @@ mod tests {
     }
 
     fn sequencer(sessions: SessionTable) -> Sequencer {
-        let snapshot = SnapshotPolicy {
-            floor_bytes: 0,
-            share_of_snapshot_percent: 0,
-            txns_max: 0,
-            log_bytes_max: 0,
-            interval_min_ms: 0,
-            interval_max_ms: 0,
-            calm_ms: 0,
-        };
-        let config = SequencerConfig {
-            server: 1,
-            incarnation: 1,
-            tick_ms: 1000,
-            features: 0,
-            batch_bytes_max: 1,
-            entry_bytes_max: 64 << 20,
-            snapshot,
-            reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
-        };
-        Sequencer::new(config, StateMachine::new(View::empty(1), sessions), 0, 0)
+        Sequencer::new(SequencerConfig::default(), StateMachine::new(View::empty(1), sessions), 0, 0)
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{Millis, SessionId, WallMillis};
 use corral_core::limits::SESSIONS_PIECE;
-use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::view::View;
 
@@ -13,18 +12,7 @@ fn leader(count: i64) -> Sequencer {
     let session = Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals: Ephemerals::default() };
     let sessions = (1..=count).map(|id| (SessionId(id), session.clone()));
     let machine = StateMachine::new(View::empty(7), SessionTable::from_iter(sessions));
-    let snapshot = SnapshotPolicy::NEVER;
-    let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 };
-    let config = SequencerConfig {
-        server: 1,
-        incarnation: 1,
-        tick_ms: 100,
-        features: 0,
-        batch_bytes_max: 1000,
-        entry_bytes_max: 64 << 20,
-        snapshot,
-        reap,
-    };
+    let config = SequencerConfig { tick_ms: 100, batch_bytes_max: 1000, ..SequencerConfig::default() };
     let mut sequencer = Sequencer::new(config, machine, 0, 0);
     sequencer.lead(Millis(0), 1);
     sequencer

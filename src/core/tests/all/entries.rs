@@ -7,8 +7,7 @@ use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use corral_core::limits::SESSIONS_PIECE;
 use corral_core::peer::{Forward, PeerMessage};
-use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
@@ -24,16 +23,7 @@ fn leader(sessions: SessionTable) -> Sequencer {
 }
 
 fn leader_with(entry_bytes_max: usize, batch_bytes_max: usize, sessions: SessionTable) -> Sequencer {
-    let config = SequencerConfig {
-        server: 1,
-        incarnation: 1,
-        tick_ms: 100,
-        features: 0,
-        batch_bytes_max,
-        entry_bytes_max,
-        snapshot: SnapshotPolicy::NEVER,
-        reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
-    };
+    let config = SequencerConfig { tick_ms: 100, batch_bytes_max, entry_bytes_max, ..SequencerConfig::default() };
     let mut sequencer = Sequencer::new(config, StateMachine::new(View::empty(7), sessions), 0, 0);
     sequencer.lead(Millis(0), 1);
     sequencer

@@ -6,9 +6,7 @@ use corral_core::conn::Close;
 use corral_core::coordinator::Coordinator;
 use corral_core::evaluate::{Proof, StateMachine};
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
-use corral_core::limits::ShardLimits;
-use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::shared::Text;
@@ -16,23 +14,14 @@ use corral_core::view::View;
 use corral_wire::records::ConnectRequest;
 use std::sync::Arc;
 
-use crate::one_shard::{config, framed};
+use crate::one_shard::framed;
 
 const TIMEOUT_MS: i32 = 400;
 const RIGHT: [u8; 16] = [7; 16];
 const WRONG: [u8; 16] = [8; 16];
 
 fn leader() -> Coordinator {
-    let config = SequencerConfig {
-        server: 1,
-        incarnation: 1,
-        tick_ms: 100,
-        features: 0,
-        batch_bytes_max: 1 << 20,
-        entry_bytes_max: 64 << 20,
-        snapshot: SnapshotPolicy::NEVER,
-        reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
-    };
+    let config = SequencerConfig { tick_ms: 100, ..SequencerConfig::default() };
     let machine = StateMachine::new(View::empty(7), SessionTable::default());
     let mut member = Coordinator::alone(Sequencer::new(config, machine, 0, 0));
     member.shows = true;
@@ -122,13 +111,7 @@ fn an_attach_that_proves_nothing_takes_no_log_entry() {
 }
 
 fn shard() -> Shard {
-    let config = ShardConfig {
-        session_timeout_min_ms: 100,
-        sessionless_timeout_ms: 10_000,
-        keeper_extensions: false,
-        read_only: false,
-        ..config(ShardLimits::default())
-    };
+    let config = ShardConfig { session_timeout_min_ms: 100, ..ShardConfig::default() };
     Shard::new(config, View::empty(7), 0, Millis(0))
 }
 

@@ -14,7 +14,7 @@ use corral_core::ids::{ConnId, Millis, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::peer::PeerMessage;
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::view::View;
@@ -112,25 +112,15 @@ struct World {
 fn server(at: usize) -> Server {
     let id = u8::try_from(at + 1).expect("small");
     let incarnation = 100 + at as u64;
-    let snapshot = SnapshotPolicy {
-        floor_bytes: 1 << 30,
-        share_of_snapshot_percent: 50,
-        txns_max: u64::MAX,
-        log_bytes_max: u64::MAX,
-        interval_min_ms: 0,
-        interval_max_ms: u64::MAX,
-        calm_ms: 0,
-    };
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 100, never_used_max_ms: 0 };
     let config = SequencerConfig {
         server: id,
         incarnation,
         tick_ms: 100,
-        features: 0,
         batch_bytes_max: 300,
         entry_bytes_max: 1600,
-        snapshot,
         reap,
+        ..SequencerConfig::default()
     };
     let view = View::empty(7);
     let machine = StateMachine::new(view.clone(), SessionTable::default());
@@ -141,9 +131,8 @@ fn server(at: usize) -> Server {
         session_timeout_min_ms: 1_000_000,
         session_timeout_max_ms: 1_000_000,
         sessionless_timeout_ms: 1_000_000,
-        keeper_extensions: false,
-        read_only: false,
-        ..one_shard::config(ShardLimits { proposals_bytes_max: 300, ..ShardLimits::default() })
+        limits: ShardLimits { proposals_bytes_max: 300, ..ShardLimits::default() },
+        ..ShardConfig::default()
     };
     Server {
         at,

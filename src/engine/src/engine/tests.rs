@@ -5,8 +5,7 @@ use corral_consensus::{Config, Entry, EntryKind, HardState, Membership, RaftNode
 use corral_core::coordinator::{Coordinator, EnsembleConfig};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::WallMillis;
-use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::SequencerConfig;
 use corral_core::session::SessionTable;
 use corral_core::view::View;
 use corral_peer::snapshot::Ask;
@@ -33,16 +32,7 @@ const NOW: Now = Now { micros: Micros(1_000_000), wall: WallMillis(1) };
 
 /// Server 1 of three, with a log of three entries, of which none is known to be committed, and a snapshot for others.
 fn engine() -> Engine {
-    let config = SequencerConfig {
-        server: 1,
-        incarnation: 1,
-        tick_ms: 100,
-        features: 0,
-        batch_bytes_max: 1 << 20,
-        entry_bytes_max: 64 << 20,
-        snapshot: SnapshotPolicy::NEVER,
-        reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
-    };
+    let config = SequencerConfig { tick_ms: 100, ..SequencerConfig::default() };
     let machine = StateMachine::new(View::empty(7), SessionTable::default());
     let sequencer = Sequencer::new(config, machine, 0, 0);
     let config = EnsembleConfig { shards: 1, hold_ms: 1000, lost_after_ms: 1000 };

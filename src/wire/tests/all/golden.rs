@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
+use corral_wire::frame::{FRAME_MAX_DEFAULT, append_frame, next_frame};
 use corral_wire::limits::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
 use corral_wire::multi::{MultiKind, MultiRequest, MultiResponse};
 use corral_wire::op::Kind;
@@ -169,9 +169,7 @@ fn every_frame_round_trips() {
         assert_eq!(taken, frame.len(), "{place}");
         let mut reader = Reader::new(body);
         let mut out = Vec::new();
-        let mark_of_frame = begin_frame(&mut out);
-        reencode(mark, name, &mut reader, &mut Writer::new(&mut out)).expect(place);
-        end_frame(&mut out, mark_of_frame).expect(place);
+        append_frame(&mut out, |writer| reencode(mark, name, &mut reader, writer).expect(place)).expect(place);
         assert_eq!(reader.remaining(), 0, "{place}");
         assert_eq!(out, frame, "{place}");
     });

@@ -2,7 +2,7 @@
 //! values told there and encode to the same bytes. Frames are written with their length word, blanks ignored.
 
 use corral_wire::consts::{CreateMode, EventType, KeeperState, XID_NOTIFICATION, XID_PING};
-use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
+use corral_wire::frame::{FRAME_MAX_DEFAULT, append_frame, next_frame};
 use corral_wire::multi::{MultiResponse, MultiResult, encode_failed};
 use corral_wire::records::*;
 use corral_wire::{ErrorCode, OpCode, Reader, Vector, Writer};
@@ -16,9 +16,7 @@ fn unhex(text: &str) -> Vec<u8> {
 fn check(hex: &str, encode: impl FnOnce(&mut Writer<'_>), decode: impl FnOnce(&mut Reader<'_>)) {
     let expect = unhex(hex);
     let mut out = Vec::new();
-    let mark = begin_frame(&mut out);
-    encode(&mut Writer::new(&mut out));
-    end_frame(&mut out, mark).expect("short");
+    append_frame(&mut out, encode).expect("short");
     assert_eq!(out, expect);
     let (body, taken) = next_frame(&expect, FRAME_MAX_DEFAULT).expect("legal").expect("whole");
     assert_eq!(taken, expect.len());

@@ -4,7 +4,7 @@ use super::*;
 use crate::evaluate::StateMachine;
 use crate::ids::{ConnId, ShardId};
 use crate::reaper::ReapPolicy;
-use crate::sequencer::{SequencerConfig, SnapshotPolicy};
+use crate::sequencer::SequencerConfig;
 use crate::session::SessionTable;
 use crate::view::View;
 
@@ -26,14 +26,11 @@ fn set(ids: &[u8]) -> BTreeSet<u8> {
 impl Leader {
     fn new() -> Self {
         let config = SequencerConfig {
-            server: 1,
-            incarnation: 1,
             tick_ms: 10,
             features: features::RECONFIG | features::SKIP_ACL,
             batch_bytes_max: 1000,
-            entry_bytes_max: 64 << 20,
-            snapshot: SnapshotPolicy::NEVER,
             reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
+            ..SequencerConfig::default()
         };
         let machine = StateMachine::new(View::empty(7), SessionTable::new());
         let mut sequencer = Sequencer::new(config, machine, 0, 0);

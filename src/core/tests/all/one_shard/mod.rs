@@ -13,7 +13,7 @@ use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
 use corral_core::znode::{Acl, NodeStat, Znode};
-use corral_wire::frame::{begin_frame, end_frame, next_frame};
+use corral_wire::frame::{append_frame, next_frame};
 use corral_wire::records::{ConnectRequest, GetChildrenRequest, ReplyHeader, RequestHeader};
 use corral_wire::{OpCode, Reader, Writer};
 use std::sync::Arc;
@@ -143,28 +143,17 @@ impl Server {
 /// A shard of server 1 that serves everything.
 pub fn config(limits: ShardLimits) -> ShardConfig {
     ShardConfig {
-        shard: ShardId(0),
-        server: 1,
-        incarnation: 1,
-        session_timeout_min_ms: 1000,
-        session_timeout_max_ms: 60_000,
         sessionless_timeout_ms: 1000,
-        whitelist: Vec::new(),
-        super_digest: None,
-        skip_acl: false,
-        enforce_digest: false,
         keeper_extensions: true,
         read_only: true,
-        linearizable: false,
         limits,
+        ..ShardConfig::default()
     }
 }
 
 pub fn framed(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mark = begin_frame(&mut bytes);
-    encode(&mut Writer::new(&mut bytes));
-    end_frame(&mut bytes, mark).expect("small");
+    append_frame(&mut bytes, encode).expect("small");
     bytes
 }
 

@@ -8,8 +8,7 @@ use corral_core::command::{AclSpec, Command, CommandKind, CreateOp, Identity, Or
 use corral_core::cost::{COMMAND_MAX, ENTRY_MAX};
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
-use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
@@ -138,14 +137,10 @@ fn assert_equal(one: &StateMachine, other: &StateMachine) {
 
 fn sequencer(world: &World) -> Sequencer {
     let config = SequencerConfig {
-        server: 1,
-        incarnation: 1,
         tick_ms: 100,
         features: world.features,
-        batch_bytes_max: 1 << 20,
         entry_bytes_max: 16 << 20,
-        snapshot: SnapshotPolicy::NEVER,
-        reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
+        ..SequencerConfig::default()
     };
     Sequencer::new(config, world.machine(), 0, 0)
 }
