@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use plotters::coord::Shift;
@@ -244,17 +244,6 @@ fn short(figure: f64) -> String {
 fn trimmed(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
-/// Tries whether a file can be written, before a run instead of after it. Leaves no trace.
-pub(crate) fn try_out(path: &Path) -> io::Result<()> {
-    let there = fs::metadata(path);
-    // A pipe would be closed towards its reader, and a device says nothing by being opened.
-    if there.as_ref().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-        return Ok(());
-    }
-    fs::OpenOptions::new().append(true).create(true).open(path)?;
-    if there.is_err() { fs::remove_file(path) } else { Ok(()) }
 }
 
 #[cfg(test)]

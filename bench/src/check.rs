@@ -160,19 +160,9 @@ mod tests {
     use corral_wire::VectorBuf;
     use corral_wire::multi::MultiResponseEncoder;
 
-    const STAT: Stat = Stat {
-        czxid: 1,
-        mzxid: 1,
-        ctime: 0,
-        mtime: 0,
-        version: 0,
-        cversion: 0,
-        aversion: 0,
-        ephemeral_owner: 0,
-        data_length: 100,
-        num_children: 3,
-        pzxid: 1,
-    };
+    fn stat(data_length: i32) -> Stat {
+        Stat { czxid: 1, data_length, num_children: 3, ..Stat::default() }
+    }
 
     fn data(bytes: &[u8], stat: Stat) -> Vec<u8> {
         encoded(|writer| GetDataResponse { data: Some(bytes), stat }.encode(writer))
@@ -198,7 +188,7 @@ mod tests {
     fn a_reply_of_another_znode_is_noticed() {
         let workload = workload("--mix get=1,exists=1,set=1");
         let judge = |kind, key, czxid| {
-            let stat = Stat { czxid, ..STAT };
+            let stat = Stat { czxid, ..stat(100) };
             let other = encoded(|writer| ExistsResponse { stat }.encode(writer));
             let record = if kind == Kind::Get { data(&value(100), stat) } else { other };
             judged(&workload, kind, key, 0, &record)
@@ -237,19 +227,19 @@ mod tests {
 
     #[test]
     fn records_are_judged() {
-        let of = |bytes: usize| data(&value(bytes), Stat { data_length: i32::try_from(bytes).unwrap(), ..STAT });
+        let of = |bytes: usize| data(&value(bytes), stat(i32::try_from(bytes).unwrap()));
         let good = of(100);
         check("", Kind::Get, &good, "");
         check("", Kind::Get, &good[..good.len() - 1], "cut short");
         check("", Kind::Get, &[good.clone(), vec![0]].concat(), "1 bytes follow");
-        check("", Kind::Get, &data(&[b'a'; 100], STAT), "value is wrong");
-        check("", Kind::Get, &data(&value(100), Stat { data_length: 5, ..STAT }), "Stat.dataLength");
+        check("", Kind::Get, &data(&[b'a'; 100], stat(100)), "value is wrong");
+        check("", Kind::Get, &data(&value(100), stat(5)), "Stat.dataLength");
         check("--value-bytes 10..50", Kind::Get, &of(10), "");
         check("--value-bytes 10..50", Kind::Get, &of(51), "value length is wrong: expected 10 to 50, found 51");
-        let stat = |data_length| encoded(|writer| ExistsResponse { stat: Stat { data_length, ..STAT } }.encode(writer));
-        check("", Kind::Exists, &stat(100), "");
-        check("", Kind::Set, &stat(100), "");
-        check("", Kind::Set, &stat(99), "Stat.dataLength is wrong: expected 100, found 99");
+        let written = |length| encoded(|writer| ExistsResponse { stat: stat(length) }.encode(writer));
+        check("", Kind::Exists, &written(100), "");
+        check("", Kind::Set, &written(100), "");
+        check("", Kind::Set, &written(99), "Stat.dataLength is wrong: expected 100, found 99");
         check("", Kind::Delete, &[], "");
         check("", Kind::Delete, &[0; 4], "4 bytes follow");
         let path = |path| encoded(|writer| CreateResponse { path: Some(path) }.encode(writer));
@@ -260,14 +250,14 @@ mod tests {
         let list = |count: usize| {
             let names = VectorBuf::of((0..count).map(|_| Some("n")));
             let children = Some(names.view().unwrap());
-            encoded(|writer| GetChildren2Response { children, stat: STAT }.encode(writer))
+            encoded(|writer| GetChildren2Response { children, stat: stat(0) }.encode(writer))
         };
         check("", Kind::Children, &list(3), "");
         check("", Kind::Children, &list(2), "number of children is wrong: expected 3, found 2");
         let multi = |lengths: &[i32]| {
             encoded(|writer| {
                 let mut results = MultiResponseEncoder::new(writer);
-                lengths.iter().for_each(|data_length| results.set_data(&Stat { data_length: *data_length, ..STAT }));
+                lengths.iter().for_each(|length| results.set_data(&stat(*length)));
                 results.finish();
             })
         };

@@ -65,8 +65,6 @@ fn field(text: &str, name: &str) -> Option<u64> {
 pub(crate) struct Memory {
     /// Resident pages, shared ones in full.
     pub(crate) rss_kib: u64,
-    /// Resident pages, shared ones divided by the number of processes that share them.
-    pub(crate) pss_kib: u64,
     /// Resident pages that are backed by no file.
     pub(crate) anonymous_kib: u64,
 }
@@ -80,7 +78,6 @@ impl Memory {
             let text = fs::read_to_string(&file).with_context(|| file.clone())?;
             let read = |name| field(&text, name).with_context(|| format!("{file} has no {name}"));
             sum.rss_kib += read("Rss")?;
-            sum.pss_kib += read("Pss")?;
             sum.anonymous_kib += read("Anonymous")?;
         }
         Ok((!pids.is_empty()).then_some(sum))
@@ -141,7 +138,7 @@ mod tests {
         let error = CpuClock::of(&[i32::MAX]).map(|_| ()).expect_err("no process has the highest number");
         assert!(format!("{error:#}").contains("there is no process"), "{error:#}");
         let memory = Memory::of(&[own]).unwrap().unwrap();
-        assert!(memory.rss_kib >= memory.pss_kib && memory.pss_kib > 100, "{memory:?}");
+        assert!(memory.rss_kib >= memory.anonymous_kib && memory.anonymous_kib > 100, "{memory:?}");
         assert_eq!(Memory::of(&[]).unwrap(), None);
         let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let server = here.local_addr().unwrap();

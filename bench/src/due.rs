@@ -27,6 +27,11 @@ impl Due {
         self.start_ns.saturating_add((self.taken as f64 * self.interval_ns) as u64)
     }
 
+    /// Whole milliseconds until the next one, at most `max`: then one polls, because the wait must not round up.
+    pub(crate) fn wait_ms(&self, now_ns: u64, max: u16) -> u16 {
+        u16::try_from(self.next_ns().saturating_sub(now_ns) / 1_000_000).unwrap_or(max).min(max)
+    }
+
     /// Begins the next one. Returns when it was due.
     pub(crate) fn take(&mut self) -> u64 {
         let due_ns = self.next_ns();

@@ -9,12 +9,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame};
+use corral_wire::frame::{FRAME_MAX_DEFAULT, append_frame};
 use corral_wire::records::{
     ConnectRequest, ConnectResponse, CreateRequest, CreateResponse, ExistsResponse, GetDataResponse, ReplyHeader,
     RequestHeader, SetDataRequest, Stat,
 };
-use corral_wire::{ErrorCode, OpCode, Reader, VectorEncoder, Writer};
+use corral_wire::{ErrorCode, OpCode, Reader, VectorEncoder};
 
 use crate::args::pin;
 use crate::frames::{Frames, encoded, value};
@@ -49,13 +49,8 @@ pub struct EchoArgs {
 pub fn run(serve: impl FnOnce(EchoArgs, Replies) -> Result<()>) -> ExitCode {
     let args = EchoArgs::parse();
     let ran = pin(args.cpu).and_then(|()| Replies::of(&args)).and_then(|replies| serve(args, replies));
-    ran.map_or_else(
-        |error| {
-            report(&format!("{error:#}"));
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    let failed = ran.map_err(|error| report(&format!("{error:#}")));
+    if failed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints a line on standard error.
@@ -137,28 +132,19 @@ impl Replies {
             _ => None,
         };
         let unknown = ReplyHeader::error(xid, 1, ErrorCode::Unimplemented);
-        let mark = begin_frame(out);
-        let mut writer = Writer::new(out);
-        record.map_or(unknown, |_| ReplyHeader::ok(xid, 1)).encode(&mut writer);
-        writer.raw(record.map_or(&[], Vec::as_slice));
-        end_frame(out, mark)?;
+        append_frame(out, |writer| {
+            record.map_or(unknown, |_| ReplyHeader::ok(xid, 1)).encode(writer);
+            writer.raw(record.map_or(&[], Vec::as_slice));
+        })?;
         Ok(op != Some(OpCode::CloseSession))
     }
 }
 
 fn connect(body: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let request = ConnectRequest::decode(&mut Reader::new(body))?;
-    let mark = begin_frame(out);
-    let response = ConnectResponse {
-        protocol_version: 0,
-        timeout_ms: request.timeout_ms,
-        session_id: 1,
-        passwd: Some(&[0; 16]),
-        read_only: Some(false),
-    };
-    response.encode(&mut Writer::new(out));
-    end_frame(out, mark)?;
-    Ok(())
+    let timeout_ms = ConnectRequest::decode(&mut Reader::new(body))?.timeout_ms;
+    let (passwd, read_only) = (Some(&[0; 16][..]), Some(false));
+    let response = ConnectResponse { protocol_version: 0, timeout_ms, session_id: 1, passwd, read_only };
+    Ok(append_frame(out, |writer| response.encode(writer))?)
 }
 
 /// One connection's bytes.

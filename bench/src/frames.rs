@@ -3,18 +3,18 @@
 //! Pure: records in, bytes out.
 
 use anyhow::{Context, Result};
-use corral_wire::frame::{begin_frame, end_frame, next_frame};
+use corral_wire::frame::{append_frame, next_frame};
 use corral_wire::records::{Acl, RequestHeader};
 use corral_wire::{OpCode, Vector, Wire, Writer};
 
 /// Appends a frame: header, encoded path, the rest of the record. Both may be empty.
 pub(crate) fn push_frame(out: &mut Vec<u8>, xid: i32, op: OpCode, path: &[u8], tail: &[u8]) {
-    let mark = begin_frame(out);
-    let mut writer = Writer::new(out);
-    RequestHeader { xid, op: op.number() }.encode(&mut writer);
-    writer.raw(path);
-    writer.raw(tail);
-    end_frame(out, mark).expect("a request is far smaller than 2 GiB");
+    let encoded = append_frame(out, |writer| {
+        RequestHeader { xid, op: op.number() }.encode(writer);
+        writer.raw(path);
+        writer.raw(tail);
+    });
+    encoded.expect("a request is far smaller than 2 GiB");
 }
 
 /// What follows the path in a create by a flag (0 is persistent, 3 ephemeral and sequential), open to everyone.
@@ -22,6 +22,12 @@ pub(crate) fn create_tail(writer: &mut Writer<'_>, value: &[u8], flags: i32) {
     writer.buffer(Some(value));
     Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE).encode(writer);
     writer.i32(flags);
+}
+
+/// What follows the path in a setData.
+pub(crate) fn set_tail(writer: &mut Writer<'_>, value: &[u8], version: i32) {
+    writer.buffer(Some(value));
+    writer.i32(version);
 }
 
 /// The frames of a stream of bytes that comes in pieces.

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::charts::{Panel, Plot, Scale, try_out};
+use crate::charts::{Panel, Plot, Scale};
 use crate::histogram::{Latency, Percentile, percentiles, ratio};
 use crate::meter::{Interval, Total};
 use crate::mix::Kind;
@@ -26,24 +27,20 @@ const CLIENT_BUSY: f64 = 0.97;
 
 /// Runs the load and prints the figures on standard output, as a table or with `--json` as one line.
 ///
-/// The files of `--csv` and `--svg` are opened before anything is sent, and written after the figures are printed.
+/// The file of `--csv` and the directory of `--svg` are made before anything is sent, and filled after the figures are printed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let plan = Plan::of(args, None)?;
     let named = |flag: &str, path: &Path| format!("{flag} {}", path.display());
     let (csv, svg) = (args.csv.as_deref(), args.svg.as_deref());
-    if let Some(file) = csv {
-        try_out(file).with_context(|| named("--csv", file))?;
-    }
-    if let Some(folder) = svg {
-        let tried = fs::create_dir_all(folder);
-        let tried = tried.and_then(|()| PLOTS.iter().try_for_each(|name| try_out(&folder.join(name))));
-        tried.with_context(|| named("--svg", folder))?;
-    }
+    let file = csv.map(|path| File::create(path).with_context(|| named("--csv", path))).transpose()?;
+    svg.map_or(Ok(()), |folder| fs::create_dir_all(folder).with_context(|| named("--svg", folder)))?;
     let measured = execute(&plan)?;
     let printed = report(&plan, &measured).print(&args.common);
     // Whatever cannot be written, the rest is not lost with it.
     let rows = || timeline(&measured.gathered.rows);
-    let listed = csv.map_or(Ok(()), |file| fs::write(file, rows()).with_context(|| named("--csv", file)));
+    let listed = csv
+        .zip(file)
+        .map_or(Ok(()), |(path, mut file)| file.write_all(rows().as_bytes()).with_context(|| named("--csv", path)));
     let drawn = svg.map_or(Ok(()), |folder| draw(folder, &plan, &measured).with_context(|| named("--svg", folder)));
     printed.and(listed).and(drawn)
 }

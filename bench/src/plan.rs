@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::{FromArgMatches as _, value_parser};
 use corral_wire::ErrorCode;
 
@@ -201,11 +201,10 @@ impl Plan {
         );
         let flooding = flood.map_or(0, |flood| u64::from(flood.connections) * u64::from(flood.depth));
         let bytes = (u64::from(args.connections) * u64::from(args.depth)).max(flooding) * request_bytes as u64;
-        if bytes > IN_FLIGHT_BYTES_MAX {
-            bail!(
-                "--connections x --depth x --value-bytes keeps {bytes} bytes in flight; at most {IN_FLIGHT_BYTES_MAX}"
-            );
-        }
+        ensure!(
+            bytes <= IN_FLIGHT_BYTES_MAX,
+            "--connections x --depth x --value-bytes keeps {bytes} bytes in flight; at most {IN_FLIGHT_BYTES_MAX}"
+        );
         let interval = args.interval.as_secs_f64();
         ensure!(interval >= INTERVAL_SECONDS_MIN, "--interval {interval} is below {INTERVAL_SECONDS_MIN}");
         let rows = if args.ops.is_none() { args.duration.as_secs_f64() / interval } else { 0.0 };

@@ -15,7 +15,7 @@ use crate::console::{Interrupt, Progress};
 use crate::cpu::{CpuClock, doubts};
 use crate::frames::{create_tail, encoded, encoded_path, push_frame};
 use crate::limits::{ADMIN_WINDOW, ADMIN_WINDOW_BYTES, OPENING_MAX, PLACE_WAIT};
-use crate::swarm::{POLL, Swarm, What, granted_or, unexpected};
+use crate::swarm::{Event, POLL, Swarm, What, granted_or, unexpected};
 
 /// File descriptors a run needs beside one per connection.
 const FILES_SPARE: u64 = 64;
@@ -92,13 +92,8 @@ impl Stage {
             while sessions.len() < numbers.len() && sessions.len() - opened < OPENING_MAX {
                 sessions.push(swarm.open(self.target.server(numbers[sessions.len()]))?);
             }
-            for event in swarm.poll(POLL)? {
-                ensure!(
-                    matches!(event.what, What::Opened),
-                    "session {}: {:?} while sessions open",
-                    event.peer,
-                    event.what
-                );
+            for Event { peer, what, .. } in swarm.poll(POLL)? {
+                ensure!(matches!(what, What::Opened), "session {peer}: {what:?} while sessions open");
                 opened += 1;
             }
             ensure!(!self.interrupt.seen(), "interrupted");

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use corral_wire::consts::{XID_NOTIFICATION, XID_PING};
-use corral_wire::frame::{FrameError, begin_frame, end_frame};
+use corral_wire::frame::{FrameError, append_frame};
 use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader, WatcherEvent};
-use corral_wire::{ErrorCode, OpCode, Reader, Writer};
+use corral_wire::{ErrorCode, OpCode, Reader};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
@@ -449,11 +449,10 @@ fn unreachable(server: SocketAddr) -> String {
 }
 
 fn connect_request(out: &mut Vec<u8>, timeout_ms: i32) -> Result<()> {
-    let mark = begin_frame(out);
     let (passwd, read_only) = (Some(&[0; 16][..]), Some(false));
-    ConnectRequest { protocol_version: 0, last_zxid_seen: 0, timeout_ms, session_id: 0, passwd, read_only }
-        .encode(&mut Writer::new(out));
-    Ok(end_frame(out, mark)?)
+    let request =
+        ConnectRequest { protocol_version: 0, last_zxid_seen: 0, timeout_ms, session_id: 0, passwd, read_only };
+    Ok(append_frame(out, |writer| request.encode(writer))?)
 }
 
 fn begin_connect(server: SocketAddr) -> Result<TcpStream> {

@@ -159,12 +159,10 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sleeps only whole milliseconds ahead of the next due time, then polls: the wait must not round up.
     fn wait_ms(&self) -> u16 {
         match &self.schedule {
             Some(schedule) if !self.shared.is_over() && !schedule.free.is_empty() => {
-                let ahead_ns = schedule.due.next_ns().saturating_sub(self.shared.now_ns());
-                u16::try_from(ahead_ns / 1_000_000).unwrap_or(WAIT_MS).min(WAIT_MS)
+                schedule.due.wait_ms(self.shared.now_ns(), WAIT_MS)
             }
             _ => WAIT_MS,
         }

@@ -8,12 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
 
 use corral_wire::consts::VERSION_ANY;
-use corral_wire::frame::{begin_frame, end_frame};
-use corral_wire::limits::{LENGTH_BYTES, REQUEST_HEADER_BYTES};
+use corral_wire::frame::append_frame;
 use corral_wire::records::{MultiHeader, RequestHeader};
 use corral_wire::{OpCode, Writer};
 
-use crate::frames::{create_tail, encoded_path, push_frame, value};
+use crate::frames::{create_tail, encoded_path, set_tail, value};
 use crate::mix::{Keys, Kind, Mix, Random};
 use crate::plan::Plan;
 
@@ -73,9 +72,9 @@ pub(crate) struct Workload {
     /// The largest value; every other one is a part of it from its start.
     pub(crate) value: Vec<u8>,
     pub(crate) tolerated: Vec<i32>,
-    /// A whole request that reads a key, but for its xid and operation; for every key, `read_bytes` each.
-    reads: Vec<u8>,
-    read_bytes: usize,
+    /// The encoded paths of all keys, `path_bytes` each.
+    paths: Vec<u8>,
+    path_bytes: usize,
     parent: Vec<u8>,
     /// The czxid every key was first seen with; 0 until then.
     pub(crate) czxids: Vec<AtomicI64>,
@@ -99,17 +98,14 @@ impl Workload {
             value_bytes_min: args.value_bytes.min,
             value: value(args.value_bytes.max),
             tolerated: args.tolerate.clone(),
-            reads: Vec::new(),
-            read_bytes: 0,
+            paths: Vec::new(),
+            path_bytes: 0,
             czxids: (0..keys).map(|_| AtomicI64::new(0)).collect(),
             parent: encoded_path(&format!("{chroot}/p")),
             chroot: chroot.to_owned(),
         };
-        for key in 0..keys {
-            let path = encoded_path(&workload.key_path(key));
-            push_frame(&mut workload.reads, 0, OpCode::GetData, &path, &[0]);
-        }
-        workload.read_bytes = workload.reads.len().checked_div(keys as usize).unwrap_or(0);
+        workload.paths = (0..keys).flat_map(|key| encoded_path(&workload.key_path(key))).collect();
+        workload.path_bytes = workload.paths.len().checked_div(keys as usize).unwrap_or(0);
         workload
     }
 
@@ -170,26 +166,24 @@ impl Workload {
 
     /// Appends the request's frame. Only a multi draws its keys here.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: i32, request: Request, random: &mut Random) {
-        if matches!(request.kind, Kind::Get | Kind::Exists) {
-            let header = out.len() + LENGTH_BYTES;
-            out.extend_from_slice(self.read(request.key));
-            out[header..header + 4].copy_from_slice(&xid.to_be_bytes());
-            out[header + 4..header + 8].copy_from_slice(&op_code(request.kind).number().to_be_bytes());
-            return;
-        }
-        let mark = begin_frame(out);
-        let mut writer = Writer::new(out);
-        RequestHeader { xid, op: op_code(request.kind).number() }.encode(&mut writer);
+        let encoded = append_frame(out, |writer| {
+            RequestHeader { xid, op: op_code(request.kind).number() }.encode(writer);
+            self.encode_record(writer, request, random);
+        });
+        encoded.expect("a request is far smaller than 2 GiB");
+    }
+
+    fn encode_record(&self, writer: &mut Writer<'_>, request: Request, random: &mut Random) {
         let value = &self.value[..request.length as usize];
         match request.kind {
-            Kind::Children => {
-                writer.raw(&self.parent);
+            Kind::Get | Kind::Exists | Kind::Children => {
+                writer.raw(if request.kind == Kind::Children { &self.parent } else { self.path(request.key) });
                 writer.bool(false);
             }
-            Kind::Set => set_data(&mut writer, self.path(request.key), value),
+            Kind::Set => set_data(writer, self.path(request.key), value),
             Kind::Create => {
                 writer.str(&self.created_path(request.connection, request.key));
-                create_tail(&mut writer, value, 0);
+                create_tail(writer, value, 0);
             }
             Kind::Delete => {
                 writer.str(&self.created_path(request.connection, request.key));
@@ -197,24 +191,18 @@ impl Workload {
             }
             Kind::Multi => {
                 for _ in 0..self.multi_ops {
-                    MultiHeader { op: OpCode::SetData.number(), done: false, err: -1 }.encode(&mut writer);
-                    set_data(&mut writer, self.path(self.draws.draw(random)), value);
+                    MultiHeader { op: OpCode::SetData.number(), done: false, err: -1 }.encode(writer);
+                    set_data(writer, self.path(self.draws.draw(random)), value);
                 }
-                MultiHeader::END.encode(&mut writer);
+                MultiHeader::END.encode(writer);
             }
-            Kind::Get | Kind::Exists => {}
         }
-        end_frame(out, mark).expect("a request is far smaller than 2 GiB");
     }
 
-    fn read(&self, key: u32) -> &[u8] {
-        let start = key as usize * self.read_bytes;
-        &self.reads[start..start + self.read_bytes]
-    }
-
-    /// A key's encoded path: what a reading request holds between its header and its last byte.
+    /// The encoded path of a key.
     fn path(&self, key: u32) -> &[u8] {
-        &self.read(key)[LENGTH_BYTES + REQUEST_HEADER_BYTES..self.read_bytes - 1]
+        let start = key as usize * self.path_bytes;
+        &self.paths[start..start + self.path_bytes]
     }
 }
 
@@ -232,8 +220,7 @@ fn op_code(kind: Kind) -> OpCode {
 
 fn set_data(writer: &mut Writer<'_>, path: &[u8], value: &[u8]) {
     writer.raw(path);
-    writer.buffer(Some(value));
-    writer.i32(VERSION_ANY);
+    set_tail(writer, value, VERSION_ANY);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Idle sessions and watches: what each costs the server in memory, and what keeping them alive costs in CPU.
 //!
 //! Memory is read from the server's smaps_rollup: before, with the sessions, with the watches, after. What the kernel
-//! keeps for the sockets belongs to no process and is not in it. RSS and PSS hold mapped files too, such as a log that is
+//! keeps for the sockets belongs to no process and is not in it. RSS holds mapped files too, such as a log that is
 //! mapped ahead; the anonymous part is what the server has allocated. The sessions ping at a third of their timeout. One
 //! thread.
 
@@ -24,8 +24,8 @@ What it does:
   It opens sessions, sets their watches, waits, and reads the server's memory and CPU time. The sessions only send pings.
 
 How to read it:
-  RSS and PSS include mapped files: a log mapped ahead, snapshots. 'anonymous' is what the server has allocated itself.
-  Memory of socket buffers belongs to the kernel and is in none of them. Start a server for this alone: memory that an
+  RSS includes mapped files: a log mapped ahead, snapshots. 'anonymous' is what the server has allocated itself.
+  Memory of socket buffers belongs to the kernel and is in neither. Start a server for this alone: memory that an
   earlier load has freed is used again, and does not show. Choose many sessions.
 
 Examples:
@@ -111,7 +111,7 @@ fn report(
     let count = u64::from(*sessions);
     let session = |of| growth(before, with_sessions, of, count);
     let watch = |of| growth(with_sessions, with_watches, of, count * u64::from(*watches));
-    let (rss, pss, anonymous) = (|of: Memory| of.rss_kib, |of: Memory| of.pss_kib, |of: Memory| of.anonymous_kib);
+    let (rss, anonymous) = (|of: Memory| of.rss_kib, |of: Memory| of.anonymous_kib);
     let mut remarks = stage.doubts.clone();
     let mut say = |wanted: bool, text: &str| remarks.extend(wanted.then(|| text.to_owned()));
     say(cpu_us.is_none(), "without --pid neither memory nor CPU of the server is measured");
@@ -133,10 +133,8 @@ fn report(
             memory_with_watches: with_watches,
             memory_after: after,
             rss_bytes_per_session: session(rss),
-            pss_bytes_per_session: session(pss),
             anonymous_bytes_per_session: session(anonymous),
             rss_bytes_per_watch: watch(rss),
-            pss_bytes_per_watch: watch(pss),
             anonymous_bytes_per_watch: watch(anonymous),
             hold_seconds,
             server_cpu_percent: cpu_us.map(|us| us / 1e4 / hold_seconds),

@@ -14,8 +14,8 @@ use corral_wire::records::{CreateResponse, GetChildren2Response, WatcherEvent};
 use corral_wire::{ErrorCode, OpCode, Reader};
 use hdrhistogram::Histogram;
 
-use crate::args::{CommonArgs, seconds, some_seconds, up_to};
-use crate::frames::{create_tail, encoded, encoded_path};
+use crate::args::{CommonArgs, some_seconds, up_to};
+use crate::frames::{create_tail, encoded, encoded_path, set_tail};
 use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::CONTENDERS_MAX;
 use crate::report::{Report, fields};
@@ -55,18 +55,13 @@ pub(crate) struct RecipeArgs {
     #[arg(short = 'n', long, default_value_t = 10, value_parser = up_to(CONTENDERS_MAX))]
     contenders: u32,
     /// Milliseconds that each holder keeps the lock or leadership
-    #[arg(long, default_value = "0", value_name = "MS", value_parser = milliseconds)]
-    hold_ms: Duration,
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    hold_ms: u32,
     /// Seconds to measure
     #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = some_seconds)]
     duration: Duration,
     #[command(flatten)]
     common: CommonArgs,
-}
-
-fn milliseconds(text: &str) -> Result<Duration, String> {
-    let ms: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    seconds(&(ms / 1e3).to_string())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +117,7 @@ fn measure(stage: &mut Stage, args: &RecipeArgs) -> Result<Report> {
         stage,
         swarm,
         recipe: args.recipe,
-        hold_ns: u64::try_from(args.hold_ms.as_nanos())?,
+        hold_ns: u64::from(args.hold_ms) * 1_000_000,
         contenders: vec![Contender::default(); sessions.len()],
         holder: None,
         release_at_ns: 0,
@@ -152,7 +147,7 @@ fn measure(stage: &mut Stage, args: &RecipeArgs) -> Result<Report> {
     contest.swarm.close_all(|_| Ok(()))?;
     let each = |ns| us(ns) / ratio(acquisitions.max(1), 1);
     let recipe = if args.recipe == Recipe::Lock { "lock" } else { "election" };
-    let (contenders, hold_ms) = (args.contenders, args.hold_ms.as_secs_f64() * 1e3);
+    let RecipeArgs { contenders, hold_ms, .. } = args;
     Ok(Report {
         scenario: "recipes",
         headline: format!(
@@ -211,7 +206,8 @@ impl Contest<'_> {
         let session = event.peer;
         match event.what {
             What::Opened => self.join(session),
-            What::Closed => self.closed(session),
+            // A leader that has gone is followed by a new contender.
+            What::Closed => self.swarm.open(self.stage.target.server(session)).map(|_| ()),
             What::Reply(Ask::Join, error) => {
                 granted_or("create", error)?;
                 let reply = CreateResponse::decode(&mut Reader::new(&event.body))?;
@@ -287,10 +283,8 @@ impl Contest<'_> {
         self.contenders[session].waits = false;
         self.last_number = Some(number);
         let proof = encoded_path(&self.stage.path(PROOF));
-        let tail = encoded(|writer| {
-            writer.buffer(Some(b""));
-            writer.i32(i32::try_from(self.acquisitions).unwrap_or(VERSION_ANY));
-        });
+        let version = i32::try_from(self.acquisitions).unwrap_or(VERSION_ANY);
+        let tail = encoded(|writer| set_tail(writer, b"", version));
         self.swarm.request(session, OpCode::SetData, [&proof, &tail], Ask::Prove)?;
         self.acquisitions += 1;
         self.acquire.saturating_record(at_ns.saturating_sub(self.contenders[session].joined_ns));
@@ -313,11 +307,6 @@ impl Contest<'_> {
             }
             Recipe::Election => self.swarm.close(session),
         }
-    }
-
-    /// A leader that has gone is followed by a new contender.
-    fn closed(&mut self, session: usize) -> Result<()> {
-        self.swarm.open(self.stage.target.server(session)).map(|_| ())
     }
 }
 

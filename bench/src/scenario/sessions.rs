@@ -157,13 +157,10 @@ impl Storm<'_> {
 
     /// How long nothing need be begun.
     fn wait(&self) -> Duration {
-        const LONGEST_MS: u64 = 20;
-        let ahead_ms = match &self.schedule {
-            // Sleep only whole milliseconds ahead of the next due time, then poll: the wait must not round up.
-            Some(due) if self.has_room() => due.next_ns().saturating_sub(self.swarm.now_ns()) / 1_000_000,
-            _ => LONGEST_MS,
-        };
-        Duration::from_millis(ahead_ms.min(LONGEST_MS))
+        const LONGEST_MS: u16 = 20;
+        let due = self.schedule.as_ref().filter(|_| self.has_room());
+        let wait_ms = due.map_or(LONGEST_MS, |due| due.wait_ms(self.swarm.now_ns(), LONGEST_MS));
+        Duration::from_millis(wait_ms.into())
     }
 
     fn has_room(&self) -> bool {

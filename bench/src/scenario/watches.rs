@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 
 use crate::args::{CommonArgs, up_to};
 use crate::check::expect;
-use crate::frames::{encoded, encoded_path, value};
+use crate::frames::{encoded, encoded_path, set_tail, value};
 use crate::histogram::{Latency, histogram, ratio, us};
 use crate::limits::{CONNECTIONS_MAX, ROUNDS_MAX};
 use crate::report::{Report, fields};
@@ -169,10 +169,7 @@ impl Watches<'_> {
     /// One write and all its events.
     fn round(&mut self, counted: bool) -> Result<()> {
         self.read_all()?;
-        let tail = encoded(|writer| {
-            writer.buffer(Some(&self.value));
-            writer.i32(VERSION_ANY);
-        });
+        let tail = encoded(|writer| set_tail(writer, &self.value, VERSION_ANY));
         self.stage.restart_cpu()?;
         let sent_ns = self.swarm.now_ns();
         self.swarm.request(self.writer, OpCode::SetData, [&encoded_path(&self.znode), &tail], Ask::Write)?;
@@ -194,11 +191,8 @@ impl Watches<'_> {
                 }
             }
             let waited = Duration::from_nanos(self.swarm.now_ns() - sent_ns);
-            let missing = self.watchers.len() - events.len();
-            ensure!(
-                waited <= self.swarm.reply_timeout,
-                "{missing} sessions have no event {waited:.1?} after the write"
-            );
+            let (missing, timeout) = (self.watchers.len() - events.len(), self.swarm.reply_timeout);
+            ensure!(waited <= timeout, "{missing} sessions have no event {waited:.1?} after the write");
         }
         if counted {
             let (server, client) = self.stage.cpu_ns()?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use corral_bench::echo::{EchoArgs, EchoSession, Replies};
 use corral_wire::consts::{EventType, KeeperState};
-use corral_wire::frame::{FRAME_MAX_DEFAULT, begin_frame, end_frame, next_frame};
+use corral_wire::frame::{FRAME_MAX_DEFAULT, append_frame, next_frame};
 use corral_wire::limits::STAT_BYTES;
 use corral_wire::records::{
     CreateRequest, CreateResponse, GetChildren2Response, GetDataRequest, ReplyHeader, RequestHeader, SetDataRequest,
@@ -164,12 +164,11 @@ impl Session {
 
 fn frame(header: ReplyHeader, record: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
-    let mark = begin_frame(&mut out);
-    let mut writer = Writer::new(&mut out);
-    header.encode(&mut writer);
-    record(&mut writer);
-    end_frame(&mut out, mark).expect("small");
-    out
+    let encoded = append_frame(&mut out, |writer| {
+        header.encode(writer);
+        record(writer);
+    });
+    encoded.map(|()| out).expect("small")
 }
 
 fn refused(xid: i32, code: ErrorCode) -> Vec<u8> {
