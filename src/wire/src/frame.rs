@@ -1,7 +1,7 @@
 //! Frames: a length word and that many bytes, in both directions.
 //!
-//! `next_frame` reads what a connection has received so far; `append_frame` writes a frame around what a closure encodes.
-//! `begin_frame` and `end_frame` do the same for a frame that is written over several turns. Runs on the connection's core, keeps no state.
+//! `next_frame` reads what a connection has received so far; `append_frame` writes a frame with a body from a closure.
+//! `begin_frame` and `end_frame` are for a frame that is written over several turns. Runs on the connection's core, keeps no state.
 //! It knows neither sockets nor what a frame holds. Compare the first four bytes of a fresh connection with
 //! `fourletter` before asking for a frame.
 
@@ -100,7 +100,7 @@ pub fn end_frame(out: &mut Vec<u8>, mark: FrameMark) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// Appends a frame whose body `encode` writes.
+/// Appends a frame. `encode` writes its body.
 ///
 /// # Errors
 /// [`FrameError::Unsendable`] as of [`end_frame`].
