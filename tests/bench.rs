@@ -160,7 +160,7 @@ fn recipes_are_exclusive() {
         assert!(report.number("acquisitions") > 0.0, "{}", report.0);
     }
     let held = server.bench("recipes -n 3 --hold-ms 20 --duration 0.5");
-    held.has("\"hold_ms\":20.0");
+    held.has("\"hold_ms\":20,");
     server.is_clean();
 }
 
