@@ -1,5 +1,4 @@
-//! Fuzz targets: plain functions from any bytes to a verdict, for two drivers. [`runner`] makes inputs from a seed, in
-//! every run of the tests; `tests/fuzz` puts the same functions under a coverage-guided fuzzer.
+//! Fuzz targets: plain functions from any bytes to a verdict. [`runner`] makes inputs from a seed.
 //!
 //! A target fails by a panic, by a broken property, or by holding more memory at once than its input allows
 //! ([`Target::memory_max`]). Knows no file and no clock; one input never influences the next.
@@ -23,7 +22,7 @@ use crate::violation::{Violation, require};
 use server::MEMORY as SHARD_MEMORY;
 
 /// Longest input that is made, bytes.
-pub const INPUT_BYTES_MAX: usize = 4096;
+const INPUT_BYTES_MAX: usize = 4096;
 
 counts! {
     /// What an input led to, so that a campaign can show that it got somewhere.
@@ -79,11 +78,6 @@ impl Target {
         Target { name, run, generate, inputs_quick, memory }
     }
 
-    /// The target of this name.
-    pub fn named(name: &str) -> Option<Target> {
-        TARGETS.into_iter().find(|target| target.name == name)
-    }
-
     /// The most memory an input of this length may make anything hold.
     pub const fn memory_max(&self, input_bytes: usize) -> usize {
         self.memory.1 + self.memory.0 * input_bytes
@@ -106,23 +100,11 @@ impl Target {
         Ok((tally, peak))
     }
 
-    /// An input as the runner makes them: well formed for the most part, from a seed.
-    pub fn make(&self, seed: u64) -> Vec<u8> {
+    /// An input, well formed for the most part, from a seed.
+    fn make(&self, seed: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         (self.generate)(&mut Stream::new(seed, self.name), &mut bytes);
         bytes.truncate(INPUT_BYTES_MAX);
         bytes
-    }
-
-    /// Changes an input as the runner does, for drivers with a mind of their own: now and then it is a new one.
-    pub fn change(&self, seed: u64, input: &mut Vec<u8>) {
-        let mut stream = Stream::new(seed, "change");
-        let other = self.make(stream.word());
-        if input.len() < 2 || stream.per_mille(100) {
-            *input = other;
-            return;
-        }
-        runner::change(&mut stream, input, &other);
-        input.truncate(INPUT_BYTES_MAX);
     }
 }

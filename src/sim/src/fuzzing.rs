@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use corral_sim::fuzz::memory::is_counted;
-use corral_sim::fuzz::runner::{Corpus, campaign, current, from_hex, parse_corpus, to_hex};
+use corral_sim::fuzz::runner::{Corpus, campaign, from_hex, parse_corpus, to_hex};
 use corral_sim::fuzz::{TARGETS, Target};
 
 use crate::{clock_seed, say};
@@ -76,19 +76,15 @@ fn run_target(target: &Target, corpus: &[Vec<u8>], seed: u64) -> bool {
     match campaign(target, corpus, corpus.len() as u64 + target.inputs_quick / TURN, seed) {
         Ok(done) => {
             let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-            let tally = done.tally;
             say(&format!(
-                "ok   {:9} seed {seed}: {} inputs ({} of the corpus), {} bytes, {} a second; {} accepted, {} refused, {} events, \
-                 {} closed; at most {} bytes held, for an input of {}, {} allowed",
+                "ok   {:9} seed {seed}: {} inputs ({} of the corpus), {} bytes, {} a second; {:?}; at most {} bytes held, \
+                 for an input of {}, {} allowed",
                 target.name,
                 done.inputs,
                 corpus.len(),
                 done.bytes,
                 done.inputs * 1000 / ms,
-                tally.accepted,
-                tally.refused,
-                tally.events,
-                tally.closed,
+                done.tally,
                 done.peak.0,
                 done.peak.1,
                 target.memory_max(done.peak.1),
@@ -114,9 +110,4 @@ fn replay(target: &Target, input: &[u8]) -> bool {
         Err(violation) => say(&format!("FAIL {}: {violation}", target.name)),
     }
     done.is_ok()
-}
-
-/// The input that this thread runs, in hexadecimal digits; empty if there is none.
-pub(crate) fn to_print() -> String {
-    to_hex(&current())
 }

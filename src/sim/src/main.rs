@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
 use corral_sim::campaign::{self, Audience, List, Summary};
+use corral_sim::fuzz::runner::{current, to_hex};
 use corral_sim::limits::TRACE_LINES;
 use corral_sim::{Bug, Kind, Tracing, Violation, WorldId};
 
@@ -95,7 +96,7 @@ fn commit() -> String {
 fn tell_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        let input = fuzzing::to_print();
+        let input = to_hex(&current());
         match corral_sim::played() {
             Some(world) => say(&format!("panicked in world {world}; {}", repeat(world))),
             None if !input.is_empty() => say(&format!("panicked at input {input}")),

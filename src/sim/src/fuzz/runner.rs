@@ -137,7 +137,7 @@ fn next(target: &Target, stream: &mut Stream, kept: &mut Vec<Vec<u8>>) -> Vec<u8
 }
 
 /// One small change, as a coverage-guided fuzzer makes them.
-pub(super) fn change(stream: &mut Stream, input: &mut Vec<u8>, other: &[u8]) {
+fn change(stream: &mut Stream, input: &mut Vec<u8>, other: &[u8]) {
     let at = stream.index(input.len() + 1);
     let length = 1 + stream.index(8);
     let end = (at + length).min(input.len());
