@@ -14,13 +14,14 @@ mod writes;
 use std::collections::BTreeMap;
 
 use corral_consensus::HardState;
-use corral_core::ids::{ConnId, Millis};
+use corral_core::ids::{ConnId, Millis, ShardId};
 
 use crate::link::Sent;
-use crate::model::{Expected, Identity, LinkId, ListRules, Model, SUPER, UNIMPLEMENTED, digest_id};
+use crate::model::{Expected, Identity, LinkId, Model, SUPER, UNIMPLEMENTED, digest_id};
 use crate::options::Options;
 use crate::reconfig::{Seats, participants};
 use crate::request::{Body, Request};
+use crate::server::{CommittedEntry, server_id};
 use crate::violation::{Checked, require};
 use watches::Watches;
 
@@ -44,8 +45,8 @@ struct Facts {
     incarnation: u64,
 }
 
-/// A server's own name of a connection: incarnation, shard, slot, generation.
-type ServerName = (u64, u16, u32, u32);
+/// A server's own name of a connection, with its incarnation.
+type ServerName = (u64, ShardId, ConnId);
 
 #[derive(Debug, Default)]
 pub(crate) struct Checkers {
@@ -76,9 +77,9 @@ impl Checkers {
         let (list, servers) = (ensemble.and_then(|it| it.list), ensemble.map_or(1, |it| it.servers));
         let entries = if in_ensemble { vec![(0, None)] } else { Vec::new() };
         Checkers {
-            model: Model::new(options.switches, list.map(|list| ListRules { voters_min: list.voters_min })),
+            model: Model::new(options.switches, list.map(|list| list.voters_min)),
             members: members::Members::of_founders(servers),
-            founders: participants((0..servers).map(crate::server::server_id)),
+            founders: participants((0..servers).map(server_id)),
             in_ensemble,
             linearizable: ensemble.is_some_and(|ensemble| ensemble.linearizable),
             history: writes::History { entries, ..writes::History::default() },
@@ -91,9 +92,8 @@ impl Checkers {
         self.facts.insert(link, Facts { identities, ..Facts::default() });
     }
 
-    pub(crate) fn accepted(&mut self, link: LinkId, shard: usize, id: ConnId, incarnation: u64) {
-        let shard = u16::try_from(shard).expect("few shards");
-        self.names.insert((incarnation, shard, id.slot, id.generation), link);
+    pub(crate) fn accepted(&mut self, link: LinkId, shard: ShardId, id: ConnId, incarnation: u64) {
+        self.names.insert((incarnation, shard, id), link);
         self.facts_mut(link).incarnation = incarnation;
     }
 
@@ -180,13 +180,7 @@ impl Checkers {
     }
 
     /// The server runs again: `upto` log entries are applied, those behind the snapshot anew.
-    pub(crate) fn restarted(
-        &mut self,
-        snapshot: u64,
-        upto: u64,
-        entries: Vec<crate::server::CommittedEntry>,
-        now: Millis,
-    ) -> Checked {
+    pub(crate) fn restarted(&mut self, snapshot: u64, upto: u64, entries: Vec<CommittedEntry>, now: Millis) -> Checked {
         self.history.covers(snapshot, upto)?;
         for entry in entries {
             self.committed(entry, now)?;

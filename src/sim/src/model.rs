@@ -21,8 +21,9 @@ use crate::reconfig::Seats;
 use crate::request::{AclItem, Body};
 
 pub(crate) use acl::{ADMIN, Identity, READ, SUPER, SUPER_ID, allows, digest_id, redacted};
-pub(crate) use list::{List, ListRules};
-pub(crate) use rules::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, NO_NODE, UNIMPLEMENTED, parent_of};
+pub(crate) use keeper::is_system;
+pub(crate) use list::List;
+pub(crate) use rules::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, NO_NODE, UNIMPLEMENTED, is_legal, parent_of};
 
 /// A simulated connection; also stands for whoever owns a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,7 +87,7 @@ impl Node {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) password: [u8; 16],
     pub(crate) timeout_ms: i32,
@@ -105,7 +106,7 @@ impl Step {
     /// Whether there is another number of znodes below this one.
     pub(crate) fn changes_below(&self, top: &str) -> bool {
         let (Step::Created { path, .. } | Step::Deleted { path, .. }) = self else { return false };
-        top == "/" || path.strip_prefix(top).is_some_and(|rest| rest.starts_with('/'))
+        top == "/" || rules::is_below(path, top)
     }
 }
 
@@ -131,7 +132,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) identities: &'a [Identity],
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     switches: Switches,
     versions: BTreeMap<String, Vec<(u64, Option<Node>)>>,
@@ -141,12 +142,13 @@ pub(crate) struct Model {
     steps: BTreeMap<u64, Vec<Step>>,
     pub(crate) zxid: u64,
     pub(crate) list: Option<List>,
-    list_rules: Option<ListRules>,
+    /// So many servers of the list must have a vote; `None` where there is no list.
+    voters_min: Option<usize>,
 }
 
 impl Model {
-    /// An empty server's tree (protocol chapter 10). `list_rules`: where there is to be a membership.
-    pub(crate) fn new(switches: Switches, list_rules: Option<ListRules>) -> Model {
+    /// An empty server's tree (protocol chapter 10).
+    pub(crate) fn new(switches: Switches, voters_min: Option<usize>) -> Model {
         let node =
             |acl, aversion, children| Node { aversion, children, ..Node::made(0, 0, Some(Vec::new()), vec![acl]) };
         let open = AclItem::open;
@@ -156,16 +158,8 @@ impl Model {
             ("/zookeeper/config", node(AclItem::new(1, "world", "anyone"), -1, 0)),
             ("/zookeeper/quota", node(open(), 0, 0)),
         ];
-        Model {
-            switches,
-            versions: initial.into_iter().map(|(path, node)| (path.to_owned(), vec![(0, Some(node))])).collect(),
-            sessions: BTreeMap::new(),
-            sessions_ever: BTreeSet::new(),
-            steps: BTreeMap::new(),
-            zxid: 0,
-            list: None,
-            list_rules,
-        }
+        let versions = initial.into_iter().map(|(path, node)| (path.to_owned(), vec![(0, Some(node))])).collect();
+        Model { switches, versions, voters_min, ..Model::default() }
     }
 
     pub(crate) fn node(&self, path: &str) -> Option<&Node> {
@@ -234,17 +228,11 @@ impl Model {
     }
 
     /// A connection wants a session; takes no zxid.
-    pub(crate) fn attach_session(
-        &mut self,
-        session: i64,
-        link: LinkId,
-        timeout_ms: i32,
-        password: [u8; 16],
-    ) -> Expected {
+    pub(crate) fn attach_session(&mut self, session: i64, wanted: Session) -> Expected {
+        let Session { password, timeout_ms, .. } = wanted;
         match self.sessions.get_mut(&session) {
             Some(known) if known.password == password => {
-                known.owner = link;
-                known.timeout_ms = timeout_ms;
+                *known = wanted;
                 Expected::SessionBegun { session, timeout_ms, password }
             }
             _ => Expected::SessionRefused,
@@ -284,11 +272,5 @@ impl Model {
                 Life::Container => node.created > 0,
                 Life::Ttl(ttl) => wall - node.mtime > ttl,
             }
-    }
-}
-
-impl Default for Model {
-    fn default() -> Model {
-        Model::new(Switches::default(), None)
     }
 }

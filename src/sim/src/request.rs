@@ -13,9 +13,8 @@ use corral_wire::records::{
 };
 use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Wire, Writer};
 
+use crate::model::NO_NODE;
 use crate::reconfig::Change;
-
-const NO_NODE: i32 = -101;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AclItem {
@@ -114,7 +113,8 @@ pub(crate) enum Request {
     Unknown(i32),
 }
 
-/// The record of a successful reply.
+/// The record of a successful reply, or one result in a multi's; `Done` is of Keeper's operations that answer with nothing
+/// but success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Nothing,
@@ -126,26 +126,11 @@ pub(crate) enum Body {
     Count(i32),
     NamesStat(Vec<String>, Stat),
     Acl(Vec<AclItem>, Stat),
-    Multi(Vec<Item>),
-}
-
-/// One result in a multi's reply; `Done` is of Keeper's operations that answer with nothing but success.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
-    Path(String),
-    PathStat(String, Stat),
-    Stat(Stat),
+    Multi(Vec<Body>),
     Deleted,
     Checked,
     Done,
     Error(i32),
-}
-
-impl Item {
-    /// Of the znode that was made.
-    pub(crate) fn path(&self) -> Option<&String> {
-        if let Item::Path(path) | Item::PathStat(path, _) = self { Some(path) } else { None }
-    }
 }
 
 impl Request {
@@ -401,20 +386,20 @@ fn multi(writes: &[Write]) -> Vec<u8> {
     record
 }
 
-fn item(result: MultiResult<'_>) -> Result<Item, DecodeError> {
+fn item(result: MultiResult<'_>) -> Result<Body, DecodeError> {
     Ok(match result {
         MultiResult::Create(made) | MultiResult::CreateIfNotExists(made) => {
-            Item::Path(made.path.unwrap_or_default().to_owned())
+            Body::Path(made.path.unwrap_or_default().to_owned())
         }
-        MultiResult::Create2(made) => Item::PathStat(made.path.unwrap_or_default().to_owned(), made.stat),
-        MultiResult::Delete => Item::Deleted,
-        MultiResult::SetData(set) => Item::Stat(set.stat),
-        MultiResult::Check => Item::Checked,
+        MultiResult::Create2(made) => Body::PathStat(made.path.unwrap_or_default().to_owned(), made.stat),
+        MultiResult::Delete => Body::Deleted,
+        MultiResult::SetData(set) => Body::Stat(set.stat),
+        MultiResult::Check => Body::Checked,
         MultiResult::CheckNotExists
         | MultiResult::CheckStat
         | MultiResult::TryRemove
-        | MultiResult::RemoveRecursive => Item::Done,
-        MultiResult::Error(code) => Item::Error(code),
+        | MultiResult::RemoveRecursive => Body::Done,
+        MultiResult::Error(code) => Body::Error(code),
         MultiResult::GetData(_)
         | MultiResult::GetChildren(_)
         | MultiResult::FilteredList(_)

@@ -14,9 +14,9 @@ use corral_core::znode::AclEntry;
 
 use super::{Checkers, Proposed};
 use crate::link::Sent;
-use crate::model::{Caller, Expected, LinkId, Model, Node, Session, parent_of};
+use crate::model::{Caller, Expected, LinkId, Model, Node, Session, is_system, parent_of};
 use crate::reconfig::lines;
-use crate::request::{AclItem, Body, Item, Request, Write};
+use crate::request::{AclItem, Body, Request, Write};
 use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
 
@@ -77,6 +77,9 @@ pub(super) struct EntryPosition {
     pub(super) time: i64,
     /// The leader says that it has a membership change in hand.
     pub(super) changing: bool,
+    /// The session that the command began, or 0, and when that became known.
+    begun: i64,
+    now: Millis,
 }
 
 impl Checkers {
@@ -102,7 +105,10 @@ impl Checkers {
                 let last = self.model.zxid;
                 require(zxid > last, "writes", || format!("zxid {zxid:#x} after {last:#x}"))?;
             }
-            let at = EntryPosition { index: entry.index, term: entry.term, zxid, time: batch.time.0, changing };
+            let begins = matches!(command.kind, CommandKind::CreateSession { .. });
+            let begun = if begins { begun.next().unwrap_or(0) } else { 0 };
+            let (index, term, time) = (entry.index, entry.term, batch.time.0);
+            let at = EntryPosition { index, term, zxid, time, changing, begun, now };
             let sender = self.sender(&command)?;
             match (&command.kind, sender) {
                 (
@@ -110,7 +116,7 @@ impl Checkers {
                     sender,
                 ) => self.list_command(&at, &command, sender)?,
                 (_, None) => self.server_commands(&command, zxid, at.time)?,
-                (_, Some(link)) => self.command(link, &command, &at, &mut begun, now)?,
+                (_, Some(link)) => self.command(link, &command, &at)?,
             }
         }
         Ok(())
@@ -118,7 +124,7 @@ impl Checkers {
 
     fn sender(&self, command: &Command) -> Result<Option<LinkId>, Violation> {
         let Some(at) = command.origin else { return Ok(None) };
-        let name = (at.incarnation, at.shard.0, at.conn.slot, at.conn.generation);
+        let name = (at.incarnation, at.shard, at.conn);
         let link = self.names.get(&name).copied();
         link.map(Some).ok_or_else(|| Violation::of("writes", format!("a command of nobody: {name:?}")))
     }
@@ -134,7 +140,6 @@ impl Checkers {
             CommandKind::SystemNodes(nodes) => {
                 let nodes: Vec<(String, Vec<u8>)> =
                     nodes.iter().map(|(path, data)| (path.to_string(), data.to_vec())).collect();
-                let is_system = |path: &str| path == "/keeper" || path.starts_with("/keeper/");
                 let right = nodes.iter().all(|(path, _)| is_system(path));
                 require(right, "writes", || format!("{nodes:?} are no system znodes"))?;
                 self.model.system_nodes(zxid, time, &nodes);
@@ -165,14 +170,7 @@ impl Checkers {
     }
 
     /// The next command of a connection: what its client sent, evaluated by the model.
-    fn command(
-        &mut self,
-        link: LinkId,
-        command: &Command,
-        at: &EntryPosition,
-        begun: &mut impl Iterator<Item = i64>,
-        now: Millis,
-    ) -> Checked {
+    fn command(&mut self, link: LinkId, command: &Command, at: &EntryPosition) -> Checked {
         let EntryPosition { zxid, time, .. } = *at;
         let facts = self.facts.entry(link).or_default();
         let number = facts.verdicts.len();
@@ -186,7 +184,7 @@ impl Checkers {
         require(named == session, "writes", || format!("link {} speaks for {named:#x}, not {session:#x}", link.0))?;
         let caller = Caller { zxid, time, session, link: Some(link), identities: &identities };
         let verdict = match &proposed {
-            Proposed::Connect { .. } => self.connect(link, &command.kind, at, begun, now)?,
+            Proposed::Connect { .. } => self.connect(link, &command.kind, at)?,
             Proposed::Request(_) if command.kind == CommandKind::Undecodable => self.model.undecodable(&caller),
             Proposed::Request(Request::Write(write)) => self.model.write(&caller, write),
             Proposed::Request(Request::Multi(writes)) => self.model.multi(&caller, writes),
@@ -205,28 +203,21 @@ impl Checkers {
         Ok(())
     }
 
-    fn connect(
-        &mut self,
-        link: LinkId,
-        kind: &CommandKind,
-        at: &EntryPosition,
-        begun: &mut impl Iterator<Item = i64>,
-        now: Millis,
-    ) -> Result<Expected, Violation> {
+    fn connect(&mut self, link: LinkId, kind: &CommandKind, at: &EntryPosition) -> Result<Expected, Violation> {
         let verdict = match *kind {
             CommandKind::CreateSession { timeout_ms, password } => {
-                let session = begun.next().unwrap_or(0);
+                let session = at.begun;
                 let fresh = self.model.begin_session(at.zxid, session, Session { password, timeout_ms, owner: link });
                 require(fresh, "sessions", || format!("session id {session:#x} is not new"))?;
                 Expected::SessionBegun { session, timeout_ms, password }
             }
             CommandKind::AttachSession { session, timeout_ms, password } => {
-                self.model.attach_session(session.0, link, timeout_ms, password)
+                self.model.attach_session(session.0, Session { password, timeout_ms, owner: link })
             }
             _ => return Err(Violation::of("writes", format!("{kind:?} for a connect request"))),
         };
         if let Expected::SessionBegun { session, timeout_ms, .. } = verdict {
-            self.lives.starts(now, session, timeout_ms, at.index);
+            self.lives.starts(at.now, session, timeout_ms, at.index);
             self.facts_mut(link).session = session;
         }
         Ok(verdict)
@@ -261,13 +252,10 @@ impl Checkers {
     fn sequences_grow(&mut self, zxid: u64, proposed: &Proposed, verdict: &Expected) -> Checked {
         let Expected::Reply { err: 0, body } = verdict else { return Ok(()) };
         let Proposed::Request(request) = proposed else { return Ok(()) };
-        let made: Vec<Option<&String>> = match body {
-            Body::Path(path) | Body::PathStat(path, _) => vec![Some(path)],
-            Body::Multi(items) => items.iter().map(Item::path).collect(),
-            _ => return Ok(()),
-        };
-        for (write, path) in request.writes().iter().zip(made) {
-            let (Write::Create { flags: 2 | 3, .. }, Some(path)) = (write, path) else { continue };
+        let results = if let Body::Multi(results) = body { results } else { std::slice::from_ref(body) };
+        for (write, result) in request.writes().iter().zip(results) {
+            let (Body::Path(path) | Body::PathStat(path, _)) = result else { continue };
+            let Write::Create { flags: 2 | 3, .. } = write else { continue };
             let number: Option<i32> = path.len().checked_sub(10).and_then(|at| path[at..].parse().ok());
             let parent = parent_of(path);
             let czxid = self.model.node(parent).map_or(0, |node| node.czxid);

@@ -1,6 +1,6 @@
 //! Targets: paths, ACLs and log entries, the first two against an independent reading of the rules.
 //!
-//! Paths are judged by a transcript of ZooKeeper's `PathUtils.validatePath`, addresses bit by bit.
+//! Paths are judged by the model, addresses bit by bit.
 
 use std::net::IpAddr;
 
@@ -12,6 +12,7 @@ use corral_core::shared::{Data, Text};
 use corral_core::znode::{Acl, AclEntry};
 
 use super::{Tally, Violation, records, servers};
+use crate::model::is_legal;
 use crate::rng::Stream;
 use crate::violation::require;
 
@@ -25,7 +26,7 @@ const fn judged(good: bool) -> Tally {
 pub(super) fn path(input: &[u8]) -> Result<Tally, Violation> {
     let Ok(text) = str::from_utf8(input) else { return Ok(judged(false)) };
     let good = is_valid(text);
-    require(good == java_is_valid(text), "path", || format!("{text:?} is valid: {good}"))?;
+    require(good == is_legal(text), "path", || format!("{text:?} is valid: {good}"))?;
     let (up, last) = (parent(text), name(text));
     if good && text != "/" {
         let joined = format!("{}/{last}", if up == "/" { "" } else { up });
@@ -34,29 +35,6 @@ pub(super) fn path(input: &[u8]) -> Result<Tally, Violation> {
     }
     require(up.len() <= text.len().max(1) && !last.contains('/'), "path", || format!("{text:?}: {up:?}, {last:?}"))?;
     Ok(judged(good))
-}
-
-/// ZooKeeper's own loop, over the units in which Java counts.
-fn java_is_valid(path: &str) -> bool {
-    let units: Vec<u16> = path.encode_utf16().collect();
-    let (slash, dot) = (u16::from(b'/'), u16::from(b'.'));
-    if units.first() != Some(&slash) {
-        return false;
-    }
-    if units.len() > 1 && units.last() == Some(&slash) {
-        return false;
-    }
-    let ends = |at: usize| units.get(at + 1).is_none_or(|unit| *unit == slash);
-    for at in 1..units.len() {
-        let (unit, last) = (units[at], units[at - 1]);
-        let twice = unit == dot && last == dot && at >= 2 && units[at - 2] == slash && ends(at);
-        let once = unit == dot && last == slash && ends(at);
-        let odd = matches!(unit, 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff);
-        if twice || once || odd || (unit == slash && last == slash) {
-            return false;
-        }
-    }
-    true
 }
 
 /// Lines: who asks, one identity a line as `scheme:id`; an empty line; what is asked for, `permissions scheme:id` each.

@@ -6,10 +6,14 @@ use super::rules::{
     parent_of,
 };
 use super::{Caller, Model, Node, Step};
-use crate::request::{AclItem, Item, Write};
+use crate::request::{AclItem, Body, Write};
 
 /// The server removes no more znodes in one transaction.
 const REMOVED_MAX: usize = 1000;
+
+pub(crate) fn is_system(path: &str) -> bool {
+    path == "/keeper" || path.starts_with("/keeper/")
+}
 
 impl Model {
     /// The server makes its system znodes, or gives them other data.
@@ -37,11 +41,10 @@ impl Draft<'_> {
 
     /// Where Keeper's system znodes are, nobody writes or checks them.
     pub(super) fn guard(&self, path: &str) -> Result<(), i32> {
-        let is_system = path == "/keeper" || path.starts_with("/keeper/");
-        need(!(self.model.switches.keeper && is_system), BAD_ARGUMENTS)
+        need(!(self.model.switches.keeper && is_system(path)), BAD_ARGUMENTS)
     }
 
-    pub(super) fn keeper(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Item, i32> {
+    pub(super) fn keeper(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Body, i32> {
         match write {
             Write::CheckNotExists { path, version } => match self.legal(caller, path) {
                 Err(NO_NODE) => {}
@@ -61,7 +64,7 @@ impl Draft<'_> {
             Write::RemoveRecursive { path, limit } => self.remove_recursive(caller, path, *limit)?,
             other => unreachable!("{other:?} is none of Keeper's"),
         }
-        Ok(Item::Done)
+        Ok(Body::Done)
     }
 
     fn legal(&self, caller: &Caller<'_>, path: &str) -> Result<Node, i32> {
@@ -77,11 +80,7 @@ impl Draft<'_> {
         if self.node(path).is_none() {
             return Ok(());
         }
-        let below = format!("{path}/");
-        let inside = |other: &str| other == path || other.starts_with(&below);
-        let own = self.changed.iter().filter_map(|(path, node)| Some((path.as_str(), node.as_ref()?)));
-        let others = self.model.nodes().filter(|(path, _)| !self.changed.contains_key(*path));
-        let subtree: Vec<(&str, &Node)> = own.chain(others).filter(|(path, _)| inside(path)).collect();
+        let subtree: Vec<(&str, &Node)> = self.subtree(path).collect();
         let removed = self.steps.iter().filter(|step| matches!(step, Step::Deleted { .. })).count();
         let limit = (limit as usize).min(REMOVED_MAX.saturating_sub(removed));
         need(subtree.len() <= limit, NOT_EMPTY)?;

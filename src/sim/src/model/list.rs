@@ -21,13 +21,6 @@ pub(crate) struct List {
     pub(crate) version: u64,
 }
 
-/// How this world's servers are set up; `None` for one that has no list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListRules {
-    /// So many must have a vote.
-    pub(crate) voters_min: usize,
-}
-
 impl Model {
     /// The first leader puts the list there. Its version is of its epoch, and so is the znode's mzxid.
     pub(crate) fn configured(&mut self, zxid: u64, time: i64, seats: Seats) {
@@ -85,7 +78,7 @@ impl Model {
         let list = self.list.clone().ok_or(UNIMPLEMENTED)?;
         need(!in_progress, RECONFIG_IN_PROGRESS)?;
         need(change.from == -1 || change.from == list.version.cast_signed(), BAD_VERSION)?;
-        let voters_min = self.list_rules.map_or(0, |rules| rules.voters_min);
+        let voters_min = self.voters_min.unwrap_or(0);
         let voters = |seats: &Seats| seats.values().filter(|seat| !seat.observer).count();
         let next = match &change.members {
             Some(members) => {

@@ -46,15 +46,10 @@ impl Draft<'_> {
 
     /// A usage znode that was just made counts what is there.
     pub(super) fn count_if_usage(&mut self, path: &str) {
-        let Some(root) = path.strip_prefix(QUOTA).and_then(|rest| rest.strip_suffix("/zookeeper_stats")) else {
-            return;
-        };
-        let below = format!("{root}/");
-        let is_inside = |path: &str| path == root || root.is_empty() || path.starts_with(&below);
-        let own = self.changed.iter().filter_map(|(path, node)| Some((path.as_str(), node.as_ref()?)));
-        let others = self.model.nodes().filter(|(path, _)| !self.changed.contains_key(*path));
+        let Some(rest) = path.strip_prefix(QUOTA) else { return };
+        let Some(root) = rest.strip_suffix("/zookeeper_stats") else { return };
         let (mut count, mut bytes) = (0, 0);
-        for (_, node) in own.chain(others).filter(|(path, _)| is_inside(path)) {
+        for (_, node) in self.subtree(root) {
             count += 1;
             bytes += length(node.data.as_deref());
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE, allows, fixed_up};
 use super::list::PLACE;
 use super::{Caller, Expected, Life, Model, Node, Step};
-use crate::request::{AclItem, Body, Item, Write};
+use crate::request::{AclItem, Body, Write};
 
 const RUNTIME_INCONSISTENCY: i32 = -2;
 pub(crate) const MARSHALLING_ERROR: i32 = -5;
@@ -44,7 +44,7 @@ impl Model {
             done = draft.perform(caller, write);
             done.is_ok()
         });
-        done.map_or_else(refused, |item| Expected::Reply { err: 0, body: body_of(item) })
+        done.map_or_else(refused, |body| Expected::Reply { err: 0, body: of_one(body) })
     }
 
     /// The session lives and is still the sender's.
@@ -61,32 +61,20 @@ impl Model {
 
     /// All or nothing.
     pub(crate) fn multi(&mut self, caller: &Caller<'_>, writes: &[Write]) -> Expected {
-        let (mut items, mut failure) = (Vec::with_capacity(writes.len()), None);
+        let mut done = Ok(Vec::new());
         self.change(caller.zxid, |draft| {
-            for write in writes {
-                match draft.perform(caller, write) {
-                    Ok(item) => items.push(item),
-                    Err(code) => failure = failure.or(Some(code)),
-                }
-                if failure.is_some() {
-                    return false;
-                }
-            }
-            true
+            let mut perform = |(at, write)| draft.perform(caller, write).map_err(|code| (at, code));
+            done = writes.iter().enumerate().map(&mut perform).collect();
+            done.is_ok()
         });
-        let failed = items.len();
-        match failure {
-            Some(MOVED) => return Expected::Moved,
-            Some(code) => {
-                let code_at = |at: usize| match at.cmp(&failed) {
-                    std::cmp::Ordering::Less => 0,
-                    std::cmp::Ordering::Equal => code,
-                    std::cmp::Ordering::Greater => RUNTIME_INCONSISTENCY,
-                };
-                items = (0..writes.len()).map(|at| Item::Error(code_at(at))).collect();
+        let items = match done {
+            Ok(items) => items,
+            Err((_, MOVED)) => return Expected::Moved,
+            Err((failed, code)) => {
+                let (before, behind) = (vec![0; failed], vec![RUNTIME_INCONSISTENCY; writes.len() - failed - 1]);
+                [before, vec![code], behind].concat().into_iter().map(Body::Error).collect()
             }
-            None => {}
-        }
+        };
         Expected::Reply { err: 0, body: Body::Multi(items) }
     }
 
@@ -107,13 +95,9 @@ impl Model {
     }
 }
 
-fn body_of(item: Item) -> Body {
-    match item {
-        Item::Path(path) => Body::Path(path),
-        Item::PathStat(path, stat) => Body::PathStat(path, stat),
-        Item::Stat(stat) => Body::Stat(stat),
-        Item::Deleted | Item::Checked | Item::Done | Item::Error(_) => Body::Nothing,
-    }
+/// What comes of an operation outside of a multi.
+fn of_one(body: Body) -> Body {
+    if matches!(body, Body::Deleted | Body::Checked | Body::Done) { Body::Nothing } else { body }
 }
 
 /// The model with the changes of one transaction laid over it.
@@ -137,6 +121,13 @@ impl Draft<'_> {
             Some(changed) => changed.as_ref(),
             None => self.model.node(path),
         }
+    }
+
+    /// The znode at a path and all below it.
+    pub(super) fn subtree(&self, top: &str) -> impl Iterator<Item = (&str, &Node)> {
+        let own = self.changed.iter().filter_map(|(path, node)| Some((path.as_str(), node.as_ref()?)));
+        let others = self.model.nodes().filter(|(path, _)| !self.changed.contains_key(*path));
+        own.chain(others).filter(move |(path, _)| *path == top || is_below(path, top))
     }
 
     pub(super) fn set(&mut self, path: &str, node: Node) {
@@ -181,13 +172,13 @@ impl Draft<'_> {
         }
     }
 
-    fn perform(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Item, i32> {
+    fn perform(&mut self, caller: &Caller<'_>, write: &Write) -> Result<Body, i32> {
         self.check_mode(write)?;
         self.model.session_check(caller)?;
         match write {
             Write::Create { with_stat, path, data, acl, flags } => {
                 let made = self.create(caller, path, data.clone(), acl, *flags, Made::New(Life::Plain));
-                made.map(|(path, stat)| if *with_stat { Item::PathStat(path, stat) } else { Item::Path(path) })
+                made.map(|(path, stat)| if *with_stat { Body::PathStat(path, stat) } else { Body::Path(path) })
             }
             Write::Delete { path, version } => self.delete(caller, path, *version),
             Write::SetData { path, data, version } => self.set_data(caller, path, data.clone(), *version),
@@ -196,11 +187,11 @@ impl Draft<'_> {
             Write::CreateExpiring { path, ttl } => {
                 let made = Made::New(ttl.map_or(Life::Container, Life::Ttl));
                 self.create(caller, path, None, &[AclItem::open()], 0, made)
-                    .map(|(path, stat)| Item::PathStat(path, stat))
+                    .map(|(path, stat)| Body::PathStat(path, stat))
             }
             Write::Ensure { path, data } => self
                 .create(caller, path, data.clone(), &[AclItem::open()], 0, Made::Ensured)
-                .map(|(path, _)| Item::Path(path)),
+                .map(|(path, _)| Body::Path(path)),
             _ => self.keeper(caller, write),
         }
     }
@@ -242,7 +233,7 @@ impl Draft<'_> {
         Ok((path, stat))
     }
 
-    pub(super) fn delete(&mut self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Item, i32> {
+    pub(super) fn delete(&mut self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Body, i32> {
         need(is_removable(path), BAD_ARGUMENTS)?;
         self.guard(path)?;
         let parent = self.node(parent_of(path)).ok_or(NO_NODE)?;
@@ -251,7 +242,7 @@ impl Draft<'_> {
         expect(node.version, version)?;
         need(node.children == 0, NOT_EMPTY)?;
         self.remove(path);
-        Ok(Item::Deleted)
+        Ok(Body::Deleted)
     }
 
     pub(super) fn existing(&self, caller: &Caller<'_>, path: &str, wanted: i32) -> Result<Node, i32> {
@@ -261,10 +252,10 @@ impl Draft<'_> {
         Ok(node.clone())
     }
 
-    fn set_data(&mut self, caller: &Caller<'_>, path: &str, data: Option<Vec<u8>>, version: i32) -> Result<Item, i32> {
+    fn set_data(&mut self, caller: &Caller<'_>, path: &str, data: Option<Vec<u8>>, version: i32) -> Result<Body, i32> {
         need(is_legal(path), BAD_ARGUMENTS)?;
         let mut node = self.existing(caller, path, WRITE)?;
-        need(path != PLACE || self.model.list_rules.is_none(), BAD_ARGUMENTS)?;
+        need(path != PLACE || self.model.voters_min.is_none(), BAD_ARGUMENTS)?;
         let more = length(data.as_deref()) - length(node.data.as_deref());
         need(!self.is_beyond_quota(path, 0, more), QUOTA_EXCEEDED)?;
         expect(node.version, version)?;
@@ -273,10 +264,10 @@ impl Draft<'_> {
         self.steps.push(Step::DataSet { path: path.to_owned(), acl: node.acl.clone() });
         self.set(path, node);
         self.account(path, 0, more);
-        Ok(Item::Stat(stat))
+        Ok(Body::Stat(stat))
     }
 
-    fn set_acl(&mut self, caller: &Caller<'_>, path: &str, acl: &[AclItem], version: i32) -> Result<Item, i32> {
+    fn set_acl(&mut self, caller: &Caller<'_>, path: &str, acl: &[AclItem], version: i32) -> Result<Body, i32> {
         need(is_legal(path), BAD_ARGUMENTS)?;
         let acl = fixed_up(acl, caller.identities).ok_or(INVALID_ACL)?;
         let mut node = self.existing(caller, path, ADMIN)?;
@@ -285,13 +276,13 @@ impl Draft<'_> {
         node.aversion = node.aversion.wrapping_add(1);
         let stat = node.stat();
         self.set(path, node);
-        Ok(Item::Stat(stat))
+        Ok(Body::Stat(stat))
     }
 
-    fn check(&self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Item, i32> {
+    fn check(&self, caller: &Caller<'_>, path: &str, version: i32) -> Result<Body, i32> {
         need(is_legal(path), BAD_ARGUMENTS)?;
         expect(self.existing(caller, path, READ)?.version, version)?;
-        Ok(Item::Checked)
+        Ok(Body::Checked)
     }
 }
 
@@ -311,15 +302,33 @@ pub(crate) fn parent_of(path: &str) -> &str {
     }
 }
 
-/// Whether a path is legal (protocol chapter 8), as far as simulated clients go: what they send is ASCII.
-pub(super) fn is_legal(path: &str) -> bool {
-    if path == "/" {
-        return true;
+/// Whether a path lies below another; all lie below "".
+pub(super) fn is_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Whether a path is legal (protocol chapter 8): the loop of ZooKeeper's `PathUtils.validatePath`, over the units in which
+/// Java counts.
+pub(crate) fn is_legal(path: &str) -> bool {
+    let units: Vec<u16> = path.encode_utf16().collect();
+    let (slash, dot) = (u16::from(b'/'), u16::from(b'.'));
+    if units.first() != Some(&slash) {
+        return false;
     }
-    path.starts_with('/')
-        && !path.ends_with('/')
-        && path[1..].split('/').all(|part| !matches!(part, "" | "." | ".."))
-        && !path.chars().any(|c| c.is_ascii_control())
+    if units.len() > 1 && units.last() == Some(&slash) {
+        return false;
+    }
+    let ends = |at: usize| units.get(at + 1).is_none_or(|unit| *unit == slash);
+    for at in 1..units.len() {
+        let (unit, last) = (units[at], units[at - 1]);
+        let twice = unit == dot && last == dot && at >= 2 && units[at - 2] == slash && ends(at);
+        let once = unit == dot && last == slash && ends(at);
+        let odd = matches!(unit, 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff);
+        if twice || once || odd || (unit == slash && last == slash) {
+            return false;
+        }
+    }
+    true
 }
 
 pub(super) fn length(data: Option<&[u8]>) -> i64 {

@@ -194,7 +194,7 @@ impl World {
         let incarnation = side.shard.config().incarnation;
         self.links[link.0].conn = Some(id);
         self.links[link.0].life = life;
-        self.check.accepted(link, shard, id, incarnation);
+        self.check.accepted(link, shard_id(shard), id, incarnation);
     }
 
     /// Bytes come to a socket; the actor gets all that wait, unless it wants nothing read.
