@@ -66,14 +66,6 @@ fn parse_line(line: &str) -> Option<(Kind, std::ops::Range<u64>, Option<&str>)> 
     Some((kind, range, words.next()))
 }
 
-/// Receives the reports of a campaign.
-pub trait Audience {
-    /// So many worlds were played, and so many of them failed. Called every ten seconds.
-    fn progress(&mut self, played: u64, failed: u64);
-    /// A world failed. Whether the campaign goes on.
-    fn failed(&mut self, world: WorldId, violation: &Violation) -> bool;
-}
-
 #[derive(Debug, Default)]
 pub struct Summary {
     pub passed: u64,
@@ -82,12 +74,19 @@ pub struct Summary {
     pub counts: BTreeMap<Kind, Counts>,
 }
 
-/// Plays worlds in order with `play` on so many threads, until there are none or the audience ends it.
+impl Summary {
+    pub fn played(&self) -> u64 {
+        self.passed + self.failed
+    }
+}
+
+/// Plays worlds in order with `play` on so many threads. `report` is called for each world that fails, and every ten seconds.
+/// The campaign ends when there are no more worlds, or at a failed one behind which `report` does not want to go on.
 pub fn play_all(
     worlds: impl Iterator<Item = WorldId> + Send,
     play: impl Fn(WorldId) -> Outcome + Sync,
     threads: usize,
-    audience: &mut impl Audience,
+    mut report: impl FnMut(&Summary, Option<(WorldId, &Violation)>) -> bool,
 ) -> Summary {
     let (worlds, is_over) = (Mutex::new(worlds), AtomicBool::new(false));
     let mut summary = Summary::default();
@@ -111,7 +110,7 @@ pub fn play_all(
             match outcomes.recv_timeout(PROGRESS.saturating_sub(shown.elapsed())) {
                 Ok((world, Outcome { violation: Some(violation), .. })) => {
                     summary.failed += 1;
-                    if !is_over.load(Ordering::Relaxed) && !audience.failed(world, &violation) {
+                    if !is_over.load(Ordering::Relaxed) && !report(&summary, Some((world, &violation))) {
                         is_over.store(true, Ordering::Relaxed);
                     }
                 }
@@ -124,7 +123,7 @@ pub fn play_all(
             }
             if shown.elapsed() >= PROGRESS {
                 shown = Instant::now();
-                audience.progress(summary.passed + summary.failed, summary.failed);
+                report(&summary, None);
             }
         }
     });

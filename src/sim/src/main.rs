@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
-use corral_sim::campaign::{self, Audience, List, Summary};
+use corral_sim::campaign::{self, List, Summary};
 use corral_sim::fuzz::runner::{current, to_hex};
 use corral_sim::limits::TRACE_LINES;
 use corral_sim::{Bug, Kind, Tracing, Violation, WorldId};
@@ -123,21 +123,24 @@ impl Printer {
         format!("{} s, {} a second", ms / 1000, u128::from(played) * 1000 / ms)
     }
 
-    fn print_totals(&self, summary: &Summary) {
+    fn play(&self, worlds: impl Iterator<Item = WorldId> + Send, threads: usize) -> Summary {
+        let report = |so_far: &Summary, failed: Option<(WorldId, &Violation)>| self.report(so_far, failed);
+        let summary = campaign::play_all(worlds, campaign::play_checked, threads, report);
         for (kind, counts) in &summary.counts {
             say(&format!("{kind}: {counts:?}"));
         }
-        say(&format!("{} worlds in {}", summary.passed + summary.failed, self.rate(summary.passed + summary.failed)));
-    }
-}
-
-impl Audience for Printer {
-    fn progress(&mut self, played: u64, failed: u64) {
-        let of = if self.is_search { String::new() } else { format!(" of {}", self.list.len()) };
-        say(&format!("{played}{of} worlds, {failed} failed, {}", self.rate(played)));
+        say(&format!("{} worlds in {}", summary.played(), self.rate(summary.played())));
+        summary
     }
 
-    fn failed(&mut self, world: WorldId, violation: &Violation) -> bool {
+    /// How far the campaign is, or which world failed. Whether it goes on.
+    fn report(&self, summary: &Summary, failed: Option<(WorldId, &Violation)>) -> bool {
+        let Some((world, violation)) = failed else {
+            let of = if self.is_search { String::new() } else { format!(" of {}", self.list.len()) };
+            let (played, failed) = (summary.played(), summary.failed);
+            say(&format!("{played}{of} worlds, {failed} failed, {}", self.rate(played)));
+            return true;
+        };
         if self.is_search {
             let lines = world.play(None, Tracing::HashAndLines).lines;
             lines[lines.len().saturating_sub(TRACE_LINES)..].iter().for_each(|line| say(line));
@@ -156,9 +159,8 @@ fn worlds(file: &PathBuf, threads: usize) -> Result<bool, String> {
     let text = fs::read_to_string(file).map_err(|error| told(error.to_string()))?;
     let list = campaign::parse_list(&text).map_err(told)?;
     let worlds: Vec<WorldId> = list.keys().copied().collect();
-    let mut printer = Printer { list, begun: Instant::now(), is_search: false };
-    let summary = campaign::play_all(worlds.into_iter(), campaign::play_checked, threads, &mut printer);
-    printer.print_totals(&summary);
+    let printer = Printer { list, begun: Instant::now(), is_search: false };
+    let summary = printer.play(worlds.into_iter(), threads);
     let shortfalls = campaign::shortfalls(&summary.counts);
     shortfalls.iter().for_each(|line| say(&format!("FAIL {line}")));
     let failed = summary.failed + shortfalls.len() as u64;
@@ -168,11 +170,10 @@ fn worlds(file: &PathBuf, threads: usize) -> Result<bool, String> {
 
 fn seeds(from: u64, time: Duration, threads: usize) -> Result<bool, String> {
     say(&format!("seeds from {from} on, commit {}", commit()));
-    let mut printer = Printer { list: List::new(), begun: Instant::now(), is_search: true };
+    let printer = Printer { list: List::new(), begun: Instant::now(), is_search: true };
     let begun = printer.begun;
     let worlds = campaign::new_worlds(from).take_while(|_| begun.elapsed() < time);
-    let summary = campaign::play_all(worlds, campaign::play_checked, threads, &mut printer);
-    printer.print_totals(&summary);
+    let summary = printer.play(worlds, threads);
     say(&format!("{} passed, {} failed, 0 skipped", summary.passed, summary.failed));
     Ok(summary.failed == 0)
 }

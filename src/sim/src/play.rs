@@ -51,7 +51,7 @@ impl fmt::Display for WorldId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub counts: Counts,
-    /// A hash over all events: equal for equal kinds and seeds; 0 if tracing is off.
+    /// A hash over all events, if they are traced: equal for equal kinds and seeds.
     pub trace_hash: u64,
     pub events: u64,
     /// The property that did not hold; `assertion` where the world panicked.
@@ -77,8 +77,7 @@ impl WorldId {
         let violation = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(panicked).err();
         PLAYED.set(None);
         let World { counts, trace, .. } = world;
-        let lines = trace.lines.clone().unwrap_or_default();
-        Outcome { counts, trace_hash: trace.digest(), events: trace.events, violation, lines }
+        Outcome { counts, trace_hash: trace.hash.digest(), events: trace.events, violation, lines: trace.lines }
     }
 
     fn options(self, bug: Option<Bug>) -> Options {
