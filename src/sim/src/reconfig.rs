@@ -5,9 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use corral_wire::Writer;
-use corral_wire::records::ReconfigRequest;
-
 use crate::rng::Stream;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,23 +42,13 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    pub(crate) fn encode(&self, writer: &mut Writer<'_>) {
-        let (joining, leaving, members) = self.texts();
-        let [joining, leaving, members] = [&joining, &leaving, &members].map(Option::as_deref);
-        let cur_config_id = self.from;
-        ReconfigRequest { joining_servers: joining, leaving_servers: leaving, new_members: members, cur_config_id }
-            .encode(writer);
-    }
-
-    /// As they go over the wire; what is empty is not there.
-    pub(crate) fn texts(&self) -> (Option<String>, Option<String>, Option<String>) {
+    /// The joining, leaving and new members as they go over the wire; what is empty is not there.
+    pub(crate) fn texts(&self) -> [Option<String>; 3] {
         let line = |id: &u8, seat: &Seat| format!("server.{id}=h{id}:1:2:{};{}", seat.role(), seat.port);
-        let joined = |all: Vec<String>| (!all.is_empty()).then(|| all.join(","));
-        (
-            joined(self.joining.iter().map(|(id, seat)| line(id, seat)).collect()),
-            joined(self.leaving.iter().map(u8::to_string).collect()),
-            self.members.as_ref().and_then(|seats| joined(seats.iter().map(|(id, seat)| line(id, seat)).collect())),
-        )
+        let joining = self.joining.iter().map(|(id, seat)| line(id, seat)).collect();
+        let leaving = self.leaving.iter().map(u8::to_string).collect();
+        let members = self.members.iter().flatten().map(|(id, seat)| line(id, seat)).collect();
+        [joining, leaving, members].map(|all: Vec<String>| (!all.is_empty()).then(|| all.join(",")))
     }
 
     /// A wish of somebody who knows the list and its version. `servers`: ids go up to that.

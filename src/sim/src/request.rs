@@ -9,7 +9,7 @@ use corral_wire::multi::{MultiResponse, MultiResult};
 use corral_wire::records::{
     Acl, AuthPacket, ConnectRequest, Create2Response, CreateRequest, CreateResponse, ErrorResponse, GetAclResponse,
     GetAllChildrenNumberResponse, GetChildren2Response, GetChildrenResponse, GetDataResponse, GetEphemeralsResponse,
-    RequestHeader, SetAclRequest, SetDataRequest, SetWatches, SetWatches2, Stat, SyncResponse,
+    ReconfigRequest, RequestHeader, SetAclRequest, SetDataRequest, SetWatches, SetWatches2, Stat, SyncResponse,
 };
 use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Wire, Writer};
 
@@ -193,9 +193,10 @@ impl Request {
             Request::Write(write) => write.record(),
             Request::Multi(writes) => (OpCode::Multi, multi(writes)),
             Request::Reconfig(change) => {
-                let mut record = Vec::new();
-                change.encode(&mut Writer::new(&mut record));
-                (OpCode::Reconfig, record)
+                let (texts, cur_config_id) = (change.texts(), change.from);
+                let [joining_servers, leaving_servers, new_members] = texts.each_ref().map(Option::as_deref);
+                let record = ReconfigRequest { joining_servers, leaving_servers, new_members, cur_config_id };
+                (OpCode::Reconfig, bytes(&record))
             }
             Request::Exists { path, watch } => (OpCode::Exists, on_path(path, &[u8::from(*watch)])),
             Request::GetData { path, watch } => (OpCode::GetData, on_path(path, &[u8::from(*watch)])),

@@ -16,21 +16,16 @@ mod shard_side;
 mod spoiled;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use corral_consensus::{Membership, Micros, NodeId, Replica};
 use corral_core::change::AppliedBatch;
-use corral_core::coordinator::Flow;
-use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::limits::{ShardLimits, TURN_COST_MAX};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
-use corral_core::snapshot::Snapshot;
-use corral_core::view::View;
 use corral_engine::recovery::Recovered;
-use corral_engine::{Answer, Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog};
+use corral_engine::{Answer, Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog, ToShards};
 use corral_peer::Generation;
 use corral_storage::SimDisk;
 use corral_storage::log::Log;
@@ -38,7 +33,7 @@ use corral_wire::fourletter::FourLetter;
 
 pub(crate) use list::is_member;
 pub(crate) use observed_machine::{CommittedEntry, ObservedMachine};
-pub(crate) use peers::{Wire, WireEvent};
+pub(crate) use peers::Wire;
 
 use crate::limits::PROPOSALS_TAKEN_BYTES_MAX;
 use crate::model::{LinkId, SUPER_ID};
@@ -81,15 +76,10 @@ pub(crate) enum Inner {
     Die,
 }
 
-#[derive(Clone)]
+/// A message to one shard: what the engine tells all of them, or an answer to some of its connections.
 pub(crate) enum ToShard {
-    Batch(Rc<AppliedBatch>),
+    Engine(ToShards),
     Answered(Answer, Vec<ConnId>),
-    Adopt(Arc<Delta>),
-    Swap(Arc<Snapshot>),
-    Drain,
-    Flow(Flow),
-    Install(Arc<View>, u64),
 }
 
 /// One shard and its driver's state.
@@ -103,7 +93,7 @@ pub(crate) struct ShardSide {
     /// Batches that it has applied.
     taken: u64,
     /// The batch that it has applied in part, and its next transaction.
-    unfinished: Option<(Rc<AppliedBatch>, usize)>,
+    unfinished: Option<(Arc<AppliedBatch>, usize)>,
     /// Messages behind it.
     waiting: VecDeque<ToShard>,
     turn_planned: bool,
@@ -285,27 +275,26 @@ impl World {
     pub(crate) fn crash(&mut self, power: bool) -> Checked {
         self.counts.crashes += 1;
         self.note(format_args!("{}", if power { "power cut" } else { "killed" }));
-        if !self.nodes[self.at].disk_stops {
+        let node = &mut self.nodes[self.at];
+        if !node.disk_stops {
             // A dead process does not tidy up.
-            self.nodes[self.at].disk.stop_at_step(0);
+            node.disk.stop_at_step(0);
         }
-        self.nodes[self.at].server = None;
-        self.nodes[self.at].disk.stop_at_step(u64::MAX);
-        self.nodes[self.at].disk_stops = false;
-        self.nodes[self.at].disk.limit_space(None);
-        if power {
-            let seed = self.disk_rng.word();
-            self.nodes[self.at].disk.crash(seed);
-        }
-        self.ended();
-        self.wires_end(power);
+        node.server = None;
+        node.disk.limit_space(None);
+        self.ended(power);
         self.thaw()
     }
 
-    /// What follows from the end of a process, however it came.
-    fn ended(&mut self) {
+    /// What follows from the end of a process, however it came; perhaps of the power too.
+    fn ended(&mut self, power: bool) {
         let at = self.at;
-        self.nodes[at].server = None;
+        self.nodes[at].disk.stop_at_step(u64::MAX);
+        self.nodes[at].disk_stops = false;
+        if power {
+            let seed = self.disk_rng.word();
+            self.nodes[at].disk.crash(seed);
+        }
         for link in 0..self.links.len() {
             if self.links[link].server == at && self.links[link].conn.is_some() {
                 self.close_at_server(LinkId(link));
@@ -316,6 +305,7 @@ impl World {
             let wait = 1_000 + self.schedule.delay(100_000);
             self.after(wait, world::Event::Start(at));
         }
+        self.wires_end(power);
     }
 
     /// The disk said no. Either it was told to stop the process here, or the log is lost to this process.

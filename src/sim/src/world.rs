@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use corral_consensus::Micros;
 use corral_core::ids::{Millis, WallMillis};
 use corral_engine::StoredServers;
+use corral_peer::Frame;
 use corral_storage::SimDisk;
 
 use crate::check::Checkers;
@@ -18,7 +19,7 @@ use crate::link::Link;
 use crate::model::LinkId;
 use crate::options::Options;
 use crate::rng::Stream;
-use crate::server::{Inner, Server, Wire, WireEvent, is_member};
+use crate::server::{Inner, Server, Wire, is_member};
 use crate::trace::{Trace, Tracing};
 use crate::violation::{Checked, Violation};
 
@@ -45,7 +46,23 @@ pub(crate) enum Event {
     Start(usize),
     Space(usize),
     FastDisk(usize),
-    Wire(WireEvent),
+    /// Between servers: the sender dials in this life of its, a frame arrives, a cut since then ends.
+    Dial {
+        from: usize,
+        to: usize,
+        life: u32,
+    },
+    Frame {
+        from: usize,
+        to: usize,
+        number: u64,
+        frame: Frame,
+    },
+    EndCut {
+        from: usize,
+        to: usize,
+        since: u64,
+    },
     /// A server that was stopped goes on.
     Thaw(usize),
 }
@@ -302,9 +319,7 @@ impl World {
         let served =
             |world: &World| world.clients.iter().zip(&goal).all(|(client, goal)| client.healthy_replies >= *goal);
         self.run_while("a client gets no answers from a healthy server", |world| !served(world))?;
-        for client in 0..self.clients.len() {
-            self.clients[client].last_words = true;
-        }
+        self.clients.iter_mut().for_each(|client| client.last_words = true);
         let pending = |world: &World| world.clients.iter().any(|client| !client.last_words_answered);
         self.run_while("a client's last requests are not answered", pending)?;
         self.run_until(self.now + REST)?;
@@ -380,7 +395,9 @@ impl World {
             Event::Start(_) => return self.start(),
             Event::Space(_) => self.nodes[self.at].disk.limit_space(None),
             Event::FastDisk(_) => self.nodes[self.at].disk_slow = false,
-            Event::Wire(event) => return self.wire_event(event),
+            Event::Dial { from, to, life } => return self.dial(from, to, life),
+            Event::Frame { from, to, number, frame } => self.frame_comes(from, to, number, frame),
+            Event::EndCut { from, to, since } => self.heal_wire(from, to, since),
             Event::Thaw(node) => {
                 self.thaw()?;
                 self.review_sureness(node);

@@ -149,14 +149,10 @@ impl Checkers {
 
     /// The deadlines of sessions that nobody proved to own are what they were.
     pub(crate) fn heard_nobody(
-        &self,
-        sessions: &[SessionId],
-        before: &[Option<Millis>],
-        after: &[Option<Millis>],
+        before: &[(SessionId, Option<Millis>)],
+        after: &[(SessionId, Option<Millis>)],
     ) -> Checked {
-        require(before == after, "sessions", || {
-            format!("{sessions:?} have {after:?} for {before:?} after attaches without their passwords")
-        })
+        require(before == after, "sessions", || format!("{before:?} become {after:?} by attaches without passwords"))
     }
 
     pub(crate) fn no_ephemerals(&self) -> Checked {

@@ -288,10 +288,8 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
         | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable) => true,
         (Proposed::Request(request), CommandKind::Undecodable) => request.writes().iter().any(may_fit_no_entry),
         (Proposed::Request(Request::Reconfig(change)), CommandKind::Reconfig(logged)) => {
-            let same = |sent: &Option<String>, logged: &Option<Text>| sent.as_deref() == logged.as_deref();
-            let (joining, leaving, members) = change.texts();
-            let texts = [(&joining, &logged.joining), (&leaving, &logged.leaving), (&members, &logged.members)];
-            texts.into_iter().all(|(sent, logged)| same(sent, logged)) && change.from == logged.from
+            let texts = [&logged.joining, &logged.leaving, &logged.members].map(Option::as_deref);
+            change.texts().each_ref().map(Option::as_deref) == texts && change.from == logged.from
         }
         _ => false,
     }

@@ -1,7 +1,5 @@
 //! Drives the engine: what waits in its mailbox, then a turn, and what it asks for. Decides nothing.
 
-use std::rc::Rc;
-
 use corral_consensus::{BOOTSTRAP_INDEX, Micros};
 use corral_core::change::{AppliedBatch, Outcome};
 use corral_core::coordinator::Flow;
@@ -11,6 +9,7 @@ use corral_engine::{Answer, CorruptState, Effect, Ended, Event, Finding, Now, To
 use corral_peer::Kind;
 
 use super::{Inner, Server, ToShard};
+use crate::check::Checkers;
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
@@ -106,15 +105,14 @@ impl World {
             }
         }
         self.tell_engine(event)?;
-        let after = self.dues(&unproven);
-        self.check.heard_nobody(&unproven, &before, &after)
+        Checkers::heard_nobody(&before, &self.dues(&unproven))
     }
 
     /// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
-    fn dues(&self, sessions: &[SessionId]) -> Vec<Option<Millis>> {
+    fn dues(&self, sessions: &[SessionId]) -> Vec<(SessionId, Option<Millis>)> {
         let Some(server) = &self.nodes[self.at].server else { return Vec::new() };
         let sequencer = &server.engine.replica().machine().sequencer;
-        sessions.iter().map(|session| sequencer.session_due(*session)).collect()
+        sessions.iter().map(|session| (*session, sequencer.session_due(*session))).collect()
     }
 
     /// Something is to find that this server's state is damaged.
@@ -255,29 +253,23 @@ impl World {
     }
 
     fn tell_shards(&mut self, message: &ToShards) {
-        let message = match message {
-            ToShards::Batch(batch) => {
-                self.trace_batch(batch);
-                ToShard::Batch(Rc::new(AppliedBatch::clone(batch)))
-            }
-            ToShards::Adopt(delta) => ToShard::Adopt(delta.clone()),
-            ToShards::Swap(snapshot) => ToShard::Swap(snapshot.clone()),
+        match message {
+            ToShards::Batch(batch) => self.trace_batch(batch),
             ToShards::Flow(note) => {
                 self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
                 if let (Some(server), Flow::Pause | Flow::Resume) = (&mut self.nodes[self.at].server, note) {
                     server.flows = matches!(note, Flow::Resume);
                 }
-                ToShard::Flow(*note)
             }
-            ToShards::Install(view, alive) => {
+            ToShards::Install(view, _) => {
                 self.counts.installs += 1;
                 self.note(format_args!("the snapshot of {} is installed", view.zxid()));
-                ToShard::Install(view.clone(), *alive)
             }
-            ToShards::Drain => ToShard::Drain,
-        };
+            ToShards::Adopt(_) | ToShards::Swap(_) | ToShards::Drain => {}
+        }
         for shard in 0..usize::from(self.options.shards) {
-            self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message.clone()));
+            let message = ToShard::Engine(message.clone());
+            self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message));
         }
     }
 

@@ -159,10 +159,7 @@ impl World {
             let closed = server.log.log.sync().and_then(|_| server.log.log.watermark_when_idle());
             self.note(format_args!("log closed: {}", closed.is_ok()));
         }
-        self.nodes[self.at].disk.stop_at_step(u64::MAX);
-        self.nodes[self.at].disk_stops = false;
-        self.ended();
-        self.wires_end(false);
+        self.ended(false);
     }
 
     // ----- snapshot writer -----

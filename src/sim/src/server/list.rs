@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use corral_consensus::{Membership, NodeId};
 use corral_engine::PeerAddress;
 
+use super::recovery::founders;
 use super::server_id;
 use crate::reconfig::Change;
 use crate::violation::Checked;
@@ -97,13 +98,12 @@ impl World {
     /// Who ought to belong to the ensemble, as everybody's list has it that is not left behind.
     pub(crate) fn listed(&self) -> Option<Membership> {
         let ensemble = self.options.ensemble?;
+        let Some(list) = &self.check.model.list else { return Some(founders(&ensemble)) };
         let of = |observer: bool| {
-            let seats = &self.check.model.list.as_ref()?.seats;
-            let ids = seats.iter().filter(move |(_, seat)| seat.observer == observer);
-            Some(ids.map(|(id, _)| NodeId(u64::from(*id))).collect::<Vec<_>>())
+            let ids = list.seats.iter().filter(move |(_, seat)| seat.observer == observer);
+            ids.map(|(id, _)| NodeId(u64::from(*id))).collect::<Vec<_>>()
         };
-        let founders = || (1..=ensemble.servers as u64).map(NodeId).collect();
-        Some(Membership::simple(&of(false).unwrap_or_else(founders), &of(true).unwrap_or_default()))
+        Some(Membership::simple(&of(false), &of(true)))
     }
 
     /// Whether that server belongs to the ensemble by the newest list.

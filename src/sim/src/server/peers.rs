@@ -47,35 +47,7 @@ pub(crate) struct Wire {
     lost_forward: Option<Bytes>,
 }
 
-/// The sender dials in this life of its, a frame arrives, a cut since then ends.
-pub(crate) enum WireEvent {
-    Dial { from: usize, to: usize, life: u32 },
-    Frame { from: usize, to: usize, number: u64, frame: Frame },
-    Heal { from: usize, to: usize, since: u64 },
-}
-
 impl World {
-    pub(crate) fn wire_event(&mut self, event: WireEvent) -> Checked {
-        match event {
-            WireEvent::Dial { from, to, life } => self.dial(from, to, life)?,
-            WireEvent::Frame { from, to, number, frame } => {
-                let wire = self.wire(from, to);
-                if wire.up && wire.number == number {
-                    if wire.cut {
-                        wire.waiting.push(frame);
-                    } else {
-                        self.frame_arrives(from, to, frame);
-                    }
-                }
-            }
-            WireEvent::Heal { from, to, since } => {
-                let long = self.now - since > GIVEN_UP;
-                self.heal_wire(from, to, long);
-            }
-        }
-        Ok(())
-    }
-
     fn wire(&mut self, from: usize, to: usize) -> &mut Wire {
         self.wires.entry((from, to)).or_default()
     }
@@ -98,10 +70,10 @@ impl World {
         let life = self.nodes[from].life;
         self.wire(from, to).dials = Some(life);
         let wait = REDIAL / 2 + self.schedule.delay(REDIAL);
-        self.after(wait, world::Event::Wire(WireEvent::Dial { from, to, life }));
+        self.after(wait, world::Event::Dial { from, to, life });
     }
 
-    fn dial(&mut self, from: usize, to: usize, life: u32) -> Checked {
+    pub(crate) fn dial(&mut self, from: usize, to: usize, life: u32) -> Checked {
         self.wire(from, to).dials.take_if(|planned| *planned == life);
         let (knows, is_known) = (self.knows(from, to), self.knows(to, from));
         let sender = &self.nodes[from];
@@ -194,10 +166,12 @@ impl World {
         self.wire(from, to).cut = true;
         self.note(format_args!("nothing gets from server {} to {}", from + 1, to + 1));
         self.disturb(from, to);
-        self.after(time, world::Event::Wire(WireEvent::Heal { from, to, since }));
+        self.after(time, world::Event::EndCut { from, to, since });
     }
 
-    fn heal_wire(&mut self, from: usize, to: usize, given_up: bool) {
+    /// What was cut since then goes on, or was given up meanwhile.
+    pub(crate) fn heal_wire(&mut self, from: usize, to: usize, since: u64) {
+        let given_up = self.now - since > GIVEN_UP;
         let wire = self.wire(from, to);
         if !std::mem::replace(&mut wire.cut, false) {
             return;
@@ -218,7 +192,7 @@ impl World {
         let cut: Vec<(usize, usize)> =
             self.wires.iter().filter(|(_, wire)| wire.cut).map(|(between, _)| *between).collect();
         for (from, to) in cut {
-            self.heal_wire(from, to, false);
+            self.heal_wire(from, to, self.now);
         }
         for node in 0..self.nodes.len() {
             if self.nodes[node].frozen.is_some() {
@@ -285,8 +259,8 @@ impl World {
         }
         let usual = self.options.ensemble.map_or(0, |ensemble| ensemble.wire_delay);
         let delay = self.schedule.delay(usual);
-        let event = WireEvent::Frame { from, to, number, frame: Frame { kind, payload } };
-        self.send(Channel::Wire(from, to), delay, world::Event::Wire(event));
+        let event = world::Event::Frame { from, to, number, frame: Frame { kind, payload } };
+        self.send(Channel::Wire(from, to), delay, event);
         Ok(())
     }
 
@@ -297,6 +271,18 @@ impl World {
             let wire = self.wire(from, to);
             wire.up && !wire.cut
         })
+    }
+
+    /// A frame that was sent on the connection of this number.
+    pub(crate) fn frame_comes(&mut self, from: usize, to: usize, number: u64, frame: Frame) {
+        let wire = self.wire(from, to);
+        if wire.up && wire.number == number {
+            if wire.cut {
+                wire.waiting.push(frame);
+            } else {
+                self.frame_arrives(from, to, frame);
+            }
+        }
     }
 
     fn frame_arrives(&mut self, from: usize, to: usize, frame: Frame) {

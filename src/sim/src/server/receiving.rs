@@ -1,8 +1,7 @@
 //! The thread that writes another server's snapshot, piece by piece, and how a server's disk is emptied.
 
-use bytes::Bytes;
 use corral_consensus::NodeId;
-use corral_engine::{Event, Incoming, LoadedSnapshot, Receive, SnapshotContent};
+use corral_engine::{Event, Incoming, LoadedSnapshot, Receive};
 use corral_storage::{Disk as _, SimDisk, SnapshotReceiver, snapshot_name};
 
 use super::recovery::{load, text};
@@ -10,25 +9,6 @@ use super::{Inner, Server, is_member};
 use crate::options::Bug;
 use crate::violation::Checked;
 use crate::world::{Channel, World};
-
-/// A snapshot file as other servers are given it: as its bytes on the disk are now, or were before it was purged.
-pub(super) struct Given {
-    pub(super) disk: SimDisk,
-    pub(super) name: String,
-    pub(super) whole: Vec<u8>,
-}
-
-impl SnapshotContent for Given {
-    fn size(&self) -> u64 {
-        self.whole.len() as u64
-    }
-
-    fn copy(&self, offset: u64, bytes: usize) -> Bytes {
-        let offset = usize::try_from(offset).expect("files are small here");
-        let now = self.disk.fork().content(&self.name).filter(|now| now.len() == self.whole.len());
-        Bytes::copy_from_slice(&now.as_ref().unwrap_or(&self.whole)[offset..][..bytes])
-    }
-}
 
 pub(super) struct Receiving {
     index: u64,
@@ -56,14 +36,11 @@ impl World {
             }
             Receive::Piece { index, bytes } => {
                 let Some(one) = server.receiving.take().filter(|one| one.index == index) else { return Ok(()) };
-                let written = take(&node.disk, one, &bytes);
-                (
-                    index,
-                    written.map(|(goes_on, told)| {
-                        server.receiving = goes_on;
-                        Some(told)
-                    }),
-                )
+                let told = take(&node.disk, one, &bytes).map(|(goes_on, told)| {
+                    server.receiving = goes_on;
+                    Some(told)
+                });
+                (index, told)
             }
         };
         let told = match told {

@@ -7,7 +7,7 @@ use corral_core::coordinator::{EnsembleConfig, Founders};
 use corral_core::evaluate::features;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
-use corral_core::snapshot::{AlignedBytes, CheckedMeta, CheckedSection, Snapshot, SnapshotBytes, SnapshotLayout};
+use corral_core::snapshot::{AlignedBytes, Snapshot, SnapshotLayout};
 use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
 use corral_engine::{LoadedSnapshot, Offered};
 use corral_peer::Generation;
@@ -17,7 +17,6 @@ use rkyv::util::AlignedVec;
 
 use super::consensus::TICK;
 use super::observed_machine::ObservedMachine;
-use super::receiving::Given;
 use super::server_id;
 use super::spoiled::OnDisk;
 use crate::options::{Bug, EnsembleOptions, Options, Switches};
@@ -174,7 +173,7 @@ impl World {
     }
 }
 
-fn founders(ensemble: &EnsembleOptions) -> Membership {
+pub(super) fn founders(ensemble: &EnsembleOptions) -> Membership {
     let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
     Membership::simple(&ids, &[])
 }
@@ -209,21 +208,17 @@ fn newest(disk: &SimDisk) -> Result<Option<LoadedSnapshot>, String> {
 pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<LoadedSnapshot, String> {
     let file = SnapshotFile::open(disk, name).map_err(text)?;
     let layout = layout(&file)?;
-    let judge = OnDisk { disk: disk.clone(), file: name.to_owned() };
+    let whole = file.bytes().as_slice().to_vec();
     let mut copy = AlignedVec::new();
-    copy.extend_from_slice(file.bytes().as_slice());
-    let bytes: Arc<dyn SnapshotBytes> = Arc::new(AlignedBytes::judged_by(copy, Arc::new(judge)));
+    copy.extend_from_slice(&whole);
+    let on_disk = Arc::new(OnDisk { disk: disk.clone(), name: name.to_owned(), whole });
+    let bytes = Arc::new(AlignedBytes::judged_by(copy, on_disk.clone()));
     for section in 0..=layout.sections.len() {
         file.verify_section(section).map_err(text)?;
     }
-    let sections = (0..layout.sections.len()).map(|at| CheckedSection::check(&bytes, &layout, at));
-    let sections = sections.collect::<Result<Vec<_>, _>>().map_err(text)?;
-    let meta = CheckedMeta::check(&bytes, &layout).map_err(text)?;
-    let snapshot = Snapshot::assemble(meta, sections).map_err(text)?;
+    let snapshot = Snapshot::open(bytes, &layout).map_err(text)?;
     let SnapshotHead { index, term, zxid, .. } = file.head();
-    let whole = file.bytes().as_slice().to_vec();
-    let given = Given { disk: disk.clone(), name: name.to_owned(), whole };
-    Ok(LoadedSnapshot { snapshot: Arc::new(snapshot), index, term, zxid, bytes: Arc::new(given) })
+    Ok(LoadedSnapshot { snapshot: Arc::new(snapshot), index, term, zxid, bytes: on_disk })
 }
 
 fn layout(file: &SnapshotFile) -> Result<SnapshotLayout, String> {

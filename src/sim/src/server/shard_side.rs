@@ -1,7 +1,7 @@
 //! Drives the shards: messages, sockets, turns.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use corral_core::change::{AppliedBatch, Change, SessionChange};
 use corral_core::conn::Close;
@@ -9,7 +9,7 @@ use corral_core::coordinator::Flow;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::shard::{Outputs, Shard};
 use corral_core::view::View;
-use corral_engine::{Answer, Event};
+use corral_engine::{Answer, Event, ToShards};
 
 use super::{Inner, ShardSide, ToShard};
 use crate::limits::PROPOSAL_BYTES_MAX;
@@ -250,27 +250,29 @@ impl World {
 
     fn take_message(&mut self, shard: usize, message: ToShard) -> Checked {
         let now = self.clock();
-        if let (ToShard::Drain, Some(side)) = (&message, self.side(shard)) {
+        if let (ToShard::Engine(ToShards::Drain), Some(side)) = (&message, self.side(shard)) {
             side.draining = true;
         }
         match message {
-            ToShard::Batch(batch) => self.shard_batch(shard, batch)?,
-            message => self.with_shard(shard, |shard, out| match message {
-                ToShard::Answered(Answer::Synced, list) => list.iter().for_each(|id| shard.synced(now, *id, out)),
-                ToShard::Answered(Answer::SyncRefused, list) => list.iter().for_each(|id| shard.hung_up(*id, out)),
-                ToShard::Answered(Answer::Refused, list) => shard.refuse(now, list, out),
-                ToShard::Adopt(delta) => shard.adopt_frozen(delta, out),
-                ToShard::Swap(snapshot) => shard.swap_snapshot(snapshot, out),
-                ToShard::Install(view, alive) => shard.install(View::clone(&view), alive, out),
-                ToShard::Flow(Flow::Pause) => shard.pause_proposals(now),
-                ToShard::Flow(Flow::Resume) => shard.resume_proposals(now, out),
-                ToShard::Flow(Flow::Uncertain { generation, unsent_too }) => {
+            ToShard::Engine(ToShards::Batch(batch)) => self.shard_batch(shard, batch)?,
+            ToShard::Engine(message) => self.with_shard(shard, |shard, out| match message {
+                ToShards::Adopt(delta) => shard.adopt_frozen(delta, out),
+                ToShards::Swap(snapshot) => shard.swap_snapshot(snapshot, out),
+                ToShards::Install(view, alive) => shard.install(View::clone(&view), alive, out),
+                ToShards::Flow(Flow::Pause) => shard.pause_proposals(now),
+                ToShards::Flow(Flow::Resume) => shard.resume_proposals(now, out),
+                ToShards::Flow(Flow::Uncertain { generation, unsent_too }) => {
                     shard.uncertain(now, generation, unsent_too, out);
                 }
-                ToShard::Flow(Flow::Leaderless) => shard.leaderless(now, out),
-                ToShard::Flow(Flow::Distrusted) => shard.distrust(now, out),
-                ToShard::Drain => shard.drain(now, out),
-                ToShard::Batch(_) => {}
+                ToShards::Flow(Flow::Leaderless) => shard.leaderless(now, out),
+                ToShards::Flow(Flow::Distrusted) => shard.distrust(now, out),
+                ToShards::Drain => shard.drain(now, out),
+                ToShards::Batch(_) => {}
+            })?,
+            ToShard::Answered(answer, list) => self.with_shard(shard, |shard, out| match answer {
+                Answer::Synced => list.iter().for_each(|id| shard.synced(now, *id, out)),
+                Answer::SyncRefused => list.iter().for_each(|id| shard.hung_up(*id, out)),
+                Answer::Refused => shard.refuse(now, list, out),
             })?,
         }
         self.say_drained(shard);
@@ -293,7 +295,7 @@ impl World {
         }
     }
 
-    fn shard_batch(&mut self, shard: usize, batch: Rc<AppliedBatch>) -> Checked {
+    fn shard_batch(&mut self, shard: usize, mut batch: Arc<AppliedBatch>) -> Checked {
         let plain = |change: &Change| matches!(change, Change::DataSet { .. });
         let only_data = batch.txns.iter().all(|txn| txn.changes.iter().all(plain) && txn.session.is_none());
         let foreign = batch.txns.iter().all(|txn| txn.origin.is_none_or(|at| usize::from(at.shard.0) != shard));
@@ -304,15 +306,14 @@ impl World {
             }
             return Ok(());
         }
-        let mut batch = batch;
         let ends = |change: Option<SessionChange>| matches!(change, Some(SessionChange::Closed(_)));
         let with_ephemerals = batch.txns.iter().any(|txn| ends(txn.session) && !txn.changes.is_empty());
         if with_ephemerals && self.bug(Bug::KeepEphemerals, 300) {
-            let maimed = Rc::make_mut(&mut batch).txns.iter_mut();
+            let maimed = Arc::make_mut(&mut batch).txns.iter_mut();
             maimed.filter(|txn| ends(txn.session)).for_each(|txn| txn.changes.clear());
         } else if self.options.bug == Some(Bug::ForgetUsage) {
             let is_usage = |change: &Change| matches!(change, Change::Quiet { at, .. } if at.path.starts_with("/zookeeper/quota/"));
-            for txn in &mut Rc::make_mut(&mut batch).txns {
+            for txn in &mut Arc::make_mut(&mut batch).txns {
                 txn.changes.retain(|change| !is_usage(change));
             }
         }
