@@ -21,7 +21,7 @@ use crate::model::{Expected, Identity, LinkId, Model, SUPER, UNIMPLEMENTED, dige
 use crate::options::Options;
 use crate::reconfig::{Seats, participants};
 use crate::request::{Body, Request};
-use crate::server::{CommittedEntry, server_id};
+use crate::server::server_id;
 use crate::violation::{Checked, require};
 use watches::Watches;
 
@@ -52,7 +52,8 @@ type ServerName = (u64, ShardId, ConnId);
 pub(crate) struct Checkers {
     pub(crate) model: Model,
     history: writes::History,
-    facts: BTreeMap<LinkId, Facts>,
+    /// By connection.
+    facts: Vec<Facts>,
     names: BTreeMap<ServerName, LinkId>,
     lives: sessions::Lives,
     elections: elections::Elections,
@@ -89,22 +90,23 @@ impl Checkers {
 
     pub(crate) fn opened(&mut self, link: LinkId, address: &str) {
         let identities = vec![("ip".to_owned(), address.to_owned())];
-        self.facts.insert(link, Facts { identities, ..Facts::default() });
+        assert_eq!(link.0, self.facts.len(), "connections are opened in order");
+        self.facts.push(Facts { identities, ..Facts::default() });
     }
 
     pub(crate) fn accepted(&mut self, link: LinkId, shard: ShardId, id: ConnId, incarnation: u64) {
         self.names.insert((incarnation, shard, id), link);
-        self.facts_mut(link).incarnation = incarnation;
+        self.facts[link.0].incarnation = incarnation;
     }
 
     pub(crate) fn connecting(&mut self, link: LinkId, session: i64, timeout_ms: i32, password: [u8; 16]) {
-        self.facts_mut(link).proposed.push(Proposed::Connect { session, timeout_ms, password });
+        self.facts[link.0].proposed.push(Proposed::Connect { session, timeout_ms, password });
     }
 
     /// A client sends a request. Gives its number among the connection's commands, and what was acknowledged by now: to
     /// anybody, or for a plain read of one server among several, by that server.
     pub(crate) fn asked(&mut self, link: LinkId, request: &Request) -> (Option<usize>, u64) {
-        let incarnation = self.facts.get(&link).map_or(0, |facts| facts.incarnation);
+        let incarnation = self.facts[link.0].incarnation;
         let anywhere = match request {
             // It reads nothing.
             Request::Ping => !self.in_ensemble,
@@ -112,7 +114,7 @@ impl Checkers {
             _ => !self.in_ensemble || self.linearizable || request.is_write(),
         };
         let acked = if anywhere { self.acked } else { self.acked_by.get(&incarnation).copied().unwrap_or_default() };
-        let facts = self.facts_mut(link);
+        let facts = &mut self.facts[link.0];
         if let Request::Auth { credentials } = request {
             if *credentials == SUPER {
                 facts.identities.push(("super".to_owned(), String::new()));
@@ -140,9 +142,9 @@ impl Checkers {
         self.events_before_reply(link, &sent.request, zxid)?;
         self.watches_held(link, &sent.request, err)?;
         self.watch_set(link, &sent.request, zxid, err);
-        self.facts_mut(link).last_reply = (zxid, sent.command.is_some());
+        self.facts[link.0].last_reply = (zxid, sent.command.is_some());
         self.acked = self.acked.max(zxid.cast_unsigned());
-        let incarnation = self.facts_mut(link).incarnation;
+        let incarnation = self.facts[link.0].incarnation;
         let acked_by = self.acked_by.entry(incarnation).or_default();
         *acked_by = (*acked_by).max(zxid.cast_unsigned());
         Ok(())
@@ -150,7 +152,7 @@ impl Checkers {
 
     /// Whether the last reply of the connection was a write's with this very zxid.
     pub(crate) fn is_behind_a_write(&self, link: LinkId, zxid: i64) -> bool {
-        self.facts.get(&link).is_some_and(|facts| facts.last_reply == (zxid, true))
+        self.facts[link.0].last_reply == (zxid, true)
     }
 
     /// A session's view never goes back, and never shows what nobody committed.
@@ -158,34 +160,26 @@ impl Checkers {
         let newest = self.model.zxid;
         let known = u64::try_from(zxid).is_ok_and(|zxid| zxid <= newest);
         require(known, "reads", || format!("header zxid {zxid:#x}, the last committed is {newest:#x}"))?;
-        let session = self.facts_mut(link).session;
+        let session = self.facts[link.0].session;
         let seen = self.seen.entry(session).or_default();
         require(zxid >= *seen, "reads", || format!("session {session:#x} goes back from {seen:#x} to {zxid:#x}"))?;
         *seen = zxid;
         Ok(())
     }
 
-    fn facts_mut(&mut self, link: LinkId) -> &mut Facts {
-        self.facts.entry(link).or_default()
-    }
-
-    /// A server of an ensemble runs again from its snapshot; what it had committed behind that it hears of again.
-    pub(crate) fn rejoined(&self, server: usize, snapshot: u64, state: &HardState) -> Checked {
-        self.remembers(server, state)?;
-        self.history.holds(snapshot)
-    }
-
     pub(crate) fn leads(&mut self, term: u64, now: Millis) {
         self.lives.led_by(term, now, &self.model);
     }
 
-    /// The server runs again: `upto` log entries are applied, those behind the snapshot anew.
-    pub(crate) fn restarted(&mut self, snapshot: u64, upto: u64, entries: Vec<CommittedEntry>, now: Millis) -> Checked {
-        self.history.covers(snapshot, upto)?;
-        for entry in entries {
-            self.committed(entry, now)?;
-        }
+    /// A server runs again from its snapshot. Alone it has applied its whole log; one of an ensemble hears again of what it had
+    /// committed behind the snapshot.
+    pub(crate) fn restarted(&mut self, server: usize, snapshot: u64, upto: u64, state: &HardState) -> Checked {
+        self.remembers(server, state)?;
+        self.history.comes_back(snapshot, (!self.in_ensemble).then_some(upto))
+    }
+
+    /// Sessions have their full timeout again when the server that is alone has started.
+    pub(crate) fn started_alone(&mut self, now: Millis) {
         self.lives.all_start(now, &self.model);
-        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Simulated clients: each keeps one session, over as many connections as it takes, and speaks real bytes.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use corral_wire::Reader;
 use corral_wire::frame::next_frame;
@@ -9,7 +9,7 @@ use corral_wire::records::{ConnectResponse, ReplyHeader, WatcherEvent};
 
 use crate::limits::REPLY_BYTES_MAX;
 use crate::link::{Link, Sent};
-use crate::model::{LinkId, SUPER};
+use crate::model::{CHILDREN_CHANGED, DELETED, LinkId, SUPER};
 use crate::options::Bug;
 use crate::request::{self, Body, Request, WatchKind, WatchLists};
 use crate::rng::Stream;
@@ -19,8 +19,6 @@ use crate::world::{Channel, Event, Stage, World};
 
 /// How long a client waits for an answer to its connect request, or for the end of a doomed connection.
 const CONNECT_TIMEOUT: u64 = 3_000_000;
-const DELETED: i32 = 2;
-const CHILDREN_CHANGED: i32 = 4;
 const THROTTLED: i32 = -127;
 
 #[derive(Debug, Default)]
@@ -93,6 +91,11 @@ impl Client {
             self.watches.child.remove(path);
         }
     }
+}
+
+/// Where a client connects from.
+pub(crate) fn address(client: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, u8::try_from(client % 200).expect("below 200"))
 }
 
 impl World {
@@ -193,16 +196,13 @@ impl World {
             let listed: Vec<usize> = (0..servers).filter(|at| self.is_listed(*at)).collect();
             server = self.schedule.pick(&listed);
         }
-        let host = u8::try_from(client % 200).expect("below 200");
-        let address = Ipv4Addr::new(10, 0, 0, host);
-        let peer = SocketAddr::from((address, 1000));
         let window = self.workload.pick(&[200, 4_000, 60_000]);
         let wrong = self.clients[client].session != 0 && self.faults_on() && self.workload.per_mille(20);
-        let (opened_at, wrong_password, peer) = (self.now, wrong, Some(peer));
-        self.links.push(Link { client, server, shard, window, opened_at, wrong_password, peer, ..Link::default() });
+        let (opened_at, wrong_password) = (self.now, wrong);
+        self.links.push(Link { client, server, shard, window, opened_at, wrong_password, ..Link::default() });
         self.clients[client].link = Some(link);
         self.send_over_network(Channel::ToServer(link), Event::Arrive(link));
-        self.check.opened(link, &address.to_string());
+        self.check.opened(link, &address(client).to_string());
         if self.faults_on() && self.workload.per_mille(self.options.garbage_share) {
             self.links[link.0].doomed = true;
             self.transmit(link, b"GET / HTTP/1.1\r\n\r\n".to_vec());
@@ -248,16 +248,14 @@ impl World {
     }
 
     fn garbage(&mut self, client: usize, link: LinkId) {
-        match self.workload.below(4) {
+        let kind = self.workload.below(4);
+        self.links[link.0].doomed |= kind < 2;
+        match kind {
             0 => {
                 let word: [u8; 4] = self.workload.pick(&[[0xff, 0xff, 0xff, 0xf0], [0x7f, 0xff, 0xff, 0xff]]);
-                self.links[link.0].doomed = true;
                 self.transmit(link, word.to_vec());
             }
-            1 => {
-                self.links[link.0].doomed = true;
-                self.transmit(link, vec![0, 0, 0, 3, 1, 2, 3]);
-            }
+            1 => self.transmit(link, vec![0, 0, 0, 3, 1, 2, 3]),
             2 => {
                 self.transmit(link, vec![0, 0, 0, 99, 1, 2, 3]);
                 self.cut(client, false);
@@ -403,10 +401,8 @@ impl World {
         let client = self.links[link.0].client;
         let sent = self.links[link.0].sent.pop_front();
         let sent = sent.ok_or_else(|| Violation::of("replies", format!("a reply too many: xid {}", header.xid)))?;
-        let ReplyHeader { xid, zxid, err } = header;
-        if xid != sent.xid {
-            return Err(Violation::of("replies", format!("xid {xid} where {} was due", sent.xid)));
-        }
+        let ReplyHeader { xid, mut zxid, err } = header;
+        require(xid == sent.xid, "replies", || format!("xid {xid} where {} was due", sent.xid))?;
         let body = if err == 0 { sent.request.decode(reader) } else { Ok(Body::Nothing) };
         let mut body = body.map_err(|error| Violation::of("replies", format!("{:?}: {error}", sent.request)))?;
         self.note(format_args!("link {} gets {xid} zxid {zxid:#x} err {err} {body:?}", link.0));
@@ -420,7 +416,6 @@ impl World {
                 format!("{:?} is throttled at {zxid:#x}", sent.request)
             });
         }
-        let mut zxid = zxid;
         self.maim(link, &sent, &mut zxid, &mut body);
         self.check.replied(link, &sent, zxid, err, &body)?;
         let state = &mut self.clients[client];

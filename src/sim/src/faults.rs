@@ -43,6 +43,7 @@ impl World {
     fn strike(&mut self, kind: Fault) -> Checked {
         self.note(format_args!("fault: {kind:?}"));
         let at = self.at;
+        let (node, faults) = (&mut self.nodes[at], &mut self.faults);
         match kind {
             Fault::PowerCut => return self.crash(true),
             Fault::Kill => {
@@ -51,32 +52,28 @@ impl World {
                 return self.lose_a_page(may_empty);
             }
             Fault::StopAtStep => {
-                let step = self.faults.below(30);
-                self.nodes[self.at].disk.stop_at_step(step);
-                self.nodes[self.at].disk_stops = true;
+                node.disk.stop_at_step(faults.below(30));
+                node.disk_stops = true;
             }
-            Fault::FailSync => {
-                let number = self.faults.below(6);
-                self.nodes[self.at].disk.fail_sync(number);
-            }
+            Fault::FailSync => node.disk.fail_sync(faults.below(6)),
             Fault::DiskFull => {
                 self.counts.full_disks += 1;
-                self.nodes[self.at].disk.limit_space(Some(0));
-                let wait = self.faults.within(50_000, 3_000_000);
+                node.disk.limit_space(Some(0));
+                let wait = faults.within(50_000, 3_000_000);
                 self.after(wait, Event::Space(at));
             }
             Fault::SlowDisk => {
-                self.nodes[self.at].disk_slow = true;
-                let wait = self.faults.within(100_000, 2_000_000);
+                node.disk_slow = true;
+                let wait = faults.within(100_000, 2_000_000);
                 self.after(wait, Event::FastDisk(at));
             }
             Fault::ShardPause => {
-                let shard = self.faults.index(usize::from(self.options.shards));
-                let time = self.faults.within(1_000, 3_000_000);
+                let shard = faults.index(usize::from(self.options.shards));
+                let time = faults.within(1_000, 3_000_000);
                 self.pause_shard(shard, time);
             }
             Fault::WallJump => {
-                let ms = i64::try_from(self.faults.below(1_200_000)).expect("a small number");
+                let ms = i64::try_from(faults.below(1_200_000)).expect("a small number");
                 self.wall_offset_ms += ms - 600_000;
             }
             Fault::Stop => self.inside_after(0, Inner::ToConsensus(engine::Event::Stop)),
@@ -118,18 +115,14 @@ impl World {
                 let time = self.faults.within(10_000, 1_000_000);
                 self.clog_wire(at, other, time);
             }
-            _ => self.freeze(),
-        }
-    }
-
-    /// The whole process is stopped.
-    fn freeze(&mut self) {
-        let at = self.at;
-        if self.nodes[at].frozen.is_none() {
-            self.nodes[at].frozen = Some(VecDeque::new());
-            self.review_sureness(at);
-            let time = self.faults.within(10_000, 3_000_000);
-            self.after(time, Event::Thaw(at));
+            // The whole process is stopped.
+            _ if self.nodes[at].frozen.is_none() => {
+                self.nodes[at].frozen = Some(VecDeque::new());
+                self.review_sureness(at);
+                let time = self.faults.within(10_000, 3_000_000);
+                self.after(time, Event::Thaw(at));
+            }
+            _ => {}
         }
     }
 }

@@ -1,7 +1,6 @@
 //! One connection between a client and the server: two pipes, what waits at either end, and the requests under way.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use corral_core::ids::ConnId;
 
@@ -25,7 +24,6 @@ pub(crate) struct Link {
     pub(crate) client: usize,
     pub(crate) server: usize,
     pub(crate) shard: usize,
-    pub(crate) peer: Option<SocketAddr>,
     pub(crate) life: u32,
     /// The server's end, while it is open.
     pub(crate) conn: Option<ConnId>,

@@ -23,7 +23,13 @@ use crate::request::{AclItem, Body};
 pub(crate) use acl::{ADMIN, Identity, READ, SUPER, SUPER_ID, allows, digest_id, redacted};
 pub(crate) use keeper::is_system;
 pub(crate) use list::List;
-pub(crate) use rules::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, NO_NODE, UNIMPLEMENTED, is_legal, parent_of};
+pub(crate) use rules::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, UNIMPLEMENTED, is_legal, parent_of};
+
+/// Kinds of watch events.
+pub(crate) const CREATED: i32 = 1;
+pub(crate) const DELETED: i32 = 2;
+pub(crate) const DATA_CHANGED: i32 = 3;
+pub(crate) const CHILDREN_CHANGED: i32 = 4;
 
 /// A simulated connection; also stands for whoever owns a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,17 +102,19 @@ pub(crate) struct Session {
 
 /// One step of a transaction, with the ACL that decides who may hear of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Created { path: String, acl: Vec<AclItem>, parent_acl: Vec<AclItem> },
-    Deleted { path: String, acl: Vec<AclItem>, parent_acl: Vec<AclItem> },
-    DataSet { path: String, acl: Vec<AclItem> },
+pub(crate) struct Step {
+    /// [`CREATED`], [`DELETED`] or [`DATA_CHANGED`].
+    pub(crate) kind: i32,
+    pub(crate) path: String,
+    pub(crate) acl: Vec<AclItem>,
+    /// Of the parent, whose children are others now.
+    pub(crate) parent_acl: Option<Vec<AclItem>>,
 }
 
 impl Step {
     /// Whether there is another number of znodes below this one.
     pub(crate) fn changes_below(&self, top: &str) -> bool {
-        let (Step::Created { path, .. } | Step::Deleted { path, .. }) = self else { return false };
-        top == "/" || rules::is_below(path, top)
+        self.parent_acl.is_some() && (top == "/" || rules::is_below(&self.path, top))
     }
 }
 

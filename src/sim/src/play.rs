@@ -53,7 +53,6 @@ pub struct Outcome {
     pub counts: Counts,
     /// A hash over all events, if they are traced: equal for equal kinds and seeds.
     pub trace_hash: u64,
-    pub events: u64,
     /// The property that did not hold; `assertion` where the world panicked.
     pub violation: Option<Violation>,
     /// All events as text, if lines were wanted.
@@ -77,7 +76,7 @@ impl WorldId {
         let violation = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(panicked).err();
         PLAYED.set(None);
         let World { counts, trace, .. } = world;
-        Outcome { counts, trace_hash: trace.hash.digest(), events: trace.events, violation, lines: trace.lines }
+        Outcome { counts, trace_hash: trace.hash.digest(), violation, lines: trace.lines }
     }
 
     fn options(self, bug: Option<Bug>) -> Options {

@@ -13,8 +13,9 @@ use corral_wire::records::{
 };
 use corral_wire::{DecodeError, OpCode, Reader, VectorBuf, Wire, Writer};
 
-use crate::model::NO_NODE;
 use crate::reconfig::Change;
+
+pub(crate) const NO_NODE: i32 = -101;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AclItem {

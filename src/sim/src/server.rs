@@ -18,7 +18,7 @@ mod spoiled;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use corral_consensus::{Membership, Micros, NodeId, Replica};
+use corral_consensus::{Membership, Micros, Replica};
 use corral_core::change::AppliedBatch;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::limits::{ShardLimits, TURN_COST_MAX};
@@ -176,13 +176,9 @@ impl World {
         let upto = replica.applied().0;
         let life = self.nodes[self.at].life;
         self.note(format_args!("life {life} begins: snapshot at {snapshot_index}, log to {upto}"));
-        if in_ensemble {
-            self.check.rejoined(at, snapshot_index, &hard_state)?;
-            for entry in entries {
-                self.check.committed(entry, self.time())?;
-            }
-        } else {
-            self.check.restarted(snapshot_index, upto, entries, self.time())?;
+        self.check.restarted(at, snapshot_index, upto, &hard_state)?;
+        for entry in entries {
+            self.check.committed(entry, self.time())?;
         }
         let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
         let engine = Engine::new(replica, self.settings(newest));
@@ -206,6 +202,7 @@ impl World {
         }));
         self.begin()?;
         if !in_ensemble {
+            self.check.started_alone(self.time());
             self.compare_everywhere()?;
         }
         if let Some(frozen) = frozen {
@@ -221,12 +218,11 @@ impl World {
 
     fn settings(&self, newest: Option<Offered>) -> Settings {
         let node = &self.nodes[self.at];
-        let ids: Vec<NodeId> = node.file.iter().map(|id| NodeId(u64::from(*id))).collect();
         let ensemble = self.options.ensemble.map(|_| EnsembleSettings {
             own: server_id(self.at),
             configured: self.configured(),
             client_addr: std::net::SocketAddr::from(([127, 0, 0, 1], 3)),
-            wanted: Membership::simple(&ids, &[]),
+            wanted: Membership::simple(&list::node_ids(&node.file), &[]),
             stored: node.remembered.clone(),
             read_only: false,
             election: Micros(ELECTION),
@@ -359,7 +355,7 @@ impl World {
         }
         match inner {
             Inner::ToShard(shard, message) => return self.shard_message(shard, message),
-            Inner::Pump(shard) => return self.pump(shard),
+            Inner::Pump(shard) => self.pump(shard),
             Inner::ShardTurn(shard) => return self.shard_turn(shard),
             Inner::ShardTick(shard) => return self.shard_tick(shard),
             Inner::Resume(shard) => return self.resume_shard(shard),

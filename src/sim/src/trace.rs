@@ -16,18 +16,16 @@ pub enum Tracing {
 pub(crate) struct Trace {
     tracing: Tracing,
     pub(crate) hash: Xxh3,
-    pub(crate) events: u64,
     pub(crate) lines: Vec<String>,
 }
 
 impl Trace {
     pub(crate) fn new(tracing: Tracing) -> Trace {
-        Trace { tracing, hash: Xxh3::new(), events: 0, lines: Vec::new() }
+        Trace { tracing, hash: Xxh3::new(), lines: Vec::new() }
     }
 
     /// Something happened at this time.
     pub(crate) fn note(&mut self, at: u64, what: std::fmt::Arguments<'_>) {
-        self.events += 1;
         if self.tracing != Tracing::Nothing {
             let line = format!("{:>8}.{:03} ms  {what}", at / 1000, at % 1000);
             self.hash.update(line.as_bytes());

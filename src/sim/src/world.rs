@@ -348,16 +348,15 @@ impl World {
         }
         self.now = self.now.max(at);
         // The server that it concerns, and whether its process has to run for that.
-        let concerned = match &event {
+        let (at, of_process) = match &event {
             Event::Arrive(link) | Event::ToServer(link, _) | Event::EndToServer(link) | Event::Writable(link) => {
-                Some((self.links[link.0].server, true))
+                (self.links[link.0].server, true)
             }
-            Event::Inside(node, ..) => Some((*node, true)),
-            Event::Start(node) | Event::Space(node) | Event::FastDisk(node) | Event::Thaw(node) => Some((*node, false)),
-            _ => None,
+            Event::Inside(node, ..) => (*node, true),
+            Event::Start(node) | Event::Space(node) | Event::FastDisk(node) | Event::Thaw(node) => (*node, false),
+            _ => (self.at, false),
         };
-        self.at = concerned.map_or(self.at, |(node, _)| node);
-        let of_process = concerned.is_some_and(|(_, of_process)| of_process);
+        self.at = at;
         match &mut self.nodes[self.at].frozen {
             Some(frozen) if of_process => {
                 frozen.push_back(event);

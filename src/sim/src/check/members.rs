@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use corral_consensus::{ConfChange, Entry, EntryKind, MemberChange, Membership, Transition};
-use corral_core::command::{Command, CommandKind};
 use corral_wire::error::ErrorCode;
 
 use super::Checkers;
 use super::writes::EntryPosition;
 use crate::model::{Expected, LinkId};
 use crate::reconfig::{Seats, lines};
+use crate::request::Body;
 use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
 
@@ -184,24 +184,15 @@ impl Checkers {
         }
     }
 
-    /// What a leader says of a change that it has in hand. `link`: who asked for it.
-    pub(super) fn list_command(&mut self, at: &EntryPosition, command: &Command, link: Option<LinkId>) -> Checked {
-        let zxid = at.zxid;
-        match &command.kind {
-            CommandKind::ReconfigBegins(text) => self.list_begins(at, text, link),
-            CommandKind::ReconfigEnds => self.list_ends(at),
-            CommandKind::ReconfigFails(code) => {
-                self.model.zxid = zxid;
-                let allowed = matches!(code, ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress);
-                let open = link.and_then(|link| self.take_open(link));
-                let Some(open) = open.filter(|_| allowed) else {
-                    return Err(Violation::of("members", format!("{code:?} is the answer to nothing")));
-                };
-                self.members.begun.take_if(|begun| begun.0 == open.link);
-                self.answer(&open, zxid, Expected::Reply { err: code.code(), body: crate::request::Body::Nothing })
-            }
-            other => Err(Violation::of("members", format!("{other:?} is no word of a leader's"))),
-        }
+    /// A leader gives a change up. `link`: who asked for it.
+    pub(super) fn list_fails(&mut self, at: &EntryPosition, code: ErrorCode, link: Option<LinkId>) -> Checked {
+        self.model.zxid = at.zxid;
+        let allowed = matches!(code, ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress);
+        let open = link.and_then(|link| self.take_open(link));
+        let nothing = || Violation::of("members", format!("{code:?} is the answer to nothing"));
+        let open = open.filter(|_| allowed).ok_or_else(nothing)?;
+        self.members.begun.take_if(|begun| begun.0 == open.link);
+        self.answer(&open, at.zxid, Expected::Reply { err: code.code(), body: Body::Nothing })
     }
 
     fn take_open(&mut self, link: LinkId) -> Option<Open> {
@@ -209,7 +200,8 @@ impl Checkers {
         Some(self.members.open.remove(at))
     }
 
-    fn list_begins(&mut self, at: &EntryPosition, text: &str, link: Option<LinkId>) -> Checked {
+    /// A leader begins a change.
+    pub(super) fn list_begins(&mut self, at: &EntryPosition, text: &str, link: Option<LinkId>) -> Checked {
         let open = self.members.open.iter().find(|open| Some(open.link) == link);
         let Some(open) = open else { return Err(Violation::of("members", "a change begins that nobody asked for")) };
         let right = lines(&open.next);
@@ -224,10 +216,9 @@ impl Checkers {
     }
 
     /// The ensemble has gone over: it is not joint any more, and enough of those who ought to vote do.
-    fn list_ends(&mut self, at: &EntryPosition) -> Checked {
-        let Some((link, next, since)) = self.members.begun.take() else {
-            return Err(Violation::of("members", "a change ends that was not begun"));
-        };
+    pub(super) fn list_ends(&mut self, at: &EntryPosition) -> Checked {
+        let begun = self.members.begun.take();
+        let (link, next, since) = begun.ok_or_else(|| Violation::of("members", "a change ends that was not begun"))?;
         let Voters { now, outgoing } = &self.members.voters;
         let ends = self.members.changes.get(&(at.index, at.term)).is_none_or(|change| change.changes.is_empty());
         let ought: BTreeSet<u64> =
@@ -237,18 +228,15 @@ impl Checkers {
             format!("the change to {next:?} begun by entry {since} ends with the voters {now:?}, {outgoing:?} leaving")
         })?;
         let verdict = self.model.reconfigured(at.zxid, at.time, next);
-        match self.take_open(link) {
-            Some(open) => self.answer(&open, at.zxid, verdict),
-            None => Err(Violation::of("members", "a change ends that nobody asked for")),
-        }
+        let open = self.take_open(link);
+        let open = open.ok_or_else(|| Violation::of("members", "a change ends that nobody asked for"))?;
+        self.answer(&open, at.zxid, verdict)
     }
 
     fn answer(&mut self, open: &Open, zxid: u64, verdict: Expected) -> Checked {
-        let verdicts = &mut self.facts_mut(open.link).verdicts;
-        let Some(waiting) = verdicts.get_mut(open.number) else {
-            return Err(Violation::of("members", "an answer to what was not asked"));
-        };
-        *waiting = (zxid, verdict);
+        let verdicts = &mut self.facts[open.link.0].verdicts;
+        let waiting = verdicts.get_mut(open.number);
+        *waiting.ok_or_else(|| Violation::of("members", "an answer to what was not asked"))? = (zxid, verdict);
         Ok(())
     }
 }

@@ -7,12 +7,10 @@
 
 use corral_core::limits::WALK_PIECE;
 
-use super::Checkers;
+use super::{Checkers, Facts};
 use crate::link::Sent;
-use crate::model::{
-    ADMIN, BAD_ARGUMENTS, Identity, LinkId, MARSHALLING_ERROR, Model, NO_AUTH, NO_NODE, READ, allows, redacted,
-};
-use crate::request::{Body, Request};
+use crate::model::{ADMIN, BAD_ARGUMENTS, Identity, LinkId, MARSHALLING_ERROR, Model, NO_AUTH, READ, allows, redacted};
+use crate::request::{Body, NO_NODE, Request};
 use crate::violation::{Checked, require};
 
 impl Checkers {
@@ -24,11 +22,10 @@ impl Checkers {
             // What is watched at this zxid is known once the events before it are counted: see `watches`.
             return Ok(());
         }
-        let (identities, session) =
-            self.facts.get(&link).map_or((&[][..], 0), |facts| (&facts.identities[..], facts.session));
+        let Facts { identities, session, .. } = &self.facts[link.0];
         let (right_err, right_body) = match &sent.request {
             Request::Ephemerals { prefix } => {
-                (0, Body::Names(self.model.owned_at(session, prefix, zxid.cast_unsigned())))
+                (0, Body::Names(self.model.owned_at(*session, prefix, zxid.cast_unsigned())))
             }
             request => expected(&self.model, request, zxid.cast_unsigned(), identities),
         };

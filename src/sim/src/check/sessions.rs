@@ -73,7 +73,7 @@ impl Lives {
 impl Checkers {
     /// Bytes of this connection reached the server, which wants to read it.
     pub(crate) fn heard(&mut self, link: LinkId, now: Millis) {
-        let session = self.facts.get(&link).map_or(0, |facts| facts.session);
+        let session = self.facts[link.0].session;
         let owns = self.model.sessions.get(&session).is_some_and(|state| state.owner == link);
         if let Some(life) = self.lives.known.get_mut(&session).filter(|_| owns) {
             life.overdue |= now.since(life.heard) >= life.timeout_ms;
@@ -106,7 +106,7 @@ impl Checkers {
 
     /// The answer to a connect request reached its client.
     pub(crate) fn connected(&mut self, link: LinkId, session: i64, timeout_ms: i32, password: [u8; 16]) -> Checked {
-        let verdict = self.facts.get(&link).and_then(|facts| facts.verdicts.first());
+        let verdict = self.facts[link.0].verdicts.first();
         let right = match verdict {
             Some((_, Expected::SessionBegun { session, timeout_ms, password })) => (*session, *timeout_ms, *password),
             Some((_, Expected::SessionRefused)) => (0, 0, [0; 16]),
@@ -118,7 +118,7 @@ impl Checkers {
 
     /// A connect request is answered that is in no log entry: refused, and rightly so for ever.
     fn refused_at_once(&self, link: LinkId, session: i64) -> Checked {
-        let asked = self.facts.get(&link).and_then(|facts| facts.proposed.first());
+        let asked = self.facts[link.0].proposed.first();
         let is_wrong = match asked {
             Some(Proposed::Connect { session, password, .. }) if *session != 0 => !self.proves(*session, password),
             _ => false,

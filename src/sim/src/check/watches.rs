@@ -7,14 +7,12 @@
 use std::collections::VecDeque;
 
 use super::Checkers;
-use crate::model::{Identity, LinkId, Model, Node, READ, Step, allows, parent_of};
+use crate::model::{
+    CHILDREN_CHANGED, CREATED, DATA_CHANGED, DELETED, Identity, LinkId, Model, Node, READ, Step, allows, parent_of,
+};
 use crate::request::{Request, WatchLists};
 use crate::violation::{Checked, Violation, require};
 
-const CREATED: i32 = 1;
-const DELETED: i32 = 2;
-const DATA_CHANGED: i32 = 3;
-const CHILDREN_CHANGED: i32 = 4;
 const NO_WATCHER: i32 = -121;
 
 #[derive(Debug, Default)]
@@ -38,13 +36,9 @@ impl Watches {
     }
 
     fn fire(&mut self, zxid: u64, step: &Step, identities: &[Identity]) {
-        let (kind, path, acl, parent_acl) = match step {
-            Step::Created { path, acl, parent_acl } => (CREATED, path, acl, Some(parent_acl)),
-            Step::Deleted { path, acl, parent_acl } => (DELETED, path, acl, Some(parent_acl)),
-            Step::DataSet { path, acl } => (DATA_CHANGED, path, acl, None),
-        };
-        let told = self.node_watched(path) | (kind == DELETED && self.set.child.remove(path));
-        let mut events = vec![(told, acl, kind, path.as_str())];
+        let Step { kind, path, acl, parent_acl } = step;
+        let told = self.node_watched(path) | (*kind == DELETED && self.set.child.remove(path));
+        let mut events = vec![(told, acl, *kind, path.as_str())];
         if let Some(acl) = parent_acl {
             let parent = parent_of(path);
             let told = self.set.child.remove(parent) | self.set.persistent.contains(parent);
@@ -69,7 +63,7 @@ impl Watches {
 
 impl Checkers {
     pub(crate) fn event(&mut self, link: LinkId, zxid: i64, kind: i32, path: &str) -> Checked {
-        let facts = self.facts.entry(link).or_default();
+        let facts = &mut self.facts[link.0];
         if zxid == -1 {
             facts.watches.made_up.push((kind, path.to_owned()));
             return Ok(());
@@ -84,7 +78,7 @@ impl Checkers {
 
     /// Before a reply everything must have come that its zxid contains.
     pub(super) fn events_before_reply(&mut self, link: LinkId, request: &Request, zxid: i64) -> Checked {
-        let facts = self.facts.entry(link).or_default();
+        let facts = &mut self.facts[link.0];
         facts.watches.advance(&self.model, &facts.identities, zxid.cast_unsigned());
         let due = facts.watches.due.front();
         require(due.is_none(), "watches", || {
@@ -104,7 +98,7 @@ impl Checkers {
         };
         let removes = matches!(request, Request::RemoveWatches { .. });
         let mut held = false;
-        for list in self.facts.entry(link).or_default().watches.set.of_kind(*kind) {
+        for list in self.facts[link.0].watches.set.of_kind(*kind) {
             held |= if removes { list.remove(path) } else { list.contains(path) };
         }
         let right = if held { 0 } else { NO_WATCHER };
@@ -112,7 +106,7 @@ impl Checkers {
     }
 
     pub(super) fn watch_set(&mut self, link: LinkId, request: &Request, zxid: i64, err: i32) {
-        let facts = self.facts.entry(link).or_default();
+        let facts = &mut self.facts[link.0];
         let set = &mut facts.watches.set;
         if let Some((kind, path)) = request.watch_set(err) {
             set.of_kind(kind).iter_mut().for_each(|list| _ = list.insert(path.to_owned()));

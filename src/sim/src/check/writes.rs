@@ -30,23 +30,14 @@ pub(super) struct History {
 }
 
 impl History {
-    fn len(&self) -> u64 {
-        self.entries.len() as u64
-    }
-
-    /// A snapshot holds nothing that was not committed.
-    pub(super) fn holds(&self, snapshot: u64) -> Checked {
-        let known = self.len();
+    /// A snapshot holds nothing that was not committed. A start must bring back everything that was: where a server is alone.
+    pub(super) fn comes_back(&self, snapshot: u64, upto: Option<u64>) -> Checked {
+        let known = self.entries.len() as u64;
         require(snapshot <= known, "writes", || {
             format!("the snapshot ends at {snapshot}, only {known} entries were committed")
-        })
-    }
-
-    /// A start must bring back everything that was committed before.
-    pub(super) fn covers(&self, snapshot: u64, upto: u64) -> Checked {
-        let known = self.len();
-        self.holds(snapshot)?;
-        require(upto >= known, "writes", || format!("entries up to {upto} came back, {known} had been committed"))
+        })?;
+        let whole = upto.is_none_or(|upto| upto >= known);
+        require(whole, "writes", || format!("entries up to {upto:?} came back, {known} had been committed"))
     }
 
     /// True when the entry is new; a known one must be what it was, and lead to the tree that it led to.
@@ -111,10 +102,9 @@ impl Checkers {
             let at = EntryPosition { index, term, zxid, time, changing, begun, now };
             let sender = self.sender(&command)?;
             match (&command.kind, sender) {
-                (
-                    CommandKind::ReconfigBegins(_) | CommandKind::ReconfigEnds | CommandKind::ReconfigFails(_),
-                    sender,
-                ) => self.list_command(&at, &command, sender)?,
+                (CommandKind::ReconfigBegins(text), sender) => self.list_begins(&at, text, sender)?,
+                (CommandKind::ReconfigEnds, _) => self.list_ends(&at)?,
+                (CommandKind::ReconfigFails(code), sender) => self.list_fails(&at, *code, sender)?,
                 (_, None) => self.server_commands(&command, zxid, at.time)?,
                 (_, Some(link)) => self.command(link, &command, &at)?,
             }
@@ -172,7 +162,7 @@ impl Checkers {
     /// The next command of a connection: what its client sent, evaluated by the model.
     fn command(&mut self, link: LinkId, command: &Command, at: &EntryPosition) -> Checked {
         let EntryPosition { zxid, time, .. } = *at;
-        let facts = self.facts.entry(link).or_default();
+        let facts = &mut self.facts[link.0];
         let number = facts.verdicts.len();
         let proposed = facts.proposed.get(number).cloned();
         let proposed = proposed.ok_or_else(|| Violation::of("writes", format!("link {} never sent that", link.0)))?;
@@ -199,7 +189,7 @@ impl Checkers {
         };
         self.sequences_grow(zxid, &proposed, &verdict)?;
         self.is_underway(link, number, &verdict);
-        self.facts_mut(link).verdicts.push((zxid, verdict));
+        self.facts[link.0].verdicts.push((zxid, verdict));
         Ok(())
     }
 
@@ -218,7 +208,7 @@ impl Checkers {
         };
         if let Expected::SessionBegun { session, timeout_ms, .. } = verdict {
             self.lives.starts(at.now, session, timeout_ms, at.index);
-            self.facts_mut(link).session = session;
+            self.facts[link.0].session = session;
         }
         Ok(verdict)
     }
@@ -233,11 +223,9 @@ impl Checkers {
         err: i32,
         body: &Body,
     ) -> Checked {
-        let facts = self.facts.get(&link);
-        let verdict = facts.and_then(|facts| facts.verdicts.get(command));
-        let Some((at, verdict)) = verdict else {
-            return Err(Violation::of("writes", format!("{:?} was answered but never committed", sent.request)));
-        };
+        let facts = &self.facts[link.0];
+        let uncommitted = || Violation::of("writes", format!("{:?} was answered but never committed", sent.request));
+        let (at, verdict) = facts.verdicts.get(command).ok_or_else(uncommitted)?;
         let got = Expected::Reply { err, body: body.clone() };
         require(*at == zxid.cast_unsigned() && got == *verdict, "writes", || {
             format!("{:?}: got {got:?} at {zxid:#x}, the model has {verdict:?} at {at:#x}", sent.request)
@@ -245,7 +233,7 @@ impl Checkers {
         require(*at > sent.acked_before, "writes", || {
             format!("{:?} has {at:#x}, but {:#x} was acknowledged before it was sent", sent.request, sent.acked_before)
         })?;
-        let before = facts.map_or(0, |facts| facts.last_reply.0);
+        let before = facts.last_reply.0;
         require(zxid > before, "reads", || format!("a reply before the write {zxid:#x} shows {before:#x}"))
     }
 

@@ -146,9 +146,7 @@ impl Judge {
         if first_sasl.is_some() {
             self.sasls.pop_front();
         }
-        let Some((xid, op)) = owed else {
-            return Err(Violation::of("order", format!("{header:?} answers nothing")));
-        };
+        let (xid, op) = owed.ok_or_else(|| Violation::of("order", format!("{header:?} answers nothing")))?;
         require(header.xid == xid, "order", || format!("{header:?} comes where {xid} ({op:?}) is due"))?;
         if header.err != 0 {
             tally.refused += 1;

@@ -71,10 +71,6 @@ fn said(input: &[u8]) -> Transcript {
     Transcript { handshake: [0; HANDSHAKE_BYTES], challenge: [0; CHALLENGE_BYTES], nonce }
 }
 
-fn frame_key() -> FrameKey {
-    key_of(b'x')
-}
-
 fn key_of(byte: u8) -> FrameKey {
     let secret = Secret::new(&[byte; SEAL_BYTES]).expect("it is long enough");
     secret.frame_key(&said(&[]), &[0; ANSWER_BYTES])
@@ -87,11 +83,11 @@ pub(super) fn keyed(input: &[u8]) -> Result<Tally, Violation> {
     let (piece, good) = (usize::from(*first) + 1, u64::from(*count % 4));
     let mut stream = Vec::new();
     for sequence in 0..good {
-        frame_key().seal(Kind::Raft, sequence, b"good", &mut stream);
+        key_of(b'x').seal(Kind::Raft, sequence, b"good", &mut stream);
     }
     stream.extend_from_slice(bytes);
-    let (found, ended) = fed(Decoder::keyed(frame_key()), &stream, piece)?;
-    let (whole, ended_whole) = fed(Decoder::keyed(frame_key()), &stream, stream.len().max(1))?;
+    let (found, ended) = fed(Decoder::keyed(key_of(b'x')), &stream, piece)?;
+    let (whole, ended_whole) = fed(Decoder::keyed(key_of(b'x')), &stream, stream.len().max(1))?;
     require(found == whole && ended == ended_whole, "pieces", || {
         format!("{ended:?} in pieces, {ended_whole:?} at once")
     })?;

@@ -70,12 +70,9 @@ pub fn campaign(target: &Target, corpus: &[Vec<u8>], inputs: u64, seed: u64) -> 
     let mut summary = Summary::default();
     // What is made once for all inputs is not any input's.
     let _ = attempt(target, &[]);
-    for number in 0..inputs {
-        let place = usize::try_from(number).unwrap_or(usize::MAX);
-        let input = match corpus.get(place) {
-            Some(known) => known.clone(),
-            None => next(target, &mut stream, &mut kept),
-        };
+    let mut known = corpus.iter().cloned();
+    for _ in 0..inputs {
+        let input = known.next().unwrap_or_else(|| next(target, &mut stream, &mut kept));
         summary.inputs += 1;
         summary.bytes += input.len() as u64;
         match attempt(target, &input) {

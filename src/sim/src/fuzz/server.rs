@@ -6,11 +6,8 @@
 //! empty.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use corral_core::change::AppliedBatch;
-use corral_core::delta::Delta;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::ShardLimits;
@@ -20,12 +17,14 @@ use corral_core::session::SessionTable;
 use corral_core::shard::{Outputs, Shard, ShardConfig};
 use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::view::View;
+use corral_engine::{Answer, ToShards};
 use corral_wire::OpCode;
 
 use super::judge::{Judge, Session};
 use super::script::{CLIENTS, Script, Setup};
 use super::{Tally, actors};
 use crate::request::connect;
+use crate::server::ToShard;
 use crate::violation::{Checked, Violation, require};
 
 /// Bytes of memory that the server may hold for each byte of script, and in any case. The dearest are the smallest things
@@ -40,17 +39,10 @@ const READ_BYTES_MAX: usize = 3 << 10;
 /// Rounds in which a server must have done what there is to do.
 const ROUNDS_MAX: usize = 20_000;
 
-enum Mail {
-    Batch(Rc<AppliedBatch>),
-    Synced(Vec<ConnId>),
-    Adopt(Arc<Delta>),
-    Swap(Arc<Snapshot>),
-}
-
 struct Side {
     shard: Shard,
     out: Outputs,
-    mail: VecDeque<Mail>,
+    mail: VecDeque<ToShard>,
     syncs: Vec<ConnId>,
 }
 
@@ -363,22 +355,20 @@ impl World {
             }
             self.index += 1;
             let applied = self.sequencer.commit(self.now, self.index, 1, &payload, !self.setup.decoded);
-            let applied = Rc::new(applied.map_err(|_| Violation::of("log", "an entry of our own is no batch"))?);
-            self.tell(|| Mail::Batch(Rc::clone(&applied)));
+            let applied = applied.map_err(|_| Violation::of("log", "an entry of our own is no batch"))?;
+            self.tell(&ToShards::Batch(Arc::new(applied)));
         }
         for (at, syncs) in std::mem::take(&mut self.syncs) {
             some = true;
             if !self.forgets_syncs {
-                self.sides[at].mail.push_back(Mail::Synced(syncs));
+                self.sides[at].mail.push_back(ToShard::Answered(Answer::Synced, syncs));
             }
         }
         Ok(some)
     }
 
-    fn tell(&mut self, mail: impl Fn() -> Mail) {
-        for side in &mut self.sides {
-            side.mail.push_back(mail());
-        }
+    fn tell(&mut self, message: &ToShards) {
+        self.sides.iter_mut().for_each(|side| side.mail.push_back(ToShard::Engine(message.clone())));
     }
 
     /// A shard takes a message. True if there was one.
@@ -386,12 +376,7 @@ impl World {
         let now = self.now;
         let Side { shard, out, mail, .. } = &mut self.sides[at];
         let Some(mail) = mail.pop_front() else { return Ok(false) };
-        match mail {
-            Mail::Batch(batch) => shard.apply(now, &batch, out),
-            Mail::Synced(list) => list.into_iter().for_each(|conn| shard.synced(now, conn, out)),
-            Mail::Adopt(delta) => shard.adopt_frozen(delta, out),
-            Mail::Swap(snapshot) => shard.swap_snapshot(snapshot, out),
-        }
+        mail.reaches(shard, now, out);
         self.carry_out(at)?;
         Ok(true)
     }
@@ -418,18 +403,19 @@ impl World {
 
     fn snapshot(&mut self) -> Checked {
         // Snapshots are far apart: each shard has taken the last into use before the next begins.
-        if self.sides.iter().any(|side| side.mail.iter().any(|mail| matches!(mail, Mail::Swap(_)))) {
+        let is_swap = |mail: &ToShard| matches!(mail, ToShard::Engine(ToShards::Swap(_)));
+        if self.sides.iter().any(|side| side.mail.iter().any(is_swap)) {
             return Ok(());
         }
         let Some(frozen) = self.snapshot.take() else {
             let frozen = self.sequencer.freeze(self.now, Vec::new());
-            self.tell(|| Mail::Adopt(Arc::clone(&frozen.delta)));
+            self.tell(&ToShards::Adopt(Arc::clone(&frozen.delta)));
             self.snapshot = Some(frozen);
             return Ok(());
         };
         let snapshot = merge_in_memory(&frozen.snapshot, &frozen.delta, 0, frozen.sessions.to_snapshot(), Vec::new());
         let snapshot = Arc::new(snapshot.map_err(|fault| Violation::of("snapshot", format!("{fault:?}")))?);
-        self.tell(|| Mail::Swap(Arc::clone(&snapshot)));
+        self.tell(&ToShards::Swap(Arc::clone(&snapshot)));
         self.sequencer.snapshot_ready(snapshot);
         Ok(())
     }

@@ -2,11 +2,10 @@
 
 use super::acl::{DELETE, READ, allows};
 use super::rules::{
-    BAD_ARGUMENTS, BAD_VERSION, Draft, NO_AUTH, NO_NODE, NODE_EXISTS, NOT_EMPTY, expect, is_legal, is_removable, need,
-    parent_of,
+    BAD_ARGUMENTS, BAD_VERSION, Draft, NO_AUTH, NODE_EXISTS, NOT_EMPTY, expect, is_legal, is_removable, need, parent_of,
 };
-use super::{Caller, Model, Node, Step};
-use crate::request::{AclItem, Body, Write};
+use super::{Caller, DATA_CHANGED, DELETED, Model, Node};
+use crate::request::{AclItem, Body, NO_NODE, Write};
 
 /// The server removes no more znodes in one transaction.
 const REMOVED_MAX: usize = 1000;
@@ -30,7 +29,7 @@ impl Draft<'_> {
         if let Some(mut node) = self.node(path).cloned() {
             if path != "/keeper" && node.data.as_deref() != Some(data) {
                 node.set_data(self.zxid, time, Some(data.to_vec()));
-                self.steps.push(Step::DataSet { path: path.to_owned(), acl: node.acl.clone() });
+                self.step(DATA_CHANGED, path, &node, None);
                 self.set(path, node);
             }
         } else if let Some(parent) = self.node(parent_of(path)).cloned() {
@@ -81,7 +80,7 @@ impl Draft<'_> {
             return Ok(());
         }
         let subtree: Vec<(&str, &Node)> = self.subtree(path).collect();
-        let removed = self.steps.iter().filter(|step| matches!(step, Step::Deleted { .. })).count();
+        let removed = self.steps.iter().filter(|step| step.kind == DELETED).count();
         let limit = (limit as usize).min(REMOVED_MAX.saturating_sub(removed));
         need(subtree.len() <= limit, NOT_EMPTY)?;
         need(subtree.iter().all(|(_, node)| allows(&node.acl, DELETE, caller.identities)), NO_AUTH)?;

@@ -7,7 +7,7 @@ use super::acl::{WRITE, allows};
 use super::rules::{
     BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_AUTH, SESSION_EXPIRED, UNIMPLEMENTED, need, refused,
 };
-use super::{Caller, Expected, Model, Step};
+use super::{Caller, DATA_CHANGED, Expected, Model};
 use crate::reconfig::{Change, Seats, lines};
 use crate::request::Body;
 
@@ -43,7 +43,7 @@ impl Model {
         (node.version, node.mzxid, node.mtime) = (-1, version, time);
         let stat = node.stat();
         self.change(zxid, |draft| {
-            draft.steps.push(Step::DataSet { path: PLACE.to_owned(), acl: node.acl.clone() });
+            draft.step(DATA_CHANGED, PLACE, &node, None);
             draft.set(PLACE, node);
             true
         });

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE, allows, fixed_up};
 use super::list::PLACE;
-use super::{Caller, Expected, Life, Model, Node, Step};
-use crate::request::{AclItem, Body, Write};
+use super::{CREATED, Caller, DATA_CHANGED, DELETED, Expected, Life, Model, Node, Step};
+use crate::request::{AclItem, Body, NO_NODE, Write};
 
 const RUNTIME_INCONSISTENCY: i32 = -2;
 pub(crate) const MARSHALLING_ERROR: i32 = -5;
 pub(crate) const UNIMPLEMENTED: i32 = -6;
 pub(crate) const BAD_ARGUMENTS: i32 = -8;
-pub(crate) const NO_NODE: i32 = -101;
 pub(crate) const NO_AUTH: i32 = -102;
 pub(super) const BAD_VERSION: i32 = -103;
 const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
@@ -134,13 +133,17 @@ impl Draft<'_> {
         self.changed.insert(path.to_owned(), Some(node));
     }
 
+    pub(super) fn step(&mut self, kind: i32, path: &str, node: &Node, parent: Option<&Node>) {
+        let parent_acl = parent.map(|parent| parent.acl.clone());
+        self.steps.push(Step { kind, path: path.to_owned(), acl: node.acl.clone(), parent_acl });
+    }
+
     /// A znode that was not there, below this parent.
     pub(super) fn add(&mut self, path: &str, node: Node, mut parent: Node) {
         parent.created = parent.created.wrapping_add(1);
         parent.children += 1;
         parent.pzxid = self.zxid;
-        let (acl, parent_acl) = (node.acl.clone(), parent.acl.clone());
-        self.steps.push(Step::Created { path: path.to_owned(), acl, parent_acl });
+        self.step(CREATED, path, &node, Some(&parent));
         self.set(path, node);
         self.set(parent_of(path), parent);
     }
@@ -152,7 +155,7 @@ impl Draft<'_> {
         };
         parent.children -= 1;
         parent.pzxid = parent.pzxid.max(self.zxid);
-        self.steps.push(Step::Deleted { path: path.to_owned(), acl: node.acl.clone(), parent_acl: parent.acl.clone() });
+        self.step(DELETED, path, &node, Some(&parent));
         self.changed.insert(path.to_owned(), None);
         self.set(parent_path, parent);
         self.account(path, -1, -length(node.data.as_deref()));
@@ -261,7 +264,7 @@ impl Draft<'_> {
         expect(node.version, version)?;
         node.set_data(self.zxid, caller.time, data);
         let stat = node.stat();
-        self.steps.push(Step::DataSet { path: path.to_owned(), acl: node.acl.clone() });
+        self.step(DATA_CHANGED, path, &node, None);
         self.set(path, node);
         self.account(path, 0, more);
         Ok(Body::Stat(stat))

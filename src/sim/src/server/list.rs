@@ -99,11 +99,9 @@ impl World {
     pub(crate) fn listed(&self) -> Option<Membership> {
         let ensemble = self.options.ensemble?;
         let Some(list) = &self.check.model.list else { return Some(founders(&ensemble)) };
-        let of = |observer: bool| {
-            let ids = list.seats.iter().filter(move |(_, seat)| seat.observer == observer);
-            ids.map(|(id, _)| NodeId(u64::from(*id))).collect::<Vec<_>>()
-        };
-        Some(Membership::simple(&of(false), &of(true)))
+        let of =
+            |observer: bool| list.seats.iter().filter(move |(_, seat)| seat.observer == observer).map(|(id, _)| id);
+        Some(Membership::simple(&node_ids(of(false)), &node_ids(of(true))))
     }
 
     /// Whether that server belongs to the ensemble by the newest list.
@@ -138,6 +136,10 @@ impl World {
     pub(super) fn list_rests(&self) -> bool {
         !self.has_list() || self.check.list_rests() && self.list_asked.is_none_or(|at| self.now - at > ON_ITS_WAY)
     }
+}
+
+pub(super) fn node_ids<'i>(ids: impl IntoIterator<Item = &'i u8>) -> Vec<NodeId> {
+    ids.into_iter().map(|id| NodeId(u64::from(*id))).collect()
 }
 
 /// Whether that server belongs to those; everybody does where nobody is named.

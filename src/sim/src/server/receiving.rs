@@ -10,10 +10,8 @@ use crate::options::Bug;
 use crate::violation::Checked;
 use crate::world::{Channel, World};
 
-pub(super) struct Receiving {
-    index: u64,
-    receiver: SnapshotReceiver<SimDisk>,
-}
+/// The snapshot that is received, by the index of its last entry.
+pub(super) type Receiving = (u64, SnapshotReceiver<SimDisk>);
 
 impl World {
     pub(super) fn receive_snapshot(&mut self, receive: Receive) -> Checked {
@@ -29,13 +27,13 @@ impl World {
             Receive::Begin { index, zxid, bytes } => {
                 drop(server.receiving.take());
                 let begun = SnapshotReceiver::begin(&node.disk, zxid, bytes).map_err(text);
-                (index, begun.map(|receiver| server.receiving = Some(Receiving { index, receiver })).map(|()| None))
+                (index, begun.map(|receiver| server.receiving = Some((index, receiver))).map(|()| None))
             }
             Receive::Piece { index, bytes } if loses && self.faults.per_mille(100) => {
                 (index, Ok(Some(Incoming::Written { index, upto: bytes.len() as u64 })))
             }
             Receive::Piece { index, bytes } => {
-                let Some(one) = server.receiving.take().filter(|one| one.index == index) else { return Ok(()) };
+                let Some(one) = server.receiving.take().filter(|one| one.0 == index) else { return Ok(()) };
                 let told = take(&node.disk, one, &bytes).map(|(goes_on, told)| {
                     server.receiving = goes_on;
                     Some(told)
@@ -125,14 +123,13 @@ impl World {
 }
 
 /// Writes a piece; after the last one the snapshot is durable and checked.
-fn take(disk: &SimDisk, mut one: Receiving, bytes: &[u8]) -> Result<(Option<Receiving>, Incoming), String> {
-    let index = one.index;
-    one.receiver.take(bytes).map_err(text)?;
-    if !one.receiver.is_whole() {
-        let upto = one.receiver.received();
-        return Ok((Some(one), Incoming::Written { index, upto }));
+fn take(disk: &SimDisk, (index, mut file): Receiving, bytes: &[u8]) -> Result<(Option<Receiving>, Incoming), String> {
+    file.take(bytes).map_err(text)?;
+    if !file.is_whole() {
+        let upto = file.received();
+        return Ok((Some((index, file)), Incoming::Written { index, upto }));
     }
-    let name = one.receiver.finish().map_err(text)?;
+    let name = file.finish().map_err(text)?;
     let loaded: LoadedSnapshot = load(disk, &name.file).inspect_err(|_| drop(disk.remove(&name.file)))?;
     Ok((None, Incoming::Whole { index, snapshot: loaded.into() }))
 }

@@ -16,6 +16,7 @@ use corral_storage::{Disk as _, SimDisk, SnapshotFile, SnapshotHead, list_snapsh
 use rkyv::util::AlignedVec;
 
 use super::consensus::TICK;
+use super::list::node_ids;
 use super::observed_machine::ObservedMachine;
 use super::server_id;
 use super::spoiled::OnDisk;
@@ -118,11 +119,7 @@ impl World {
         let in_ensemble = self.options.ensemble.is_some();
         RaftConfig {
             id,
-            voters: if in_ensemble {
-                self.nodes[self.at].file.iter().map(|id| NodeId(u64::from(*id))).collect()
-            } else {
-                vec![id]
-            },
+            voters: if in_ensemble { node_ids(&self.nodes[self.at].file) } else { vec![id] },
             learners: Vec::new(),
             election_ticks: ELECTION_TICKS,
             heartbeat_ticks: if in_ensemble { HEARTBEAT_TICKS } else { 1 },

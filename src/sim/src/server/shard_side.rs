@@ -1,22 +1,47 @@
 //! Drives the shards: messages, sockets, turns.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use corral_core::change::{AppliedBatch, Change, SessionChange};
 use corral_core::conn::Close;
 use corral_core::coordinator::Flow;
-use corral_core::ids::{ConnId, ShardId};
+use corral_core::ids::{ConnId, Millis, ShardId};
 use corral_core::shard::{Outputs, Shard};
 use corral_core::view::View;
 use corral_engine::{Answer, Event, ToShards};
 
 use super::{Inner, ShardSide, ToShard};
+use crate::client::address;
 use crate::limits::PROPOSAL_BYTES_MAX;
 use crate::model::LinkId;
 use crate::options::Bug;
 use crate::violation::Checked;
 use crate::world::{self, Channel, World};
+
+impl ToShard {
+    /// The shard takes the message, and a batch as a whole.
+    pub(crate) fn reaches(self, shard: &mut Shard, now: Millis, out: &mut Outputs) {
+        match self {
+            ToShard::Engine(ToShards::Batch(batch)) => shard.apply(now, &batch, out),
+            ToShard::Engine(ToShards::Adopt(delta)) => shard.adopt_frozen(delta, out),
+            ToShard::Engine(ToShards::Swap(snapshot)) => shard.swap_snapshot(snapshot, out),
+            ToShard::Engine(ToShards::Install(view, alive)) => shard.install(View::clone(&view), alive, out),
+            ToShard::Engine(ToShards::Flow(flow)) => match flow {
+                Flow::Pause => shard.pause_proposals(now),
+                Flow::Resume => shard.resume_proposals(now, out),
+                Flow::Uncertain { generation, unsent_too } => shard.uncertain(now, generation, unsent_too, out),
+                Flow::Leaderless => shard.leaderless(now, out),
+                Flow::Distrusted => shard.distrust(now, out),
+            },
+            ToShard::Engine(ToShards::Drain) => shard.drain(now, out),
+            ToShard::Answered(Answer::Synced, list) => list.iter().for_each(|id| shard.synced(now, *id, out)),
+            ToShard::Answered(Answer::SyncRefused, list) => list.iter().for_each(|id| shard.hung_up(*id, out)),
+            ToShard::Answered(Answer::Refused, list) => shard.refuse(now, list, out),
+        }
+    }
+}
 
 impl World {
     pub(crate) fn side(&mut self, shard: usize) -> Option<&mut ShardSide> {
@@ -181,7 +206,7 @@ impl World {
             return;
         }
         let Some(_) = self.defer(shard, world::Event::Arrive(link)) else { return };
-        let (now, peer) = (self.clock(), self.links[link.0].peer.expect("an open link has one"));
+        let (now, peer) = (self.clock(), SocketAddr::from((address(self.links[link.0].client), 1000)));
         let entropy = self.workload.bytes();
         let life = self.nodes[self.at].life;
         let Some(side) = self.side(shard) else { return };
@@ -239,13 +264,11 @@ impl World {
     }
 
     pub(super) fn shard_message(&mut self, shard: usize, message: ToShard) -> Checked {
-        match self.side(shard) {
-            Some(side) if side.unfinished.is_some() => {
-                side.waiting.push_back(message);
-                Ok(())
-            }
-            _ => self.take_message(shard, message),
+        if let Some(side) = self.side(shard).filter(|side| side.unfinished.is_some()) {
+            side.waiting.push_back(message);
+            return Ok(());
         }
+        self.take_message(shard, message)
     }
 
     fn take_message(&mut self, shard: usize, message: ToShard) -> Checked {
@@ -255,25 +278,7 @@ impl World {
         }
         match message {
             ToShard::Engine(ToShards::Batch(batch)) => self.shard_batch(shard, batch)?,
-            ToShard::Engine(message) => self.with_shard(shard, |shard, out| match message {
-                ToShards::Adopt(delta) => shard.adopt_frozen(delta, out),
-                ToShards::Swap(snapshot) => shard.swap_snapshot(snapshot, out),
-                ToShards::Install(view, alive) => shard.install(View::clone(&view), alive, out),
-                ToShards::Flow(Flow::Pause) => shard.pause_proposals(now),
-                ToShards::Flow(Flow::Resume) => shard.resume_proposals(now, out),
-                ToShards::Flow(Flow::Uncertain { generation, unsent_too }) => {
-                    shard.uncertain(now, generation, unsent_too, out);
-                }
-                ToShards::Flow(Flow::Leaderless) => shard.leaderless(now, out),
-                ToShards::Flow(Flow::Distrusted) => shard.distrust(now, out),
-                ToShards::Drain => shard.drain(now, out),
-                ToShards::Batch(_) => {}
-            })?,
-            ToShard::Answered(answer, list) => self.with_shard(shard, |shard, out| match answer {
-                Answer::Synced => list.iter().for_each(|id| shard.synced(now, *id, out)),
-                Answer::SyncRefused => list.iter().for_each(|id| shard.hung_up(*id, out)),
-                Answer::Refused => shard.refuse(now, list, out),
-            })?,
+            message => self.with_shard(shard, |shard, out| message.reaches(shard, now, out))?,
         }
         self.say_drained(shard);
         Ok(())
@@ -348,12 +353,11 @@ impl World {
         }
     }
 
-    pub(super) fn pump(&mut self, shard: usize) -> Checked {
+    pub(super) fn pump(&mut self, shard: usize) {
         if let Some(side) = self.side(shard) {
             side.pump_planned = false;
         }
         self.send_proposals(shard);
-        Ok(())
     }
 
     fn send_proposals(&mut self, shard: usize) {

@@ -24,20 +24,16 @@ const STATS: &str = "/zookeeper/quota/zookeeper_stats";
 struct List(Vec<Construction>);
 
 impl List {
-    fn add(&mut self, op: &'static str, what: &'static str, tree: Tree, prepare: Steps, steps: Steps) {
-        self.0.push(Construction { op, what, tree, prepare, steps });
-    }
-
     fn small(&mut self, op: &'static str, what: &'static str, prepare: Steps, steps: Steps) {
-        self.add(op, what, Tree::Small, prepare, steps);
+        self.0.push(Construction { op, what, tree: Tree::Small, prepare, steps });
     }
 
     fn wide(&mut self, op: &'static str, what: &'static str, prepare: Steps, steps: Steps) {
-        self.add(op, what, Tree::Wide, prepare, steps);
+        self.0.push(Construction { op, what, tree: Tree::Wide, prepare, steps });
     }
 
     fn large(&mut self, op: &'static str, what: &'static str, steps: Steps) {
-        self.add(op, what, Tree::Large, vec![], steps);
+        self.0.push(Construction { op, what, tree: Tree::Large, prepare: vec![], steps });
     }
 }
 
