@@ -74,12 +74,6 @@ pub struct Summary {
     pub counts: BTreeMap<Kind, Counts>,
 }
 
-impl Summary {
-    pub fn played(&self) -> u64 {
-        self.passed + self.failed
-    }
-}
-
 /// Plays worlds in order with `play` on so many threads. `report` is called for each world that fails, and every ten seconds.
 /// The campaign ends when there are no more worlds, or at a failed one behind which `report` does not want to go on.
 pub fn play_all(

@@ -46,23 +46,21 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn draw(rng: &mut Stream, keeper: bool) -> Client {
-        let auths = match rng.below(4) {
+    /// An operator may do everything.
+    pub(crate) fn draw(rng: &mut Stream, keeper: bool, operator: bool) -> Client {
+        let mut auths = match rng.below(4) {
             0 => vec!["ann:apple"],
             1 => vec!["bob:berry", "ann:apple"],
             _ => Vec::new(),
         };
+        auths.extend(operator.then_some(SUPER));
         Client {
+            operator,
             timeout_ms: rng.pick(&[0, 1_000, 2_000, 4_000, 60_000]),
             auths,
             workload: Workload::new(rng.below(1 << 20), keeper),
             ..Client::default()
         }
-    }
-
-    pub(crate) fn may_all(&mut self) {
-        self.operator = true;
-        self.auths.push(SUPER);
     }
 
     fn forget_session(&mut self) {
@@ -80,16 +78,6 @@ impl Client {
         let (child, persistent, recursive) = (list(child), list(persistent), list(recursive));
         let request = Request::SetWatches { seen: self.last_zxid, data, exist, child, persistent, recursive };
         (!self.watches.is_empty()).then_some(request)
-    }
-
-    /// An event uses up what this client believes to watch.
-    fn told(&mut self, kind: i32, path: &str) {
-        if kind != CHILDREN_CHANGED {
-            self.watches.data.remove(path);
-        }
-        if kind == CHILDREN_CHANGED || kind == DELETED {
-            self.watches.child.remove(path);
-        }
     }
 }
 
@@ -197,13 +185,13 @@ impl World {
             server = self.schedule.pick(&listed);
         }
         let window = self.workload.pick(&[200, 4_000, 60_000]);
-        let wrong = self.clients[client].session != 0 && self.faults_on() && self.workload.per_mille(20);
+        let wrong = self.clients[client].session != 0 && self.stage == Stage::Busy && self.workload.per_mille(20);
         let (opened_at, wrong_password) = (self.now, wrong);
         self.links.push(Link { client, server, shard, window, opened_at, wrong_password, ..Link::default() });
         self.clients[client].link = Some(link);
         self.send_over_network(Channel::ToServer(link), Event::Arrive(link));
         self.check.opened(link, &address(client).to_string());
-        if self.faults_on() && self.workload.per_mille(self.options.garbage_share) {
+        if self.stage == Stage::Busy && self.workload.per_mille(self.options.garbage_share) {
             self.links[link.0].doomed = true;
             self.transmit(link, b"GET / HTTP/1.1\r\n\r\n".to_vec());
             return;
@@ -392,7 +380,13 @@ impl World {
         self.counts.events += 1;
         self.note(format_args!("link {} hears {kind} {path} at {zxid:#x}", link.0));
         let client = &mut self.clients[self.links[link.0].client];
-        client.told(kind, path);
+        // It uses up what this client believes to watch.
+        if kind != CHILDREN_CHANGED {
+            client.watches.data.remove(path);
+        }
+        if kind == CHILDREN_CHANGED || kind == DELETED {
+            client.watches.child.remove(path);
+        }
         client.last_zxid = client.last_zxid.max(zxid);
         self.check.event(link, zxid, kind, path)
     }

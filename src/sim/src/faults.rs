@@ -10,17 +10,13 @@ use crate::violation::Checked;
 use crate::world::{Event, Stage, World};
 
 impl World {
-    pub(crate) fn faults_on(&self) -> bool {
-        self.stage == Stage::Busy
-    }
-
     pub(crate) fn plan_fault(&mut self) {
         let wait = self.faults.below(self.options.fault_every_ms * 2_000) + 1;
         self.after(wait, Event::Fault);
     }
 
     pub(crate) fn fault(&mut self) -> Checked {
-        if !self.faults_on() {
+        if self.stage != Stage::Busy {
             return Ok(());
         }
         self.plan_fault();

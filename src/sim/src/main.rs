@@ -129,7 +129,8 @@ impl Printer {
         for (kind, counts) in &summary.counts {
             say(&format!("{kind}: {counts:?}"));
         }
-        say(&format!("{} worlds in {}", summary.played(), self.rate(summary.played())));
+        let played = summary.passed + summary.failed;
+        say(&format!("{played} worlds in {}", self.rate(played)));
         summary
     }
 
@@ -137,7 +138,7 @@ impl Printer {
     fn report(&self, summary: &Summary, failed: Option<(WorldId, &Violation)>) -> bool {
         let Some((world, violation)) = failed else {
             let of = if self.is_search { String::new() } else { format!(" of {}", self.list.len()) };
-            let (played, failed) = (summary.played(), summary.failed);
+            let (played, failed) = (summary.passed + summary.failed, summary.failed);
             say(&format!("{played}{of} worlds, {failed} failed, {}", self.rate(played)));
             return true;
         };

@@ -20,7 +20,7 @@ use crate::options::Switches;
 use crate::reconfig::Seats;
 use crate::request::{AclItem, Body};
 
-pub(crate) use acl::{ADMIN, Identity, READ, SUPER, SUPER_ID, allows, digest_id, redacted};
+pub(crate) use acl::{ADMIN, Identity, READ, SUPER, SUPER_ID, allows, digest_id, is_within, redacted};
 pub(crate) use keeper::is_system;
 pub(crate) use list::List;
 pub(crate) use rules::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, UNIMPLEMENTED, is_legal, parent_of};
@@ -187,13 +187,8 @@ impl Model {
         below.filter(|name| !name.contains('/')).map(str::to_owned).collect()
     }
 
-    /// The number of all znodes below a path right after the transaction `zxid`.
-    pub(crate) fn descendants_at(&self, path: &str, zxid: u64) -> usize {
-        self.below_at(path, zxid).count()
-    }
-
-    /// What follows the path in those of all znodes below it, sorted.
-    fn below_at(&self, path: &str, zxid: u64) -> impl Iterator<Item = &str> {
+    /// The rest of the path of every znode below this one right after the transaction `zxid`, sorted.
+    pub(crate) fn below_at(&self, path: &str, zxid: u64) -> impl Iterator<Item = &str> {
         let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
         let paths = self.versions.range(prefix.clone()..).map(|(path, _)| path);
         let names = paths.map_while(move |path| Some((path, path.strip_prefix(&prefix)?)));

@@ -164,13 +164,13 @@ impl World {
         }
         let incarnation = (at as u64) << 56 | u64::from(node.life) << 32 | self.schedule.below(1 << 32);
         let (path_seed, log_seed) = (self.schedule.word(), self.disk_rng.word());
-        let started = match self.recover(incarnation, path_seed, log_seed) {
+        let recovered = self.recover(incarnation, path_seed, log_seed);
+        let (Recovered { mut replica, frozen, hard_state }, log, snapshot_index, newest) = match recovered {
             Ok(started) => started,
             // A fault that was ordered, and fell into the start.
             Err(reason) if reason.contains("simulated") => return self.crash(true),
             Err(reason) => return Err(Violation::of("recovery", reason)),
         };
-        let (Recovered { mut replica, frozen, hard_state }, log, snapshot_index, newest) = started;
         let entries = std::mem::take(&mut replica.machine_mut().committed);
         self.counts.replayed += entries.len() as u64;
         let upto = replica.applied().0;
@@ -325,19 +325,13 @@ impl World {
             let state = match self.nodes[at].server.as_deref() {
                 None => "is down".to_owned(),
                 Some(Server { engine, .. }) => {
-                    let (replica, status) = (engine.replica(), engine.status());
-                    let raft = replica.raft();
+                    let (replica, raft, status) = (engine.replica(), engine.replica().raft(), engine.status());
+                    let (role, term, leader) = (raft.role(), raft.term(), raft.leader());
+                    let (last, committed, applied) = (raft.last_index(), raft.commit(), replica.applied());
+                    let (uninitialised, distrusted) = (raft.is_uninitialised(), replica.is_state_corrupt());
                     format!(
-                        "{:?} of term {} under {:?}, log to {}, committed {}, applied {}, uninitialised {}, distrusted {}, \
-                         {status:?}, members {:?}",
-                        raft.role(),
-                        raft.term(),
-                        raft.leader(),
-                        raft.last_index(),
-                        raft.commit(),
-                        replica.applied(),
-                        raft.is_uninitialised(),
-                        replica.is_state_corrupt(),
+                        "{role:?} of term {term} under {leader:?}, log to {last}, committed {committed}, applied {applied}, \
+                         uninitialised {uninitialised}, distrusted {distrusted}, {status:?}, members {:?}",
                         raft.membership(),
                     )
                 }

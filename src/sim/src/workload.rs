@@ -26,7 +26,7 @@ impl Workload {
     pub(crate) fn request(&mut self, rng: &mut Stream, read_share: u64) -> Request {
         if !rng.per_mille(read_share) {
             return match rng.below(1000) {
-                0..150 => self.multi(rng),
+                0..150 => Request::Multi((0..rng.below(6)).map(|_| self.write(rng, true)).collect()),
                 150..155 => {
                     let joining = vec![(2, Seat { observer: false, port: 3 })];
                     Request::Reconfig(Change { joining, from: -1, ..Change::default() })
@@ -59,11 +59,6 @@ impl Workload {
         } else {
             Request::Truncated(rng.pick(&OPS_TO_TRUNCATE))
         }
-    }
-
-    fn multi(&mut self, rng: &mut Stream) -> Request {
-        let count = rng.below(6);
-        Request::Multi((0..count).map(|_| self.write(rng, true)).collect())
     }
 
     fn write(&mut self, rng: &mut Stream, in_multi: bool) -> Write {

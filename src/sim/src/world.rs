@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use corral_consensus::Micros;
 use corral_core::ids::{Millis, WallMillis};
 use corral_engine::StoredServers;
 use corral_peer::Frame;
@@ -236,8 +235,8 @@ impl World {
         };
         let keeper = world.options.switches.keeper;
         let operators = if world.has_list() { OPERATORS } else { 0 };
-        world.clients = (0..world.options.clients).map(|_| Client::draw(&mut world.workload, keeper)).collect();
-        world.clients.iter_mut().take(operators).for_each(Client::may_all);
+        let draw = |at| Client::draw(&mut world.workload, keeper, at < operators);
+        world.clients = (0..world.options.clients).map(draw).collect();
         for client in 0..world.options.clients {
             let wait = world.workload.below(50_000);
             world.after(wait, Event::Act(client));
@@ -316,9 +315,9 @@ impl World {
         self.mend_wires();
         self.mend_files()?;
         let goal: Vec<u64> = self.clients.iter().map(|client| client.healthy_replies + 5).collect();
-        let served =
-            |world: &World| world.clients.iter().zip(&goal).all(|(client, goal)| client.healthy_replies >= *goal);
-        self.run_while("a client gets no answers from a healthy server", |world| !served(world))?;
+        let waits = |(client, goal): (&Client, &u64)| client.healthy_replies < *goal;
+        let pending = |world: &World| world.clients.iter().zip(&goal).any(waits);
+        self.run_while("a client gets no answers from a healthy server", pending)?;
         self.clients.iter_mut().for_each(|client| client.last_words = true);
         let pending = |world: &World| world.clients.iter().any(|client| !client.last_words_answered);
         self.run_while("a client's last requests are not answered", pending)?;
@@ -416,11 +415,8 @@ impl World {
 
     /// As [`World::after`], but never before what was sent on the same channel earlier.
     pub(crate) fn send(&mut self, channel: Channel, delay: u64, event: Event) {
-        let node = match channel {
-            Channel::ToServer(_) | Channel::ToClient(_) | Channel::Wire(..) => 0,
-            _ => self.at,
-        };
-        let last = self.channels.entry((node, channel)).or_insert(0);
+        let is_outside = matches!(channel, Channel::ToServer(_) | Channel::ToClient(_) | Channel::Wire(..));
+        let last = self.channels.entry((if is_outside { 0 } else { self.at }, channel)).or_insert(0);
         let at = (self.now + delay).max(*last);
         *last = at;
         self.at(at, event);
@@ -456,10 +452,6 @@ impl World {
     /// What the clock of the present server shows.
     pub(crate) fn clock(&self) -> Millis {
         self.time().plus(self.nodes[self.at].clock_ahead_ms)
-    }
-
-    pub(crate) fn clock_us(&self) -> Micros {
-        Micros(self.now + self.nodes[self.at].clock_ahead_ms * 1000)
     }
 
     /// For those who look on from outside.

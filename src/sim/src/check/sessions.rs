@@ -45,10 +45,8 @@ impl Lives {
     /// A session was ended by the servers themselves.
     pub(super) fn ends_rightly(&mut self, session: i64) -> Checked {
         self.ends(session);
-        match self.ended_early.remove(&session) {
-            Some(complaint) => Err(Violation::of("sessions", complaint)),
-            None => Ok(()),
-        }
+        let complaint = self.ended_early.remove(&session);
+        complaint.map_or(Ok(()), |complaint| Err(Violation::of("sessions", complaint)))
     }
 
     /// A new leader gives every session a full timeout. One that slept may lead for a moment when another has long done

@@ -51,20 +51,19 @@ impl Judge {
                 self.greeted = true;
             } else if let Ok(header) = RequestHeader::decode(&mut Reader::new(frame)) {
                 let op = OpCode::from_i32(header.op);
-                self.ambiguous |= match op {
-                    Some(OpCode::Ping) => false,
-                    Some(OpCode::Auth) => header.xid != XID_AUTH,
-                    _ => matches!(header.xid, XID_NOTIFICATION | XID_PING | XID_AUTH),
-                };
+                let is_reserved = matches!(header.xid, XID_NOTIFICATION | XID_PING | XID_AUTH);
                 match op {
-                    Some(OpCode::Auth) => self.auths += 1,
+                    Some(OpCode::Auth) => {
+                        self.ambiguous |= header.xid != XID_AUTH;
+                        self.auths += 1;
+                    }
                     Some(OpCode::Ping) => self.owed.push_back((XID_PING, op)),
                     Some(OpCode::Sasl) => {
-                        self.ambiguous |= self.owed.iter().any(|(xid, _)| *xid == header.xid);
+                        self.ambiguous |= is_reserved || self.owed.iter().any(|(xid, _)| *xid == header.xid);
                         self.sasls.push_back(header.xid);
                     }
                     _ => {
-                        self.ambiguous |= self.sasls.contains(&header.xid);
+                        self.ambiguous |= is_reserved || self.sasls.contains(&header.xid);
                         self.owed.push_back((header.xid, op));
                     }
                 }

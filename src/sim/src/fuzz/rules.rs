@@ -1,18 +1,17 @@
 //! Targets: paths, ACLs and log entries, the first two against an independent reading of the rules.
 //!
-//! Paths are judged by the model, addresses bit by bit.
-
-use std::net::IpAddr;
+//! Paths and ACLs are judged by the model.
 
 use corral_core::acl::{self, AclList, Schemes, fix_up};
-use corral_core::command::{AclSpec, Batch, Command, CommandKind, Identity, WriteOp};
+use corral_core::command::{AclSpec, Batch, Command, CommandKind, WriteOp};
 use corral_core::ids::{SessionId, WallMillis};
 use corral_core::path::{has_parent, is_valid, name, parent};
 use corral_core::shared::{Data, Text};
 use corral_core::znode::{Acl, AclEntry};
 
 use super::{Tally, Violation, records, servers};
-use crate::model::is_legal;
+use crate::model::{allows, is_legal, is_within};
+use crate::request::AclItem;
 use crate::rng::Stream;
 use crate::violation::require;
 
@@ -49,8 +48,14 @@ pub(super) fn acl(input: &[u8]) -> Result<Tally, Violation> {
     }
     let entries: Vec<AclEntry> = lines.map(entry).collect();
     let granted = AclList::from(entries.clone()).grants(acl::READ, &who);
-    let due = model_grants(&entries, acl::READ, &who).unwrap_or(granted);
-    require(granted == due, "acl", || format!("{granted} for {who:?} {entries:?}"))?;
+    let items: Vec<AclItem> = entries.iter().map(|one| AclItem::new(one.perms, &one.scheme, &one.id)).collect();
+    let identities: Vec<_> = who.iter().map(|who| (who.scheme.to_string(), who.id.to_string())).collect();
+    let is_unknown = |item: &AclItem, (scheme, id): &(String, String)| {
+        item.scheme == "ip" && scheme == "ip" && is_within(id, &item.id).is_none()
+    };
+    let is_odd = items.iter().any(|item| identities.iter().any(|who| is_unknown(item, who)));
+    let due = allows(&items, acl::READ, &identities);
+    require(granted == due || is_odd && granted, "acl", || format!("{granted} for {who:?} {entries:?}"))?;
     let fixed = fix_up(&AclSpec::List(entries.clone()), &who, SCHEMES, true);
     if let Ok(Acl::List(list)) = &fixed {
         let bounded = !list.is_empty() && list.len() <= acl::ENTRIES_MAX;
@@ -78,47 +83,6 @@ fn entry(line: &str) -> AclEntry {
     let (perms, who) = line.split_once(' ').unwrap_or(("1", line));
     let (scheme, id) = who.split_once(':').unwrap_or((who, ""));
     AclEntry { perms: perms.parse().unwrap_or(1), scheme: Text::from(scheme), id: Text::from(id) }
-}
-
-/// `None` where the answer depends on how Java reads an address that is written oddly.
-fn model_grants(entries: &[AclEntry], wanted: i32, who: &[Identity]) -> Option<bool> {
-    if entries.is_empty() || who.iter().any(|identity| &*identity.scheme == "super") {
-        return Some(true);
-    }
-    let mut granted = false;
-    for entry in entries.iter().filter(|entry| entry.perms & wanted != 0) {
-        for who in who {
-            granted |= match &*entry.scheme {
-                "world" => &*entry.id == "anyone",
-                "ip" => &*who.scheme == "ip" && model_address(&who.id, &entry.id)?,
-                "sasl" => &*who.scheme == "sasl" && (who.id == entry.id || &*who.id == "super"),
-                _ => who.scheme == entry.scheme && who.id == entry.id,
-            };
-        }
-        granted |= (&*entry.scheme, &*entry.id) == ("world", "anyone");
-    }
-    Some(granted)
-}
-
-fn model_address(address: &str, pattern: &str) -> Option<bool> {
-    let bits_of = |text: &str| -> Option<Vec<bool>> {
-        let octets = match text.parse::<IpAddr>().ok()? {
-            IpAddr::V4(four) => four.octets().to_vec(),
-            IpAddr::V6(_) if text.contains('.') => return None,
-            IpAddr::V6(six) => six.octets().to_vec(),
-        };
-        Some(octets.iter().flat_map(|octet| (0..8).map(move |at| octet >> (7 - at) & 1 == 1)).collect())
-    };
-    let (network, count) = pattern.split_once('/').map_or((pattern, None), |(network, count)| (network, Some(count)));
-    let (network, address) = (bits_of(network)?, bits_of(address)?);
-    let count = match count.map(str::parse::<i32>) {
-        None => network.len(),
-        Some(count) => match count.ok().and_then(|count| usize::try_from(count).ok()) {
-            Some(count) if count <= network.len() => count,
-            _ => return Some(false),
-        },
-    };
-    Some(network.len() == address.len() && network[..count] == address[..count])
 }
 
 /// The input is the payload of a log entry: read, and if it is one, written as the same bytes.

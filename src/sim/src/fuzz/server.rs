@@ -89,10 +89,8 @@ pub(super) fn play(input: &[u8], forgets_syncs: bool) -> Result<Tally, Violation
         world.step(step, client, &mut script)?;
     }
     world.settle()?;
-    for at in 0..CLIENTS {
-        if world.clients[at].conn.is_some() {
-            world.clients[at].judge.is_served()?;
-        }
+    for client in world.clients.iter().filter(|client| client.conn.is_some()) {
+        client.judge.is_served()?;
     }
     world.views_are_equal()?;
     world.stop()?;

@@ -1,5 +1,7 @@
 //! Who may do what (protocol chapter 17), for the few schemes that simulated clients use.
 
+use std::net::IpAddr;
+
 use crate::request::AclItem;
 
 pub(crate) const READ: i32 = 1;
@@ -30,13 +32,40 @@ pub(crate) fn digest_id(credentials: &str) -> &'static str {
 
 /// Whether an ACL grants any of the wanted permissions (protocol chapter 17.4).
 pub(crate) fn allows(acl: &[AclItem], wanted: i32, identities: &[Identity]) -> bool {
+    let names = |entry: &AclItem| match entry.scheme.as_str() {
+        "world" => entry.id == "anyone",
+        scheme => identities.iter().filter(|who| who.0 == scheme).any(|(_, id)| match scheme {
+            "ip" => is_within(id, &entry.id) == Some(true),
+            "sasl" => *id == entry.id || id == "super",
+            _ => *id == entry.id,
+        }),
+    };
     identities.iter().any(|(scheme, _)| scheme == "super")
         || acl.is_empty()
-        || acl.iter().any(|entry| {
-            entry.perms & wanted != 0
-                && ((entry.scheme == "world" && entry.id == "anyone")
-                    || identities.iter().any(|(scheme, id)| *scheme == entry.scheme && *id == entry.id))
-        })
+        || acl.iter().any(|entry| entry.perms & wanted != 0 && names(entry))
+}
+
+/// Whether an address is in a network, bit by bit. `None` where the answer depends on how Java reads an address that is
+/// written oddly.
+pub(crate) fn is_within(address: &str, network: &str) -> Option<bool> {
+    let bits_of = |text: &str| -> Option<Vec<bool>> {
+        let octets = match text.parse::<IpAddr>().ok()? {
+            IpAddr::V4(four) => four.octets().to_vec(),
+            IpAddr::V6(_) if text.contains('.') => return None,
+            IpAddr::V6(six) => six.octets().to_vec(),
+        };
+        Some(octets.iter().flat_map(|octet| (0..8).map(move |at| octet >> (7 - at) & 1 == 1)).collect())
+    };
+    let (network, count) = network.split_once('/').map_or((network, None), |(network, count)| (network, Some(count)));
+    let (network, address) = (bits_of(network)?, bits_of(address)?);
+    let count = match count.map(str::parse::<i32>) {
+        None => network.len(),
+        Some(count) => match count.ok().and_then(|count| usize::try_from(count).ok()) {
+            Some(count) if count <= network.len() => count,
+            _ => return Some(false),
+        },
+    };
+    Some(network.len() == address.len() && network[..count] == address[..count])
 }
 
 /// The limits on a list, as the documentation has them.

@@ -60,16 +60,15 @@ impl Model {
         {
             return Expected::Moved;
         }
-        match self.next_list(caller, change, in_progress) {
-            Err(err) => refused(err),
-            Ok((list, next)) => {
-                let roles = |seats: &Seats| seats.iter().map(|(id, seat)| (*id, seat.observer)).collect::<Vec<_>>();
-                if roles(&list.seats) == roles(&next) {
-                    return self.put(caller.zxid, caller.time, next, caller.zxid);
-                }
-                Expected::Underway { next, version: list.version }
-            }
+        let (list, next) = match self.next_list(caller, change, in_progress) {
+            Ok(lists) => lists,
+            Err(err) => return refused(err),
+        };
+        let roles = |seats: &Seats| seats.iter().map(|(id, seat)| (*id, seat.observer)).collect::<Vec<_>>();
+        if roles(&list.seats) == roles(&next) {
+            return self.put(caller.zxid, caller.time, next, caller.zxid);
         }
+        Expected::Underway { next, version: list.version }
     }
 
     fn next_list(&self, caller: &Caller<'_>, change: &Change, in_progress: bool) -> Result<(List, Seats), i32> {

@@ -77,7 +77,6 @@ impl World {
         }
         let changed = std::mem::replace(&mut side.is_full, full) != full;
         side.appends += u64::from(durable.is_some());
-        let appends = side.appends;
         if let Some(reason) = fault {
             return self.disk_failed(&reason);
         }
@@ -98,7 +97,7 @@ impl World {
                 self.inside_soon(self.options.sync_delay + slow, Inner::LogSync(number));
             }
             None if full => self.inside_after(NO_SPACE_RETRY, Inner::LogTurn),
-            None => self.log_rests(appends),
+            None => self.log_rests(),
         }
         Ok(())
     }
@@ -108,28 +107,25 @@ impl World {
         if server.log.failed {
             return Ok(());
         }
-        let done = server.log.log.sync();
-        let appends = server.log.appends;
-        match done {
-            Err(_) if !self.nodes[self.at].disk_stops && self.options.bug == Some(Bug::IgnoreFailedSync) => {}
-            Err(error) => {
-                self.counts.failed_syncs += 1;
-                return self.disk_failed(&error.to_string());
-            }
-            Ok(_) => {}
+        let failure = server.log.log.sync().err();
+        let is_ignored = self.options.bug == Some(Bug::IgnoreFailedSync) && !self.nodes[self.at].disk_stops;
+        if let Some(error) = failure.filter(|_| !is_ignored) {
+            self.counts.failed_syncs += 1;
+            return self.disk_failed(&error.to_string());
         }
         if self.options.bug != Some(Bug::AckBeforeSync) {
             self.mail(Channel::LogToConsensus, Inner::ToConsensus(Event::Durable(number)));
         }
-        self.log_rests(appends);
+        self.log_rests();
         Ok(())
     }
 
     /// The next turn if something waits, else the idle work after a while.
-    fn log_rests(&mut self, appends: u64) {
+    fn log_rests(&mut self) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
         if server.log.inbox.is_empty() {
             server.log.busy = false;
+            let appends = server.log.appends;
             self.inside_after(IDLE, Inner::LogIdle(appends));
         } else {
             self.inside_after(0, Inner::LogTurn);
@@ -146,10 +142,7 @@ impl World {
             Err(LogError::NoSpace { .. }) => Ok(false),
             other => other,
         });
-        match done {
-            Ok(_) => Ok(()),
-            Err(error) => self.disk_failed(&error.to_string()),
-        }
+        done.map_or_else(|error| self.disk_failed(&error.to_string()), |_| Ok(()))
     }
 
     pub(super) fn stopped(&mut self) {
@@ -183,13 +176,7 @@ impl World {
                 self.inside_soon(self.options.snapshot_delay, Inner::WriterEnds);
                 Ok(())
             }
-            Err((what, found)) => {
-                if found.is_some() {
-                    self.counts.found += 1;
-                    self.note(format_args!("the merge finds damage: {what}"));
-                }
-                self.writer_says(index, Err((what, found)))
-            }
+            Err(failed) => self.writer_says(index, Err(failed)),
         }
     }
 
@@ -202,6 +189,10 @@ impl World {
     }
 
     fn writer_says(&mut self, index: u64, written: Result<WrittenSnapshot, Failed>) -> Checked {
+        if let Err((what, Some(_))) = &written {
+            self.counts.found += 1;
+            self.note(format_args!("the merge finds damage: {what}"));
+        }
         let message = match written {
             Ok(written) => {
                 self.counts.snapshots += 1;

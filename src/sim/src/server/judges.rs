@@ -10,12 +10,12 @@ use corral_peer::{Frame, Kind};
 
 use super::Server;
 use crate::options::Bug;
-use crate::violation::{Checked, require};
+use crate::violation::{Checked, Violation, require};
 use crate::world::World;
 
 impl World {
     /// Who elected this server, if it leads and nobody knows that yet; before anything is applied that changes it.
-    pub(super) fn electors(&mut self) -> Result<Option<Membership>, crate::violation::Violation> {
+    pub(super) fn electors(&mut self) -> Result<Option<Membership>, Violation> {
         let (at, Some(server)) = (self.at, &self.nodes[self.at].server) else { return Ok(None) };
         let raft = server.engine.replica().raft();
         let has_won = raft.role() == Role::Leader && self.check.is_without_leader(raft.term().0);
@@ -110,13 +110,11 @@ impl World {
         self.nodes[self.at].server.as_deref().map(|server| raft(server).0) == newest
     }
 
-    pub(super) fn judge_message(&mut self, kind: Kind, payload: &bytes::Bytes) -> Checked {
-        if kind != Kind::Raft {
-            return Ok(());
-        }
+    /// A Raft message is about to be sent. False if [`Bug::SkipMajority`] keeps it back.
+    pub(super) fn judge_message(&mut self, payload: &bytes::Bytes) -> Result<bool, Violation> {
         let message = PeerMessage::decode(payload).expect("as it was encoded");
         let place = |id: NodeId| usize::try_from(id.0 - 1).expect("few servers");
-        match message.body {
+        match &message.body {
             PeerBody::Vote { pre: false, .. } => self.check.voted(message.term.0, self.at, self.at)?,
             PeerBody::VoteReply { pre: false, granted: true, .. } => {
                 self.check.voted(message.term.0, self.at, place(message.to))?;
@@ -124,17 +122,16 @@ impl World {
             PeerBody::AppendReply(AppendReply::Accepted { index, .. }) => {
                 self.check.holds_upto(message.term.0, self.at, index.0);
             }
+            PeerBody::Append { .. } if self.options.bug == Some(Bug::SkipMajority) => {
+                return Ok(!self.skips_majority(&message));
+            }
             _ => {}
         }
-        Ok(())
+        Ok(true)
     }
 
     /// With [`Bug::SkipMajority`] some entries are not sent, and taken for written by their receiver.
-    pub(super) fn skips_majority(&mut self, kind: Kind, payload: &bytes::Bytes) -> bool {
-        if self.options.bug != Some(Bug::SkipMajority) || kind != Kind::Raft {
-            return false;
-        }
-        let message = PeerMessage::decode(payload).expect("as it was encoded");
+    fn skips_majority(&mut self, message: &PeerMessage) -> bool {
         let PeerBody::Append { commit, entries, .. } = &message.body else { return false };
         let Some(last) = entries.last().filter(|_| self.faults.per_mille(300)) else { return false };
         let reply = AppendReply::Accepted { index: last.index, commit: *commit };

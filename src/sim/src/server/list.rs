@@ -31,13 +31,11 @@ impl World {
         let own = server_id(self.at);
         let mut ids: BTreeSet<u8> = (0..ensemble.servers).map(server_id).collect();
         if self.has_list() {
-            ids.insert(own);
-            let today = self.check.model.list.as_ref().map(|list| list.seats.keys().copied().collect::<BTreeSet<u8>>());
             let updates = self.stage != Stage::Busy || self.schedule.per_mille(300);
-            if let Some(mut today) = today.filter(|_| updates) {
-                today.insert(own);
-                ids = today;
+            if let Some(list) = self.check.model.list.as_ref().filter(|_| updates) {
+                ids = list.seats.keys().copied().collect();
             }
+            ids.insert(own);
         }
         // Now and then an operator's first try lacks a server in one file: then the founders' files differ, and nobody
         // may begin. Two such files would agree on an ensemble without that server, as they should.

@@ -69,10 +69,8 @@ impl World {
         let own = NodeId(emptied as u64 + 1);
         let observes = wanted.learners.contains(&own) && members.learners.contains(&own);
         let belongs = members.voters.contains(&own) || observes;
-        let remembers = self.nodes[emptied]
-            .server
-            .as_ref()
-            .is_some_and(|server| !server.engine.replica().raft().is_uninitialised());
+        let server = self.nodes[emptied].server.as_ref();
+        let remembers = server.is_some_and(|server| !server.engine.replica().raft().is_uninitialised());
         let is_out = self.list_rests() && !self.is_listed(emptied);
         if belongs && remembers || is_out {
             self.note(format_args!("server {} is healed", emptied + 1));

@@ -59,6 +59,9 @@ impl World {
         }
         let (snapshot_index, payload_bytes_max) = (state.1, log.payload_bytes_max());
         let list = self.options.ensemble.filter(|ensemble| ensemble.list.is_some());
+        let founds_alone = self.options.bug == Some(Bug::FoundAlone);
+        let file = self.nodes[self.at].file.iter().copied();
+        let voters = file.filter(|id| !founds_alone || *id == server).collect();
         let plan = Plan {
             data,
             state,
@@ -69,7 +72,7 @@ impl World {
                 hold_ms: ensemble.hold_ms,
                 lost_after_ms: u64::from(ELECTION_TICKS) * TICK / 1000,
             }),
-            founders: Founders { own: server, voters: self.founders(), learners: Vec::new() },
+            founders: Founders { own: server, voters, learners: Vec::new() },
             raft: self.raft_config(incarnation, payload_bytes_max),
             is_state_corrupt: false,
         };
@@ -95,23 +98,15 @@ impl World {
         if loaded.is_none() && self.options.bug == Some(Bug::UninitialisedVotes) {
             return Ok(DataKind::Member(founders(ensemble), Generation::FIRST));
         }
-        let kind = DataKind::of(true, loaded.map(|loaded| &*loaded.snapshot), held)
-            .map_err(|mismatch| format!("{mismatch:?}"));
-        match (kind?, self.options.bug) {
-            (DataKind::Member(members, generation), Some(Bug::RemovedCounts)) => {
-                Ok(DataKind::Member(with_removed(members, ensemble), generation))
-            }
-            (kind, _) => Ok(kind),
+        let kind = DataKind::of(true, loaded.map(|loaded| &*loaded.snapshot), held);
+        let mut kind = kind.map_err(|mismatch| format!("{mismatch:?}"))?;
+        if let (DataKind::Member(members, _), Some(Bug::RemovedCounts)) = (&mut kind, self.options.bug) {
+            let mut removed = founders(ensemble).voters;
+            removed.retain(|id| !members.contains(*id));
+            members.voters.extend(removed);
+            members.voters.sort_unstable();
         }
-    }
-
-    /// Who founds an ensemble with this server, by its file, or by a bug.
-    fn founders(&self) -> Vec<u8> {
-        if self.options.bug == Some(Bug::FoundAlone) {
-            vec![server_id(self.at)]
-        } else {
-            self.nodes[self.at].file.iter().copied().collect()
-        }
+        Ok(kind)
     }
 
     fn raft_config(&self, incarnation: u64, payload_bytes_max: usize) -> RaftConfig {
@@ -175,15 +170,6 @@ pub(super) fn founders(ensemble: &EnsembleOptions) -> Membership {
     Membership::simple(&ids, &[])
 }
 
-/// [`Bug::RemovedCounts`].
-fn with_removed(mut members: Membership, ensemble: &EnsembleOptions) -> Membership {
-    let removed = founders(ensemble).voters.into_iter().filter(|id| !members.contains(*id));
-    let removed: Vec<NodeId> = removed.collect();
-    members.voters.extend(removed);
-    members.voters.sort_unstable();
-    members
-}
-
 pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -204,7 +190,11 @@ fn newest(disk: &SimDisk) -> Result<Option<LoadedSnapshot>, String> {
 
 pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<LoadedSnapshot, String> {
     let file = SnapshotFile::open(disk, name).map_err(text)?;
-    let layout = layout(&file)?;
+    let ranges: Option<Vec<_>> = (0..file.section_count()).map(|at| file.section_range(at)).collect();
+    let mut sections = ranges.ok_or("a section without a place")?;
+    let meta = sections.pop().ok_or("a snapshot without sections")?;
+    let SnapshotHead { index, term, zxid, seed } = file.head();
+    let layout = SnapshotLayout { seed, zxid, sections, meta };
     let whole = file.bytes().as_slice().to_vec();
     let mut copy = AlignedVec::new();
     copy.extend_from_slice(&whole);
@@ -214,14 +204,5 @@ pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<LoadedSnapshot, String>
         file.verify_section(section).map_err(text)?;
     }
     let snapshot = Snapshot::open(bytes, &layout).map_err(text)?;
-    let SnapshotHead { index, term, zxid, .. } = file.head();
     Ok(LoadedSnapshot { snapshot: Arc::new(snapshot), index, term, zxid, bytes: on_disk })
-}
-
-fn layout(file: &SnapshotFile) -> Result<SnapshotLayout, String> {
-    let ranges: Option<Vec<_>> = (0..file.section_count()).map(|at| file.section_range(at)).collect();
-    let mut sections = ranges.ok_or("a section without a place")?;
-    let meta = sections.pop().ok_or("a snapshot without sections")?;
-    let head = file.head();
-    Ok(SnapshotLayout { seed: head.seed, zxid: head.zxid, sections, meta })
 }
