@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use corral_sim::fuzz::memory::is_counted;
-use corral_sim::fuzz::runner::{Corpus, campaign, from_hex, parse_corpus, to_hex};
+use corral_sim::fuzz::runner::{Corpus, Summary, campaign, from_hex, parse_corpus, to_hex};
 use corral_sim::fuzz::{TARGETS, Target};
 
 use crate::{clock_seed, say};
@@ -76,18 +76,11 @@ fn run_target(target: &Target, corpus: &[Vec<u8>], seed: u64) -> bool {
     match campaign(target, corpus, corpus.len() as u64 + target.inputs_quick / TURN, seed) {
         Ok(done) => {
             let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+            let (Summary { inputs, bytes, tally, peak: (held, of) }, known) = (done, corpus.len());
+            let (name, rate, allowed) = (target.name, inputs * 1000 / ms, target.memory_max(of));
             say(&format!(
-                "ok   {:9} seed {seed}: {} inputs ({} of the corpus), {} bytes, {} a second; {:?}; at most {} bytes held, \
-                 for an input of {}, {} allowed",
-                target.name,
-                done.inputs,
-                corpus.len(),
-                done.bytes,
-                done.inputs * 1000 / ms,
-                done.tally,
-                done.peak.0,
-                done.peak.1,
-                target.memory_max(done.peak.1),
+                "ok   {name:9} seed {seed}: {inputs} inputs ({known} of the corpus), {bytes} bytes, {rate} a second; {tally:?}; \
+                 at most {held} bytes held, for an input of {of}, {allowed} allowed"
             ));
             true
         }

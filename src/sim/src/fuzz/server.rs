@@ -83,8 +83,7 @@ thread_local! {
 /// Plays a script; with a bug the answers to syncs get lost on their way.
 pub(super) fn play(input: &[u8], forgets_syncs: bool) -> Result<Tally, Violation> {
     let (setup, mut script) = Script::new(input);
-    let mut world = World::new(setup);
-    world.forgets_syncs = forgets_syncs;
+    let mut world = World::new(setup, forgets_syncs);
     while let Some((step, client)) = script.step() {
         world.step(step, client, &mut script)?;
     }
@@ -126,7 +125,7 @@ fn limits(setup: Setup) -> ShardLimits {
 }
 
 impl World {
-    fn new(setup: Setup) -> World {
+    fn new(setup: Setup, forgets_syncs: bool) -> World {
         let snapshot = SNAPSHOT.with(Arc::clone);
         let on = |on: bool, bits: u32| if on { bits } else { 0 };
         let features = on(setup.skip_acl, features::SKIP_ACL)
@@ -155,7 +154,7 @@ impl World {
             snapshot: None,
             index: 0,
             tally: Tally::default(),
-            forgets_syncs: false,
+            forgets_syncs,
         }
     }
 

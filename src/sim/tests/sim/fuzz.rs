@@ -1,7 +1,9 @@
-//! The fuzz targets for a moment, over fixed inputs and the corpus, and the canaries: bugs that a short run must find.
+//! The fuzz targets for a moment, over fixed inputs and the corpus, the canaries: bugs that a short run must find, and the lab
+//! that makes the table of costs.
 //!
 //! `corral-sim fuzz` does the same for longer, from another seed each time.
 
+use corral_sim::fuzz::cost::table::measure;
 use corral_sim::fuzz::memory::is_counted;
 use corral_sim::fuzz::runner::{campaign, parse_corpus};
 use corral_sim::fuzz::{CANARIES, TARGETS};
@@ -38,4 +40,16 @@ fn canaries_are_found_and_shrunk() {
         let short = if canary.name == "lost answer" { 2000 } else { 40 };
         assert!(failure.input.len() < short, "{}: {failure:?}", canary.name);
     }
+}
+
+#[test]
+fn the_lab_of_costs_counts_what_an_attack_costs() {
+    let rows = measure("15,000 creates", |_| ());
+    let [all, failing] = &rows[..] else { panic!("{} rows", rows.len()) };
+    assert_eq!((all.bill.messages, all.bill.failed, failing.bill.failed), (2, 0, 1));
+    assert!(failing.bill.logged > all.bill.logged && all.bill.others >= 2 * all.bill.logged, "{:?}", all.bill);
+    assert!(all.bill.most_units > 15_000 && all.bill.largest_reply > 15_000 && all.longest_ns() > 0, "{:?}", all.bill);
+    let rows = measure("200 recursive watchers", |_| ());
+    let [watched] = &rows[..] else { panic!("{} rows", rows.len()) };
+    assert!(watched.bill.others > 50 * watched.bill.logged, "{:?}", watched.bill);
 }

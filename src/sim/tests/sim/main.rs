@@ -3,7 +3,6 @@
 //! The worlds themselves are played by `corral-sim worlds src/sim/worlds.txt`.
 
 mod bugs;
-mod costs;
 mod fuzz;
 mod replaced_entries;
 mod worlds;

@@ -43,11 +43,7 @@ pub(super) struct Call {
 pub(super) enum Step {
     Call(u8, Call),
     /// A multi, or a multiRead, of these calls so many times.
-    Many {
-        op: OpCode,
-        times: u32,
-        calls: Vec<Call>,
-    },
+    Many(OpCode, u32, Vec<Call>),
     Auth(usize),
     /// One after the other, each answered before the next.
     Repeat(u32, Vec<Step>),

@@ -39,12 +39,10 @@ impl List {
 
 pub(super) fn all() -> Vec<Construction> {
     let mut list = List::default();
-    let l = &mut list;
-    for part in
-        [creates, changes, multis, reads, listings, watches, watched, long_names, quotas, large_data, sessions, keepers]
-    {
-        part(l);
-    }
+    let parts = [
+        creates, changes, multis, reads, listings, watches, watched, long_names, quotas, large_data, sessions, keepers,
+    ];
+    parts.iter().for_each(|part| part(&mut list));
     list.0
 }
 
@@ -57,11 +55,11 @@ fn repeat(times: u32, call: Call) -> Steps {
 }
 
 fn many(times: u32, calls: impl Into<Vec<Call>>) -> Steps {
-    vec![Step::Many { op: OpCode::Multi, times, calls: calls.into() }]
+    vec![Step::Many(OpCode::Multi, times, calls.into())]
 }
 
 fn many_reads(times: u32, call: Call) -> Steps {
-    vec![Step::Many { op: OpCode::MultiRead, times, calls: vec![call] }]
+    vec![Step::Many(OpCode::MultiRead, times, vec![call])]
 }
 
 fn fleet(clients: u32, call: Call) -> Steps {

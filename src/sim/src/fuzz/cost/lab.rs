@@ -149,7 +149,7 @@ impl Lab {
                 call.encode(number, &mut body);
                 self.ask(who(*client), call.op, &body);
             }
-            Step::Many { op, times, calls } => self.ask(who(0), *op, &attack::encode_multi(calls, *times, number)),
+            Step::Many(op, times, calls) => self.ask(who(0), *op, &attack::encode_multi(calls, *times, number)),
             Step::Auth(letters) => {
                 let mut body = vec![0; 4];
                 attack::bytes(&mut body, b"digest");
@@ -179,19 +179,16 @@ impl Lab {
         }
     }
 
-    fn units(&self) -> u64 {
-        self.sequencer.machine().units_spent()
-    }
-
     fn turn<R>(&mut self, core: Core, work: impl FnOnce(&mut Lab) -> R) -> R {
-        let units = self.units();
+        let spent = |lab: &Lab| lab.sequencer.machine().units_spent();
+        let units = spent(self);
         let begun = thread_ns();
         let done = work(self);
         let ns = thread_ns() - begun;
         self.bill.ns[core as usize] += ns;
         let longest = &mut self.bill.longest_ns[core as usize];
         *longest = ns.max(*longest);
-        self.bill.most_units = self.bill.most_units.max(self.units() - units);
+        self.bill.most_units = self.bill.most_units.max(spent(self) - units);
         done
     }
 
@@ -361,10 +358,7 @@ impl Lab {
 /// The snapshot of a tree, as ordinary clients make it.
 pub(super) fn snapshot(tree: Tree) -> Arc<Snapshot> {
     let create = |path: String| Step::Call(0, Call::create(path));
-    let children = |name: &str| {
-        let calls = vec![Call::create(format!("{name}#"))];
-        Step::Many { op: OpCode::Multi, times: CHILDREN, calls }
-    };
+    let children = |name: &str| Step::Many(OpCode::Multi, CHILDREN, vec![Call::create(format!("{name}#"))]);
     let mut steps = vec![create("/a".into()), create("/b".into())];
     match tree {
         Tree::Small => {}

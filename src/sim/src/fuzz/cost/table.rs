@@ -24,24 +24,15 @@ impl Row {
     }
 
     pub fn line(&self) -> String {
-        let Row { construction, bill } = self;
-        let ms = |ns: u64| ratio(ns, 1_000_000);
-        let of_bytes = |amount: u64| ratio(amount, bill.bytes);
+        let Row { construction: Construction { op, what, .. }, bill } = self;
+        let Bill { messages, bytes, most_units, largest_reply, .. } = bill;
+        let of_bytes = |amount: u64| ratio(amount, *bytes);
+        let [shard_ms, consensus_ms] = bill.longest_ns.map(|ns| ratio(ns, 1_000_000));
+        let [shard, consensus] = bill.ns.map(of_bytes);
+        let [logged, others, held] = [bill.logged, bill.others, bill.held].map(of_bytes);
         format!(
-            "| {} | {} | {} | {} | {:.2} | {:.2} | {:.0} | {:.0} | {} | {:.1} | {:.1} | {:.1} | {} |",
-            construction.op,
-            construction.what,
-            bill.messages,
-            bill.bytes,
-            ms(bill.longest_ns[0]),
-            ms(bill.longest_ns[1]),
-            of_bytes(bill.ns[0]),
-            of_bytes(bill.ns[1]),
-            bill.most_units,
-            of_bytes(bill.logged),
-            of_bytes(bill.others),
-            of_bytes(bill.held),
-            bill.largest_reply,
+            "| {op} | {what} | {messages} | {bytes} | {shard_ms:.2} | {consensus_ms:.2} | {shard:.0} | {consensus:.0} \
+             | {most_units} | {logged:.1} | {others:.1} | {held:.1} | {largest_reply} |"
         )
     }
 }
